@@ -1,0 +1,1 @@
+"""JobGraph: model, validation, compilation. See model.py, validate.py, compile.py."""

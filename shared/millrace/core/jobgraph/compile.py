@@ -1,0 +1,412 @@
+"""From a JobGraph to tasks, and from tasks to the specs that attempts are run by. Pure and deterministic.
+
+A **task** is one or more vertices joined by `forward` edges of equal parallelism: one attempt, and one Spark plan, a subtask.
+A Plan follows from its graph alone: it is computed again where it is needed, never stored.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .model import JobGraph, Vertex
+
+PLAN_TASK = "@plan"  # the task id of a plan attempt; no vertex can be called so
+RESULT_ROWS = 1000
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input of a vertex: `edge` is chained, hash, broadcast or forward; `task` is the producing task (None: this one)."""
+
+    vertex: str
+    edge: str
+    keys: tuple[str, ...]
+    task: str | None
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a task leaves behind for others: `edge` is hash, broadcast, forward, result or sink.
+
+    `consumers` are the vertices of other tasks that read it; `shares` is the parallelism of those (hash only, else 0).
+    """
+
+    vertex: str
+    edge: str
+    keys: tuple[str, ...] = ()
+    shares: int = 0
+    consumers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Task:
+    """`id` joins the ids of its vertices, in topological order, by "+"; `index` is its place in Plan.tasks."""
+
+    id: str
+    index: int
+    parallelism: int
+    vertices: tuple[str, ...]
+    inputs: dict[str, tuple[Input, ...]]  # by vertex of this task, in the order of its `inputs`
+    outputs: tuple[Output, ...]
+    upstream: tuple[str, ...]  # the tasks that publish what this one reads, in the order of Plan.tasks
+    downstream: tuple[str, ...]  # the tasks that read what this one publishes, in the order of Plan.tasks
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`tasks` by id, producers before consumers; `result` is the vertex whose first rows are the job's result."""
+
+    graph: JobGraph
+    tasks: dict[str, Task]
+    task_of: dict[str, str]  # vertex -> its task
+    result: str | None
+    needs_planning: bool  # a plan attempt goes first
+
+
+@dataclass(frozen=True)
+class Published:
+    """A folded FINISHED: the attempt whose output of this subtask counts, and its report's `outputs` (vertex -> schema...)."""
+
+    attempt: int
+    outputs: Mapping[str, Mapping[str, Any]]
+
+
+def compile_graph(graph: JobGraph) -> Plan:
+    """The plan of a valid graph (one that `validate` returned)."""
+    order = vertex_order(graph)
+    group = _chain(graph, order)  # vertex -> the first vertex of its task
+    members: dict[str, list[str]] = {}
+    for vertex in order:
+        members.setdefault(group[vertex], []).append(vertex)
+    first = _sort(list(members), _group_edges(graph, order, group))
+    assert first is not None, "chaining made a cycle"
+    ids = {head: "+".join(members[head]) for head in first}
+    task_of = {vertex: ids[group[vertex]] for vertex in order}
+    result = result_vertex(graph)
+    inputs = {vertex: _inputs(graph, vertex, task_of) for vertex in order}
+    upstream = {
+        ids[head]: {i.task: None for vertex in members[head] for i in inputs[vertex] if i.task is not None}
+        for head in first
+    }
+    tasks = {}
+    for index, head in enumerate(first):
+        task = ids[head]
+        tasks[task] = Task(
+            id=task,
+            index=index,
+            parallelism=graph.vertices[head].parallelism,
+            vertices=tuple(members[head]),
+            inputs={vertex: inputs[vertex] for vertex in members[head]},
+            outputs=_outputs(graph, members[head], order, task_of, result),
+            upstream=tuple(other for other in upstream if other in upstream[task]),
+            downstream=tuple(other for other in upstream if task in upstream[other]),
+        )
+    return Plan(graph, tasks, task_of, result, _needs_planning(graph))
+
+
+def vertex_order(graph: JobGraph) -> list[str]:
+    """The vertices, producers first; among those that may come next, the one that the graph names first."""
+    order = _sort(list(graph.vertices), {name: list(vertex.inputs) for name, vertex in graph.vertices.items()})
+    assert order is not None, "a valid graph has no cycle"
+    return order
+
+
+def result_vertex(graph: JobGraph) -> str | None:
+    """The vertex whose first rows are the job's result.
+
+    `graph.result` if given, else the only vertex that nobody reads; for a sink, the vertex that it writes. None if several
+    vertices are read by nobody, or if the only one is a spark_app.
+    """
+    read = {producer: None for vertex in graph.vertices.values() for producer in vertex.inputs}
+    last = [graph.result] if graph.result else [name for name in graph.vertices if name not in read]
+    if len(last) != 1 or graph.vertices[last[0]].kind == "spark_app":
+        return None
+    vertex = graph.vertices[last[0]]
+    return next(iter(vertex.inputs)) if vertex.kind == "sink" else last[0]
+
+
+def producers(plan: Plan, task: str, subtask: int) -> tuple[tuple[str, int], ...]:
+    """The (task, subtask) pairs that must be published before this subtask can start, in the order of Plan.tasks."""
+    found: dict[tuple[str, int], None] = {}
+    for inputs in plan.tasks[task].inputs.values():
+        for each in inputs:
+            if each.task is not None:
+                found.update(dict.fromkeys((each.task, number) for number in _read(plan, each, subtask)))
+    return tuple(sorted(found, key=lambda pair: (plan.tasks[pair[0]].index, pair[1])))
+
+
+def attempt_spec(
+    plan: Plan,
+    *,
+    job: str,
+    task: str,
+    subtask: int,
+    attempt: int,
+    published: Mapping[tuple[str, int], Published],
+    planned: Mapping[str, Any] | None,
+    exchange: str,
+    run: str,
+) -> dict[str, Any]:
+    """The AttemptSpec (kind "run") of one attempt, as JSON.
+
+    published: for each of `producers(plan, task, subtask)`, the attempt that counts. planned: the plan attempt's report
+    ({"pinned", "schemas", "key_types"}), None if the plan needs none; the same for all attempts of a run. exchange: the
+    folder (path or URL) of exchange data. run: a folder name that no other job and no other life of this job's state has or
+    will have (job and generation), for attempt numbers count from 1 in each.
+    """
+    what = plan.tasks[task]
+    report = planned or {}
+
+    def read(each: Input, consumer: str) -> dict[str, Any]:
+        if each.task is None:
+            return {"edge": "chained"}
+        place = _place_of(plan, report, each, consumer)
+        sources = [(number, published[each.task, number]) for number in _read(plan, each, subtask)]
+        folders = [
+            exchange_folder(plan, exchange=exchange, run=run, task=each.task, subtask=number, attempt=done.attempt)
+            for number, done in sources
+        ]
+        entry: dict[str, Any] = {"edge": each.edge}
+        if each.edge == "hash":
+            entry |= {"keys": list(each.keys), "share": subtask, "shares": what.parallelism}
+        entry["folders"] = [f"{folder}/{place}" for folder in folders]
+        entry["schema"] = sources[0][1].outputs[each.vertex]["schema"]
+        return entry
+
+    own = exchange_folder(plan, exchange=exchange, run=run, task=task, subtask=subtask, attempt=attempt)
+    pinned = report.get("pinned", {})
+    return {
+        "job": job,
+        "task": task,
+        "subtask": subtask,
+        "parallelism": what.parallelism,
+        "attempt": attempt,
+        "kind": "run",
+        "vertices": [
+            _vertex_spec(plan.graph, vertex, {each.vertex: read(each, vertex) for each in what.inputs[vertex]})
+            for vertex in what.vertices
+        ],
+        "outputs": _output_specs(plan, report, what, own, f"{run}/{_folder(what)}/{subtask}/{attempt}"),
+        "pinned": {vertex: pinned[vertex] for vertex in what.vertices if vertex in pinned},
+        **_job_part(plan.graph),
+    }
+
+
+def plan_spec(plan: Plan, *, job: str, attempt: int) -> dict[str, Any]:
+    """The AttemptSpec (kind "plan") of the planning attempt, as JSON.
+
+    Its vertices are all of the job's but spark_app, in topological order, each with its own `parallelism`; every input is
+    {"edge": "chained"}, with "keys" too where the edge is a hash (for the report's key_types).
+    """
+    vertices = []
+    for name in vertex_order(plan.graph):
+        vertex = plan.graph.vertices[name]
+        if vertex.kind != "spark_app":
+            edges = {alias: {"keys": list(edge.keys)} if edge.keys else {} for alias, edge in vertex.inputs.items()}
+            vertices.append(
+                _vertex_spec(plan.graph, name, {alias: {"edge": "chained", **e} for alias, e in edges.items()})
+            )
+    return {
+        "job": job,
+        "task": PLAN_TASK,
+        "subtask": 0,
+        "parallelism": 1,
+        "attempt": attempt,
+        "kind": "plan",
+        "vertices": vertices,
+        "outputs": [],
+        "pinned": {},
+        **_job_part(plan.graph),
+    }
+
+
+def exchange_folder(plan: Plan, *, exchange: str, run: str, task: str, subtask: int, attempt: int) -> str:
+    """The folder that holds all exchange output of one attempt; used by no other, before or after."""
+    return f"{exchange.rstrip('/')}/{run}/{_folder(plan.tasks[task])}/{subtask}/{attempt}"
+
+
+def _folder(task: Task) -> str:
+    """A task's folder name: its id can be longer than a file system takes. Never hidden: it starts with a digit."""
+    return f"{task.index}-{task.vertices[-1]}"
+
+
+def _sort(names: Sequence[str], before: Mapping[str, Sequence[str]]) -> list[str] | None:
+    """`names` so that `before[x]` precede x, else in their own order; None if there is a cycle."""
+    left = {name: len(before.get(name, ())) for name in names}
+    after: dict[str, list[str]] = {name: [] for name in names}
+    for name in names:
+        for other in before.get(name, ()):
+            after[other].append(name)
+    rank = {name: index for index, name in enumerate(names)}
+    ready = [rank[name] for name in names if left[name] == 0]
+    order = []
+    while ready:
+        name = names[heapq.heappop(ready)]
+        order.append(name)
+        for other in after[name]:
+            left[other] -= 1
+            if left[other] == 0:
+                heapq.heappush(ready, rank[other])
+    return order if len(order) == len(names) else None
+
+
+def _chain(graph: JobGraph, order: Sequence[str]) -> dict[str, str]:
+    """Vertex -> the first vertex (in `order`) of its task.
+
+    Each forward edge joins two tasks into one unless the tasks would then wait for each other (a diamond with an exchange
+    on one side); such an edge stays an exchange.
+    """
+    group = {vertex: vertex for vertex in order}
+    for vertex in order:
+        for producer, edge in graph.vertices[vertex].inputs.items():
+            if edge.kind != "forward" or group[producer] == group[vertex]:
+                continue
+            head, gone = sorted((group[producer], group[vertex]), key=order.index)
+            joined = {name: head if first == gone else first for name, first in group.items()}
+            if _sort(list(dict.fromkeys(joined.values())), _group_edges(graph, order, joined)) is not None:
+                group = joined
+    return group
+
+
+def _group_edges(graph: JobGraph, order: Sequence[str], group: Mapping[str, str]) -> dict[str, list[str]]:
+    """Task -> the tasks it reads. A task that would read its own exchange reads itself: a cycle."""
+    edges: dict[str, dict[str, None]] = {}
+    for vertex in order:
+        for producer, edge in graph.vertices[vertex].inputs.items():
+            if edge.kind != "forward" or group[producer] != group[vertex]:
+                edges.setdefault(group[vertex], {})[group[producer]] = None
+    return {head: list(others) for head, others in edges.items()}
+
+
+def _inputs(graph: JobGraph, vertex: str, task_of: Mapping[str, str]) -> tuple[Input, ...]:
+    inputs = []
+    for producer, edge in graph.vertices[vertex].inputs.items():
+        chained = task_of[producer] == task_of[vertex]
+        inputs.append(
+            Input(producer, "chained" if chained else edge.kind, edge.keys, None if chained else task_of[producer])
+        )
+    return tuple(inputs)
+
+
+def _outputs(
+    graph: JobGraph, members: Sequence[str], order: Sequence[str], task_of: Mapping[str, str], result: str | None
+) -> tuple[Output, ...]:
+    """One output for each distinct way in which other tasks read a vertex; then the result and the sinks."""
+    outputs: list[Output] = []
+    for vertex in members:
+        readers: dict[tuple[str, tuple[str, ...], int], list[str]] = {}
+        for consumer in order:
+            edge = graph.vertices[consumer].inputs.get(vertex)
+            if edge is not None and task_of[consumer] != task_of[vertex]:
+                shares = graph.vertices[consumer].parallelism if edge.kind == "hash" else 0
+                readers.setdefault((edge.kind, edge.keys, shares), []).append(consumer)
+        outputs += [Output(vertex, *how, tuple(consumers)) for how, consumers in readers.items()]
+        if vertex == result:
+            outputs.append(Output(vertex, "result"))
+        if graph.vertices[vertex].kind == "sink":
+            outputs.append(Output(vertex, "sink"))
+    return tuple(outputs)
+
+
+def _needs_planning(graph: JobGraph) -> bool:
+    """Shares of a source and the common key types of co-hashed inputs must be fixed before the first attempt."""
+    return any(
+        (vertex.kind == "source" and vertex.parallelism > 1)
+        or sum(edge.kind == "hash" for edge in vertex.inputs.values()) > 1
+        for vertex in graph.vertices.values()
+    )
+
+
+def _read(plan: Plan, each: Input, subtask: int) -> Sequence[int]:
+    """The subtasks of the producing task that one subtask reads."""
+    return [subtask] if each.edge == "forward" else range(plan.tasks[each.task or ""].parallelism)
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """An output with the name of its folder; a hash output with the types that its keys are cast to (None: their own)."""
+
+    place: str
+    output: Output
+    key_types: tuple[str, ...] | None
+    consumers: tuple[str, ...]
+
+
+def _placed(report: Mapping[str, Any], task: Task, vertex: str) -> list[_Placed]:
+    """The exchange outputs of a vertex, as written: readers that need keys of other types need an output of their own.
+
+    A reader whose keys need not match another input's takes any of them.
+    """
+    placed: list[_Placed] = []
+    for output in task.outputs:
+        if output.vertex != vertex or not output.consumers:
+            continue
+        types: dict[tuple[str, ...] | None, list[str]] = {}
+        for consumer in output.consumers:
+            given = report.get("key_types", {}).get(consumer) if output.edge == "hash" else None
+            types.setdefault(None if given is None else tuple(given), []).append(consumer)
+        if len(types) > 1 and None in types:
+            free = types.pop(None)
+            next(iter(types.values())).extend(free)
+        for key_types, consumers in types.items():
+            placed.append(_Placed(f"{len(placed)}-{vertex}", output, key_types, tuple(consumers)))
+    return placed
+
+
+def _place_of(plan: Plan, report: Mapping[str, Any], each: Input, consumer: str) -> str:
+    """The folder, within an attempt's, of the output that this input reads."""
+    outputs = _placed(report, plan.tasks[each.task or ""], each.vertex)
+    return next(output.place for output in outputs if consumer in output.consumers)
+
+
+def _output_specs(plan: Plan, report: Mapping[str, Any], task: Task, own: str, staging: str) -> list[dict[str, Any]]:
+    """The "outputs" of an AttemptSpec. own: the attempt's exchange folder; staging: its name below a sink's staging folder."""
+    specs: list[dict[str, Any]] = []
+    for vertex in task.vertices:
+        for placed in _placed(report, task, vertex):
+            spec: dict[str, Any] = {"vertex": vertex, "edge": placed.output.edge}
+            if placed.output.edge == "hash":
+                spec["keys"] = list(placed.output.keys)
+                spec["key_types"] = None if placed.key_types is None else list(placed.key_types)
+                spec["shares"] = placed.output.shares
+            specs.append(spec | {"folder": f"{own}/{placed.place}"})
+        for output in task.outputs:
+            if output.vertex == vertex and output.edge == "result":
+                specs.append({"vertex": vertex, "edge": "result", "rows": RESULT_ROWS})
+            elif output.vertex == vertex and output.edge == "sink":
+                specs.append(
+                    {"vertex": vertex, "edge": "sink", "folder": f"{staging_folder(plan.graph, vertex)}/{staging}"}
+                )
+    return specs
+
+
+def staging_folder(graph: JobGraph, sink: str) -> str:
+    """Where attempts of a sink write before publication: a hidden neighbour of its path, so that moving is a rename."""
+    target = graph.vertices[sink].sink
+    assert target is not None, f"{sink} is no sink"
+    parent, slash, name = target.path.rstrip("/").rpartition("/")
+    return f"{parent}{slash}.{name}.staging"
+
+
+def _vertex_spec(graph: JobGraph, name: str, inputs: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    vertex: Vertex = graph.vertices[name]
+    what = getattr(vertex, vertex.kind)
+    return {
+        "id": name,
+        vertex.kind: what if isinstance(what, str) else what.model_dump(mode="json"),
+        "schema": vertex.source.ddl if vertex.source else vertex.ddl,
+        "parallelism": vertex.parallelism,
+        "inputs": inputs,
+    }
+
+
+def _job_part(graph: JobGraph) -> dict[str, Any]:
+    """What every spec of a job carries."""
+    return {
+        "conf": dict(graph.conf),
+        "modules": [module.model_dump() for module in graph.modules],
+        "parameters": dict(graph.parameters),
+    }

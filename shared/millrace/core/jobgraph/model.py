@@ -1,0 +1,289 @@
+"""The JobGraph: what a user submits, as frozen models. The wire shape is the YAML shape.
+
+A JobGraph comes into being in two ways: `validate.validate(raw)` makes it from a stranger's value (checks everything, puts
+parameters in), and `JobGraph.model_validate(stored)` reads back what a service stored with `dump` (no second substitution).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Union
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+
+VERTEX_ID = r"^[A-Za-z_][A-Za-z0-9_]{0,62}$"
+KINDS = ("source", "sql", "python", "sink", "spark_app")
+READ_FORMATS = ("csv", "json", "parquet", "orc", "text", "avro", "xml", "binaryFile")
+WRITE_FORMATS = ("parquet", "csv", "json", "orc", "text", "avro", "xml")
+
+_KEY = re.compile(r"\s*(?:`([^`]+)`|([^\s,()`](?:[^,()`]*[^\s,()`])?))\s*")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a graph may cost at most; a cluster may lower or raise them."""
+
+    vertices: int = 200
+    parallelism: int = 128
+    sql_bytes: int = 64 * 1024
+    parameters: int = 200
+    modules: int = 200
+    input_bytes: int = 1024 * 1024  # of the raw JSON or YAML text, and of all strings once parameters are put in
+    depth: int = 32
+
+
+@dataclass(frozen=True)
+class Edge:
+    """How rows go from a producing vertex to a consuming one.
+
+    forward: subtask i to subtask i (equal parallelism); broadcast: all rows to every subtask; hash: every row to the one
+    subtask that its `keys` pick.
+    """
+
+    kind: Literal["forward", "broadcast", "hash"]
+    keys: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.kind != "hash":
+            return self.kind
+        return f"hash({', '.join(key if key.isidentifier() else f'`{key}`' for key in self.keys)})"
+
+    @staticmethod
+    def parse(text: object) -> Edge:
+        """`forward`, `broadcast` or `hash(column, ...)`; a column with commas or parentheses stands in backticks.
+
+        Raises ValueError with a sentence for the user.
+        """
+        if isinstance(text, Edge):
+            return text
+        if not isinstance(text, str):
+            raise ValueError("an edge is one of forward, broadcast, hash(column, ...)")
+        text = text.strip()
+        if text in ("forward", "broadcast"):
+            return Edge(text)  # type: ignore[arg-type]
+        head, bracket, rest = text.partition("(")
+        if head.strip() in ("forward", "broadcast") and bracket:
+            raise ValueError(f"{head.strip()} takes no columns; only hash does")
+        if head.strip() != "hash":
+            raise ValueError(f"unknown edge {text!r}: an edge is one of forward, broadcast, hash(column, ...)")
+        if not bracket:
+            raise ValueError("hash needs its columns: hash(column, ...)")
+        return Edge("hash", _parse_keys(rest))
+
+
+def _parse_keys(rest: str) -> tuple[str, ...]:
+    """The columns of `a, b)`: what follows `hash(`."""
+    keys: list[str] = []
+    position = 0
+    while True:
+        match = _KEY.match(rest, position)
+        if match is None:
+            raise ValueError("hash needs its columns: hash(column, ...)")
+        keys.append(match.group(1) or match.group(2))
+        position = match.end()
+        if rest[position:] == ")":
+            break
+        if rest[position : position + 1] != ",":
+            raise ValueError("hash needs its columns between parentheses: hash(column, ...)")
+        position += 1
+    repeated = [key for index, key in enumerate(keys) if key in keys[:index]]
+    if repeated:
+        raise ValueError(f"hash names the column {repeated[0]} twice")
+    return tuple(keys)
+
+
+def _as_text(value: object) -> object:
+    """Spark's settings and options are text: true is `true`, 5 is `5`."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, (int, float)) else value
+
+
+Text = Annotated[
+    str,
+    BeforeValidator(_as_text),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "boolean"}]}),
+]
+EdgeText = Annotated[
+    Edge,
+    BeforeValidator(Edge.parse),
+    PlainSerializer(str, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": r"^\s*(forward|broadcast|hash\s*\(.+\))\s*$"}),
+]
+VertexId = Annotated[str, Field(pattern=VERTEX_ID)]
+Name = Annotated[str, Field(min_length=1, max_length=255)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        populate_by_name=False,
+        serialize_by_alias=True,
+        use_attribute_docstrings=True,
+    )
+
+
+class Source(_Model):
+    """Reads data through one of Spark's readers."""
+
+    format: Name
+    """Spark's name of the format: csv, json, parquet, orc, text, ... or a class of an uploaded jar."""
+    path: Annotated[str, Field(min_length=1)] | None = None
+    """A file, folder or glob; relative to the graph's file. Needed for file formats."""
+    options: dict[str, Text] = {}
+    """Options of Spark's reader, such as header: true."""
+    ddl: Annotated[str, Field(min_length=1)] | None = Field(default=None, alias="schema")
+    """Columns and types as in CREATE TABLE (`a INT, b STRING`); without it Spark infers them."""
+
+
+class Sink(_Model):
+    """Writes its one input; nothing is seen at the path before all subtasks finished."""
+
+    format: Literal[WRITE_FORMATS]  # type: ignore[valid-type]
+    """The file format to write."""
+    path: Annotated[str, Field(min_length=1)]
+    """The folder to write; relative to the graph's file."""
+    mode: Literal["error", "overwrite", "append"] = "error"
+    """What to do if the path is there: fail, replace it, or add to it."""
+    options: dict[str, Text] = {}
+    """Options of Spark's writer, such as compression: zstd."""
+
+
+class SparkApp(_Model):
+    """An ordinary PySpark script, run as spark-submit runs it."""
+
+    script: Name
+    """The script; in a file relative to the graph's file, on the wire the name of a module."""
+    args: Annotated[tuple[Text, ...], Field(strict=False)] = ()
+    """Arguments of the script."""
+
+
+class Vertex(_Model):
+    """One step; exactly one of source, sql, python, sink, spark_app says which kind."""
+
+    source: Source | None = None
+    """Reads data."""
+    sql: Annotated[str, Field(min_length=1)] | None = None
+    """A Spark SQL query over the inputs, which are temp views named as in `inputs`."""
+    python: str | None = Field(default=None, max_length=255, pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")
+    """`module:function` of an uploaded module: DataFrames in (by input name), a DataFrame out."""
+    sink: Sink | None = None
+    """Writes its one input."""
+    spark_app: SparkApp | None = None
+    """Runs a whole PySpark script."""
+    parallelism: Annotated[int, Field(ge=1)] = 1
+    """Number of subtasks; each has its own share of the input."""
+    inputs: dict[str, EdgeText] = {}
+    """Producing vertex -> edge: forward, broadcast, or hash(column, ...)."""
+    ddl: Annotated[str, Field(min_length=1)] | None = Field(default=None, alias="schema")
+    """For a python vertex: the columns it returns, as in CREATE TABLE, so that planning need not call it."""
+
+    @property
+    def kind(self) -> str:
+        """Which of KINDS this vertex is."""
+        return next(kind for kind in KINDS if getattr(self, kind) is not None)
+
+
+class Module(_Model):
+    """A file that goes with the job, known by its content."""
+
+    name: Annotated[str, Field(pattern=r"^[^/\\\x00-\x1f.][^/\\\x00-\x1f]{0,254}$")]
+    """The file's name, without folders."""
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    """Hash of its content: what the blob server stores it under."""
+    kind: Literal["py", "file", "jar", "archive"] = "py"
+    """py: on Python's path (.py, .zip, .whl, .egg); file: in the working folder; jar; archive: unpacked in the working folder."""
+
+
+class Restart(_Model):
+    """What follows a failed attempt that may be tried again."""
+
+    strategy: Literal["fixed-delay", "none"] = "fixed-delay"
+    """fixed-delay tries again after delay_ms; none fails the job at once."""
+    attempts: Annotated[int, Field(ge=0, le=1000)] = 3
+    """How many restarts the job has in all."""
+    delay_ms: Annotated[int, Field(ge=0, le=86_400_000)] = 1000
+    """Time between a failure and the next attempt."""
+
+
+class Timeouts(_Model):
+    """After these the job fails; null waits for ever."""
+
+    queue_ms: Annotated[int, Field(ge=1)] | None = None
+    """From acceptance until the job has its first slot."""
+    start_ms: Annotated[int, Field(ge=1)] | None = 120_000
+    """From the deployment of an attempt until it runs."""
+    run_ms: Annotated[int, Field(ge=1)] | None = None
+    """From the start of an attempt until its end."""
+
+
+class Resources(_Model):
+    """What each slot of the job must have."""
+
+    memory_mb: Annotated[int, Field(ge=1, le=16777216)] | None = None
+    """Memory of a slot; null takes any slot."""
+
+
+class JobGraph(_Model):
+    """A job: vertices joined by edges, and how to run them."""
+
+    name: Name
+    """What people call the job."""
+    parameters: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")], Text] = {}
+    """Values for ${name} in the vertices; `submit -p name=value` overrides them. `$$` is one dollar."""
+    vertices: Annotated[dict[VertexId, Vertex], Field(min_length=1)]
+    """The steps, by id; an id is also the name of the temp view that its consumers see."""
+    modules: Annotated[tuple[Module, ...], Field(strict=False)] = ()
+    """Files that go with the job; in a file just their paths, relative to the graph's file."""
+    conf: dict[str, Text] = {}
+    """Spark configuration; static settings give the job a JVM of its own."""
+    restart: Restart = Restart()
+    """What follows a failed attempt."""
+    timeouts: Timeouts = Timeouts()
+    """How long the job may wait, start and run."""
+    resources: Resources = Resources()
+    """What each slot of the job must have."""
+    priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
+    """Higher goes first when slots are short."""
+    result: str | None = None
+    """The vertex whose first rows are kept as the job's result; by default the only last one (see compile.result_vertex)."""
+
+
+def dump(graph: JobGraph) -> dict[str, Any]:
+    """The wire shape of a graph, without what was left at its default; `JobGraph.model_validate` reads it back."""
+    return graph.model_dump(mode="json", exclude_defaults=True)
+
+
+def spark_app_graph(
+    name: str,
+    script: Module,
+    args: Sequence[str] = (),
+    conf: dict[str, str] | None = None,
+    py_files: Sequence[Module] = (),
+    files: Sequence[Module] = (),
+    jars: Sequence[Module] = (),
+    archives: Sequence[Module] = (),
+    packages: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The raw one-vertex graph of a spark-submit command line, to be given to `validate` and sent.
+
+    Raw as every client's graph: a dollar in an argument is doubled, for `validate` puts parameters in. `packages` are Maven
+    coordinates (spark.jars.packages).
+    """
+    settings = dict(conf or {})
+    if packages:
+        given = [part for part in settings.get("spark.jars.packages", "").split(",") if part]
+        settings["spark.jars.packages"] = ",".join(dict.fromkeys([*given, *packages]))
+    groups = {"file": [script, *files], "py": py_files, "jar": jars, "archive": archives}
+    modules = [module.model_copy(update={"kind": kind}) for kind, group in groups.items() for module in group]
+    app = {"script": script.name.replace("$", "$$"), "args": [argument.replace("$", "$$") for argument in args]}
+    return {
+        "name": name,
+        "vertices": {"main": {"spark_app": app}},
+        "modules": [module.model_dump() for module in modules],
+        "conf": settings,
+    }
