@@ -1,0 +1,174 @@
+"""What a service asks of Kafka and etcd, as two small protocols.
+
+Each has two implementations: the real one (`kafka.py`, `etcd.py`) and the in-memory one of the tests
+(`tests/simulation/bus.py`, `tests/simulation/store.py`); one contract suite (`tests/contract`) holds both to the same words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+class Unavailable(Exception):
+    """The broker or etcd did not answer; nothing is known about what was asked. The message says where it was looked for."""
+
+
+class UnknownOutcome(Unavailable):
+    """A transaction was sent and its answer was lost: it may have been carried out, or not. Never an answer: ask again until known."""
+
+
+@dataclass(frozen=True)
+class Received:
+    """One record as a reader sees it. `stamp_ms` is the broker's append time (LogAppendTime)."""
+
+    topic: str
+    partition: int
+    offset: int
+    stamp_ms: int
+    key: bytes | None
+    value: bytes
+    headers: Sequence[tuple[str, bytes]] = ()
+
+
+class Reader(Protocol):
+    """Reads one partition from a given offset on, in order, without a consumer group."""
+
+    def poll(self, timeout_ms: int, most: int = 500) -> list[Received]:
+        """The next records, at once when there is at least one, else an empty list after `timeout_ms`. Raises Unavailable only
+        for what does not heal by itself (unknown topic); `OffsetGone` when the offset asked for is no longer (or not yet) there."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class OffsetGone(Exception):
+    """The reader's next offset is outside the log: records were deleted below it, or the log was cut above it."""
+
+    def __init__(self, topic: str, partition: int, offset: int, first: int, end: int) -> None:
+        super().__init__(f"{topic}[{partition}] has offsets {first} to {end}, not {offset}")
+        self.topic, self.partition, self.offset, self.first, self.end = topic, partition, offset, first, end
+
+
+class Bus(Protocol):
+    """Kafka, as far as a service needs it. One bus a process: one producer with acks=all, idempotent, one request in flight,
+    no message time-out, gapless, so that what reaches a partition is a prefix of what was appended to it [12]."""
+
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[tuple[str, bytes]] = (),
+        on_ack: Callable[[], None] | None = None,
+    ) -> None:
+        """Queues one record; never blocks on the broker. `on_ack` is called (from `serve` or from a poll, on the caller's thread)
+        when every in-sync replica has it. A delivery that can never succeed calls the bus's `on_fatal(reason)` given at
+        construction: the process ends [12]. Callable from any thread."""
+        ...
+
+    def serve(self) -> None:
+        """Runs the callbacks of delivered records that wait; returns at once."""
+        ...
+
+    def flush(self, timeout_ms: int) -> int:
+        """Waits until all that was appended is acknowledged; returns how many are not."""
+        ...
+
+    def reader(self, topic: str, partition: int, offset: int) -> Reader: ...
+
+    def offsets(self, topic: str, partition: int) -> tuple[int, int]:
+        """(first offset in the log, offset that the next record will get); raises Unavailable."""
+        ...
+
+    def log_id(self, topic: str) -> str:
+        """The identity (topic id) of a topic: another one after the topic was deleted and made again. Raises Unavailable."""
+        ...
+
+    def delete_below(self, topic: str, partition: int, offset: int) -> None:
+        """Deletes the records below `offset` (retention of inboxes)."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One key of the store. Revisions are the store's global, increasing ones."""
+
+    key: str
+    value: bytes
+    create_revision: int
+    mod_revision: int
+    lease: int = 0
+
+
+@dataclass(frozen=True)
+class Compare:
+    """One condition of a transaction: the key's `mod_revision` equals this one; 0 means that the key is absent."""
+
+    key: str
+    mod_revision: int
+
+
+@dataclass(frozen=True)
+class Put:
+    key: str
+    value: bytes
+    lease: int = 0
+
+
+@dataclass(frozen=True)
+class Delete:
+    key: str
+
+
+@dataclass(frozen=True)
+class Txn:
+    """`then` is carried out if all compares hold; in either case `reads` are answered from the same revision (after `then`)."""
+
+    compares: Sequence[Compare]
+    then: Sequence[Put | Delete] = ()
+    reads: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class TxnResult:
+    succeeded: bool
+    revision: int
+    reads: Mapping[str, Entry | None] = field(default_factory=dict)
+
+
+class Store(Protocol):
+    """etcd, as far as a service needs it. Keys are given without the cluster's prefix; reads are linearizable. All calls may raise
+    Unavailable (nothing was changed) and the changing ones UnknownOutcome. Callable from any thread."""
+
+    def get(self, key: str) -> Entry | None: ...
+
+    def list(self, prefix: str) -> tuple[list[Entry], int]:
+        """The entries below the prefix, in key order, and the store's revision as of the read. Pages through large ranges."""
+        ...
+
+    def txn(self, txn: Txn) -> TxnResult:
+        """One checked transaction, at most 128 operations and 1 MiB [19]."""
+        ...
+
+    def grant(self, ttl_s: int) -> int:
+        """A new lease; its id."""
+        ...
+
+    def keep_alive(self, lease: int) -> bool:
+        """Renews the lease once; False: it has ended."""
+        ...
+
+    def revoke(self, lease: int) -> None: ...
+
+    def watch(self, key: str, on_change: Callable[[Entry | None], None], on_lost: Callable[[], None]) -> Callable[[], None]:
+        """Calls `on_change` (on another thread) with the key's entry after each change (None: deleted). `on_lost`: the watch ended
+        (compaction, connection) and must be made anew after a read. Returns what ends the watch."""
+        ...
+
+    def close(self) -> None: ...
