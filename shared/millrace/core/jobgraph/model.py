@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
@@ -26,12 +26,16 @@ class Limits:
     """What a graph may cost at most; a cluster may lower or raise them."""
 
     vertices: int = 200
+    edges: int = 1000
     parallelism: int = 128
     sql_bytes: int = 64 * 1024
     parameters: int = 200
     modules: int = 200
-    input_bytes: int = 1024 * 1024  # of the raw JSON or YAML text, and of all strings once parameters are put in
+    input_bytes: int = 1024 * 1024  # of the raw text, and of all strings once parameters are put in
     depth: int = 32
+
+
+DEFAULT_LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class Edge:
         if isinstance(text, Edge):
             return text
         if not isinstance(text, str):
-            raise ValueError("an edge is one of forward, broadcast, hash(column, ...)")
+            raise ValueError("an edge is one of forward, broadcast, hash(column, ...)")  # noqa: TRY004 (pydantic's contract)
         text = text.strip()
         if text in ("forward", "broadcast"):
             return Edge(text)  # type: ignore[arg-type]
@@ -94,16 +98,21 @@ def _parse_keys(rest: str) -> tuple[str, ...]:
     return tuple(keys)
 
 
-def _as_text(value: object) -> object:
+def as_text(value: object) -> object:
     """Spark's settings and options are text: true is `true`, 5 is `5`."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, (int, float)) else value
 
 
+def as_count(value: object) -> object:
+    """A parameter makes a number a text: `parallelism: ${n}`."""
+    return int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value) else value
+
+
 Text = Annotated[
     str,
-    BeforeValidator(_as_text),
+    BeforeValidator(as_text),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "boolean"}]}),
 ]
 EdgeText = Annotated[
@@ -175,7 +184,7 @@ class Vertex(_Model):
     """Writes its one input."""
     spark_app: SparkApp | None = None
     """Runs a whole PySpark script."""
-    parallelism: Annotated[int, Field(ge=1)] = 1
+    parallelism: Annotated[int, BeforeValidator(as_count), Field(ge=1)] = 1
     """Number of subtasks; each has its own share of the input."""
     inputs: dict[str, EdgeText] = {}
     """Producing vertex -> edge: forward, broadcast, or hash(column, ...)."""

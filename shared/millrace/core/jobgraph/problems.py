@@ -1,0 +1,151 @@
+"""Problems: what is wrong with a graph, where, and what to do; and how pydantic's errors become them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from .model import KINDS, JobGraph, Module, Resources, Restart, Sink, Source, SparkApp, Timeouts, Vertex
+
+Place = tuple["str | int", ...]
+MOST_PROBLEMS = 100
+
+_VERTEX_PARTS: dict[str, type[BaseModel]] = {"source": Source, "sink": Sink, "spark_app": SparkApp}
+_GRAPH_PARTS: dict[str, type[BaseModel]] = {"restart": Restart, "timeouts": Timeouts, "resources": Resources}
+_PATTERNS = {
+    "vertices": "an id is a letter or _, then letters, digits or _, at most 63 characters in all",
+    "parameters": "a parameter's name is a letter or _, then letters, digits or _, at most 63 characters in all",
+    "python": "must be module:function, such as ranking:rank",
+    "name": "must be a file's name, without folders and not starting with a dot",
+    "sha256": "must be a SHA-256 hash: 64 digits and letters a to f",
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One mistake. place: the way to it (keys, list indices); a warning does not stop a submission."""
+
+    place: Place
+    message: str
+    hint: str | None = None
+    warning: bool = False
+
+    def __str__(self) -> str:
+        where = ".".join(str(part) for part in self.place)
+        return f"{where}: {self.text}" if where else self.text
+
+    @property
+    def text(self) -> str:
+        """The message with its hint."""
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+def nearest(word: object, known: Iterable[str]) -> str | None:
+    """The known word that `word` most likely means."""
+    lower = {name.lower(): name for name in reversed(list(known))}
+    near = get_close_matches(str(word).lower()[:100], lower, n=1)
+    return lower[near[0]] if near else None
+
+
+def did_you_mean(word: object, known: Iterable[str], otherwise: str | None = None) -> str | None:
+    """A hint with the nearest known word; `otherwise` if none is near."""
+    near = nearest(word, known)
+    return f"did you mean {near}?" if near else otherwise
+
+
+def found(value: object) -> str:
+    """A value as a sentence names it."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return str(value)
+    if isinstance(value, str):
+        return f"the text {value[:60]!r}" + ("..." if len(value) > 60 else "")
+    return "a mapping" if isinstance(value, Mapping) else "a list"
+
+
+def structure_problems(error: ValidationError) -> list[Problem]:
+    """pydantic's errors, in its order, in a user's words."""
+    details = error.errors(include_url=False)[: MOST_PROBLEMS + 1]
+    return [_problem(detail["type"], detail["loc"], detail) for detail in details]
+
+
+def bounded(problems: Iterable[Problem]) -> list[Problem]:
+    """Each problem once, the first MOST_PROBLEMS of them, and none longer than a reader (or a message) can take."""
+    kept: dict[Problem, None] = {}
+    for problem in problems:
+        if len(kept) == MOST_PROBLEMS:
+            kept[Problem((), f"there are more problems than the {MOST_PROBLEMS} listed")] = None
+            break
+        place = tuple(_short(part, 100) if isinstance(part, str) else part for part in problem.place)
+        hint = None if problem.hint is None else _short(problem.hint, 500)
+        kept[Problem(place, _short(problem.message, 1000), hint, problem.warning)] = None
+    return list(kept)
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+def _problem(kind: str, place: Place, detail: Mapping[str, Any]) -> Problem:
+    key = place[-1:] == ("[key]",)
+    place = place[:-1] if key else place
+    context = detail.get("ctx", {})
+    value = detail["input"]
+    if kind == "missing":
+        return Problem(place[:-1], f"{place[-1]} is missing")
+    if kind == "extra_forbidden":
+        return _unknown_field(place)
+    if kind == "value_error":
+        return Problem(place, str(context["error"]))
+    if kind == "literal_error":
+        known = [word.strip("'") for word in context["expected"].replace(" or ", ", ").split(", ")]
+        return Problem(place, f"must be one of {', '.join(known)}, not {found(value)}", did_you_mean(value, known))
+    if kind == "string_pattern_mismatch":
+        about = place[-2] if key else place[-1]
+        return Problem(place, f"{_PATTERNS[str(about)]}; not {found(value)}")
+    wanted = {
+        "string_type": "must be text",
+        "int_type": "must be a whole number",
+        "dict_type": "must be a mapping",
+        "model_type": "must be a mapping",
+        "model_attributes_type": "must be a mapping",
+        "tuple_type": "must be a list",
+    }.get(kind)
+    if wanted is not None:
+        return Problem(place, f"{'a key here ' if key else ''}{wanted}, not {found(value)}")
+    if kind == "greater_than_equal":
+        return Problem(place, f"must be at least {context['ge']}, not {found(value)}")
+    if kind == "less_than_equal":
+        return Problem(place, f"must be at most {context['le']}, not {found(value)}")
+    if kind in ("string_too_short", "too_short"):
+        return Problem(place, "must not be empty")
+    if kind == "string_too_long":
+        return Problem(place, f"must have at most {context['max_length']} characters, not {len(value)}")
+    return Problem(place, f"{detail['msg']}, not {found(value)}")
+
+
+def _unknown_field(place: Place) -> Problem:
+    known = [field.alias or name for name, field in _model_at(place[:-1]).model_fields.items()]
+    what = "unknown kind or field" if _model_at(place[:-1]) is Vertex else "unknown field"
+    hint = did_you_mean(place[-1], known, f"there are {', '.join(known)}")
+    return Problem(place, f"{what} {place[-1]}", hint)
+
+
+def _model_at(place: Place) -> type[BaseModel]:
+    if not place:
+        return JobGraph
+    if place[0] == "vertices":
+        return _VERTEX_PARTS[str(place[2])] if len(place) > 2 else Vertex
+    return Module if place[0] == "modules" else _GRAPH_PARTS[str(place[0])]
+
+
+def kinds_of(vertex: Mapping[str, object]) -> list[str]:
+    """The kinds that a raw vertex names."""
+    return [kind for kind in KINDS if vertex.get(kind) is not None]

@@ -1,0 +1,300 @@
+"""Validates a raw graph once, at the edge: every mistake at once, each with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from pydantic import ValidationError
+
+from .model import DEFAULT_LIMITS, KINDS, READ_FORMATS, Edge, JobGraph, Limits, Vertex, as_count, as_text
+from .parameters import Substitution
+from .parse import measure
+from .problems import Problem, bounded, did_you_mean, found, kinds_of, nearest, structure_problems
+
+_FIELDS = [field.alias or name for name, field in Vertex.model_fields.items()]
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What can be known of a raw vertex, even if parts of it are wrong: those are None or left out."""
+
+    id: str
+    kinds: list[str]
+    parallelism: int | None
+    edges: dict[str, Edge | None]
+    raw: dict[str, Any]
+
+    def part(self, kind: str) -> dict[str, Any]:
+        value = self.raw.get(kind)
+        return value if isinstance(value, dict) else {}
+
+
+def validate(
+    raw: object, limits: Limits = DEFAULT_LIMITS, parameters: Mapping[str, str] | None = None
+) -> JobGraph | list[Problem]:
+    """The graph with its parameters put in, or all that is wrong with it (never an empty list).
+
+    raw: what a client wrote (dicts, lists, scalars). parameters: values that override the declared ones. What comes out is
+    for services: they store it with `dump` and read it with `JobGraph.model_validate`; validating it again would put
+    parameters in twice.
+    """
+    if not isinstance(raw, dict):
+        return [Problem((), f"a job graph is a mapping with name and vertices, not {found(raw)}")]
+    reason = measure(raw, limits)
+    if reason is not None:
+        return [Problem((), f"the graph is {reason}" if reason[0] in "nl" else reason)]
+    too_many = list(_too_many(raw, limits))
+    if too_many:
+        return too_many  # looking further could cost any amount of time
+    values, problems = _values(raw.get("parameters"), parameters or {})
+    resolved, unresolved = _resolve(raw, values, limits)
+    graph = None
+    try:
+        graph = JobGraph.model_validate(resolved)
+    except ValidationError as error:
+        problems += structure_problems(error)
+    seen = _see(resolved.get("vertices"))
+    problems = bounded(chain(problems, unresolved, _rules(resolved, seen, limits)))
+    return problems if graph is None or problems else graph
+
+
+def _resolve(raw: dict[str, Any], values: dict[str, str], limits: Limits) -> tuple[dict[str, Any], list[Problem]]:
+    """The raw graph with `values` as its parameters and in its vertices."""
+    substitution = Substitution(values, limits)
+    resolved = {**raw}
+    if isinstance(raw.get("parameters"), dict):
+        resolved["parameters"] = {
+            name: values[name] if isinstance(as_text(value), str) else value
+            for name, value in raw["parameters"].items()
+        }
+    if isinstance(raw.get("vertices"), dict):
+        resolved["vertices"] = substitution.put(raw["vertices"], ("vertices",))
+    return resolved, substitution.problems
+
+
+def _rules(raw: dict[str, Any], seen: dict[str, _Seen], limits: Limits) -> Iterator[Problem]:
+    """What types alone do not say."""
+    yield from _ids(seen)
+    for vertex in seen.values():
+        yield from _vertex(vertex, limits)
+    yield from _edges(seen)
+    yield from _cycles(seen)
+    yield from _sinks(seen)
+    yield from _modules(raw.get("modules"), seen)
+    yield from _result(raw.get("result"), seen)
+
+
+def _values(declared: object, overrides: Mapping[str, str]) -> tuple[dict[str, str], list[Problem]]:
+    """The parameters' values as text, and the overrides that name none."""
+    known = declared if isinstance(declared, dict) else {}
+    problems = []
+    for name in overrides:
+        if name not in known:
+            hint = did_you_mean(name, [str(each) for each in known], _listing("parameters", known))
+            problems.append(Problem(("parameters",), f"{name} is given a value but not declared", hint))
+    merged = {**known, **{name: value for name, value in overrides.items() if name in known}}
+    # A value of a wrong type is pydantic's to report; what uses it must not be called unknown.
+    return {
+        str(name): text if isinstance(text := as_text(value), str) else "" for name, value in merged.items()
+    }, problems
+
+
+def _listing(what: str, names: Mapping[str, object]) -> str:
+    return f"{what} are {', '.join(str(name) for name in names)}" if names else f"the graph has no {what}"
+
+
+def _see(vertices: object) -> dict[str, _Seen]:
+    seen: dict[str, _Seen] = {}
+    for name, raw in vertices.items() if isinstance(vertices, dict) else ():
+        vertex = raw if isinstance(raw, dict) else {}
+        count = as_count(vertex.get("parallelism", 1))
+        inputs = vertex.get("inputs")
+        seen[str(name)] = _Seen(
+            id=str(name),
+            kinds=kinds_of(vertex) if isinstance(raw, dict) else ["?"],  # no mapping: reported by the model
+            parallelism=count if isinstance(count, int) and not isinstance(count, bool) and count >= 1 else None,
+            edges={str(alias): _edge(text) for alias, text in inputs.items()} if isinstance(inputs, dict) else {},
+            raw=vertex,
+        )
+    return seen
+
+
+def _edge(text: object) -> Edge | None:
+    try:
+        return Edge.parse(text)
+    except ValueError:
+        return None  # reported by the model
+
+
+def _too_many(raw: dict[str, Any], limits: Limits) -> Iterator[Problem]:
+    for field, limit in (("vertices", limits.vertices), ("parameters", limits.parameters), ("modules", limits.modules)):
+        count = _length(raw.get(field))
+        if count > limit:
+            yield Problem((field,), f"{count} are more than the {limit} allowed")
+    vertices = raw["vertices"].values() if isinstance(raw.get("vertices"), dict) else ()
+    edges = sum(_length(vertex.get("inputs")) for vertex in vertices if isinstance(vertex, dict))
+    if edges > limits.edges:
+        yield Problem(("vertices",), f"{edges} inputs in all are more than the {limits.edges} allowed")
+
+
+def _length(value: object) -> int:
+    return len(value) if isinstance(value, (dict, list)) else 0
+
+
+def _ids(seen: dict[str, _Seen]) -> Iterator[Problem]:
+    """Spark's views do not tell upper from lower case."""
+    first: dict[str, str] = {}
+    for name in seen:
+        other = first.setdefault(name.lower(), name)
+        if other != name:
+            yield Problem(("vertices", name), f"duplicate id: Spark does not tell it from {other}")
+
+
+def _vertex(vertex: _Seen, limits: Limits) -> Iterator[Problem]:
+    """The rules of one vertex by itself."""
+    place = ("vertices", vertex.id)
+    yield from _kind(vertex)
+    n = vertex.parallelism
+    if n is not None and n > limits.parallelism:
+        yield Problem((*place, "parallelism"), f"must be at most {limits.parallelism}, not {n}")
+    sql = vertex.raw.get("sql")
+    if isinstance(sql, str) and len(sql.encode()) > limits.sql_bytes:
+        yield Problem((*place, "sql"), f"{len(sql.encode())} bytes are more than the {limits.sql_bytes} allowed")
+    kind = vertex.kinds[0] if len(vertex.kinds) == 1 else None
+    if vertex.raw.get("schema") is not None and kind in ("source", "sql", "sink", "spark_app"):
+        hint = "write it under source" if kind == "source" else None
+        yield Problem((*place, "schema"), "only a python vertex declares a schema here", hint)
+    if kind in ("source", "spark_app") and vertex.edges:
+        yield Problem((*place, "inputs"), f"a {kind} has no inputs")
+    if kind == "sink" and len(vertex.edges) != 1:
+        yield Problem((*place, "inputs"), f"a sink has exactly one input, not {len(vertex.edges)}")
+    if kind == "spark_app" and n is not None and n != 1:
+        yield Problem((*place, "parallelism"), f"a spark_app has parallelism 1, not {n}")
+    if kind == "source":
+        yield from _source(vertex)
+    # A sink without inputs is reported above; an edge that is not understood may be any.
+    replicated = all(edge is not None and edge.kind == "broadcast" for edge in vertex.edges.values())
+    if n is not None and n > 1 and replicated and (kind in ("sql", "python") or (kind == "sink" and vertex.edges)):
+        message = f"parallelism {n} needs an input by forward or hash: else every subtask computes the same rows"
+        yield Problem((*place, "parallelism"), message)
+    hashes = {alias: edge for alias, edge in vertex.edges.items() if edge is not None and edge.kind == "hash"}
+    if len({len(edge.keys) for edge in hashes.values()}) > 1:
+        counts = ", ".join(f"{alias} {len(edge.keys)}" for alias, edge in hashes.items())
+        message = f"hash inputs of one vertex need equally many columns, so that equal rows meet: {counts}"
+        yield Problem((*place, "inputs"), message)
+
+
+def _kind(vertex: _Seen) -> Iterator[Problem]:
+    place = ("vertices", vertex.id)
+    if len(vertex.kinds) > 1:
+        yield Problem(place, f"has several kinds: {', '.join(vertex.kinds)}", "a vertex is exactly one of them")
+    misspelt = any(nearest(field, _FIELDS) in KINDS for field in list(vertex.raw)[:20])  # reported as unknown field
+    if not vertex.kinds and not misspelt:
+        yield Problem(place, "has no kind", f"a vertex is exactly one of {', '.join(KINDS)}")
+
+
+def _source(vertex: _Seen) -> Iterator[Problem]:
+    place = ("vertices", vertex.id)
+    source = vertex.part("source")
+    kind = source.get("format")
+    if not isinstance(kind, str) or not kind:
+        return
+    if kind.lower() in {name.lower() for name in READ_FORMATS}:
+        if source.get("path") is None:
+            yield Problem((*place, "source"), f"path is missing: {kind} is read from files")
+    elif vertex.parallelism is not None and vertex.parallelism > 1:
+        hint = did_you_mean(kind, READ_FORMATS, f"file formats are {', '.join(READ_FORMATS)}")
+        yield Problem(
+            (*place, "parallelism"), f"must be 1: only files are read in shares, and {kind} is no file format", hint
+        )
+
+
+def _edges(seen: dict[str, _Seen]) -> Iterator[Problem]:
+    """The rules between two vertices."""
+    for vertex in seen.values():
+        for alias, edge in vertex.edges.items():
+            place = ("vertices", vertex.id, "inputs", alias)
+            producer = seen.get(alias)
+            if producer is None:
+                others = [name for name in seen if name != vertex.id]
+                hint = did_you_mean(alias, others, _listing("vertices", seen))
+                yield Problem(place, f"no vertex is called {alias}", hint)
+                continue
+            if producer.kinds == ["sink"] or producer.kinds == ["spark_app"]:
+                yield Problem(place, f"{alias} is a {producer.kinds[0]} and has no rows to read")
+            if edge is None or edge.kind != "forward" or None in (producer.parallelism, vertex.parallelism):
+                continue
+            if producer.parallelism != vertex.parallelism:
+                message = f"forward needs equal parallelism: {alias} has {producer.parallelism}, {vertex.id} has {vertex.parallelism}"
+                yield Problem(place, message, "use hash(column, ...) or broadcast")
+
+
+def _cycles(seen: dict[str, _Seen]) -> Iterator[Problem]:
+    """Each knot of vertices that wait for each other, named by one way round it."""
+    left = {name: [alias for alias in vertex.edges if alias in seen] for name, vertex in seen.items()}
+    while True:
+        waiting = _waiting(left)
+        if not waiting:
+            return
+        name = next(iter(waiting))
+        way: list[str] = []
+        while name not in way:
+            way.append(name)
+            name = next(alias for alias in left[name] if alias in waiting)
+        way = way[way.index(name) :][::-1]  # in the direction of the rows
+        start = min(range(len(way)), key=lambda index: list(seen).index(way[index]))
+        way = way[start:] + way[:start]
+        yield Problem(("vertices", way[0], "inputs"), f"a cycle: {' -> '.join([*way, way[0]])}")
+        left = {
+            name: [alias for alias in others if alias not in way] for name, others in left.items() if name not in way
+        }
+
+
+def _waiting(reads: dict[str, list[str]]) -> dict[str, None]:
+    """The vertices that a cycle keeps from ever starting, in their order."""
+    waiting = dict.fromkeys(reads)
+    while True:
+        free = [name for name in waiting if not any(other in waiting for other in reads[name])]
+        if not free:
+            return waiting
+        for name in free:
+            del waiting[name]
+
+
+def _sinks(seen: dict[str, _Seen]) -> Iterator[Problem]:
+    first: dict[str, _Seen] = {}
+    for vertex in seen.values():
+        path = vertex.part("sink").get("path")
+        if not isinstance(path, str):
+            continue
+        other = first.setdefault(path.rstrip("/"), vertex)
+        if other is not vertex and not all(each.part("sink").get("mode") == "append" for each in (other, vertex)):
+            hint = "two sinks share a path only if both append"
+            yield Problem(("vertices", vertex.id, "sink", "path"), f"{other.id} writes the same path", hint)
+
+
+def _modules(modules: object, seen: dict[str, _Seen]) -> Iterator[Problem]:
+    names: dict[str, int] = {}
+    for index, module in enumerate(modules if isinstance(modules, list) else ()):
+        name = module.get("name") if isinstance(module, dict) else None
+        if isinstance(name, str) and names.setdefault(name, index) != index:
+            yield Problem(("modules", index), f"a second module called {name}")
+    for vertex in seen.values():
+        script = vertex.part("spark_app").get("script")
+        if isinstance(script, str) and script and script not in names:
+            hint = did_you_mean(script, names, "`millrace submit` uploads it and adds it to modules")
+            yield Problem(("vertices", vertex.id, "spark_app", "script"), f"no module is called {script}", hint)
+
+
+def _result(result: object, seen: dict[str, _Seen]) -> Iterator[Problem]:
+    if not isinstance(result, str):
+        return
+    if result not in seen:
+        yield Problem(
+            ("result",), f"no vertex is called {result}", did_you_mean(result, seen, _listing("vertices", seen))
+        )
+    elif seen[result].kinds == ["spark_app"]:
+        yield Problem(("result",), f"{result} is a spark_app and has no rows")
