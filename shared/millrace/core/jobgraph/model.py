@@ -251,11 +251,11 @@ class JobGraph(_Model):
     conf: dict[str, Text] = {}
     """Spark configuration; static settings give the job a JVM of its own."""
     restart: Restart = Restart()
-    """What follows a failed attempt."""
+    """How often and when failed attempts are tried again."""
     timeouts: Timeouts = Timeouts()
     """How long the job may wait, start and run."""
     resources: Resources = Resources()
-    """What each slot of the job must have."""
+    """What the job needs of each slot."""
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
     """Higher goes first when slots are short."""
     result: str | None = None

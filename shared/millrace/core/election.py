@@ -1,0 +1,89 @@
+"""Who speaks for a scope: following, suspecting, campaigning, leading, stepping down. Pure; safety never depends on it.
+
+The epoch of a scope is the mod_revision of its leader key in etcd. A leader proves itself by ticks in the log; a standby that misses
+them asks the log itself (probes) before it takes the key away, so that a paused broker or a slow reader makes no new leader.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from .fold import TICK_MS
+
+SUSPECT_MS = 3 * TICK_MS  # without a tick: probe
+SILENCE_MS = 5 * TICK_MS  # between two own probes without a tick: silence
+STUCK_TICKS = 50  # ticks over which the mark stands below the last output: the leader cannot speak
+READ_BACK_MS = 15_000  # a leader that does not read its own tick for so long cannot write its log: it resigns [6]
+CAMPAIGN_MS = 1_000  # between two tries
+
+
+class Role(Enum):
+    FOLLOWING = "following"
+    CAMPAIGNING = "campaigning"  # asked etcd for the key
+    ELECT = "elect"  # has the key, its Elected is not folded yet
+    LEADING = "leading"
+
+
+@dataclass(frozen=True)
+class View:
+    """The leader key as etcd last showed it: its mod_revision, 0 when it is absent; None: etcd has not answered yet."""
+
+    epoch: int | None
+
+
+@dataclass
+class Election:
+    """One replica's part in the election. Times are the shell's monotonic milliseconds, stamps the broker's."""
+
+    role: Role = Role.FOLLOWING
+    epoch: int = 0  # while ELECT or LEADING: the one won
+    heard_ms: int = 0  # when the last taken tick (or Elected) was folded
+    probe_stamp_ms: int = 0  # stamp of the first own probe folded since; 0: none
+    probed_ms: int = 0  # when the last probe was sent
+    probes: int = 0
+    silent: bool = False
+    stuck: int = 0  # ticks since the mark stands still below the last output
+    asked_ms: int = -CAMPAIGN_MS
+    ticked_ms: int = 0  # leader: when the last tick was sent
+    ticks: int = 0  # leader: number of the last tick sent
+
+    def heard(self, now_ms: int, published_through: int, before: int, said: int) -> None:
+        """A tick was taken, or a leader's Elected folded."""
+        self.heard_ms, self.probe_stamp_ms = now_ms, 0
+        self.stuck = self.stuck + 1 if published_through == before < said else 0
+        self.silent = self.stuck >= STUCK_TICKS
+
+    def probed(self, stamp_ms: int) -> None:
+        """An own probe was folded, and no tick since the one before."""
+        if not self.probe_stamp_ms:
+            self.probe_stamp_ms = stamp_ms
+        elif stamp_ms - self.probe_stamp_ms >= SILENCE_MS:
+            self.silent = True
+
+    def won(self, epoch: int) -> None:
+        self.role, self.epoch = Role.ELECT, epoch
+
+    def lead(self, now_ms: int) -> None:
+        """The own Elected was folded."""
+        self.role, self.ticks, self.ticked_ms, self.heard_ms = Role.LEADING, 0, now_ms, now_ms
+
+    def follow(self, now_ms: int) -> None:
+        """The term is over, or the campaign was lost; the process goes on."""
+        self.role, self.epoch = Role.FOLLOWING, 0
+        self.heard_ms, self.probe_stamp_ms, self.silent, self.stuck = now_ms, 0, False, 0
+
+    def suspects(self, now_ms: int) -> bool:
+        return self.role is Role.FOLLOWING and now_ms - self.heard_ms >= SUSPECT_MS
+
+    def campaigns(self, now_ms: int, view: View, folded_epoch: int, caught_up: bool) -> int | None:
+        """The mod_revision of the key that is to be replaced (0: absent), or None: this is not the time.
+
+        A key whose epoch has no record in the log yet is left alone until its lease ends: its holder may be about to write.
+        """
+        if self.role is not Role.FOLLOWING or not caught_up or view.epoch is None or now_ms - self.asked_ms < CAMPAIGN_MS:
+            return None
+        if view.epoch == 0 or (self.silent and view.epoch == folded_epoch):
+            self.role, self.asked_ms = Role.CAMPAIGNING, now_ms
+            return view.epoch
+        return None

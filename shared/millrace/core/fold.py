@@ -1,0 +1,292 @@
+"""The fold: one record of an inbox into the state of a scope, and what the scope says and does because of it.
+
+Pure: every replica that folds the same inbox has the same state and would say the same. The shell never looks inside; it gives
+records and carries out what comes back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from .chain import Offer, Peer, offer, take
+from .machine import Born, Configured, Do, Envelope, Forget, Machine, Output, PeerBorn, Publish, Say, Ticked
+from .messages.base import Body
+from .messages.records import Client, Elected, Fact, Forked, Hello, Message, Outcome, Probe, Record, Tick, encode
+from .topics import OUTPUT_BYTES_MAX, Topology
+
+TICK_MS = 100
+TIME_STEP_MAX_MS = 2 * TICK_MS
+HELLO_TICKS = 10
+
+
+class Diverged(Exception):
+    """This replica's outputs differ from the leader's: it must not lead, and ends itself."""
+
+
+class Oversized(AssertionError):
+    """A machine said something that Kafka would not take: a bug, for what can be large goes by reference [15]."""
+
+
+@dataclass
+class Spoken:
+    """One output that goes to Kafka, in the outbox until it is known to be there."""
+
+    seq: int
+    topic: str
+    partition: int
+    key: str
+    type: str
+    value: str  # the record's JSON
+
+
+@dataclass
+class Pending:
+    """An effect without an outcome."""
+
+    key: str
+    effect: str  # its JSON
+
+
+@dataclass
+class Folded:
+    """All that a scope knows: the machine's state and what the core keeps around it. Snapshots hold this and nothing else [13]."""
+
+    generation: int
+    next_offset: int
+    epoch: int = 0  # of the last valid Elected; 0: none in this generation yet
+    build: str = ""
+    who: str = ""
+    tick: int = 0  # the last taken tick of this epoch
+    tick_stamp_ms: int = 0  # broker's stamp of the last taken tick; 0: none yet
+    now_ms: int = 0  # machine time
+    ticks: int = 0  # ticks taken in this generation
+    digest: str = ""  # of all outputs so far
+    ticked_digest: str = ""  # of all outputs up to the last taken tick
+    said: int = 0  # sequence number of the last output
+    published_through: int = 0  # all outputs up to this one are in Kafka
+    outbox: dict[int, Spoken] = field(default_factory=dict)  # seq -> output, seqs published_through + 1 .. said
+    effects: dict[str, Pending] = field(default_factory=dict)  # effect id -> effect without an outcome, in order
+    peers: dict[str, Peer] = field(default_factory=dict)  # scope -> chains with it
+    client_log: str = ""  # Dispatcher: identity of client.commands
+    client_mark: int = -1  # Dispatcher: offset of the last request taken
+    state: Any = None
+
+
+@dataclass
+class Told:
+    """What one record led to. `taken`: it changed something. `damage`: why this log, or a part of it, is not whole [8]."""
+
+    taken: bool = False
+    said: list[Spoken] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)  # ids of new effects
+    outcome: str | None = None  # the effect that has its outcome now
+    outcome_key: str | None = None
+    damage: str | None = None
+    superseded: bool = False  # a peer has heard this scope in a later life than this replica folds [28]
+
+
+class Fold:
+    """Folds the inbox of one machine. `life` of the scope is the generation of what it folds."""
+
+    def __init__(self, machine: Machine, topology: Topology) -> None:
+        self.machine, self.topology = machine, topology
+
+    def blank(self, generation: int, offset: int) -> Folded:
+        """The state at the start of a generation [22]."""
+        return Folded(generation, offset, state=self.machine.blank())
+
+    def fold(self, folded: Folded, offset: int, stamp_ms: int, record: Record) -> Told:
+        """Folds one record at `offset` with the broker's `stamp_ms`. Raises Diverged; any other exception is a bug."""
+        assert offset >= folded.next_offset, f"offset {offset} after {folded.next_offset}: the log was read twice"
+        folded.next_offset = offset + 1
+        if isinstance(record, Elected):
+            return self._elected(folded, offset, stamp_ms, record)
+        if folded.epoch == 0:
+            return Told()  # nothing counts before the first Elected of the generation [22]
+        if isinstance(record, Message):
+            return self._message(folded, offset, record)
+        if isinstance(record, Tick):
+            return self._tick(folded, offset, stamp_ms, record)
+        if isinstance(record, Outcome):
+            return self._outcome(folded, offset, record)
+        if isinstance(record, Client):
+            return self._client(folded, offset, record)
+        if isinstance(record, Fact):
+            return self._run(folded, offset, Told(taken=True), [(record.body, "", 0)])
+        assert isinstance(record, Probe), f"a record of an unknown kind: {record!r}"
+        return Told()
+
+    def _elected(self, folded: Folded, offset: int, stamp_ms: int, record: Elected) -> Told:
+        if record.generation != folded.generation or record.epoch <= folded.epoch:
+            return Told()  # another generation's, or a zombie's: void
+        first = folded.epoch == 0
+        folded.epoch, folded.build, folded.who, folded.tick = record.epoch, record.build, record.who, 0
+        if first:
+            folded.now_ms = folded.tick_stamp_ms = stamp_ms
+        told = Told(taken=True)
+        bodies: list[tuple[Any, str, int]] = [(Configured(record.settings), "", 0)]
+        hellos: list[Output] = []
+        if first:
+            hellos = [Say(peer, Hello()) for peer in self.machine.peers]
+            bodies.append((Born(), "", 0))
+        return self._run(folded, offset, told, bodies, hellos)
+
+    def _tick(self, folded: Folded, offset: int, stamp_ms: int, record: Tick) -> Told:
+        if record.epoch != folded.epoch or record.n != folded.tick + 1:
+            return Told()  # of an older leader, or twice, or after a hole [3]
+        if record.digest != folded.ticked_digest:
+            raise Diverged(
+                f"{self.machine.scope}: at offset {offset} the leader {folded.who} has said {record.digest[:12]},"
+                f" this replica {folded.ticked_digest[:12]}"
+            )
+        folded.tick = record.n
+        folded.ticks += 1
+        folded.now_ms += min(max(stamp_ms - folded.tick_stamp_ms, 0), TIME_STEP_MAX_MS)  # [4]
+        folded.tick_stamp_ms = stamp_ms
+        for seq in range(folded.published_through + 1, min(record.published_through, folded.said) + 1):
+            del folded.outbox[seq]
+        folded.published_through = max(folded.published_through, min(record.published_through, folded.said))
+        hellos: list[Output] = []
+        if folded.ticks % HELLO_TICKS == 0:
+            hellos = [Say(name, Hello()) for name, peer in folded.peers.items() if not peer.parted]
+        told = self._run(folded, offset, Told(taken=True), [(Ticked(), "", 0)], hellos)
+        folded.ticked_digest = folded.digest
+        return told
+
+    def _outcome(self, folded: Folded, offset: int, record: Outcome) -> Told:
+        pending = folded.effects.pop(record.effect, None)
+        if pending is None:
+            return Told()  # known already: a zombie's port and its successor's both posted the fact
+        told = Told(taken=True, outcome=record.effect, outcome_key=pending.key)
+        return self._run(folded, offset, told, [(record.result, "", 0)])
+
+    def _client(self, folded: Folded, offset: int, record: Client) -> Told:
+        if record.log != folded.client_log:
+            if record.prev != -1:
+                return Told()  # a port that reads a new log starts at its start
+            folded.client_log, folded.client_mark = record.log, -1
+        if record.prev != folded.client_mark or record.offset <= folded.client_mark:
+            return Told()  # copied by an older leader's port as well [2]
+        folded.client_mark = record.offset
+        return self._run(folded, offset, Told(taken=True), [(record, "", 0)])
+
+    def _message(self, folded: Folded, offset: int, record: Message) -> Told:
+        if record.to != self.machine.scope:
+            return Told()  # partitions of TaskManagers are shared
+        peer = folded.peers.get(record.sender)
+        verdict = offer(peer, folded.generation, record)
+        if verdict in (Offer.DUPLICATE, Offer.OTHER_LIFE):
+            if record.to_life > folded.generation:
+                return Told(superseded=True)
+            if peer is None:
+                # It speaks to an earlier life of ours and is not among those we greet at birth: it must hear of this one.
+                return self._run(folded, offset, Told(taken=True), [], [Say(record.sender, Hello())])
+            return Told()
+        if verdict is Offer.GAP:
+            return Told(damage=f"{record.sender} has said {record.prev}, which is not in this log")
+        if verdict is Offer.FORK:
+            assert peer is not None and peer.mark is not None
+            answer = Forked(life=record.life, mark=peer.mark)
+            return self._run(folded, offset, Told(taken=True), [], [Say(record.sender, answer)])
+        take(folded.peers, folded.generation, record)
+        told = Told(taken=True)
+        if isinstance(record.body, Forked):
+            if record.body.life == folded.generation:
+                told.damage = f"{record.sender} has heard this scope say {record.body.mark}, which is not in this log"
+            return told
+        bodies: list[tuple[Any, str, int]] = []
+        hellos: list[Output] = []
+        if verdict is Offer.BORN:
+            hellos = [Say(record.sender, Hello())]
+            bodies.append((PeerBorn(record.sender, record.life), record.sender, record.life))
+        if not isinstance(record.body, Hello):
+            bodies.append((record.body, record.sender, record.life))
+        return self._run(folded, offset, told, bodies, hellos)
+
+    def _run(
+        self, folded: Folded, offset: int, told: Told, bodies: list[tuple[Any, str, int]], first: list[Output] | None = None
+    ) -> Told:
+        """Gives bodies to the machine and takes its outputs in, in order. `first`: what the core says before."""
+        name = f"{folded.generation}.{offset}"
+        index = 0
+        for output in first or ():
+            index = self._take_in(folded, (offset, index), told, output)
+        for body, sender, life in bodies:
+            for output in self._handle(folded, Envelope(sender, life, folded.now_ms, name, body)):
+                index = self._take_in(folded, (offset, index), told, output)
+        return told
+
+    def _handle(self, folded: Folded, envelope: Envelope) -> Iterator[Output]:
+        return self.machine.handle(folded.state, envelope)
+
+    def _take_in(self, folded: Folded, key: tuple[int, int], told: Told, output: Output) -> int:
+        """One output of the machine into the outbox or the effects; returns the index of the next."""
+        if isinstance(output, Say):
+            spoken = self._say(folded, key, output)
+            if spoken is None:
+                return key[1]
+        elif isinstance(output, Publish):
+            spoken = self._speak(
+                folded, output.topic, self.topology.partition(output.topic, output.key), output.key, output.body
+            )
+        elif isinstance(output, Do):
+            effect = f"{folded.generation}.{key[0]}.{key[1]}"
+            value = output.effect.model_dump_json()
+            folded.effects[effect] = Pending(output.key, value)
+            self._mix(folded, f"{output.key} {value}")
+            told.done.append(effect)
+            return key[1] + 1
+        else:
+            assert isinstance(output, Forget), f"no output: {output!r}"
+            peer = folded.peers.get(output.peer)
+            if peer is not None and peer.life <= output.life:
+                folded.peers[output.peer] = Peer(life=output.life, parted=True)
+            elif peer is None:
+                folded.peers[output.peer] = Peer(life=output.life, parted=True)
+            return key[1]
+        told.said.append(spoken)
+        return key[1] + 1
+
+    def _say(self, folded: Folded, key: tuple[int, int], output: Say) -> Spoken | None:
+        """The next link of the chain to a peer; None where the peer is not to be spoken to."""
+        peer = folded.peers.get(output.to)
+        if peer is None:
+            if not isinstance(output.body, Hello):
+                return None  # not heard yet: declared to when it is [10]
+            peer = folded.peers[output.to] = Peer()
+        if peer.parted or (peer.life == 0 and not isinstance(output.body, Hello)):
+            return None
+        if peer.said_to != peer.life or peer.life == 0:
+            # Its new life knows nothing of our chain: start anew. To an unheard peer each Hello is a start: what it folds may begin
+            # between two of them (records before its first Elected do not count), and prev would then look like a hole.
+            peer.said, peer.said_to = None, peer.life
+        topic, partition = self.topology.inbox(output.to)
+        message = Message(
+            to=output.to,
+            to_life=peer.life,
+            sender=self.machine.scope,
+            life=folded.generation,
+            key=key,
+            prev=peer.said,
+            body=output.body,
+        )
+        peer.said = key
+        return self._put(folded, topic, partition, output.to, output.body.type, encode(message).decode())
+
+    def _speak(self, folded: Folded, topic: str, partition: int, key: str, body: Body) -> Spoken:
+        return self._put(folded, topic, partition, key, body.type, body.model_dump_json())
+
+    def _put(self, folded: Folded, topic: str, partition: int, key: str, kind: str, value: str) -> Spoken:
+        if len(value) > OUTPUT_BYTES_MAX:
+            raise Oversized(f"{self.machine.scope} says a {kind} of {len(value)} bytes; the limit is {OUTPUT_BYTES_MAX}")
+        folded.said += 1
+        spoken = Spoken(folded.said, topic, partition, key, kind, value)
+        folded.outbox[folded.said] = spoken
+        self._mix(folded, value)
+        return spoken
+
+    def _mix(self, folded: Folded, text: str) -> None:
+        folded.digest = hashlib.blake2b(text.encode(), digest_size=16, key=folded.digest.encode()).hexdigest()

@@ -1,0 +1,120 @@
+"""The contract of a machine: a deterministic function from (state, envelope) to outputs, over state that it owns.
+
+A machine reads no clock, no file, no environment, draws no number and iterates no set: all that can change an outcome arrives in
+an envelope [1]. It raises only on a broken assertion about its own state [5]; a refusal is an output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, Union
+
+from .messages.base import Body
+
+
+@dataclass(frozen=True)
+class Born:
+    """The first record of a generation was folded: state is blank. What lies outside (etcd) is to be asked."""
+
+
+@dataclass(frozen=True)
+class Configured:
+    """A new leader's settings, from its Elected record on."""
+
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Ticked:
+    """A tick was taken: machine time has gone on; timers are looked at."""
+
+
+@dataclass(frozen=True)
+class PeerBorn:
+    """A peer is heard in a new life: it knows nothing of us, and is owed all that it needs [10]."""
+
+    peer: str
+    life: int
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What a handler is given. `id` names this record for ever: new names are made of it, never drawn."""
+
+    sender: str
+    """The scope that said it; "" for what comes from the core, an outcome or a local fact."""
+    life: int
+    """The sender's life."""
+    now_ms: int
+    """Machine time."""
+    id: str
+    """`<generation>.<offset>` of the record."""
+    body: Any
+    """A message, an outcome, a Client record, a local fact, or one of Born, Configured, Ticked, PeerBorn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """A message to another scope, as the next link of the chain to it. To a peer not yet heard nothing is said: it will be declared
+    to when it is [10]."""
+
+    to: str
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """A fact or an answer on a public topic."""
+
+    topic: str
+    key: str
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Do:
+    """An effect. Effects with one `key` (an etcd key, a slot) go one after the other [17]."""
+
+    key: str
+    effect: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """A dynamic peer has ended in this life: its chain is dropped, and what that life may still say."""
+
+    peer: str
+    life: int
+
+
+Output = Union[Say, Publish, Do, Forget]
+Handler = Callable[[Any, Envelope], Iterator[Output]]
+
+
+class Machine(Protocol):
+    """One service's decisions. `peers`: the scopes that are greeted at birth; `settings_of` gives the deciding settings' defaults."""
+
+    scope: str
+    peers: tuple[str, ...]
+    state_type: type
+
+    def blank(self) -> Any:
+        """The state of a new generation."""
+        ...
+
+    def handle(self, state: Any, envelope: Envelope) -> Iterator[Output]:
+        """Changes the state and yields what is said and done, in order."""
+        ...
+
+
+class UnknownMessage(AssertionError):
+    """A message that this machine has no handler for: the sender is of another build; the replica stops [26]."""
+
+
+def dispatch(handlers: Mapping[type, Handler], state: Any, envelope: Envelope) -> Iterator[Output]:
+    """Runs the handler of the body's class; a machine's `handle` is this over its table."""
+    handler = handlers.get(type(envelope.body))
+    if handler is None:
+        raise UnknownMessage(f"no handler for {type(envelope.body).__name__} from {envelope.sender or 'the core'}")
+    yield from handler(state, envelope)

@@ -1,0 +1,245 @@
+"""What strangers ask for on `client.commands`, and what is answered on `client.replies`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from .base import Body, Part
+
+JobId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
+
+
+class Request(Body):
+    """A request of a client. Answers go to `client.replies` with its `reply_to` as key and its `correlation`."""
+
+    reply_to: Annotated[str, Field(max_length=200)] = ""
+    """Names the client; the key of the answer. Empty: no answer is wanted (job.events tells all there is to know)."""
+    correlation: Annotated[str, Field(max_length=200)] = ""
+    """Copied to the answer."""
+
+
+class SubmitJob(Request):
+    """Submits a job. The same id and graph again is the same job; the same id with another graph is refused."""
+
+    type: Literal["SubmitJob"] = "SubmitJob"
+    version: Literal[1] = 1
+    job: JobId
+    """Chosen by the client, so that a repeat is known as one."""
+    graph: dict[str, Any]
+    """The JobGraph."""
+    parameters: dict[str, str] = {}
+    """Values that override the graph's parameters."""
+    accept_before_ms: int | None = None
+    """Unix time in milliseconds after which the job must not be accepted any more (it was given up behind a broken connection)."""
+
+
+class CancelJob(Request):
+    """Cancels a job; a repeat is harmless. Refused for a FINISHED or FAILED job."""
+
+    type: Literal["CancelJob"] = "CancelJob"
+    version: Literal[1] = 1
+    job: JobId
+
+
+class DescribeJob(Request):
+    """The job's ExecutionGraph: vertices, tasks, subtasks, attempts. An ended job is answered with where its archive lies."""
+
+    type: Literal["DescribeJob"] = "DescribeJob"
+    version: Literal[1] = 1
+    job: JobId
+
+
+class ListJobs(Request):
+    """The jobs that the Dispatcher knows, newest first."""
+
+    type: Literal["ListJobs"] = "ListJobs"
+    version: Literal[1] = 1
+    most: Annotated[int, Field(ge=1, le=1000)] = 100
+
+
+class AwaitJobResult(Request):
+    """Answered when the job has ended (at once if it has)."""
+
+    type: Literal["AwaitJobResult"] = "AwaitJobResult"
+    version: Literal[1] = 1
+    job: JobId
+
+
+class GetJobStatus(Request):
+    type: Literal["GetJobStatus"] = "GetJobStatus"
+    version: Literal[1] = 1
+    job: JobId
+
+
+class GetClusterOverview(Request):
+    """Counts of jobs by state, and of TaskManagers and slots."""
+
+    type: Literal["GetClusterOverview"] = "GetClusterOverview"
+    version: Literal[1] = 1
+
+
+class ListTaskManagers(Request):
+    """The TaskManagers with their slots."""
+
+    type: Literal["ListTaskManagers"] = "ListTaskManagers"
+    version: Literal[1] = 1
+
+
+class DescribeBlobServer(Request):
+    """Where blobs are put and got."""
+
+    type: Literal["DescribeBlobServer"] = "DescribeBlobServer"
+    version: Literal[1] = 1
+
+
+class Reply(Body):
+    """An answer to a request: `correlation` is the request's."""
+
+    correlation: str
+
+
+class Problem(Part):
+    """One thing wrong with a submission: where, what, and what may help."""
+
+    place: list[str | int]
+    message: str
+    hint: str | None = None
+
+
+class JobAcceptedReply(Reply):
+    """The job's graph is committed in etcd [acknowledged means stored]; `status` is its state now, for a repeat."""
+
+    type: Literal["JobAcceptedReply"] = "JobAcceptedReply"
+    version: Literal[1] = 1
+    job: str
+    status: str
+    events_partition: int
+    """The partition of job.events that carries this job."""
+    warnings: list[Problem] = []
+
+
+class JobRejected(Reply):
+    """Not accepted, and nothing was kept. kind: invalid | conflict | late | busy (try again after `retry_after_ms`)."""
+
+    type: Literal["JobRejected"] = "JobRejected"
+    version: Literal[1] = 1
+    job: str
+    kind: Literal["invalid", "conflict", "late", "busy"]
+    reason: str
+    problems: list[Problem] = []
+    retry_after_ms: int | None = None
+
+
+class CancelAccepted(Reply):
+    type: Literal["CancelAccepted"] = "CancelAccepted"
+    version: Literal[1] = 1
+    job: str
+    status: str
+
+
+class RequestRefused(Reply):
+    """kind: not_found | conflict | invalid | busy."""
+
+    type: Literal["RequestRefused"] = "RequestRefused"
+    version: Literal[1] = 1
+    kind: Literal["not_found", "conflict", "invalid", "busy"]
+    reason: str
+
+
+class JobSummary(Part):
+    job: str
+    name: str
+    status: str
+    accepted_ms: int
+    ended_ms: int | None = None
+    waiting: str | None = None
+    """Why it waits, if it does."""
+    position: int | None = None
+    """Its place in the queue for slots, from 1."""
+
+
+class JobsListed(Reply):
+    type: Literal["JobsListed"] = "JobsListed"
+    version: Literal[1] = 1
+    jobs: list[JobSummary]
+    total: int
+
+
+class JobDescribed(Reply):
+    """`detail` is the ExecutionGraph of a live job; for an ended one it is null and `archive` is its path on the blob server."""
+
+    type: Literal["JobDescribed"] = "JobDescribed"
+    version: Literal[1] = 1
+    summary: JobSummary
+    detail: dict[str, Any] | None = None
+    archive: str | None = None
+
+
+class JobResult(Reply):
+    """How a job ended; `archive` is the path of its archive on the blob server."""
+
+    type: Literal["JobResult"] = "JobResult"
+    version: Literal[1] = 1
+    job: str
+    status: str
+    ended_ms: int | None
+    archive: str | None
+    cause: dict[str, Any] | None = None
+
+
+class JobStatusAnswered(Reply):
+    type: Literal["JobStatusAnswered"] = "JobStatusAnswered"
+    version: Literal[1] = 1
+    summary: JobSummary
+
+
+class ClusterOverview(Reply):
+    type: Literal["ClusterOverview"] = "ClusterOverview"
+    version: Literal[1] = 1
+    jobs: dict[str, int]
+    """Count by status."""
+    task_managers: int
+    slots: int
+    free_slots: int
+    waiting_jobs: int
+
+
+class SlotInfo(Part):
+    slot: int
+    state: str
+    job: str | None = None
+    memory_mb: int
+
+
+class TaskManagerInfo(Part):
+    task_manager: str
+    incarnation: int
+    host: str
+    slots: list[SlotInfo]
+    since_ms: int
+    last_beat_ms: int
+
+
+class TaskManagersListed(Reply):
+    type: Literal["TaskManagersListed"] = "TaskManagersListed"
+    version: Literal[1] = 1
+    task_managers: list[TaskManagerInfo]
+
+
+class BlobServerDescribed(Reply):
+    type: Literal["BlobServerDescribed"] = "BlobServerDescribed"
+    version: Literal[1] = 1
+    url: str
+    max_bytes: int
+
+
+REQUESTS: tuple[type[Request], ...] = (
+    SubmitJob, CancelJob, DescribeJob, ListJobs, AwaitJobResult, GetJobStatus, GetClusterOverview, ListTaskManagers,
+    DescribeBlobServer,
+)  # fmt: skip
+REPLIES: tuple[type[Reply], ...] = (
+    JobAcceptedReply, JobRejected, CancelAccepted, RequestRefused, JobsListed, JobDescribed, JobResult, JobStatusAnswered,
+    ClusterOverview, TaskManagersListed, BlobServerDescribed,
+)  # fmt: skip

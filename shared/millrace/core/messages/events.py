@@ -1,0 +1,139 @@
+"""Public facts: `job.events` (ordered per job), `cluster.events`, `dead-letters`.
+
+Each carries `count`, its number among the facts of its kind about its subject: a service that lost its log may say one again,
+and a reader knows it by that. The ending that counts is the one in etcd; `JobFinished`, `JobFailed`, `JobCanceled` follow it [16].
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from .base import Body
+
+
+class JobEvent(Body):
+    job: str
+    at_ms: int
+    """Machine time of the service that says it."""
+    count: int = 1
+
+
+class JobAccepted(JobEvent):
+    """Dispatcher: the job's graph is stored."""
+
+    type: Literal["JobAccepted"] = "JobAccepted"
+    version: Literal[1] = 1
+    name: str
+    tasks: list[dict[str, Any]]
+    """[{task, vertices, parallelism}], producers first."""
+
+
+class JobWaiting(JobEvent):
+    """JobMaster: the job waits for slots."""
+
+    type: Literal["JobWaiting"] = "JobWaiting"
+    version: Literal[1] = 1
+    reason: str
+    position: int | None
+
+
+class JobStateChanged(JobEvent):
+    """JobMaster: the job's state (not its end)."""
+
+    type: Literal["JobStateChanged"] = "JobStateChanged"
+    version: Literal[1] = 1
+    status: str
+    cause: dict[str, Any] | None = None
+
+
+class AttemptStateChanged(JobEvent):
+    """JobMaster: an attempt of a subtask has a new state."""
+
+    type: Literal["AttemptStateChanged"] = "AttemptStateChanged"
+    version: Literal[1] = 1
+    task: str
+    subtask: int
+    attempt: int
+    state: str
+    task_manager: str | None = None
+    error: dict[str, Any] | None = None
+
+
+class JobFinished(JobEvent):
+    """Dispatcher: all tasks finished, sinks are published, the result is stored."""
+
+    type: Literal["JobFinished"] = "JobFinished"
+    version: Literal[1] = 1
+    archive: str | None
+    result: dict[str, Any] | None = None
+    """The result's rows, if they are small."""
+
+
+class JobFailed(JobEvent):
+    type: Literal["JobFailed"] = "JobFailed"
+    version: Literal[1] = 1
+    archive: str | None
+    cause: dict[str, Any] | None
+
+
+class JobCanceled(JobEvent):
+    type: Literal["JobCanceled"] = "JobCanceled"
+    version: Literal[1] = 1
+    archive: str | None
+
+
+class ClusterEvent(Body):
+    at_ms: int
+    count: int = 1
+
+
+class TaskManagerJoined(ClusterEvent):
+    type: Literal["TaskManagerJoined"] = "TaskManagerJoined"
+    version: Literal[1] = 1
+    task_manager: str
+    incarnation: int
+    host: str
+    slots: int
+
+
+class TaskManagerGone(ClusterEvent):
+    """Declared lost, or left in order."""
+
+    type: Literal["TaskManagerGone"] = "TaskManagerGone"
+    version: Literal[1] = 1
+    task_manager: str
+    incarnation: int
+    reason: str
+
+
+class SlotChanged(ClusterEvent):
+    """A slot was given to a job, freed, or broke."""
+
+    type: Literal["SlotChanged"] = "SlotChanged"
+    version: Literal[1] = 1
+    task_manager: str
+    slot: int
+    state: str
+    job: str | None = None
+    reason: str | None = None
+
+
+class DeadLetter(Body):
+    """A record that could not be used: where it was, why, its hash, its first 4 KiB."""
+
+    type: Literal["DeadLetter"] = "DeadLetter"
+    version: Literal[1] = 1
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+    size_bytes: int
+    sha256: str
+    head_base64: str
+    at_ms: int
+
+
+EVENTS: tuple[type[Body], ...] = (
+    JobAccepted, JobWaiting, JobStateChanged, AttemptStateChanged, JobFinished, JobFailed, JobCanceled, TaskManagerJoined,
+    TaskManagerGone, SlotChanged, DeadLetter,
+)  # fmt: skip

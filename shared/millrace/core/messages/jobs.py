@@ -1,0 +1,155 @@
+"""Between Dispatcher, JobMaster and ResourceManager: the life of a job."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from .base import Body, Part
+
+# Dispatcher -> JobMaster
+
+
+class StartJob(Body):
+    """Take this job over. For a known job the JobMaster answers with its state [21]; said again at every new life of the JobMaster."""
+
+    type: Literal["StartJob"] = "StartJob"
+    version: Literal[1] = 1
+    job: str
+    acceptance: str
+    graph: dict[str, Any]
+    accepted_ms: int
+    cancel: bool = False
+    """The job was asked to cancel before."""
+
+
+class CancelStartedJob(Body):
+    """Cancel the job: the JobMaster owes a JobEnded."""
+
+    type: Literal["CancelStartedJob"] = "CancelStartedJob"
+    version: Literal[1] = 1
+    job: str
+
+
+class JobRetired(Body):
+    """The job's ending is stored: the JobMaster forgets the job."""
+
+    type: Literal["JobRetired"] = "JobRetired"
+    version: Literal[1] = 1
+    job: str
+    acceptance: str
+
+
+class DescribeStartedJob(Body):
+    """Answer this client's DescribeJob from your state."""
+
+    type: Literal["DescribeStartedJob"] = "DescribeStartedJob"
+    version: Literal[1] = 1
+    job: str
+    reply_to: str
+    correlation: str
+
+
+# JobMaster -> Dispatcher
+
+
+class JobMasterStarted(Body):
+    """The job is in the JobMaster's state; `status` is its state now."""
+
+    type: Literal["JobMasterStarted"] = "JobMasterStarted"
+    version: Literal[1] = 1
+    job: str
+    status: str
+
+
+class JobStatusChanged(Body):
+    """The job's state, or why it waits, has changed."""
+
+    type: Literal["JobStatusChanged"] = "JobStatusChanged"
+    version: Literal[1] = 1
+    job: str
+    status: str
+    waiting: str | None = None
+    position: int | None = None
+
+
+class JobEnded(Body):
+    """The job has reached an end; the Dispatcher stores it and answers JobRetired. Said again at every new life of the Dispatcher."""
+
+    type: Literal["JobEnded"] = "JobEnded"
+    version: Literal[1] = 1
+    job: str
+    acceptance: str
+    status: Literal["FINISHED", "FAILED", "CANCELED"]
+    cause: dict[str, Any] | None
+    ended_ms: int
+    archive: dict[str, Any]
+    """What `show` and `result` answer from: the ExecutionGraph, with places of logs and results."""
+    staging: list[str]
+    """Folders of staged sink output, to be deleted."""
+
+
+# JobMaster <-> ResourceManager
+
+
+class RequestSlots(Body):
+    """The job's whole wanted set of slots; replaces the last one. 0 wants none, and gives back the place in the queue."""
+
+    type: Literal["RequestSlots"] = "RequestSlots"
+    version: Literal[1] = 1
+    job: str
+    slots: int
+    priority: int
+    since_ms: int
+    """When the job was accepted: who waits longer goes first among equals."""
+    memory_mb: int | None = None
+
+
+class JobMasterDeclared(Body):
+    """Ends a shard's declaration to a new life of the ResourceManager, which grants only when every shard has declared [11]."""
+
+    type: Literal["JobMasterDeclared"] = "JobMasterDeclared"
+    version: Literal[1] = 1
+
+
+class JobQueued(Body):
+    """ResourceManager -> JobMaster: why the job waits and its place in the queue; reason null: it waits no more."""
+
+    type: Literal["JobQueued"] = "JobQueued"
+    version: Literal[1] = 1
+    job: str
+    reason: str | None
+    position: int | None
+
+
+class TaskManagerLost(Body):
+    """ResourceManager -> every JobMaster: decided, once. Attempts there are failed and run elsewhere, without counting as failures."""
+
+    type: Literal["TaskManagerLost"] = "TaskManagerLost"
+    version: Literal[1] = 1
+    task_manager: str
+    incarnation: int
+    reason: str
+
+
+class Query(Body):
+    """Dispatcher -> ResourceManager: a client's question, answered on client.replies."""
+
+    type: Literal["Query"] = "Query"
+    version: Literal[1] = 1
+    what: Literal["task_managers", "overview"]
+    reply_to: str
+    correlation: str
+    jobs: dict[str, int] = {}
+
+
+class SlotSpec(Part):
+    """A slot as its TaskManager offers it."""
+
+    slot: int
+    memory_mb: int
+
+
+MESSAGES: tuple[type[Body], ...] = (
+    StartJob, CancelStartedJob, JobRetired, DescribeStartedJob, JobMasterStarted, JobStatusChanged, JobEnded, RequestSlots,
+    JobMasterDeclared, JobQueued, TaskManagerLost, Query,
+)  # fmt: skip

@@ -1,0 +1,147 @@
+"""The records of an inbox: the six kinds of design, and the local facts of a TaskManager.
+
+An inbox is the journal of its machine: whatever decides is first a record here [1].
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Union
+
+from pydantic import Field, TypeAdapter
+
+from . import client, effects, jobs, slots
+from .base import Body, Part
+
+Key = tuple[int, int]
+"""(offset of the record that was folded, index among its outputs): orders what one life of a scope says."""
+
+
+class Hello(Body):
+    """Said first on a chain, and again at every tenth tick, so that a lost last message is seen too [9].
+
+    `speaks`: the highest protocol its sender reads; a sender uses a newer message only after that was announced [26].
+    """
+
+    type: Literal["Hello"] = "Hello"
+    version: Literal[1] = 1
+    speaks: int = 1
+
+
+class Forked(Body):
+    """Your log was cut: you said more to me than you know, up to `mark`. Raise your generation [8]."""
+
+    type: Literal["Forked"] = "Forked"
+    version: Literal[1] = 1
+    life: int
+    mark: Annotated[Key, Field(strict=False)]
+
+
+MESSAGE_BODIES: tuple[type[Body], ...] = (Hello, Forked, *jobs.MESSAGES, *slots.MESSAGES)
+
+
+class Elected(Part):
+    """A leader's first record, after winning in etcd. A lower epoch than the last is void; nothing counts before the first of a
+    generation [22]. `settings` are those that decide, as the new leader was configured [1]."""
+
+    record: Literal["Elected"] = "Elected"
+    generation: int
+    epoch: int
+    build: str
+    who: str
+    settings: dict[str, Any] = {}
+
+
+class Tick(Part):
+    """The leader's beat. Only number n + 1 of the current epoch is taken [3]. `published_through`: all outputs up to this number
+    are in Kafka [14]. `digest`: of all outputs up to the last taken tick; a replica that differs ends itself."""
+
+    record: Literal["Tick"] = "Tick"
+    epoch: int
+    n: int
+    published_through: int
+    digest: str
+
+
+class Outcome(Part):
+    """A fact about the outside world: what effect `effect` led to, whoever posts it [17]."""
+
+    record: Literal["Outcome"] = "Outcome"
+    effect: str
+    result: Annotated[Union[effects.OUTCOMES], Field(discriminator="type")]  # type: ignore[valid-type]
+
+
+class Refusal(Part):
+    """Why a stranger's record cannot be used; it is parked in dead-letters."""
+
+    reason: str
+    size_bytes: int
+    sha256: str
+    head_base64: str
+
+
+class Client(Part):
+    """A stranger's request, copied in by the leader's client port as a chain: `prev` is the offset before in the log `log` [2].
+
+    The port is the edge: it decodes strictly and checks once; its findings are part of the record, so that a fold needs neither
+    files nor parsers. Exactly one of `request` and `refusal` is given.
+    """
+
+    record: Literal["Client"] = "Client"
+    log: str
+    prev: int
+    offset: int
+    partition: int = 0
+    request: Annotated[Union[client.REQUESTS], Field(discriminator="type")] | None = None  # type: ignore[valid-type]
+    refusal: Refusal | None = None
+    problems: list[client.Problem] = []
+    """What is wrong with a submitted graph."""
+    warnings: list[client.Problem] = []
+    graph: dict[str, Any] | None = None
+    """The valid graph of a SubmitJob, parameters put in (the request then carries none, to be short)."""
+    digest: str | None = None
+    """SHA-256 of the graph and parameters as they were submitted."""
+
+
+class Message(Part):
+    """Another scope's message: a link of a chain between two lives."""
+
+    record: Literal["Message"] = "Message"
+    to: str
+    to_life: int
+    """The receiver's life that the sender last heard; 0: not heard yet."""
+    sender: str
+    life: int
+    key: Annotated[Key, Field(strict=False)]
+    prev: Annotated[Key, Field(strict=False)] | None
+    """The key of the sender's previous message to this receiver; null: the chain starts here."""
+    body: Annotated[Union[MESSAGE_BODIES], Field(discriminator="type")]  # type: ignore[valid-type]
+
+
+class Probe(Part):
+    """A suspicious standby's question to the log: do ticks still come? Folded as nothing."""
+
+    record: Literal["Probe"] = "Probe"
+    who: str
+    n: int
+
+
+class Fact(Part):
+    """A local event of a TaskManager, in the order taken."""
+
+    record: Literal["Fact"] = "Fact"
+    body: Annotated[Union[slots.LOCAL_FACTS], Field(discriminator="type")]  # type: ignore[valid-type]
+
+
+Record = Annotated[
+    Union[Elected, Tick, Outcome, Client, Message, Probe, Fact], Field(discriminator="record")
+]
+_RECORD: TypeAdapter[Any] = TypeAdapter(Record)
+
+
+def decode(value: bytes) -> Elected | Tick | Outcome | Client | Message | Probe | Fact:
+    """The record of an inbox. Raises pydantic.ValidationError: the bytes are no record of this build, which stops a replica [26]."""
+    return _RECORD.validate_json(value)
+
+
+def encode(record: Part) -> bytes:
+    return record.__pydantic_serializer__.to_json(record)

@@ -1,0 +1,252 @@
+"""Between ResourceManager, TaskManager and JobMaster: slots, allocations, attempts."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from .base import Body, Part
+from .jobs import SlotSpec
+
+# TaskManager -> ResourceManager
+
+
+class SlotState(Part):
+    """One slot as its TaskManager sees it: starting, free, allocated, active or releasing."""
+
+    slot: int
+    state: Literal["STARTING", "FREE", "ALLOCATED", "ACTIVE", "RELEASING", "BROKEN"]
+    allocation: str | None = None
+    job: str | None = None
+
+
+class RegisterTaskManager(Body):
+    """What a TaskManager declares to each life of the ResourceManager: who it is and all its slots as they are."""
+
+    type: Literal["RegisterTaskManager"] = "RegisterTaskManager"
+    version: Literal[1] = 1
+    host: str
+    slots: list[SlotSpec]
+    states: list[SlotState]
+
+
+class SlotReport(Body):
+    """Slots that became free or ceased to be, without a command of the ResourceManager."""
+
+    type: Literal["SlotReport"] = "SlotReport"
+    version: Literal[1] = 1
+    states: list[SlotState]
+
+
+class TaskManagerHeartbeat(Body):
+    """Alive. Counted against the ResourceManager's own ticks; carries the slot report when `states` is not null."""
+
+    type: Literal["TaskManagerHeartbeat"] = "TaskManagerHeartbeat"
+    version: Literal[1] = 1
+    states: list[SlotState] | None = None
+
+
+class SlotFreed(Body):
+    """The allocation is over and the slot can be given to another job."""
+
+    type: Literal["SlotFreed"] = "SlotFreed"
+    version: Literal[1] = 1
+    slot: int
+    allocation: str
+
+
+class DisconnectTaskManager(Body):
+    """The TaskManager is being stopped in order: its tasks move at once."""
+
+    type: Literal["DisconnectTaskManager"] = "DisconnectTaskManager"
+    version: Literal[1] = 1
+    reason: str
+
+
+# ResourceManager -> TaskManager
+
+
+class TaskManagerRegistered(Body):
+    type: Literal["TaskManagerRegistered"] = "TaskManagerRegistered"
+    version: Literal[1] = 1
+    heartbeat_interval_ms: int
+
+
+class AllocateSlot(Body):
+    """Give this slot to the job and offer it to the job's JobMaster."""
+
+    type: Literal["AllocateSlot"] = "AllocateSlot"
+    version: Literal[1] = 1
+    slot: int
+    allocation: str
+    job: str
+    shard: int
+
+
+class ReleaseTaskManager(Body):
+    """You were declared lost, or are no longer wanted: end yourself [28]."""
+
+    type: Literal["ReleaseTaskManager"] = "ReleaseTaskManager"
+    version: Literal[1] = 1
+    incarnation: int
+    reason: str
+
+
+# TaskManager -> JobMaster
+
+
+class AttemptReport(Part):
+    """An attempt as its TaskManager sees it, for a JobMaster that must adopt it."""
+
+    allocation: str
+    attempt: str
+    state: Literal["DEPLOYING", "RUNNING", "FINISHED", "FAILED", "CANCELED"]
+    report: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+
+
+class SlotOffer(Part):
+    slot: int
+    allocation: str
+    job: str
+    memory_mb: int
+
+
+class OfferSlots(Body):
+    """Slots for jobs of this shard; with `attempts`, all that run or ended there and are not answered for (said to each new life)."""
+
+    type: Literal["OfferSlots"] = "OfferSlots"
+    version: Literal[1] = 1
+    offers: list[SlotOffer]
+    attempts: list[AttemptReport] = []
+
+
+class TaskStateChanged(Body):
+    """An attempt runs, or has ended; an ending is kept until the JobMaster frees the allocation or deploys anew on it."""
+
+    type: Literal["TaskStateChanged"] = "TaskStateChanged"
+    version: Literal[1] = 1
+    allocation: str
+    attempt: str
+    state: Literal["RUNNING", "FINISHED", "FAILED", "CANCELED"]
+    report: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+
+
+class FailSlot(Body):
+    """The allocation is gone: its slot broke, or nobody used it in time."""
+
+    type: Literal["FailSlot"] = "FailSlot"
+    version: Literal[1] = 1
+    allocation: str
+    job: str
+    reason: str
+
+
+# JobMaster -> TaskManager
+
+
+class DeployTask(Part):
+    allocation: str
+    attempt: str
+    """`<job>/<task>/<subtask>/<number>`: unique for ever."""
+    acceptance: str
+    spec: dict[str, Any]
+    start_timeout_ms: int | None
+    run_timeout_ms: int | None
+
+
+class DeployTasks(Body):
+    """Run these attempts; said once for an attempt."""
+
+    type: Literal["DeployTasks"] = "DeployTasks"
+    version: Literal[1] = 1
+    tasks: list[DeployTask]
+
+
+class CancelTasks(Body):
+    """Kill these attempts; each ends with a TaskStateChanged."""
+
+    type: Literal["CancelTasks"] = "CancelTasks"
+    version: Literal[1] = 1
+    attempts: list[str]
+    reason: str
+
+
+class FreeSlots(Body):
+    """The JobMaster needs these allocations no more; an attempt in one is killed."""
+
+    type: Literal["FreeSlots"] = "FreeSlots"
+    version: Literal[1] = 1
+    allocations: list[str]
+
+
+# Local facts of a TaskManager
+
+
+class SlotReady(Body):
+    """The slot's JVM is warm, its probe passed, a spare process waits."""
+
+    type: Literal["SlotReady"] = "SlotReady"
+    version: Literal[1] = 1
+    slot: int
+
+
+class SlotReplacing(Body):
+    """The slot's JVM is being replaced; it will be ready again."""
+
+    type: Literal["SlotReplacing"] = "SlotReplacing"
+    version: Literal[1] = 1
+    slot: int
+    reason: str
+
+
+class SlotBroken(Body):
+    """The slot cannot be started; the reason says what to do."""
+
+    type: Literal["SlotBroken"] = "SlotBroken"
+    version: Literal[1] = 1
+    slot: int
+    reason: str
+
+
+class AttemptRunning(Body):
+    type: Literal["AttemptRunning"] = "AttemptRunning"
+    version: Literal[1] = 1
+    slot: int
+    attempt: str
+
+
+class AttemptEnded(Body):
+    """Nothing of the attempt lives or writes any more."""
+
+    type: Literal["AttemptEnded"] = "AttemptEnded"
+    version: Literal[1] = 1
+    slot: int
+    attempt: str
+    status: Literal["finished", "failed", "killed"]
+    report: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+
+
+class StopAsked(Body):
+    """The process was asked to stop (SIGTERM)."""
+
+    type: Literal["StopAsked"] = "StopAsked"
+    version: Literal[1] = 1
+
+
+class Unheard(Body):
+    """Neither the TaskManager's own echo through Kafka nor etcd has answered for too long: it fences itself."""
+
+    type: Literal["Unheard"] = "Unheard"
+    version: Literal[1] = 1
+    silent_ms: int
+
+
+MESSAGES: tuple[type[Body], ...] = (
+    RegisterTaskManager, SlotReport, TaskManagerHeartbeat, SlotFreed, DisconnectTaskManager, TaskManagerRegistered,
+    AllocateSlot, ReleaseTaskManager, OfferSlots, TaskStateChanged, FailSlot, DeployTasks, CancelTasks, FreeSlots,
+)  # fmt: skip
+LOCAL_FACTS: tuple[type[Body], ...] = (
+    SlotReady, SlotReplacing, SlotBroken, AttemptRunning, AttemptEnded, StopAsked, Unheard,
+)  # fmt: skip

@@ -1,0 +1,210 @@
+"""A replica of a scope, sans-IO: folds every record, and speaks while it leads.
+
+The shell gives it what it reads, what etcd shows, and the time; it answers with actions. Nothing here waits, retries or knows a
+thread. Every input method returns the actions to carry out, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Union
+
+from .election import READ_BACK_MS, Election, Role, View
+from .fold import TICK_MS, Fold, Folded, Spoken, Told
+from .messages.records import Elected, Outcome, Part, Probe, Record, Tick
+from .speaking import Speaking
+
+
+@dataclass(frozen=True)
+class Append:
+    """Write this record to the own inbox."""
+
+    record: Part
+
+
+@dataclass(frozen=True)
+class Speak:
+    """Send this output; tell `acked(epoch, seq)` when it is in Kafka."""
+
+    epoch: int
+    spoken: Spoken
+
+
+@dataclass(frozen=True)
+class Perform:
+    """Carry this effect out, fenced by `epoch`, until its outcome is known; then give `outcome`."""
+
+    epoch: int
+    effect: str
+    key: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """Take the leader key if its mod_revision is still `expected` (0: absent); then give `won` or `lost`."""
+
+    expected: int
+
+
+@dataclass(frozen=True)
+class Resign:
+    """Give the leader key back if it is still that of `epoch`."""
+
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class BeReborn:
+    """Raise the generation (with the leader key, in one transaction) and start blank: this log is not whole [8]."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class End:
+    """This replica must not go on: a later life of its scope has been heard [28]."""
+
+    reason: str
+
+
+Action = Union[Append, Speak, Perform, Campaign, Resign, BeReborn, End]
+
+
+class Replica:
+    """`who` names the process, `build` the code; `settings` are the deciding ones that it will lead with."""
+
+    def __init__(self, fold: Fold, folded: Folded, *, who: str, build: str, settings: dict[str, Any]) -> None:
+        self.core, self.folded = fold, folded
+        self.who, self.build, self.settings = who, build, settings
+        self.election = Election()
+        self.speaking = Speaking()
+
+    @property
+    def leads(self) -> bool:
+        return self.election.role is Role.LEADING
+
+    def record(self, offset: int, stamp_ms: int, record: Record, now_ms: int) -> list[Action]:
+        """Folds a record of the inbox."""
+        folded, before = self.folded, self.folded.published_through
+        told = self.core.fold(folded, offset, stamp_ms, record)
+        if isinstance(record, Probe):
+            if record.who == self.who:
+                self.election.probed(stamp_ms)
+            return []
+        if not told.taken and not told.damage and not told.superseded:
+            return []
+        actions: list[Action] = []
+        if told.superseded:
+            return [End(f"{self.core.machine.scope} lives in a later life than {folded.generation}")]
+        if isinstance(record, Tick):
+            self.election.heard(now_ms, folded.published_through, before, folded.said)
+        elif isinstance(record, Elected):
+            actions += self._elected(record, now_ms)
+            if self.leads:
+                return actions  # begin() has said and done what this record led to
+        if self.leads:
+            actions += self._speak(told)
+        if told.damage is not None:
+            # A standby of a damaged log waits: its leader, which folds the same, raises the generation for all.
+            if self.leads:
+                actions.append(BeReborn(told.damage))
+        return actions
+
+    def _elected(self, record: Elected, now_ms: int) -> list[Action]:
+        election = self.election
+        if election.role is Role.ELECT and record.epoch == election.epoch and record.who == self.who:
+            election.lead(now_ms)
+            self.speaking = Speaking()
+            seqs, effects = self.speaking.begin(self.folded)
+            said = [Speak(election.epoch, self.folded.outbox[seq]) for seq in seqs]
+            return [*said, *(self._perform(effect) for effect in effects), *self._tick(now_ms)]
+        if election.role in (Role.ELECT, Role.LEADING) and record.epoch > election.epoch:
+            election.follow(now_ms)
+        election.heard(now_ms, 0, 0, 0)
+        return []
+
+    def _speak(self, told: Told) -> list[Action]:
+        actions: list[Action] = []
+        for spoken in told.said:
+            self.speaking.queue(spoken.seq)
+            actions.append(Speak(self.election.epoch, spoken))
+        for effect in told.done:
+            if self.speaking.may_perform(self.folded.effects[effect].key, effect):
+                actions.append(self._perform(effect))
+        if told.outcome is not None and told.outcome_key is not None:
+            following = self.speaking.done(told.outcome, told.outcome_key)
+            if following is not None:
+                actions.append(self._perform(following))
+        return actions
+
+    def _perform(self, effect: str) -> Perform:
+        pending = self.folded.effects[effect]
+        return Perform(self.election.epoch, effect, pending.key, pending.effect)
+
+    def acked(self, epoch: int, seq: int) -> None:
+        """An output of the term `epoch` is in Kafka."""
+        if epoch == self.election.epoch:
+            self.speaking.acked(seq)
+
+    def won(self, epoch: int) -> list[Action]:
+        """etcd gave this process the key: its mod_revision is the epoch."""
+        self.election.won(epoch)
+        folded = self.folded
+        return [Append(Elected(
+            generation=folded.generation, epoch=epoch, build=self.build, who=self.who, settings=self.settings
+        ))]  # fmt: skip
+
+    def lost(self, now_ms: int) -> None:
+        """The campaign was lost, or its outcome is not known."""
+        self.election.follow(now_ms)
+
+    def outcome(self, effect: str, result: Any) -> list[Action]:
+        """A port knows what an effect led to. Posted also after the term has ended: it is a fact [17]."""
+        return [Append(Outcome(effect=effect, result=result))]
+
+    def beat(self, now_ms: int, view: View, caught_up: bool) -> list[Action]:
+        """The shell's turn, several times a tick."""
+        election = self.election
+        if election.role in (Role.ELECT, Role.LEADING) and view.epoch is not None and view.epoch != election.epoch:
+            if view.epoch > election.epoch or view.epoch == 0:
+                election.follow(now_ms)  # a refused epoch ends the term, not the process [6]
+                return []
+        if election.role is Role.LEADING:
+            return list(self._tick(now_ms))
+        if election.role is Role.ELECT:
+            if now_ms - election.asked_ms < READ_BACK_MS:
+                return []
+            epoch = election.epoch
+            election.follow(now_ms)
+            return [Resign(epoch, f"its own election was not read back for {READ_BACK_MS // 1000} s")]
+        expected = election.campaigns(now_ms, view, self.folded.epoch, caught_up)
+        if expected is not None:
+            return [Campaign(expected)]
+        if election.suspects(now_ms) and view.epoch and now_ms - election.probed_ms >= TICK_MS:
+            election.probed_ms, election.probes = now_ms, election.probes + 1
+            return [Append(Probe(who=self.who, n=election.probes))]
+        return []
+
+    def _tick(self, now_ms: int) -> Iterable[Action]:
+        """The next tick is made only after the last was read back."""
+        election, folded = self.election, self.folded
+        if election.ticks > folded.tick:
+            if now_ms - election.ticked_ms >= READ_BACK_MS:
+                epoch = election.epoch
+                election.follow(now_ms)
+                yield Resign(epoch, f"its own tick was not read back for {READ_BACK_MS // 1000} s")
+            return
+        if election.ticks and now_ms - election.ticked_ms < TICK_MS:
+            return
+        election.ticks, election.ticked_ms = folded.tick + 1, now_ms
+        yield Append(
+            Tick(
+                epoch=election.epoch,
+                n=election.ticks,
+                published_through=self.speaking.published_through(),
+                digest=folded.ticked_digest,
+            )
+        )

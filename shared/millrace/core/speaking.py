@@ -1,0 +1,58 @@
+"""What a leader still has to say and to do: the outbox on its way to Kafka, effects in their order. Rebuilt at each election."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from .fold import Folded
+
+
+@dataclass
+class Speaking:
+    """The term of one leader. Sequence numbers are those of the outbox."""
+
+    unacked: dict[int, None] = field(default_factory=dict)  # queued and not acknowledged, in order
+    queued: int = 0  # the last queued
+    in_flight: dict[str, str] = field(default_factory=dict)  # effect key -> the one effect being performed
+    waiting: dict[str, deque[str]] = field(default_factory=dict)  # effect key -> effects behind it
+
+    def begin(self, folded: Folded) -> tuple[list[int], list[str]]:
+        """The whole outbox is said again [14], and effects without an outcome are performed again [17]: (seqs, effect ids)."""
+        self.queued = folded.published_through
+        seqs = [seq for seq in folded.outbox if self.queue(seq)]
+        return seqs, [effect for effect, pending in folded.effects.items() if self.may_perform(pending.key, effect)]
+
+    def queue(self, seq: int) -> bool:
+        self.unacked[seq] = None
+        self.queued = seq
+        return True
+
+    def acked(self, seq: int) -> None:
+        self.unacked.pop(seq, None)
+
+    def published_through(self) -> int:
+        """One below the oldest unacknowledged output [14]."""
+        return next(iter(self.unacked), self.queued + 1) - 1
+
+    def may_perform(self, key: str, effect: str) -> bool:
+        """True: perform it now; False: it goes when those before it on its key have their outcomes."""
+        if key in self.in_flight:
+            self.waiting.setdefault(key, deque()).append(effect)
+            return False
+        self.in_flight[key] = effect
+        return True
+
+    def done(self, effect: str, key: str) -> str | None:
+        """The effect has its outcome; the next one on its key."""
+        if self.in_flight.get(key) != effect:
+            return None
+        del self.in_flight[key]
+        behind = self.waiting.get(key)
+        if not behind:
+            return None
+        following = behind.popleft()
+        if not behind:
+            del self.waiting[key]
+        self.in_flight[key] = following
+        return following

@@ -1,0 +1,99 @@
+"""Every topic of a cluster, in one place: what it carries, its key, partitions, retention, writers and readers."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+DISPATCHER = "dispatcher"
+RESOURCE_MANAGER = "resource-manager"
+JOB_MASTER = "job-master"
+TASK_MANAGER = "task-manager"
+
+DAY_MS = 24 * 60 * 60 * 1000
+RECORD_BYTES_MAX = 1_000_000
+OUTPUT_BYTES_MAX = 900_000  # what a machine may say; larger goes by reference [15]
+
+
+@dataclass(frozen=True)
+class Topology:
+    """What is fixed for a cluster's life and stands in etcd; a service that finds other counts there refuses to start."""
+
+    shards: int = 1
+    """JobMaster shards: partitions of job-master.commands."""
+    task_manager_partitions: int = 4
+    job_event_partitions: int = 8
+    reply_partitions: int = 4
+
+    def shard_of(self, job: str) -> int:
+        return zlib.crc32(job.encode()) % self.shards
+
+    def events_partition(self, job: str) -> int:
+        return zlib.crc32(job.encode()) % self.job_event_partitions
+
+    def reply_partition(self, reply_to: str) -> int:
+        return zlib.crc32(reply_to.encode()) % self.reply_partitions
+
+    def inbox(self, scope: str) -> tuple[str, int]:
+        """(topic, partition) of a scope's inbox: from the topology alone, so that every output can be addressed [15].
+
+        A TaskManager's partition is a stable hash of its id: as good as a stored one, for the counts never change.
+        """
+        kind, _, name = scope.partition("/")
+        if kind == JOB_MASTER:
+            return "job-master.commands", int(name)
+        if kind == TASK_MANAGER:
+            return "task-manager.commands", zlib.crc32(name.encode()) % self.task_manager_partitions
+        return f"{kind}.commands", 0
+
+    def partition(self, topic: str, key: str) -> int:
+        """Of a public topic, the partition that carries this key."""
+        counts = {"job.events": self.job_event_partitions, "client.replies": self.reply_partitions}
+        return zlib.crc32(key.encode()) % counts.get(topic, 1)
+
+    def scopes(self) -> tuple[str, ...]:
+        """The scopes that every cluster has: the static peers."""
+        return (DISPATCHER, RESOURCE_MANAGER, *(f"{JOB_MASTER}/{k}" for k in range(self.shards)))
+
+
+@dataclass(frozen=True)
+class Topic:
+    """`partitions`: a number, or the Topology field that has it. `retention_ms` -1: for ever (inboxes are cut below snapshots)."""
+
+    name: str
+    carries: str
+    key: str
+    partitions: int | str
+    retention_ms: int
+    writers: tuple[str, ...]
+    readers: tuple[str, ...]
+
+    def count(self, topology: Topology) -> int:
+        return self.partitions if isinstance(self.partitions, int) else getattr(topology, self.partitions)
+
+    def config(self) -> dict[str, str]:
+        """Topic settings for the broker. LogAppendTime: machine time is made of the broker's stamps [4]."""
+        return {
+            "cleanup.policy": "delete",
+            "retention.ms": str(self.retention_ms),
+            "retention.bytes": "-1",
+            "message.timestamp.type": "LogAppendTime",
+            "max.message.bytes": str(RECORD_BYTES_MAX + 48_576),
+            "min.insync.replicas": "1",
+        }
+
+
+SERVICES = (DISPATCHER, RESOURCE_MANAGER, JOB_MASTER, TASK_MANAGER)
+TOPICS: tuple[Topic, ...] = (
+    Topic("client.commands", "requests of clients", "any", 1, 7 * DAY_MS, ("anyone",), (DISPATCHER,)),
+    Topic("client.replies", "answers to requests", "reply_to", "reply_partitions", DAY_MS, SERVICES[:3], ("anyone",)),
+    Topic("job.events", "facts about jobs", "job", "job_event_partitions", 7 * DAY_MS, (DISPATCHER, JOB_MASTER), ("anyone",)),
+    Topic("cluster.events", "facts about the cluster", "task_manager", 1, 7 * DAY_MS, (RESOURCE_MANAGER,), ("anyone",)),
+    Topic("dead-letters", "records that could not be used", "topic", 1, 30 * DAY_MS, (DISPATCHER,), ("anyone",)),
+    Topic("dispatcher.commands", "inbox of the Dispatcher", "sender", 1, -1, SERVICES, (DISPATCHER,)),
+    Topic("resource-manager.commands", "inbox of the ResourceManager", "sender", 1, -1, SERVICES, (RESOURCE_MANAGER,)),
+    Topic("job-master.commands", "inboxes of the JobMaster shards", "sender", "shards", -1, SERVICES, (JOB_MASTER,)),
+    Topic(
+        "task-manager.commands", "commands to TaskManagers", "to", "task_manager_partitions", DAY_MS, SERVICES, (TASK_MANAGER,)
+    ),
+)  # fmt: skip
