@@ -270,6 +270,8 @@ def _sinks(seen: dict[str, _Seen]) -> Iterator[Problem]:
         path = vertex.part("sink").get("path")
         if not isinstance(path, str):
             continue
+        if path and path.rstrip("/")[-1:] in ("", ":"):
+            yield Problem(("vertices", vertex.id, "sink", "path"), f"must be a folder below {path}")
         other = first.setdefault(path.rstrip("/"), vertex)
         if other is not vertex and not all(each.part("sink").get("mode") == "append" for each in (other, vertex)):
             hint = "two sinks share a path only if both append"

@@ -1,0 +1,549 @@
+"""Graphs of many shapes to tasks, and tasks to attempt specs, exactly."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace.core.jobgraph.compile import (
+    Output,
+    Plan,
+    Published,
+    attempt_spec,
+    compile_graph,
+    plan_spec,
+    producers,
+    staging_folder,
+    vertex_order,
+)
+from millrace.core.jobgraph.model import JobGraph
+from millrace.core.jobgraph.validate import validate
+
+
+def plan_of(shape: str, **fields: Any) -> Plan:
+    """A plan from lines `id[*parallelism][!kind] <- input:edge ...`; f, b and h(keys) are the edges."""
+    vertices: dict[str, Any] = {}
+    for line in shape.strip().splitlines():
+        head, _, rest = line.partition("<-")
+        head, _, kind = head.strip().partition("!")
+        name, _, parallelism = head.partition("*")
+        inputs = {}
+        for part in rest.split():
+            producer, _, edge = part.partition(":")
+            inputs[producer] = {"f": "forward", "b": "broadcast"}.get(edge) or edge.replace("h(", "hash(")
+        body: dict[str, Any] = {
+            "sink": {"sink": {"format": "parquet", "path": f"/out/{name}"}},
+            "app": {"spark_app": {"script": "e.py"}},
+        }.get(kind) or ({"sql": "SELECT 1"} if inputs else {"source": {"format": "csv", "path": f"/in/{name}"}})
+        vertices[name] = {**body, "parallelism": int(parallelism or 1), "inputs": inputs}
+    modules = [{"name": "e.py", "sha256": "0" * 64, "kind": "file"}]
+    graph = validate({"name": "job", "vertices": vertices, "modules": modules, **fields})
+    assert isinstance(graph, JobGraph), [str(problem) for problem in graph]
+    return compile_graph(graph)
+
+
+def told(plan: Plan) -> list[str]:
+    """A plan as lines: task, what it reads, what it leaves."""
+    lines = []
+    for task in plan.tasks.values():
+        reads = [f"{each.vertex}:{each.edge}" for inputs in task.inputs.values() for each in inputs if each.task]
+        leaves = [
+            f"{each.vertex}:{each.edge}{list(each.keys) if each.keys else ''}{each.shares or ''}"
+            for each in task.outputs
+        ]
+        parts = [f"{task.id}*{task.parallelism}", "<-", *reads, "->", *leaves]
+        lines.append(" ".join(parts))
+    return lines
+
+
+SHAPES = {
+    "one vertex": ("a", ["a*1 <- -> a:result"]),
+    "a chain is one task": (
+        "a\nb <- a:f\nc!sink <- b:f",
+        ["a+b+c*1 <- -> b:result c:sink"],
+    ),
+    "a chain runs n times": ("a*3\nb*3 <- a:f", ["a+b*3 <- -> b:result"]),
+    "other edges part tasks, even of parallelism 1": (
+        "a\nb <- a:b\nc <- b:h(k)",
+        ["a*1 <- -> a:broadcast", "b*1 <- a:broadcast -> b:hash['k']1", "c*1 <- b:hash -> c:result"],
+    ),
+    "a fork stays one task": (
+        "a\nb <- a:f\nc <- a:f",
+        ["a+b+c*1 <- ->"],
+    ),
+    "a forward diamond is one task": (
+        "a\nb <- a:f\nc <- a:f\nd <- b:f c:f",
+        ["a+b+c+d*1 <- -> d:result"],
+    ),
+    "a join of two sources is one task": ("a\nb\nc <- a:f b:f", ["a+b+c*1 <- -> c:result"]),
+    "a diamond with an exchange keeps one forward edge as an exchange": (
+        "a\nb <- a:h(k)\nc <- a:f b:f",
+        ["a*1 <- -> a:hash['k']1 a:forward", "b+c*1 <- a:hash a:forward -> c:result"],
+    ),
+    "a long way round with an exchange": (
+        "a\nb <- a:f\nc <- b:b\nd <- c:f\ne <- b:f d:f",
+        ["a+b*1 <- -> b:broadcast b:forward", "c+d+e*1 <- b:broadcast b:forward -> e:result"],
+    ),
+    "the declared order of inputs does not make a cycle": (
+        "c <- b:f a:f\nb <- a:h(k)\na",
+        ["a*1 <- -> a:hash['k']1 a:forward", "b+c*1 <- a:hash a:forward -> c:result"],
+    ),
+    "equal readers share an output": (
+        "a*2\nb*2 <- a:h(k)\nc*2 <- a:h(k)\nd*3 <- a:h(k)\ne*2 <- a:h(k,l)\nf <- a:b\ng <- a:b",
+        [
+            "a*2 <- -> a:hash['k']2 a:hash['k']3 a:hash['k', 'l']2 a:broadcast",
+            "b*2 <- a:hash ->",
+            "c*2 <- a:hash ->",
+            "d*3 <- a:hash ->",
+            "e*2 <- a:hash ->",
+            "f*1 <- a:broadcast ->",
+            "g*1 <- a:broadcast ->",
+        ],
+    ),
+    "a chained vertex read elsewhere too": (
+        "a\nb <- a:f\nc <- a:b",
+        ["a+b*1 <- -> a:broadcast", "c*1 <- a:broadcast ->"],
+    ),
+    "declared consumers first": (
+        "z <- a:h(k)\na*2",
+        ["a*2 <- -> a:hash['k']1", "z*1 <- a:hash -> z:result"],
+    ),
+    "a script": ("a!app", ["a*1 <- ->"]),
+    "a script beside a pipeline": ("a!app\nb", ["a*1 <- ->", "b*1 <- ->"]),
+    "a sink that gathers": ("a*2\nb!sink <- a:b", ["a*2 <- -> a:broadcast a:result", "b*1 <- a:broadcast -> b:sink"]),
+}
+
+
+@pytest.mark.parametrize("case", SHAPES)
+def test_shapes(case: str) -> None:
+    shape, expected = SHAPES[case]
+    assert told(plan_of(shape)) == expected
+
+
+def test_up_and_downstream() -> None:
+    plan = plan_of("a*2\nb\nc*2 <- a:h(k) b:b\nd*2 <- c:f\ne <- d:b b:f")
+    assert {task.id: (task.upstream, task.downstream) for task in plan.tasks.values()} == {
+        "a": ((), ("c+d",)),
+        "b": ((), ("c+d", "e")),
+        "c+d": (("a", "b"), ("e",)),
+        "e": (("b", "c+d"), ()),
+    }
+    assert plan.task_of == {"a": "a", "b": "b", "c": "c+d", "d": "c+d", "e": "e"}
+
+
+def test_a_subtask_waits_for_what_it_reads_and_nothing_else() -> None:
+    plan = plan_of("a*2\nb*2 <- a:h(k)\nc*2 <- b:b a:f\nd <- c:b")
+    assert told(plan) == [
+        "a*2 <- -> a:hash['k']2 a:forward",
+        "b*2 <- a:hash -> b:broadcast",
+        "c*2 <- b:broadcast a:forward -> c:broadcast",
+        "d*1 <- c:broadcast -> d:result",
+    ]
+    assert {
+        (task.id, n): producers(plan, task.id, n) for task in plan.tasks.values() for n in range(task.parallelism)
+    } == {
+        ("a", 0): (),
+        ("a", 1): (),
+        ("b", 0): (("a", 0), ("a", 1)),
+        ("b", 1): (("a", 0), ("a", 1)),
+        ("c", 0): (("a", 0), ("b", 0), ("b", 1)),
+        ("c", 1): (("a", 1), ("b", 0), ("b", 1)),
+        ("d", 0): (("c", 0), ("c", 1)),
+    }
+
+
+@pytest.mark.parametrize(
+    ("shape", "fields", "expected"),
+    [
+        ("a", {}, "a"),
+        ("a\nb <- a:f", {}, "b"),
+        ("a\nb!sink <- a:f", {}, "a"),
+        ("a\nb", {}, None),
+        ("a\nb", {"result": "b"}, "b"),
+        ("a\nb <- a:f", {"result": "a"}, "a"),
+        ("a\nb!sink <- a:f\nc!sink <- a:f", {}, None),
+        ("a\nb!sink <- a:f\nc!sink <- a:f", {"result": "c"}, "a"),
+        ("a!app", {}, None),
+    ],
+)
+def test_the_result(shape: str, fields: dict[str, Any], expected: str | None) -> None:
+    plan = plan_of(shape, **fields)
+    assert plan.result == expected
+    results = [output for task in plan.tasks.values() for output in task.outputs if output.edge == "result"]
+    assert results == ([Output(expected, "result")] if expected else [])
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ("a\nb <- a:h(k)", False),
+        ("a*2", True),
+        ("a\nb\nc <- a:h(k) b:h(k)", True),
+        ("a\nb\nc*2 <- a:h(k) b:b", False),
+    ],
+)
+def test_what_needs_planning(shape: str, expected: bool) -> None:
+    assert plan_of(shape).needs_planning is expected
+
+
+FLIGHTS = {
+    "name": "flight-delays",
+    "parameters": {"data": "/data"},
+    "vertices": {
+        "flights": {
+            "source": {"format": "csv", "path": "${data}/f.csv", "options": {"header": True}},
+            "parallelism": 2,
+        },
+        "weather": {"source": {"format": "csv", "path": "${data}/w.csv", "schema": "origin STRING, t TIMESTAMP"}},
+        "airlines": {"source": {"format": "csv", "path": "${data}/a.csv"}},
+        "joined": {
+            "sql": "SELECT 1",
+            "parallelism": 2,
+            "inputs": {"flights": "hash(origin, t)", "weather": "hash(origin, t)", "airlines": "broadcast"},
+        },
+        "delays": {"sql": "SELECT 2", "inputs": {"joined": "hash(carrier)"}},
+        "ranked": {"python": "ranking:rank", "inputs": {"delays": "forward"}, "schema": "x INT"},
+        "report": {
+            "sink": {"format": "parquet", "path": "${data}/out/", "mode": "overwrite"},
+            "inputs": {"ranked": "forward"},
+        },
+    },
+    "modules": [{"name": "ranking.py", "sha256": "0" * 64, "kind": "py"}],
+    "conf": {"spark.sql.ansi.enabled": True},
+}
+JOB_PART = {
+    "conf": {"spark.sql.ansi.enabled": "true"},
+    "modules": [{"name": "ranking.py", "sha256": "0" * 64, "kind": "py"}],
+    "parameters": {"data": "/data"},
+}
+PLANNED = {
+    "pinned": {"flights": {"schema": "FS", "files": [["/data/f.csv", 10, 1]], "split_bytes": 5}},
+    "schemas": {},
+    "key_types": {"joined": ["string", "timestamp"]},
+}
+
+
+def flights() -> Plan:
+    graph = validate(FLIGHTS)
+    assert isinstance(graph, JobGraph)
+    return compile_graph(graph)
+
+
+def spec(
+    plan: Plan, task: str, subtask: int, attempt: int, published: dict[tuple[str, int], Published]
+) -> dict[str, Any]:
+    return attempt_spec(
+        plan,
+        job="job-1",
+        task=task,
+        subtask=subtask,
+        attempt=attempt,
+        published=published,
+        planned=PLANNED,
+        exchange="/x/",
+        run="job-1-g3",
+    )
+
+
+def test_the_spec_of_a_source() -> None:
+    assert spec(flights(), "flights", 1, 2, {}) == {
+        "job": "job-1",
+        "task": "flights",
+        "subtask": 1,
+        "parallelism": 2,
+        "attempt": 2,
+        "kind": "run",
+        "vertices": [
+            {
+                "id": "flights",
+                "source": {"format": "csv", "path": "/data/f.csv", "options": {"header": "true"}, "schema": None},
+                "schema": None,
+                "parallelism": 2,
+                "inputs": {},
+            }
+        ],
+        "outputs": [
+            {
+                "vertex": "flights",
+                "edge": "hash",
+                "keys": ["origin", "t"],
+                "key_types": ["string", "timestamp"],
+                "shares": 2,
+                "folder": "/x/job-1-g3/0-flights/1/2/0-flights",
+            }
+        ],
+        "pinned": {"flights": {"schema": "FS", "files": [["/data/f.csv", 10, 1]], "split_bytes": 5}},
+        **JOB_PART,
+    }
+
+
+def test_the_spec_of_a_join_reads_the_attempts_that_count() -> None:
+    plan = flights()
+    assert producers(plan, "joined", 1) == (("flights", 0), ("flights", 1), ("weather", 0), ("airlines", 0))
+    published = {
+        ("flights", 0): Published(1, {"flights": {"schema": "FS"}}),
+        ("flights", 1): Published(7, {"flights": {"schema": "FS"}}),
+        ("weather", 0): Published(2, {"weather": {"schema": "WS"}}),
+        ("airlines", 0): Published(1, {"airlines": {"schema": "AS"}}),
+    }
+    found = spec(plan, "joined", 1, 4, published)
+    assert found["vertices"] == [
+        {
+            "id": "joined",
+            "sql": "SELECT 1",
+            "schema": None,
+            "parallelism": 2,
+            "inputs": {
+                "flights": {
+                    "edge": "hash",
+                    "keys": ["origin", "t"],
+                    "share": 1,
+                    "shares": 2,
+                    "folders": ["/x/job-1-g3/0-flights/0/1/0-flights", "/x/job-1-g3/0-flights/1/7/0-flights"],
+                    "schema": "FS",
+                },
+                "weather": {
+                    "edge": "hash",
+                    "keys": ["origin", "t"],
+                    "share": 1,
+                    "shares": 2,
+                    "folders": ["/x/job-1-g3/1-weather/0/2/0-weather"],
+                    "schema": "WS",
+                },
+                "airlines": {
+                    "edge": "broadcast",
+                    "folders": ["/x/job-1-g3/2-airlines/0/1/0-airlines"],
+                    "schema": "AS",
+                },
+            },
+        }
+    ]
+    assert found["outputs"] == [
+        {
+            "vertex": "joined",
+            "edge": "hash",
+            "keys": ["carrier"],
+            "key_types": None,
+            "shares": 1,
+            "folder": "/x/job-1-g3/3-joined/1/4/0-joined",
+        }
+    ]
+    assert found["pinned"] == {}
+
+
+def test_the_spec_of_a_chain_with_sink_and_result() -> None:
+    plan = flights()
+    published = {("joined", n): Published(1, {"joined": {"schema": "JS"}}) for n in (0, 1)}
+    found = spec(plan, "delays+ranked+report", 0, 1, published)
+    assert [(vertex["id"], vertex["schema"], vertex["inputs"]) for vertex in found["vertices"]] == [
+        (
+            "delays",
+            None,
+            {
+                "joined": {
+                    "edge": "hash",
+                    "keys": ["carrier"],
+                    "share": 0,
+                    "shares": 1,
+                    "folders": ["/x/job-1-g3/3-joined/0/1/0-joined", "/x/job-1-g3/3-joined/1/1/0-joined"],
+                    "schema": "JS",
+                }
+            },
+        ),
+        ("ranked", "x INT", {"delays": {"edge": "chained"}}),
+        ("report", None, {"ranked": {"edge": "chained"}}),
+    ]
+    assert found["vertices"][2]["sink"] == {
+        "format": "parquet",
+        "path": "/data/out/",
+        "mode": "overwrite",
+        "options": {},
+    }
+    assert found["outputs"] == [
+        {"vertex": "ranked", "edge": "result", "rows": 1000},
+        {"vertex": "report", "edge": "sink", "folder": "/data/.out.staging/job-1-g3/4-report/0/1"},
+    ]
+
+
+def test_the_planning_spec_has_all_vertices_chained() -> None:
+    found = plan_spec(flights(), job="job-1", attempt=2)
+    assert {name: part for name, part in found.items() if name != "vertices"} == {
+        "job": "job-1",
+        "task": "@plan",
+        "subtask": 0,
+        "parallelism": 1,
+        "attempt": 2,
+        "kind": "plan",
+        "outputs": [],
+        "pinned": {},
+        **JOB_PART,
+    }
+    assert [
+        (vertex["id"], vertex["parallelism"], vertex["schema"], vertex["inputs"]) for vertex in found["vertices"]
+    ] == [
+        ("flights", 2, None, {}),
+        ("weather", 1, "origin STRING, t TIMESTAMP", {}),
+        ("airlines", 1, None, {}),
+        (
+            "joined",
+            2,
+            None,
+            {
+                "flights": {"edge": "chained", "keys": ["origin", "t"]},
+                "weather": {"edge": "chained", "keys": ["origin", "t"]},
+                "airlines": {"edge": "chained"},
+            },
+        ),
+        ("delays", 1, None, {"joined": {"edge": "chained", "keys": ["carrier"]}}),
+        ("ranked", 1, "x INT", {"delays": {"edge": "chained"}}),
+        ("report", 1, None, {"ranked": {"edge": "chained"}}),
+    ]
+
+
+def test_a_script_is_not_planned() -> None:
+    plan = plan_of("a!app\nb*2")
+    assert [vertex["id"] for vertex in plan_spec(plan, job="j", attempt=1)["vertices"]] == ["b"]
+    app = spec(plan, "a", 0, 1, {})["vertices"][0]
+    assert app == {
+        "id": "a",
+        "spark_app": {"script": "e.py", "args": []},
+        "schema": None,
+        "parallelism": 1,
+        "inputs": {},
+    }
+
+
+def test_a_forward_exchange_is_read_from_its_own_subtask_only() -> None:
+    plan = plan_of("a*2\nb*2 <- a:h(k)\nc*2 <- a:f b:f")
+    published = {("a", n): Published(n + 5, {"a": {"schema": "AS"}}) for n in (0, 1)}
+    found = spec(plan, "b+c", 1, 1, published)
+    assert {vertex["id"]: vertex["inputs"] for vertex in found["vertices"]} == {
+        "b": {
+            "a": {
+                "edge": "hash",
+                "keys": ["k"],
+                "share": 1,
+                "shares": 2,
+                "folders": ["/x/job-1-g3/0-a/0/5/0-a", "/x/job-1-g3/0-a/1/6/0-a"],
+                "schema": "AS",
+            }
+        },
+        "c": {
+            "a": {"edge": "forward", "folders": ["/x/job-1-g3/0-a/1/6/1-a"], "schema": "AS"},
+            "b": {"edge": "chained"},
+        },
+    }
+    assert [output["folder"] for output in spec(plan, "a", 1, 6, {})["outputs"]] == [
+        "/x/job-1-g3/0-a/1/6/0-a",
+        "/x/job-1-g3/0-a/1/6/1-a",
+    ]
+
+
+def test_readers_that_compare_keys_as_other_types_get_outputs_of_their_own() -> None:
+    """x joins a.k with a bigint, y with a text, z only wants equal rows together: it takes the first."""
+    plan = plan_of("a\nb\nc\nz <- a:h(k)\nx <- a:h(k) b:h(k)\ny <- a:h(k) c:h(k)")
+    planned = {"pinned": {}, "schemas": {}, "key_types": {"x": ["bigint"], "y": ["string"]}}
+    common: dict[str, Any] = {"job": "j", "subtask": 0, "planned": planned, "exchange": "/x", "run": "j"}
+    written = attempt_spec(plan, task="a", attempt=1, published={}, **common)["outputs"]
+    assert [(output["key_types"], output["folder"]) for output in written] == [
+        (["bigint"], "/x/j/0-a/0/1/0-a"),
+        (["string"], "/x/j/0-a/0/1/1-a"),
+    ]
+    published = {(task, 0): Published(1, {task: {"schema": "S"}}) for task in "abc"}
+    read = {
+        task: attempt_spec(plan, task=task, attempt=1, published=published, **common)["vertices"][0]["inputs"]["a"][
+            "folders"
+        ]
+        for task in "xyz"
+    }
+    assert read == {"x": ["/x/j/0-a/0/1/0-a"], "y": ["/x/j/0-a/0/1/1-a"], "z": ["/x/j/0-a/0/1/0-a"]}
+
+
+def test_the_staging_folder_is_a_hidden_neighbour() -> None:
+    paths = {"/d/out": "/d/.out.staging", "out": ".out.staging", "s3a://b/x/out//": "s3a://b/x/.out.staging"}
+    for path, expected in paths.items():
+        plan = plan_of("a\nb!sink <- a:f")
+        sink = plan.graph.vertices["b"]
+        assert sink.sink is not None
+        moved = sink.model_copy(update={"sink": sink.sink.model_copy(update={"path": path})})
+        assert (
+            staging_folder(plan.graph.model_copy(update={"vertices": {**plan.graph.vertices, "b": moved}}), "b")
+            == expected
+        )
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> JobGraph:
+    """Any valid graph of up to nine vertices of one parallelism, declared in any order."""
+    parallelism = draw(st.sampled_from([1, 2]))
+    names = draw(st.permutations([f"v{i}" for i in range(draw(st.integers(1, 9)))]))
+    vertices: dict[str, Any] = {}
+    for index, name in enumerate(names):
+        inputs = {
+            other: draw(st.sampled_from(["forward", "forward", "broadcast", "hash(k)"]))
+            for other in names[:index]
+            if draw(st.booleans())
+        }
+        if inputs and all(edge == "broadcast" for edge in inputs.values()):
+            inputs[next(iter(inputs))] = "forward"
+        body: dict[str, Any] = {"sql": "SELECT 1"} if inputs else {"source": {"format": "csv", "path": "f"}}
+        vertices[name] = {**body, "parallelism": parallelism, "inputs": inputs}
+    declared = {name: vertices[name] for name in sorted(vertices)}
+    graph = validate({"name": "job", "vertices": declared})
+    assert isinstance(graph, JobGraph), [str(problem) for problem in graph]
+    return graph
+
+
+@given(graphs())
+def test_any_plan_keeps_every_vertex_and_edge_and_has_no_cycle(graph: JobGraph) -> None:
+    plan = compile_graph(graph)
+    place = {vertex: index for index, vertex in enumerate(vertex_order(graph))}
+    assert sorted(vertex for task in plan.tasks.values() for vertex in task.vertices) == sorted(graph.vertices)
+    for task in plan.tasks.values():
+        assert [place[vertex] for vertex in task.vertices] == sorted(place[vertex] for vertex in task.vertices)
+        assert all(plan.tasks[other].index < task.index for other in task.upstream)
+        for vertex in task.vertices:
+            assert {each.vertex: each.keys for each in task.inputs[vertex]} == {
+                producer: edge.keys for producer, edge in graph.vertices[vertex].inputs.items()
+            }
+            for each in task.inputs[vertex]:
+                kind = graph.vertices[vertex].inputs[each.vertex].kind
+                if each.task is None:
+                    assert (each.edge, kind) == ("chained", "forward")
+                    assert each.vertex in task.vertices
+                else:
+                    assert each.edge == kind
+                    outputs = plan.tasks[each.task].outputs
+                    readers = [
+                        output for output in outputs if output.vertex == each.vertex and vertex in output.consumers
+                    ]
+                    assert [(output.edge, output.keys) for output in readers] == [(kind, each.keys)]
+
+
+def test_the_same_graph_gives_the_same_plan_whatever_the_hash_seed() -> None:
+    program = (
+        "import sys; sys.path[:0] = sys.argv[1:]; from test_jobgraph_compile import SHAPES, flights, plan_of;"
+        " from millrace.core.jobgraph.compile import plan_spec;"
+        " print([plan_of(shape) for shape, _ in SHAPES.values()], flights(), plan_spec(flights(), job='j', attempt=1))"
+    )
+    paths = [str(Path(__file__).parent), *(path for path in sys.path if path)]
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", program, *paths],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert len(outputs[0]) > 1000
+    assert outputs[0] == outputs[1]
