@@ -1,0 +1,199 @@
+"""Logs of a service: one JSON line an event, or text for people; everything goes one way, and secrets do not go at all.
+
+    logs.configure("dispatcher", instance=settings.instance, format=settings.log_format, level=settings.log_level,
+                   secrets=settings.secret_values())
+    log = logs.get_logger(__name__)
+    logs.bind(scope="dispatcher", epoch=7)             # for this thread, until bound anew
+    with logs.bound(job="j-1", attempt=1, offset=42):  # for this block
+        log.info("job_accepted", shard=3)
+
+The libraries that log through the standard library (Kafka, etcd, uvicorn), warnings and uncaught exceptions take the
+same way. An exception stands on the line of its event.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from typing import Any, TextIO
+
+import structlog
+
+bind = structlog.contextvars.bind_contextvars
+bound = structlog.contextvars.bound_contextvars
+unbind = structlog.contextvars.unbind_contextvars
+get_logger = structlog.get_logger
+
+_SECRET_NAME = re.compile(r"token|secret|password|passwd|authorization|credential", re.IGNORECASE)
+_BEARER = re.compile(r"(bearer\s+)[a-z0-9._~+/=-]{8,}", re.IGNORECASE)
+_PASSWORD_IN_URL = re.compile(r"(?<=://)[^/@\s]*:[^/@\s]+(?=@)")
+_MASK = "***"
+# What these say at "info" is about every request; the services say what matters about it.
+_QUIET = ("httpx", "httpcore", "uvicorn.access", "uvicorn.error", "asyncio", "fsspec", "grpc", "urllib3")
+
+
+def configure(
+    service: str,
+    format: str = "auto",
+    level: str = "info",
+    *,
+    instance: str = "",
+    stream: TextIO | None = None,
+    secrets: Iterable[str] = (),
+) -> Redaction:
+    """Sets up all logging of the process; a second call replaces the first.
+
+    `format`: json, human, or auto (human if `stream` is a terminal). `stream`: standard error unless given. `secrets`:
+    values that are masked wherever they appear. Returns the redaction, which takes further secrets (`add`)."""
+    out = stream if stream is not None else sys.stderr
+    terminal = bool(getattr(out, "isatty", lambda: False)())
+    human = format == "human" or (format == "auto" and terminal)
+    redaction = Redaction(secrets)
+    sink = _Sink(out)
+    number = getattr(logging, level.upper())
+    process = {"service": service, "instance": instance} if instance else {"service": service}
+
+    def about_process(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        return {**process, **event}
+
+    processors: list[Callable[..., Any]] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+        structlog.processors.format_exc_info,
+        about_process,
+        redaction,
+        _for_people(terminal) if human else _json_line,
+    ]
+    structlog.configure(
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=lambda *_: sink,
+        cache_logger_on_first_use=False,
+    )
+    _route_standard_library(number)
+    _route_uncaught()
+    return redaction
+
+
+class Redaction:
+    """Masks secrets: values under a name that says so, values that were registered, credentials in headers and URLs."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets: tuple[str, ...] = ()
+        self.add(*secrets)
+
+    def add(self, *secrets: str) -> None:
+        """Masks these values from now on. Values under 4 characters are left out: they would mask half the log."""
+        known = {*self._secrets, *(secret for secret in secrets if len(secret) >= 4)}
+        self._secrets = tuple(sorted(known, key=lambda each: (-len(each), each)))
+
+    def __call__(self, _: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        return {name: self._masked(name, value) for name, value in event.items()}
+
+    def text(self, text: str) -> str:
+        """The text without secrets."""
+        for secret in self._secrets:
+            text = text.replace(secret, _MASK)
+        if "://" in text and "@" in text:
+            text = _PASSWORD_IN_URL.sub(_MASK, text)
+        return _BEARER.sub(rf"\1{_MASK}", text) if "earer" in text else text
+
+    def _masked(self, name: Any, value: Any) -> Any:
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(name, str) and _SECRET_NAME.search(name):
+            return _MASK
+        if isinstance(value, int | float):
+            return value if math.isfinite(value) else str(value)  # JSON knows no NaN
+        if isinstance(value, Mapping):
+            return {self.text(str(key)): self._masked(key, each) for key, each in value.items()}
+        if isinstance(value, list | tuple | set | frozenset):
+            return [self._masked(None, each) for each in value]
+        return self.text(value if isinstance(value, str) else str(value))
+
+
+class _Sink:
+    """Where finished lines go. A log that cannot be written (disk full, reader gone) costs lines, never the service;
+    how many were lost is said as soon as one can be written again."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+        self._lost = 0
+
+    def msg(self, line: str) -> None:
+        with self._lock:
+            try:
+                if self._lost:
+                    self._write(
+                        _json_line(None, "", {"level": "error", "event": "log_lines_lost", "lines": self._lost})
+                    )
+                self._write(line)
+                self._stream.flush()
+                self._lost = 0
+            except (OSError, ValueError):
+                self._lost += 1
+
+    def _write(self, line: str) -> None:
+        encoding = self._stream.encoding or "utf-8"
+        self._stream.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+
+    log = debug = info = warn = warning = error = err = critical = fatal = failure = exception = msg
+
+
+class _FromStandardLibrary(logging.Handler):
+    """Hands a record of the standard library to structlog."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            facts: dict[str, Any] = {"logger": record.name}
+            if record.exc_info:
+                facts["exc_info"] = record.exc_info
+            structlog.get_logger().log(min(max(record.levelno // 10 * 10, 10), 50), record.getMessage(), **facts)
+        except Exception:
+            self.handleError(record)
+
+
+def _json_line(_: Any, __: str, event: Mapping[str, Any]) -> str:
+    first = {name: event[name] for name in ("timestamp", "level", "service", "instance", "event") if name in event}
+    return json.dumps({**first, **event}, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def _for_people(colors: bool) -> Callable[..., str]:
+    # Tracebacks plain: the renderer's own choice would load rich and print local variables, secrets among them.
+    plain = structlog.dev.plain_traceback
+    return structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain, pad_event_to=30)
+
+
+def _route_standard_library(level: int) -> None:
+    root = logging.getLogger()
+    root.handlers[:] = [_FromStandardLibrary()]
+    root.setLevel(level)
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(max(level, logging.WARNING))
+    warnings.simplefilter("default")
+    logging.captureWarnings(True)
+
+
+def _route_uncaught() -> None:
+    def uncaught(kind: type[BaseException], error: BaseException | None, trace: Any, **facts: Any) -> None:
+        if error is None or issubclass(kind, KeyboardInterrupt):
+            sys.__excepthook__(kind, error or kind(), trace)
+        else:
+            structlog.get_logger().critical("uncaught_exception", exc_info=(kind, error, trace), **facts)
+
+    def in_thread(args: threading.ExceptHookArgs) -> None:
+        if not issubclass(args.exc_type, SystemExit):
+            name = args.thread.name if args.thread else "?"
+            uncaught(args.exc_type, args.exc_value, args.exc_traceback, thread=name)
+
+    sys.excepthook = uncaught
+    threading.excepthook = in_thread

@@ -1,0 +1,126 @@
+"""The health endpoint and the server below it, over real sockets."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import Any
+
+import httpx
+import pytest
+from millrace.io import http_server
+from millrace.io.health import HealthServer
+from millrace.io.http_server import CannotListen, HttpServer, application
+
+
+def ask(port: int, path: str, method: str = "GET") -> tuple[int, Any]:
+    answer = httpx.request(method, f"http://127.0.0.1:{port}{path}")
+    assert answer.text.endswith("\n") or not answer.text
+    return answer.status_code, answer.json() if answer.text else None
+
+
+def test_health_and_ready() -> None:
+    state: dict[str, Any] = {"role": "leader", "epoch": 7, "offset": 41, "lag": 0}
+    server = HealthServer(lambda: state)
+    port = server.start()
+    try:
+        assert ask(port, "/health") == (200, {"status": "ok", "role": "leader", "epoch": 7, "offset": 41, "lag": 0})
+        assert ask(port, "/ready") == (200, {"ready": True, "status": "ok"})
+        state["ready"] = False
+        assert ask(port, "/health")[0] == 200
+        assert ask(port, "/ready") == (503, {"ready": False, "status": "ok"})
+        state.clear()
+        state["status"] = "Kafka does not answer"
+        assert ask(port, "/health") == (503, {"status": "Kafka does not answer"})
+        assert ask(port, "/ready") == (503, {"ready": False, "status": "Kafka does not answer"})
+        assert ask(port, "/nothing") == (404, {"error": "Not Found"})
+        assert ask(port, "/health", "POST") == (405, {"error": "Method Not Allowed"})
+        assert ask(port, "/health", "HEAD") == (503, None)
+    finally:
+        server.stop()
+
+
+def test_a_probe_that_raises_is_failing() -> None:
+    def probe() -> dict[str, Any]:
+        raise RuntimeError("no state yet")
+
+    server = HealthServer(probe)
+    port = server.start()
+    try:
+        assert ask(port, "/health") == (503, {"status": "failing", "error": "RuntimeError: no state yet"})
+        assert ask(port, "/ready") == (503, {"ready": False, "status": "failing"})
+    finally:
+        server.stop()
+
+
+def test_it_listens_on_loopback_alone() -> None:
+    server = HealthServer(dict)
+    port = server.start()
+    try:
+        with socket.socket() as other, pytest.raises(OSError):
+            other.settimeout(5)
+            other.connect((_address_of_this_machine(), port))
+    finally:
+        server.stop()
+
+
+def _address_of_this_machine() -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this machine has no address but loopback")
+        return str(probe.getsockname()[0])
+
+
+def test_a_taken_port_is_one_sentence() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(CannotListen) as caught:
+            HealthServer(dict, port=port).start()
+    assert str(caught.value) == (
+        f"cannot listen on 127.0.0.1:{port}: the port is taken; give another one, or 0 for a free one"
+    )
+
+
+def test_an_address_of_another_machine_is_one_sentence() -> None:
+    with pytest.raises(CannotListen) as caught:
+        HttpServer(application([]), host="192.0.2.1", port=0).start()
+    assert str(caught.value) == "cannot listen on 192.0.2.1:0: this machine has no such address; give another host"
+
+
+def test_stop_frees_port_and_thread_although_clients_hold_connections() -> None:
+    before = set(threading.enumerate())
+    server = HealthServer(dict)
+    port = server.start()
+    with httpx.Client() as client, socket.create_connection(("127.0.0.1", port)):
+        assert client.get(f"http://127.0.0.1:{port}/health").status_code == 200
+        server.stop()
+        assert set(threading.enumerate()) == before
+        again = HealthServer(dict, port=port)
+        assert again.start() == port
+        again.stop()
+    server.stop()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /health HT"])
+@pytest.mark.parametrize("before", [b"", b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"])
+def test_a_connection_whose_request_does_not_come_is_closed(
+    before: bytes, sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "_HEADERS_WITHIN_S", 0.1)
+    monkeypatch.setattr(http_server, "_IDLE_CONNECTION_S", 1)
+    server = HealthServer(dict)
+    port = server.start()
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+            client.sendall(before)
+            if before:
+                assert client.recv(1000).startswith(b"HTTP/1.1 200 OK")
+            client.sendall(sent)
+            while client.recv(1000):
+                pass
+    finally:
+        server.stop()

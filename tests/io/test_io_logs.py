@@ -1,0 +1,239 @@
+"""Logs: exact lines, what is bound to them, and what must never stand in them."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+from millrace.io import logs
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level, hooks = root.handlers[:], root.level, (sys.excepthook, threading.excepthook)
+    with warnings.catch_warnings():
+        yield
+    logging.captureWarnings(False)
+    root.handlers[:], root.level = handlers, level
+    sys.excepthook, threading.excepthook = hooks
+    structlog.contextvars.clear_contextvars()
+    structlog.reset_defaults()
+
+
+def lines(out: io.StringIO) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert all(each.pop("timestamp").endswith("Z") for each in found)
+    return found
+
+
+def test_a_line_is_json_with_the_process_the_context_and_the_event() -> None:
+    out = io.StringIO()
+    logs.configure("dispatcher", "json", instance="d-1", stream=out)
+    log = logs.get_logger("any")
+    logs.bind(scope="dispatcher", epoch=7)
+    with logs.bound(job="j-1", attempt=1, offset=42):
+        log.info("job_accepted", shard=3, name="für", where=("a", 1))
+    log.warning("later")
+    log.debug("unseen")
+    assert lines(out) == [
+        {
+            "level": "info",
+            "service": "dispatcher",
+            "instance": "d-1",
+            "event": "job_accepted",
+            "shard": 3,
+            "name": "für",
+            "where": ["a", 1],
+            "scope": "dispatcher",
+            "epoch": 7,
+            "job": "j-1",
+            "attempt": 1,
+            "offset": 42,
+        },
+        {
+            "level": "warning",
+            "service": "dispatcher",
+            "instance": "d-1",
+            "event": "later",
+            "scope": "dispatcher",
+            "epoch": 7,
+        },
+    ]
+    assert list(json.loads(out.getvalue().splitlines()[0]))[:5] == [
+        "timestamp",
+        "level",
+        "service",
+        "instance",
+        "event",
+    ]
+
+
+def test_context_is_that_of_the_thread() -> None:
+    out = io.StringIO()
+    logs.configure("x", "json", stream=out)
+    logs.bind(scope="loop")
+    thread = threading.Thread(target=lambda: logs.get_logger().info("elsewhere"))
+    thread.start()
+    thread.join()
+    assert lines(out) == [{"level": "info", "service": "x", "event": "elsewhere"}]
+
+
+def test_secrets_are_masked_everywhere() -> None:
+    out = io.StringIO()
+    redaction = logs.configure("x", "json", stream=out, secrets=["hunter22", "ab"])
+    redaction.add("later/secret")
+    log = logs.get_logger()
+    log.info(
+        "got hunter22",
+        blob_token="t",
+        headers={"Authorization": "Bearer 0123456789", "hunter22": 1},
+        text="curl -H 'authorization: bearer 0123456789abcdef' s3://key:word@bucket/a http://host/b",
+        rows=[("later/secret", None)],
+        my_password=None,
+        data=b"hunter22",
+    )
+    try:
+        raise ValueError("hunter22 in a message")
+    except ValueError:
+        log.exception("failed")
+    logging.getLogger("etcd3").error("with %s", "hunter22")
+    assert "hunter22" not in out.getvalue() and "later/secret" not in out.getvalue()
+    assert lines(out)[0] == {
+        "level": "info",
+        "service": "x",
+        "event": "got ***",
+        "blob_token": "***",
+        "headers": {"Authorization": "***", "***": 1},
+        "text": "curl -H 'authorization: bearer ***' s3://***@bucket/a http://host/b",
+        "rows": [["***", None]],
+        "my_password": None,
+        "data": "b'***'",
+    }
+
+
+def test_an_exception_is_one_line() -> None:
+    out = io.StringIO()
+    logs.configure("x", "json", stream=out)
+    try:
+        raise KeyError("a\nb")
+    except KeyError:
+        logs.get_logger().exception("failed", job="j")
+    (line,) = lines(out)
+    assert (line["level"], line["event"], line["job"]) == ("error", "failed", "j")
+    assert line["exception"].startswith("Traceback (most recent call last):\n") and line["exception"].endswith(
+        "KeyError: 'a\\nb'"
+    )
+
+
+def test_the_standard_library_and_warnings_take_the_same_way() -> None:
+    out = io.StringIO()
+    logs.configure("x", "json", "warning", stream=out)
+    logging.getLogger("confluent").warning("broker %s is down", 1)
+    logging.getLogger("confluent").info("unseen")
+    logging.getLogger("httpx").error("seen")
+    warnings.warn("careful", UserWarning, stacklevel=1)
+    first, second, third = lines(out)
+    assert first == {"level": "warning", "service": "x", "event": "broker 1 is down", "logger": "confluent"}
+    assert second == {"level": "error", "service": "x", "event": "seen", "logger": "httpx"}
+    assert third["logger"] == "py.warnings" and "UserWarning: careful" in third["event"]
+
+
+def test_chatty_libraries_are_heard_from_warning_on() -> None:
+    out = io.StringIO()
+    logs.configure("x", "json", "debug", stream=out)
+    logging.getLogger("httpx").info("unseen")
+    logging.getLogger("uvicorn.access").info("unseen")
+    logging.getLogger("other").debug("seen")
+    assert [line["event"] for line in lines(out)] == ["seen"]
+
+
+def test_values_that_json_does_not_know() -> None:
+    out = io.StringIO()
+    logs.configure("x", "json", stream=out)
+    logs.get_logger().info("odd", n=float("nan"), i=float("inf"), s={1}, o=logs.Redaction, k={1: 2}, u="\ud800")
+    (line,) = lines(out)
+    assert (line["n"], line["i"], line["s"], line["k"], line["u"]) == ("nan", "inf", [1], {"1": 2}, "\ud800")
+    assert line["o"] == "<class 'millrace.io.logs.Redaction'>"
+
+
+def test_a_log_that_cannot_be_written_costs_lines_only() -> None:
+    class Full(io.StringIO):
+        full = True
+
+        def write(self, text: str) -> int:
+            if self.full:
+                raise OSError(28, "No space left on device")
+            return super().write(text)
+
+    out = Full()
+    logs.configure("x", "json", stream=out)
+    logs.get_logger().info("one")
+    logs.get_logger().info("two")
+    out.full = False
+    logs.get_logger().info("three")
+    assert json.loads(out.getvalue().splitlines()[0]) == {"level": "error", "event": "log_lines_lost", "lines": 2}
+    assert json.loads(out.getvalue().splitlines()[1])["event"] == "three"
+
+
+def test_threads_do_not_mix_their_lines() -> None:
+    out = io.StringIO()
+    logs.configure("x", "json", stream=out)
+    threads = [
+        threading.Thread(target=lambda n=n: [logs.get_logger().info("e", n=n) for _ in range(200)]) for n in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(line["n"] for line in lines(out)) == [n for n in range(4) for _ in range(200)]
+
+
+def test_human_format_has_colour_on_a_terminal_only() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    plain, coloured, piped = io.StringIO(), Terminal(), io.StringIO()
+    logs.configure("x", "human", stream=plain)
+    logs.get_logger().info("hello", job="j", token="t")
+    logs.configure("x", "auto", stream=coloured)
+    logs.get_logger().info("hello", job="j")
+    logs.configure("x", "auto", stream=piped)
+    logs.get_logger().info("hello", job="j")
+    assert (
+        plain.getvalue().split(maxsplit=1)[1]
+        == "[info     ] hello                          job=j service=x token=***\n"
+    )
+    assert "\x1b[" in coloured.getvalue() and "\x1b[" not in plain.getvalue()
+    assert lines(piped) == [{"level": "info", "service": "x", "event": "hello", "job": "j"}]
+
+
+def test_uncaught_exceptions_are_logged_in_any_thread() -> None:
+    script = (
+        "import threading\n"
+        "from millrace.io import logs\n"
+        "logs.configure('x', 'json', secrets=['hunter22'])\n"
+        "thread = threading.Thread(target=lambda: {}['hunter22'], name='beat')\n"
+        "thread.start(); thread.join()\n"
+        "raise RuntimeError('hunter22')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    thread, main = lines(io.StringIO(done.stderr))
+    assert done.returncode == 1 and done.stdout == ""
+    assert (thread["event"], thread["thread"], thread["exception"].splitlines()[-1]) == (
+        "uncaught_exception",
+        "beat",
+        "KeyError: '***'",
+    )
+    assert (main["level"], main["event"]) == ("critical", "uncaught_exception")
+    assert main["exception"].splitlines()[-1] == "RuntimeError: ***"
