@@ -1,0 +1,34 @@
+"""Headers of records: CloudEvents in binary mode, and `traceparent`, so that any tool can follow them."""
+
+from __future__ import annotations
+
+import hashlib
+
+from millrace.core.fold import Spoken
+from millrace.core.messages.records import Part
+
+Headers = list[tuple[str, bytes]]
+
+
+def _headers(id: str, type: str, source: str) -> Headers:
+    return [
+        ("ce_specversion", b"1.0"),
+        ("ce_id", id.encode()),
+        ("ce_type", type.encode()),
+        ("ce_source", f"/millrace/{source}".encode()),
+        ("content-type", b"application/json"),
+    ]
+
+
+def of_spoken(scope: str, epoch: int, spoken: Spoken) -> Headers:
+    """Of an output. The id is its number in its scope, the same whoever says it again. The trace is that of its key (a job, or
+    a scope), so that the records of one job share a trace."""
+    trace = hashlib.blake2b(spoken.key.encode(), digest_size=16).hexdigest()
+    span = hashlib.blake2b(f"{scope}/{spoken.seq}".encode(), digest_size=8).hexdigest()
+    headers = _headers(f"{scope}/{spoken.seq}", spoken.type, scope)
+    return [*headers, ("traceparent", f"00-{trace}-{span}-01".encode())]
+
+
+def of_record(scope: str, record: Part) -> Headers:
+    """Of what a leader writes to its own inbox."""
+    return [("ce_type", str(getattr(record, "record", "")).encode()), ("ce_source", f"/millrace/{scope}".encode())]

@@ -1,0 +1,338 @@
+"""The shell around one replica: reads its inbox, folds, carries out the actions. One thread a scope.
+
+Everything here is I/O and time; every decision is the replica's. What a leader's other threads know (outcomes, requests of
+clients) they append to the inbox themselves: the log is the only way in, and its reader is woken by it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from millrace.core.election import Role, View
+from millrace.core.fold import TICK_MS, Fold, Folded
+from millrace.core.machine import Machine
+from millrace.core.messages.base import Body
+from millrace.core.messages.records import Part, decode, encode
+from millrace.core.replica import Action, Append, BeReborn, Campaign, End, Perform, Replica, Resign, Speak
+from millrace.core.topics import Topology
+
+from . import envelope
+from .generations import Generation, Generations, LogReplaced
+from .interfaces import Bus, Entry, OffsetGone, Reader, Store, Unavailable, UnknownOutcome
+from .parked import Parked
+from .performer import Performer, Port
+from .snapshots import Snapshots
+from .storage import Storage
+
+SNAPSHOT_RECORDS = 50_000  # folded records between two snapshots
+IDLE_MS = 50  # a follower's longest poll
+
+log = structlog.get_logger("loop")
+
+
+def monotonic_ms() -> int:
+    """Milliseconds that also count a suspended machine [F9 of the faults: a jump of the clock decides nothing]."""
+    return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1_000_000
+
+
+@dataclass
+class Term:
+    """One term of leadership, as the leader's other threads see it (client port, blob server)."""
+
+    epoch: int
+    folded: Folded
+    append: Callable[[Part], None]
+    """Appends a record to the scope's inbox; callable from any thread."""
+    ended: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass
+class Hosted:
+    """A machine that a process hosts, with its ports and its deciding settings. `on_lead` starts what runs while it leads and
+    ends when `term.ended` is set."""
+
+    machine: Machine
+    ports: Mapping[type[Body], Port]
+    deciding: dict[str, Any]
+    on_lead: Callable[[Term], None] | None = None
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the scopes of a process share."""
+
+    bus: Bus
+    store: Store
+    storage: Storage
+    topology: Topology
+    who: str
+    build: str
+    lease: Callable[[], int]
+    """The process's lease; raises Unavailable while it has none."""
+    fatal: Callable[[str], None]
+    """Ends the process with a reason."""
+
+
+class ScopeLoop(threading.Thread):
+    """Hosts one replica until `stop`."""
+
+    def __init__(self, hosted: Hosted, around: Surroundings) -> None:
+        super().__init__(name=hosted.machine.scope, daemon=True)
+        self.hosted, self.around, self.scope = hosted, around, hosted.machine.scope
+        self.topic, self.partition = around.topology.inbox(self.scope)
+        self.generations = Generations(around.store, around.bus, self.scope, self.topic, self.partition, around.who)
+        self.snapshots = Snapshots(around.store, around.storage, hosted.machine)
+        self.parked = Parked(around.store, self.scope, around.build)
+        self.performer = Performer(self.scope, hosted.ports, self._on_outcome, self._is_current)
+        self.view = View(None)  # of the leader key; set by its watch
+        self.stale = False  # etcd names another generation than the one folded here
+        self.turned_ms = monotonic_ms()
+        self.replica: Replica | None = None
+        self.generation: Generation | None = None
+        self.term: Term | None = None
+        self._acks: deque[tuple[int, int]] = deque()
+        self._stopping = threading.Event()
+        self._caught_up = False
+        self._snapshot_at = 0
+        self.log = log.bind(scope=self.scope)
+
+    # what other threads call
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def watched(self, entry: Entry | None) -> None:
+        """The leader key has changed (the beat thread's watch)."""
+        self.view = View(entry.mod_revision if entry is not None else 0)
+
+    def raised(self, entry: Entry | None) -> None:
+        """The generation's key has changed."""
+        if entry is not None and self.generation is not None:
+            self.stale = json.loads(entry.value)["generation"] != self.generation.number
+
+    def append(self, record: Part) -> None:
+        """Appends a record to the own inbox."""
+        self.around.bus.append(
+            self.topic, self.partition, encode(record), key=self.scope.encode(), headers=envelope.of_record(self.scope, record)
+        )
+
+    def _on_outcome(self, action: Perform, outcome: Body) -> None:
+        assert self.replica is not None
+        for append in self.replica.outcome(action.effect, outcome):
+            assert isinstance(append, Append)
+            self.append(append.record)
+
+    def _is_current(self, epoch: int) -> bool:
+        return self.term is not None and self.term.epoch == epoch
+
+    # the thread
+
+    def run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                reader = self._open()
+                if reader is not None:
+                    try:
+                        self._turns(reader)
+                    finally:
+                        self._end_term()
+                        reader.close()
+        except Exception as failure:
+            self.log.exception("the replica ends")
+            self.around.fatal(f"{self.scope}: {type(failure).__name__}: {failure}")
+
+    def _open(self) -> Reader | None:
+        """The replica as the newest snapshot has it, and a reader behind it; None: not now."""
+        try:
+            self.generation = generation = self.generations.current()
+            self.stale = False
+            loaded = self.snapshots.load(generation.number)
+            self.parked.load()
+        except Unavailable as failure:
+            self.log.warning("waiting", reason=str(failure))
+            self.turned_ms = monotonic_ms()
+            if isinstance(failure, LogReplaced) and self.view.epoch == 0:
+                self._replace_log(failure)
+            self._stopping.wait(0.5)
+            return None
+        core = Fold(self.hosted.machine, self.around.topology)
+        folded = loaded[0] if loaded else core.blank(generation.number, generation.first_offset)
+        self._snapshot_at = folded.next_offset + SNAPSHOT_RECORDS
+        self.replica = Replica(
+            core, folded, who=self.around.who, build=self.around.build, settings=self.hosted.deciding
+        )
+        self.replica.election.follow(monotonic_ms())
+        self._caught_up = False
+        if generation.won:
+            self._do(self.replica.won(generation.won))
+        self.log.info("following", generation=generation.number, offset=folded.next_offset, snapshot=loaded is not None)
+        return self.around.bus.reader(self.topic, self.partition, folded.next_offset)
+
+    def _turns(self, reader: Reader) -> None:
+        replica = self.replica
+        assert replica is not None
+        while not self._stopping.is_set() and not self.stale:
+            try:
+                batch = reader.poll(self._patience(replica))
+            except OffsetGone as gone:
+                if gone.offset > gone.end:  # the log was cut above what is folded: what was said of it is lost [8]
+                    self._be_reborn(f"the log ends at {gone.end}, offset {gone.offset} was folded before")
+                return
+            now = monotonic_ms()
+            for received in batch:
+                offset = received.offset
+                if not self.parked.holds(offset):
+                    with self.parked.blames(offset):
+                        actions = replica.record(offset, received.stamp_ms, decode(received.value), now)
+                    self._do(actions)
+                else:
+                    replica.folded.next_offset = offset + 1
+            self.around.bus.serve()
+            while self._acks:
+                replica.acked(*self._acks.popleft())
+            self._caught_up = not batch and (self._caught_up or self._at_end(replica))
+            now = self.turned_ms = monotonic_ms()
+            self._do(replica.beat(now, self.view, self._caught_up))
+            self._follow_term(replica)
+            if replica.leads and replica.folded.next_offset >= self._snapshot_at:
+                self._save(replica)
+        if replica.leads and not self.stale:
+            self._last_words(replica)
+
+    def _patience(self, replica: Replica) -> int:
+        """How long a poll may take: until the next tick is due."""
+        election = replica.election
+        if election.role is Role.LEADING and election.ticks <= replica.folded.tick:
+            return max(1, election.ticked_ms + TICK_MS - monotonic_ms())
+        return IDLE_MS
+
+    def _at_end(self, replica: Replica) -> bool:
+        try:
+            return self.around.bus.offsets(self.topic, self.partition)[1] <= replica.folded.next_offset
+        except Unavailable:
+            return False
+
+    def _do(self, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Speak):
+                said = action.spoken
+                mark = (action.epoch, said.seq)
+                self.around.bus.append(
+                    said.topic,
+                    said.partition,
+                    said.value.encode(),
+                    key=said.key.encode(),
+                    headers=envelope.of_spoken(self.scope, action.epoch, said),
+                    on_ack=lambda mark=mark: self._acks.append(mark),  # type: ignore[misc]
+                )
+            elif isinstance(action, Append):
+                self.append(action.record)
+            elif isinstance(action, Perform):
+                self._follow_term(self.replica)
+                self.performer.perform(action, json.loads(action.value)["type"])
+            elif isinstance(action, Campaign):
+                self._campaign(action.expected)
+            elif isinstance(action, Resign):
+                self.log.warning("resigns", reason=action.reason, epoch=action.epoch)
+                self.generations.resign(action.epoch)
+            elif isinstance(action, BeReborn):
+                self._be_reborn(action.reason)
+            elif isinstance(action, End):
+                raise RuntimeError(action.reason)
+
+    def _campaign(self, expected: int) -> None:
+        assert self.replica is not None and self.generation is not None
+        replica = self.replica
+        try:
+            epoch = self.generations.campaign(expected, self.around.lease(), self.generation)
+        except (Unavailable, UnknownOutcome) as failure:
+            self.log.warning("campaign without an answer", reason=str(failure))
+            epoch = None
+        if epoch is None:
+            replica.lost(monotonic_ms())
+        elif epoch <= replica.folded.epoch:
+            self.generations.resign(epoch)
+            replica.lost(monotonic_ms())
+            self.log.error("etcd is older than the log: it was restored from a backup", epoch=epoch, folded=replica.folded.epoch)
+        else:
+            self.view = View(epoch)
+            self._do(replica.won(epoch))
+
+    def _be_reborn(self, reason: str) -> None:
+        """Raises the generation together with the leader key [23], then starts anew."""
+        assert self.generation is not None and self.replica is not None
+        epoch = self.replica.election.epoch or self.view.epoch or 0
+        self.log.error("the log is not whole: a new generation begins", reason=reason, generation=self.generation.number + 1)
+        try:
+            self.generations.raise_(self.generation, epoch, self.around.lease(), reason)
+        except Unavailable as failure:
+            self.log.warning("the generation could not be raised yet", reason=str(failure))
+        self.stale = True
+
+    def _replace_log(self, replaced: LogReplaced) -> None:
+        """Another log stands where this generation's was: a new one begins as soon as nobody leads the old one."""
+        try:
+            self.generations.raise_(replaced.generation, 0, self.around.lease(), str(replaced))
+        except Unavailable as failure:
+            self.log.warning("the generation could not be raised yet", reason=str(failure))
+
+    def _follow_term(self, replica: Replica | None) -> None:
+        """Begins and ends what runs while this replica leads."""
+        if replica is None:
+            return
+        if replica.leads and (self.term is None or self.term.epoch != replica.election.epoch):
+            self._end_term()
+            self.term = Term(replica.election.epoch, replica.folded, self.append)
+            self.log.info("leads", epoch=self.term.epoch, generation=replica.folded.generation, build=self.around.build)
+            if self.hosted.on_lead is not None:
+                self.hosted.on_lead(self.term)
+        elif not replica.leads and self.term is not None:
+            self.log.warning("leads no more", epoch=self.term.epoch)
+            self._end_term()
+
+    def _end_term(self) -> None:
+        if self.term is not None:
+            self.term.ended.set()
+            self.term = None
+
+    def _save(self, replica: Replica) -> None:
+        try:
+            self.snapshots.save(replica.folded)
+            self._snapshot_at = replica.folded.next_offset + SNAPSHOT_RECORDS
+        except (Unavailable, OSError) as failure:
+            self.log.warning("no snapshot", reason=str(failure))
+            self._snapshot_at = replica.folded.next_offset + SNAPSHOT_RECORDS // 10
+
+    def _last_words(self, replica: Replica) -> None:
+        """A clean stop: a snapshot, and the key given back, so that the next one takes over at once."""
+        epoch = replica.election.epoch
+        self._end_term()
+        self.around.bus.flush(2_000)
+        self._save(replica)
+        try:
+            self.generations.resign(epoch)
+        except Unavailable as failure:
+            self.log.warning("the leader key is left to its lease", reason=str(failure))
+
+    def health(self) -> dict[str, Any]:
+        """For /health."""
+        replica, now = self.replica, monotonic_ms()
+        role = replica.election.role.value if replica is not None else "starting"
+        return {
+            "scope": self.scope,
+            "role": "leader" if role == "leading" else role,
+            "epoch": replica.folded.epoch if replica else 0,
+            "generation": replica.folded.generation if replica else 0,
+            "offset": replica.folded.next_offset if replica else 0,
+            "outbox": len(replica.folded.outbox) if replica else 0,
+            "effects": len(replica.folded.effects) if replica else 0,
+            "turned_ms_ago": now - self.turned_ms,
+        }

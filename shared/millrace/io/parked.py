@@ -1,0 +1,60 @@
+"""Records that end processes: counted in etcd, and parked after two [26]."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
+
+from .interfaces import Compare, Put, Store, Txn, Unavailable
+
+ENDED_MOST = 2
+
+log = structlog.get_logger("parked")
+
+
+class Parked:
+    """The bad records of one scope. Read before anything is folded, so that every replica skips the same ones."""
+
+    def __init__(self, store: Store, scope: str, build: str) -> None:
+        self._store, self._prefix, self._build = store, f"parked/{scope}/", build
+        self._offsets: dict[int, str] = {}
+
+    def load(self) -> None:
+        """Raises Unavailable."""
+        entries, _ = self._store.list(self._prefix)
+        self._offsets = {}
+        for entry in entries:
+            value = json.loads(entry.value)
+            if value["ended"] >= ENDED_MOST:
+                self._offsets[int(entry.key[len(self._prefix) :])] = value["error"]
+
+    def holds(self, offset: int) -> bool:
+        if offset not in self._offsets:
+            return False
+        log.error("a parked record is passed over", key=f"{self._prefix}{offset}", error=self._offsets[offset])
+        return True
+
+    @contextmanager
+    def blames(self, offset: int) -> Iterator[None]:
+        """Counts an exception against the record; it goes on to end the process."""
+        try:
+            yield
+        except Exception as failure:
+            self._count(offset, f"{type(failure).__name__}: {failure}"[:500])
+            raise
+
+    def _count(self, offset: int, error: str) -> None:
+        key = f"{self._prefix}{offset}"
+        try:
+            entry = self._store.get(key)
+            value = json.loads(entry.value) if entry is not None else {"ended": 0, "build": self._build}
+            if value["build"] != self._build:
+                value = {"ended": 0, "build": self._build}
+            value = {"ended": value["ended"] + 1, "build": self._build, "error": error}
+            put = Put(key, json.dumps(value, separators=(",", ":")).encode())
+            self._store.txn(Txn([Compare(key, entry.mod_revision if entry is not None else 0)], [put]))
+        except Unavailable as unavailable:
+            log.warning("the bad record could not be counted", key=key, reason=str(unavailable))

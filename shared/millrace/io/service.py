@@ -1,0 +1,192 @@
+"""A control service's process: its scopes, its lease, its end. The one order of starting and stopping."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import structlog
+
+from millrace import __version__
+from millrace.core.topics import Topology
+
+from . import logs
+from .etcd import EtcdStore
+from .health import HealthServer
+from .interfaces import Store, Unavailable
+from .kafka import KafkaBus
+from .loop import Hosted, ScopeLoop, Surroundings, monotonic_ms
+from .settings import ServiceSettings
+from .storage import Storage
+
+LEASE_TTL_S = 5
+LEASE_RENEW_S = 1.5
+TURNED_MOST_MS = 3_000  # a loop that has not turned for so long must not keep its lease
+STOP_MOST_S = 4.0
+
+log = structlog.get_logger("service")
+
+
+class TopologyMissing(Unavailable):
+    """etcd holds no topology: the cluster was not provisioned."""
+
+
+def store_of(settings: ServiceSettings) -> EtcdStore:
+    return EtcdStore(settings.etcd_endpoint, f"/millrace/{settings.cluster}/")
+
+
+def read_topology(store: Store) -> Topology:
+    """What is fixed for the cluster. Raises Unavailable, TopologyMissing."""
+    entry = store.get("topology")
+    if entry is None:
+        raise TopologyMissing("etcd holds no topology of this cluster: run `python -m deploy.provision` once")
+    return Topology(**json.loads(entry.value))
+
+
+class Beat(threading.Thread):
+    """The small thread that keeps the lease and watches the scopes' keys in etcd: it needs neither Kafka nor the loops, so that
+    their work never costs the leadership; but it renews only while the loops turn."""
+
+    def __init__(self, store: Store, loops: Callable[[], Sequence[ScopeLoop]]) -> None:
+        super().__init__(name="beat", daemon=True)
+        self._store, self._loops = store, loops
+        self._lease: int | None = None
+        self._stopping = threading.Event()
+        self._lost = threading.Event()
+        self._cancels: list[Callable[[], None]] = []
+
+    def lease(self) -> int:
+        if self._lease is None:
+            raise Unavailable("this process has no lease in etcd yet")
+        return self._lease
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._lost.set()
+
+    def release(self) -> None:
+        """Gives the lease back: what it holds is free at once."""
+        if self._lease is not None:
+            try:
+                self._store.revoke(self._lease)
+            except Unavailable as failure:
+                log.warning("the lease is left to end by itself", reason=str(failure))
+
+    def run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                if self._lost.is_set() or not self._cancels:
+                    self._watch()
+                self._renew()
+            except Unavailable as failure:
+                log.warning("etcd does not answer", reason=str(failure))
+                self._stopping.wait(0.3)
+                continue
+            self._lost.wait(LEASE_RENEW_S)
+        for cancel in self._cancels:
+            cancel()
+
+    def _renew(self) -> None:
+        late = [loop.scope for loop in self._loops() if monotonic_ms() - loop.turned_ms > TURNED_MOST_MS]
+        if late:
+            log.error("the lease is not renewed: a loop does not turn", scopes=late)
+        elif self._lease is None or not self._store.keep_alive(self._lease):
+            self._lease = self._store.grant(LEASE_TTL_S)
+
+    def _watch(self) -> None:
+        """Watches first, then reads, so that no change is missed; a lost watch is made anew."""
+        for cancel in self._cancels:
+            cancel()
+        self._cancels = []
+        self._lost.clear()
+        for loop in self._loops():
+            for key, tell in (
+                (loop.generations.leader_key, loop.watched),
+                (loop.generations.generation_key, loop.raised),
+            ):
+                self._cancels.append(self._store.watch(key, tell, self._lost.set))
+                tell(self._store.get(key))
+
+
+class Process:
+    """Runs hosted machines until a signal or a fatal failure. Exit code: 0 after a clean stop, 1 after a failure."""
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        self.settings = settings
+        self.stopping = threading.Event()
+        self.failure: str | None = None
+        redaction = logs.configure(
+            settings.service, settings.log_format, settings.log_level,
+            instance=settings.instance, secrets=settings.secret_values(),
+        )  # fmt: skip
+        del redaction
+        log.info("starts", version=__version__, pid=os.getpid(), python=sys.version.split()[0], **settings.describe())
+        self.store = store_of(settings)
+        self.bus = KafkaBus(settings.kafka_bootstrap, client_id=settings.instance, on_fatal=self.fatal)
+        self.storage = Storage(settings.storage_url)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self.stopping.set())
+
+    def fatal(self, reason: str) -> None:
+        """Ends the process: what it could not do must not be followed by anything [12]."""
+        if self.failure is None:
+            self.failure = reason
+            log.critical("the process ends", reason=reason)
+        self.stopping.set()
+
+    def wait_for_topology(self) -> Topology:
+        """Waits for etcd and for the provisioning, and says so. SystemExit(0) when asked to stop meanwhile."""
+        said = 0.0
+        while not self.stopping.is_set():
+            try:
+                return read_topology(self.store)
+            except Unavailable as failure:
+                if time.monotonic() - said > 5:
+                    said = time.monotonic()
+                    log.warning("waiting", reason=str(failure))
+                self.stopping.wait(0.1)
+        raise SystemExit(0)
+
+    def run(self, hosted: Sequence[Hosted], topology: Topology, stop_also: Callable[[], None] = lambda: None) -> int:
+        """Hosts the machines until the end; returns the exit code."""
+        loops: list[ScopeLoop] = []
+        beat = Beat(self.store, lambda: loops)
+        around = Surroundings(
+            self.bus, self.store, self.storage, topology, self.settings.instance, __version__, beat.lease, self.fatal
+        )
+        loops += [ScopeLoop(each, around) for each in hosted]
+        health = HealthServer(lambda: self._health(loops), self.settings.health_port)
+        port = health.start()
+        beat.start()
+        for loop in loops:
+            loop.start()
+        self.settings.write_ready(health_port=port)
+        self.stopping.wait()
+        log.info("stops", reason=self.failure or "asked to")
+        deadline = time.monotonic() + STOP_MOST_S
+        for loop in loops:
+            loop.stop()
+        for loop in loops:
+            loop.join(max(0.1, deadline - time.monotonic()))
+        stop_also()
+        beat.stop()
+        beat.release()
+        health.stop()
+        self.bus.flush(500)
+        self.bus.close()
+        self.store.close()
+        log.info("stopped")
+        return 1 if self.failure else 0
+
+    @staticmethod
+    def _health(loops: Sequence[ScopeLoop]) -> dict[str, Any]:
+        scopes = [loop.health() for loop in loops]
+        late = [scope["scope"] for scope in scopes if scope["turned_ms_ago"] > TURNED_MOST_MS]
+        ready = all(scope["role"] != "starting" for scope in scopes)
+        return {"status": f"stuck: {', '.join(late)}" if late else "ok", "ready": ready and not late, "scopes": scopes}
