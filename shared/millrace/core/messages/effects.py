@@ -30,36 +30,65 @@ class StoredJob(Part):
     archive: str | None = None
     """Path in storage of what `show` and `result` answer from."""
     cause: dict[str, Any] | None = None
+    """Why it FAILED, without its stack trace, which is in the archive."""
+    staging: list[str] = []
+    """While dirty: folders of staged sink output, to be deleted."""
 
 
 # Dispatcher -> etcd
 
 
 class PutJobGraph(Body):
-    """Puts an accepted job if its key is absent; answers with what stands there."""
+    """Puts an accepted job if its key is absent; answers with what stands there.
+
+    Not after `accept_before_ms` (Unix time): that is looked at here, where the job is accepted, and by the real clock; machine time
+    lags behind it after a pause, and would accept what was given up long ago.
+    """
 
     type: Literal["PutJobGraph"] = "PutJobGraph"
     version: Literal[1] = 1
     job: str
     stored: StoredJob
+    accept_before_ms: int | None = None
 
 
 class JobGraphStored(Body):
-    """`stands` is what the key holds: our own put (same acceptance), or what was there before."""
+    """`stands` is what the key holds: our own put (same acceptance), or what was there before; null: nothing, for it was too late."""
 
     type: Literal["JobGraphStored"] = "JobGraphStored"
     version: Literal[1] = 1
     job: str
-    stands: StoredJob
+    stands: StoredJob | None
+
+
+class FindJob(Body):
+    """Reads the key of a job that the Dispatcher does not remember: an old one, or one still to be recovered."""
+
+    type: Literal["FindJob"] = "FindJob"
+    version: Literal[1] = 1
+    job: str
+
+
+class JobFound(Body):
+    """`stands` is what the key holds; null: there is no such job."""
+
+    type: Literal["JobFound"] = "JobFound"
+    version: Literal[1] = 1
+    job: str
+    stands: StoredJob | None
 
 
 class EndJob(Body):
-    """Turns the job's key into its result (dirty) unless it is ended already."""
+    """Writes the archive at `ending.archive`, then turns the job's key into its result (dirty) unless it is ended already.
+
+    In this order, and in one effect: whoever sees the ending can read the archive. An archive that no key names is lost room, no harm.
+    """
 
     type: Literal["EndJob"] = "EndJob"
     version: Literal[1] = 1
     job: str
     ending: StoredJob
+    archive: dict[str, Any]
 
 
 class JobResultStored(Body):
@@ -71,32 +100,17 @@ class JobResultStored(Body):
     stands: StoredJob
 
 
-class ArchiveJob(Body):
-    """Writes the archive (`show` answers from it), then deletes the job's exchange data and staged files."""
-
-    type: Literal["ArchiveJob"] = "ArchiveJob"
-    version: Literal[1] = 1
-    job: str
-    path: str
-    archive: dict[str, Any]
-    exchange: str
-    """Folder of the job's exchange data, below the storage's `exchange/`."""
-    staging: list[str] = []
-
-
-class JobArchived(Body):
-    type: Literal["JobArchived"] = "JobArchived"
-    version: Literal[1] = 1
-    job: str
-
-
 class CleanJob(Body):
-    """Marks the ending clean: a small tombstone stays."""
+    """Deletes the job's exchange data and staged files, then marks its ending clean: a small tombstone stays."""
 
     type: Literal["CleanJob"] = "CleanJob"
     version: Literal[1] = 1
     job: str
     tombstone: StoredJob
+    exchange: str
+    """Folder of the job's exchange data, in storage."""
+    staging: list[str] = []
+    """Folders of staged sink output: paths as Spark takes them."""
 
 
 class JobCleaned(Body):
@@ -106,18 +120,22 @@ class JobCleaned(Body):
 
 
 class RecoverJobs(Body):
-    """Lists all jobs in etcd: what a Dispatcher's new generation comes back with [24]."""
+    """Lists the jobs in etcd after the id `after`, a page of them: all that are not clean and the newest `retained` clean ones [24].
+    What a Dispatcher's new generation comes back with."""
 
     type: Literal["RecoverJobs"] = "RecoverJobs"
     version: Literal[1] = 1
+    after: str = ""
+    retained: int
 
 
 class JobsRecovered(Body):
+    """`through`: the last id of this page, from which the next page goes on; null: this was the last page."""
+
     type: Literal["JobsRecovered"] = "JobsRecovered"
     version: Literal[1] = 1
     jobs: dict[str, StoredJob]
-    last: bool = True
-    """False: more of them follow in further outcomes of effects that the port chose to split; the last one ends the recovery."""
+    through: str | None = None
 
 
 # JobMaster -> storage
@@ -195,8 +213,8 @@ class EndProcess(Body):
 
 
 EFFECTS: tuple[type[Body], ...] = (
-    PutJobGraph, EndJob, ArchiveJob, CleanJob, RecoverJobs, PublishSink, LaunchAttempt, KillAttempt, EndProcess,
+    PutJobGraph, FindJob, EndJob, CleanJob, RecoverJobs, PublishSink, LaunchAttempt, KillAttempt, EndProcess,
 )  # fmt: skip
 OUTCOMES: tuple[type[Body], ...] = (
-    JobGraphStored, JobResultStored, JobArchived, JobCleaned, JobsRecovered, SinkPublished, AttemptLaunched, AttemptKillSent,
+    JobGraphStored, JobFound, JobResultStored, JobCleaned, JobsRecovered, SinkPublished, AttemptLaunched, AttemptKillSent,
 )  # fmt: skip
