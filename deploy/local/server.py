@@ -1,0 +1,206 @@
+"""What the laptop's Kafka and etcd have in common: one child process on one data folder, on ports that it keeps."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from deploy.local.errors import LocalError, disk_full, no_permission, plain_errors
+from deploy.local.processes import Child, end_tree, free_port, is_running, log_tail, port_is_free, port_owner, spawn
+
+Progress = Callable[[str], None]
+
+
+def silent(_: str) -> None:
+    """A ``Progress`` that says nothing."""
+
+
+class LocalServer(ABC):
+    """A server that runs as our child. Its data folder holds everything: data, logs, ``meta.json``.
+
+    ``ports`` maps the names in ``PORT_NAMES`` to numbers; those left out are chosen free at the first start and kept
+    in ``meta.json``, so that clients find the server again after a restart. One process at a time may run a folder's
+    server (a lock tells); a server whose starter died without ending it is ended by the next ``start``.
+    """
+
+    NAME: str
+    PORT_NAMES: tuple[str, ...]
+    LEAST_FREE_MB = 256
+    START_LIMIT_S = 90.0
+
+    def __init__(self, data_dir: Path | str, ports: Mapping[str, int] | None = None) -> None:
+        self.data_dir = Path(data_dir).absolute()
+        self.ports: dict[str, int] = {}
+        self.child: Child | None = None
+        self._wanted_ports = dict(ports or {})
+        self._lock: int | None = None
+        unknown = set(self._wanted_ports) - set(self.PORT_NAMES)
+        if unknown:
+            raise ValueError(f"{self.NAME} has no port {sorted(unknown)}; it has {list(self.PORT_NAMES)}")
+
+    # What differs.
+
+    @abstractmethod
+    def command(self, progress: Progress) -> tuple[list[str], dict[str, str]]:
+        """Argument list and environment of the process; writes the files that it needs. ``self.ports`` is set."""
+
+    @abstractmethod
+    def is_ready(self) -> bool:
+        """Whether the server answers a real request now; called again and again, returns within a second or so."""
+
+    @property
+    def logs(self) -> list[Path]:
+        """Where the server writes what goes wrong."""
+        return [self.data_dir / "output.log"]
+
+    # What is the same.
+
+    @property
+    def running(self) -> bool:
+        return self.child is not None and self.child.exit_code() is None
+
+    @property
+    def pid(self) -> int | None:
+        return self.child.pid if self.child else None
+
+    def start(self, progress: Progress = silent) -> None:
+        """Start, and return when the server answers; else nothing is left running and a ``LocalError`` says why."""
+        if self.running:
+            return
+        with plain_errors(self.data_dir):
+            self.data_dir.mkdir(parents=True, exist_ok=True)
+            self._take_lock()
+        try:
+            self._end_orphan(progress)
+            self._check_space()
+            self._choose_ports()
+            with plain_errors(self.data_dir):
+                argv, env = self.command(progress)
+                progress(f"{self.NAME}: starting on port {self.ports[self.PORT_NAMES[0]]}")
+                self.child = spawn(argv, log=self.data_dir / "output.log", env=env, cwd=self.data_dir)
+                self._write_meta()
+            self._await_ready()
+        except BaseException:
+            self.stop()
+            raise
+        progress(f"{self.NAME}: ready on port {self.ports[self.PORT_NAMES[0]]}")
+
+    def stop(self, patience_s: float = 15.0) -> None:
+        """End the server: SIGTERM, and SIGKILL after ``patience_s``. Nothing happens if it does not run."""
+        if self.child is not None:
+            self.child.stop(patience_s)
+            self.child = None
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> LocalServer:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def meta(self) -> dict[str, Any]:
+        """``{"ports": {name: number}, "pid": ..., "created": ..., "starter": ...}`` of the last start; {} if none."""
+        try:
+            meta = json.loads((self.data_dir / "meta.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return meta if isinstance(meta, dict) else {}
+
+    def _take_lock(self) -> None:
+        self._lock = os.open(self.data_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            self._lock = None
+            pid = self.meta().get("pid", "unknown")
+            raise LocalError(
+                f"{self.NAME} is already started on {self.data_dir} (process {pid}): stop it or choose another folder."
+            ) from None
+
+    def _end_orphan(self, progress: Progress) -> None:
+        """Whoever had the lock is gone; its server may be ending just now, or hang."""
+        meta = self.meta()
+        with contextlib.suppress(KeyError, TypeError, psutil.NoSuchProcess):
+            process = psutil.Process(meta["pid"])
+            if abs(process.create_time() - meta["created"]) < 1 and is_running(process):
+                progress(f"{self.NAME}: ending process {process.pid}, which an earlier run left behind")
+                end_tree(process.pid)
+
+    def _check_space(self) -> None:
+        free_mb = shutil.disk_usage(self.data_dir).free >> 20
+        if free_mb < self.LEAST_FREE_MB:
+            raise LocalError(
+                f"The disk of {self.data_dir} has {free_mb} MB free and {self.NAME} needs {self.LEAST_FREE_MB}: "
+                "free some space, or choose a folder on another disk."
+            )
+
+    def _choose_ports(self) -> None:
+        remembered = self.meta().get("ports", {})
+        self.ports = {}
+        for name in self.PORT_NAMES:
+            port = self._wanted_ports.get(name) or remembered.get(name)
+            if port is None:
+                port = free_port(taken=self.ports.values())
+            elif not port_is_free(port):
+                raise self._port_taken(name, port)
+            self.ports[name] = port
+
+    def _port_taken(self, name: str, port: int) -> LocalError:
+        owner = port_owner(port)
+        way_out = "choose another port"
+        if name not in self._wanted_ports:
+            way_out = f"delete {self.data_dir / 'meta.json'} to have another port chosen"
+        return LocalError(
+            f"Port {port}, which {self.NAME} is to listen on, is taken"
+            + (f" by {owner}" if owner else "")
+            + f": end that process, or {way_out}."
+        )
+
+    def _write_meta(self) -> None:
+        assert self.child is not None
+        meta = {"ports": self.ports, "pid": self.child.pid, "starter": os.getpid()}
+        with contextlib.suppress(psutil.NoSuchProcess):
+            meta["created"] = psutil.Process(self.child.pid).create_time()
+        new = self.data_dir / "meta.json.new"
+        new.write_text(json.dumps(meta, indent=1) + "\n")
+        new.replace(self.data_dir / "meta.json")
+
+    def _await_ready(self) -> None:
+        assert self.child is not None
+        end = time.monotonic() + self.START_LIMIT_S
+        while not self.is_ready():
+            code = self.child.exit_code()
+            if code is not None:
+                raise self._explain(f"{self.NAME} ended with exit code {code} while it started")
+            if time.monotonic() > end:
+                raise self._explain(f"{self.NAME} did not answer within {self.START_LIMIT_S:.0f} s")
+            time.sleep(0.01)
+
+    def _explain(self, what: str) -> LocalError:
+        """The log's last words as one sentence, where they are among the known ones."""
+        tail = log_tail(self.logs)
+        if "No space left on device" in tail:
+            return LocalError(disk_full(self.data_dir), tail)
+        if "Permission denied" in tail or "AccessDenied" in tail or "permission denied" in tail:
+            return LocalError(no_permission(self.data_dir), tail)
+        if "ddress already in use" in tail:
+            for name, port in self.ports.items():
+                if not port_is_free(port):
+                    return LocalError(str(self._port_taken(name, port)), tail)
+        if "Could not reserve enough space" in tail or "Cannot allocate memory" in tail:
+            return LocalError(f"There is too little memory for {self.NAME}: end some programs.", tail)
+        return LocalError(f"{what}: see {' and '.join(str(path) for path in self.logs)}.", tail)

@@ -1,0 +1,74 @@
+"""The real Kafka and etcd, for the tests that ask for them: one of each per run, started at their first use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pytest
+
+from deploy.local.etcd import EtcdServer
+from deploy.local.kafka import KafkaBroker
+
+
+@dataclass(frozen=True)
+class RealKafka:
+    """The run's broker, and names that no other test has."""
+
+    broker: KafkaBroker
+    prefix: str
+
+    @property
+    def bootstrap(self) -> str:
+        return self.broker.bootstrap
+
+    def topic(self, name: str) -> str:
+        """A topic's name for this test alone; the topic is not made."""
+        return self.prefix + name
+
+
+@dataclass(frozen=True)
+class RealEtcd:
+    """The run's etcd, and a prefix for keys that no other test has; it ends with a slash."""
+
+    server: EtcdServer
+    prefix: str
+
+    @property
+    def endpoint(self) -> str:
+        return self.server.endpoint
+
+    @property
+    def host(self) -> str:
+        return self.endpoint.split(":")[0]
+
+    @property
+    def port(self) -> int:
+        return int(self.endpoint.split(":")[1])
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """A broker that lives as long as the test run."""
+    broker = KafkaBroker(tmp_path_factory.mktemp("kafka"))
+    with broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
+    """An etcd that lives as long as the test run."""
+    server = EtcdServer(tmp_path_factory.mktemp("etcd"))
+    with server:
+        yield server
+
+
+@pytest.fixture
+def real_kafka(kafka: KafkaBroker) -> RealKafka:
+    return RealKafka(kafka, f"t{uuid4().hex[:8]}.")
+
+
+@pytest.fixture
+def real_etcd(etcd: EtcdServer) -> RealEtcd:
+    return RealEtcd(etcd, f"/test-{uuid4().hex[:8]}/")
