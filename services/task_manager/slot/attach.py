@@ -1,0 +1,130 @@
+"""Joining a Spark context that lives in another process's JVM, and what ``stop`` means there."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from . import conf as spark_settings
+
+
+class OtherContext(Exception):
+    """The JVM does not hold the context that was expected: somebody stopped it."""
+
+
+def connect(port: int, secret: str) -> Any:
+    """A Py4J gateway to the JVM that listens on ``port``.
+
+    The secret is in the environment for this call only: a child of the attempt would join our JVM instead of starting its own.
+    """
+    from pyspark.java_gateway import launch_gateway
+
+    os.environ.update(PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret)
+    try:
+        return launch_gateway()
+    finally:
+        del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+
+
+def attach(port: int, secret: str, application_id: str) -> Any:
+    """The SparkSession that was prepared in the JVM for this process; raises OtherContext.
+
+    Afterwards ``SparkSession.builder.getOrCreate()``, ``SparkContext.getOrCreate()`` and a first ``SparkContext(...)`` give
+    this session's context, and stopping it ends the session, not the JVM's context.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway = connect(port, secret)
+    SparkContext._ensure_initialized(gateway=gateway)
+    jvm = gateway.jvm
+    prepared = jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession()
+    if not prepared.isDefined():
+        raise OtherContext("No session was prepared in the JVM.")
+    jsession = prepared.get()
+    jsc = jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(jsession.sparkContext())
+    # After a real stop getOrCreate would silently build a new context.
+    found = jsc.sc().applicationId()
+    if found != application_id or jsc.sc().isStopped():
+        raise OtherContext(f"The JVM runs {found}, not {application_id}, or stopped it.")
+    context = SparkContext(gateway=gateway, jsc=jsc, conf=SparkConf(_jconf=jsc.sc().conf()))
+    session = SparkSession(context, jsession)
+    _own_session_only(gateway, jsc)
+    return session
+
+
+def _own_session_only(gateway: Any, jsc: Any) -> None:
+    """Changes SparkContext and SparkSession of this process so that they never make or end a context in the JVM."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+    from pyspark.sql.context import SQLContext
+
+    make_context = SparkContext.__init__
+    get_session = SparkSession.Builder.getOrCreate
+    given = True  # the attached context has not been asked for by name yet
+    sessions = gateway.jvm.org.apache.spark.sql.classic.SparkSession
+
+    def init(self: Any, master: Any = None, appName: Any = None, sparkHome: Any = None, pyFiles: Any = None,
+             environment: Any = None, batchSize: int = 0, serializer: Any = None, conf: Any = None,
+             **others: Any) -> None:  # fmt: skip
+        nonlocal given
+        if given:
+            SparkContext._active_spark_context = None
+            SparkSession._instantiatedSession = None
+            given = False
+        wanted = dict(conf.getAll()) if conf is not None else {}
+        if master:
+            wanted["spark.master"] = master
+        _warn(wanted, jsc)
+        others = {k: v for k, v in others.items() if k not in ("gateway", "jsc")}
+        if serializer is not None:
+            others["serializer"] = serializer
+        make_context(self, pyFiles=pyFiles, environment=environment, batchSize=batchSize, gateway=gateway, jsc=jsc,
+                     conf=SparkConf(_jconf=jsc.sc().conf()), **others)  # fmt: skip
+        if appName or "spark.app.name" in wanted:
+            self.appName = appName or wanted["spark.app.name"]
+
+    def stop(self: Any) -> None:
+        nonlocal given
+        if self._jsc is None:
+            return
+        given = False
+        jsc.sc().cancelAllJobs()
+        self._jsc = None
+        self._accumulatorServer.shutdown()
+        self._accumulatorServer.server_close()
+        self._accumulatorServer = None
+        # What comes next is a session without the views and settings of this one.
+        current = sessions.getDefaultSession()
+        if current.isDefined():
+            successor = current.get().newSession()
+            sessions.setDefaultSession(successor)
+            sessions.setActiveSession(successor)
+        with SparkContext._lock:
+            SparkContext._active_spark_context = None
+
+    def stop_session(self: Any) -> None:
+        self._sc.stop()
+        SparkSession._instantiatedSession = None
+        SparkSession._activeSession = None
+        SQLContext._instantiatedContext = None
+
+    def get_or_create(self: Any) -> Any:
+        _warn(self._options, jsc)
+        return get_session(self)
+
+    SparkContext.__init__ = init  # type: ignore[method-assign]
+    SparkContext.stop = stop  # type: ignore[method-assign]
+    SparkSession.stop = stop_session  # type: ignore[method-assign]
+    SparkSession.Builder.getOrCreate = get_or_create  # type: ignore[method-assign]
+
+
+def _warn(wanted: dict[str, Any], jsc: Any) -> None:
+    """Names on stderr the settings of a script that come too late for a Spark that runs already."""
+    effective = jsc.sc().conf()
+    for key, value in wanted.items():
+        late = spark_settings.is_static(key) or key in spark_settings.REFUSED
+        if late and key != "spark.app.name" and effective.get(key, "") != str(value):
+            what = "is the cluster's to set" if key in spark_settings.REFUSED else "has to be given with the job, as --conf"
+            print(f"millrace: {key}={value} has no effect in a script: it {what}.", file=sys.stderr)

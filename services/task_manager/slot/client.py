@@ -1,0 +1,105 @@
+"""The TaskManager's side of a slot: starting a host, talking to it, being told."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from . import procs
+from .config import SlotConfig
+
+_HOST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "host.py")
+_STOP_S = 3.0
+
+
+class SlotProcess:
+    """One slot: its host process and a thread that reads what the host says.
+
+    ``on_event`` is called on that thread with each message of the host (see host.py), and once, last, with
+    ``{"is": "gone", "code": exit code}``: then nothing of the slot lives any more. The methods may be called from any thread; after the
+    host ended they do nothing, ``gone`` tells.
+    """
+
+    def __init__(self, config: SlotConfig, on_event: Callable[[dict[str, Any]], None]) -> None:
+        self._config = config
+        self._on_event = on_event
+        self._marker = uuid.uuid4().hex
+        self._write_lock = threading.Lock()
+        self._started = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._error: OSError | None = None
+        # The host's parent-death signal is bound to the thread that starts it: hence one that lives as long as it.
+        self._thread = threading.Thread(target=self._live, name=f"slot-{config.slot}", daemon=True)
+        self._thread.start()
+        self._started.wait()
+        if self._error is not None:
+            raise self._error
+
+    @property
+    def pid(self) -> int:
+        """The host's process id."""
+        assert self._process is not None
+        return self._process.pid
+
+    def run(self, attempt: str, spec: dict[str, Any], work: str, log: str, blobs: str) -> None:
+        """Orders an attempt; the answers are ``running`` and ``ended``."""
+        dirs = {"work": work, "log": log, "blobs": blobs}
+        self._send({"do": "run", "attempt": attempt, "spec": spec, "dirs": dirs})
+
+    def kill(self, attempt: str, why: str) -> None:
+        """Orders the end of an attempt; the answer is ``ended``, ``killed`` unless it ended by itself before."""
+        self._send({"do": "kill", "attempt": attempt, "why": why})
+
+    def stop(self) -> None:
+        """Orders the end of the slot and of what runs in it; ``gone`` follows."""
+        self._send({"do": "stop"})
+
+    def close(self) -> None:
+        """Ends the slot and waits until nothing of it lives; a host that does not end by itself is killed."""
+        assert self._process is not None
+        self.stop()
+        self._thread.join(_STOP_S)
+        if self._thread.is_alive():
+            self._process.kill()
+            if threading.current_thread() is not self._thread:
+                self._thread.join()
+
+    def _live(self) -> None:
+        os.makedirs(self._config.folder, exist_ok=True)
+        try:
+            with open(os.path.join(self._config.folder, "host.log"), "ab") as log:
+                self._process = subprocess.Popen(
+                    [self._config.python, _HOST, str(os.getpid())],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    cwd=self._config.folder,
+                    env={**os.environ, procs.MARKER: self._marker},
+                    start_new_session=True,
+                )
+        except OSError as error:
+            self._error = error
+            return
+        finally:
+            self._started.set()
+        self._send({"do": "start", "config": self._config.to_json()})
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._on_event(json.loads(line))
+        code = self._process.wait()
+        procs.kill_marked(self._marker)
+        self._on_event({"is": "gone", "code": code})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self._process is not None and self._process.stdin is not None
+        with self._write_lock:
+            try:
+                self._process.stdin.write((json.dumps(message) + "\n").encode())
+                self._process.stdin.flush()
+            except (BrokenPipeError, ValueError):
+                pass

@@ -1,0 +1,57 @@
+"""What a slot is told at its start."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+MEBIBYTE = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class SlotConfig:
+    """The settings of one slot, made by the TaskManager and sent to the host as its first line.
+
+    ``folder``: the slot's own, absolute; made if missing, holds the JVM's log, its local directories and warehouses.
+    ``python``: the interpreter that runs host, attempts and Python workers; it must have PySpark ``pyspark_version`` (a
+    prefix of dotted numbers, "4.2"). ``java_home``: else ``JAVA_HOME``, else ``java`` on ``PATH``. ``conf`` and
+    ``java_options`` go to the driver's JVM. ``archive_folder``: where class-data archives are kept (165 MB each; None: no
+    archive, JVMs start 3 s slower). ``log_head_bytes`` and ``log_tail_bytes``: what is kept of each stream of an attempt.
+    ``attempts_per_jvm``: after so many the JVM is replaced while the slot is free.
+    """
+
+    slot: str
+    folder: str
+    python: str
+    master: str = "local[2]"
+    heap_mb: int = 1024
+    conf: dict[str, str] = dataclasses.field(default_factory=dict)
+    java_options: tuple[str, ...] = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+    java_home: str | None = None
+    archive_folder: str | None = None
+    pyspark_version: str = "4.2"
+    log_head_bytes: int = 8 * MEBIBYTE
+    log_tail_bytes: int = 8 * MEBIBYTE
+    attempts_per_jvm: int = 1000
+
+    def to_json(self) -> dict[str, Any]:
+        """The wire shape: the fields by name."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> SlotConfig:
+        """The inverse of ``to_json``."""
+        return cls(**{**values, "java_options": tuple(values["java_options"])})
+
+
+@dataclasses.dataclass(frozen=True)
+class Dirs:
+    """The folders of one attempt, absolute.
+
+    ``work``: its current directory, its own. ``log``: receives ``stdout``, ``stderr``, ``report.json`` or ``error.json``.
+    ``blobs``: uploaded files by content hash, read only.
+    """
+
+    work: str
+    log: str
+    blobs: str

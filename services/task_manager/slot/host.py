@@ -1,0 +1,382 @@
+"""The host of a slot: the process between TaskManager and attempts, and the zygote of the latter.
+
+Started as ``python host.py PARENT_PID``. It speaks JSON lines on stdin and stdout:
+
+    TaskManager -> host   {"do": "start", "config": SlotConfig} first; then {"do": "run", "attempt", "spec", "dirs"},
+                          {"do": "kill", "attempt", "why"}, {"do": "stop"}
+    host -> TaskManager   {"is": "ready", "slot", "application_id"}: warm, probed, a spare process attached: may be offered
+                          {"is": "running", "attempt"}: the process has its attempt
+                          {"is": "ended", "attempt", "status": "finished" | "failed" | "killed", "report", "error"}:
+                          for failed and killed nothing of it lives or writes any more
+                          {"is": "replacing", "reason", "attempt"?}: a new JVM is being started; ready follows (with
+                          "attempt": it is that attempt's own JVM, and running follows)
+                          {"is": "broken", "reason", "hint"}: the slot cannot be started; the host ends
+
+It never attaches to a JVM itself (a fork of an attached process could not attach again), runs no user code and has one
+thread. When its TaskManager ends, so does it, and everything below it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if __name__ == "__main__":  # loaded under a private name, so that no name of ours is in a user's way
+    import importlib.util
+
+    _FOLDER = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _FOLDER]
+    _spec = importlib.util.spec_from_file_location(
+        "_millrace_slot", os.path.join(_FOLDER, "__init__.py"), submodule_search_locations=[_FOLDER]
+    )
+    assert _spec is not None and _spec.loader is not None
+    sys.modules["_millrace_slot"] = _package = importlib.util.module_from_spec(_spec)
+    _spec.loader.exec_module(_package)
+    sys.exit(importlib.import_module("_millrace_slot.host").main())
+
+import asyncio
+import dataclasses
+import gc
+import importlib
+import json
+import signal
+from typing import Any
+
+from . import archive, jvm, procs
+from .config import Dirs, SlotConfig
+from .driver import Children, Driver, DriverLost, Spare
+from .output import CappedLog
+from .process import ERROR, FAILED, REPORT, plain_error
+
+_FAILED_STARTS_MAX = 3
+_SPARES_LOST_MAX = 3
+_LINE_BYTES = 64 << 20
+# Imported before any fork: what every attempt needs, and what PySpark would import lazily (300 ms) in each of them.
+_PRELOADED = (
+    "pyspark.sql", "pyspark.sql.functions", "pyspark.sql.types", "pyspark.testing", "pyspark.cloudpickle", "pandas", "pyarrow",
+    "pyarrow.parquet", "numpy", "_millrace_slot.attempt_run", "_millrace_slot.errors", "_millrace_slot.control",
+)  # fmt: skip
+
+
+class Stopped(Exception):
+    """The TaskManager told the host to stop, or is gone."""
+
+
+@dataclasses.dataclass
+class Command:
+    """An attempt that was ordered and has not ended."""
+
+    attempt: str
+    spec: dict[str, Any]
+    dirs: Dirs
+    killed: asyncio.Future[str]
+    started: bool = False
+
+
+class Host:
+    """One slot: a driver, a spare process, at most one attempt."""
+
+    def __init__(self, config: SlotConfig, java: str, spark_home: str, out: int) -> None:
+        self._config = config
+        self._java = java
+        self._spark_home = spark_home
+        self._out = out
+        self._children = Children(asyncio.get_running_loop())
+        self._commands: dict[str, Command] = {}
+        self._ordered = asyncio.Event()
+        self._drivers = 0
+        self._archive = archive.Archive(config, java, spark_home)
+
+    def launch(self, static_conf: dict[str, str] | None = None) -> Driver:
+        """A driver whose JVM is being started."""
+        self._drivers += 1
+        folder = os.path.join(self._config.folder, f"driver-{self._drivers}")
+        driver = Driver(self._config, self._children, folder, static_conf or {})
+        driver.launch(self._java, self._spark_home, self._archive.options())
+        return driver
+
+    def order(self, message: dict[str, Any]) -> None:
+        """Takes one command of the TaskManager; ``kill`` of an attempt that has ended means nothing."""
+        if message["do"] == "run":
+            killed = asyncio.get_running_loop().create_future()
+            command = Command(message["attempt"], message["spec"], Dirs(**message["dirs"]), killed)
+            self._commands[command.attempt] = command
+            self._ordered.set()
+        elif message["do"] == "kill":
+            command = self._commands.get(message["attempt"])
+            if command and not command.killed.done():
+                command.killed.set_result(message.get("why") or "it was cancelled")
+                if not command.started:
+                    self._ended(command, "killed", error=_killed(command))
+        elif message["do"] == "stop":
+            raise Stopped
+
+    async def live(self, driver: Driver) -> None:
+        """Serves attempts for ever, on ``driver`` and its successors; returns only when the slot is broken."""
+        failures = 0
+        while True:
+            try:
+                await driver.open()
+                await self._serve(driver)
+            except DriverLost as lost:
+                reason = str(lost)
+            finally:
+                await self._end(driver)
+            failures = 0 if driver.was_ready else failures + 1
+            if failures == _FAILED_STARTS_MAX:
+                return self._say("broken", reason=reason, hint=f"The JVM's log is {self._config.folder}/jvm.log.")
+            self._say("replacing", reason=reason)
+            driver = self.launch()
+
+    async def _end(self, driver: Driver) -> None:
+        await driver.close()
+        procs.kill_below(os.getpid(), self._archive.pids())
+
+    async def _serve(self, driver: Driver) -> None:
+        """Runs attempts on ``driver`` until DriverLost."""
+        spares_lost = 0
+        while True:
+            spare = await driver.spare()
+            try:
+                driver.was_ready = True
+                self._say("ready", slot=self._config.slot, application_id=driver.application_id)
+                self._archive.make_in_background(self._children.watch)
+                command = await self._next(driver, spare)
+                if command is None:
+                    spares_lost += 1
+                    if spares_lost == _SPARES_LOST_MAX:
+                        raise DriverLost(f"{spares_lost} spare processes ended by themselves")
+                    continue
+                if command.spec.get("static_conf"):
+                    spare.close()
+                    await self._end(driver)
+                    await self._run_apart(command)
+                    raise DriverLost("back to the slot's own Spark settings")
+                await self._run(driver, spare, command)
+            finally:
+                spare.close()
+            await driver.reset()
+
+    async def _next(self, driver: Driver, spare: Spare) -> Command | None:
+        """The next attempt; None if the spare ended meanwhile."""
+        while True:
+            if driver.exited.done():
+                raise DriverLost(driver.why_ended())
+            if spare.exited.done():
+                return None
+            for command in self._commands.values():
+                command.started = True
+                return command
+            self._ordered.clear()
+            order = asyncio.ensure_future(self._ordered.wait())
+            await asyncio.wait({order, driver.exited, spare.exited}, return_when=asyncio.FIRST_COMPLETED)
+            order.cancel()
+
+    async def _run_apart(self, command: Command) -> None:
+        """Runs an attempt in a JVM of its own, made for its static settings and ended with it."""
+        static_conf = command.spec["static_conf"]
+        names = ", ".join(sorted(static_conf))
+        self._say("replacing", reason=f"the attempt needs Spark settings of its own: {names}", attempt=command.attempt)
+        driver = self.launch(static_conf)
+        opening = asyncio.ensure_future(self._open_with_spare(driver))
+        try:
+            await asyncio.wait({opening, command.killed}, return_when=asyncio.FIRST_COMPLETED)
+            if not opening.done():
+                await self._end(driver)
+                return self._ended(command, "killed", error=_killed(command))
+            try:
+                spare = opening.result()
+            except DriverLost as lost:
+                await self._end(driver)
+                message = f"Spark does not start with the settings {names}: {lost}"
+                return self._ended(command, "failed", error=plain_error("jvm", message, detail=self._jvm_log()))
+            try:
+                await self._run(driver, spare, command)
+            except DriverLost:
+                pass  # it is ended now in any case
+            finally:
+                spare.close()
+        finally:
+            opening.cancel()
+            await asyncio.gather(opening, return_exceptions=True)
+            await self._end(driver)
+
+    async def _open_with_spare(self, driver: Driver) -> Spare:
+        await driver.open()
+        return await driver.spare()
+
+    def _jvm_log(self) -> str:
+        with open(os.path.join(self._config.folder, "jvm.log"), errors="replace") as log:
+            return log.read()[-16384:]
+
+    async def _run(self, driver: Driver, spare: Spare, command: Command) -> None:
+        """Runs one attempt to its end and says how it ended; raises DriverLost if the JVM cannot serve another."""
+        for folder in (command.dirs.work, command.dirs.log):
+            os.makedirs(folder, exist_ok=True)
+        for name in (REPORT, ERROR):
+            _remove(os.path.join(command.dirs.log, name))
+        logs = [self._log(command, "stdout"), self._log(command, "stderr")]
+        spare.stdout.sink, spare.stderr.sink = logs[0].write, logs[1].write
+        driver.echo = logs[1].write
+        try:
+            if not command.killed.done():
+                body = {"attempt": command.attempt, "spec": command.spec, "dirs": dataclasses.asdict(command.dirs)}
+                try:
+                    await spare.ask(body, 60)
+                    self._say("running", attempt=command.attempt)
+                except DriverLost:
+                    spare.kill()
+                await asyncio.wait({spare.exited, driver.exited, command.killed}, return_when=asyncio.FIRST_COMPLETED)
+            await self._finish(driver, spare, command, logs)
+        finally:
+            driver.echo = None
+            for log in logs:
+                log.close()
+
+    def _log(self, command: Command, name: str) -> CappedLog:
+        path = os.path.join(command.dirs.log, name)
+        return CappedLog(path, self._config.log_head_bytes, self._config.log_tail_bytes)
+
+    async def _finish(self, driver: Driver, spare: Spare, command: Command, logs: list[CappedLog]) -> None:
+        """Ends what lives of the attempt and says how it ended."""
+        killed = not spare.exited.done() and command.killed.done()
+        spare.kill()
+        await spare.exited
+        procs.kill_below(os.getpid(), [driver.pid, *driver.helpers(), *self._archive.pids()])
+        report = None
+        if not killed and spare.exited.result() == 0:
+            report = _read(os.path.join(command.dirs.log, REPORT))
+        if report is not None:
+            _complete(logs, spare, driver)
+            self._ended(command, "finished", report=report)
+            return await driver.quiet()
+        jvm_lost = None
+        try:
+            await driver.quiet()
+        except DriverLost as lost:
+            # A JVM that just died may be noticed by the broken connection first.
+            await asyncio.wait({driver.exited}, timeout=0.2)
+            jvm_lost = driver.why_ended() if driver.exited.done() else None
+            await self._end(driver)
+            raise lost
+        finally:
+            _complete(logs, spare, driver)
+            if killed:
+                self._ended(command, "killed", error=_killed(command))
+            else:
+                self._ended(command, "failed", error=_failure(spare.exited.result(), command, jvm_lost))
+
+    def _ended(self, command: Command, status: str, report: Any = None, error: Any = None) -> None:
+        del self._commands[command.attempt]
+        self._say("ended", attempt=command.attempt, status=status, report=report, error=error)
+
+    def _say(self, what: str, **body: Any) -> None:
+        say(self._out, what, **body)
+
+
+def say(out: int, what: str, **body: Any) -> None:
+    """Writes one message to the TaskManager; raises Stopped if it is gone."""
+    data = (json.dumps({"is": what, **body}) + "\n").encode()
+    try:
+        while data:
+            data = data[os.write(out, data) :]
+    except BrokenPipeError:
+        raise Stopped from None
+
+
+def _complete(logs: list[CappedLog], spare: Spare, driver: Driver) -> None:
+    """Writes to the logs all that was printed until now."""
+    spare.finish_output()
+    driver.drain()
+    for log in logs:
+        log.close()
+
+
+def _killed(command: Command) -> dict[str, Any]:
+    return plain_error("killed", f"The attempt was ended: {command.killed.result()}.")
+
+
+def _failure(status: int, command: Command, jvm_lost: str | None) -> dict[str, Any]:
+    """The error of an attempt that left no report."""
+    if jvm_lost is not None:
+        return plain_error("jvm", jvm_lost, retryable=True)
+    from . import errors
+
+    described = _read(os.path.join(command.dirs.log, ERROR)) if status == FAILED << 8 else None
+    return described or errors.describe_exit(status)
+
+
+def _read(path: str) -> dict[str, Any] | None:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def _preload() -> None:
+    for name in _PRELOADED:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            if error.name is None or name.split(".")[0] not in ("pandas", "pyarrow", "numpy"):
+                raise
+    gc.collect()
+    gc.freeze()
+
+
+async def _main(out: int, commands: Any) -> None:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=_LINE_BYTES)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), commands)
+    config = SlotConfig.from_json(json.loads(await reader.readline())["config"])
+    try:
+        java = jvm.find_java(config.java_home)
+        spark_home = jvm.find_spark(config.pyspark_version)
+    except jvm.CannotStart as broken:
+        return say(out, "broken", reason=broken.reason, hint=broken.hint)
+    host = Host(config, java, spark_home, out)
+    driver = host.launch()
+    _preload()  # while the JVM starts
+    life = asyncio.ensure_future(host.live(driver))
+    stop = asyncio.ensure_future(_listen(reader, host))
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, stop.cancel)
+    await asyncio.wait({life, stop}, return_when=asyncio.FIRST_COMPLETED)
+    if life.done():
+        life.result()
+
+
+async def _listen(reader: asyncio.StreamReader, host: Host) -> None:
+    """Passes on commands until the TaskManager says stop or is gone."""
+    while line := await reader.readline():
+        try:
+            host.order(json.loads(line))
+        except Stopped:
+            return
+
+
+def main() -> int:
+    """The host's process; returns its exit code."""
+    procs.die_with(int(sys.argv[1]), signal.SIGTERM)
+    procs.adopt_orphans()
+    # Only this module writes to the TaskManager: what anybody prints goes to the host's stderr.
+    commands, out = os.fdopen(os.dup(0), "rb", buffering=0), os.dup(1)
+    devnull = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(devnull, 0)
+    os.dup2(2, 1)
+    os.close(devnull)
+    try:
+        asyncio.run(_main(out, commands))
+    except (Stopped, KeyboardInterrupt):
+        pass
+    finally:
+        procs.kill_below(os.getpid())
+    return 0

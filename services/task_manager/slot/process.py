@@ -1,0 +1,147 @@
+"""The process of one attempt: forked as a spare, attached to the JVM, then given its attempt.
+
+Exit code 0 and ``report.json`` in the log folder: finished. ``error.json``: failed. Neither: it was ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import json
+import os
+import socket
+import sys
+import threading
+import traceback
+import types
+from typing import Any
+
+from . import attach
+from .config import Dirs
+
+REPORT = "report.json"
+ERROR = "error.json"
+FAILED = 1
+
+
+def main(channel: socket.socket, port: int, secret: str, application_id: str) -> None:
+    """Attaches, says so on ``channel``, waits for one attempt there, runs it and ends the process.
+
+    Lines on ``channel``: out ``{"attached": true}`` or ``{"attached": false, "reason"}``, in ``{"attempt", "spec", "dirs"}``, out ``{"took": attempt}``.
+    """
+    os.setsid()
+    _leave_the_host()
+    lines = channel.makefile("rw", encoding="utf-8", newline="\n")
+
+    def say(body: dict[str, Any]) -> None:
+        lines.write(json.dumps(body) + "\n")
+        lines.flush()
+
+    try:
+        session = attach.attach(port, secret, application_id)
+    except Exception as error:
+        say({"attached": False, "reason": f"{type(error).__name__}: {error}"})
+        return
+    say({"attached": True})
+    line = lines.readline()
+    if not line:
+        return
+    command = json.loads(line)
+    say({"took": command["attempt"]})
+    lines.close()
+    channel.close()
+    code = _run(command["spec"], session, Dirs(**command["dirs"]))
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            pass
+    os._exit(code)
+
+
+def _leave_the_host() -> None:
+    """Makes the fork of the host look like a Python that has just started."""
+    asyncio._set_running_loop(None)
+    atexit._clear()
+    devnull = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(devnull, 0)
+    os.close(devnull)
+    sys.stdin = open(0, closefd=False)
+    sys.stdout = open(1, "w", buffering=1, closefd=False)
+    sys.stderr = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")
+    sys.argv = [""]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+
+
+def _run(spec: dict[str, Any], session: Any, dirs: Dirs) -> int:
+    """Runs one attempt and writes its report or error; returns the exit code."""
+    try:
+        os.chdir(dirs.work)
+        _resolve_paths_in(dirs.work, session)
+        os.environ.update(_variables(spec))
+        from . import attempt_run
+
+        report = attempt_run.run(spec, session, dirs)
+    except BaseException as error:
+        described = _describe(error, spec)
+        _end_threads()
+        _write(os.path.join(dirs.log, ERROR), described)
+        return FAILED
+    _end_threads()
+    _write(os.path.join(dirs.log, REPORT), report)
+    return 0
+
+
+def _resolve_paths_in(work: str, session: Any) -> None:
+    """Has the JVM take relative paths from the attempt's folder, as Python does."""
+    hadoop = session._jvm.org.apache.hadoop
+    files = hadoop.fs.FileSystem.get(session._jsc.hadoopConfiguration())
+    if files.getScheme() == "file":
+        files.setWorkingDirectory(hadoop.fs.Path("file:" + work))
+
+
+def _variables(spec: dict[str, Any]) -> dict[str, str]:
+    """What a script is told of itself; the commit key is the same for every attempt of a subtask."""
+    names = {key: str(spec.get(key, "")) for key in ("job", "task", "subtask", "attempt")}
+    return {
+        **{f"MILLRACE_{key.upper()}": value for key, value in names.items()},
+        "MILLRACE_COMMIT_KEY": "{job}/{task}/{subtask}".format(**names),
+    }
+
+
+def _describe(error: BaseException, spec: dict[str, Any]) -> dict[str, Any]:
+    """The error as JSON; also printed, as Python would have."""
+    if not isinstance(error, SystemExit):
+        traceback.print_exception(type(error), error, error.__traceback__)
+    elif error.code is not None and not isinstance(error.code, int):
+        print(error.code, file=sys.stderr)
+    try:
+        from . import errors
+
+        return errors.describe(error, spec)
+    except Exception:
+        traceback.print_exc()
+        return plain_error("user", f"{type(error).__name__}: {error}")
+
+
+def plain_error(kind: str, message: str, *, retryable: bool = False, detail: str = "") -> dict[str, Any]:
+    """An error of which nothing more is known than ``message``, in the shape that all errors of attempts have."""
+    unknown = dict.fromkeys(("condition", "vertex", "line", "column", "file", "frame"))
+    return {"kind": kind, "retryable": retryable, "message": message, "detail": detail[-16384:], **unknown}
+
+
+def _end_threads() -> None:
+    """Waits for the threads and calls the exit handlers of the attempt, as Python does at its end."""
+    try:
+        threading._shutdown()
+        atexit._run_exitfuncs()
+    except BaseException:
+        traceback.print_exc()
+
+
+def _write(path: str, body: dict[str, Any]) -> None:
+    """Writes a file that is there whole or not at all. It outlives the process; if the machine stops, so does the slot."""
+    part = path + ".part"
+    with open(part, "w", encoding="utf-8") as file:
+        json.dump(body, file)
+    os.replace(part, path)
