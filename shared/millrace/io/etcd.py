@@ -1,11 +1,12 @@
 """etcd by the grpc stubs of `etcd3` (cslab-etcd3): `EtcdStore`, the real `Store`.
 
-The package's own client hides what a service must know here: the deadline of each call, whether a lost answer may have been
-carried out, the revision of a read, the moment from which a watch sees changes.
+The package's own client hides what a service must know here: the deadline of each call, whether a call whose answer was
+lost may have been carried out, the revision of a read, the moment from which a watch sees changes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -50,8 +51,8 @@ _NOT_SENT = ("failed to connect to all addresses", "DNS resolution failed")
 class EtcdStore:
     """The keys of one cluster below `prefix` in etcd; see `Store` for the meaning of each call.
 
-    `endpoint`: "host:port" (a scheme "http://" is taken off). Every call ends within `timeout_s`. The connection is made when
-    first needed, and again by itself.
+    `endpoint`: "host:port" (a scheme "http://" is taken off). Every call ends within `timeout_s`. The connection is made
+    when first needed, and again by itself.
     """
 
     def __init__(self, endpoint: str, prefix: str, *, timeout_s: float = 2.0) -> None:
@@ -75,8 +76,8 @@ class EtcdStore:
                 continue  # between two pages, after a long pause: from the start, at a newer revision
 
     def txn(self, txn: Txn) -> TxnResult:
-        """See `Store.txn`. Raises ValueError for one that etcd can never take (too many operations, too large, one key twice) and
-        Unavailable, with its name, also for a lease that has ended."""
+        """See `Store.txn`. Raises ValueError for one that etcd can never take (too many operations, too large, one key
+        twice) and Unavailable also for a lease that has ended."""
         reads = [rpc_pb2.RequestOp(request_range=rpc_pb2.RangeRequest(key=self._full(key))) for key in txn.reads]
         request = rpc_pb2.TxnRequest(
             compare=[
@@ -112,18 +113,18 @@ class EtcdStore:
 
     def revoke(self, lease: int) -> None:
         """See `Store.revoke`. A lease that has ended already is no error."""
-        try:
+        with contextlib.suppress(_NotFound):
             self._call(self._lease.LeaseRevoke, rpc_pb2.LeaseRevokeRequest(ID=lease), changes=True)
-        except _NotFound:
-            pass
 
-    def watch(self, key: str, on_change: Callable[[Entry | None], None], on_lost: Callable[[], None]) -> Callable[[], None]:
-        """See `Store.watch`. Returns when etcd has set the watch up: a read made afterwards misses nothing. Raises Unavailable.
+    def watch(
+        self, key: str, on_change: Callable[[Entry | None], None], on_lost: Callable[[], None]
+    ) -> Callable[[], None]:
+        """See `Store.watch`. Returns when etcd has set the watch up: a read made afterwards misses nothing.
 
-        A thread a watch. `on_lost` is called at most once, also by `close`, and never after the returned function was called.
+        A thread a watch. `on_lost` is called at most once, also by `close`, and never after the returned function was
+        called. Raises Unavailable.
         """
         watch = _Watch(self, key, on_change, on_lost)
-        self._watches.add(watch)
         watch.start()
         return watch.cancel
 
@@ -210,6 +211,7 @@ class _Watch:
             self._stream = stub.Watch(self._requests(), metadata=[("hasleader", "true")])  # a member cut off ends it
         except ValueError as failure:
             raise Unavailable(f"the store at {self._store._endpoint} was closed") from failure
+        self._store._watches.add(self)
         deadline = threading.Timer(self._store._timeout_s, self._stream.cancel)
         deadline.daemon = True
         deadline.start()

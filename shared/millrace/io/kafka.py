@@ -25,10 +25,11 @@ from confluent_kafka.admin import (
 from millrace.io.interfaces import OffsetGone, Received, Unavailable
 
 log = logging.getLogger("millrace.kafka")
-log.addFilter(lambda line: "enable.gapless.guarantee is experimental" not in line.getMessage())  # at each start, and known
+# Said at each start of a producer, and known.
+log.addFilter(lambda line: "enable.gapless.guarantee is experimental" not in line.getMessage())
 
-MESSAGE_MAX_BYTES = 1024 * 1024
-"""The largest record, key and headers included. A topic's `max.message.bytes` must not be below it."""
+MESSAGE_MAX_BYTES = 1_000_000
+"""The largest record, key and headers included; with what a batch adds still below Kafka's `max.message.bytes`."""
 
 _QUEUE_FULL_STEP_S = 0.005
 _SILENT_S = 2.0
@@ -77,9 +78,9 @@ _CONSUMER: dict[str, Any] = {
 class KafkaBus:
     """One process's producer, readers and questions to a Kafka cluster; see `Bus` for the meaning of each call.
 
-    `bootstrap`: "host:port[,host:port...]". `on_fatal(reason)`: called at most once, on the thread that appends or serves, when a
-    record can never be delivered; the process must end then, for what was appended later is lost as well. `options`: further
-    librdkafka options (security), which win over the defaults here.
+    `bootstrap`: "host:port[,host:port...]". `on_fatal(reason)`: called at most once, on the thread that appends or
+    serves, when a record can never be delivered; the process must end then, for what was appended later is lost as well.
+    `options`: further librdkafka options (security), which win over the defaults here.
     """
 
     def __init__(
@@ -111,9 +112,9 @@ class KafkaBus:
     ) -> None:
         """See `Bus.append`. Raises ValueError for a record above `MESSAGE_MAX_BYTES`.
 
-        If the local queue is full (500,000 records or 256 MiB that no broker has taken), it waits until there is room, in small
-        steps. Callbacks do not run meanwhile: one that appends would get in front of this record. So the order of one thread's
-        records is the order of its calls, always; records of several threads have no order between them.
+        If the local queue is full (500,000 records or 256 MiB that no broker has taken), it waits until there is room, in
+        small steps. Callbacks do not run meanwhile: one that appends would get in front of this record. So the order of
+        one thread's records is the order of its calls, always; records of several threads have no order between them.
         """
         sent = {"key": key, "headers": list(headers) or None, "on_delivery": partial(self._delivered, on_ack)}
         while not self._ended:
@@ -159,7 +160,7 @@ class KafkaBus:
         self._admin.delete_below(topic, partition, offset)
 
     def close(self) -> None:
-        """Ends at once. What is not acknowledged yet may be lost: `flush` first."""
+        """Ends at once. What is not acknowledged yet may be lost (`flush` first); what is appended later is dropped."""
         self._ended = True
         self._producer.purge()
         self._producer.close()
@@ -233,8 +234,8 @@ class KafkaReader:
         )
 
     def _check_topic(self) -> None:
-        """The library says nothing about an assigned topic that is not there, so a silent reader asks now and then, without
-        waiting for the answer."""
+        """The library says nothing about an assigned topic that is not there, so a silent reader asks now and then,
+        without waiting for the answer."""
         if self._asked is None:
             if time.monotonic() >= self._ask_s:
                 self._asked = self._admin.description(self._topic)
@@ -244,7 +245,7 @@ class KafkaReader:
             if isinstance(failure, KafkaException) and failure.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 self._raise(failure.args[0])
             if failure is None and self._partition >= len(asked.result().partitions):
-                raise Unavailable(f"{self._topic} has {len(asked.result().partitions)} partitions, none with number {self._partition}")
+                raise Unavailable(f"cannot read {self._topic}[{self._partition}]: the topic has fewer partitions")
 
     def _raise(self, error: KafkaError) -> None:
         self._failure = error
@@ -255,7 +256,7 @@ class KafkaReader:
 
 
 class KafkaAdmin:
-    """Questions about topics and changes to them. Every call raises Unavailable when the answer is not there in `timeout_s`."""
+    """Questions about topics and changes to them. Every call raises Unavailable without an answer in `timeout_s`."""
 
     def __init__(
         self,
@@ -266,7 +267,8 @@ class KafkaAdmin:
         timeout_s: float = 5.0,
     ) -> None:
         self._bootstrap, self._timeout_s = bootstrap, timeout_s
-        self._config = {**_COMMON, "bootstrap.servers": bootstrap, "client.id": client_id, "logger": log, **(options or {})}
+        basics = {"bootstrap.servers": bootstrap, "client.id": client_id, "logger": log}
+        self._config = {**_COMMON, **basics, **(options or {})}
         self._made: AdminClient | None = None
         self._making = threading.Lock()
 
@@ -307,9 +309,9 @@ class KafkaAdmin:
     def ensure_topics(self, topics: Iterable[tuple[str, int, Mapping[str, Any]]]) -> list[str]:
         """Makes the cluster's topics what is asked: (name, partitions, config) each, replicas by the broker's default.
 
-        Creates what is missing and sets config values that differ; touches no other topic and no other config key. Returns one
-        line for each change, nothing if all was right. Raises ValueError, before anything is changed, when a topic exists with
-        another number of partitions; Unavailable.
+        Creates what is missing and sets config values that differ; touches no other topic and no other config key.
+        Returns one line for each change, nothing if all was right. Raises ValueError, before anything is changed, when a
+        topic exists with another number of partitions; Unavailable.
         """
         wanted = {name: (partitions, {k: _text(v) for k, v in config.items()}) for name, partitions, config in topics}
         there = self._partitions()
@@ -320,13 +322,14 @@ class KafkaAdmin:
         ]
         if wrong:
             raise ValueError(
-                f"topics at {self._bootstrap} do not fit: {'; '.join(wrong)}. Partition counts are fixed for a cluster's life: "
-                "use the counts that it was made with, or make a new cluster"
+                f"topics at {self._bootstrap} do not fit: {'; '.join(wrong)}. Partition counts are fixed for a cluster's "
+                "life: use the counts that it was made with, or make a new cluster"
             )
         missing = {name: wanted[name] for name in wanted if name not in there}
         self._create(missing)
         present = {name: config for name, (_, config) in wanted.items() if name not in missing and config}
-        return [f"created {name} ({n} partition{'s' * (n != 1)})" for name, (n, _) in missing.items()] + self._alter(present)
+        created = [f"created {name} ({n} partition{'s' * (n != 1)})" for name, (n, _) in missing.items()]
+        return created + self._alter(present)
 
     def _partitions(self) -> dict[str, int]:
         try:

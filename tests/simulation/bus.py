@@ -1,0 +1,258 @@
+"""Kafka in memory. `MemoryBroker` is the cluster that all share; a `MemoryBus` is one process's client of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from millrace.io.interfaces import OffsetGone, Received, Unavailable
+from tests.simulation import Clock
+
+MESSAGE_MAX_BYTES = 1_000_000
+
+
+@dataclass
+class Log:
+    """One partition: the records from offset `first` on."""
+
+    first: int = 0
+    records: list[Received] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.records)
+
+
+@dataclass
+class Topic:
+    log_id: str
+    partitions: list[Log]
+    config: dict[str, str]
+
+
+class MemoryBroker:
+    """The topics, and what can happen to a broker. Stamps are the clock's time of the append, as with LogAppendTime."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.paused = False
+        self._topics: dict[str, Topic] = {}
+        self._made = 0
+        self._buses: list[MemoryBus] = []
+
+    def ensure_topics(self, topics: Iterable[tuple[str, int, Mapping[str, Any]]]) -> list[str]:
+        """As `KafkaAdmin.ensure_topics`, but with any config key."""
+        self._answering()
+        wanted = [(name, n, {k: str(v) for k, v in config.items()}) for name, n, config in topics]
+        for name, partitions, _ in wanted:
+            there = self._topics.get(name)
+            if there is not None and len(there.partitions) != partitions:
+                raise ValueError(f"{name} has {len(there.partitions)} partitions and not {partitions}")
+        lines = []
+        for name, partitions, config in wanted:
+            if name not in self._topics:
+                self._made += 1
+                self._topics[name] = Topic(f"log-{self._made}", [Log() for _ in range(partitions)], config)
+                lines.append(f"created {name} ({partitions} partition{'s' * (partitions != 1)})")
+                continue
+            now = self._topics[name].config
+            lines += [f"set {name} {k}={v} (was {now.get(k)})" for k, v in config.items() if now.get(k) != v]
+            now.update(config)
+        return lines
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        self._answering()
+        for name in names:
+            del self._topics[self._known(name)]
+
+    def pause(self) -> None:
+        """The broker is away: nothing is taken, nothing read, no question answered. What it has, it keeps."""
+        self.paused = True
+
+    def resume(self) -> None:
+        """The broker is back; what the buses hold reaches it, in order."""
+        self.paused = False
+        for bus in self._buses:
+            if bus.prompt:
+                bus.deliver()
+
+    def truncate(self, topic: str, partition: int, end: int) -> None:
+        """Cuts the records from offset `end` on: an unclean election, or a power cut. Offsets are given out again."""
+        log = self.log(topic, partition)
+        del log.records[max(0, end - log.first) :]
+
+    def repeat(self, topic: str, partition: int, offset: int) -> None:
+        """Appends a record a second time, as a producer without idempotence does, or another process in its place."""
+        log = self.log(topic, partition)
+        record = log.records[offset - log.first]
+        log.records.append(replace(record, offset=log.end, stamp_ms=self.clock.now_ms()))
+
+    def log(self, topic: str, partition: int) -> Log:
+        """One partition as it is, whether the broker answers or not; KeyError or IndexError when it is not there."""
+        return self._topics[topic].partitions[partition]
+
+    def find(self, topic: str, partition: int) -> Log:
+        """One partition, asked for over the network; raises Unavailable."""
+        self._answering()
+        partitions = self._topics[self._known(topic)].partitions
+        if not 0 <= partition < len(partitions):
+            raise Unavailable(f"{topic} has {len(partitions)} partitions, none with number {partition}")
+        return partitions[partition]
+
+    def log_id(self, topic: str) -> str:
+        self._answering()
+        return self._topics[self._known(topic)].log_id
+
+    def _answering(self) -> None:
+        if self.paused:
+            raise Unavailable("the broker in memory is paused")
+
+    def _known(self, topic: str) -> str:
+        if topic not in self._topics:
+            raise Unavailable(f"unknown topic {topic}")
+        return topic
+
+
+@dataclass(frozen=True)
+class _Queued:
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes
+    headers: tuple[tuple[str, bytes], ...]
+    on_ack: Callable[[], None] | None
+
+
+class MemoryBus:
+    """A process's client of a `MemoryBroker`; see `Bus`. `poll` and `flush` never wait: their time-outs are ignored.
+
+    `prompt`: a record reaches the broker, and its acknowledgement this bus, as soon as the broker takes it. Otherwise both
+    wait for `deliver` and `acknowledge`, so that a simulator says when. Callbacks run in `serve`, never before.
+    """
+
+    def __init__(
+        self, broker: MemoryBroker, *, client_id: str, on_fatal: Callable[[str], None], prompt: bool = True
+    ) -> None:
+        self._broker, self.client_id, self._on_fatal, self.prompt = broker, client_id, on_fatal, prompt
+        self._queue: deque[_Queued] = deque()
+        self._unacknowledged: deque[_Queued] = deque()
+        self._acked: deque[_Queued] = deque()
+        self._fatal: str | None = None
+        self._ended = False
+        broker._buses.append(self)
+
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        value: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[tuple[str, bytes]] = (),
+        on_ack: Callable[[], None] | None = None,
+    ) -> None:
+        if self._ended:
+            return
+        size = len(value) + len(key or b"") + sum(len(name) + len(one) for name, one in headers)
+        if size > MESSAGE_MAX_BYTES:
+            raise ValueError(f"a record of {len(value)} bytes is too large for {topic}[{partition}]")
+        self._queue.append(_Queued(topic, partition, key, value, tuple(headers), on_ack))
+        if self.prompt:
+            self.deliver()
+
+    def deliver(self, most: int | None = None) -> int:
+        """The broker takes the oldest `most` records queued here (None: all), none while it is paused. How many."""
+        taken = 0
+        while self._queue and not self._broker.paused and self._fatal is None and taken != most:
+            queued = self._queue[0]
+            try:
+                log = self._broker.find(queued.topic, queued.partition)
+            except Unavailable as failure:
+                self._fatal = f"a record for {queued.topic}[{queued.partition}] cannot be delivered: {failure}"
+                break
+            stamp_ms = self._broker.clock.now_ms()
+            log.records.append(
+                Received(queued.topic, queued.partition, log.end, stamp_ms, queued.key, queued.value, queued.headers)
+            )
+            self._unacknowledged.append(self._queue.popleft())
+            taken += 1
+        if self.prompt:
+            self.acknowledge()
+        return taken
+
+    def acknowledge(self, most: int | None = None) -> int:
+        """The answers for the oldest `most` delivered records (None: all) arrive; `serve` runs callbacks. How many."""
+        count = len(self._unacknowledged) if most is None else min(most, len(self._unacknowledged))
+        for _ in range(count):
+            self._acked.append(self._unacknowledged.popleft())
+        return count
+
+    def serve(self) -> None:
+        while self._acked and not self._ended:
+            queued = self._acked.popleft()
+            if queued.on_ack is not None:
+                queued.on_ack()
+        if self._fatal is not None and not self._ended:
+            self._ended = True
+            self._on_fatal(self._fatal)
+
+    def flush(self, timeout_ms: int) -> int:
+        self.serve()
+        return len(self._queue) + len(self._unacknowledged)
+
+    def reader(self, topic: str, partition: int, offset: int) -> MemoryReader:
+        return MemoryReader(self._broker, topic, partition, offset)
+
+    def offsets(self, topic: str, partition: int) -> tuple[int, int]:
+        log = self._broker.find(topic, partition)
+        return log.first, log.end
+
+    def log_id(self, topic: str) -> str:
+        return self._broker.log_id(topic)
+
+    def delete_below(self, topic: str, partition: int, offset: int) -> None:
+        log = self._broker.find(topic, partition)
+        if offset > log.end:
+            raise ValueError(f"{topic}[{partition}] ends at {log.end}, below {offset}")
+        if offset > log.first:
+            del log.records[: offset - log.first]
+            log.first = offset
+
+    def close(self) -> None:
+        """Ends at once, as a kill does: what is queued here never reaches the broker."""
+        self._ended = True
+        self._queue.clear()
+        self._broker._buses.remove(self)
+
+
+class MemoryReader:
+    """Reads one partition of a `MemoryBroker`; see `Reader`. An error is final, as with the real one."""
+
+    def __init__(self, broker: MemoryBroker, topic: str, partition: int, offset: int) -> None:
+        self._broker, self._topic, self._partition, self._next = broker, topic, partition, offset
+        self._failure: Exception | None = None
+        self._closed = False
+
+    def poll(self, timeout_ms: int, most: int = 500) -> list[Received]:
+        if self._closed:
+            raise RuntimeError("the reader is closed")
+        if self._failure is not None:
+            raise self._failure
+        if self._broker.paused:
+            return []
+        try:
+            log = self._broker.find(self._topic, self._partition)
+            if not log.first <= self._next <= log.end:
+                raise OffsetGone(self._topic, self._partition, self._next, log.first, log.end)
+        except (Unavailable, OffsetGone) as failure:
+            self._failure = failure
+            raise
+        start = self._next - log.first
+        records = log.records[start : start + most]
+        self._next += len(records)
+        return records
+
+    def close(self) -> None:
+        self._closed = True

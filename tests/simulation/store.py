@@ -1,0 +1,236 @@
+"""etcd in memory. `MemoryEtcd` is the cluster that all share; a `MemoryStore` is one process's client of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from millrace.io.interfaces import Delete, Entry, Put, Txn, TxnResult, Unavailable, UnknownOutcome
+from tests.simulation import Clock
+
+TXN_MAX_OPERATIONS = 128
+TXN_MAX_BYTES = 1024 * 1024
+
+Fault = Literal["unavailable", "unknown, not done", "unknown, done"]
+
+
+@dataclass
+class _Lease:
+    ttl_ms: int
+    ends_ms: int
+    keys: dict[str, None] = field(default_factory=dict)  # a set in the order of insertion
+
+
+@dataclass(eq=False)
+class _Watch:
+    store: MemoryStore
+    key: str
+    on_change: Callable[[Entry | None], None]
+    on_lost: Callable[[], None]
+    over: bool = False
+
+
+class MemoryEtcd:
+    """Keys, leases and watches, and what can happen to them. Callbacks of watches run in `deliver` alone."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.paused = False
+        self.revision = 1
+        self._entries: dict[str, Entry] = {}
+        self._leases: dict[int, _Lease] = {}
+        self._granted = 0
+        self._watches: list[_Watch] = []
+        self._news: deque[tuple[_Watch, Callable[[], None]]] = deque()
+
+    def pause(self) -> None:
+        """etcd is away: every call fails, watches are lost, no lease ends."""
+        self.expire()
+        self.paused = True
+        self.lose_watches()
+
+    def resume(self) -> None:
+        """etcd is back. Leases start anew with their full time, as after an election."""
+        self.paused = False
+        for lease in self._leases.values():
+            lease.ends_ms = self.clock.now_ms() + lease.ttl_ms
+
+    def lose_watches(self) -> None:
+        """A compaction or a broken connection: every watch ends; what was not delivered yet never is."""
+        for watch in self._watches:
+            self._news = deque((of, say) for of, say in self._news if of is not watch)
+            self._news.append((watch, watch.on_lost))
+        self._watches = []
+
+    def deliver(self, most: int | None = None) -> int:
+        """Runs the callbacks of the oldest `most` changes that watches have not been told (None: all). How many."""
+        self.expire()
+        told = 0
+        while self._news and told != most:
+            watch, say = self._news.popleft()
+            if not watch.over:
+                watch.over = say is watch.on_lost
+                say()
+                told += 1
+        return told
+
+    def expire(self) -> None:
+        """Ends the leases whose time is over, in the order of their ends."""
+        if self.paused:
+            return
+        due = [(lease.ends_ms, id_) for id_, lease in self._leases.items() if lease.ends_ms <= self.clock.now_ms()]
+        for _, id_ in sorted(due):
+            self.end_lease(id_)
+
+    def end_lease(self, id_: int) -> None:
+        lease = self._leases.pop(id_, None)
+        if lease is not None:
+            self._commit([Delete(key) for key in lease.keys])
+
+    def entry(self, key: str) -> Entry | None:
+        return self._entries.get(key)
+
+    def entries(self, prefix: str) -> list[Entry]:
+        return [self._entries[key] for key in sorted(self._entries, key=str.encode) if key.startswith(prefix)]
+
+    def txn(self, txn: Txn) -> TxnResult:
+        _check(txn)
+        holds = all(getattr(self._entries.get(one.key), "mod_revision", 0) == one.mod_revision for one in txn.compares)
+        if holds:
+            for one in txn.then:
+                if isinstance(one, Put) and one.lease and one.lease not in self._leases:
+                    raise Unavailable(f"lease {one.lease} has ended")
+            self._commit(txn.then)
+        return TxnResult(holds, self.revision, {key: self._entries.get(key) for key in txn.reads})
+
+    def grant(self, ttl_s: int) -> int:
+        self._granted += 1
+        id_ = 7_000_000 + self._granted
+        self._leases[id_] = _Lease(ttl_s * 1000, self.clock.now_ms() + ttl_s * 1000)
+        return id_
+
+    def keep_alive(self, id_: int) -> bool:
+        lease = self._leases.get(id_)
+        if lease is not None:
+            lease.ends_ms = self.clock.now_ms() + lease.ttl_ms
+        return lease is not None
+
+    def watch(self, watch: _Watch) -> None:
+        self._watches.append(watch)
+
+    def unwatch(self, watch: _Watch) -> None:
+        watch.over = True
+        self._watches = [one for one in self._watches if one is not watch]
+
+    def watches_of(self, store: MemoryStore) -> list[_Watch]:
+        return [watch for watch in self._watches if watch.store is store]
+
+    def _commit(self, operations: list[Put | Delete] | tuple[Put | Delete, ...]) -> None:
+        """Carries out one transaction's operations: one revision for all, none if nothing changes."""
+        operations = [one for one in operations if isinstance(one, Put) or one.key in self._entries]
+        self.revision += bool(operations)
+        for one in operations:
+            before = self._entries.get(one.key)
+            if before is not None and before.lease in self._leases:
+                self._leases[before.lease].keys.pop(one.key, None)
+            if isinstance(one, Put):
+                created = before.create_revision if before is not None else self.revision
+                self._entries[one.key] = Entry(one.key, one.value, created, self.revision, one.lease)
+                if one.lease:
+                    self._leases[one.lease].keys[one.key] = None
+            else:
+                del self._entries[one.key]
+            self._tell(one.key)
+
+    def _tell(self, key: str) -> None:
+        entry = self._entries.get(key)
+        for watch in self._watches:
+            if watch.key == key:
+                self._news.append((watch, lambda watch=watch: watch.on_change(watch.store.shown(entry))))
+
+
+class MemoryStore:
+    """A process's client of a `MemoryEtcd`; see `Store`. `faults`: what happens to the next calls, one each."""
+
+    def __init__(self, etcd: MemoryEtcd, prefix: str) -> None:
+        self._etcd = etcd
+        self._prefix = prefix.rstrip("/") + "/"
+        self._closed = False
+        self.faults: deque[Fault] = deque()
+
+    def get(self, key: str) -> Entry | None:
+        return self._call(lambda: self.shown(self._etcd.entry(self._prefix + key)))
+
+    def list(self, prefix: str) -> tuple[list[Entry], int]:
+        return self._call(
+            lambda: ([self.shown(one) for one in self._etcd.entries(self._prefix + prefix)], self._etcd.revision)
+        )
+
+    def txn(self, txn: Txn) -> TxnResult:
+        full = Txn(
+            [type(one)(self._prefix + one.key, one.mod_revision) for one in txn.compares],
+            [
+                Put(self._prefix + one.key, one.value, one.lease)
+                if isinstance(one, Put)
+                else Delete(self._prefix + one.key)
+                for one in txn.then
+            ],
+            [self._prefix + key for key in txn.reads],
+        )
+        result = self._call(lambda: self._etcd.txn(full), changes=bool(txn.then))
+        reads = {key: self.shown(result.reads[self._prefix + key]) for key in txn.reads}
+        return TxnResult(result.succeeded, result.revision, reads)
+
+    def grant(self, ttl_s: int) -> int:
+        return self._call(lambda: self._etcd.grant(ttl_s), changes=True)
+
+    def keep_alive(self, lease: int) -> bool:
+        return self._call(lambda: self._etcd.keep_alive(lease), changes=True)
+
+    def revoke(self, lease: int) -> None:
+        self._call(lambda: self._etcd.end_lease(lease), changes=True)
+
+    def watch(
+        self, key: str, on_change: Callable[[Entry | None], None], on_lost: Callable[[], None]
+    ) -> Callable[[], None]:
+        watch = _Watch(self, self._prefix + key, on_change, on_lost)
+        self._call(lambda: self._etcd.watch(watch))
+        return lambda: self._etcd.unwatch(watch)
+
+    def close(self) -> None:
+        for watch in self._etcd.watches_of(self):
+            self._etcd.unwatch(watch)
+            watch.on_lost()
+        self._closed = True
+
+    def shown(self, entry: Entry | None) -> Entry | None:
+        """An entry as this client sees it: its key without the prefix."""
+        if entry is None:
+            return None
+        key = entry.key[len(self._prefix) :]
+        return Entry(key, entry.value, entry.create_revision, entry.mod_revision, entry.lease)
+
+    def _call(self, ask: Callable, *, changes: bool = False):
+        if self._closed or self._etcd.paused:
+            raise Unavailable("the store is closed" if self._closed else "etcd in memory is paused")
+        self._etcd.expire()
+        fault = self.faults.popleft() if self.faults else None
+        if fault == "unknown, done":
+            ask()
+        if fault is not None:
+            unknown = changes and fault != "unavailable"
+            raise (UnknownOutcome if unknown else Unavailable)(f"etcd in memory was told to fail: {fault}")
+        return ask()
+
+
+def _check(txn: Txn) -> None:
+    """Refuses what etcd refuses."""
+    if max(len(txn.compares), len(txn.then) + len(txn.reads)) > TXN_MAX_OPERATIONS:
+        raise ValueError("too many operations in a transaction")
+    keys = [one.key for one in txn.then]
+    if len(set(keys)) != len(keys):
+        raise ValueError("one key twice in a transaction")
+    if sum(len(one.key) + len(one.value) for one in txn.then if isinstance(one, Put)) > TXN_MAX_BYTES:
+        raise ValueError(f"a transaction above {TXN_MAX_BYTES} bytes")
