@@ -58,8 +58,8 @@ class Etcd:
         if self.crash_safe:
             return None
         return (
-            f"etcd {version_text(self.version)} ({self.origin}) can lose acknowledged writes if it is killed (etcd"
-            f" issue 13766): fine for trying things out; for more, put an etcd from {version_text(OLDEST_SAFE)} on PATH or"
+            f"etcd {version_text(self.version)} ({self.origin}) can lose acknowledged writes if it is killed"
+            f" (etcd issue 13766): fine for a try; else put an etcd from {version_text(OLDEST_SAFE)} on PATH or"
             " run 'make etcd' where Go is installed."
         )
 

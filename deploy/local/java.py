@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,3 +63,17 @@ def _feature_version(text: str) -> int | None:
     """17 of '... version "17.0.15" ...', 8 of '"1.8.0_392"'."""
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(match.group(1)) if match else None
+
+
+def main() -> int:
+    """Check only: silent if there is a fit Java, else the sentence."""
+    try:
+        find_java()
+    except LocalError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

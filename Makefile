@@ -1,0 +1,65 @@
+# What there is to do: make help. Every target sets up what it needs first.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench up down status etcd lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "  PYTHON=python3.12 make setup   takes another Python (3.10 or newer) than python3"
+
+setup: $(STAMP) ## install what is missing: the packages into .venv, Kafka into .millrace/cache
+	@$(BIN)/python -m deploy.local.java
+	@$(BIN)/python -m deploy.local.kafka fetch
+
+$(STAMP): requirements.lock requirements-build.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { echo "Python 3.10 or newer is \
+	needed and '$(PYTHON)' is $$($(PYTHON) -V 2>&1 || true): install one and say PYTHON=python3.12 make ..." >&2; exit 1; }
+	@$(PYTHON) -m deploy.local.java
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "'$(PYTHON)' cannot make virtual environments: install \
+	its venv module (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
+	@test -x $(BIN)/python || { echo "Making $(VENV) with $$($(PYTHON) -V)"; $(PYTHON) -m venv $(VENV); }
+	@echo "Installing the packages into $(VENV) (the first time 500 MB and a few minutes)"
+	@$(PIP) install --require-hashes -r requirements-build.lock
+	@$(PIP) install --require-hashes --no-build-isolation -r requirements.lock
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: setup ## start the stack, run the flights pipeline on it, show the result, stop everything
+	@$(BIN)/millrace demo
+
+test: setup lint ## check the style and run every test
+	@$(BIN)/python -m pytest
+
+lint: setup ## check the style only
+	@$(BIN)/ruff check .
+
+bench: setup ## measure, next to a peer each; also written to build/bench
+	@$(BIN)/python -m tests.bench
+
+up: setup ## start Kafka, etcd and the services in the background
+	@$(BIN)/millrace up --detach
+
+down: setup ## stop them; jobs and data stay
+	@$(BIN)/millrace down
+
+status: setup ## what runs, and how it is
+	@$(BIN)/millrace status
+
+etcd: setup ## build a current etcd with Go, for the stack to use from then on
+	@$(BIN)/python -m deploy.local.etcd build
+
+lock: setup ## choose the newest versions of all packages anew and pin them with their hashes
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes --no-header \
+		--no-emit-find-links --extra demo --extra dev pyproject.toml --output-file requirements.lock
+	@printf 'setuptools>=77\nwheel\n' | $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 \
+		--generate-hashes --no-header --no-emit-find-links --output-file requirements-build.lock -
+
+clean: ## remove all that setup, tests and benchmarks made; the stack's data in .millrace stays
+	@rm -rf $(VENV) .millrace/cache build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -prune -exec rm -rf {} + -o -name '*.egg-info' -prune -exec rm -rf {} +
