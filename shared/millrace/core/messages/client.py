@@ -226,6 +226,8 @@ class TaskManagersListed(Reply):
     type: Literal["TaskManagersListed"] = "TaskManagersListed"
     version: Literal[1] = 1
     task_managers: list[TaskManagerInfo]
+    """By id; the first ones only where the answer would be too large."""
+    total: int = 0
 
 
 class BlobServerDescribed(Reply):

@@ -109,6 +109,9 @@ class JobMasterDeclared(Body):
 
     type: Literal["JobMasterDeclared"] = "JobMasterDeclared"
     version: Literal[1] = 1
+    task_managers: dict[str, int] = {}
+    """The TaskManagers on which the shard holds allocations: id -> incarnation. One that does not register with the new life of the
+    ResourceManager in time, or registers in a later incarnation, is declared lost."""
 
 
 class JobQueued(Body):

@@ -46,12 +46,14 @@ class TaskManagerHeartbeat(Body):
 
 
 class SlotFreed(Body):
-    """The allocation is over and the slot can be given to another job."""
+    """The allocation is over (or was refused: the slot broke while AllocateSlot was on its way); only a FREE slot can be given away."""
 
     type: Literal["SlotFreed"] = "SlotFreed"
     version: Literal[1] = 1
     slot: int
     allocation: str
+    state: Literal["FREE", "STARTING", "BROKEN"] = "FREE"
+    """What the slot is now."""
 
 
 class DisconnectTaskManager(Body):
@@ -66,9 +68,13 @@ class DisconnectTaskManager(Body):
 
 
 class TaskManagerRegistered(Body):
+    """Answers RegisterTaskManager; said again when the intervals change with the number of TaskManagers."""
+
     type: Literal["TaskManagerRegistered"] = "TaskManagerRegistered"
     version: Literal[1] = 1
     heartbeat_interval_ms: int
+    lost_after_ms: int = 600
+    """Without a heartbeat for so long a TaskManager is declared lost; it fences itself earlier."""
 
 
 class AllocateSlot(Body):
