@@ -1,0 +1,138 @@
+"""One attempt, from its spec to its report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import exchange, frames, modules, planning, result, shares, vertices
+from .conf import classify_conf
+from .errors import PROGRESS, AttemptError
+
+SMALL_BYTES = 8 << 20
+BYTES_PER_PARTITION = 16 << 20
+MAX_PARTITIONS = 2000
+
+
+def run(spec: dict[str, Any], session: Any, dirs: Any) -> dict[str, Any]:
+    """Runs an attempt in the attempt's own process and gives its report.
+
+    session: the attempt's own SparkSession, the one that `getOrCreate()` gives. dirs: `.work`, the attempt's working folder;
+    `.blobs`, the uploaded modules by SHA-256. Any exception is the attempt's failure: `errors.describe` makes it readable.
+    """
+    PROGRESS.vertex = None
+    configure(session, spec.get("conf") or {})
+    folder = modules.install(spec, session, dirs)
+    if spec["kind"] == "plan":
+        return planning.plan(spec, session, folder)
+    own_conf = set(spec.get("conf") or {})
+    known = _published_bytes(spec, session)
+    _size(session, known, own_conf)
+    chain = vertices.Chain(spec, session, folder)
+    uses = _uses(spec)
+    kept = []
+    for vertex in spec["vertices"]:
+        df = chain.add(vertex)
+        if vertex["id"] in _shared(spec, uses):
+            kept.append(df.persist())
+        if vertex.get("source") and vertex["id"] not in (spec.get("pinned") or {}):
+            length = shares.source_bytes(df)
+            known = None if known is None or length is None else known + length
+    for each in chain.sessions:
+        _size(each, known, own_conf)
+    report = _produce(spec, chain)
+    for df in kept:
+        df.unpersist()
+    return report
+
+
+def configure(session: Any, conf: dict[str, str]) -> None:
+    """Sets the job's runtime settings; its static ones are the JVM's, which was started with them.
+
+    Raises AttemptError CONF_REFUSED for a key that cannot be honoured.
+    """
+    runtime, _, refused = classify_conf(conf)
+    if refused:
+        key, why = next(iter(refused.items()))
+        raise AttemptError("CONF_REFUSED", f"Spark setting {key} is not the job's to make: {why}", kind="user")
+    for key, value in runtime.items():
+        session.conf.set(key, value)
+
+
+def _size(session: Any, input_bytes: int | None, own_conf: set[str]) -> None:
+    """Shuffle partitions and adaptive execution by the size of the input (None: not known); the job's own settings stay.
+
+    Little data: one partition and no adaptive execution, which costs 10 to 20 ms a stage. Else as many partitions as
+    keep all cores busy with pieces of 16 MiB, which adaptive execution joins again where they turn out small.
+    """
+    cores = max(1, session.sparkContext.defaultParallelism)
+    if input_bytes is not None and input_bytes <= SMALL_BYTES:
+        wanted = {"spark.sql.shuffle.partitions": 1 if input_bytes else cores, "spark.sql.adaptive.enabled": "false"}
+    else:
+        pieces = -(-(input_bytes or 0) // BYTES_PER_PARTITION)
+        partitions = min(max(2 * cores, pieces), MAX_PARTITIONS)
+        wanted = {"spark.sql.shuffle.partitions": partitions, "spark.sql.adaptive.enabled": "true"}
+    for key, value in wanted.items():
+        if key not in own_conf:
+            session.conf.set(key, value)
+
+
+def _published_bytes(spec: dict[str, Any], session: Any) -> int | None:
+    """The size of what is read from other attempts and from pinned sources; None if a script reads what it likes."""
+    if any(vertex.get("spark_app") for vertex in spec["vertices"]):
+        return None
+    edges = [edge for vertex in spec["vertices"] for edge in (vertex.get("inputs") or {}).values()]
+    folders = []
+    for edge in edges:
+        suffix = f"/{exchange.SHARE}={edge['share']}" if edge["edge"] == "hash" else ""
+        folders += [folder.rstrip("/") + suffix for folder in edge.get("folders") or ()]
+    pinned = (spec.get("pinned") or {}).values()
+    whole = sum(length for each in pinned for _, length, _ in each["files"])
+    return exchange.bytes_in(session, folders) + whole // spec["parallelism"]
+
+
+def _uses(spec: dict[str, Any]) -> dict[str, list[set[int]]]:
+    """Vertex -> for each direct use (an output of its own, a chained consumer) the outputs that it leads to."""
+    uses: dict[str, list[set[int]]] = {vertex["id"]: [] for vertex in spec["vertices"]}
+    for number, output in enumerate(spec["outputs"]):
+        uses[output["vertex"]].append({number})
+    for vertex in reversed(spec["vertices"]):
+        reached: set[int] = set().union(*uses[vertex["id"]])
+        for alias, edge in (vertex.get("inputs") or {}).items():
+            if edge["edge"] == "chained" and reached:
+                uses[alias].append(reached)
+    return uses
+
+
+def _shared(spec: dict[str, Any], uses: dict[str, list[set[int]]]) -> set[str]:
+    """The vertices to keep in memory: several outputs ask for their rows, on different ways."""
+    return {
+        vertex["id"]
+        for vertex in spec["vertices"]
+        if len(uses[vertex["id"]]) > 1 and len(set().union(*uses[vertex["id"]])) > 1 and not vertex.get("sink")
+    }
+
+
+def _produce(spec: dict[str, Any], chain: vertices.Chain) -> dict[str, Any]:
+    """Runs the outputs, those to storage first: they compute all rows, the result then takes its few of what was kept."""
+    report: dict[str, Any] = {"outputs": {}, "result": None}
+    sinks = {vertex["id"]: vertex["sink"] for vertex in spec["vertices"] if vertex.get("sink")}
+    for output in sorted(spec["outputs"], key=lambda each: each["edge"] == "result"):
+        name = output["vertex"]
+        df = chain.frames[name]
+        if df is None:
+            continue  # a spark_app has no rows
+        with PROGRESS.at(name):
+            entry = report["outputs"].setdefault(name, {"schema": frames.schema_json(df), "rows": None, "bytes": None})
+            if output["edge"] == "result":
+                report["result"] = result.take(df, output["rows"])
+                if not report["result"]["truncated"]:
+                    entry["rows"] = len(report["result"]["rows"])
+                continue
+            if output["edge"] == "sink":
+                exchange.write_sink(df, sinks[name], output["folder"])
+            else:
+                columns = chain.columns(name)
+                narrow = df if columns is None else df.select(*(frames.quoted(column) for column in columns))
+                exchange.write(narrow, output)
+            entry["bytes"] = (entry["bytes"] or 0) + exchange.bytes_in(chain.session, [output["folder"]])
+    return report

@@ -1,0 +1,337 @@
+"""What went wrong in an attempt, as one readable cause: the error JSON of an attempt.
+
+Its shape: {"kind", "retryable", "condition", "message", "vertex", "line", "column", "file", "frame", "detail"}; `kind` is one
+of user, analysis, missing_path, jvm, killed, exit, stopped, timeout, infrastructure. `line` and `column` count from 1 and
+point into `file`, or, where `file` is null, into the text of the sql vertex.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+DETAIL_BYTES = 16 * 1024
+MESSAGE_CHARS = 1000
+_MISSING_PATH = ("PATH_NOT_FOUND", "FAILED_READ_FILE.FILE_NOT_EXIST", "LOAD_DATA_PATH_NOT_EXISTS")
+_MISSING_PATH_CLASSES = ("InvalidInputException", "FileNotFoundException", "NoSuchFileException")
+_FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)(?:, in (.+))?$')
+_ANSI_PREFIX = re.compile(r"^\[[A-Z][A-Z0-9_.]*\]\s*")
+_SQLSTATE = re.compile(r"\s*SQLSTATE: \w{5}\b.*", re.DOTALL)
+_LIBRARIES = tuple(
+    {
+        os.path.realpath(path) + os.sep
+        for path in (*sysconfig.get_paths().values(), os.path.dirname(__file__), os.path.dirname(os.__file__))
+        if path and os.path.realpath(path) not in ("/", os.path.realpath(sysconfig.get_paths()["data"]))
+    }
+)
+
+
+class AttemptError(Exception):
+    """An error that this package found itself; `condition` is its name, the other fields as in the error JSON."""
+
+    def __init__(
+        self,
+        condition: str,
+        message: str,
+        *,
+        kind: str = "analysis",
+        retryable: bool = False,
+        vertex: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.condition, self.message, self.kind, self.retryable, self.vertex = (
+            condition,
+            message,
+            kind,
+            retryable,
+            vertex,
+        )
+
+
+class _Progress:
+    """The vertex that is worked on; where an exception passes, it is written down which one that was."""
+
+    def __init__(self) -> None:
+        self.vertex: str | None = None
+
+    @contextmanager
+    def at(self, vertex: str) -> Iterator[None]:
+        """While inside, errors belong to `vertex`; after an exception it stays the vertex in progress."""
+        before, self.vertex = self.vertex, vertex
+        yield
+        self.vertex = before
+
+
+PROGRESS = _Progress()  # one attempt per process
+
+
+def describe(exception: BaseException, spec: dict[str, Any]) -> dict[str, Any]:
+    """The error JSON of an exception that left `attempt_run.run(spec, ...)`."""
+    # Imported here: an attempt's process has pyspark, whoever only describes a wait status need not.
+    from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+    from pyspark.errors import PySparkException
+
+    if isinstance(exception, AttemptError):
+        error = _error(exception.kind, exception.retryable, exception.message, condition=exception.condition)
+        error["vertex"] = exception.vertex
+    elif isinstance(exception, SystemExit):
+        error = _exit_call(exception)
+    elif isinstance(exception, KeyboardInterrupt):
+        error = _error("stopped", True, "The attempt was interrupted (SIGINT)")
+    elif isinstance(exception, PySparkException):
+        error = _spark(exception, spec)
+    elif isinstance(exception, Py4JJavaError):
+        error = _java(exception.java_exception)
+    elif isinstance(exception, (Py4JNetworkError, ConnectionError)) and _is_gateway(exception):
+        error = _error("jvm", True, "The JVM of the slot ended or stopped answering during the attempt", "JVM_LOST")
+    elif isinstance(exception, Py4JError):
+        error = _error("jvm", True, _first_line(str(exception)))
+    else:
+        error = _python(exception)
+    if error["file"] is None and error["line"] is None:
+        _place_python(error, _frames_of(exception), driver=True)
+    if error["vertex"] is None:
+        error["vertex"] = _vertex_of_file(error["file"], spec) or PROGRESS.vertex
+    error["detail"] = _detail(exception)
+    return error
+
+
+def describe_exit(wait_status: int) -> dict[str, Any]:
+    """The error JSON of a process that ended with this `os.waitpid` status and left no report."""
+    if os.WIFSIGNALED(wait_status):
+        number = os.WTERMSIG(wait_status)
+        try:
+            name = signal.Signals(number).name
+        except ValueError:
+            name = f"signal {number}"
+        hint = {
+            "SIGKILL": "; if nobody cancelled it, the system was out of memory",
+            "SIGSEGV": ": native code of a library crashed",
+            "SIGABRT": ": native code of a library aborted",
+        }.get(name, "")
+        return _error("killed", True, f"The attempt's process was ended by {name}{hint}", condition=name)
+    code = os.WEXITSTATUS(wait_status)
+    why = " before it could report (os._exit?)" if code == 0 else ""
+    return _error("exit", True, f"The attempt's process ended with exit code {code}{why}")
+
+
+def _error(kind: str, retryable: bool, message: str, condition: str | None = None) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "retryable": retryable,
+        "condition": condition,
+        "message": message if len(message) <= MESSAGE_CHARS else message[: MESSAGE_CHARS - 3] + "...",
+        "vertex": None,
+        "line": None,
+        "column": None,
+        "file": None,
+        "frame": None,
+        "detail": "",
+    }
+
+
+def _exit_call(exception: SystemExit) -> dict[str, Any]:
+    code = exception.code
+    if isinstance(code, int):
+        return _error("exit", True, f"The user's code called sys.exit({code})")
+    return _error("exit", True, f"The user's code called sys.exit: {_first_line(str(code))}")
+
+
+def _spark(exception: Any, spec: dict[str, Any]) -> dict[str, Any]:
+    """A Spark exception that PySpark translated, or one of PySpark's own."""
+    from pyspark.errors import AnalysisException, ParseException, PythonException
+
+    condition = exception.getCondition()
+    text = exception.getMessage() or str(exception)
+    if isinstance(exception, PythonException) and "Traceback (most recent call last)" in text:
+        return _python_worker(text)
+    java = getattr(exception, "_origin", None)
+    if condition in _MISSING_PATH:
+        error = _error("missing_path", False, _sentence(text), condition)
+    elif isinstance(exception, AnalysisException):
+        error = _error("analysis", False, _sentence(text), condition)
+    elif condition is None and java is not None:
+        error = _java(java)
+    else:
+        internal = condition is None or condition.startswith("INTERNAL_ERROR")
+        error = _error("jvm" if internal and java is not None else "user", True, _sentence(text), condition)
+    _place_sql(error, exception, java, spec)
+    if isinstance(exception, ParseException) and error["vertex"] is None:
+        place = re.search(r"\(line (\d+), pos (\d+)\)", str(exception))
+        if place:
+            error["line"], error["column"] = int(place.group(1)), int(place.group(2)) + 1
+    if condition == "TABLE_OR_VIEW_NOT_FOUND":
+        _name_inputs(error, spec)
+    return error
+
+
+def _place_sql(error: dict[str, Any], exception: Any, java: Any, spec: dict[str, Any]) -> None:
+    """Vertex, line and column from the query context; for a DataFrame call the place of the call."""
+    for context in exception.getQueryContext() or []:
+        if context.contextType().name == "SQL":
+            start, fragment = context.startIndex(), context.fragment()
+            vertices = {v["id"]: v["sql"] for v in spec.get("vertices", []) if v.get("sql")}
+            matching = [name for name, sql in vertices.items() if sql[start : start + len(fragment)] == fragment]
+            if not matching:
+                continue  # a spark.sql(...) of the user's Python: the Python frame tells more
+            error["vertex"] = PROGRESS.vertex if PROGRESS.vertex in matching else matching[0]
+            before = vertices[error["vertex"]][:start]
+            error["line"], error["column"] = before.count("\n") + 1, start - (before.rfind("\n") + 1) + 1
+            return
+        site = re.match(r"^(.*\.py):(\d+)$", context.callSite() or "")
+        if site and _is_users(site.group(1)):
+            error["file"], error["line"] = _short(site.group(1)), int(site.group(2))
+            return
+
+
+def _name_inputs(error: dict[str, Any], spec: dict[str, Any]) -> None:
+    """A sql vertex sees exactly its inputs: say which these are."""
+    vertex = error["vertex"] or PROGRESS.vertex
+    inputs = next((v.get("inputs", {}) for v in spec.get("vertices", []) if v["id"] == vertex and v.get("sql")), None)
+    if inputs is not None:
+        first = error["message"].split(". ")[0].rstrip(".")
+        error["message"] = f"{first}. Vertex {vertex!r} sees its inputs: {', '.join(inputs) or 'it has none'}"
+
+
+def _java(java: Any) -> dict[str, Any]:
+    """A Java exception: the innermost cause that says something."""
+    chain = [java]
+    while len(chain) < 30 and (cause := chain[-1].getCause()) is not None and cause != chain[-1]:
+        chain.append(cause)
+    names = [each.getClass().getName() for each in chain]
+    conditions = [_condition_of(each) for each in chain]
+    for each, name in zip(chain, names):
+        if name == "java.lang.OutOfMemoryError":
+            return _error("jvm", True, f"The JVM of the slot is out of memory: {each.getMessage()}", "OUT_OF_MEMORY")
+    for each, name, condition in zip(chain, names, conditions):
+        text = each.getMessage() or ""
+        if name.endswith("PythonException") and "Traceback (most recent call last)" in text:
+            return _python_worker(text)
+        if condition in _MISSING_PATH or name.rsplit(".", 1)[-1] in _MISSING_PATH_CLASSES:
+            return _error("missing_path", False, _sentence(text), condition or name.rsplit(".", 1)[-1])
+    last = max((i for i, each in enumerate(chain) if each.getMessage()), default=0)
+    named = [i for i, condition in enumerate(conditions) if condition]
+    pick = named[-1] if named else last
+    text = _sentence(chain[pick].getMessage() or names[pick])
+    if not named:
+        text = f"{names[pick].rsplit('.', 1)[-1]}: {text}"
+    return _error("jvm", True, text, conditions[pick])
+
+
+def _condition_of(java: Any) -> str | None:
+    try:
+        return java.getCondition()
+    except Exception:  # not a SparkThrowable: py4j raises for a method that is not there
+        return None
+
+
+def _python(exception: BaseException) -> dict[str, Any]:
+    name = type(exception).__name__
+    text = "".join(traceback.format_exception_only(type(exception), exception)).strip()
+    if isinstance(exception, MemoryError):
+        return _error("user", True, "The attempt's Python process is out of memory", "MemoryError")
+    if isinstance(exception, SyntaxError):
+        error = _error("user", False, f"{name}: {exception.msg}", name)
+        if exception.filename:
+            error["file"], error["line"], error["column"] = (
+                _short(exception.filename),
+                exception.lineno,
+                exception.offset,
+            )
+        return error
+    return _error("user", True, _first_line(text), name)
+
+
+def _python_worker(text: str) -> dict[str, Any]:
+    """An exception of a Python worker (a UDF), which arrives as text: frames, then the exception."""
+    _, _, trace = text.rpartition("Traceback (most recent call last):")
+    frames: list[tuple[str, int, str]] = []
+    rest: list[str] = []
+    for line in trace.splitlines():
+        match = _FRAME.match(line)
+        if match:
+            frames.append((match.group(1), int(match.group(2)), match.group(3) or ""))
+            rest = []
+        elif line.strip() and not line.startswith("    "):
+            rest.append(line)
+    message = rest[0].strip() if rest else "an exception in a Python worker"
+    name = re.match(r"^([\w.]+?)(?::|$)", message)
+    error = _error("user", True, message, name.group(1).rsplit(".", 1)[-1] if name else None)
+    _place_python(error, frames, driver=False)
+    return error
+
+
+def _place_python(error: dict[str, Any], frames: list[tuple[str, int, str]], *, driver: bool) -> None:
+    """File, line and frame: the last frame in the user's own files."""
+    users = [frame for frame in frames if _is_users(frame[0])]
+    if users:
+        path, line, function = users[-1]
+        error["file"], error["line"] = _short(path), line
+        where = "" if driver else " (in a Python worker)"
+        error["frame"] = f"{_short(path)}:{line} in {function}{where}" if function else f"{_short(path)}:{line}{where}"
+
+
+def _frames_of(exception: BaseException) -> list[tuple[str, int, str]]:
+    return [(f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(exception.__traceback__)]
+
+
+def _is_users(path: str) -> bool:
+    """Not Python's, not a library's, not ours."""
+    if path.startswith("<") or "/pyspark.zip/" in path or "/site-packages/" in path or "/dist-packages/" in path:
+        return False
+    if "/userFiles-" in path:
+        return True
+    return not os.path.realpath(path).startswith(_LIBRARIES)
+
+
+def _short(path: str) -> str:
+    """A file as the user knows it: without the folders that it was copied into."""
+    for mark in (r"/userFiles-[^/]+/", r"/millrace-modules[^/]*/"):
+        path = re.sub(r"^.*" + mark, "", path)
+    path = re.sub(r"^millrace-modules[^/]*\.zip/", "", path)
+    return os.path.basename(path) if os.path.isabs(path) else path
+
+
+def _vertex_of_file(file: str | None, spec: dict[str, Any]) -> str | None:
+    """The python or spark_app vertex that this file alone belongs to."""
+    if file is None:
+        return None
+    found = []
+    for vertex in spec.get("vertices", []):
+        module = (vertex.get("python") or "").partition(":")[0].replace(".", "/") + ".py"
+        if file in (module, (vertex.get("spark_app") or {}).get("script")):
+            found.append(vertex["id"])
+    return PROGRESS.vertex if PROGRESS.vertex in found else found[0] if len(found) == 1 else None
+
+
+def _sentence(text: str) -> str:
+    """Spark's message without its name, its SQLSTATE and what follows (plans, contexts, hints)."""
+    text = _SQLSTATE.sub("", _ANSI_PREFIX.sub("", text.strip()))
+    return _first_line(text)
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+def _is_gateway(exception: BaseException) -> bool:
+    """Whether it was py4j whose connection broke, not a socket of the user's own."""
+    frames = _frames_of(exception)
+    return any(f"{os.sep}py4j{os.sep}" in path for path, _, _ in frames)
+
+
+def _detail(exception: BaseException) -> str:
+    """The stack trace, at most DETAIL_BYTES of UTF-8: its head and its tail."""
+    text = "".join(traceback.format_exception(type(exception), exception, exception.__traceback__))
+    raw = text.encode("utf-8", "replace")
+    if len(raw) <= DETAIL_BYTES:
+        return text
+    mark = b"\n... (cut) ...\n"
+    half = (DETAIL_BYTES - len(mark)) // 2
+    return (raw[:half] + mark + raw[-half:]).decode("utf-8", "ignore")

@@ -1,0 +1,113 @@
+"""What attempts hand to each other and to the world: hash, broadcast and forward outputs, and staged sinks.
+
+An exchange folder belongs to one output of one attempt and holds Parquet. Share i of a hash output is `<folder>/__share=i`;
+an empty share has no folder. Nobody reads a folder before the attempt's report was folded, so files are written in place.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from . import frames
+from .errors import AttemptError
+
+SHARE = "__share"
+# Safe because the folder is the attempt's own: nothing has to be renamed at the end, and nobody looks for a marker.
+_IN_PLACE = {
+    "mapreduce.fileoutputcommitter.algorithm.version": "2",
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+_COLLATED = re.compile(r"\bcollate (?!UTF8_BINARY\b)", re.IGNORECASE)
+
+
+def read(session: Any, edge: dict[str, Any]) -> Any:
+    """The DataFrame of an input that other attempts published: {"edge", "folders", "schema"} and, for hash, "share".
+
+    Raises AttemptError EXCHANGE_LOST (infrastructure) if a published folder is gone.
+    """
+    folders = []
+    for folder in edge["folders"]:
+        path, fs = frames.path_and_fs(session, folder)
+        if not fs.exists(path):
+            raise AttemptError(
+                "EXCHANGE_LOST", f"The exchange folder {folder} is gone", kind="infrastructure", retryable=True
+            )
+        if edge["edge"] == "hash":
+            folder = f"{folder.rstrip('/')}/{SHARE}={edge['share']}"
+            if not fs.exists(session._jvm.org.apache.hadoop.fs.Path(folder)):
+                continue
+        folders.append(folder)
+    if not folders:
+        return frames.empty(session, edge["schema"])
+    reader = session._jsparkSession.read().schema(frames.java_schema(session, edge["schema"]))
+    # Without a look for partition columns and globs: these are just files.
+    reader = reader.option("recursiveFileLookup", "true").option("__globPaths__", "false")
+    return frames.frame(reader.parquet(frames.strings(session, folders)), session)
+
+
+def bytes_in(session: Any, folders: list[str]) -> int:
+    """The length of all files below these folders."""
+    total = 0
+    for folder in folders:
+        path, fs = frames.path_and_fs(session, folder)
+        if fs.exists(path):
+            total += fs.getContentSummary(path).getLength()
+    return total
+
+
+def write(df: Any, output: dict[str, Any]) -> None:
+    """Writes a hash, broadcast or forward output into its folder. The columns are those of `df`."""
+    folder = output["folder"]
+    writer = df.write
+    if output["edge"] == "hash" and output["shares"] == 1:
+        folder = f"{folder.rstrip('/')}/{SHARE}=0"
+    elif output["edge"] == "hash":
+        # One open file a share instead of a sort by share, as long as that fits in memory.
+        if output["shares"] <= 16:
+            df.sparkSession.conf.set("spark.sql.maxConcurrentOutputFileWriters", output["shares"])
+        df = df.selectExpr("*", f"{share_of_row(df, output)} AS {SHARE}")
+        writer = df.write.partitionBy(SHARE)
+    for key, value in _IN_PLACE.items():
+        writer = writer.option(key, value)
+    # A retry of a lost commit in the same process may find its own files; nobody else writes here.
+    writer.mode("overwrite").parquet(folder)
+    path, fs = frames.path_and_fs(df.sparkSession, output["folder"])
+    fs.mkdirs(path)  # an output without rows is there, too
+
+
+def share_of_row(df: Any, output: dict[str, Any]) -> str:
+    """The SQL of a row's share: 0 .. shares-1, the same for all keys that Spark's "=" calls equal.
+
+    Keys are cast to `key_types`, the types that "=" would compare as; without them their own are meant. Not Spark's `hash`:
+    its own shuffle uses those bits, and half of the consumer's partitions would stay empty. Raises AttemptError.
+    """
+    names = {field.name: field.dataType for field in df.schema.fields}
+    types = output.get("key_types") or [None] * len(output["keys"])
+    # A value that does not fit the type equals nothing; any share will do, and the consumer's own "=" says what is wrong.
+    cast = "TRY_CAST" if df.sparkSession.conf.get("spark.sql.ansi.enabled") == "true" else "CAST"
+    terms = []
+    for key, key_type in zip(output["keys"], types):
+        if key in names:
+            check_key(output["vertex"], key, key_type or names[key].simpleString())
+        terms.append(f"{cast}({frames.quoted(key)} AS {key_type})" if key_type else frames.quoted(key))
+    return f"CAST(pmod(xxhash64({', '.join(terms)}), {int(output['shares'])}) AS INT)"
+
+
+def check_key(vertex: str, key: str, key_type: str) -> None:
+    """Raises AttemptError if equal values of this type can have different bytes."""
+    if _COLLATED.search(key_type):
+        raise AttemptError(
+            "COLLATED_KEY",
+            f"The hash key {key!r} of {vertex!r} is a {key_type}: collated strings cannot be hash keys;"
+            f" hash by collation_key({key}) or by a column without collation",
+            vertex=vertex,
+        )
+
+
+def write_sink(df: Any, sink: dict[str, Any], folder: str) -> None:
+    """Writes a sink's rows in its format into the attempt's own staging folder."""
+    writer = df.write.format(sink["format"]).mode("overwrite")
+    for key, value in {**_IN_PLACE, **(sink.get("options") or {})}.items():
+        writer = writer.option(key, value)
+    writer.save(folder)

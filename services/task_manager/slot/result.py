@@ -1,0 +1,100 @@
+"""The first rows of a result as JSON.
+
+Numbers, strings and booleans are themselves; dates, times and timestamps ISO 8601 (a timestamp in UTC, with Z; one without
+time zone without); decimals, intervals and variants strings; binary base64; NaN and infinities the strings "NaN",
+"Infinity", "-Infinity"; arrays lists; structs objects; maps lists of {"key", "value"}.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import math
+from typing import Any
+
+from pyspark.sql import types as T
+
+_EXACT = (
+    T.NullType, T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType, T.DecimalType,
+    T.StringType, T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType,
+)  # fmt: skip
+
+
+def take(df: Any, rows: int) -> dict[str, Any]:
+    """{"columns", "types", "rows", "truncated"} of the first `rows` rows, by one Spark query."""
+    fields = df.schema.fields
+    # By position: names may be there twice.
+    plain = [_is_exact(field.dataType) for field in fields]
+    chosen = df if all(plain) else _with_strings(df, plain)
+    try:
+        found = chosen.limit(rows + 1).collect()
+    except (ValueError, OverflowError):  # a date or time outside of Python's years 1 to 9999
+        chosen = _with_strings(df, [p and not _has_time(f.dataType) for p, f in zip(plain, fields)])
+        found = chosen.limit(rows + 1).collect()
+    kinds = [field.dataType for field in chosen.schema.fields]
+    return {
+        "columns": [field.name for field in fields],
+        "types": [field.dataType.simpleString() for field in fields],
+        "rows": [[to_json(value, kind) for value, kind in zip(row, kinds)] for row in found[:rows]],
+        "truncated": len(found) > rows,
+    }
+
+
+def to_json(value: Any, kind: T.DataType) -> Any:
+    """One value of a Spark type as JSON."""
+    if value is None:
+        return None
+    if isinstance(value, float):
+        return (
+            value if math.isfinite(value) else "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        )
+    if isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, decimal.Decimal):
+        return format(value, "f")
+    if isinstance(value, (bytes, bytearray)):
+        return base64.b64encode(bytes(value)).decode("ascii")
+    if isinstance(value, datetime.datetime):
+        if isinstance(kind, T.TimestampType):
+            # PySpark gives the local time of this process, with `fold` where it is ambiguous.
+            return value.astimezone(datetime.timezone.utc).replace(tzinfo=None).isoformat() + "Z"
+        return value.isoformat()
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
+    if isinstance(kind, T.StructType):
+        return {field.name: to_json(item, field.dataType) for field, item in zip(kind.fields, value)}
+    if isinstance(kind, T.ArrayType):
+        return [to_json(item, kind.elementType) for item in value]
+    if isinstance(kind, T.MapType):
+        return [{"key": to_json(k, kind.keyType), "value": to_json(v, kind.valueType)} for k, v in value.items()]
+    return str(value)
+
+
+def _is_exact(kind: T.DataType) -> bool:
+    """Whether Python has a value for each value of this type."""
+    if isinstance(kind, T.StructType):
+        return all(_is_exact(field.dataType) for field in kind.fields)
+    if isinstance(kind, T.ArrayType):
+        return _is_exact(kind.elementType)
+    if isinstance(kind, T.MapType):  # a map with keys that Python cannot hash would fail
+        return isinstance(kind.keyType, _EXACT) and _is_exact(kind.valueType)
+    return isinstance(kind, _EXACT)
+
+
+def _has_time(kind: T.DataType) -> bool:
+    return any(word in kind.simpleString() for word in ("date", "timestamp"))
+
+
+def _with_strings(df: Any, keep: list[bool]) -> Any:
+    """The columns that are not kept, as Spark writes them."""
+    from pyspark.sql import functions
+
+    names = [f"c{i}" for i in range(len(keep))]
+    renamed = df.toDF(*names)
+    return renamed.select(
+        *(
+            functions.col(name) if kept else functions.col(name).cast("string").alias(name)
+            for name, kept in zip(names, keep)
+        )
+    )

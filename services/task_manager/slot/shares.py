@@ -1,0 +1,248 @@
+"""Disjoint shares of a source: n subtasks read together exactly the whole input, each row once.
+
+The plan attempt pins file list, schema and split size. In an attempt every split is one of Spark's own input partitions, in
+an order that follows from the pinned list alone; share i of n takes the partitions p with p mod n = i. Spark sorts them by
+length, so shares are of about equal size; with fewer splits than shares some are empty.
+
+The share reaches the plan as an RDD: filters are not pushed into the files and `_metadata` is not there. Columns that no
+reader of the source needs (the plan attempt knows) are not read; they are NULL.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from . import frames
+from .errors import AttemptError
+
+MAX_SPLIT_BYTES = 128 << 20
+WORTHWHILE_SPLIT_BYTES = 8 << 20  # a share is split among the cores of a slot only into pieces of at least this size
+_STATUS = re.compile(
+    r"^\w*FileStatus\{path=(.*); isDirectory=false; length=(\d+);.*? modification_time=(\d+);", re.MULTILINE
+)
+
+
+def open_source(session: Any, source: dict[str, Any], schema: str | None = None) -> Any:
+    """The DataFrame of a source as it stands; `schema` (Spark's JSON) goes before the source's own DDL."""
+    reader = session._jsparkSession.read().format(source["format"])
+    if schema is not None:
+        reader = reader.schema(frames.java_schema(session, schema))
+    elif source.get("schema"):
+        reader = reader.schema(source["schema"])
+    for key, value in (source.get("options") or {}).items():
+        reader = reader.option(key, _text(value))
+    path = source.get("path")
+    if path is None:
+        return frames.frame(reader.load(), session)
+    paths = [path] if isinstance(path, str) else list(path)
+    return frames.frame(reader.load(frames.strings(session, paths)), session)
+
+
+def source_bytes(df: Any) -> int | None:
+    """The length of the files of an opened source; None if it has none."""
+    relation = _file_relation(df)
+    return None if relation is None else int(relation.location().sizeInBytes())
+
+
+def pin(session: Any, vertex: str, source: dict[str, Any], parallelism: int) -> tuple[Any, dict[str, Any]]:
+    """Opens a source that n subtasks will share: its DataFrame, and what is pinned.
+
+    {"schema", "files": [[path, length, mtime_ms], ...], "split_bytes", "splits", "base"}; `base` is the folder below which
+    partition columns stand in the path, or null. Raises AttemptError if the source cannot be shared.
+    """
+    df = open_source(session, source)
+    relation = _file_relation(df)
+    if relation is None:
+        raise AttemptError(
+            "SOURCE_NOT_SHAREABLE",
+            f"Source {vertex!r} of format {source['format']} is not made of files, so it cannot be read by {parallelism}"
+            " subtasks: use parallelism 1",
+            vertex=vertex,
+        )
+    files = _listing(relation)
+    pinned: dict[str, Any] = {"schema": frames.schema_json(df), "files": files, "base": _base(relation, vertex, source)}
+    total = sum(length for _, length, _ in files)
+    share = math.ceil(total / parallelism)
+    cores = max(1, session.sparkContext.defaultParallelism)
+    pinned["split_bytes"] = max(
+        1, min(max(math.ceil(share / cores), min(share, WORTHWHILE_SPLIT_BYTES)), MAX_SPLIT_BYTES)
+    )
+    pinned["splits"] = _scan(session, source, pinned, None)[1].getNumPartitions() if files else 0
+    return df, pinned
+
+
+def read_share(
+    session: Any,
+    vertex: str,
+    source: dict[str, Any],
+    pinned: dict[str, Any],
+    share: int,
+    shares: int,
+    columns: list[str] | None,
+) -> Any:
+    """The DataFrame of one share. `columns`: those that are needed (None: all); the others are NULL, of their type.
+
+    Raises AttemptError SOURCE_CHANGED if the files are not those that were pinned.
+    """
+    _check_unchanged(session, vertex, source, pinned)
+    if not pinned["files"]:
+        return frames.empty(session, pinned["schema"])
+    df, rdd = _scan(session, source, pinned, columns)
+    found = rdd.getNumPartitions()
+    if found != pinned["splits"]:
+        raise AttemptError(
+            "SOURCE_SPLIT_DIFFERENTLY",
+            f"Source {vertex!r} was planned as {pinned['splits']} splits and is {found} here: do the TaskManagers run"
+            " different versions of Spark?",
+            kind="infrastructure",
+            vertex=vertex,
+        )
+    mine = [p for p in range(found) if p % shares == share]
+    jvm = session._jvm
+    keep = frames.strings(session, mine).toSet()  # a Scala Set[Int] is a function Int => Boolean
+    pruned = jvm.org.apache.spark.rdd.PartitionPruningRDD.create(rdd, keep)
+    narrow = frames.from_rdd(session, pruned, df._jdf.schema())
+    if columns is None:
+        return narrow
+    from pyspark.sql import functions
+
+    return narrow.select(
+        *(
+            functions.col(frames.quoted(field.name))
+            if field.name in columns
+            else functions.lit(None).cast(field.dataType).alias(field.name)
+            for field in _python_schema(pinned["schema"]).fields
+        )
+    )
+
+
+def needed_columns(jdf: Any, source: Any, names: list[str]) -> set[str]:
+    """The columns of `source` (a DataFrame over one RDD of its own) that the optimized plan of `jdf` uses.
+
+    Whatever the other columns hold, the rows of `jdf` are the same.
+    """
+    rdd = source._jdf.queryExecution().analyzed().rdd()
+    whole = jdf.queryExecution().optimizedPlan()
+    plans = [whole, *_items(whole.subqueriesAll())]
+    used = {each for plan in plans for each in _ids(plan.output())}
+    leaves: list[Any] = []
+    while plans:
+        plan = plans.pop()
+        children = _items(plan.children())
+        if children:
+            used.update(_ids(plan.references()))
+            plans += children
+        elif plan.getClass().getSimpleName() == "LogicalRDD" and plan.rdd() == rdd:
+            leaves.append(plan)
+    return {
+        name
+        for leaf in leaves
+        for name, attribute in zip(names, _items(leaf.output()))
+        if str(attribute.exprId().id()) in used
+    }
+
+
+def _scan(session: Any, source: dict[str, Any], pinned: dict[str, Any], columns: list[str] | None) -> tuple[Any, Any]:
+    """The pinned files as Spark's rows, one partition a split, in an order that depends on the pinned list alone."""
+    own = frames.clone(session)
+    split = str(pinned["split_bytes"])
+    for key, value in {
+        "spark.sql.files.maxPartitionBytes": split,
+        "spark.sql.files.openCostInBytes": split,  # no two splits in one partition, whatever the order of listing
+        "spark.sql.files.minPartitionNum": "1",
+        "spark.sql.files.maxPartitionNum": "2147483647",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
+        "spark.sql.sources.bucketing.enabled": "false",
+    }.items():
+        own.conf.set(key, value)
+    options = {**(source.get("options") or {}), "__globPaths__": "false"}
+    if pinned["base"] is not None:
+        options["basePath"] = pinned["base"]
+    files = [path for path, _, _ in pinned["files"]]
+    df = open_source(own, {**source, "path": files, "options": options}, pinned["schema"])
+    if columns is not None:
+        df = df.selectExpr(*(frames.quoted(name) for name in _names(pinned["schema"]) if name in columns))
+    return df, df._jdf.queryExecution().toRdd()
+
+
+def _check_unchanged(session: Any, vertex: str, source: dict[str, Any], pinned: dict[str, Any]) -> None:
+    relation = _file_relation(open_source(session, source, pinned["schema"]))
+    now = {path: (length, mtime) for path, length, mtime in _listing(relation)}
+    then = {path: (length, mtime) for path, length, mtime in pinned["files"]}
+    if now == then:
+        return
+    changes = []
+    for word, paths in (
+        ("changed", [path for path in then if path in now and now[path] != then[path]]),
+        ("gone", [path for path in then if path not in now]),
+        ("new", [path for path in now if path not in then]),
+    ):
+        if paths:
+            more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+            changes.append(f"{word}: {paths[0]}{more}")
+    raise AttemptError(
+        "SOURCE_CHANGED",
+        f"The files of source {vertex!r} are not those that the job was planned with ({'; '.join(changes)}):"
+        " submit the job again once they stay the same",
+        kind="user",
+        vertex=vertex,
+    )
+
+
+def _file_relation(df: Any) -> Any:
+    """Spark's HadoopFsRelation of an opened source, or None."""
+    plan = df._jdf.queryExecution().analyzed()
+    if plan.getClass().getSimpleName() != "LogicalRelation":
+        return None
+    relation = plan.relation()
+    return relation if relation.getClass().getSimpleName() == "HadoopFsRelation" else None
+
+
+def _listing(relation: Any) -> list[list[Any]]:
+    """[path, length, mtime_ms] of each file, sorted; in one call to the JVM, however many files there are."""
+    statuses = relation.location().allFiles()
+    files = [[path, int(length), int(mtime)] for path, length, mtime in _STATUS.findall(statuses.mkString("\n"))]
+    if len(files) != statuses.size():
+        raise AttemptError("UNREADABLE_FILE_NAME", "A file of the source has a line break in its name")
+    return sorted(files)
+
+
+def _base(relation: Any, vertex: str, source: dict[str, Any]) -> str | None:
+    if relation.partitionSchema().isEmpty():
+        return None
+    given = (source.get("options") or {}).get("basePath")
+    roots = _items(relation.location().rootPaths())
+    if given is None and len(roots) != 1:
+        raise AttemptError(
+            "SOURCE_NOT_SHAREABLE",
+            f"Source {vertex!r} has partition columns below {len(roots)} folders: name the one above them all as path, or"
+            " as option basePath",
+            vertex=vertex,
+        )
+    return str(given or roots[0].toString())
+
+
+def _items(seq: Any) -> list[Any]:
+    return [seq.apply(i) for i in range(seq.size())]
+
+
+def _ids(attributes: Any) -> list[str]:
+    """The expression ids in the text of a list or set of attributes; a name that looks like one only adds to them."""
+    return re.findall(r"#(\d+)", attributes.toString())
+
+
+def _python_schema(schema: str) -> Any:
+    from pyspark.sql.types import _parse_datatype_json_string
+
+    return _parse_datatype_json_string(schema)
+
+
+def _names(schema: str) -> list[str]:
+    return [field.name for field in _python_schema(schema).fields]
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

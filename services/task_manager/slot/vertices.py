@@ -1,0 +1,208 @@
+"""The vertices of an attempt: from their inputs' DataFrames to their own.
+
+A vertex makes a plan; nothing runs before the attempt's outputs ask for rows, except what a user's Python itself asks for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+from . import exchange, frames, shares
+from .errors import PROGRESS, AttemptError
+
+OWN_NAMES = ("spark", "parameters")
+
+
+class Chain:
+    """The vertices of one attempt, joined into one Spark plan; `frames` holds the DataFrame of each."""
+
+    def __init__(self, spec: dict[str, Any], session: Any, modules: str) -> None:
+        self.spec, self.session, self.modules = spec, session, modules
+        self.frames: dict[str, Any] = {}
+        self.sessions = [session]
+        self._bare = frames.clone(session)  # before user code can register anything in the attempt's session
+
+    def add(self, vertex: dict[str, Any]) -> Any:
+        """Builds a vertex whose inputs are built; returns its DataFrame (None for a spark_app)."""
+        with PROGRESS.at(vertex["id"]):
+            inputs = {alias: self._input(alias, edge) for alias, edge in (vertex.get("inputs") or {}).items()}
+            if vertex.get("source"):
+                df = self._source(vertex)
+            elif vertex.get("sql"):
+                df = self.sql(vertex["sql"], inputs)
+            elif vertex.get("python"):
+                df = call(vertex, inputs, self.session, self.spec.get("parameters") or {})
+                check_declared(vertex, df)
+            elif vertex.get("sink"):
+                df = only_input(vertex, inputs)
+            elif vertex.get("spark_app"):
+                run_script(vertex["spark_app"], self.modules)
+                df = None
+            else:
+                raise AttemptError("UNKNOWN_VERTEX_KIND", f"Vertex {vertex['id']!r} is of no kind that this slot knows")
+            self.frames[vertex["id"]] = df
+            return df
+
+    def own_session(self) -> Any:
+        """A session with the attempt's settings and no views."""
+        session = frames.clone(self._bare)
+        self.sessions.append(session)
+        return session
+
+    def sql(self, text: str, inputs: dict[str, Any]) -> Any:
+        """A query over exactly these views."""
+        session = self.own_session()
+        for alias, df in inputs.items():
+            frames.in_session(df, session).createOrReplaceTempView(frames.quoted(alias))
+        return session.sql(text)
+
+    def _input(self, alias: str, edge: dict[str, Any]) -> Any:
+        if edge["edge"] == "chained":
+            return self.frames[alias]
+        return exchange.read(self.session, edge)
+
+    def _source(self, vertex: dict[str, Any]) -> Any:
+        source = dict(vertex["source"])
+        source["schema"] = source.get("schema") or vertex.get("schema")
+        pinned = (self.spec.get("pinned") or {}).get(vertex["id"])
+        parallelism = self.spec["parallelism"]
+        if pinned is None and parallelism > 1:
+            raise AttemptError(
+                "SOURCE_NOT_PLANNED",
+                f"Source {vertex['id']!r} has {parallelism} subtasks and no plan attempt pinned its files",
+                kind="infrastructure",
+            )
+        if pinned is None:
+            return shares.open_source(self.session, source)
+        return shares.read_share(
+            self.session, vertex["id"], source, pinned, self.spec["subtask"], parallelism, self.columns(vertex["id"])
+        )
+
+    def columns(self, source: str) -> list[str] | None:
+        """The columns of a pinned source that anybody reads; None for all of them."""
+        shown = any(o["vertex"] == source and o["edge"] in ("result", "sink") for o in self.spec["outputs"])
+        pinned = (self.spec.get("pinned") or {}).get(source)
+        return None if shown or pinned is None else pinned.get("columns")
+
+
+def only_input(vertex: dict[str, Any], inputs: dict[str, Any]) -> Any:
+    """The one input of a sink."""
+    if len(inputs) != 1:
+        raise AttemptError("SINK_INPUTS", f"Sink {vertex['id']!r} has {len(inputs)} inputs and takes one")
+    return next(iter(inputs.values()))
+
+
+def load(vertex: dict[str, Any]) -> Callable[..., Any]:
+    """The function of a python vertex, by its "module:function"."""
+    module_name, _, function_name = vertex["python"].partition(":")
+    module = importlib.import_module(module_name)
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        known = sorted(n for n, v in vars(module).items() if inspect.isfunction(v) and not n.startswith("_"))
+        raise AttemptError(
+            "FUNCTION_NOT_FOUND",
+            f"Module {module_name} has no function {function_name}; it has: {', '.join(known) or 'none'}",
+        )
+    return function  # type: ignore[no-any-return]
+
+
+def call(vertex: dict[str, Any], inputs: dict[str, Any], session: Any, parameters: dict[str, Any]) -> Any:
+    """Calls the function of a python vertex.
+
+    An input goes to the parameter of its name, if there is one; the others take what is left, in the order in which the
+    graph declares them. `spark` and `parameters` are given to a function that names them. It must return a DataFrame.
+    """
+    from pyspark.sql import DataFrame
+
+    function = load(vertex)
+    inputs = {alias: frames.in_session(df, session) for alias, df in inputs.items()}
+    bound = _bind(vertex, function, inputs, {"spark": session, "parameters": dict(parameters)})
+    result = function(*bound.args, **bound.kwargs)
+    if not isinstance(result, DataFrame):
+        kind = type(result)
+        name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+        hint = "; spark.createDataFrame(...) makes one" if name.endswith("DataFrame") or name == "list" else ""
+        raise AttemptError(
+            "NOT_A_DATAFRAME",
+            f"{vertex['python']} returned {'nothing' if result is None else f'a {name}'}; it must return a Spark DataFrame{hint}",
+            kind="user",
+        )
+    return result
+
+
+def _bind(
+    vertex: dict[str, Any], function: Callable[..., Any], inputs: dict[str, Any], own: dict[str, Any]
+) -> inspect.BoundArguments:
+    signature = inspect.signature(function)
+    named = {n: p for n, p in signature.parameters.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    given: dict[str, Any] = {name: value for name, value in own.items() if name in named and name not in inputs}
+    given.update({alias: df for alias, df in inputs.items() if alias in named})
+    rest = [alias for alias in inputs if alias not in named]
+    free = [n for n, p in named.items() if n not in given and p.kind is not p.KEYWORD_ONLY]
+    given.update({name: inputs[alias] for name, alias in zip(free, rest)})
+    left = rest[len(free) :]
+    several = [n for n, p in signature.parameters.items() if p.kind is p.VAR_POSITIONAL]
+    others = [n for n, p in signature.parameters.items() if p.kind is p.VAR_KEYWORD]
+    missing = [n for n, p in named.items() if n not in given and p.default is p.empty]
+    if missing or (left and not several and not others):
+        raise AttemptError(
+            "WRONG_PARAMETERS",
+            f"{vertex['python']}{signature} cannot take the inputs of {vertex['id']!r} ({', '.join(inputs) or 'none'}): "
+            + (f"nothing for {', '.join(missing)}" if missing else f"no parameter for {', '.join(left)}"),
+            kind="user",
+        )
+    if left and several:
+        given[several[0]] = tuple(inputs[alias] for alias in left)
+    elif left:
+        given[others[0]] = {alias: inputs[alias] for alias in left}
+    ordered = {name: given[name] for name in signature.parameters if name in given}
+    return inspect.BoundArguments(signature, ordered)  # type: ignore[arg-type]
+
+
+def check_declared(vertex: dict[str, Any], df: Any) -> None:
+    """Raises AttemptError if a python vertex returned other columns than it declares: others were planned with those."""
+    if not vertex.get("schema"):
+        return
+    from pyspark.sql.types import _parse_datatype_json_string
+
+    declared = _parse_datatype_json_string(frames.ddl_json(df.sparkSession, vertex["schema"]))
+    wanted = [f"{f.name} {f.dataType.simpleString()}" for f in declared.fields]
+    found = [f"{f.name} {f.dataType.simpleString()}" for f in df.schema.fields]
+    if wanted != found:
+        raise AttemptError(
+            "SCHEMA_NOT_AS_DECLARED",
+            f"{vertex['python']} returned ({', '.join(found)}); {vertex['id']!r} declares ({', '.join(wanted)})",
+            kind="user",
+        )
+
+
+def run_script(app: dict[str, Any], modules: str) -> None:
+    """Runs a script as spark-submit does: `__main__`, its arguments in `sys.argv`, its folder on `sys.path`.
+
+    `sys.exit()` and `sys.exit(0)` are a good end; another code leaves as SystemExit.
+    """
+    path = os.path.join(modules, app["script"])
+    if not os.path.isfile(path):
+        raise AttemptError(
+            "SCRIPT_NOT_FOUND", f"The script {app['script']!r} is none of the job's modules", kind="user"
+        )
+    with open(path, "rb") as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    main = types.ModuleType("__main__")
+    main.__dict__.update(__file__=path, __builtins__=__builtins__)
+    # Stays after the script: what it pickles by reference, and its threads, look for `__main__`.
+    sys.modules["__main__"], sys.argv = main, [path, *(str(arg) for arg in app.get("args") or [])]
+    try:
+        exec(code, main.__dict__)  # noqa: S102 (the user's script is what this process is for)
+    except SystemExit as exit_call:
+        if exit_call.code not in (None, 0, False):
+            raise
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
