@@ -13,9 +13,10 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  PYTHON=python3.12 make setup   takes another Python (3.10 or newer) than python3"
 
-setup: $(STAMP) ## install what is missing: the packages into .venv, Kafka into .millrace/cache
+setup: $(STAMP) ## install what is missing: the packages into .venv, Kafka and the demo's data into .millrace/cache
 	@$(BIN)/python -m deploy.local.java
 	@$(BIN)/python -m deploy.local.kafka fetch
+	@$(BIN)/python -m deploy.local.flights
 
 $(STAMP): requirements.lock requirements-build.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { echo "Python 3.10 or newer is \
@@ -57,7 +58,7 @@ etcd: setup ## build a current etcd with Go, for the stack to use from then on
 lock: setup ## choose the newest versions of all packages anew and pin them with their hashes
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes --no-header \
 		--no-emit-find-links --extra demo --extra dev pyproject.toml --output-file requirements.lock
-	@printf 'setuptools>=77\nwheel\n' | $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 \
+	@printf 'setuptools>=77\n' | $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 \
 		--generate-hashes --no-header --no-emit-find-links --output-file requirements-build.lock -
 
 clean: ## remove all that setup, tests and benchmarks made; the stack's data in .millrace stays
