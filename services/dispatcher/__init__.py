@@ -1,0 +1,1 @@
+"""The Dispatcher: takes submissions, stores accepted jobs in etcd, starts them on a shard, retires ended ones."""

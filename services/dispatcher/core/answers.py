@@ -1,0 +1,102 @@
+"""Replies to clients, from plain values."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from millrace.core.machine import Publish
+from millrace.core.messages import client
+from millrace.core.messages.effects import StoredJob
+
+from .state import Asking, EndedJob, LiveJob, State
+
+LISTED_BYTES_MOST = 600_000  # a reply is one record
+
+Asked = Asking | client.Request
+
+
+def reply(asked: Asked, body: type[client.Reply], **fields: Any) -> Iterator[Publish]:
+    """The answer; nothing for a client that wants none."""
+    if asked.reply_to:
+        yield Publish("client.replies", asked.reply_to, body(correlation=asked.correlation, **fields))
+
+
+def refuse(asked: Asked, kind: str, reason: str) -> Iterator[Publish]:
+    return reply(asked, client.RequestRefused, kind=kind, reason=reason)
+
+
+def reject(asked: Asked, job: str, kind: str, reason: str, **fields: Any) -> Iterator[Publish]:
+    return reply(asked, client.JobRejected, job=job, kind=kind, reason=reason, **fields)
+
+
+def not_found(asking: Asking) -> Iterator[Publish]:
+    return refuse(asking, "not_found", f"there is no job {asking.job}")
+
+
+def accepted(asking: Asking, status: str, events_partition: int) -> Iterator[Publish]:
+    assert asking.submitted is not None
+    warnings = json.loads(asking.submitted.warnings)
+    return reply(
+        asking,
+        client.JobAcceptedReply,
+        job=asking.job,
+        status=status,
+        events_partition=events_partition,
+        warnings=[client.Problem(**each) for each in warnings],
+    )
+
+
+def result(asking: Asking, ended: EndedJob, cause: dict[str, Any] | None = None) -> Iterator[Publish]:
+    return reply(
+        asking,
+        client.JobResult,
+        job=asking.job,
+        status=ended.status,
+        ended_ms=ended.ended_ms,
+        archive=ended.archive,
+        cause=cause,
+    )
+
+
+def remembered(stands: StoredJob) -> EndedJob:
+    """What is kept in state of an ending that stands in etcd."""
+    assert stands.status is not None, "an ended job has a status"
+    return EndedJob(
+        acceptance=stands.acceptance,
+        digest=stands.digest,
+        name=stands.name,
+        status=stands.status,
+        accepted_ms=stands.accepted_ms,
+        ended_ms=stands.ended_ms or 0,
+        archive=stands.archive,
+    )
+
+
+def newest(state: State, most: int) -> client.JobsListed:
+    """The jobs accepted last, newest first; fewer than `most` where they would not fit into one reply."""
+    jobs: dict[str, LiveJob | EndedJob] = {**state.ended, **state.live}
+    picked = heapq.nlargest(most, jobs.items(), key=lambda item: (item[1].accepted_ms, item[0]))
+    listed, size = [], 0
+    for job, known in picked:
+        summary = known.summary(job)
+        size += len(summary.model_dump_json())
+        if size > LISTED_BYTES_MOST:
+            break
+        listed.append(summary)
+    return client.JobsListed(correlation="", jobs=listed, total=len(jobs))
+
+
+def counts(state: State) -> dict[str, int]:
+    """How many jobs are, or have ended, in each status."""
+    found = dict(state.ended_counts)
+    for job in state.live.values():
+        found[job.status] = found.get(job.status, 0) + 1
+    return dict(sorted(found.items()))
+
+
+def stored_problems(warnings: list[client.Problem]) -> str:
+    """Problems as the state keeps them."""
+    return json.dumps([each.model_dump() for each in warnings], separators=(",", ":"))

@@ -1,0 +1,459 @@
+"""The Dispatcher's decisions: what it answers, stores, starts, recovers and retires, record by record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import fields
+
+from millrace.core.jobgraph.compile import compile_graph
+from millrace.core.jobgraph.model import JobGraph
+from millrace.core.machine import Born, Configured, Do, Envelope, Output, PeerBorn, Publish, Say, Ticked, dispatch
+from millrace.core.messages import client, effects, events, jobs
+from millrace.core.messages.effects import StoredJob
+from millrace.core.messages.records import Client
+from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topology
+
+from . import admission, answers, retirement
+from .answers import refuse, reject, reply
+from .state import Asking, EndedJob, Ending, Fate, LiveJob, Recovery, Settings, State, Submitted, shard_scope
+
+DECLARED_A_TICK = 500  # jobs that a reborn shard is told of at once: more would hold the loop for too long
+WAITING_A_JOB = 100
+WAITING_MOST = 50_000
+
+Outputs = Iterator[Output]
+AboutJob = client.SubmitJob | client.CancelJob | client.DescribeJob | client.AwaitJobResult | client.GetJobStatus
+
+
+class Dispatcher:
+    """See `millrace.core.machine.Machine`."""
+
+    scope = DISPATCHER
+    state_type = State
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self.peers = tuple(scope for scope in topology.scopes() if scope != DISPATCHER)
+        self.handlers = {
+            Born: self.born,
+            Configured: self.configured,
+            Ticked: self.ticked,
+            PeerBorn: self.peer_born,
+            Client: self.requested,
+            effects.JobGraphStored: self.graph_stored,
+            effects.JobFound: self.job_found,
+            effects.JobResultStored: self.result_stored,
+            effects.JobCleaned: self.job_cleaned,
+            effects.JobsRecovered: self.jobs_recovered,
+            jobs.JobMasterStarted: self.status_told,
+            jobs.JobStatusChanged: self.status_told,
+            jobs.JobEnded: self.job_ended,
+        }
+
+    def blank(self) -> State:
+        return State()
+
+    def handle(self, state: State, envelope: Envelope) -> Outputs:
+        return dispatch(self.handlers, state, envelope)
+
+    # from the core
+
+    def born(self, state: State, envelope: Envelope) -> Outputs:
+        """A new generation knows nothing: accepted jobs come back from etcd."""
+        state.recovery = Recovery.RUNNING
+        yield Do("jobs", effects.RecoverJobs(retained=state.settings.retained_jobs))
+
+    def configured(self, state: State, envelope: Envelope) -> Outputs:
+        given = envelope.body.settings
+        state.settings = Settings(**{each.name: given[each.name] for each in fields(Settings) if each.name in given})
+        forget_oldest(state)
+        yield from ()
+
+    def ticked(self, state: State, envelope: Envelope) -> Outputs:
+        for scope in list(state.declaring):
+            yield from self.declare(state, scope)
+
+    def peer_born(self, state: State, envelope: Envelope) -> Outputs:
+        """A shard's new life is told of all its live jobs. What it still holds of ended ones it tells by itself, and is
+        answered with JobRetired."""
+        scope = envelope.body.peer
+        state.heard[scope] = None
+        if scope.startswith(f"{JOB_MASTER}/"):
+            mine = [job for job, live in state.live.items() if shard_scope(live.shard) == scope]
+            state.declaring[scope] = mine[::-1]
+            yield from self.declare(state, scope)
+
+    def declare(self, state: State, scope: str) -> Outputs:
+        """The next few jobs that the shard must hear of [10]."""
+        left = state.declaring[scope]
+        for _ in range(min(DECLARED_A_TICK, len(left))):
+            job = left.pop()
+            live = state.live.get(job)
+            if live is not None and live.ending is None:  # what is ended must not be started again
+                yield start(job, live)
+        if not left:
+            del state.declaring[scope]
+
+    # from clients
+
+    def requested(self, state: State, envelope: Envelope) -> Outputs:
+        """A record of client.commands, as the client port understood it."""
+        record: Client = envelope.body
+        request = record.request
+        if record.refusal is not None:
+            where = {"topic": "client.commands", "partition": record.partition, "offset": record.offset}
+            letter = events.DeadLetter(**where, **record.refusal.model_dump(), at_ms=envelope.now_ms)
+            yield Publish("dead-letters", "client.commands", letter)
+        elif isinstance(request, client.SubmitJob) and record.graph is None:
+            count = len(record.problems)
+            reason = record.problems[0].message if count == 1 else f"{count} things are wrong"
+            yield from reject(request, request.job, "invalid", reason, problems=record.problems)
+        elif isinstance(request, client.SubmitJob):
+            submitted = Submitted(
+                digest=record.digest or "",
+                graph=compact(record.graph),
+                warnings=answers.stored_problems(record.warnings),
+                accept_before_ms=request.accept_before_ms,
+            )
+            yield from self.ask(state, envelope, asking_of(request, submitted))
+        elif isinstance(request, (client.CancelJob, client.DescribeJob, client.AwaitJobResult, client.GetJobStatus)):
+            yield from self.ask(state, envelope, asking_of(request))
+        else:
+            assert isinstance(request, client.Request), "a Client record has a request or a refusal"
+            yield from self.general(state, request)
+
+    def general(self, state: State, request: client.Request) -> Outputs:
+        """A request that is about no job by id."""
+        if isinstance(request, client.ListJobs):
+            listed = answers.newest(state, request.most)
+            yield from reply(request, client.JobsListed, jobs=listed.jobs, total=listed.total)
+        elif isinstance(request, client.DescribeBlobServer):
+            url, most = state.settings.blob_url, state.settings.blob_max_bytes
+            yield from reply(request, client.BlobServerDescribed, url=url, max_bytes=most)
+        elif RESOURCE_MANAGER not in state.heard:
+            yield from refuse(request, "busy", "the ResourceManager has not been heard yet; try again")
+        elif request.reply_to:
+            what = "overview" if isinstance(request, client.GetClusterOverview) else "task_managers"
+            query = jobs.Query(
+                what=what, reply_to=request.reply_to, correlation=request.correlation, jobs=answers.counts(state)
+            )
+            yield Say(RESOURCE_MANAGER, query)
+
+    def ask(self, state: State, envelope: Envelope, asking: Asking) -> Outputs:
+        """Answers a request about a job, or asks etcd about an id not known here; whoever asks meanwhile waits."""
+        live, ended = state.live.get(asking.job), state.ended.get(asking.job)
+        fate = state.fates.get(asking.job)
+        if live is not None:
+            yield from self.ask_live(state, asking, live)
+        elif ended is not None:
+            yield from self.ask_ended(asking, ended)
+        elif fate is not None:
+            yield from wait(state, fate.behind, asking)
+        elif asking.submitted is not None:
+            yield from self.put(state, envelope, asking, asking.submitted)
+        elif state.waiting >= WAITING_MOST:
+            yield from refuse(asking, "busy", f"{state.waiting} requests wait already; try again")
+        else:
+            state.fates[asking.job] = Fate(acceptance="", putting=None, behind=[asking])
+            state.waiting += 1
+            yield Do(key(asking.job), effects.FindJob(job=asking.job))
+
+    def put(self, state: State, envelope: Envelope, asking: Asking, submitted: Submitted) -> Outputs:
+        """A submission of an id that is not known here goes to etcd, where create-if-absent decides [18]."""
+        settings = state.settings
+        reason = admission.no_room(
+            live=len(state.live),
+            putting=state.putting,
+            graphs_bytes=state.live_graphs,
+            graph_bytes=len(submitted.graph),
+            max_live=settings.max_live_jobs,
+            max_graphs_mb=settings.max_live_graphs_mb,
+        )
+        if reason is not None:
+            yield from reject(asking, asking.job, "busy", reason, retry_after_ms=admission.RETRY_AFTER_MS)
+            return
+        graph = json.loads(submitted.graph)
+        stored = StoredJob(
+            state="accepted",
+            digest=submitted.digest,
+            acceptance=envelope.id,
+            shard=self.topology.shard_of(asking.job),
+            accepted_ms=envelope.now_ms,
+            graph=graph,
+            name=graph["name"],
+        )
+        state.fates[asking.job] = Fate(acceptance=envelope.id, putting=asking)
+        state.putting += 1
+        put = effects.PutJobGraph(job=asking.job, stored=stored, accept_before_ms=submitted.accept_before_ms)
+        yield Do(key(asking.job), put)
+
+    def ask_live(self, state: State, asking: Asking, live: LiveJob) -> Outputs:
+        if asking.type == "SubmitJob":
+            yield from self.same_or_conflict(asking, live)
+        elif asking.type == "GetJobStatus":
+            yield from reply(asking, client.JobStatusAnswered, summary=live.summary(asking.job))
+        elif asking.type == "DescribeJob":
+            scope = shard_scope(live.shard)
+            if scope not in state.heard:  # a silent JobMaster's job is shown, not left out
+                yield from reply(asking, client.JobDescribed, summary=live.summary(asking.job))
+            elif asking.reply_to:
+                yield Say(
+                    scope,
+                    jobs.DescribeStartedJob(job=asking.job, reply_to=asking.reply_to, correlation=asking.correlation),
+                )
+        elif asking.type == "AwaitJobResult" or live.ending is not None:
+            # A cancel that may come too late is answered when that is known.
+            yield from wait(state, live.awaiting, asking)
+        else:
+            assert asking.type == "CancelJob", asking.type
+            if not live.cancel:
+                live.cancel = True
+                yield Say(shard_scope(live.shard), jobs.CancelStartedJob(job=asking.job))
+            yield from reply(asking, client.CancelAccepted, job=asking.job, status=live.status)
+
+    def ask_ended(self, asking: Asking, ended: EndedJob) -> Outputs:
+        if asking.type == "SubmitJob":
+            yield from self.same_or_conflict(asking, ended)
+        elif asking.type == "GetJobStatus":
+            yield from reply(asking, client.JobStatusAnswered, summary=ended.summary(asking.job))
+        elif asking.type == "DescribeJob":
+            yield from reply(asking, client.JobDescribed, summary=ended.summary(asking.job), archive=ended.archive)
+        elif asking.type == "AwaitJobResult":
+            yield from answers.result(asking, ended)
+        else:
+            assert asking.type == "CancelJob", asking.type
+            reason = admission.cancel_refusal(asking.job, ended.status)
+            if reason is not None:
+                yield from refuse(asking, "conflict", reason)
+            else:
+                yield from reply(asking, client.CancelAccepted, job=asking.job, status=ended.status)
+
+    def same_or_conflict(self, asking: Asking, known: LiveJob | EndedJob) -> Outputs:
+        """The same id and graph again is the same job; another graph is refused."""
+        assert asking.submitted is not None
+        reason = admission.conflict(asking.job, asking.submitted.digest, known.digest)
+        if reason is not None:
+            yield from reject(asking, asking.job, "conflict", reason)
+        else:
+            yield from answers.accepted(asking, known.status, self.topology.events_partition(asking.job))
+
+    # from etcd
+
+    def graph_stored(self, state: State, envelope: Envelope) -> Outputs:
+        body: effects.JobGraphStored = envelope.body
+        fate = close(state, body.job)
+        asking = fate.putting
+        assert asking is not None, "only a put has this outcome"
+        if body.stands is None:
+            reason = "it came too late: accept_before_ms had passed by the Dispatcher's clock; submit again"
+            yield from reject(asking, body.job, "late", reason)
+        elif body.stands.acceptance == fate.acceptance:
+            yield from self.accept(state, body.job, body.stands, envelope)
+            yield from answers.accepted(asking, "INITIALIZING", self.topology.events_partition(body.job))
+        else:
+            yield from self.know(state, body.job, body.stands, envelope)
+            yield from self.ask_stands(state, asking, body.stands)
+        yield from self.ask_behind(state, envelope, fate, body.stands)
+
+    def job_found(self, state: State, envelope: Envelope) -> Outputs:
+        body: effects.JobFound = envelope.body
+        fate = close(state, body.job)
+        if body.stands is not None:
+            yield from self.know(state, body.job, body.stands, envelope)
+        yield from self.ask_behind(state, envelope, fate, body.stands)
+
+    def ask_behind(self, state: State, envelope: Envelope, fate: Fate, stands: StoredJob | None) -> Outputs:
+        """Answers those who waited for what etcd holds, in the order they came."""
+        for asking in fate.behind:
+            if stands is not None:
+                yield from self.ask_stands(state, asking, stands)
+            elif asking.submitted is not None or asking.job in state.fates:
+                yield from self.ask(state, envelope, asking)  # the first of them is stored now, the others wait for it
+            else:
+                yield from answers.not_found(asking)
+
+    def ask_stands(self, state: State, asking: Asking, stands: StoredJob) -> Outputs:
+        """Answers from what etcd holds: a job made live by it, or an ended one that may be too old for the state."""
+        live = state.live.get(asking.job)
+        if live is not None:
+            yield from self.ask_live(state, asking, live)
+        else:
+            yield from self.ask_ended(asking, state.ended.get(asking.job) or answers.remembered(stands))
+
+    def know(self, state: State, job: str, stands: StoredJob, envelope: Envelope) -> Outputs:
+        """An id that is not in state turned out to be a job in etcd: what is not done for it yet is done now. A clean
+        one needs nothing, and stays out of the state: it is an old one."""
+        if stands.state == "accepted":
+            yield from self.accept(state, job, stands, envelope)
+        elif stands.state == "dirty":
+            yield from self.finish(state, job, stands, envelope)
+
+    def accept(self, state: State, job: str, stands: StoredJob, envelope: Envelope) -> Outputs:
+        """A job whose graph stands in etcd is live: its JobMaster first, for that is what the client waits for."""
+        assert stands.graph is not None, "an accepted job has its graph"
+        live = state.live[job] = LiveJob(
+            acceptance=stands.acceptance,
+            digest=stands.digest,
+            shard=stands.shard,
+            accepted_ms=stands.accepted_ms,
+            name=stands.name,
+            graph=compact(stands.graph),
+        )
+        state.live_graphs += len(live.graph)
+        yield start(job, live, stands.graph)
+        tasks = compile_graph(JobGraph.model_validate(stands.graph)).tasks.values()
+        shown = [{"task": t.id, "vertices": list(t.vertices), "parallelism": t.parallelism} for t in tasks]
+        event = events.JobAccepted(job=job, at_ms=stands.accepted_ms, name=live.name, tasks=shown)
+        yield Publish("job.events", job, event)
+
+    def jobs_recovered(self, state: State, envelope: Envelope) -> Outputs:
+        """A page of what stands in etcd. Known jobs, and those that an effect in flight is about, are passed over."""
+        body: effects.JobsRecovered = envelope.body
+        for job, stands in body.jobs.items():
+            if job in state.live or job in state.ended or job in state.fates:
+                continue
+            yield from self.know(state, job, stands, envelope)
+            if stands.state == "clean":
+                remember(state, job, stands)
+        if body.through is not None:
+            yield Do("jobs", effects.RecoverJobs(after=body.through, retained=state.settings.retained_jobs))
+            return
+        state.recovery = Recovery.DONE
+        state.ended = dict(sorted(state.ended.items(), key=lambda item: (item[1].ended_ms, item[0])))
+        forget_oldest(state)
+
+    def result_stored(self, state: State, envelope: Envelope) -> Outputs:
+        """The ending that counts is the one that stands [16]."""
+        body: effects.JobResultStored = envelope.body
+        live = state.live.pop(body.job)
+        assert live.ending is not None, "only a job that ended has this outcome"
+        state.live_graphs -= len(live.graph)
+        state.waiting -= len(live.awaiting)
+        ours = body.stands.acceptance == live.acceptance and body.stands.status == live.ending.status
+        yield from self.finish(state, body.job, body.stands, envelope, live.ending.result if ours else None)
+        ended = answers.remembered(body.stands)
+        for asking in live.awaiting:
+            if asking.type == "AwaitJobResult":
+                yield from answers.result(asking, ended, body.stands.cause)
+            else:
+                yield from self.ask_ended(asking, ended)
+
+    def finish(
+        self, state: State, job: str, stands: StoredJob, envelope: Envelope, result: str | None = None
+    ) -> Outputs:
+        """An ending stands in etcd: the world is told, the JobMaster forgets the job, its leavings are deleted."""
+        remember(state, job, stands)
+        forget_oldest(state)
+        told = {"job": job, "at_ms": envelope.now_ms, "archive": stands.archive}
+        body: events.JobEvent
+        if stands.status == "FINISHED":
+            body = events.JobFinished(**told, result=json.loads(result) if result is not None else None)
+        elif stands.status == "FAILED":
+            body = events.JobFailed(**told, cause=stands.cause)
+        else:
+            body = events.JobCanceled(**told)
+        yield Publish("job.events", job, body)
+        yield Say(shard_scope(stands.shard), jobs.JobRetired(job=job, acceptance=stands.acceptance))
+        if stands.state == "dirty":
+            clean = effects.CleanJob(
+                job=job,
+                tombstone=retirement.tombstone(stands),
+                exchange=retirement.exchange_path(job, stands.acceptance),
+                staging=stands.staging,
+            )
+            yield Do(key(job), clean)
+
+    def job_cleaned(self, state: State, envelope: Envelope) -> Outputs:
+        """Nothing is left to do for the job."""
+        yield from ()
+
+    # from JobMasters
+
+    def status_told(self, state: State, envelope: Envelope) -> Outputs:
+        """JobMasterStarted or JobStatusChanged. A JobMaster that still works for an ended job is told so."""
+        body: jobs.JobMasterStarted | jobs.JobStatusChanged = envelope.body
+        live, ended = state.live.get(body.job), state.ended.get(body.job)
+        if live is not None:
+            live.status = body.status
+            if isinstance(body, jobs.JobStatusChanged):
+                live.waiting, live.position = body.waiting, body.position
+        elif ended is not None:
+            yield Say(envelope.sender, jobs.JobRetired(job=body.job, acceptance=ended.acceptance))
+
+    def job_ended(self, state: State, envelope: Envelope) -> Outputs:
+        body: jobs.JobEnded = envelope.body
+        live = state.live.get(body.job)
+        if live is not None and live.acceptance == body.acceptance:
+            if live.ending is not None:
+                return  # told again by a new life of the JobMaster: the first telling is on its way to etcd
+            live.ending = Ending(body.status, retirement.small_result(body.archive), body.staging)
+            stored = retirement.ending(
+                body,
+                digest=live.digest,
+                shard=live.shard,
+                accepted_ms=live.accepted_ms,
+                name=live.name,
+                path=retirement.archive_path(body.job, body.acceptance, envelope.id),
+            )
+            kept = retirement.archive(body, name=live.name, accepted_ms=live.accepted_ms, graph=json.loads(live.graph))
+            yield Do(key(body.job), effects.EndJob(job=body.job, ending=stored, archive=kept))
+        elif body.job in state.ended or state.recovery is Recovery.DONE:
+            yield Say(envelope.sender, jobs.JobRetired(job=body.job, acceptance=body.acceptance))
+        # Else it is still to be recovered: StartJob follows then, and the JobMaster answers with the end again [21].
+
+
+def key(job: str) -> str:
+    """Effects on one job go one after the other, as on its key in etcd."""
+    return f"jobs/{job}"
+
+
+def compact(graph: object) -> str:
+    return json.dumps(graph, separators=(",", ":"), ensure_ascii=False)
+
+
+def asking_of(request: AboutJob, submitted: Submitted | None = None) -> Asking:
+    return Asking(request.type, request.job, request.reply_to, request.correlation, submitted)
+
+
+def start(job: str, live: LiveJob, graph: dict | None = None) -> Say:
+    body = jobs.StartJob(
+        job=job,
+        acceptance=live.acceptance,
+        graph=graph if graph is not None else json.loads(live.graph),
+        accepted_ms=live.accepted_ms,
+        cancel=live.cancel,
+    )
+    return Say(shard_scope(live.shard), body)
+
+
+def wait(state: State, queue: list[Asking], asking: Asking) -> Outputs:
+    """Lets a request wait in `queue`, if there is room for it."""
+    if len(queue) < WAITING_A_JOB and state.waiting < WAITING_MOST:
+        queue.append(asking)
+        state.waiting += 1
+    elif asking.submitted is not None:
+        reason = f"too many requests wait for job {asking.job}"
+        yield from reject(asking, asking.job, "busy", reason, retry_after_ms=admission.RETRY_AFTER_MS)
+    else:
+        yield from refuse(asking, "busy", f"too many requests wait for job {asking.job}; try again")
+
+
+def close(state: State, job: str) -> Fate:
+    """The question to etcd has its answer."""
+    fate = state.fates.pop(job)
+    state.waiting -= len(fate.behind)
+    state.putting -= fate.putting is not None
+    return fate
+
+
+def remember(state: State, job: str, stands: StoredJob) -> None:
+    ended = state.ended[job] = answers.remembered(stands)
+    state.ended_counts[ended.status] = state.ended_counts.get(ended.status, 0) + 1
+
+
+def forget_oldest(state: State) -> None:
+    """Once all is recovered: before, the order of `ended` is not that of the endings."""
+    if state.recovery is Recovery.DONE:
+        for job in list(state.ended)[: max(0, len(state.ended) - state.settings.retained_jobs)]:
+            del state.ended[job]

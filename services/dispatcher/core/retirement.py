@@ -1,0 +1,81 @@
+"""What is kept of a job that has ended: its archive, its ending in etcd, its tombstone. Policies over plain values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from millrace.core.messages.effects import StoredJob
+from millrace.core.messages.jobs import JobEnded
+
+SMALL_RESULT_BYTES = 16 * 1024
+CAUSE_MESSAGE_MOST = 2_000
+CAUSE_FIELDS = ("kind", "condition", "message", "vertex", "line", "column", "file", "subtask", "attempt")
+
+
+def archive_path(job: str, acceptance: str, record: str) -> str:
+    """In storage, for one telling of the end (`record`: its id): never written twice with other words [20]."""
+    return f"archives/{job}/{acceptance}/{record}.json"
+
+
+def exchange_path(job: str, acceptance: str) -> str:
+    """In storage: everything that the attempts of this acceptance hand to each other lies below it."""
+    return f"exchange/{job}/{acceptance}"
+
+
+def brief(cause: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """A cause without its stack trace, and never long: what etcd and an event carry."""
+    if cause is None:
+        return None
+    kept = {name: cause[name] for name in CAUSE_FIELDS if cause.get(name) is not None}
+    return {name: _short(value) if isinstance(value, str) else value for name, value in kept.items()}
+
+
+def ending(ended: JobEnded, *, digest: str, shard: int, accepted_ms: int, name: str, path: str) -> StoredJob:
+    """What the job's key becomes."""
+    return StoredJob(
+        state="dirty",
+        digest=digest,
+        acceptance=ended.acceptance,
+        shard=shard,
+        accepted_ms=accepted_ms,
+        name=name,
+        status=ended.status,
+        ended_ms=ended.ended_ms,
+        archive=path,
+        cause=brief(ended.cause),
+        staging=ended.staging,
+    )
+
+
+def tombstone(stands: StoredJob) -> StoredJob:
+    """What stays when all is cleaned up: enough to answer from, and to know a late repeat by."""
+    return stands.model_copy(update={"state": "clean", "staging": [], "graph": None})
+
+
+def archive(ended: JobEnded, *, name: str, accepted_ms: int, graph: Mapping[str, Any]) -> dict[str, Any]:
+    """What `show` and `result` answer from: the job, why it ended, its graph, the ExecutionGraph as it was left."""
+    return {
+        "job": ended.job,
+        "name": name,
+        "status": ended.status,
+        "accepted_ms": accepted_ms,
+        "ended_ms": ended.ended_ms,
+        "cause": ended.cause,
+        "graph": graph,
+        "detail": ended.archive,
+    }
+
+
+def small_result(detail: Mapping[str, Any]) -> str | None:
+    """The result's rows as JSON if an event can carry them; else they are read from the archive."""
+    result = detail.get("result")
+    if not isinstance(result, dict) or "rows" not in result:
+        return None
+    text = json.dumps(result, separators=(",", ":"))
+    return text if len(text) <= SMALL_RESULT_BYTES else None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= CAUSE_MESSAGE_MOST else f"{text[:CAUSE_MESSAGE_MOST]}..."

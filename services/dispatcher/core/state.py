@@ -1,0 +1,174 @@
+"""What the Dispatcher knows: live jobs, ended ones that it remembers, ids whose fate etcd is being asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from millrace.core.messages.client import JobSummary
+from millrace.core.topics import JOB_MASTER
+
+ENDED_STATUSES = ("FINISHED", "FAILED", "CANCELED")
+
+
+@dataclass(slots=True)
+class Settings:
+    """The settings that decide, as the leader was configured."""
+
+    max_live_jobs: int = 20_000
+    max_live_graphs_mb: int = 256
+    """Of the graphs of live jobs, as JSON."""
+    retained_jobs: int = 10_000
+    """Ended jobs kept in state; older ones are looked up in etcd."""
+    blob_url: str = ""
+    blob_max_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Asking:
+    """A client's request about one job, as far as it matters for the answer."""
+
+    type: str
+    job: str
+    reply_to: str
+    correlation: str
+    submitted: Submitted | None = None  # of a SubmitJob
+
+
+@dataclass(slots=True)
+class Submitted:
+    """A valid submission."""
+
+    digest: str
+    graph: str  # JSON
+    warnings: str  # JSON, a list of problems
+    accept_before_ms: int | None
+
+
+@dataclass(slots=True)
+class Fate:
+    """An id with a PutJobGraph (`putting`) or a FindJob in flight; requests about it wait for the outcome."""
+
+    acceptance: str  # what this effect would make the job's, or "" for a FindJob
+    putting: Asking | None  # the submission that is being stored
+    behind: list[Asking] = field(default_factory=list)  # in the order they came
+
+
+@dataclass(slots=True)
+class Ending:
+    """A live job's end as its JobMaster told it, on its way to etcd."""
+
+    status: str
+    result: str | None  # the result's rows as JSON, if they are small
+    staging: list[str]
+
+
+@dataclass(slots=True)
+class LiveJob:
+    """An accepted job that has no ending in etcd yet."""
+
+    acceptance: str
+    digest: str
+    shard: int
+    accepted_ms: int
+    name: str
+    graph: str  # JSON, as it is stored
+    status: str = "INITIALIZING"
+    waiting: str | None = None
+    position: int | None = None
+    cancel: bool = False  # a client asked for it
+    ending: Ending | None = None  # its EndJob is in flight
+    awaiting: list[Asking] = field(default_factory=list)  # asked again when its ending is stored
+
+    def summary(self, job: str) -> JobSummary:
+        return JobSummary(
+            job=job,
+            name=self.name,
+            status=self.status,
+            accepted_ms=self.accepted_ms,
+            waiting=self.waiting,
+            position=self.position,
+        )
+
+
+@dataclass(slots=True)
+class EndedJob:
+    """A job whose ending stands in etcd: about 200 bytes; its archive answers for the rest."""
+
+    acceptance: str
+    digest: str
+    name: str
+    status: str
+    accepted_ms: int
+    ended_ms: int
+    archive: str | None
+
+    def summary(self, job: str) -> JobSummary:
+        return JobSummary(
+            job=job, name=self.name, status=self.status, accepted_ms=self.accepted_ms, ended_ms=self.ended_ms
+        )
+
+
+class Recovery(str, Enum):
+    """Whether the jobs of earlier generations are known. NONE -> RUNNING at Born -> DONE with the last page."""
+
+    NONE = "none"
+    RUNNING = "running"
+    DONE = "done"
+
+
+RECOVERY_TRANSITIONS = {
+    Recovery.NONE: (Recovery.RUNNING,),
+    Recovery.RUNNING: (Recovery.RUNNING, Recovery.DONE),
+    Recovery.DONE: (),
+}
+
+
+@dataclass
+class State:
+    settings: Settings = field(default_factory=Settings)
+    recovery: Recovery = Recovery.NONE
+    # id -> job; disjoint with `ended` and `fates`; in order of acceptance, except for recovered ones
+    live: dict[str, LiveJob] = field(default_factory=dict)
+    # id -> job; at most settings.retained_jobs once recovery is done; the one that ended first is forgotten first
+    ended: dict[str, EndedJob] = field(default_factory=dict)
+    # id -> what etcd is asked; exactly one effect of the id is in flight for it
+    fates: dict[str, Fate] = field(default_factory=dict)
+    # sum of len(job.graph) over live jobs
+    live_graphs: int = 0
+    # submissions being stored: fates with `putting`
+    putting: int = 0
+    # requests that wait: all `awaiting` of live jobs and all `behind` of fates
+    waiting: int = 0
+    # status -> how many jobs have ended with it in this generation or were recovered so, also those forgotten
+    ended_counts: dict[str, int] = field(default_factory=dict)
+    # peers that were heard in some life: to others nothing can be said
+    heard: dict[str, None] = field(default_factory=dict)
+    # shard's scope -> ids of live jobs that it is still to be told of in its new life, last first
+    declaring: dict[str, list[str]] = field(default_factory=dict)
+
+
+def shard_scope(shard: int) -> str:
+    return f"{JOB_MASTER}/{shard}"
+
+
+def check(state: State) -> None:
+    """The invariants of the state."""
+    for one, other in ((state.live, state.ended), (state.live, state.fates), (state.ended, state.fates)):
+        both = [job for job in one if job in other]
+        assert not both, f"{both} in two places"
+    assert state.live_graphs == sum(len(job.graph) for job in state.live.values())
+    assert state.putting == sum(fate.putting is not None for fate in state.fates.values())
+    waiting = sum(len(job.awaiting) for job in state.live.values())
+    waiting += sum(len(fate.behind) for fate in state.fates.values())
+    assert state.waiting == waiting, f"{state.waiting} counted, {waiting} wait"
+    for job, fate in state.fates.items():
+        assert fate.putting or fate.behind, f"nobody asked for {job}"
+        assert (fate.putting is None) == (fate.acceptance == ""), f"{job}: a put has an acceptance, a search none"
+    for job, ended in state.ended.items():
+        assert ended.status in ENDED_STATUSES, f"{job} ended as {ended.status}"
+    if state.recovery is Recovery.DONE:
+        assert len(state.ended) <= state.settings.retained_jobs
+        assert sum(state.ended_counts.values()) >= len(state.ended)
+    for scope in state.declaring:
+        assert scope in state.heard
