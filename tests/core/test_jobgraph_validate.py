@@ -298,7 +298,7 @@ BAD: dict[str, tuple[object, list[str]]] = {
         ),
         [
             "modules.0: must be a mapping, not the text 'm.py'",
-            "modules.1.name: must be a file's name, without folders and not starting with a dot; not the text '../m.py'",
+            "modules.1.name: must be a file's name, without folders, not starting with a dot; not the text '../m.py'",
             f"modules.2.sha256: must be a SHA-256 hash: 64 digits and letters a to f; not the text '{'A' * 60}'...",
             "modules.3.kind: must be one of py, file, jar, archive, not the text 'egg'",
             "modules.4: a second module called n.py",
@@ -351,7 +351,7 @@ BAD: dict[str, tuple[object, list[str]]] = {
         graph({"a": {"sql": "SELECT ${b}"}}, parameters={"1a": "x", "b": [1]}),
         [
             (
-                "parameters.1a: a parameter's name is a letter or _, then letters, digits or _, at most 63 characters in all;"
+                "parameters.1a: a parameter's name is a letter or _, then letters, digits or _, at most 63 characters in all"
                 " not the text '1a'"
             ),
             "parameters.b: must be text, not a list",
@@ -560,7 +560,7 @@ HUGE: dict[str, object] = {
 @pytest.mark.parametrize("case", HUGE)
 @pytest.mark.timeout(20)
 def test_a_huge_graph_is_refused_briefly(case: str) -> None:
-    """What a stranger can send costs little to refuse (the time-out guards against cost that grows faster than the input)."""
+    """What a stranger can send costs little to refuse: the time-out is met only if cost outgrows the input."""
     result = problems(HUGE[case])
     assert 1 <= len(result) <= MOST_PROBLEMS + 1
     assert sum(len(line) for line in result) < 300_000

@@ -1,7 +1,7 @@
 """From a JobGraph to tasks, and from tasks to the specs that attempts are run by. Pure and deterministic.
 
-A **task** is one or more vertices joined by `forward` edges of equal parallelism: one attempt, and one Spark plan, a subtask.
-A Plan follows from its graph alone: it is computed again where it is needed, never stored.
+A **task** is one or more vertices joined by `forward` edges of equal parallelism: one attempt, and one Spark plan, a
+subtask. A Plan follows from its graph alone: it is computed again where it is needed, never stored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RESULT_ROWS = 1000
 
 @dataclass(frozen=True)
 class Input:
-    """One input of a vertex: `edge` is chained, hash, broadcast or forward; `task` is the producing task (None: this one)."""
+    """One input of a vertex: `edge` is chained, hash, broadcast or forward; `task` produces it (None: this one)."""
 
     vertex: str
     edge: str
@@ -68,7 +68,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Published:
-    """A folded FINISHED: the attempt whose output of this subtask counts, and its report's `outputs` (vertex -> schema...)."""
+    """A folded FINISHED: the attempt whose output of a subtask counts, and its report's `outputs` by vertex."""
 
     attempt: int
     outputs: Mapping[str, Mapping[str, Any]]
@@ -117,8 +117,8 @@ def vertex_order(graph: JobGraph) -> list[str]:
 def result_vertex(graph: JobGraph) -> str | None:
     """The vertex whose first rows are the job's result.
 
-    `graph.result` if given, else the only vertex that nobody reads; for a sink, the vertex that it writes. None if several
-    vertices are read by nobody, or if the only one is a spark_app.
+    `graph.result` if given, else the only vertex that nobody reads; for a sink, the vertex that it writes. None if
+    several vertices are read by nobody, or if the only one is a spark_app.
     """
     read = {producer: None for vertex in graph.vertices.values() for producer in vertex.inputs}
     last = [graph.result] if graph.result else [name for name in graph.vertices if name not in read]
@@ -154,8 +154,8 @@ def attempt_spec(
 
     published: for each of `producers(plan, task, subtask)`, the attempt that counts. planned: the plan attempt's report
     ({"pinned", "schemas", "key_types"}), None if the plan needs none; the same for all attempts of a run. exchange: the
-    folder (path or URL) of exchange data. run: a folder name that no other job and no other life of this job's state has or
-    will have (job and generation), for attempt numbers count from 1 in each.
+    folder (path or URL) of exchange data. run: a folder name that no other job and no other life of this job's state
+    has or will have (job and generation), for attempt numbers count from 1 in each.
     """
     what = plan.tasks[task]
     report = planned or {}
@@ -198,8 +198,8 @@ def attempt_spec(
 def plan_spec(plan: Plan, *, job: str, attempt: int) -> dict[str, Any]:
     """The AttemptSpec (kind "plan") of the planning attempt, as JSON.
 
-    Its vertices are all of the job's but spark_app, in topological order, each with its own `parallelism`; every input is
-    {"edge": "chained"}, with "keys" too where the edge is a hash (for the report's key_types).
+    Its vertices are all of the job's but spark_app, in topological order, each with its own `parallelism`; every input
+    is {"edge": "chained"}, with "keys" too where the edge is a hash (for the report's key_types).
     """
     vertices = []
     for name in vertex_order(plan.graph):
@@ -256,8 +256,8 @@ def _sort(names: Sequence[str], before: Mapping[str, Sequence[str]]) -> list[str
 def _chain(graph: JobGraph, order: Sequence[str]) -> dict[str, str]:
     """Vertex -> the first vertex (in `order`) of its task.
 
-    Each forward edge joins two tasks into one unless the tasks would then wait for each other (a diamond with an exchange
-    on one side); such an edge stays an exchange.
+    Each forward edge joins two tasks into one unless the tasks would then wait for each other (a diamond with an
+    exchange on one side); such an edge stays an exchange.
     """
     group = {vertex: vertex for vertex in order}
     for vertex in order:
@@ -327,7 +327,7 @@ def _read(plan: Plan, each: Input, subtask: int) -> Sequence[int]:
 
 @dataclass(frozen=True)
 class _Placed:
-    """An output with the name of its folder; a hash output with the types that its keys are cast to (None: their own)."""
+    """An output with the name of its folder; a hash output with the types its keys are cast to (None: own ones)."""
 
     place: str
     output: Output
@@ -363,7 +363,7 @@ def _place_of(plan: Plan, report: Mapping[str, Any], each: Input, consumer: str)
 
 
 def _output_specs(plan: Plan, report: Mapping[str, Any], task: Task, own: str, staging: str) -> list[dict[str, Any]]:
-    """The "outputs" of an AttemptSpec. own: the attempt's exchange folder; staging: its name below a sink's staging folder."""
+    """The "outputs" of an AttemptSpec. own: the attempt's exchange folder; staging: its name in a staging folder."""
     specs: list[dict[str, Any]] = []
     for vertex in task.vertices:
         for placed in _placed(report, task, vertex):

@@ -1,7 +1,8 @@
 """The JobGraph: what a user submits, as frozen models. The wire shape is the YAML shape.
 
-A JobGraph comes into being in two ways: `validate.validate(raw)` makes it from a stranger's value (checks everything, puts
-parameters in), and `JobGraph.model_validate(stored)` reads back what a service stored with `dump` (no second substitution).
+A JobGraph comes into being in two ways: `validate.validate(raw)` makes it from a stranger's value (checks everything,
+puts parameters in), and `JobGraph.model_validate(stored)` reads back what a service stored with `dump` (and puts
+none in again).
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ DEFAULT_LIMITS = Limits()
 class Edge:
     """How rows go from a producing vertex to a consuming one.
 
-    forward: subtask i to subtask i (equal parallelism); broadcast: all rows to every subtask; hash: every row to the one
-    subtask that its `keys` pick.
+    forward: subtask i to subtask i (equal parallelism); broadcast: all rows to every subtask; hash: every row to the
+    one subtask that its `keys` pick.
     """
 
     kind: Literal["forward", "broadcast", "hash"]
@@ -63,7 +64,7 @@ class Edge:
         if isinstance(text, Edge):
             return text
         if not isinstance(text, str):
-            raise ValueError("an edge is one of forward, broadcast, hash(column, ...)")  # noqa: TRY004 (pydantic's contract)
+            raise ValueError("an edge is one of forward, broadcast, hash(column, ...)")
         text = text.strip()
         if text in ("forward", "broadcast"):
             return Edge(text)  # type: ignore[arg-type]
@@ -205,7 +206,7 @@ class Module(_Model):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     """Hash of its content: what the blob server stores it under."""
     kind: Literal["py", "file", "jar", "archive"] = "py"
-    """py: on Python's path (.py, .zip, .whl, .egg); file: in the working folder; jar; archive: unpacked in the working folder."""
+    """py: on Python's path (.py, .zip, .whl, .egg); file: in the working folder; jar; archive: unpacked there."""
 
 
 class Restart(_Model):
@@ -259,7 +260,7 @@ class JobGraph(_Model):
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
     """Higher goes first when slots are short."""
     result: str | None = None
-    """The vertex whose first rows are kept as the job's result; by default the only last one (see compile.result_vertex)."""
+    """The vertex whose first rows are the job's result; by default the last one, if there is one."""
 
 
 def dump(graph: JobGraph) -> dict[str, Any]:
@@ -280,8 +281,8 @@ def spark_app_graph(
 ) -> dict[str, Any]:
     """The raw one-vertex graph of a spark-submit command line, to be given to `validate` and sent.
 
-    Raw as every client's graph: a dollar in an argument is doubled, for `validate` puts parameters in. `packages` are Maven
-    coordinates (spark.jars.packages).
+    Raw as every client's graph: a dollar in an argument is doubled, for `validate` puts parameters in. `packages` are
+    Maven coordinates (spark.jars.packages).
     """
     settings = dict(conf or {})
     if packages:

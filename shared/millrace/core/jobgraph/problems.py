@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -20,19 +20,24 @@ _PATTERNS = {
     "vertices": "an id is a letter or _, then letters, digits or _, at most 63 characters in all",
     "parameters": "a parameter's name is a letter or _, then letters, digits or _, at most 63 characters in all",
     "python": "must be module:function, such as ranking:rank",
-    "name": "must be a file's name, without folders and not starting with a dot",
+    "name": "must be a file's name, without folders, not starting with a dot",
     "sha256": "must be a SHA-256 hash: 64 digits and letters a to f",
 }
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake. place: the way to it (keys, list indices); a warning does not stop a submission."""
+    """One mistake. place: the way to it (keys, list indices); a warning does not stop a submission.
+
+    line, column (from 1): where in the text at that place, if it is a longer one.
+    """
 
     place: Place
     message: str
     hint: str | None = None
     warning: bool = False
+    line: int | None = None
+    column: int | None = None
 
     def __str__(self) -> str:
         where = ".".join(str(part) for part in self.place)
@@ -85,7 +90,7 @@ def bounded(problems: Iterable[Problem]) -> list[Problem]:
             break
         place = tuple(_short(part, 100) if isinstance(part, str) else part for part in problem.place)
         hint = None if problem.hint is None else _short(problem.hint, 500)
-        kept[Problem(place, _short(problem.message, 1000), hint, problem.warning)] = None
+        kept[replace(problem, place=place, message=_short(problem.message, 1000), hint=hint)] = None
     return list(kept)
 
 

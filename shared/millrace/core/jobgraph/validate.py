@@ -37,8 +37,8 @@ def validate(
 ) -> JobGraph | list[Problem]:
     """The graph with its parameters put in, or all that is wrong with it (never an empty list).
 
-    raw: what a client wrote (dicts, lists, scalars). parameters: values that override the declared ones. What comes out is
-    for services: they store it with `dump` and read it with `JobGraph.model_validate`; validating it again would put
+    raw: what a client wrote (dicts, lists, scalars). parameters: values that override the declared ones. What comes out
+    is for services: they store it with `dump` and read it with `JobGraph.model_validate`; validating it again would put
     parameters in twice.
     """
     if not isinstance(raw, dict):
@@ -228,7 +228,8 @@ def _edges(seen: dict[str, _Seen]) -> Iterator[Problem]:
             if edge is None or edge.kind != "forward" or None in (producer.parallelism, vertex.parallelism):
                 continue
             if producer.parallelism != vertex.parallelism:
-                message = f"forward needs equal parallelism: {alias} has {producer.parallelism}, {vertex.id} has {vertex.parallelism}"
+                counts = f"{alias} has {producer.parallelism}, {vertex.id} has {vertex.parallelism}"
+                message = f"forward needs equal parallelism: {counts}"
                 yield Problem(place, message, "use hash(column, ...) or broadcast")
 
 

@@ -1,0 +1,275 @@
+"""A graph's file, or a script as for spark-submit, made ready to submit: read, completed, checked."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from millrace.core.jobgraph.model import (
+    DEFAULT_LIMITS,
+    READ_FORMATS,
+    WRITE_FORMATS,
+    JobGraph,
+    Limits,
+    Module,
+    as_text,
+    spark_app_graph,
+)
+from millrace.core.jobgraph.parameters import Substitution
+from millrace.core.jobgraph.problems import Place, Problem, did_you_mean
+from millrace.core.jobgraph.validate import validate
+
+from .files import check_files, module_kind, module_of, near_file, target_problem
+from .sql import check_sql
+from .yaml_file import Document, read_yaml
+
+_FILE_FORMATS = tuple(name.lower() for name in (*READ_FORMATS, *WRITE_FORMATS, "delta"))
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+
+
+@dataclass
+class Loaded:
+    """What a submission needs: `raw` is sent, `uploads` (SHA-256 -> local file) go to the blob server before.
+
+    graph: the graph as services will see it, None if `errors` is not empty.
+    """
+
+    path: Path
+    raw: dict[str, Any] = field(default_factory=dict)
+    graph: JobGraph | None = None
+    problems: list[Problem] = field(default_factory=list)
+    uploads: dict[str, Path] = field(default_factory=dict)
+    document: Document | None = None
+
+    @property
+    def errors(self) -> list[Problem]:
+        """The problems that stop a submission."""
+        return [problem for problem in self.problems if not problem.warning]
+
+    def render(self, problem: Problem) -> str:
+        """`examples/flights.yaml:12:5: vertices.joined.inputs: ...`, with `warning: ` before the text of one."""
+        line, column = self.document.position(problem) if self.document else (0, 0)
+        at = f"{self.path}:{line}:{column}: " if self.document else ""
+        place = problem.place[:-1] if problem.place[-1:] == ("again",) else problem.place
+        where = ".".join(str(part) for part in place)
+        return f"{at}{'warning: ' if problem.warning else ''}{where}{': ' if where else ''}{problem.text}"
+
+    def rendered(self) -> list[str]:
+        """All problems, in the order of the file."""
+        if self.document is None:
+            return [self.render(problem) for problem in self.problems]
+        return [self.render(problem) for problem in sorted(self.problems, key=self.document.position)]
+
+
+def load_graph(
+    path: Path, parameters: Mapping[str, str] | None = None, limits: Limits = DEFAULT_LIMITS, checks: bool = True
+) -> Loaded:
+    """Reads a graph's file (YAML or JSON) and finds all that can be found wrong before submitting; raises nothing.
+
+    Relative paths are relative to the file; in a path that starts with a parameter given on the command line, to the
+    working folder. checks: also the SQL, and that local sources are there.
+    """
+    loaded = Loaded(path)
+    overrides = dict(parameters or {})
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror or str(error) if isinstance(error, OSError) else f"not UTF-8 at byte {error.start}"
+        loaded.problems.append(Problem((), f"{path} cannot be read: {reason}"))
+        return loaded
+    loaded.document = read_yaml(text, limits)
+    loaded.problems += loaded.document.problems
+    value = loaded.document.value
+    if not isinstance(value, dict):
+        if not loaded.problems:
+            loaded.problems += _errors(validate(value, limits))
+        return loaded
+    base = Path(os.path.normpath(path.parent.absolute()))
+    completed = _Completion(value, base, overrides, limits, loaded)
+    loaded.raw = completed.run()
+    result = validate(loaded.raw, limits, overrides)
+    loaded.problems += _errors(result)
+    declared = loaded.raw.get("parameters")
+    if isinstance(declared, dict):
+        loaded.raw["parameters"] = {name: overrides.get(name, value) for name, value in declared.items()}
+    if isinstance(result, JobGraph):
+        if checks:
+            loaded.problems += check_sql(result) + check_files(result)
+        loaded.graph = None if loaded.errors else result
+    return loaded
+
+
+def load_script(
+    script: Path,
+    args: Sequence[str] = (),
+    *,
+    name: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    py_files: Sequence[Path] = (),
+    files: Sequence[Path] = (),
+    jars: Sequence[Path] = (),
+    archives: Sequence[Path] = (),
+    packages: Sequence[str] = (),
+    limits: Limits = DEFAULT_LIMITS,
+) -> Loaded:
+    """The one-vertex graph of a spark-submit command line; paths are relative to the working folder. Raises nothing."""
+    loaded = Loaded(script)
+    groups = {"file": files, "py": py_files, "jar": jars, "archive": archives}
+    modules: dict[str, list[Module]] = {}
+    main = _hashed(loaded, script, "file", (), "script")
+    for kind, paths in groups.items():
+        found = [_hashed(loaded, path, kind, (), f"--{kind}s" if kind != "py" else "--py-files") for path in paths]
+        modules[kind] = [module for module in found if module is not None]
+    if main is None or loaded.problems:
+        return loaded
+    loaded.raw = spark_app_graph(
+        name or script.stem, main, args, dict(conf or {}), modules["py"], modules["file"], modules["jar"],
+        modules["archive"], packages,
+    )  # fmt: skip
+    result = validate(loaded.raw, limits)
+    loaded.problems += _errors(result)
+    loaded.graph = result if isinstance(result, JobGraph) else None
+    return loaded
+
+
+def _errors(result: JobGraph | list[Problem]) -> list[Problem]:
+    return [] if isinstance(result, JobGraph) else result
+
+
+def _hashed(loaded: Loaded, path: Path, kind: str | None, place: Place, what: str) -> Module | None:
+    """A local file as a module, noted for upload; else a problem."""
+    try:
+        module = module_of(path, kind)
+    except (OSError, ValueError) as error:
+        reason = "no name that a module can have"
+        if isinstance(error, OSError):
+            reason = error.strerror or "cannot be read"
+        near = None if path.exists() else near_file(path)
+        loaded.problems.append(Problem(place, f"{what} {path}: {reason}", near))
+        return None
+    loaded.uploads[module.sha256] = path.absolute()
+    return module
+
+
+class _Completion:
+    """Makes what a file says whole: absolute paths, modules with their hashes, scripts by module name."""
+
+    def __init__(
+        self, raw: dict[str, Any], base: Path, overrides: Mapping[str, str], limits: Limits, loaded: Loaded
+    ) -> None:
+        self.raw = raw
+        self.base = base
+        self.overrides = overrides
+        self.limits = limits
+        self.loaded = loaded
+        declared = raw.get("parameters")
+        known = {**declared, **overrides} if isinstance(declared, dict) else {}
+        self.values = {name: text for name, value in known.items() if isinstance(text := as_text(value), str)}
+        self.modules: list[Any] = []
+
+    def run(self) -> dict[str, Any]:
+        """The raw graph as it is sent. What is wrong in a way that `validate` sees is left to it."""
+        raw = dict(self.raw)
+        given = raw.get("modules")
+        if isinstance(given, list):
+            self.modules = [self._module(entry, ("modules", index)) for index, entry in enumerate(given)]
+        vertices = raw.get("vertices")
+        if isinstance(vertices, dict) and len(vertices) <= self.limits.vertices:
+            raw["vertices"] = {name: self._vertex(name, vertex) for name, vertex in vertices.items()}
+        if self.modules:
+            raw["modules"] = self.modules
+        return raw
+
+    def _module(self, entry: Any, place: Place) -> Any:
+        """`lib.zip`, or {name: data.zip, kind: archive}: a file beside the graph's."""
+        kind = None
+        if isinstance(entry, dict) and "sha256" not in entry and isinstance(entry.get("name"), str):
+            if set(entry) - {"name", "kind"} or entry.get("kind", "py") not in ("py", "file", "jar", "archive"):
+                return entry
+            entry, kind = entry["name"], entry.get("kind")
+        if not isinstance(entry, str):
+            return entry
+        module = _hashed(self.loaded, self.base / entry, kind, place, "module")
+        # One that is not there keeps its place, so that what is said of the others names theirs; it is never sent.
+        return {"name": Path(entry).name, "sha256": "0" * 64} if module is None else module.model_dump()
+
+    def _vertex(self, name: str, vertex: Any) -> Any:
+        if not isinstance(vertex, dict):
+            return vertex
+        vertex = dict(vertex)
+        for kind in ("source", "sink"):
+            part = vertex.get(kind)
+            if isinstance(part, dict) and isinstance(part.get("path"), str) and part["path"]:
+                vertex[kind] = {**part, "path": self._path(part.get("format"), part["path"])}
+        app = vertex.get("spark_app")
+        if isinstance(app, dict) and isinstance(app.get("script"), str) and app["script"]:
+            vertex["spark_app"] = {
+                **app,
+                "script": self._script(app["script"], ("vertices", name, "spark_app", "script")),
+            }
+        if isinstance(vertex.get("python"), str):
+            self._target(vertex["python"], ("vertices", name, "python"))
+        return vertex
+
+    def _put(self, text: str) -> str:
+        """A text with parameters put in; what is wrong with them is left to `validate`."""
+        return str(Substitution(self.values, self.limits).put(text, ()))
+
+    def _path(self, format_: object, path: str) -> str:
+        """The absolute path of a file format's relative one, parameters put in; anything else as it is."""
+        resolved = self._put(path)
+        if resolved.startswith("~/"):
+            resolved = str(Path(resolved).expanduser())
+        known = isinstance(format_, str) and self._put(format_).lower() in _FILE_FORMATS
+        absolute = _SCHEME.match(resolved) or path.startswith("/") or self._put(path).startswith("/")
+        if not known or absolute or "${" in resolved:
+            return path
+        first = re.match(r"\$\{(\w+)\}", path)
+        base = Path.cwd() if first and first.group(1) in self.overrides else self.base
+        return f"file://{os.path.normpath(base / resolved)}".replace("$", "$$")
+
+    def _script(self, script: str, place: Place) -> str:
+        resolved = self._put(script)
+        names = [entry["name"] for entry in self.modules if isinstance(entry, dict) and "name" in entry]
+        if resolved in names:
+            return script
+        module = _hashed(self.loaded, self.base / resolved, "file", place, "script")
+        if module is None:
+            return script
+        self._add(module)
+        return module.name.replace("$", "$$")
+
+    def _target(self, target: str, place: Place) -> None:
+        """The module of a python vertex goes with the job if it lies beside the graph's file."""
+        module, _, function = self._put(target).partition(":")
+        top = module.partition(".")[0]
+        if not top.isidentifier():
+            return
+        file = f"{top}.py"
+        names = [str(entry.get("name")) for entry in self.modules if isinstance(entry, dict)]
+        here = self.base / file
+        if file not in names and any(module_kind(name) == "py" and not name.endswith(".py") for name in names):
+            return  # it may be in a zip or wheel
+        if file not in names and here.is_file():
+            found = _hashed(self.loaded, here, "py", place, "module")
+            if found is not None:
+                self._add(found)
+                names.append(file)
+        if file not in names:
+            near = did_you_mean(file, sorted(each.name for each in self.base.glob("*.py")))
+            hint = near or ("zip the folder and name it under modules" if (self.base / top).is_dir() else None)
+            message = f"there is no {file} beside the graph: the module must be installed where tasks run"
+            self.loaded.problems.append(Problem(place, message, hint, True))
+            return
+        upload = next((path for path in self.loaded.uploads.values() if path.name == file), None)
+        wrong = target_problem(upload, function) if upload is not None and module == top else None
+        if wrong is not None:
+            self.loaded.problems.append(Problem(place, wrong))
+
+    def _add(self, module: Module) -> None:
+        if module.model_dump() not in self.modules:
+            self.modules.append(module.model_dump())

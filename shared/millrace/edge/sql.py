@@ -1,0 +1,121 @@
+"""Checks the SQL of a graph with sqlglot's Spark dialect, before Spark sees it."""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from millrace.core.jobgraph.model import JobGraph
+from millrace.core.jobgraph.problems import Problem, did_you_mean
+
+# Settings that bring tables of their own, so that a name may be more than an input.
+_CATALOGS = ("spark.sql.catalog.", "spark.sql.defaultCatalog", "spark.sql.catalogImplementation")
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What sqlglot says of one text: a message (an error, or a warning) with its place, or the tables that it reads."""
+
+    message: str | None = None
+    warning: bool = False
+    line: int | None = None
+    column: int | None = None
+    tables: tuple[str, ...] | None = None  # unqualified names, once each; None if not known
+
+
+def check_sql(graph: JobGraph) -> list[Problem]:
+    """Errors for SQL that is no single query, does not parse, or reads what is no input; else warnings.
+
+    sqlglot knows nearly all of Spark's SQL. What it understands as a command (SHOW, DESCRIBE, ...) or cannot follow to
+    its depth is left to Spark with a warning.
+    """
+    problems = []
+    qualified = any(key.startswith(_CATALOGS) for key in graph.conf)
+    for name, vertex in graph.vertices.items():
+        if vertex.sql is None:
+            continue
+        place = ("vertices", name, "sql")
+        looked = look(vertex.sql)
+        if looked.message is not None:
+            problems.append(Problem(place, looked.message, None, looked.warning, looked.line, looked.column))
+        if looked.tables is None:
+            continue
+        known = {alias.lower(): alias for alias in vertex.inputs}
+        for table in looked.tables:
+            if table.lower() not in known and not qualified:
+                others = f"its inputs are {', '.join(vertex.inputs)}" if vertex.inputs else "it has no inputs"
+                problems.append(
+                    Problem(place, f"reads {table}, which is no input", did_you_mean(table, vertex.inputs, others))
+                )
+        for alias in vertex.inputs:
+            if not re.search(rf"\b{alias}\b", vertex.sql, re.IGNORECASE):
+                problems.append(Problem((*place[:2], "inputs", alias), "is not read by the query", None, True))
+    return problems
+
+
+@lru_cache(maxsize=1024)
+def look(text: str) -> Looked:
+    """What sqlglot says of a text; the same text is parsed once."""
+    import sqlglot  # takes a tenth of a second: only where there is SQL
+    from sqlglot import exp
+
+    logging.getLogger("sqlglot").setLevel(logging.ERROR)  # it warns of what becomes a warning of ours
+    try:
+        statements = [each for each in sqlglot.parse(text, dialect="spark") if each is not None]
+    except sqlglot.errors.ParseError as error:
+        return _parse_error(error.errors[0] if error.errors else {}, str(error))
+    except sqlglot.errors.TokenError as error:
+        return _token_error(text, f"{error.__cause__ or error}")
+    except RecursionError:
+        return Looked("is nested so deeply that only Spark can tell whether it is right", warning=True)
+    if len(statements) != 1:
+        count = f"{len(statements)} statements" if statements else "no statement"
+        return Looked(f"must be one query, not {count}")
+    statement = statements[0]
+    word = re.match(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*(\w*)", text, re.DOTALL)
+    first = word.group(1).upper() if word else ""
+    if isinstance(statement, exp.Query) or first in ("VALUES", "TABLE"):
+        return Looked(tables=_tables(statement, exp))
+    if isinstance(statement, (exp.Command, exp.Describe, exp.Show)):
+        return Looked(f"only Spark can tell whether this {first} is right", warning=True)
+    return Looked(f"must be a query (SELECT, WITH, FROM, VALUES, TABLE), not {first}")
+
+
+def _tables(statement: Any, exp: Any) -> tuple[str, ...] | None:
+    """The unqualified tables that a query reads, without its common table expressions."""
+    if isinstance(statement, exp.Alias):  # TABLE name: an alias of a column called table, to sqlglot
+        return (statement.alias,)
+    defined = {cte.alias.lower() for cte in statement.find_all(exp.CTE)}
+    tables: dict[str, str] = {}
+    for table in statement.find_all(exp.Table):
+        if not isinstance(table.this, exp.Identifier):
+            if table.name.upper() == "IDENTIFIER":
+                return None  # a name that is computed
+            continue  # a function
+        if not table.db and table.name.lower() not in defined:
+            tables.setdefault(table.name.lower(), table.name)
+    return tuple(tables.values())
+
+
+def _parse_error(first: dict[str, Any], otherwise: str) -> Looked:
+    near = str(first.get("highlight") or "")
+    words = str(first.get("description") or otherwise)
+    words = re.sub(r"<Token token_type: TokenType\.SENTINEL,.*?>", "the end", words)
+    words = re.sub(r"<Token token_type: .*?, text: (.*?), line: .*?>", r"\1", words)
+    if words.startswith("Invalid expression") and near:
+        words, near = f"unexpected {near}", ""
+    words = words[:1].lower() + words[1:].rstrip(".")
+    line, end = first.get("line"), first.get("col")
+    column = max(1, end - len(str(first.get("highlight") or "")) + 1) if isinstance(end, int) else None
+    where = f" at line {line}, column {column}" if line else ""
+    return Looked(f"does not parse: {words}{where}" + (f", near {near}" if near else ""), line=line, column=column)
+
+
+def _token_error(text: str, cause: str) -> Looked:
+    found = re.fullmatch(r"Missing (.+) from (\d+):(\d+)", cause)
+    if found is None:
+        return Looked("does not parse: a quote or comment does not end")
+    return Looked(f"does not parse: a {found.group(1)} does not end", line=int(found.group(2)))
