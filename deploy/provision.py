@@ -1,6 +1,6 @@
 """Makes a cluster what its services expect: topics in Kafka, the topology in etcd. Run again, it changes nothing.
 
-    python -m deploy.provision --kafka-bootstrap HOST:PORT --etcd-endpoint HOST:PORT [--cluster NAME] [--shards N]
+python -m deploy.provision --kafka-bootstrap HOST:PORT --etcd-endpoint HOST:PORT [--cluster NAME] [--shards N]
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def provision(admin: KafkaAdmin, store: Store, topology: Topology) -> list[str]:
     entry = store.get("topology")
     standing = json.loads(entry.value) if entry is not None else {}
     if standing != asdict(topology):
-        raise OtherTopology(f"the cluster has {standing}, and not {asdict(topology)}: counts are fixed for a cluster's life")
+        raise OtherTopology(
+            f"the cluster has {standing}, and not {asdict(topology)}: counts are fixed for a cluster's life"
+        )
     return lines + admin.ensure_topics([(topic.name, topic.count(topology), topic.config()) for topic in TOPICS])
 
 

@@ -81,7 +81,12 @@ class Election:
 
         A key whose epoch has no record in the log yet is left alone until its lease ends: its holder may be about to write.
         """
-        if self.role is not Role.FOLLOWING or not caught_up or view.epoch is None or now_ms - self.asked_ms < CAMPAIGN_MS:
+        if (
+            self.role is not Role.FOLLOWING
+            or not caught_up
+            or view.epoch is None
+            or now_ms - self.asked_ms < CAMPAIGN_MS
+        ):
             return None
         if view.epoch == 0 or (self.silent and view.epoch == folded_epoch):
             self.role, self.asked_ms = Role.CAMPAIGNING, now_ms

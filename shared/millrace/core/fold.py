@@ -207,7 +207,12 @@ class Fold:
         return self._run(folded, offset, told, bodies, hellos)
 
     def _run(
-        self, folded: Folded, offset: int, told: Told, bodies: list[tuple[Any, str, int]], first: list[Output] | None = None
+        self,
+        folded: Folded,
+        offset: int,
+        told: Told,
+        bodies: list[tuple[Any, str, int]],
+        first: list[Output] | None = None,
     ) -> Told:
         """Gives bodies to the machine and takes its outputs in, in order. `first`: what the core says before."""
         name = f"{folded.generation}.{offset}"
@@ -242,9 +247,7 @@ class Fold:
         else:
             assert isinstance(output, Forget), f"no output: {output!r}"
             peer = folded.peers.get(output.peer)
-            if peer is not None and peer.life <= output.life:
-                folded.peers[output.peer] = Peer(life=output.life, parted=True)
-            elif peer is None:
+            if peer is not None and peer.life <= output.life or peer is None:
                 folded.peers[output.peer] = Peer(life=output.life, parted=True)
             return key[1]
         told.said.append(spoken)
@@ -281,7 +284,9 @@ class Fold:
 
     def _put(self, folded: Folded, topic: str, partition: int, key: str, kind: str, value: str) -> Spoken:
         if len(value) > OUTPUT_BYTES_MAX:
-            raise Oversized(f"{self.machine.scope} says a {kind} of {len(value)} bytes; the limit is {OUTPUT_BYTES_MAX}")
+            raise Oversized(
+                f"{self.machine.scope} says a {kind} of {len(value)} bytes; the limit is {OUTPUT_BYTES_MAX}"
+            )
         folded.said += 1
         spoken = Spoken(folded.said, topic, partition, key, kind, value)
         folded.outbox[folded.said] = spoken

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, Union
+from typing import Any, Protocol
 
 from .messages.base import Body
 
@@ -88,7 +88,7 @@ class Forget:
     life: int
 
 
-Output = Union[Say, Publish, Do, Forget]
+Output = Say | Publish | Do | Forget
 Handler = Callable[[Any, Envelope], Iterator[Output]]
 
 

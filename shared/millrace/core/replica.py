@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any
 
 from .election import READ_BACK_MS, Election, Role, View
 from .fold import TICK_MS, Fold, Folded, Spoken, Told
@@ -70,7 +70,7 @@ class End:
     reason: str
 
 
-Action = Union[Append, Speak, Perform, Campaign, Resign, BeReborn, End]
+Action = Append | Speak | Perform | Campaign | Resign | BeReborn | End
 
 
 class Replica:
@@ -107,10 +107,9 @@ class Replica:
                 return actions  # begin() has said and done what this record led to
         if self.leads:
             actions += self._speak(told)
-        if told.damage is not None:
+        if told.damage is not None and self.leads:
             # A standby of a damaged log waits: its leader, which folds the same, raises the generation for all.
-            if self.leads:
-                actions.append(BeReborn(told.damage))
+            actions.append(BeReborn(told.damage))
         return actions
 
     def _elected(self, record: Elected, now_ms: int) -> list[Action]:
@@ -168,10 +167,9 @@ class Replica:
     def beat(self, now_ms: int, view: View, caught_up: bool) -> list[Action]:
         """The shell's turn, several times a tick."""
         election = self.election
-        if election.role in (Role.ELECT, Role.LEADING) and view.epoch is not None and view.epoch != election.epoch:
-            if view.epoch > election.epoch or view.epoch == 0:
-                election.follow(now_ms)  # a refused epoch ends the term, not the process [6]
-                return []
+        if election.role in (Role.ELECT, Role.LEADING) and (view.epoch == 0 or (view.epoch or 0) > election.epoch):
+            election.follow(now_ms)  # a refused epoch ends the term, not the process [6]
+            return []
         if election.role is Role.LEADING:
             return list(self._tick(now_ms))
         if election.role is Role.ELECT:

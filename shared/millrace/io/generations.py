@@ -34,7 +34,11 @@ class Generations:
         log_id = self._bus.log_id(self._topic)
         entry = self._store.get(self.generation_key)
         if entry is None:
-            first = {"generation": 1, "log_id": log_id, "first_offset": self._bus.offsets(self._topic, self._partition)[0]}
+            first = {
+                "generation": 1,
+                "log_id": log_id,
+                "first_offset": self._bus.offsets(self._topic, self._partition)[0],
+            }
             self._store.txn(Txn([Compare(self.generation_key, 0)], [Put(self.generation_key, _json(first))]))
             entry = self._store.get(self.generation_key)
             if entry is None:

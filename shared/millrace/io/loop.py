@@ -1,4 +1,4 @@
-"""The shell around one replica: reads its inbox, folds, carries out the actions. One thread a scope.
+"""The shell around one replica: reads its inbox, folds, carries out the actions. One thread a scope runs it.
 
 Everything here is I/O and time; every decision is the replica's. What a leader's other threads know (outcomes, requests of
 clients) they append to the inbox themselves: the log is the only way in, and its reader is woken by it.
@@ -26,7 +26,7 @@ from millrace.core.topics import Topology
 
 from . import envelope
 from .generations import Generation, Generations, LogReplaced
-from .interfaces import Bus, Entry, OffsetGone, Reader, Store, Unavailable, UnknownOutcome
+from .interfaces import Bus, Entry, OffsetGone, Reader, Received, Store, Unavailable, UnknownOutcome
 from .parked import Parked
 from .performer import Performer, Port
 from .snapshots import Snapshots
@@ -34,6 +34,7 @@ from .storage import Storage
 
 SNAPSHOT_RECORDS = 50_000  # folded records between two snapshots
 IDLE_MS = 50  # a follower's longest poll
+WAIT_S = 0.5  # until etcd or Kafka is asked again
 
 log = structlog.get_logger("loop")
 
@@ -79,27 +80,30 @@ class Surroundings:
     """The process's lease; raises Unavailable while it has none."""
     fatal: Callable[[str], None]
     """Ends the process with a reason."""
+    clock: Callable[[], int] = monotonic_ms
+    performer: Callable[..., Any] = Performer
+    """Makes what performs effects (the simulator's does so at once, on the same thread)."""
 
 
-class ScopeLoop(threading.Thread):
-    """Hosts one replica until `stop`."""
+class ScopeLoop:
+    """Hosts one replica. `run` is a thread's work: turn after turn, until `stop`; the simulator makes the turns itself."""
 
     def __init__(self, hosted: Hosted, around: Surroundings) -> None:
-        super().__init__(name=hosted.machine.scope, daemon=True)
         self.hosted, self.around, self.scope = hosted, around, hosted.machine.scope
         self.topic, self.partition = around.topology.inbox(self.scope)
         self.generations = Generations(around.store, around.bus, self.scope, self.topic, self.partition, around.who)
         self.snapshots = Snapshots(around.store, around.storage, hosted.machine)
         self.parked = Parked(around.store, self.scope, around.build)
-        self.performer = Performer(self.scope, hosted.ports, self._on_outcome, self._is_current)
+        self.performer = around.performer(self.scope, hosted.ports, self._on_outcome, self._is_current)
         self.view = View(None)  # of the leader key; set by its watch
         self.stale = False  # etcd names another generation than the one folded here
-        self.turned_ms = monotonic_ms()
+        self.turned_ms = around.clock()
         self.replica: Replica | None = None
         self.generation: Generation | None = None
         self.term: Term | None = None
         self._acks: deque[tuple[int, int]] = deque()
         self._stopping = threading.Event()
+        self._reader: Reader | None = None
         self._caught_up = False
         self._snapshot_at = 0
         self.log = log.bind(scope=self.scope)
@@ -121,7 +125,11 @@ class ScopeLoop(threading.Thread):
     def append(self, record: Part) -> None:
         """Appends a record to the own inbox."""
         self.around.bus.append(
-            self.topic, self.partition, encode(record), key=self.scope.encode(), headers=envelope.of_record(self.scope, record)
+            self.topic,
+            self.partition,
+            encode(record),
+            key=self.scope.encode(),
+            headers=envelope.of_record(self.scope, record),
         )
 
     def _on_outcome(self, action: Perform, outcome: Body) -> None:
@@ -138,19 +146,51 @@ class ScopeLoop(threading.Thread):
     def run(self) -> None:
         try:
             while not self._stopping.is_set():
-                reader = self._open()
-                if reader is not None:
-                    try:
-                        self._turns(reader)
-                    finally:
-                        self._end_term()
-                        reader.close()
+                self.turn()
+            self.close()
         except Exception as failure:
             self.log.exception("the replica ends")
             self.around.fatal(f"{self.scope}: {type(failure).__name__}: {failure}")
 
-    def _open(self) -> Reader | None:
-        """The replica as the newest snapshot has it, and a reader behind it; None: not now."""
+    def turn(self) -> bool:
+        """Reads what there is, folds it, carries out what follows, looks at the time. False: nothing was read."""
+        if self.stale or self._reader is None:
+            self._leave()
+            self._open()
+            return False
+        replica, reader = self.replica, self._reader
+        assert replica is not None
+        try:
+            batch = reader.poll(self._patience(replica))
+        except OffsetGone as gone:
+            if gone.offset > gone.end:  # the log was cut above what is folded: what was said of it is lost [8]
+                self._be_reborn(f"the log ends at {gone.end}, offset {gone.offset} was folded before")
+            self._leave()
+            return False
+        now = self.around.clock()
+        for received in batch:
+            self._fold(replica, received, now)
+        self.around.bus.serve()
+        while self._acks:
+            replica.acked(*self._acks.popleft())
+        self._caught_up = not batch and (self._caught_up or self._at_end(replica))
+        now = self.turned_ms = self.around.clock()
+        self._do(replica.beat(now, self.view, self._caught_up))
+        self._follow_term(replica)
+        if replica.leads and replica.folded.next_offset >= self._snapshot_at:
+            self._save(replica)
+        return bool(batch)
+
+    def _fold(self, replica: Replica, received: Received, now: int) -> None:
+        if self.parked.holds(received.offset):
+            replica.folded.next_offset = received.offset + 1
+            return
+        with self.parked.blames(received.offset):
+            actions = replica.record(received.offset, received.stamp_ms, decode(received.value), now)
+        self._do(actions)
+
+    def _open(self) -> None:
+        """The replica as the newest snapshot has it, and a reader behind it; neither if something does not answer."""
         try:
             self.generation = generation = self.generations.current()
             self.stale = False
@@ -158,60 +198,42 @@ class ScopeLoop(threading.Thread):
             self.parked.load()
         except Unavailable as failure:
             self.log.warning("waiting", reason=str(failure))
-            self.turned_ms = monotonic_ms()
+            self.turned_ms = self.around.clock()
             if isinstance(failure, LogReplaced) and self.view.epoch == 0:
                 self._replace_log(failure)
-            self._stopping.wait(0.5)
-            return None
+            self._stopping.wait(WAIT_S)
+            return
         core = Fold(self.hosted.machine, self.around.topology)
         folded = loaded[0] if loaded else core.blank(generation.number, generation.first_offset)
         self._snapshot_at = folded.next_offset + SNAPSHOT_RECORDS
-        self.replica = Replica(
-            core, folded, who=self.around.who, build=self.around.build, settings=self.hosted.deciding
-        )
-        self.replica.election.follow(monotonic_ms())
+        around = self.around
+        self.replica = Replica(core, folded, who=around.who, build=around.build, settings=self.hosted.deciding)
+        self.replica.election.follow(around.clock())
         self._caught_up = False
+        self._reader = around.bus.reader(self.topic, self.partition, folded.next_offset)
+        self.log.info("following", generation=generation.number, offset=folded.next_offset, snapshot=loaded is not None)
         if generation.won:
             self._do(self.replica.won(generation.won))
-        self.log.info("following", generation=generation.number, offset=folded.next_offset, snapshot=loaded is not None)
-        return self.around.bus.reader(self.topic, self.partition, folded.next_offset)
 
-    def _turns(self, reader: Reader) -> None:
-        replica = self.replica
-        assert replica is not None
-        while not self._stopping.is_set() and not self.stale:
-            try:
-                batch = reader.poll(self._patience(replica))
-            except OffsetGone as gone:
-                if gone.offset > gone.end:  # the log was cut above what is folded: what was said of it is lost [8]
-                    self._be_reborn(f"the log ends at {gone.end}, offset {gone.offset} was folded before")
-                return
-            now = monotonic_ms()
-            for received in batch:
-                offset = received.offset
-                if not self.parked.holds(offset):
-                    with self.parked.blames(offset):
-                        actions = replica.record(offset, received.stamp_ms, decode(received.value), now)
-                    self._do(actions)
-                else:
-                    replica.folded.next_offset = offset + 1
-            self.around.bus.serve()
-            while self._acks:
-                replica.acked(*self._acks.popleft())
-            self._caught_up = not batch and (self._caught_up or self._at_end(replica))
-            now = self.turned_ms = monotonic_ms()
-            self._do(replica.beat(now, self.view, self._caught_up))
-            self._follow_term(replica)
-            if replica.leads and replica.folded.next_offset >= self._snapshot_at:
-                self._save(replica)
-        if replica.leads and not self.stale:
-            self._last_words(replica)
+    def _leave(self) -> None:
+        """The replica is given up: its term ends, its reader closes."""
+        self._end_term()
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def close(self) -> None:
+        """The end of this host: a leader's last words, then all is let go."""
+        if self.replica is not None and self.replica.leads and not self.stale:
+            self._last_words(self.replica)
+        self._leave()
+        self.performer.stop(1.0)
 
     def _patience(self, replica: Replica) -> int:
         """How long a poll may take: until the next tick is due."""
         election = replica.election
         if election.role is Role.LEADING and election.ticks <= replica.folded.tick:
-            return max(1, election.ticked_ms + TICK_MS - monotonic_ms())
+            return max(1, election.ticked_ms + TICK_MS - self.around.clock())
         return IDLE_MS
 
     def _at_end(self, replica: Replica) -> bool:
@@ -257,11 +279,13 @@ class ScopeLoop(threading.Thread):
             self.log.warning("campaign without an answer", reason=str(failure))
             epoch = None
         if epoch is None:
-            replica.lost(monotonic_ms())
+            replica.lost(self.around.clock())
         elif epoch <= replica.folded.epoch:
             self.generations.resign(epoch)
-            replica.lost(monotonic_ms())
-            self.log.error("etcd is older than the log: it was restored from a backup", epoch=epoch, folded=replica.folded.epoch)
+            replica.lost(self.around.clock())
+            self.log.error(
+                "etcd is older than the log: it was restored from a backup", epoch=epoch, folded=replica.folded.epoch
+            )
         else:
             self.view = View(epoch)
             self._do(replica.won(epoch))
@@ -270,7 +294,9 @@ class ScopeLoop(threading.Thread):
         """Raises the generation together with the leader key [23], then starts anew."""
         assert self.generation is not None and self.replica is not None
         epoch = self.replica.election.epoch or self.view.epoch or 0
-        self.log.error("the log is not whole: a new generation begins", reason=reason, generation=self.generation.number + 1)
+        self.log.error(
+            "the log is not whole: a new generation begins", reason=reason, generation=self.generation.number + 1
+        )
         try:
             self.generations.raise_(self.generation, epoch, self.around.lease(), reason)
         except Unavailable as failure:
@@ -324,7 +350,7 @@ class ScopeLoop(threading.Thread):
 
     def health(self) -> dict[str, Any]:
         """For /health."""
-        replica, now = self.replica, monotonic_ms()
+        replica, now = self.replica, self.around.clock()
         role = replica.election.role.value if replica is not None else "starting"
         return {
             "scope": self.scope,

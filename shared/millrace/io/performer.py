@@ -130,14 +130,21 @@ class _Lane(threading.Thread):
         except Unavailable as failure:
             log.warning("effect not carried out yet", effect=self.name, reason=str(failure), effects=len(batch))
             return batch
-        except Exception:  # a port's own failure (a disk, a bug) must not lose the effect: it is tried again, and said each time
+        except (
+            Exception
+        ):  # a port's own failure (a disk, a bug) must not lose the effect: it is tried again, and said each time
             log.exception("effect failed", effect=self.name, effects=len(batch))
             return batch
         again = []
-        for action, outcome in zip(batch, outcomes):
+        for action, outcome in zip(batch, outcomes, strict=True):
             if outcome is None:
                 again.append(action)
             else:
                 self._performer._on_outcome(action, outcome)
-        log.debug("effects carried out", effect=self.name, effects=len(batch), ms=round((time.monotonic() - started) * 1000, 2))
+        log.debug(
+            "effects carried out",
+            effect=self.name,
+            effects=len(batch),
+            ms=round((time.monotonic() - started) * 1000, 2),
+        )
         return again

@@ -164,16 +164,17 @@ class Process:
         health = HealthServer(lambda: self._health(loops), self.settings.health_port)
         port = health.start()
         beat.start()
-        for loop in loops:
-            loop.start()
+        threads = [threading.Thread(target=loop.run, name=loop.scope, daemon=True) for loop in loops]
+        for thread in threads:
+            thread.start()
         self.settings.write_ready(health_port=port)
         self.stopping.wait()
         log.info("stops", reason=self.failure or "asked to")
         deadline = time.monotonic() + STOP_MOST_S
         for loop in loops:
             loop.stop()
-        for loop in loops:
-            loop.join(max(0.1, deadline - time.monotonic()))
+        for thread in threads:
+            thread.join(max(0.1, deadline - time.monotonic()))
         stop_also()
         beat.stop()
         beat.release()

@@ -156,6 +156,8 @@ class DeployTask(Part):
     attempt: str
     """`<job>/<task>/<subtask>/<number>`: unique for ever."""
     acceptance: str
+    folder: str = ""
+    """Below `logs/` and `results/` in storage: this attempt's own."""
     spec: dict[str, Any]
     start_timeout_ms: int | None
     run_timeout_ms: int | None

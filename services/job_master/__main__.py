@@ -1,0 +1,29 @@
+"""`python -m services.job_master`: the one place where a JobMaster's parts are put together."""
+
+from __future__ import annotations
+
+import sys
+
+from millrace.io.loop import Hosted
+from millrace.io.service import Process
+
+from .core.machine import JobMaster
+from .ports import ports
+from .settings import JobMasterSettings
+
+
+def main() -> int:
+    settings = JobMasterSettings.load_or_exit()
+    process = Process(settings)
+    topology = process.wait_for_topology()
+    unknown = [shard for shard in settings.shards if not 0 <= shard < topology.shards]
+    if unknown:
+        print(f"job-master: the cluster has shards 0 to {topology.shards - 1}, not {unknown}", file=sys.stderr)
+        return 2
+    deciding = {"exchange_url": f"{settings.storage_url.rstrip('/')}/exchange", "moves_most": settings.moves_most}
+    shards = settings.shards or range(topology.shards)
+    return process.run([Hosted(JobMaster(shard), ports(), deciding) for shard in shards], topology)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,399 @@
+"""The JobMaster: one per job, all jobs of a shard in one machine. From a JobGraph to an end, through slots and attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from millrace.core.jobgraph.compile import PLAN_TASK, Plan, compile_graph, result_vertex
+from millrace.core.jobgraph.model import JobGraph
+from millrace.core.machine import Born, Configured, Envelope, Forget, Output, PeerBorn, Publish, Say, Ticked, dispatch
+from millrace.core.messages import client, effects, events, jobs, slots
+from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
+
+from . import failover
+from .execution_graph import KEPT_FAILURES, attempt_name, describe, new_tasks, task_folder
+from .scheduling import (
+    advance,
+    attempt_event,
+    count,
+    drop,
+    job_ended,
+    move,
+    move_job,
+    release,
+    request_slots,
+    tell_status,
+)
+from .state import Failure, HeldSlot, Job, Settings, State, Subtask
+from .transitions import ENDED_JOB, ENDING_JOB, IN_SLOT, ExecutionState, JobStatus
+
+
+class JobMaster:
+    """One shard. Plans are computed from the stored graphs and kept aside: they follow from the state, and are no part of it."""
+
+    peers = (DISPATCHER, RESOURCE_MANAGER)
+    state_type = State
+
+    def __init__(self, shard: int) -> None:
+        self.scope = f"{JOB_MASTER}/{shard}"
+        self._plans: dict[str, Plan | None] = {}  # acceptance -> plan
+        self.handlers: Mapping[type, Any] = {
+            Configured: self.on_configured,
+            Born: self.on_born,
+            Ticked: self.on_ticked,
+            PeerBorn: self.on_peer_born,
+            jobs.StartJob: self.on_start_job,
+            jobs.CancelStartedJob: self.on_cancel,
+            jobs.JobRetired: self.on_job_retired,
+            jobs.DescribeStartedJob: self.on_describe,
+            jobs.JobQueued: self.on_job_queued,
+            jobs.TaskManagerLost: self.on_task_manager_lost,
+            slots.OfferSlots: self.on_offer_slots,
+            slots.TaskStateChanged: self.on_task_state_changed,
+            slots.FailSlot: self.on_fail_slot,
+            effects.SinkPublished: self.on_sink_published,
+        }
+
+    def blank(self) -> State:
+        return State()
+
+    def handle(self, state: State, envelope: Envelope) -> Iterator[Output]:
+        return dispatch(self.handlers, state, envelope)
+
+    def plan(self, job: Job) -> Plan | None:
+        """The job's plan; None if its graph cannot be read by this build."""
+        if job.acceptance not in self._plans:
+            try:
+                self._plans[job.acceptance] = compile_graph(JobGraph.model_validate(job.graph))
+            except ValidationError:
+                self._plans[job.acceptance] = None
+        return self._plans[job.acceptance]
+
+    # the core
+
+    def on_configured(self, state: State, envelope: Envelope) -> Iterator[Output]:
+        state.settings = TypeAdapter(Settings).validate_python(dict(envelope.body.settings))
+        yield from ()
+
+    def on_born(self, state: State, envelope: Envelope) -> Iterator[Output]:
+        yield from ()
+
+    def on_peer_born(self, state: State, envelope: Envelope) -> Iterator[Output]:
+        """Declares all that the peer's new life needs [10]; slots of a TaskManager's earlier life are gone."""
+        peer = envelope.body.peer
+        if peer == DISPATCHER:
+            for job in state.jobs.values():
+                if job.status in ENDED_JOB:
+                    yield job_ended(job, self.plan(job))
+                else:
+                    yield Say(DISPATCHER, jobs.JobMasterStarted(job=job.id, status=job.status.value))
+                    yield from tell_status(job, envelope.now_ms)
+        elif peer == RESOURCE_MANAGER:
+            for job in state.jobs.values():
+                if job.wanted:
+                    yield request_slots(job)
+            yield Say(RESOURCE_MANAGER, jobs.JobMasterDeclared(task_managers=_task_managers(state)))
+        else:
+            yield from self._lose(state, peer, envelope.body.life - 1, "it was started anew", envelope.now_ms)
+
+    def on_ticked(self, state: State, envelope: Envelope) -> Iterator[Output]:
+        for name in [name for name, due in state.due.items() if due <= envelope.now_ms]:
+            job = state.jobs[name]
+            if job.queue_due_ms is not None and job.queue_due_ms <= envelope.now_ms and job.status not in ENDING_JOB:
+                waited = envelope.now_ms - job.accepted_ms
+                message = f"no slot within {waited} ms (timeouts.queue_ms): {job.waiting or 'slots are short'}"
+                self._fail(job, {"kind": "timeout", "retryable": False, "message": message}, envelope.now_ms)
+            yield from advance(state, job, self.plan(job), envelope.now_ms)
+
+    # the Dispatcher
+
+    def on_start_job(self, state: State, envelope: Envelope) -> Iterator[Output]:
+        """A job known already is answered with its state [21]; the Dispatcher may have been born anew."""
+        start = envelope.body
+        known = state.jobs.get(start.job)
+        if known is not None:
+            yield from self._known(known, envelope)
+            if start.cancel:
+                yield from self._cancel(state, known, envelope.now_ms)
+            return
+        job = Job(
+            id=start.job,
+            acceptance=start.acceptance,
+            life=envelope.id.partition(".")[0],
+            graph=dict(start.graph),
+            accepted_ms=start.accepted_ms,
+            since_ms=envelope.now_ms,
+        )
+        state.jobs[job.id] = job
+        plan = self.plan(job)
+        if plan is None:
+            self._fail(job, _unreadable(), envelope.now_ms)
+        else:
+            job.tasks = new_tasks(plan)
+            queue_ms = plan.graph.timeouts.queue_ms
+            job.queue_due_ms = None if queue_ms is None else envelope.now_ms + queue_ms
+        if start.cancel and plan is not None:
+            move_job(job, JobStatus.CANCELLING, envelope.now_ms)
+        said = list(advance(state, job, plan, envelope.now_ms))
+        yield from said[:1]  # RequestSlots: the way of a submission first
+        yield Say(DISPATCHER, jobs.JobMasterStarted(job=job.id, status=job.status.value))
+        yield from said[1:]
+
+    def _known(self, job: Job, envelope: Envelope) -> Iterator[Output]:
+        if job.status in ENDED_JOB:
+            yield job_ended(job, self.plan(job))
+        else:
+            yield Say(DISPATCHER, jobs.JobMasterStarted(job=job.id, status=job.status.value))
+
+    def on_cancel(self, state: State, envelope: Envelope) -> Iterator[Output]:
+        job = state.jobs.get(envelope.body.job)
+        if job is not None:  # else it has ended, and its JobEnded is on the way
+            yield from self._cancel(state, job, envelope.now_ms)
+
+    def _cancel(self, state: State, job: Job, now_ms: int) -> Iterator[Output]:
+        """At any moment but two: an ended job stays what it is, and sinks being published are not called back."""
+        if job.status in (*ENDED_JOB, JobStatus.CANCELLING) or job.sinks:
+            return
+        before = job.status
+        move_job(job, JobStatus.CANCELLING, now_ms)
+        said = list(advance(state, job, self.plan(job), now_ms))
+        yield from said
+        if before is not job.status and job.status is JobStatus.CANCELLING:
+            yield from tell_status(job, now_ms)
+
+    def on_job_retired(self, state: State, envelope: Envelope) -> Iterator[Output]:
+        """The ending is stored: forget the job. Another acceptance under the same id is another job."""
+        job = state.jobs.get(envelope.body.job)
+        if job is None or job.acceptance != envelope.body.acceptance:
+            return
+        if job.status not in ENDED_JOB:
+            # The Dispatcher knows an ending that this state does not (it came back from an older log): what runs is ended.
+            yield from self._abandon(state, job, envelope.now_ms)
+        self._plans.pop(job.acceptance, None)
+        state.due.pop(job.id, None)
+        del state.jobs[job.id]
+
+    def _abandon(self, state: State, job: Job, now_ms: int) -> Iterator[Output]:
+        freed: dict[str, list[str]] = {}
+        for allocation, slot in list(job.slots.items()):
+            freed.setdefault(slot.task_manager, []).append(allocation)
+            drop(state, job, allocation)
+        for task_manager, allocations in freed.items():
+            yield Say(task_manager, slots.FreeSlots(allocations=allocations))
+        if job.wanted:
+            job.wanted = 0
+            yield request_slots(job)
+
+    def on_describe(self, state: State, envelope: Envelope) -> Iterator[Output]:
+        ask = envelope.body
+        job = state.jobs.get(ask.job)
+        if job is None:
+            body: client.Reply = client.RequestRefused(
+                correlation=ask.correlation, kind="not_found", reason=f"the job {ask.job} has just ended: ask again"
+            )
+        else:
+            summary = client.JobSummary(
+                job=job.id,
+                name=job.graph.get("name", ""),
+                status=job.status.value,
+                accepted_ms=job.accepted_ms,
+                ended_ms=job.ended_ms or None,
+                waiting=job.waiting,
+                position=job.position,
+            )
+            body = client.JobDescribed(
+                correlation=ask.correlation, summary=summary, detail=describe(self.plan(job), job)
+            )
+        yield Publish("client.replies", ask.reply_to, body)
+
+    # the ResourceManager
+
+    def on_job_queued(self, state: State, envelope: Envelope) -> Iterator[Output]:
+        told = envelope.body
+        job = state.jobs.get(told.job)
+        if job is None or job.status in ENDED_JOB or not job.wanted:
+            return
+        if (job.waiting, job.position) == (told.reason, told.position):
+            return
+        job.waiting, job.position = told.reason, told.position
+        yield Say(
+            DISPATCHER,
+            jobs.JobStatusChanged(job=job.id, status=job.status.value, waiting=told.reason, position=told.position),
+        )
+        if told.reason is not None:
+            event = events.JobWaiting(
+                job=job.id,
+                at_ms=envelope.now_ms,
+                count=count(job, "JobWaiting"),
+                reason=told.reason,
+                position=told.position,
+            )
+            yield Publish("job.events", job.id, event)
+
+    def on_task_manager_lost(self, state: State, envelope: Envelope) -> Iterator[Output]:
+        """Decided by the ResourceManager, once, for all."""
+        lost = envelope.body
+        scope = f"{TASK_MANAGER}/{lost.task_manager}"
+        yield from self._lose(state, scope, lost.incarnation, lost.reason, envelope.now_ms)
+        yield Forget(scope, lost.incarnation)
+
+    def _lose(self, state: State, scope: str, upto: int, reason: str, now_ms: int) -> Iterator[Output]:
+        """All slots of a TaskManager's lives up to `upto` are gone; their attempts run elsewhere."""
+        for job in list(state.jobs.values()):
+            gone = [a for a, slot in job.slots.items() if slot.task_manager == scope and slot.incarnation <= upto]
+            if gone:
+                yield from self._lose_slots(state, job, gone, f"{scope.partition('/')[2]} was lost: {reason}", now_ms)
+
+    def _lose_slots(self, state: State, job: Job, gone: list[str], reason: str, now_ms: int) -> Iterator[Output]:
+        for allocation in gone:
+            slot = job.slots[allocation]
+            if slot.task is not None:
+                task, index = slot.task, slot.subtask
+                yield from self._attempt_failed(state, job, task, index, failover.lost(reason), now_ms)
+            drop(state, job, allocation)
+        yield from advance(state, job, self.plan(job), now_ms)
+
+    # TaskManagers
+
+    def on_offer_slots(self, state: State, envelope: Envelope) -> Iterator[Output]:
+        """Takes what the job wants and gives the rest back. An attempt that this state does not know is of a life before it: freed
+        with its slot."""
+        freed: list[str] = []
+        changed: dict[str, None] = {}
+        running = {report.allocation for report in envelope.body.attempts}
+        for offer in envelope.body.offers:
+            job = state.jobs.get(offer.job)
+            if offer.allocation in state.allocations:
+                continue  # taken before
+            if job is None or job.status in (*ENDED_JOB, *ENDING_JOB) or offer.allocation in running:
+                freed.append(offer.allocation)
+                continue
+            job.slots[offer.allocation] = HeldSlot(envelope.sender, envelope.life, offer.slot)
+            state.allocations[offer.allocation] = job.id
+            changed[job.id] = None
+        for name in changed:
+            job = state.jobs[name]
+            yield from advance(state, job, self.plan(job), envelope.now_ms)
+        if freed:
+            yield Say(envelope.sender, slots.FreeSlots(allocations=freed))
+
+    def on_task_state_changed(self, state: State, envelope: Envelope) -> Iterator[Output]:
+        """Only the current attempt of a subtask counts; what an older one says changes nothing [I7]."""
+        told = envelope.body
+        job = state.jobs.get(state.allocations.get(told.allocation, ""))
+        slot = job.slots[told.allocation] if job is not None else None
+        if job is None or slot is None or slot.task is None:
+            return
+        task, index = slot.task, slot.subtask
+        subtask, plan = job.tasks[task][index], self.plan(job)
+        if plan is None or told.attempt != attempt_name(job, task_folder(plan, task), index, subtask.attempt):
+            return
+        if told.state == "RUNNING":
+            if subtask.state is ExecutionState.DEPLOYING:
+                move(subtask, ExecutionState.RUNNING)
+                subtask.running_ms = envelope.now_ms
+                yield attempt_event(job, task, index, envelope.now_ms)
+            return
+        if told.state == "FINISHED" and subtask.state is not ExecutionState.CANCELING:
+            yield from self._finished(state, job, plan, task, index, told.report or {}, envelope.now_ms)
+        else:
+            error = told.error or {"kind": "killed", "retryable": False, "message": f"the attempt ended {told.state}"}
+            yield from self._attempt_failed(state, job, task, index, error, envelope.now_ms)
+        yield from advance(state, job, plan, envelope.now_ms)
+
+    def _finished(
+        self, state: State, job: Job, plan: Plan, task: str, index: int, report: Mapping[str, Any], now_ms: int
+    ) -> Iterator[Output]:
+        """Publication: from here on this attempt's output is the subtask's."""
+        subtask = job.tasks[task][index]
+        release(state, job, subtask)
+        move(subtask, ExecutionState.FINISHED)
+        subtask.outputs, subtask.ended_ms = dict(report.get("outputs") or {}), now_ms
+        if task == PLAN_TASK:
+            job.planned = dict(report)
+            subtask.outputs = {}
+        elif report.get("result") is not None and result_vertex(plan.graph) in plan.tasks[task].vertices:
+            job.results[index] = dict(report["result"])
+        yield attempt_event(job, task, index, now_ms)
+
+    def _attempt_failed(
+        self, state: State, job: Job, task: str, index: int, error: Mapping[str, Any], now_ms: int
+    ) -> Iterator[Output]:
+        """The attempt is over without a result: it was canceled, or it failed and is tried again, or the job fails with it."""
+        subtask = job.tasks[task][index]
+        assert subtask.state in IN_SLOT, f"{job.id}: {task}[{index}] is {subtask.state} and fails"
+        release(state, job, subtask)
+        subtask.ended_ms = now_ms
+        if subtask.state is ExecutionState.CANCELING:
+            move(subtask, ExecutionState.CANCELED)
+            yield attempt_event(job, task, index, now_ms)
+            return
+        fault = dict(error)
+        move(subtask, ExecutionState.FAILED)
+        subtask.failures = [*subtask.failures, Failure(subtask.attempt, now_ms, subtask.task_manager, _short(fault))]
+        subtask.failures = subtask.failures[-KEPT_FAILURES:]
+        yield attempt_event(job, task, index, now_ms, error=_short(fault))
+        if job.status in ENDING_JOB:
+            return
+        plan = self.plan(job)
+        assert plan is not None
+        delay = failover.restart_after_ms(plan.graph.restart, job, subtask, fault, state.settings.moves_most)
+        if delay is None:
+            self._fail(job, {**_short(fault), "task": task, "subtask": index, "attempt": subtask.attempt}, now_ms)
+            return
+        if failover.is_move(fault):
+            subtask.moves += 1
+        else:
+            job.restarts += 1
+        self._retry(subtask, now_ms + delay if delay else None)
+
+    @staticmethod
+    def _retry(subtask: Subtask, at_ms: int | None) -> None:
+        move(subtask, ExecutionState.CREATED)
+        subtask.retry_ms = at_ms
+
+    def on_fail_slot(self, state: State, envelope: Envelope) -> Iterator[Output]:
+        gone = envelope.body
+        job = state.jobs.get(state.allocations.get(gone.allocation, ""))
+        if job is not None:
+            yield from self._lose_slots(state, job, [gone.allocation], gone.reason, envelope.now_ms)
+
+    # storage
+
+    def on_sink_published(self, state: State, envelope: Envelope) -> Iterator[Output]:
+        told = envelope.body
+        job = state.jobs.get(told.job)
+        if job is None or told.vertex not in job.sinks or job.status in ENDED_JOB:
+            return
+        job.sinks[told.vertex] = True
+        if told.problem is not None and job.status not in ENDING_JOB:
+            error = {"kind": "user", "retryable": False, "message": told.problem, "vertex": told.vertex}
+            self._fail(job, error, envelope.now_ms)
+        yield from advance(state, job, self.plan(job), envelope.now_ms)
+
+    def _fail(self, job: Job, cause: Mapping[str, Any], now_ms: int) -> None:
+        if job.status not in ENDING_JOB:
+            move_job(job, JobStatus.FAILING, now_ms)
+            job.cause = dict(cause)
+
+
+def _short(error: Mapping[str, Any]) -> dict[str, Any]:
+    """An error without its stack trace (which the attempt's stderr has), its texts bounded."""
+    return {k: v[:2000] if isinstance(v, str) else v for k, v in error.items() if k != "detail"}
+
+
+def _task_managers(state: State) -> dict[str, int]:
+    """The TaskManagers on which slots are held: id -> incarnation."""
+    held = {}
+    for job in state.jobs.values():
+        for slot in job.slots.values():
+            held[slot.task_manager.partition("/")[2]] = slot.incarnation
+    return held
+
+
+def _unreadable() -> dict[str, Any]:
+    message = "the stored JobGraph cannot be read by this version of Millrace: submit it again"
+    return {"kind": "infrastructure", "retryable": False, "message": message}

@@ -1,0 +1,66 @@
+"""What a job leaves behind: results of counted attempts, sinks published once. Publication is the folding of FINISHED [I7]."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from millrace.core.jobgraph.compile import RESULT_ROWS, Plan, staging_folder
+from millrace.core.machine import Do, Output
+from millrace.core.messages.effects import PublishSink
+
+from .execution_graph import task_folder
+from .state import Job
+
+
+def publish(job: Job, plan: Plan) -> Iterator[Output]:
+    """Every task has finished: each sink is moved to its path, by an effect that a repeat finds done."""
+    for task in plan.tasks.values():
+        for output in task.outputs:
+            if output.edge != "sink" or output.vertex in job.sinks:
+                continue
+            job.sinks[output.vertex] = False
+            sink = plan.graph.vertices[output.vertex].sink
+            assert sink is not None
+            folder = (
+                f"{staging_folder(plan.graph, output.vertex)}/{job.acceptance}/{job.life}/{task_folder(plan, task.id)}"
+            )
+            staged = [f"{folder}/{index}/{subtask.attempt}" for index, subtask in enumerate(job.tasks[task.id])]
+            effect = PublishSink(
+                job=job.id,
+                vertex=output.vertex,
+                path=sink.path,
+                mode=sink.mode,
+                staged=staged,
+                name=f"{job.acceptance}-{job.life}-{output.vertex}",
+            )
+            yield Do(f"sink/{sink.path}", effect)
+
+
+def published(job: Job) -> bool:
+    return all(job.sinks.values())
+
+
+def staging(job: Job, plan: Plan) -> list[str]:
+    """The folders in which attempts of this job stage sink output: of its acceptance alone, for jobs share a sink's neighbour."""
+    sinks = [name for name, vertex in plan.graph.vertices.items() if vertex.sink is not None]
+    return [f"{staging_folder(plan.graph, name)}/{job.acceptance}" for name in sinks]
+
+
+def result(job: Job) -> dict[str, Any] | None:
+    """The job's result, its subtasks' parts one after the other, at most RESULT_ROWS rows where they are inline.
+
+    A part that was too large for a message is named by its path on the blob server.
+    """
+    parts = [job.results[index] for index in sorted(job.results)]
+    if not parts:
+        return None
+    if any("path" in part for part in parts):
+        return {"parts": parts}
+    rows = [row for part in parts for row in part["rows"]]
+    return {
+        "columns": parts[0]["columns"],
+        "types": parts[0]["types"],
+        "rows": rows[:RESULT_ROWS],
+        "truncated": len(rows) > RESULT_ROWS or any(part.get("truncated") for part in parts),
+    }

@@ -1,0 +1,305 @@
+"""Moves a job on: what may run is scheduled, slots are filled or given back, the end is recognised.
+
+`advance` is called once after every change to a job; it looks at the whole job and yields what follows, the way of a submission
+first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from millrace.core.jobgraph.compile import PLAN_TASK, Plan, Published, attempt_spec, plan_spec, producers
+from millrace.core.machine import Output, Publish, Say
+from millrace.core.messages.events import AttemptStateChanged, JobStateChanged
+from millrace.core.messages.jobs import JobEnded, JobStatusChanged, RequestSlots
+from millrace.core.messages.slots import CancelTasks, DeployTask, DeployTasks, FreeSlots
+from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER
+
+from . import publication
+from .execution_graph import (
+    all_finished,
+    attempt_name,
+    describe,
+    log_folder,
+    runnable,
+    scheduled,
+    task_folder,
+    wanted_slots,
+)
+from .state import HeldSlot, Job, State, Subtask
+from .transitions import (
+    ENDED_JOB,
+    ENDING_JOB,
+    IN_SLOT,
+    ExecutionState,
+    JobStatus,
+    check_execution,
+    check_job,
+)
+
+SPEC_BYTES_MAX = 800_000
+
+
+def count(job: Job, kind: str) -> int:
+    """The number of the next public event of this kind about the job [16]."""
+    job.counts[kind] = job.counts.get(kind, 0) + 1
+    return job.counts[kind]
+
+
+def move_job(job: Job, status: JobStatus, now_ms: int) -> None:
+    check_job(job.status, status)
+    job.status, job.since_ms = status, now_ms
+
+
+def move(subtask: Subtask, state: ExecutionState) -> None:
+    check_execution(subtask.state, state)
+    subtask.state = state
+    if state is not ExecutionState.FINISHED:
+        subtask.outputs = None
+
+
+def release(state: State, job: Job, subtask: Subtask) -> HeldSlot:
+    """Takes the subtask out of its slot, which stays held and idle."""
+    assert subtask.allocation is not None
+    slot = job.slots[subtask.allocation]
+    slot.task, slot.subtask = None, 0
+    subtask.allocation = None
+    return slot
+
+
+def drop(state: State, job: Job, allocation: str) -> None:
+    """The job holds this slot no more."""
+    del job.slots[allocation]
+    del state.allocations[allocation]
+
+
+def attempt_event(job: Job, task: str, index: int, now_ms: int, error: dict[str, Any] | None = None) -> Publish:
+    subtask = job.tasks[task][index]
+    event = AttemptStateChanged(
+        job=job.id,
+        at_ms=now_ms,
+        count=count(job, "AttemptStateChanged"),
+        task=task,
+        subtask=index,
+        attempt=subtask.attempt,
+        state=subtask.state.value,
+        task_manager=subtask.task_manager.partition("/")[2] or None,
+        error=error,
+    )
+    return Publish("job.events", job.id, event)
+
+
+def advance(state: State, job: Job, plan: Plan | None, now_ms: int) -> Iterator[Output]:
+    """What follows from the job as it now is. `plan` is None only for a job whose graph cannot be compiled: it is failing."""
+    before = job.status
+    if job.status in ENDED_JOB:
+        return
+    if job.status in ENDING_JOB:
+        yield from _end_attempts(job, plan, now_ms)
+    else:
+        assert plan is not None, f"{job.id} runs without a plan"
+        for task, index in runnable(plan, job, now_ms):
+            subtask = job.tasks[task][index]
+            subtask.retry_ms = None
+            move(subtask, ExecutionState.SCHEDULED)
+        waits = any(s.retry_ms is not None for subtasks in job.tasks.values() for s in subtasks)
+        running = JobStatus.RESTARTING if waits else JobStatus.RUNNING
+        if job.status is JobStatus.CREATED and waits:
+            move_job(job, JobStatus.RUNNING, now_ms)
+        if job.status is not running:
+            move_job(job, running, now_ms)
+        yield from _fill_slots(state, job, plan, now_ms)
+    yield from _give_back(state, job)
+    yield from _request(job)
+    if job.status in ENDING_JOB:
+        if not any(s.state in IN_SLOT for subtasks in job.tasks.values() for s in subtasks):
+            yield from end(state, job, plan, now_ms)
+    elif all_finished(job):
+        assert plan is not None
+        yield from publication.publish(job, plan)
+        if publication.published(job):
+            yield from end(state, job, plan, now_ms)
+    _set_timer(state, job)
+    if before is JobStatus.CREATED and job.status is JobStatus.RUNNING:
+        yield state_event(job, now_ms)  # the Dispatcher reads it in JobMasterStarted
+    elif job.status is not before and job.status not in ENDED_JOB:
+        yield from tell_status(job, now_ms)
+
+
+def tell_status(job: Job, now_ms: int) -> Iterator[Output]:
+    changed = JobStatusChanged(job=job.id, status=job.status.value, waiting=job.waiting, position=job.position)
+    yield Say(DISPATCHER, changed)
+    yield state_event(job, now_ms)
+
+
+def state_event(job: Job, now_ms: int) -> Publish:
+    event = JobStateChanged(
+        job=job.id, at_ms=now_ms, count=count(job, "JobStateChanged"), status=job.status.value, cause=job.cause
+    )
+    return Publish("job.events", job.id, event)
+
+
+def _end_attempts(job: Job, plan: Plan | None, now_ms: int) -> Iterator[Output]:
+    """Cancels what runs; what does not run yet is canceled at once."""
+    cancels: dict[str, list[str]] = {}
+    for task, subtasks in job.tasks.items():
+        for index, subtask in enumerate(subtasks):
+            subtask.retry_ms = None
+            if subtask.state in (ExecutionState.CREATED, ExecutionState.SCHEDULED):
+                move(subtask, ExecutionState.CANCELED)
+            elif subtask.state in (ExecutionState.DEPLOYING, ExecutionState.RUNNING):
+                move(subtask, ExecutionState.CANCELING)
+                assert plan is not None and subtask.allocation is not None
+                name = attempt_name(job, task_folder(plan, task), index, subtask.attempt)
+                cancels.setdefault(job.slots[subtask.allocation].task_manager, []).append(name)
+    reason = "the job is canceled" if job.status is JobStatus.CANCELLING else "another task of the job failed"
+    for task_manager, attempts in cancels.items():
+        yield Say(task_manager, CancelTasks(attempts=attempts, reason=reason))
+
+
+def _fill_slots(state: State, job: Job, plan: Plan, now_ms: int) -> Iterator[Output]:
+    """Deploys scheduled subtasks into idle slots, all of one TaskManager in one message."""
+    deploys: dict[str, list[DeployTask]] = {}
+    events: list[Output] = []
+    for allocation, slot in job.slots.items():
+        following = scheduled(job) if slot.task is None else None
+        if following is None:
+            continue
+        task, index = following
+        subtask = job.tasks[task][index]
+        subtask.attempt += 1
+        subtask.allocation, subtask.task_manager = allocation, slot.task_manager
+        subtask.deployed_ms, subtask.running_ms, subtask.ended_ms = now_ms, 0, 0
+        slot.task, slot.subtask = task, index
+        move(subtask, ExecutionState.DEPLOYING)
+        job.queue_due_ms = None
+        deploys.setdefault(slot.task_manager, []).append(_deployment(state, job, plan, task, index, allocation))
+        events.append(attempt_event(job, task, index, now_ms))
+    for task_manager, tasks in deploys.items():
+        for some in _in_messages(tasks):
+            yield Say(task_manager, DeployTasks(tasks=some))
+    yield from events
+
+
+def _deployment(state: State, job: Job, plan: Plan, task: str, index: int, allocation: str) -> DeployTask:
+    number = job.tasks[task][index].attempt
+    if task == PLAN_TASK:
+        spec = plan_spec(plan, job=job.id, attempt=number)
+    else:
+        published = {}
+        for producer, which in producers(plan, task, index):
+            done = job.tasks[producer][which]
+            assert done.outputs is not None, f"{job.id}: {producer}[{which}] has not published"
+            published[producer, which] = Published(done.attempt, done.outputs)
+        spec = attempt_spec(
+            plan,
+            job=job.id,
+            task=task,
+            subtask=index,
+            attempt=number,
+            published=published,
+            planned=job.planned,
+            exchange=state.settings.exchange_url,
+            run=run_folder(job),
+        )
+    name = attempt_name(job, task_folder(plan, task), index, number)
+    return DeployTask(
+        allocation=allocation,
+        attempt=name,
+        acceptance=job.acceptance,
+        folder=log_folder(job, name),
+        spec=spec,
+        start_timeout_ms=plan.graph.timeouts.start_ms,
+        run_timeout_ms=plan.graph.timeouts.run_ms,
+    )
+
+
+def run_folder(job: Job) -> str:
+    """The folder of the job's exchange data: of this acceptance and this life of its state, used by nothing else [20]."""
+    return f"{job.acceptance}/{job.life}"
+
+
+def _in_messages(tasks: list[DeployTask]) -> Iterator[list[DeployTask]]:
+    """As few messages as the limit allows [15]."""
+    some: list[DeployTask] = []
+    size = 0
+    for task in tasks:
+        bytes_ = len(json.dumps(task.spec))
+        if some and size + bytes_ > SPEC_BYTES_MAX:
+            yield some
+            some, size = [], 0
+        some.append(task)
+        size += bytes_
+    yield some
+
+
+def _give_back(state: State, job: Job) -> Iterator[Output]:
+    """Slots that the job has nothing for."""
+    freed: dict[str, list[str]] = {}
+    for allocation, slot in list(job.slots.items()):
+        if slot.task is None:
+            freed.setdefault(slot.task_manager, []).append(allocation)
+            drop(state, job, allocation)
+    for task_manager, allocations in freed.items():
+        yield Say(task_manager, FreeSlots(allocations=allocations))
+
+
+def _request(job: Job) -> Iterator[Output]:
+    """Tells the ResourceManager the wanted set when it has changed."""
+    wanted = wanted_slots(job)
+    if wanted != job.wanted:
+        job.wanted = wanted
+        if wanted == 0:
+            job.waiting, job.position = None, None
+        yield request_slots(job)
+
+
+def request_slots(job: Job) -> Say:
+    return Say(
+        RESOURCE_MANAGER,
+        RequestSlots(
+            job=job.id,
+            slots=job.wanted,
+            priority=job.graph.get("priority", 0),
+            since_ms=job.accepted_ms,
+            memory_mb=job.graph.get("resources", {}).get("memory_mb"),
+        ),
+    )
+
+
+def _set_timer(state: State, job: Job) -> None:
+    times = [s.retry_ms for subtasks in job.tasks.values() for s in subtasks if s.retry_ms is not None]
+    if job.queue_due_ms is not None and job.status not in ENDING_JOB:
+        times.append(job.queue_due_ms)
+    if times and job.status not in ENDED_JOB:
+        state.due[job.id] = min(times)
+    else:
+        state.due.pop(job.id, None)
+
+
+def end(state: State, job: Job, plan: Plan | None, now_ms: int) -> Iterator[Output]:
+    """The job has reached its end here; what counts is what the Dispatcher stores of it."""
+    ends = {JobStatus.FAILING: JobStatus.FAILED, JobStatus.CANCELLING: JobStatus.CANCELED}
+    move_job(job, ends.get(job.status, JobStatus.FINISHED), now_ms)
+    job.ended_ms, job.waiting, job.position = now_ms, None, None
+    assert not job.slots, f"{job.id} ends and holds {list(job.slots)}"
+    state.due.pop(job.id, None)
+    yield job_ended(job, plan)
+
+
+def job_ended(job: Job, plan: Plan | None) -> Say:
+    """What the Dispatcher is owed until it says JobRetired [10]."""
+    return Say(
+        DISPATCHER,
+        JobEnded(
+            job=job.id,
+            acceptance=job.acceptance,
+            status=job.status.value,  # type: ignore[arg-type]
+            cause=job.cause,
+            ended_ms=job.ended_ms,
+            archive=describe(plan, job) | {"result": publication.result(job)},
+            staging=publication.staging(job, plan) if plan is not None else [],
+        ),
+    )

@@ -1,0 +1,113 @@
+"""What a JobMaster shard knows: its jobs, their ExecutionGraphs, their slots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from .transitions import ENDED_JOB, IN_SLOT, ExecutionState, JobStatus
+
+
+@dataclass
+class Settings:
+    """What decides, from the leader's configuration."""
+
+    exchange_url: str = "exchange"  # folder or URL of exchange data, as attempts see it
+    moves_most: int = (
+        20  # attempts of one subtask that a lost TaskManager may cost before the job fails: it may be killing them
+    )
+
+
+@dataclass
+class Failure:
+    """A failed attempt, for `show`: the last few of a subtask are kept."""
+
+    attempt: int
+    at_ms: int
+    task_manager: str
+    error: dict[str, Any]
+
+
+@dataclass
+class Subtask:
+    """One subtask: its current attempt, and what the counted attempt published."""
+
+    state: ExecutionState = ExecutionState.CREATED
+    attempt: int = 0  # number of the current attempt; 0: none yet
+    allocation: str | None = None  # while IN_SLOT: a key of Job.slots
+    task_manager: str = ""  # of the current or last attempt
+    retry_ms: int | None = None  # while CREATED after a failure: machine time of the next attempt
+    moves: int = 0  # attempts lost with their TaskManager or slot
+    deployed_ms: int = 0
+    running_ms: int = 0
+    ended_ms: int = 0
+    outputs: dict[str, Any] | None = None  # FINISHED: the report's outputs (vertex -> schema, rows, bytes)
+    failures: list[Failure] = field(default_factory=list)
+
+
+@dataclass
+class HeldSlot:
+    """A slot that was offered and taken. `subtask`: (task, index) whose attempt is in it; None only within a handler."""
+
+    task_manager: str  # the scope
+    incarnation: int
+    slot: int
+    task: str | None = None
+    subtask: int = 0
+
+
+@dataclass
+class Job:
+    """One job and its ExecutionGraph. `life` names the generation in which this state began: attempt numbers count anew in each,
+    so their names carry it [20]."""
+
+    id: str
+    acceptance: str
+    life: str
+    graph: dict[str, Any]
+    accepted_ms: int
+    status: JobStatus = JobStatus.CREATED
+    since_ms: int = 0  # of this status
+    tasks: dict[str, list[Subtask]] = field(
+        default_factory=dict
+    )  # task id (and @plan, if the plan needs it) -> subtasks
+    planned: dict[str, Any] | None = None  # the plan attempt's report
+    slots: dict[str, HeldSlot] = field(default_factory=dict)  # allocation -> slot; each is in State.allocations
+    wanted: int = 0  # slots last asked of the ResourceManager
+    restarts: int = 0  # failures retried so far
+    queue_due_ms: int | None = None  # until the first slot; in State.due
+    waiting: str | None = None
+    position: int | None = None
+    cause: dict[str, Any] | None = None  # why it is FAILING or FAILED
+    sinks: dict[str, bool] = field(default_factory=dict)  # sinks being published -> published
+    results: dict[int, dict[str, Any]] = field(default_factory=dict)  # subtask -> its part: rows, or a path
+    counts: dict[str, int] = field(default_factory=dict)  # kind of public event -> how many were said [16]
+    ended_ms: int = 0
+
+
+@dataclass
+class State:
+    settings: Settings = field(default_factory=Settings)
+    jobs: dict[str, Job] = field(default_factory=dict)  # job id -> job; ended ones until JobRetired [21]
+    allocations: dict[str, str] = field(default_factory=dict)  # allocation -> job; exactly the keys of all Job.slots
+    due: dict[str, int] = field(default_factory=dict)  # job -> machine time of its next timer (queue time-out or retry)
+
+
+def check(state: State) -> None:
+    """The invariants of the state; tests call it after every step."""
+    held = {allocation: job.id for job in state.jobs.values() for allocation in job.slots}
+    assert held == state.allocations, f"allocations {state.allocations} and held slots {held} differ"
+    for job in state.jobs.values():
+        in_slots = {}
+        for task, subtasks in job.tasks.items():
+            for index, subtask in enumerate(subtasks):
+                where = f"{job.id} {task}[{index}]"
+                assert (subtask.allocation is not None) == (subtask.state in IN_SLOT), f"{where}: {subtask}"
+                if subtask.allocation is not None:
+                    assert subtask.allocation not in in_slots, f"{where}: two attempts in {subtask.allocation}"
+                    in_slots[subtask.allocation] = (task, index)
+                assert (subtask.outputs is not None) == (subtask.state is ExecutionState.FINISHED), where
+        slots = {allocation: (slot.task, slot.subtask) for allocation, slot in job.slots.items()}
+        assert slots == in_slots, f"{job.id}: slots hold {slots}, subtasks say {in_slots}"
+        assert not (job.status in ENDED_JOB and job.slots), f"{job.id} has ended and holds slots"
+        assert not (job.status in ENDED_JOB and job.id in state.due), f"{job.id} has ended and has a timer"

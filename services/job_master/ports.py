@@ -1,0 +1,56 @@
+"""What a JobMaster does to the outside world: publishing sinks."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import Any
+
+import fsspec
+
+from millrace.core.messages.effects import PublishSink, SinkPublished
+from millrace.io.performer import Fence, Port, one_by_one
+
+
+def ports() -> dict[type, Port]:
+    return {PublishSink: one_by_one(publish_sink)}
+
+
+def publish_sink(effect: PublishSink, fence: Fence) -> SinkPublished:
+    """Moves the staged files of the attempts that count to the sink's path.
+
+    A file's published name is made of (acceptance, life, vertex, subtask), so a repeat after a crash finds what was moved and goes
+    on. overwrite deletes the old files only after the new ones stand, and only while they do: a repeat that comes after a later job
+    has overwritten the path finds nothing of its own there, and touches nothing.
+    """
+    fs, target = fsspec.core.url_to_fs(effect.path)
+    staged = [_staged(fs, folder) for folder in effect.staged]
+    standing = _files(fs, target)
+    ours = [file for file in standing if posixpath.basename(file).startswith(f"{effect.name}-")]
+    if effect.mode == "error" and len(ours) < len(standing):
+        what = f"{effect.path} is there already (mode: error); use mode overwrite or append, or another path"
+        return SinkPublished(job=effect.job, vertex=effect.vertex, problem=what)
+    fs.makedirs(target, exist_ok=True)
+    for index, (folder, files) in enumerate(staged):
+        for file in files:
+            relative = posixpath.relpath(file, folder)
+            name = f"{effect.name}-{index:05d}-{posixpath.basename(relative)}"
+            published = posixpath.join(target, posixpath.dirname(relative), name)
+            fs.makedirs(posixpath.dirname(published), exist_ok=True)
+            fs.mv(file, published)
+            ours.append(published)
+    if effect.mode == "overwrite" and ours:
+        for file in _files(fs, target):
+            if not posixpath.basename(file).startswith(f"{effect.name}-"):
+                fs.rm(file)
+    return SinkPublished(job=effect.job, vertex=effect.vertex)
+
+
+def _staged(fs: Any, folder: str) -> tuple[str, list[str]]:
+    path = fs._strip_protocol(folder)
+    return path, [file for file in _files(fs, path) if not posixpath.basename(file).startswith(("_", "."))]
+
+
+def _files(fs: Any, folder: str) -> list[str]:
+    """All files below a folder, in order; none if it is not there."""
+    fs.invalidate_cache()
+    return sorted(fs.find(folder)) if fs.exists(folder) else []
