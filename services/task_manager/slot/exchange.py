@@ -41,9 +41,8 @@ def read(session: Any, edge: dict[str, Any]) -> Any:
     if not folders:
         return frames.empty(session, edge["schema"])
     reader = session._jsparkSession.read().schema(frames.java_schema(session, edge["schema"]))
-    # Without a look for partition columns and globs: these are just files.
-    reader = reader.option("recursiveFileLookup", "true").option("__globPaths__", "false")
-    return frames.frame(reader.parquet(frames.strings(session, folders)), session)
+    reader = reader.option("recursiveFileLookup", "true")  # no look for partition columns: these are just files
+    return frames.frame(reader.parquet(frames.strings(session, [frames.literal(each) for each in folders])), session)
 
 
 def bytes_in(session: Any, folders: list[str]) -> int:

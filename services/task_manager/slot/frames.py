@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 
@@ -63,6 +64,14 @@ def path_and_fs(session: Any, folder: str) -> tuple[Any, Any]:
     """Hadoop's Path and FileSystem of a path or URL."""
     path = session._jvm.org.apache.hadoop.fs.Path(folder)
     return path, path.getFileSystem(session._jsparkSession.sessionState().newHadoopConf())
+
+
+def literal(path: str) -> str:
+    """A path for Spark's readers that means this path alone, whatever its name: they take paths for patterns.
+
+    (Their option to take none for a pattern reads files twice if a name looks like one.)
+    """
+    return re.sub(r"([\\\[\]{}*?])", r"\\\1", path)
 
 
 def strings(session: Any, values: list[str]) -> Any:

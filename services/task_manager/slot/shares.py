@@ -158,10 +158,10 @@ def _scan(session: Any, source: dict[str, Any], pinned: dict[str, Any], columns:
         "spark.sql.sources.bucketing.enabled": "false",
     }.items():
         own.conf.set(key, value)
-    options = {**(source.get("options") or {}), "__globPaths__": "false"}
+    options = dict(source.get("options") or {})
     if pinned["base"] is not None:
         options["basePath"] = pinned["base"]
-    files = [path for path, _, _ in pinned["files"]]
+    files = [frames.literal(path) for path, _, _ in pinned["files"]]
     df = open_source(own, {**source, "path": files, "options": options}, pinned["schema"])
     if columns is not None:
         df = df.selectExpr(*(frames.quoted(name) for name in _names(pinned["schema"]) if name in columns))

@@ -1,0 +1,198 @@
+"""Shares of a source are disjoint and together the whole input, whatever its files look like."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.slot.attempts import Attempts, chained, local_spark
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with local_spark(tmp_path_factory.mktemp("spark")) as session:
+        yield session
+
+
+@pytest.fixture
+def attempts(spark: Any, tmp_path: Path) -> Attempts:
+    return Attempts(spark, tmp_path / "attempts")
+
+
+def source(path: Path, kind: str, parallelism: int, **options: Any) -> dict[str, Any]:
+    what = {"format": kind, "path": str(path), "options": options}
+    return {"id": "src", "source": what, "parallelism": parallelism}
+
+
+def planned(attempts: Attempts, *vertices: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return attempts.run(*vertices, kind="plan", **fields)
+
+
+def share_rows(attempts: Attempts, vertex: dict[str, Any], pinned: dict[str, Any], share: int) -> list[tuple[Any, ...]]:
+    rows = attempts.rows(vertex, subtask=share, parallelism=vertex["parallelism"], pinned=pinned)
+    return [tuple(map(repr, row)) for row in rows]
+
+
+def check(attempts: Attempts, vertex: dict[str, Any], rows: int) -> list[int]:
+    """All shares together are what one reader sees; returns the rows of each."""
+    pinned = planned(attempts, vertex)["pinned"]
+    whole = attempts.rows({**vertex, "parallelism": 1})
+    assert len(whole) == rows
+    shares = [share_rows(attempts, vertex, pinned, i) for i in range(vertex["parallelism"])]
+    assert sum(map(Counter, shares), Counter()) == Counter(tuple(map(repr, row)) for row in whole)
+    return [len(share) for share in shares]
+
+
+def lines(count: int, seed: int) -> list[str]:
+    random_ = random.Random(seed)
+    return [f'{i},"{"x" * random_.randrange(40)}",{random_.random()}' for i in range(count)]
+
+
+@pytest.mark.parametrize("parallelism", [2, 3, 7])
+def test_one_csv_file(attempts: Attempts, tmp_path: Path, parallelism: int) -> None:
+    (tmp_path / "a.csv").write_text("\n".join(["id,name,x", *lines(1000, parallelism)]) + "\n")
+    sizes = check(attempts, source(tmp_path / "a.csv", "csv", parallelism, header=True), 1000)
+    assert min(sizes) > 1000 / parallelism / 2
+
+
+def test_many_files_of_all_sizes_and_compressions(attempts: Attempts, tmp_path: Path) -> None:
+    folder = tmp_path / "files with [odd] {names} %20"
+    folder.mkdir()
+    for number, count in enumerate([0, 1, 1, 1, 700, 20, 3, 3]):
+        text = "".join(f"{number}-{i}\n" for i in range(count))
+        (folder / f"part *{number}.txt").write_text(text)
+        with gzip.open(folder / f"zipped{number}.txt.gz", "wt") as file:
+            file.write(text)
+    (folder / "_ignored.txt").write_text("not data\n")
+    check(attempts, {**source(folder, "text", 4), "source": {"format": "text", "path": _glob_quoted(folder), "options": {}}}, 1458)
+
+
+def _glob_quoted(path: Path) -> str:
+    return "".join(f"\\{c}" if c in "[]{}*?" else c for c in str(path))
+
+
+def test_rows_of_several_lines(attempts: Attempts, tmp_path: Path) -> None:
+    folder = tmp_path / "multi"
+    folder.mkdir()
+    for number in range(5):
+        rows = [f'{number},"first\nsecond, ""quoted""\n",{i}' for i in range(number * 30)]
+        (folder / f"{number}.csv").write_text("\n".join(["a,b,c", *rows]) + "\n")
+    check(attempts, source(folder, "csv", 3, header=True, multiLine=True, escape='"'), 300)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "orc", "json"])
+def test_other_formats(attempts: Attempts, spark: Any, tmp_path: Path, kind: str) -> None:
+    frame = spark.range(5000).selectExpr("id", "CAST(id AS STRING) AS s", "struct(id, array(id)) AS n", "id % 3 AS part")
+    frame.repartition(3).write.partitionBy("part").format(kind).save(str(tmp_path / kind))
+    check(attempts, source(tmp_path / kind, kind, 4), 5000)
+
+
+def test_more_shares_than_rows(attempts: Attempts, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a\n1\n2\n")
+    assert sorted(check(attempts, source(tmp_path / "a.csv", "csv", 9, header=True), 2))[-2:] in ([1, 1], [0, 2])
+
+
+def test_an_empty_folder(attempts: Attempts, tmp_path: Path) -> None:
+    (tmp_path / "none").mkdir()
+    vertex = source(tmp_path / "none", "csv", 2)
+    vertex["source"]["schema"] = "a INT"
+    assert check(attempts, vertex, 0) == [0, 0]
+
+
+def test_a_share_reads_only_its_part(attempts: Attempts, tmp_path: Path) -> None:
+    """Not a filter over the whole file: the other share's part may hold what cannot be read."""
+    good = "".join(f"{i}\n" for i in range(1000, 2000))
+    (tmp_path / "a.csv").write_text("7777\n" + good + good.replace("1", "x"))
+    vertex = {"id": "src", "parallelism": 2, "source": {
+        "format": "csv", "path": str(tmp_path / "a.csv"), "options": {"mode": "FAILFAST"}, "schema": "a INT"}}  # fmt: skip
+    pinned = planned(attempts, vertex)["pinned"]
+    outcomes = []
+    for share in range(2):
+        error = None
+        try:
+            rows = share_rows(attempts, vertex, pinned, share)
+        except Exception as raised:
+            error = raised
+        outcomes.append("failed" if error else len(rows))
+    assert sorted(map(str, outcomes)) == ["1001", "failed"]
+
+
+def test_another_listing_is_refused(attempts: Attempts, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.txt").write_text("one\ntwo\n")
+    (folder / "b.txt").write_text("three\n")
+    vertex = source(folder, "text", 2)
+    pinned = planned(attempts, vertex)["pinned"]
+    result = [{"vertex": "src", "edge": "result", "rows": 10}]
+
+    def refusal() -> str:
+        error = attempts.fail(vertex, outputs=result, parallelism=2, pinned=pinned)
+        assert (error["condition"], error["retryable"], error["vertex"]) == ("SOURCE_CHANGED", False, "src")
+        return error["message"]
+
+    (folder / "c.txt").write_text("four\n")
+    assert f"new: file:{folder}/c.txt" in refusal()
+    (folder / "c.txt").unlink()
+    assert len(share_rows(attempts, vertex, pinned, 0)) + len(share_rows(attempts, vertex, pinned, 1)) == 3
+    stat = (folder / "a.txt").stat()
+    os.utime(folder / "a.txt", (stat.st_atime, stat.st_mtime + 5))
+    assert f"changed: file:{folder}/a.txt" in refusal()
+    os.utime(folder / "a.txt", ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    (folder / "b.txt").unlink()
+    assert f"gone: file:{folder}/b.txt" in refusal()
+
+
+def test_columns_that_nobody_reads_are_not_read(attempts: Attempts, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("\n".join(["a,b,c,d,e", *(f"{i},{i % 3},x{i},y{i},z{i}" for i in range(100))]) + "\n")
+    src = source(tmp_path / "a.csv", "csv", 2, header=True, inferSchema=True)
+    query = {"id": "q", "sql": "SELECT b, count(*) AS n FROM (SELECT * FROM src) WHERE c <> 'x1' GROUP BY b", "inputs": {}}
+    query["inputs"] = {"src": {"edge": "chained", "keys": ["d"]}}
+    pinned = planned(attempts, src, query)["pinned"]
+    assert pinned["src"]["columns"] == ["b", "c", "d"]
+
+    found: Counter[int] = Counter()
+    for share in range(2):
+        vertices = (src, {**query, "inputs": chained("src")})
+        for b, n in attempts.rows(*vertices, subtask=share, parallelism=2, pinned=pinned):
+            found[b] += n
+    assert found == {0: 34, 1: 32, 2: 33}
+    # Where the source itself is shown, all of it is.
+    assert all(None not in row for row in attempts.rows(src, parallelism=2, pinned=pinned))
+
+
+@pytest.mark.parametrize(
+    ("query", "columns"),
+    [
+        ("SELECT count(*) AS n FROM src", []),
+        ("SELECT * FROM src", None),
+        ("SELECT a FROM src WHERE b IN (SELECT c FROM src)", ["a", "b", "c"]),
+        ("SELECT a, (SELECT max(e) FROM src) AS m FROM src", ["a", "e"]),
+        ("SELECT x.a, y.b FROM src x JOIN src y ON x.c = y.c", ["a", "b", "c"]),
+        ("SELECT A FROM SRC ORDER BY D", ["a", "d"]),
+        ("SELECT a FROM src UNION ALL SELECT b FROM src", ["a", "b"]),
+        ("SELECT * EXCEPT (a, b) FROM src", ["c", "d", "e"]),
+    ],
+)
+def test_which_columns_a_query_needs(attempts: Attempts, tmp_path: Path, query: str, columns: list[str] | None) -> None:
+    (tmp_path / "a.csv").write_text("a,b,c,d,e\n" + "".join(f"{i},{i * 7 % 10},{i % 5},{i},{i}\n" for i in range(10)))
+    src = source(tmp_path / "a.csv", "csv", 2, header=True)
+    vertices = (src, {"id": "q", "sql": query, "inputs": chained("src")})
+    pinned = planned(attempts, *vertices)["pinned"]
+    assert pinned["src"]["columns"] == columns
+    for share in range(2):
+        pruned = attempts.rows(*vertices, subtask=share, parallelism=2, pinned=pinned)
+        whole = {"src": {**pinned["src"], "columns": None}}
+        assert sorted(pruned) == sorted(attempts.rows(*vertices, subtask=share, parallelism=2, pinned=whole))
+
+
+def test_a_source_without_files_is_refused(attempts: Attempts) -> None:
+    error = attempts.fail({"id": "src", "source": {"format": "rate"}, "parallelism": 2}, kind="plan")
+    assert error["vertex"] == "src" and error["retryable"] is False
