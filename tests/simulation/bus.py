@@ -128,8 +128,8 @@ class _Queued:
 class MemoryBus:
     """A process's client of a `MemoryBroker`; see `Bus`. `poll` and `flush` never wait: their time-outs are ignored.
 
-    `prompt`: a record reaches the broker, and its acknowledgement this bus, as soon as the broker takes it. Otherwise both
-    wait for `deliver` and `acknowledge`, so that a simulator says when. Callbacks run in `serve`, never before.
+    `prompt`: a record reaches the broker, and its acknowledgement this bus, as soon as the broker takes it. Otherwise
+    both wait for `deliver` and `acknowledge`, so that a simulator says when. Callbacks run in `serve`, never before.
     """
 
     def __init__(

@@ -79,7 +79,7 @@ class KafkaBus:
     """One process's producer, readers and questions to a Kafka cluster; see `Bus` for the meaning of each call.
 
     `bootstrap`: "host:port[,host:port...]". `on_fatal(reason)`: called at most once, on the thread that appends or
-    serves, when a record can never be delivered; the process must end then, for what was appended later is lost as well.
+    serves, when a record can never be delivered; the process must end then, for what was appended later is lost too.
     `options`: further librdkafka options (security), which win over the defaults here.
     """
 
@@ -112,8 +112,8 @@ class KafkaBus:
     ) -> None:
         """See `Bus.append`. Raises ValueError for a record above `MESSAGE_MAX_BYTES`.
 
-        If the local queue is full (500,000 records or 256 MiB that no broker has taken), it waits until there is room, in
-        small steps. Callbacks do not run meanwhile: one that appends would get in front of this record. So the order of
+        If the local queue is full (500,000 records or 256 MiB that no broker has taken), it waits for room, in small
+        steps. Callbacks do not run meanwhile: one that appends would get in front of this record. So the order of
         one thread's records is the order of its calls, always; records of several threads have no order between them.
         """
         sent = {"key": key, "headers": list(headers) or None, "on_delivery": partial(self._delivered, on_ack)}
@@ -267,6 +267,7 @@ class KafkaAdmin:
         timeout_s: float = 5.0,
     ) -> None:
         self._bootstrap, self._timeout_s = bootstrap, timeout_s
+        self._patience = {"request_timeout": timeout_s}
         basics = {"bootstrap.servers": bootstrap, "client.id": client_id, "logger": log}
         self._config = {**_COMMON, **basics, **(options or {})}
         self._made: AdminClient | None = None
@@ -282,7 +283,7 @@ class KafkaAdmin:
     def offsets(self, topic: str, partition: int) -> tuple[int, int]:
         where = TopicPartition(topic, partition)
         asked = [
-            self._client.list_offsets({where: spec}, request_timeout=self._timeout_s)[where]
+            self._client.list_offsets({where: spec}, **self._patience)[where]
             for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
         ]
         first, end = (self._answer(one, f"the offsets of {topic}[{partition}]").offset for one in asked)
@@ -293,25 +294,26 @@ class KafkaAdmin:
 
     def description(self, topic: str) -> Future:
         """Asks what a topic is, without waiting: a future of confluent-kafka's `TopicDescription`."""
-        return self._client.describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)[topic]
+        return self._client.describe_topics(TopicCollection([topic]), **self._patience)[topic]
 
     def delete_below(self, topic: str, partition: int, offset: int) -> None:
         where = TopicPartition(topic, partition, offset)
-        asked = self._client.delete_records([where], request_timeout=self._timeout_s)
+        asked = self._client.delete_records([where], **self._patience)
         self._answer(asked[where], f"the records of {topic}[{partition}] below {offset}")
 
     def delete_topics(self, names: Sequence[str]) -> None:
         """Deletes topics with all their records; returns when they are gone from the broker."""
         if names:
-            for name, asked in self._client.delete_topics(list(names), request_timeout=self._timeout_s).items():
+            for name, asked in self._client.delete_topics(list(names), **self._patience).items():
                 self._answer(asked, f"the topic {name}")
+            self._wait_until(lambda: not self._partitions().keys() & set(names), f"the end of {', '.join(names)}")
 
     def ensure_topics(self, topics: Iterable[tuple[str, int, Mapping[str, Any]]]) -> list[str]:
         """Makes the cluster's topics what is asked: (name, partitions, config) each, replicas by the broker's default.
 
         Creates what is missing and sets config values that differ; touches no other topic and no other config key.
-        Returns one line for each change, nothing if all was right. Raises ValueError, before anything is changed, when a
-        topic exists with another number of partitions; Unavailable.
+        Returns one line for each change, nothing if all was right. Raises ValueError, before any change, when a topic
+        exists with another number of partitions; Unavailable.
         """
         wanted = {name: (partitions, {k: _text(v) for k, v in config.items()}) for name, partitions, config in topics}
         there = self._partitions()
@@ -322,8 +324,8 @@ class KafkaAdmin:
         ]
         if wrong:
             raise ValueError(
-                f"topics at {self._bootstrap} do not fit: {'; '.join(wrong)}. Partition counts are fixed for a cluster's "
-                "life: use the counts that it was made with, or make a new cluster"
+                f"topics at {self._bootstrap} do not fit: {'; '.join(wrong)}. Partition counts are fixed for a "
+                "cluster's life: use the counts that it was made with, or make a new cluster"
             )
         missing = {name: wanted[name] for name in wanted if name not in there}
         self._create(missing)
@@ -331,38 +333,72 @@ class KafkaAdmin:
         created = [f"created {name} ({n} partition{'s' * (n != 1)})" for name, (n, _) in missing.items()]
         return created + self._alter(present)
 
-    def _partitions(self) -> dict[str, int]:
+    def _partitions(self, *, led: bool = False) -> dict[str, int]:
+        """The number of partitions by topic; of those with a leader alone if `led`."""
         try:
             found = self._client.list_topics(timeout=self._timeout_s).topics
         except KafkaException as failure:
             raise self._unavailable("the list of topics", failure) from None
-        return {name: len(topic.partitions) for name, topic in found.items()}
+        return {
+            name: sum(one.leader >= 0 or not led for one in topic.partitions.values()) for name, topic in found.items()
+        }
 
     def _create(self, topics: Mapping[str, tuple[int, dict[str, str]]]) -> None:
         if not topics:
             return
         new = [NewTopic(name, num_partitions=n, config=config) for name, (n, config) in topics.items()]
-        asked = self._client.create_topics(new, operation_timeout=self._timeout_s, request_timeout=self._timeout_s)
+        asked = self._client.create_topics(new, **self._patience)
         for name, one in asked.items():
             self._answer(one, f"the new topic {name}")
+        wanted = {name: n for name, (n, _) in topics.items()}
+        self._wait_until(
+            lambda: wanted.items() <= self._partitions(led=True).items(), f"the new topics {', '.join(wanted)}"
+        )
+
+    def _wait_until(self, right: Callable[[], bool], what: str) -> None:
+        """The controller answers a little before the broker itself knows."""
+        give_up_s = time.monotonic() + self._timeout_s
+        while not right():
+            if time.monotonic() > give_up_s:
+                raise Unavailable(f"Kafka at {self._bootstrap} does not show {what} after {self._timeout_s:g} s")
+            time.sleep(0.01)
 
     def _alter(self, topics: Mapping[str, dict[str, str]]) -> list[str]:
-        if not topics:
+        differ = self._differences(topics)
+        if not differ:
             return []
+        resources = [
+            ConfigResource(
+                ResourceType.TOPIC,
+                name,
+                incremental_configs=[
+                    ConfigEntry(key, topics[name][key], incremental_operation=AlterConfigOpType.SET) for key in values
+                ],
+            )
+            for name, values in differ.items()
+        ]
+        for resource, asked in self._client.incremental_alter_configs(resources, **self._patience).items():
+            self._answer(asked, f"the config of {resource.name}")
+        self._wait_until(lambda: not self._differences(topics), f"the new config of {', '.join(differ)}")
+        return [
+            f"set {name} {key}={topics[name][key]} (was {was})"
+            for name, values in differ.items()
+            for key, was in values.items()
+        ]
+
+    def _differences(self, topics: Mapping[str, dict[str, str]]) -> dict[str, dict[str, str | None]]:
+        """What differs from the config asked for: topic -> key -> the value there is."""
+        if not topics:
+            return {}
+        differ: dict[str, dict[str, str | None]] = {}
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
-        changes, lines = [], []
-        for resource, asked in self._client.describe_configs(resources, request_timeout=self._timeout_s).items():
-            now = {k: entry.value for k, entry in self._answer(asked, f"the config of {resource.name}").items()}
-            differ = {k: v for k, v in topics[resource.name].items() if now.get(k) != v}
-            if differ:
-                entries = [ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in differ.items()]
-                changes.append(ConfigResource(ResourceType.TOPIC, resource.name, incremental_configs=entries))
-                lines += [f"set {resource.name} {k}={v} (was {now.get(k)})" for k, v in differ.items()]
-        if changes:
-            altered = self._client.incremental_alter_configs(changes, request_timeout=self._timeout_s)
-            for resource, asked in altered.items():
-                self._answer(asked, f"the config of {resource.name}")
-        return lines
+        for resource, asked in self._client.describe_configs(resources, **self._patience).items():
+            found = self._answer(asked, f"the config of {resource.name}")
+            now = {key: entry.value for key, entry in found.items()}
+            wrong = {key: now.get(key) for key, value in topics[resource.name].items() if now.get(key) != value}
+            if wrong:
+                differ[resource.name] = wrong
+        return differ
 
     def _answer(self, asked: Future, what: str) -> Any:
         try:
@@ -373,7 +409,7 @@ class KafkaAdmin:
             raise self._unavailable(what, failure) from None
 
     def _unavailable(self, what: str, failure: KafkaException) -> Unavailable:
-        return Unavailable(f"Kafka at {self._bootstrap} did not answer for {what}: {failure.args[0].str()}")
+        return Unavailable(f"Kafka at {self._bootstrap} could not answer for {what}: {failure.args[0].str()}")
 
 
 def _text(value: Any) -> str:

@@ -1,0 +1,206 @@
+"""Two worlds for each contract: the one in memory, and real Kafka and etcd."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import pytest
+
+from millrace.io.etcd import EtcdStore
+from millrace.io.interfaces import Bus, Reader, Received, Store
+from millrace.io.kafka import KafkaAdmin, KafkaBus
+from tests.conftest import RealEtcd, RealKafka
+from tests.simulation import Clock
+from tests.simulation.bus import MemoryBroker, MemoryBus
+from tests.simulation.store import MemoryEtcd, MemoryStore
+
+T = TypeVar("T")
+
+LOG_APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
+
+
+def eventually(ask: Callable[[], T], what: str) -> T:
+    """The first true answer. A hang is a failure with a name."""
+    give_up_s = time.monotonic() + 60
+    while not (answer := ask()):
+        assert time.monotonic() < give_up_s, f"never: {what}"
+        time.sleep(0.005)
+    return answer
+
+
+class BusWorld:
+    """A broker that can be stopped, and buses on it."""
+
+    def __init__(self) -> None:
+        self.fatal: list[str] = []
+        self._open: list[Bus | Reader] = []
+
+    def bus(self) -> Bus:
+        """Another process's bus."""
+        bus = self._new_bus(f"test-{len(self._open)}")
+        self._open.append(bus)
+        return bus
+
+    def reader(self, bus: Bus, topic: str, partition: int = 0, offset: int = 0) -> Reader:
+        reader = bus.reader(topic, partition, offset)
+        self._open.append(reader)
+        return reader
+
+    def read(self, reader: Reader, count: int) -> list[Received]:
+        """The next `count` records; what comes more than that fails the test."""
+        records: list[Received] = []
+
+        def enough() -> bool:
+            records.extend(reader.poll(100))
+            return len(records) >= count
+
+        eventually(enough, f"{count} records")
+        assert len(records) == count
+        return records
+
+    def acknowledged(self, bus: Bus) -> None:
+        eventually(lambda: bus.flush(100) == 0, "all acknowledged")
+
+    def end(self) -> None:
+        self.start()
+        for one in reversed(self._open):
+            one.close()
+
+    def topic(self, name: str = "inbox", partitions: int = 1) -> str:
+        """A new topic with stamps of the broker; its full name."""
+        raise NotImplementedError
+
+    def delete(self, topic: str) -> None:
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        raise NotImplementedError
+
+    def _new_bus(self, client_id: str) -> Bus:
+        raise NotImplementedError
+
+
+class MemoryBusWorld(BusWorld):
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+        self.broker = MemoryBroker(self.clock)
+        self.admin = self.broker
+        self.stop, self.start = self.broker.pause, self.broker.resume
+
+    def topic(self, name: str = "inbox", partitions: int = 1) -> str:
+        self.broker.ensure_topics([(name, partitions, LOG_APPEND_TIME)])
+        return name
+
+    def delete(self, topic: str) -> None:
+        self.broker.delete_topics([topic])
+
+    def _new_bus(self, client_id: str) -> Bus:
+        return MemoryBus(self.broker, client_id=client_id, on_fatal=self.fatal.append)
+
+
+class KafkaBusWorld(BusWorld):
+    # An unknown topic may be one that a broker does not know yet: half a minute by default, too long for a test.
+    OPTIONS = {"topic.metadata.propagation.max.ms": 1000}  # noqa: RUF012
+
+    def __init__(self, real: RealKafka) -> None:
+        super().__init__()
+        self.real = real
+        self.admin = KafkaAdmin(real.bootstrap)
+        self.stop, self.start = real.broker.stop, real.broker.start
+
+    def topic(self, name: str = "inbox", partitions: int = 1) -> str:
+        full = self.real.topic(name)
+        self.admin.ensure_topics([(full, partitions, LOG_APPEND_TIME)])
+        return full
+
+    def delete(self, topic: str) -> None:
+        self.admin.delete_topics([topic])
+
+    def _new_bus(self, client_id: str) -> Bus:
+        return KafkaBus(
+            self.real.bootstrap, client_id=client_id, on_fatal=self.fatal.append, options=dict(self.OPTIONS)
+        )
+
+
+class StoreWorld:
+    """An etcd that can be stopped, and stores on it."""
+
+    def __init__(self) -> None:
+        self._open: list[Store] = []
+
+    def store(self, cluster: str = "one") -> Store:
+        """Another process's store."""
+        store = self._new_store(cluster)
+        self._open.append(store)
+        return store
+
+    def seen(self, ask: Callable[[], T], what: str) -> T:
+        """As `eventually`, with time going on and watches being told."""
+
+        def asked() -> T:
+            self.go_on()
+            return ask()
+
+        return eventually(asked, what)
+
+    def end(self) -> None:
+        self.start()
+        for store in self._open:
+            store.close()
+
+    def go_on(self) -> None:
+        """Some time goes by; watches are told what changed."""
+
+    def stop(self) -> None:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        raise NotImplementedError
+
+    def _new_store(self, cluster: str) -> Store:
+        raise NotImplementedError
+
+
+class MemoryStoreWorld(StoreWorld):
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+        self.etcd = MemoryEtcd(self.clock)
+        self.stop, self.start = self.etcd.pause, self.etcd.resume
+
+    def go_on(self) -> None:
+        self.clock.advance(100)
+        self.etcd.deliver()
+
+    def _new_store(self, cluster: str) -> Store:
+        return MemoryStore(self.etcd, f"/{cluster}")
+
+
+class EtcdStoreWorld(StoreWorld):
+    def __init__(self, real: RealEtcd) -> None:
+        super().__init__()
+        self.real = real
+        self.stop, self.start = real.server.stop, real.server.start
+
+    def _new_store(self, cluster: str) -> Store:
+        return EtcdStore(self.real.endpoint, f"{self.real.prefix}{cluster}")
+
+
+@pytest.fixture(params=["memory", "kafka"])
+def bus_world(request: pytest.FixtureRequest) -> Iterator[BusWorld]:
+    world = MemoryBusWorld() if request.param == "memory" else KafkaBusWorld(request.getfixturevalue("real_kafka"))
+    yield world
+    world.end()
+
+
+@pytest.fixture(params=["memory", "etcd"])
+def store_world(request: pytest.FixtureRequest) -> Iterator[StoreWorld]:
+    world = MemoryStoreWorld() if request.param == "memory" else EtcdStoreWorld(request.getfixturevalue("real_etcd"))
+    yield world
+    world.end()
