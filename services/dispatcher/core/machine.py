@@ -359,7 +359,7 @@ class Dispatcher:
             clean = effects.CleanJob(
                 job=job,
                 tombstone=retirement.tombstone(stands),
-                exchange=retirement.exchange_path(job, stands.acceptance),
+                exchange=retirement.exchange_path(stands.acceptance),
                 staging=stands.staging,
             )
             yield Do(key(job), clean)
@@ -387,7 +387,7 @@ class Dispatcher:
         if live is not None and live.acceptance == body.acceptance:
             if live.ending is not None:
                 return  # told again by a new life of the JobMaster: the first telling is on its way to etcd
-            live.ending = Ending(body.status, retirement.small_result(body.archive), body.staging)
+            live.ending = Ending(body.status, retirement.small_result(body.archive))
             stored = retirement.ending(
                 body,
                 digest=live.digest,

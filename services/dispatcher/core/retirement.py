@@ -19,9 +19,9 @@ def archive_path(job: str, acceptance: str, record: str) -> str:
     return f"archives/{job}/{acceptance}/{record}.json"
 
 
-def exchange_path(job: str, acceptance: str) -> str:
+def exchange_path(acceptance: str) -> str:
     """In storage: everything that the attempts of this acceptance hand to each other lies below it."""
-    return f"exchange/{job}/{acceptance}"
+    return f"exchange/{acceptance}"
 
 
 def brief(cause: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -45,7 +45,7 @@ def ending(ended: JobEnded, *, digest: str, shard: int, accepted_ms: int, name: 
         ended_ms=ended.ended_ms,
         archive=path,
         cause=brief(ended.cause),
-        staging=ended.staging,
+        staging=[f"{folder}/{ended.acceptance}" for folder in ended.staging],
     )
 
 

@@ -60,7 +60,6 @@ class Ending:
 
     status: str
     result: str | None  # the result's rows as JSON, if they are small
-    staging: list[str]
 
 
 @dataclass(slots=True)
