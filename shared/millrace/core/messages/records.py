@@ -5,7 +5,7 @@ An inbox is the journal of its machine: whatever decides is first a record here 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Union
 
 from pydantic import Field, TypeAdapter
 
@@ -67,7 +67,7 @@ class Outcome(Part):
 
     record: Literal["Outcome"] = "Outcome"
     effect: str
-    result: Annotated[effects.OUTCOMES, Field(discriminator="type")]  # type: ignore[valid-type]
+    result: Annotated[Union[effects.OUTCOMES], Field(discriminator="type")]  # type: ignore[valid-type]  # noqa: UP007
 
 
 class Refusal(Part):
@@ -91,7 +91,7 @@ class Client(Part):
     prev: int
     offset: int
     partition: int = 0
-    request: Annotated[client.REQUESTS, Field(discriminator="type")] | None = None  # type: ignore[valid-type]
+    request: Annotated[Union[client.REQUESTS], Field(discriminator="type")] | None = None  # type: ignore[valid-type]  # noqa: UP007
     refusal: Refusal | None = None
     problems: list[client.Problem] = []
     """What is wrong with a submitted graph."""
@@ -114,7 +114,7 @@ class Message(Part):
     key: Annotated[Key, Field(strict=False)]
     prev: Annotated[Key, Field(strict=False)] | None
     """The key of the sender's previous message to this receiver; null: the chain starts here."""
-    body: Annotated[MESSAGE_BODIES, Field(discriminator="type")]  # type: ignore[valid-type]
+    body: Annotated[Union[MESSAGE_BODIES], Field(discriminator="type")]  # type: ignore[valid-type]  # noqa: UP007
 
 
 class Probe(Part):
@@ -129,7 +129,7 @@ class Fact(Part):
     """A local event of a TaskManager, in the order taken."""
 
     record: Literal["Fact"] = "Fact"
-    body: Annotated[slots.LOCAL_FACTS, Field(discriminator="type")]  # type: ignore[valid-type]
+    body: Annotated[Union[slots.LOCAL_FACTS], Field(discriminator="type")]  # type: ignore[valid-type]  # noqa: UP007
 
 
 Record = Annotated[
