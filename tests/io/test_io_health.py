@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from millrace.io import http_server
 from millrace.io.health import HealthServer
 from millrace.io.http_server import CannotListen, HttpServer, application

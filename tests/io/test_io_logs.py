@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import structlog
+
 from millrace.io import logs
 
 

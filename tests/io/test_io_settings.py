@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from millrace.io.settings import BadSettings, ServiceSettings
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+from millrace.io.settings import BadSettings, ServiceSettings
 
 
 class Limits(BaseModel):

@@ -1,0 +1,249 @@
+"""Where storage's files lie: a folder of this machine, or whatever fsspec opens. See `storage.py` for what they
+promise.
+
+A folder has a way of its own because only there can a file appear whole and only if its name is free (link), and
+because an attempt, which runs a user's code, can put links and pipes into it: a reader must not follow them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+CHUNK = 1 << 18
+TEMPORARY = ".tmp-"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file: its path below the storage's root, bytes, time of the last change (milliseconds since 1970)."""
+
+    path: str
+    size: int
+    modified_ms: int
+
+
+class Backend(Protocol):
+    """Paths are relative and checked. Errors are those of the system, or of the file system's library."""
+
+    def temporary(self, path: str) -> Path:
+        """A new empty file of this machine, to be filled and then given to `commit`, or unlinked."""
+        ...
+
+    def commit(self, temporary: Path, path: str, replace: bool) -> bool:
+        """Makes the file appear under `path`, whole; False: something stands there and is not to be replaced."""
+        ...
+
+    def stat(self, path: str) -> Entry: ...
+
+    def chunks(self, path: str, start: int, end: int) -> Iterator[bytes]: ...
+
+    def walk(self, prefix: str) -> Iterator[Entry]:
+        """All files below a folder, temporary ones too, in no order."""
+        ...
+
+    def copy(self, source: str, path: str) -> None: ...
+
+    def touch(self, path: str) -> None: ...
+
+    def delete(self, path: str) -> None:
+        """Deletes a file, if it is there, and the folders that it leaves empty."""
+        ...
+
+    def delete_tree(self, path: str) -> None: ...
+
+    def free(self) -> int | None: ...
+
+
+class Folder:
+    """A folder of this machine (or one that is mounted)."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def temporary(self, path: str) -> Path:
+        return _new_file((self.root / path).parent)
+
+    def commit(self, temporary: Path, path: str, replace: bool) -> bool:
+        final = self.root / path
+        if replace:
+            os.replace(temporary, final)
+            return True
+        try:
+            os.link(temporary, final)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV):
+                raise
+            # No hard links here: the best that is left lets two writers of one name race.
+            if final.exists():
+                return False
+            os.replace(temporary, final)
+            return True
+        os.unlink(temporary)
+        return True
+
+    def stat(self, path: str) -> Entry:
+        found = os.stat(self._inside(path))
+        if not stat.S_ISREG(found.st_mode):
+            raise FileNotFoundError(errno.ENOENT, "not a file", path)
+        return Entry(path, found.st_size, found.st_mtime_ns // 1_000_000)
+
+    def chunks(self, path: str, start: int, end: int) -> Iterator[bytes]:
+        # Not blocking, for the name may be a pipe; then checked, for it may have become one since.
+        descriptor = os.open(self._inside(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise FileNotFoundError(errno.ENOENT, "not a file", path)
+            while start < end and (chunk := os.pread(descriptor, min(CHUNK, end - start), start)):
+                start += len(chunk)
+                yield chunk
+        finally:
+            os.close(descriptor)
+
+    def walk(self, prefix: str) -> Iterator[Entry]:
+        for folder, _, names in os.walk(self.root / prefix):
+            for name in names:
+                full = os.path.join(folder, name)
+                with contextlib.suppress(FileNotFoundError):
+                    found = os.lstat(full)
+                    if stat.S_ISREG(found.st_mode):
+                        path = os.path.relpath(full, self.root)
+                        yield Entry(path, found.st_size, found.st_mtime_ns // 1_000_000)
+
+    def copy(self, source: str, path: str) -> None:
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(self._inside(source), self.root / path)
+        except FileExistsError:
+            return
+        except OSError as error:
+            if error.errno == errno.ENOENT:
+                raise
+            temporary = self.temporary(path)
+            shutil.copyfile(self._inside(source), temporary)
+            os.replace(temporary, self.root / path)
+
+    def touch(self, path: str) -> None:
+        os.utime(self.root / path)
+
+    def delete(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.root / path)
+        with contextlib.suppress(OSError):  # not empty
+            for folder in list(Path(path).parents)[:-1]:
+                os.rmdir(self.root / folder)
+
+    def delete_tree(self, path: str) -> None:
+        full = self.root / path
+        if full.is_dir() and not full.is_symlink():
+            shutil.rmtree(full, onerror=_unless_gone)
+        else:
+            self.delete(path)
+
+    def free(self) -> int | None:
+        return shutil.disk_usage(next(folder for folder in (self.root, *self.root.parents) if folder.exists())).free
+
+    def _inside(self, path: str) -> str:
+        """The real path, unless a link leads out of the root."""
+        root, real = os.path.realpath(self.root), os.path.realpath(self.root / path)
+        if os.path.commonpath((root, real)) != root:
+            raise FileNotFoundError(errno.ENOENT, "leads out of the storage", path)
+        return real
+
+
+class Remote:
+    """Anything that fsspec opens: an object store, a file system of another machine, memory."""
+
+    def __init__(self, fs: Any, root: str) -> None:
+        self._fs, self._root = fs, root.rstrip("/")
+
+    def temporary(self, path: str) -> Path:
+        return _new_file(Path(tempfile.gettempdir()))
+
+    def commit(self, temporary: Path, path: str, replace: bool) -> bool:
+        full = self._full(path)
+        if not replace and self._fs.exists(full):
+            return False
+        try:
+            self._fs.makedirs(self._fs._parent(full), exist_ok=True)
+            # "create" lets the store itself refuse a name that was taken meanwhile, where it can.
+            self._fs.put_file(str(temporary), full, mode="overwrite" if replace else "create")
+        except FileExistsError:
+            return False
+        os.unlink(temporary)
+        return True
+
+    def stat(self, path: str) -> Entry:
+        return self._entry(self._fs.info(self._full(path)))
+
+    def chunks(self, path: str, start: int, end: int) -> Iterator[bytes]:
+        while start < end and (chunk := self._fs.cat_file(self._full(path), start=start, end=min(start + CHUNK, end))):
+            start += len(chunk)
+            yield chunk
+
+    def walk(self, prefix: str) -> Iterator[Entry]:
+        for info in self._fs.find(self._full(prefix), detail=True).values():
+            yield self._entry(info)
+
+    def copy(self, source: str, path: str) -> None:
+        self._fs.makedirs(self._fs._parent(self._full(path)), exist_ok=True)
+        self._fs.cp_file(self._full(source), self._full(path))
+
+    def touch(self, path: str) -> None:
+        full = self._full(path)
+        self._fs.pipe_file(full, self._fs.cat_file(full))  # no store can touch, all can write
+
+    def delete(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.rm_file(self._full(path))
+
+    def delete_tree(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.rm(self._full(path), recursive=True)
+
+    def free(self) -> int | None:
+        return None
+
+    def _full(self, path: str) -> str:
+        return f"{self._root}/{path}".rstrip("/")
+
+    def _entry(self, info: dict[str, Any]) -> Entry:
+        if info["type"] != "file":
+            raise FileNotFoundError(errno.ENOENT, "not a file", info["name"])
+        names = ("mtime", "LastModified", "last_modified", "updated", "created")
+        changed = next((info[name] for name in names if info.get(name) is not None), 0)
+        if isinstance(changed, str):
+            changed = datetime.fromisoformat(changed.replace("Z", "+00:00"))
+        seconds = changed.timestamp() if isinstance(changed, datetime) else float(changed)
+        path = str(self._fs._strip_protocol(info["name"])).removeprefix(self._root).lstrip("/")
+        return Entry(path, int(info["size"] or 0), int(seconds * 1000))
+
+
+def _new_file(folder: Path) -> Path:
+    path = folder / f"{TEMPORARY}{secrets.token_hex(8)}"
+    for last in (False, False, True):  # a sweep may take the empty folder away again
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+            break
+        except FileNotFoundError:
+            if last:
+                raise
+    return path
+
+
+def _unless_gone(_: Any, __: str, error: tuple[type[BaseException], BaseException, Any]) -> None:
+    if not isinstance(error[1], FileNotFoundError):
+        raise error[1]
