@@ -351,8 +351,8 @@ BAD: dict[str, tuple[object, list[str]]] = {
         graph({"a": {"sql": "SELECT ${b}"}}, parameters={"1a": "x", "b": [1]}),
         [
             (
-                "parameters.1a: a parameter's name is a letter or _, then letters, digits or _, at most 63 characters in all"
-                " not the text '1a'"
+                "parameters.1a: a parameter's name is a letter or _, then letters, digits or _, at most 63 characters"
+                " in all; not the text '1a'"
             ),
             "parameters.b: must be text, not a list",
         ],

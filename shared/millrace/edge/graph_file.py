@@ -155,6 +155,11 @@ def _hashed(loaded: Loaded, path: Path, kind: str | None, place: Place, what: st
     return module
 
 
+def _lost(name: str, kind: str | None) -> dict[str, str]:
+    """Stands for a module that is not there, so that nothing else is said of it and others keep their index; never sent."""
+    return {"name": name, "sha256": "0" * 64, "kind": kind or module_kind(name)}
+
+
 class _Completion:
     """Makes what a file says whole: absolute paths, modules with their hashes, scripts by module name."""
 
@@ -194,8 +199,7 @@ class _Completion:
         if not isinstance(entry, str):
             return entry
         module = _hashed(self.loaded, self.base / entry, kind, place, "module")
-        # One that is not there keeps its place, so that what is said of the others names theirs; it is never sent.
-        return {"name": Path(entry).name, "sha256": "0" * 64} if module is None else module.model_dump()
+        return _lost(Path(entry).name, kind) if module is None else module.model_dump()
 
     def _vertex(self, name: str, vertex: Any) -> Any:
         if not isinstance(vertex, dict):
@@ -215,19 +219,22 @@ class _Completion:
             self._target(vertex["python"], ("vertices", name, "python"))
         return vertex
 
-    def _put(self, text: str) -> str:
-        """A text with parameters put in; what is wrong with them is left to `validate`."""
-        return str(Substitution(self.values, self.limits).put(text, ()))
+    def _put(self, text: str) -> str | None:
+        """A text with parameters put in; None if that cannot be done, which is left to `validate` to tell."""
+        substitution = Substitution(self.values, self.limits)
+        result = str(substitution.put(text, ()))
+        return None if substitution.problems else result
 
     def _path(self, format_: object, path: str) -> str:
         """The absolute path of a file format's relative one, parameters put in; anything else as it is."""
+        kind = self._put(format_) if isinstance(format_, str) else None
         resolved = self._put(path)
+        if resolved is None or kind is None or kind.lower() not in _FILE_FORMATS:
+            return path
+        if _SCHEME.match(resolved) or resolved.startswith("/"):
+            return path
         if resolved.startswith("~/"):
             resolved = str(Path(resolved).expanduser())
-        known = isinstance(format_, str) and self._put(format_).lower() in _FILE_FORMATS
-        absolute = _SCHEME.match(resolved) or path.startswith("/") or self._put(path).startswith("/")
-        if not known or absolute or "${" in resolved:
-            return path
         first = re.match(r"\$\{(\w+)\}", path)
         base = Path.cwd() if first and first.group(1) in self.overrides else self.base
         return f"file://{os.path.normpath(base / resolved)}".replace("$", "$$")
@@ -235,30 +242,32 @@ class _Completion:
     def _script(self, script: str, place: Place) -> str:
         resolved = self._put(script)
         names = [entry["name"] for entry in self.modules if isinstance(entry, dict) and "name" in entry]
-        if resolved in names:
+        if resolved is None or resolved in names:
             return script
         module = _hashed(self.loaded, self.base / resolved, "file", place, "script")
         if module is None:
+            self.modules.append(_lost(script, "file"))
             return script
         self._add(module)
         return module.name.replace("$", "$$")
 
     def _target(self, target: str, place: Place) -> None:
         """The module of a python vertex goes with the job if it lies beside the graph's file."""
-        module, _, function = self._put(target).partition(":")
+        module, _, function = (self._put(target) or "").partition(":")
         top = module.partition(".")[0]
         if not top.isidentifier():
             return
         file = f"{top}.py"
         names = [str(entry.get("name")) for entry in self.modules if isinstance(entry, dict)]
         here = self.base / file
-        if file not in names and any(module_kind(name) == "py" and not name.endswith(".py") for name in names):
-            return  # it may be in a zip or wheel
         if file not in names and here.is_file():
             found = _hashed(self.loaded, here, "py", place, "module")
             if found is not None:
                 self._add(found)
                 names.append(file)
+        packed = [entry for entry in self.modules if isinstance(entry, dict) and entry.get("kind", "py") == "py"]
+        if file not in names and any(not str(entry.get("name")).endswith(".py") for entry in packed):
+            return  # it may be in a zip or wheel
         if file not in names:
             near = did_you_mean(file, sorted(each.name for each in self.base.glob("*.py")))
             hint = near or ("zip the folder and name it under modules" if (self.base / top).is_dir() else None)

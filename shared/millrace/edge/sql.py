@@ -105,6 +105,7 @@ def _parse_error(first: dict[str, Any], otherwise: str) -> Looked:
     words = str(first.get("description") or otherwise)
     words = re.sub(r"<Token token_type: TokenType\.SENTINEL,.*?>", "the end", words)
     words = re.sub(r"<Token token_type: .*?, text: (.*?), line: .*?>", r"\1", words)
+    words = re.sub(r"Required keyword: .*", "incomplete expression", words)
     if words.startswith("Invalid expression") and near:
         words, near = f"unexpected {near}", ""
     words = words[:1].lower() + words[1:].rstrip(".")

@@ -1,0 +1,122 @@
+"""What is refused of SQL, what is left to Spark, and what a query may read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from millrace.core.jobgraph.model import JobGraph
+from millrace.core.jobgraph.problems import Problem
+from millrace.core.jobgraph.validate import validate
+from millrace.edge.sql import check_sql, look
+
+
+def graph(sql: str, *inputs: str, **fields: Any) -> JobGraph:
+    sources = {name: {"source": {"format": "csv", "path": "f"}} for name in inputs}
+    query = {"sql": sql, "inputs": dict.fromkeys(inputs, "forward")}
+    result = validate({"name": "job", "vertices": {**sources, "q": query}, **fields})
+    assert isinstance(result, JobGraph), result
+    return result
+
+
+def told(sql: str, *inputs: str, **fields: Any) -> list[str]:
+    return [f"{'warning ' if each.warning else ''}{each}" for each in check_sql(graph(sql, *inputs, **fields))]
+
+
+NOT_A_QUERY = "must be a query (SELECT, WITH, FROM, VALUES, TABLE), not"
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT a FROM", "does not parse: expected table name but got the end at line 1, column 10, near FROM"),
+        ("SELECT * FRM x", "does not parse: unexpected x at line 1, column 14"),
+        ("SELECT 1\nFROM (SELECT 2\n", "does not parse: expecting ) at line 2, column 14, near 2"),
+        ("SELECT 'a", "does not parse: a ' does not end"),
+        ("SELECT `a", "does not parse: a ` does not end"),
+        ("SELECT /* a", "does not parse: a quote or comment does not end"),
+        ("  ", "must be one query, not no statement"),
+        ("-- a comment", "must be one query, not no statement"),
+        ("SELECT 1; SELECT 2", "must be one query, not 2 statements"),
+        ("CREATE TABLE a (x INT)", f"{NOT_A_QUERY} CREATE"),
+        ("/* x */ -- y\n drop table a", f"{NOT_A_QUERY} DROP"),
+        ("INSERT INTO a SELECT 1", f"{NOT_A_QUERY} INSERT"),
+    ],
+)
+def test_sql_that_is_refused(sql: str, expected: str) -> None:
+    assert told(sql) == [f"vertices.q.sql: {expected}"]
+
+
+def test_a_problem_names_the_line_in_the_query() -> None:
+    assert check_sql(graph("SELECT 1\nFROM t t t", "t")) == [
+        Problem(("vertices", "q", "sql"), "does not parse: unexpected t at line 2, column 10", line=2, column=10),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SHOW TABLES", "only Spark can tell whether this SHOW is right"),
+        ("DESCRIBE t", "only Spark can tell whether this DESCRIBE is right"),
+        (
+            f"SELECT {'(' * 2000}1{')' * 2000}",
+            "is nested so deeply that only Spark can tell whether it is right",
+        ),
+    ],
+)
+def test_sql_that_is_left_to_spark(sql: str, expected: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert told(sql) == [f"warning vertices.q.sql: {expected}"]
+    assert caplog.records == [], "the parser's own warnings are not shown"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM t;",
+        "SELECT `a b`, x FROM T LATERAL VIEW explode(xs) v AS x",
+        "FROM t SELECT a",
+        "FROM t |> WHERE x > 1 |> SELECT y",
+        "TABLE t",
+        "(SELECT 1 FROM t)",
+        "WITH u AS (SELECT * FROM t), v AS (SELECT * FROM u) SELECT * FROM u JOIN v",
+        "WITH t AS (SELECT * FROM t WHERE x) SELECT * FROM t",
+        "SELECT * FROM t WHERE x IN (SELECT max(x) FROM t AS other)",
+        "SELECT * FROM t, t.items",
+        "SELECT * FROM t JOIN range(10) JOIN VALUES (1, 2) AS v (a, b)",
+        "SELECT * FROM t TABLESAMPLE (10 PERCENT)",
+        "SELECT * FROM t PIVOT (sum(a) FOR b IN (1, 2))",
+        "SELECT transform(xs, x -> x + 1), * EXCEPT (a) FROM t GROUP BY ALL",
+        "SELECT * FROM t JOIN parquet.`/a/b` USING (k)",
+    ],
+)
+def test_queries_that_only_read_their_input(sql: str) -> None:
+    assert told(sql, "t") == []
+
+
+def test_a_query_sees_exactly_its_inputs() -> None:
+    assert told("SELECT * FROM flight JOIN weather JOIN Flight", "flights", "weather") == [
+        "vertices.q.sql: reads flight, which is no input (did you mean flights?)",
+        "warning vertices.q.inputs.flights: is not read by the query",
+    ]
+    assert told("SELECT * FROM xyz", "a", "b") == [
+        "vertices.q.sql: reads xyz, which is no input (its inputs are a, b)",
+        "warning vertices.q.inputs.a: is not read by the query",
+        "warning vertices.q.inputs.b: is not read by the query",
+    ]
+    assert told("SELECT * FROM xyz") == ["vertices.q.sql: reads xyz, which is no input (it has no inputs)"]
+
+
+def test_a_catalog_of_the_job_may_have_more_tables() -> None:
+    assert told("SELECT * FROM xyz", conf={"spark.sql.catalog.lake": "x.Y"}) == []
+
+
+def test_a_computed_name_cannot_be_followed() -> None:
+    assert told("SELECT * FROM IDENTIFIER('a' || 'b')") == []
+
+
+def test_the_same_text_is_parsed_once() -> None:
+    look.cache_clear()
+    for _ in range(3):
+        told("SELECT 1 AS once")
+    assert look.cache_info().misses == 1
