@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -163,6 +166,10 @@ class StoreWorld:
     def start(self) -> None:
         raise NotImplementedError
 
+    def losing_answers(self, store: Store) -> contextlib.AbstractContextManager[None]:
+        """Meanwhile what `store` asks arrives, and no answer comes back in time."""
+        raise NotImplementedError
+
     def _new_store(self, cluster: str) -> Store:
         raise NotImplementedError
 
@@ -178,6 +185,12 @@ class MemoryStoreWorld(StoreWorld):
         self.clock.advance(100)
         self.etcd.deliver()
 
+    @contextlib.contextmanager
+    def losing_answers(self, store: MemoryStore) -> Iterator[None]:
+        store.faults.extend(["unknown, done"] * 100)
+        yield
+        store.faults.clear()
+
     def _new_store(self, cluster: str) -> Store:
         return MemoryStore(self.etcd, f"/{cluster}")
 
@@ -187,6 +200,14 @@ class EtcdStoreWorld(StoreWorld):
         super().__init__()
         self.real = real
         self.stop, self.start = real.server.stop, real.server.start
+
+    @contextlib.contextmanager
+    def losing_answers(self, store: EtcdStore) -> Iterator[None]:
+        os.kill(self.real.server.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.real.server.pid, signal.SIGCONT)
 
     def _new_store(self, cluster: str) -> Store:
         return EtcdStore(self.real.endpoint, f"{self.real.prefix}{cluster}")
