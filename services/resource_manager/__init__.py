@@ -1,0 +1,1 @@
+"""The ResourceManager: TaskManagers, their slots, and who gets one."""

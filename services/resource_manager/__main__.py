@@ -1,0 +1,23 @@
+"""`python -m services.resource_manager`: the one place where a ResourceManager's parts are put together."""
+
+from __future__ import annotations
+
+import sys
+
+from millrace.io.loop import Hosted
+from millrace.io.service import Process
+
+from .core.machine import ResourceManager
+from .settings import ResourceManagerSettings
+
+
+def main() -> int:
+    settings = ResourceManagerSettings.load_or_exit()
+    process = Process(settings)
+    topology = process.wait_for_topology()
+    # It has no effects: all it decides, it says.
+    return process.run([Hosted(ResourceManager(topology.shards), {}, settings.deciding())], topology)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,40 @@
+"""Who counts as alive: heartbeats against machine time. Pure policies.
+
+Both heartbeats and ticks are records of one log, so a broker that pauses ages nobody, and every replica decides alike.
+"""
+
+from __future__ import annotations
+
+from .state import Limits, State
+
+
+def interval_ms(limits: Limits, task_managers: int, now_ms: int) -> int:
+    """The interval of heartbeats for so many TaskManagers, where `now_ms` is the one in use.
+
+    Doubled until all together stay below `beats_per_s_max`; halved again only well below it, so that one TaskManager
+    that comes and goes does not change it each time.
+    """
+    interval = limits.heartbeat_interval_ms
+    while task_managers * 1000 > limits.beats_per_s_max * interval:
+        interval *= 2
+    if interval < now_ms and task_managers * 1000 * 4 > limits.beats_per_s_max * now_ms:
+        return now_ms
+    return interval
+
+
+def silent(state: State, now_ms: int) -> list[str]:
+    """The TaskManagers without a heartbeat for too long."""
+    return [name for name, each in state.task_managers.items() if now_ms - each.last_beat_ms > state.lost_after_ms]
+
+
+def missing(state: State, now_ms: int) -> list[str]:
+    """The TaskManagers that a shard knows and that have not registered in time."""
+    return [name for name, each in state.expected.items() if now_ms >= each.due_ms]
+
+
+def registration_ms(state: State) -> int:
+    """How long a TaskManager that a shard knows may take to register.
+
+    It hears of our new life by our answer to its next heartbeat, at the latest to its next Hello, a second later.
+    """
+    return 2 * state.lost_after_ms + 1000

@@ -1,0 +1,266 @@
+"""The ResourceManager: the registry of TaskManagers, the one detector of their failure, and who gets which slot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+from millrace.core.machine import (
+    Born,
+    Configured,
+    Envelope,
+    Forget,
+    Handler,
+    Output,
+    PeerBorn,
+    Publish,
+    Say,
+    Ticked,
+    dispatch,
+)
+from millrace.core.messages.client import ClusterOverview, SlotInfo, TaskManagerInfo, TaskManagersListed
+from millrace.core.messages.events import TaskManagerGone, TaskManagerJoined
+from millrace.core.messages.jobs import JobMasterDeclared, Query, RequestSlots, TaskManagerLost
+from millrace.core.messages.slots import (
+    DisconnectTaskManager,
+    RegisterTaskManager,
+    ReleaseTaskManager,
+    SlotFreed,
+    SlotReport,
+    TaskManagerHeartbeat,
+    TaskManagerRegistered,
+)
+from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
+
+from . import liveness, queue, slot_manager
+from .state import Expected, Limits, Slot, SlotState, State, TaskManager
+
+LISTED_SLOTS_MAX = 5000  # in one answer; larger ones would not fit into a record
+
+
+class ResourceManager:
+    """See `millrace.core.machine.Machine`."""
+
+    scope = RESOURCE_MANAGER
+    state_type = State
+
+    def __init__(self, shards: int) -> None:
+        """`shards`: how many JobMaster shards the cluster has."""
+        self._shards = shards
+        self.peers = (DISPATCHER, *_shards(shards))
+
+    def blank(self) -> State:
+        return State(shards=self._shards)
+
+    def handle(self, state: State, envelope: Envelope) -> Iterator[Output]:
+        """Whatever happened may have freed a slot or made a job want one: every record ends with a look at both."""
+        yield from dispatch(HANDLERS, state, envelope)
+        yield from slot_manager.grant(state, envelope.id)
+
+
+def _born(state: State, envelope: Envelope) -> Iterator[Output]:
+    """Nothing to ask: shards and TaskManagers declare themselves."""
+    yield from ()
+
+
+def _configured(state: State, envelope: Envelope) -> Iterator[Output]:
+    settings: dict[str, Any] = dict(envelope.body.settings)
+    before = state.lost_after_ms
+    state.limits = Limits(**{each.name: settings[each.name] for each in fields(Limits) if each.name in settings})
+    yield from _retune(state, always=state.lost_after_ms != before)
+
+
+def _ticked(state: State, envelope: Envelope) -> Iterator[Output]:
+    now_ms = envelope.now_ms
+    for name in liveness.silent(state, now_ms):
+        silent_ms = now_ms - state.task_managers[name].last_beat_ms
+        yield from _lose(state, envelope, name, f"no heartbeat for {silent_ms} ms")
+    for name in liveness.missing(state, now_ms):
+        incarnation = state.expected.pop(name).incarnation
+        yield from _tell_lost(state, name, incarnation, "it did not register with the restarted ResourceManager")
+    yield from slot_manager.grant(state, envelope.id)  # first, so that nobody is told to wait for what it gets
+    yield from queue.tell(state, now_ms)
+
+
+def _peer_born(state: State, envelope: Envelope) -> Iterator[Output]:
+    kind, _, name = envelope.body.peer.partition("/")
+    if kind == JOB_MASTER:
+        slot_manager.forget_requests(state, int(name))
+        return
+    known = state.task_managers.get(name) if kind == TASK_MANAGER else None
+    if known is not None and known.incarnation != envelope.life:
+        yield from _lose(state, envelope, name, "it was started anew", alive=False)
+
+
+def _request_slots(state: State, envelope: Envelope) -> Iterator[Output]:
+    """The way of a submission: for a job that asks first nothing is said before the grant."""
+    return slot_manager.request(state, _shard(envelope), envelope.body)
+
+
+def _job_master_declared(state: State, envelope: Envelope) -> Iterator[Output]:
+    body: JobMasterDeclared = envelope.body
+    state.declared[_shard(envelope)] = None
+    due_ms = envelope.now_ms + liveness.registration_ms(state)
+    for name, incarnation in body.task_managers.items():
+        known = state.task_managers.get(name)
+        if known is None:
+            before = state.expected.get(name)
+            if before is None or before.incarnation < incarnation:
+                state.expected[name] = Expected(incarnation, due_ms)
+        elif known.incarnation > incarnation:
+            lost = TaskManagerLost(task_manager=name, incarnation=incarnation, reason="it was started anew")
+            yield Say(envelope.sender, lost)
+
+
+def _register(state: State, envelope: Envelope) -> Iterator[Output]:
+    body: RegisterTaskManager = envelope.body
+    name = _task_manager(envelope)
+    old = state.task_managers.get(name)
+    told: list[Output] = []
+    if old is not None and old.incarnation == envelope.life:
+        told += slot_manager.unregister(state, name)  # it declares itself again
+    elif old is not None:
+        yield from _lose(state, envelope, name, "it was started anew", alive=False)
+    expected = state.expected.pop(name, None)
+    if expected is not None and expected.incarnation < envelope.life:
+        yield from _tell_lost(state, name, expected.incarnation, "it was started anew")
+    slots = {each.slot: Slot(each.memory_mb, SlotState.STARTING) for each in body.slots}
+    since_ms = old.since_ms if old is not None and old.incarnation == envelope.life else envelope.now_ms
+    task_manager = TaskManager(envelope.life, body.host, since_ms, envelope.now_ms, slots)
+    told += slot_manager.register(state, name, task_manager, body.states)
+    yield from _retune(state)
+    yield Say(envelope.sender, _registered(state))
+    if old is None or old.incarnation != envelope.life:
+        yield Publish("cluster.events", name, TaskManagerJoined(
+            task_manager=name, incarnation=envelope.life, host=body.host, slots=len(slots), at_ms=envelope.now_ms
+        ))  # fmt: skip
+    yield from told
+
+
+def _slot_report(state: State, envelope: Envelope) -> Iterator[Output]:
+    name = _task_manager(envelope)
+    if name in state.task_managers and envelope.body.states:
+        yield from slot_manager.report(state, name, envelope.body.states, envelope.now_ms)
+
+
+def _heartbeat(state: State, envelope: Envelope) -> Iterator[Output]:
+    task_manager = state.task_managers.get(_task_manager(envelope))
+    if task_manager is not None:
+        task_manager.last_beat_ms = envelope.now_ms
+        if envelope.body.states is not None:
+            yield from _slot_report(state, envelope)
+
+
+def _slot_freed(state: State, envelope: Envelope) -> Iterator[Output]:
+    name = _task_manager(envelope)
+    if name in state.task_managers:
+        yield from slot_manager.freed(state, name, envelope.body, envelope.now_ms)
+
+
+def _disconnect(state: State, envelope: Envelope) -> Iterator[Output]:
+    name = _task_manager(envelope)
+    if name in state.task_managers:
+        yield from _lose(state, envelope, name, envelope.body.reason, alive=False)
+
+
+def _query(state: State, envelope: Envelope) -> Iterator[Output]:
+    body: Query = envelope.body
+    if not body.reply_to:
+        return  # who asks does not want to know
+    managers = state.task_managers
+    if body.what == "overview":
+        answer: Any = ClusterOverview(
+            correlation=body.correlation,
+            jobs=body.jobs,
+            task_managers=len(managers),
+            slots=sum(len(each.slots) for each in managers.values()),
+            free_slots=sum(len(keys) for keys in state.free.values()),
+            waiting_jobs=sum(len(waiting) for waiting in state.queues.values()),
+        )
+    else:
+        answer = TaskManagersListed(
+            correlation=body.correlation, task_managers=list(_listed(state)), total=len(managers)
+        )
+    yield Publish("client.replies", body.reply_to, answer)
+
+
+def _listed(state: State) -> Iterator[TaskManagerInfo]:
+    room = LISTED_SLOTS_MAX
+    for name, each in sorted(state.task_managers.items()):
+        room -= len(each.slots) + 1
+        if room < 0:
+            return
+        slots = [
+            SlotInfo(slot=number, state=slot.state.value, job=slot.job, memory_mb=slot.memory_mb)
+            for number, slot in sorted(each.slots.items())
+        ]
+        yield TaskManagerInfo(
+            task_manager=name,
+            incarnation=each.incarnation,
+            host=each.host,
+            slots=slots,
+            since_ms=each.since_ms,
+            last_beat_ms=each.last_beat_ms,
+        )
+
+
+def _lose(state: State, envelope: Envelope, name: str, reason: str, *, alive: bool = True) -> Iterator[Output]:
+    """Decides that a TaskManager is lost. `alive`: it may live on and has to be told to end."""
+    lost = state.task_managers[name]
+    yield from _tell_lost(state, name, lost.incarnation, reason)
+    scope = f"{TASK_MANAGER}/{name}"
+    if alive:
+        yield Say(scope, ReleaseTaskManager(incarnation=lost.incarnation, reason=reason))
+    yield Forget(scope, lost.incarnation)
+    yield Publish("cluster.events", name, TaskManagerGone(
+        task_manager=name, incarnation=lost.incarnation, reason=reason, at_ms=envelope.now_ms
+    ))  # fmt: skip
+    yield from slot_manager.unregister(state, name)
+    yield from _retune(state)
+
+
+def _tell_lost(state: State, name: str, incarnation: int, reason: str) -> Iterator[Output]:
+    for shard in _shards(state.shards):
+        yield Say(shard, TaskManagerLost(task_manager=name, incarnation=incarnation, reason=reason))
+
+
+def _retune(state: State, *, always: bool = False) -> Iterator[Output]:
+    """Keeps the heartbeats of all TaskManagers together below the limit."""
+    interval = liveness.interval_ms(state.limits, len(state.task_managers), state.interval_ms)
+    if always or interval != state.interval_ms:
+        state.interval_ms = interval
+        for name in state.task_managers:
+            yield Say(f"{TASK_MANAGER}/{name}", _registered(state))
+
+
+def _registered(state: State) -> TaskManagerRegistered:
+    return TaskManagerRegistered(heartbeat_interval_ms=state.interval_ms, lost_after_ms=state.lost_after_ms)
+
+
+def _shards(count: int) -> tuple[str, ...]:
+    return tuple(f"{JOB_MASTER}/{k}" for k in range(count))
+
+
+def _shard(envelope: Envelope) -> int:
+    return int(envelope.sender.removeprefix(f"{JOB_MASTER}/"))
+
+
+def _task_manager(envelope: Envelope) -> str:
+    return envelope.sender.removeprefix(f"{TASK_MANAGER}/")
+
+
+HANDLERS: dict[type, Handler] = {
+    Born: _born,
+    Configured: _configured,
+    Ticked: _ticked,
+    PeerBorn: _peer_born,
+    RequestSlots: _request_slots,
+    JobMasterDeclared: _job_master_declared,
+    RegisterTaskManager: _register,
+    TaskManagerHeartbeat: _heartbeat,
+    SlotReport: _slot_report,
+    SlotFreed: _slot_freed,
+    DisconnectTaskManager: _disconnect,
+    Query: _query,
+}

@@ -1,0 +1,139 @@
+"""The queue for slots: who waits, why, and in which place; and what the shards are told of it.
+
+The beginning of waiting is told at the next tick (most jobs do not wait so long), its end at once, places once a second
+where they changed. With ten thousand waiting jobs only the first hundred know their place.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import islice
+
+from millrace.core.machine import Say
+from millrace.core.messages.jobs import JobQueued
+
+from .state import Job, SlotState, State
+
+PLACES_MAX = 100
+PLACES_EVERY_MS = 1000
+BEYOND = f"more than {PLACES_MAX} waiting jobs go first"
+
+
+def settle(state: State, name: str) -> Iterator[Say]:
+    """Puts a job into or out of the queue after what it wants or holds has changed; forgets a job that does neither."""
+    job = state.jobs[name]
+    if job.held < job.wanted:
+        queue = state.queues.setdefault(job.memory_mb, [])
+        at = bisect_left(queue, (job.rank, name))
+        if queue[at : at + 1] != [(job.rank, name)]:
+            queue.insert(at, (job.rank, name))
+            if job.told is None:
+                state.untold[name] = None
+        return
+    leave(state, name)
+    if job.told is not None:
+        job.told = job.told_position = None
+        yield Say(f"job-master/{job.shard}", JobQueued(job=name, reason=None, position=None))
+    if not job.wanted and not job.held:
+        del state.jobs[name]
+
+
+def leave(state: State, name: str) -> None:
+    """Takes a job out of the queue, if it is there; what its shard believes stays as it is."""
+    job = state.jobs[name]
+    queue = state.queues.get(job.memory_mb, [])
+    at = bisect_left(queue, (job.rank, name))
+    if queue[at : at + 1] == [(job.rank, name)]:
+        del queue[at]
+        if not queue:
+            del state.queues[job.memory_mb]
+    state.untold.pop(name, None)
+    state.placed.pop(name, None)
+
+
+def tell(state: State, now_ms: int) -> Iterator[Say]:
+    """Tells the shards of jobs that began to wait, and once a second of places and reasons that changed."""
+    anew = now_ms - state.told_ms >= PLACES_EVERY_MS and bool(state.queues)
+    if not state.untold and not anew:
+        return
+    standings = {name: (position, reason) for name, position, reason in _standings(state)}
+    names = {**state.untold, **state.placed, **dict.fromkeys(standings)} if anew else dict(state.untold)
+    for name in names:
+        job = state.jobs[name]
+        position, reason = standings.get(name, (None, BEYOND))
+        if position is None:
+            state.placed.pop(name, None)
+        else:
+            state.placed[name] = None
+        if (job.told, job.told_position) != (reason, position):
+            job.told, job.told_position = reason, position
+            yield Say(f"job-master/{job.shard}", JobQueued(job=name, reason=reason, position=position))
+    state.untold.clear()
+    if anew:
+        state.told_ms = now_ms
+
+
+def _standings(state: State) -> Iterator[tuple[str, int | None, str]]:
+    """(job, place, reason) of the first jobs in the queue, and of the first that no registered slot is large enough
+    for: those hinder nobody and have no place."""
+    census = _Census(state)
+    possible = [queue for memory, queue in state.queues.items() if census.fits(memory)]
+    for position, (_, name) in enumerate(islice(heapq.merge(*possible), PLACES_MAX), 1):
+        yield name, position, census.reason(state.jobs[name])
+    others = [queue for memory, queue in state.queues.items() if not census.fits(memory)]
+    for _, name in islice(heapq.merge(*others), PLACES_MAX):
+        yield name, None, census.reason(state.jobs[name])
+
+
+class _Census:
+    """The registered slots as they are now, counted once for all reasons of a turn."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._largest = max((s.memory_mb for tm in state.task_managers.values() for s in tm.slots.values()), default=0)
+        self._counts: dict[int, str] = {}  # by memory_mb
+
+    def fits(self, memory_mb: int) -> bool:
+        return memory_mb <= self._largest or not self._largest
+
+    def reason(self, job: Job) -> str:
+        """One sentence on why a job waits."""
+        part = f"{job.held} of {job.wanted} slots: " if job.wanted > 1 else ""
+        state = self._state
+        if not state.open:
+            shards = _plural(state.shards - len(state.declared), "JobMaster shard")
+            return f"{part}the ResourceManager has just started and waits to hear from {shards}"
+        if not state.task_managers:
+            return f"{part}no TaskManager is registered"
+        if not self.fits(job.memory_mb):
+            return f"{part}needs {job.memory_mb} MB a slot, the largest has {self._largest} MB"
+        if job.memory_mb not in self._counts:
+            self._counts[job.memory_mb] = self._count(job.memory_mb)
+        return part + self._counts[job.memory_mb]
+
+    def _count(self, memory_mb: int) -> str:
+        counts = {"busy": 0, "starting": 0, "broken": 0}
+        hosts = 0
+        for task_manager in self._state.task_managers.values():
+            fitting = [slot for slot in task_manager.slots.values() if slot.memory_mb >= memory_mb]
+            hosts += bool(fitting)
+            for slot in fitting:
+                starting, broken = slot.state is SlotState.STARTING, slot.state is SlotState.BROKEN
+                counts["starting" if starting else "broken" if broken else "busy"] += 1
+        total = sum(counts.values())
+        if not total:
+            return "no TaskManager has a slot"
+        size = f" with {memory_mb} MB" if memory_mb else ""
+        whole = f"{_plural(total, 'slot')}{size} of {_plural(hosts, 'TaskManager')}"
+        said = {word: number for word, number in counts.items() if number}
+        if len(said) == 1:
+            (word,) = said
+            return f"the {whole} is {word}" if total == 1 else f"all {whole} are {word}"
+        each = (f"{number} {'is' if number == 1 else 'are'} {word}" for word, number in said.items())
+        return f"of {whole} {', '.join(each)}"
+
+
+def _plural(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"

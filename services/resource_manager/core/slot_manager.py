@@ -1,0 +1,132 @@
+"""Slots and allocations: registered, reported, granted, freed, gone.
+
+Every change goes through here, so that slots, jobs, the queue and the index of free slots agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from millrace.core.machine import Output, Publish, Say
+from millrace.core.messages.events import SlotChanged
+from millrace.core.messages.jobs import RequestSlots
+from millrace.core.messages.slots import AllocateSlot, SlotFreed
+from millrace.core.messages.slots import SlotState as Reported
+
+from . import matching, queue
+from .state import ALLOCATED_STATES, HELD_STATES, Job, SlotState, State, TaskManager, slot_key
+
+
+def request(state: State, shard: int, wanted: RequestSlots) -> Iterator[Output]:
+    """The job's whole wanted set; replaces what it wanted before. What it holds too much it gives back itself."""
+    job = state.jobs.get(wanted.job)
+    if job is None:
+        if not wanted.slots:
+            return
+        job = state.jobs[wanted.job] = Job()
+    queue.leave(state, wanted.job)
+    if not wanted.slots:
+        job.told = job.told_position = None  # who wants nothing knows that it does not wait
+    job.wanted, job.shard, job.priority, job.since_ms = wanted.slots, shard, wanted.priority, wanted.since_ms
+    job.memory_mb = wanted.memory_mb or 0
+    job.rank = matching.rank(job.priority, job.since_ms, state.limits.ageing_ms)
+    yield from queue.settle(state, wanted.job)
+
+
+def forget_requests(state: State, shard: int) -> None:
+    """A shard lives anew: what its jobs wanted counts no more until it declares it; what they hold stays."""
+    for name in [name for name, job in state.jobs.items() if job.shard == shard]:
+        job = state.jobs[name]
+        queue.leave(state, name)
+        job.wanted, job.told, job.told_position = 0, None, None
+        for _ in queue.settle(state, name):
+            raise AssertionError("a job that was told nothing is told that it does not wait")
+
+
+def grant(state: State, record: str) -> Iterator[Output]:
+    """Gives free slots to waiting jobs until nothing fits. `record` names the record that led to it."""
+    if not state.open:
+        return
+    told: list[Output] = []  # the grants go first: they are on the way of a submission
+    while (found := matching.match_slots(state.queues, state.free)) is not None:
+        name, (task_manager, slot) = found
+        allocation = f"{record}.{state.granted}"
+        state.granted += 1
+        job = state.jobs[name]
+        yield Say(
+            f"task-manager/{task_manager}", AllocateSlot(slot=slot, allocation=allocation, job=name, shard=job.shard)
+        )
+        told += _set(state, task_manager, slot, SlotState.PENDING, allocation, name)
+    yield from told
+
+
+def register(state: State, name: str, task_manager: TaskManager, states: Sequence[Reported]) -> Iterator[Output]:
+    """Takes a TaskManager's slots in, with the allocations that they carry."""
+    state.task_managers[name] = task_manager
+    yield from report(state, name, states, task_manager.since_ms)
+
+
+def unregister(state: State, name: str) -> Iterator[Output]:
+    """Drops a TaskManager with its slots; the jobs that held some wait again."""
+    for slot in list(state.task_managers[name].slots):
+        yield from _set(state, name, slot, SlotState.BROKEN, None, None)
+    del state.task_managers[name]
+
+
+def report(state: State, name: str, states: Sequence[Reported], now_ms: int) -> Iterator[Output]:
+    """Slots as their TaskManager sees them. What it said before it heard of our grant does not count against that."""
+    slots = state.task_managers[name].slots
+    for said in states:
+        slot = slots.get(said.slot)
+        if slot is None or (slot.state is SlotState.PENDING and said.allocation != slot.allocation):
+            continue
+        now, allocation = SlotState(said.state), said.allocation
+        if now not in ALLOCATED_STATES:
+            allocation = None
+        elif allocation is None:
+            now = SlotState.STARTING  # makes no sense; not free, until it says more
+        yield from _reported(state, name, said.slot, now, allocation, said.job, now_ms)
+
+
+def freed(state: State, name: str, said: SlotFreed, now_ms: int) -> Iterator[Output]:
+    """An allocation is over. One that we do not know is over already."""
+    slot = state.task_managers[name].slots.get(said.slot)
+    if slot is not None and slot.allocation == said.allocation:
+        yield from _reported(state, name, said.slot, SlotState(said.state), None, None, now_ms)
+
+
+def _reported(
+    state: State, name: str, number: int, now: SlotState, allocation: str | None, job: str | None, now_ms: int
+) -> Iterator[Output]:
+    slot = state.task_managers[name].slots[number]
+    before = slot.state
+    yield from _set(state, name, number, now, allocation, job)
+    if before is not now and SlotState.BROKEN in (before, now):
+        slot.changes += 1
+        event = SlotChanged(task_manager=name, slot=number, state=now.value, at_ms=now_ms, count=slot.changes)
+        yield Publish("cluster.events", name, event)
+
+
+def _set(
+    state: State, name: str, number: int, now: SlotState, allocation: str | None, job: str | None
+) -> Iterator[Output]:
+    """The one place where a slot changes: keeps the free slots, what jobs hold and the queue in step."""
+    slot = state.task_managers[name].slots[number]
+    job = job or "" if now in HELD_STATES else None
+    key, before = slot_key(name, number), slot.job
+    if slot.state is SlotState.FREE and now is not SlotState.FREE:
+        group = state.free[slot.memory_mb]
+        del group[key]
+        if not group:
+            del state.free[slot.memory_mb]
+    elif now is SlotState.FREE and slot.state is not SlotState.FREE:
+        state.free.setdefault(slot.memory_mb, {})[key] = (name, number)
+    slot.state, slot.allocation, slot.job = now, allocation, job
+    if before == job:
+        return
+    if job is not None:
+        state.jobs.setdefault(job, Job()).held += 1
+        yield from queue.settle(state, job)
+    if before is not None:
+        state.jobs[before].held -= 1
+        yield from queue.settle(state, before)

@@ -1,0 +1,142 @@
+"""What the ResourceManager knows: TaskManagers with their slots, what jobs want, who waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class SlotState(str, Enum):
+    """A slot as the ResourceManager sees it. Its own decision is FREE -> PENDING alone; by a report any state may
+    follow any other, for the TaskManager is the truth about its slots."""
+
+    STARTING = "STARTING"  # its JVM is not warm
+    FREE = "FREE"  # can be given to a job
+    PENDING = "PENDING"  # given by us; its TaskManager has not reported the allocation yet
+    ALLOCATED = "ALLOCATED"
+    ACTIVE = "ACTIVE"  # an attempt is deployed on it
+    RELEASING = "RELEASING"  # given back by its job, being reset
+    BROKEN = "BROKEN"  # cannot be started
+
+
+HELD_STATES = (SlotState.PENDING, SlotState.ALLOCATED, SlotState.ACTIVE)
+ALLOCATED_STATES = (*HELD_STATES, SlotState.RELEASING)
+
+
+@dataclass
+class Limits:
+    """The settings that decide."""
+
+    heartbeat_interval_ms: int = 100  # at least; grows with the number of TaskManagers
+    beats_per_s_max: int = 1000  # of all TaskManagers together
+    lost_after_ms: int = 600  # at least; four intervals where those have grown
+    ageing_ms: int = 60_000  # of waiting outweigh one step of priority
+
+
+@dataclass
+class Slot:
+    memory_mb: int
+    state: SlotState
+    allocation: str | None = None  # given exactly in ALLOCATED_STATES
+    job: str | None = None  # given exactly in HELD_STATES
+    changes: int = 0  # SlotChanged events said about it
+
+
+@dataclass
+class TaskManager:
+    incarnation: int
+    host: str
+    since_ms: int
+    last_beat_ms: int
+    slots: dict[int, Slot] = field(default_factory=dict)  # by the TaskManager's number of the slot
+
+
+@dataclass
+class Job:
+    """What a job wants and holds. Known while it wants or holds something."""
+
+    wanted: int = 0
+    held: int = 0  # = slots whose allocation is this job's
+    shard: int = -1  # who asked; -1: only held slots are known, from reports
+    priority: int = 0
+    since_ms: int = 0
+    memory_mb: int = 0  # a slot at least
+    rank: int = 0  # place in the queue, by matching.rank
+    told: str | None = None  # the last JobQueued's reason; None: its shard believes that it does not wait
+    told_position: int | None = None
+
+
+@dataclass
+class Expected:
+    """A TaskManager that a shard knows and that has not registered in this life of ours."""
+
+    incarnation: int
+    due_ms: int  # machine time at which it is declared lost
+
+
+@dataclass
+class State:
+    shards: int
+    limits: Limits = field(default_factory=Limits)
+    interval_ms: int = 100  # heartbeats, as told to all registered TaskManagers
+    # By id: those that count as alive.
+    task_managers: dict[str, TaskManager] = field(default_factory=dict)
+    jobs: dict[str, Job] = field(default_factory=dict)
+    # memory_mb -> sorted (rank, job) of the jobs with held < wanted; no group is empty.
+    queues: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
+    # memory_mb -> key -> (TaskManager, slot) of the FREE slots, longest free first; no group is empty.
+    free: dict[int, dict[str, tuple[str, int]]] = field(default_factory=dict)
+    # Waiting jobs whose shard has not been told; all are in queues.
+    untold: dict[str, None] = field(default_factory=dict)
+    # Waiting jobs that were told their place; all are in queues.
+    placed: dict[str, None] = field(default_factory=dict)
+    told_ms: int = 0  # when places were last told anew
+    # Shards that have declared; slots are granted once all have [11].
+    declared: dict[int, None] = field(default_factory=dict)
+    granted: int = 0  # slots granted in this life: the last part of an allocation's name
+    # By TaskManager id; none of them is registered.
+    expected: dict[str, Expected] = field(default_factory=dict)
+
+    @property
+    def open(self) -> bool:
+        """Slots may be granted: every shard has declared in this life [11]."""
+        return len(self.declared) == self.shards
+
+    @property
+    def lost_after_ms(self) -> int:
+        return max(self.limits.lost_after_ms, 4 * self.interval_ms)
+
+
+def slot_key(task_manager: str, slot: int) -> str:
+    return f"{task_manager}#{slot}"
+
+
+def check(state: State) -> None:
+    """Asserts what the parts of a state owe each other."""
+    held: dict[str, int] = {}
+    free: dict[str, int] = {}
+    for name, task_manager in state.task_managers.items():
+        for number, slot in task_manager.slots.items():
+            assert (slot.allocation is not None) == (slot.state in ALLOCATED_STATES), (name, number, slot)
+            assert (slot.job is not None) == (slot.state in HELD_STATES), (name, number, slot)
+            if slot.job is not None:
+                held[slot.job] = held.get(slot.job, 0) + 1
+            if slot.state is SlotState.FREE:
+                free[slot_key(name, number)] = slot.memory_mb
+    assert held == {job: known.held for job, known in state.jobs.items() if known.held}, (held, state.jobs)
+    assert free == {key: memory for memory, keys in state.free.items() for key in keys}
+    assert all(state.free.values()) and all(state.queues.values()), "an empty group stays"
+    waiting = {job for job, known in state.jobs.items() if known.held < known.wanted}
+    queued = [(memory, rank, job) for memory, queue in state.queues.items() for rank, job in queue]
+    assert len(queued) == len(waiting) and {job for _, _, job in queued} == waiting, (queued, waiting)
+    for memory, rank, job in queued:
+        assert (memory, rank) == (state.jobs[job].memory_mb, state.jobs[job].rank), job
+    for queue in state.queues.values():
+        assert queue == sorted(queue)
+    for job, known in state.jobs.items():
+        assert known.wanted or known.held, f"{job} is known for nothing"
+        assert job in waiting or known.told is None, f"{job} does not wait and its shard was told so"
+    assert set(state.untold) <= waiting and set(state.placed) <= waiting
+    assert not set(state.expected) & set(state.task_managers)
+    if state.open and state.free:
+        assert not any(memory <= max(state.free) for memory in state.queues), "a free slot, and who can use it"

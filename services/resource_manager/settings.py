@@ -1,0 +1,34 @@
+"""Settings of a ResourceManager process."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from millrace.io.settings import ServiceSettings
+
+
+class ResourceManagerSettings(ServiceSettings):
+    """Knows all TaskManagers, notices when one dies, and gives their slots to jobs."""
+
+    service: ClassVar[str] = "resource_manager"
+    heartbeat_interval_ms: int = Field(
+        100,
+        ge=10,
+        description="How often a TaskManager says that it lives; less often where there are very many.",
+    )
+    beats_per_s_max: int = Field(1000, ge=10, description="Heartbeats a second of all TaskManagers together, at most.")
+    lost_after_ms: int = Field(
+        600,
+        ge=200,
+        description="A TaskManager without a heartbeat for so long is declared lost, and its tasks run elsewhere.",
+    )
+    ageing_ms: int = Field(
+        60_000, ge=1, description="So much waiting for slots outweighs one step of priority: no job waits for ever."
+    )
+
+    def deciding(self) -> dict[str, Any]:
+        """What the machine is told in its log."""
+        names = ("heartbeat_interval_ms", "beats_per_s_max", "lost_after_ms", "ageing_ms")
+        return {name: getattr(self, name) for name in names}

@@ -1,0 +1,510 @@
+"""The ResourceManager's handlers: a state, one message, the exact list of what is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from millrace.core.machine import Born, Configured, Envelope, Forget, PeerBorn, Publish, Say, Ticked
+from millrace.core.messages import LINKS
+from millrace.core.messages.client import ClusterOverview, SlotInfo, TaskManagerInfo, TaskManagersListed
+from millrace.core.messages.events import SlotChanged, TaskManagerGone, TaskManagerJoined
+from millrace.core.messages.jobs import JobMasterDeclared, JobQueued, Query, RequestSlots, SlotSpec, TaskManagerLost
+from millrace.core.messages.slots import (
+    AllocateSlot,
+    DisconnectTaskManager,
+    RegisterTaskManager,
+    ReleaseTaskManager,
+    SlotFreed,
+    SlotReport,
+    SlotState,
+    TaskManagerHeartbeat,
+    TaskManagerRegistered,
+)
+from services.resource_manager.core.machine import HANDLERS, ResourceManager
+from services.resource_manager.core.state import State, check
+
+JM0, JM1, TM_A, TM_B = "job-master/0", "job-master/1", "task-manager/a", "task-manager/b"
+SNAPSHOT: TypeAdapter[State] = TypeAdapter(State)
+
+
+class Driver:
+    """A machine with its state: gives it one body at a time and checks the state after each."""
+
+    def __init__(self, shards: int = 1) -> None:
+        self.machine = ResourceManager(shards)
+        self.state: State = self.machine.blank()
+        self.now_ms, self.record = 1_000_000, 0
+        self.lives: dict[str, int] = {}
+        assert self.core(Configured({})) == [] and self.core(Born()) == []
+
+    def say(self, sender: str, body: Any, life: int | None = None) -> list[Any]:
+        self.record += 1
+        life = self.lives.setdefault(sender, 7) if life is None else life
+        self.lives[sender] = life
+        envelope = Envelope(sender, life, self.now_ms, f"1.{self.record}", body)
+        outputs = list(self.machine.handle(self.state, envelope))
+        check(self.state)
+        assert SNAPSHOT.validate_json(SNAPSHOT.dump_json(self.state)) == self.state, "a snapshot is the state"
+        return outputs
+
+    def core(self, body: Any) -> list[Any]:
+        return self.say("", body, 0)
+
+    def tick(self, ms: int = 100) -> list[Any]:
+        self.now_ms += ms
+        return self.core(Ticked())
+
+    def declared(self, *shards: str) -> Driver:
+        for shard in shards or (JM0,):
+            self.say(shard, JobMasterDeclared())
+        return self
+
+    def register(
+        self, scope: str = TM_A, life: int = 7, memory_mb: tuple[int, ...] = (1024,), **states: Any
+    ) -> list[Any]:
+        name = scope.partition("/")[2]
+        slots = [SlotSpec(slot=n, memory_mb=m) for n, m in enumerate(memory_mb)]
+        given = states.get("states") or [SlotState(slot=n, state="FREE") for n in range(len(memory_mb))]
+        return self.say(scope, RegisterTaskManager(host=f"host-{name}", slots=slots, states=given), life)
+
+    def ask(
+        self, job: str, slots: int = 1, *, shard: str = JM0, priority: int = 0, since_ms: int = 0, memory_mb: Any = None
+    ):
+        return self.say(
+            shard, RequestSlots(job=job, slots=slots, priority=priority, since_ms=since_ms, memory_mb=memory_mb)
+        )
+
+    def allocation(self, scope: str = TM_A, slot: int = 0) -> str:
+        found = self.state.task_managers[scope.partition("/")[2]].slots[slot].allocation
+        assert found is not None
+        return found
+
+    def free(self, scope: str = TM_A, slot: int = 0, state: Any = "FREE") -> list[Any]:
+        return self.say(scope, SlotFreed(slot=slot, allocation=self.allocation(scope, slot), state=state))
+
+
+def queued(job: str, reason: str | None, position: int | None, shard: str = JM0) -> Say:
+    return Say(shard, JobQueued(job=job, reason=reason, position=position))
+
+
+def granted(job: str, allocation: str, slot: int = 0, scope: str = TM_A, shard: int = 0) -> Say:
+    return Say(scope, AllocateSlot(slot=slot, allocation=allocation, job=job, shard=shard))
+
+
+def lost(name: str, incarnation: int, reason: str, shard: str = JM0) -> Say:
+    return Say(shard, TaskManagerLost(task_manager=name, incarnation=incarnation, reason=reason))
+
+
+REGISTERED = TaskManagerRegistered(heartbeat_interval_ms=100, lost_after_ms=600)
+
+
+def test_registers_a_task_manager():
+    driver = Driver().declared()
+    assert driver.register(memory_mb=(1024, 2048)) == [
+        Say(TM_A, REGISTERED),
+        Publish("cluster.events", "a", TaskManagerJoined(
+            task_manager="a", incarnation=7, host="host-a", slots=2, at_ms=1_000_000
+        )),
+    ]  # fmt: skip
+
+
+def test_a_request_is_granted_in_the_record_that_brings_it():
+    driver = Driver().declared()
+    driver.register()
+    assert driver.ask("j") == [granted("j", "1.5.0")]
+
+
+def test_a_job_that_gets_its_slot_before_the_next_tick_is_never_told_to_wait():
+    driver = Driver().declared()
+    driver.ask("j")
+    assert driver.register()[-1] == granted("j", "1.5.0")
+    assert driver.tick() == []
+
+
+def test_a_waiting_job_is_told_why_and_its_place_and_that_it_waits_no_more():
+    driver = Driver().declared()
+    assert driver.ask("first", since_ms=1) == []
+    assert driver.ask("second", 3, since_ms=2) == []
+    assert driver.tick() == [
+        queued("first", "no TaskManager is registered", 1),
+        queued("second", "0 of 3 slots: no TaskManager is registered", 2),
+    ]
+    assert driver.tick() == []
+    assert driver.register(memory_mb=(1024, 1024))[2:] == [
+        granted("first", "1.8.0"),
+        granted("second", "1.8.1", 1),
+        queued("first", None, None),
+    ]
+    # Once a second, if it is another place or reason. The heartbeat keeps the TaskManager alive meanwhile.
+    said = []
+    for _ in range(10):
+        driver.say(TM_A, TaskManagerHeartbeat())
+        said += driver.tick()
+    assert said == [queued("second", "1 of 3 slots: all 2 slots of 1 TaskManager are busy", 1)]
+
+
+def test_the_reason_counts_slots_by_what_they_are():
+    driver = Driver().declared()
+    driver.register(memory_mb=(1024, 1024, 1024), states=[
+        SlotState(slot=0, state="STARTING"),
+        SlotState(slot=1, state="BROKEN"),
+        SlotState(slot=2, state="ACTIVE", allocation="old", job="other"),
+    ])  # fmt: skip
+    driver.ask("j")
+    reason = "of 3 slots of 1 TaskManager 1 is busy, 1 is starting, 1 is broken"
+    assert driver.tick() == [queued("j", reason, 1)]
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [("STARTING", "the 1 slot of 1 TaskManager is starting"), ("BROKEN", "the 1 slot of 1 TaskManager is broken")],
+)
+def test_the_reason_of_a_single_slot(state: Any, reason: str):
+    driver = Driver().declared()
+    driver.register(states=[SlotState(slot=0, state=state)])
+    driver.ask("j")
+    assert driver.tick() == [queued("j", reason, 1)]
+
+
+def test_a_slot_too_small_is_never_given_and_the_reason_says_so():
+    driver = Driver().declared()
+    driver.register(memory_mb=(1024,))
+    assert driver.ask("large", memory_mb=4096, since_ms=1) == []
+    assert driver.ask("small", memory_mb=1024, since_ms=2) == [granted("small", "1.6.0")]
+    driver.ask("later", since_ms=3)
+    assert driver.tick() == [
+        queued("large", "needs 4096 MB a slot, the largest has 1024 MB", None),
+        queued("later", "the 1 slot of 1 TaskManager is busy", 1),  # who cannot be served stands in nobody's way
+    ]
+    assert driver.register(TM_B, memory_mb=(8192,))[2:] == [
+        granted("large", "1.9.1", 0, TM_B),
+        queued("large", None, None),
+    ]
+
+
+def test_the_smallest_slot_that_fits_is_given():
+    driver = Driver().declared()
+    driver.register(memory_mb=(8192, 1024, 4096))
+    assert driver.ask("a", memory_mb=2000) == [granted("a", "1.5.0", 2)]
+    assert driver.ask("b") == [granted("b", "1.6.1", 1)]
+
+
+def test_priority_goes_first_then_who_waits_longest_then_the_smaller_id():
+    driver = Driver().declared()
+    for job, priority, since_ms in (("c", 0, 5), ("b", 0, 5), ("a", 0, 9), ("high", 1, 50_000), ("old", 0, -20_000)):
+        driver.ask(job, priority=priority, since_ms=since_ms)
+    driver.register(memory_mb=(1,) * 5)
+    slots = driver.state.task_managers["a"].slots
+    # One step of priority outweighs a minute of waiting, no more: "old" has waited 70 s longer than "high".
+    assert [slots[n].job for n in range(5)] == ["old", "high", "b", "c", "a"]
+
+
+def test_a_freed_slot_goes_to_the_next_in_the_queue():
+    driver = Driver().declared()
+    driver.register()
+    driver.ask("first")
+    driver.ask("second", since_ms=1)
+    driver.ask("first", 0)
+    assert driver.free() == [granted("second", "1.8.1")]
+    assert driver.state.jobs.keys() == {"second"}
+
+
+def test_a_slot_that_is_not_ready_when_it_is_freed_is_given_when_it_is():
+    driver = Driver().declared()
+    driver.register()
+    driver.ask("first")
+    driver.ask("second", since_ms=1)
+    driver.ask("first", 0)
+    assert driver.free(state="STARTING") == []
+    assert driver.say(TM_A, SlotReport(states=[SlotState(slot=0, state="FREE")])) == [granted("second", "1.9.1")]
+
+
+def test_an_allocation_that_ends_while_the_job_wants_it_is_replaced():
+    driver = Driver().declared()
+    driver.register(memory_mb=(1, 1))
+    driver.ask("j")
+    assert driver.free(state="BROKEN") == [
+        Publish("cluster.events", "a", SlotChanged(task_manager="a", slot=0, state="BROKEN", at_ms=1_000_000)),
+        granted("j", "1.6.1", 1),
+    ]
+
+
+def test_a_report_older_than_the_grant_does_not_take_it_back():
+    driver = Driver().declared()
+    driver.register()
+    driver.ask("j")
+    allocation = driver.allocation()
+    assert driver.say(TM_A, TaskManagerHeartbeat(states=[SlotState(slot=0, state="FREE")])) == []
+    assert driver.allocation() == allocation
+    confirmed = [SlotState(slot=0, state="ALLOCATED", allocation=allocation, job="j")]
+    assert driver.say(TM_A, TaskManagerHeartbeat(states=confirmed)) == []
+    # From then on the TaskManager's word counts.
+    assert driver.say(TM_A, TaskManagerHeartbeat(states=[SlotState(slot=0, state="FREE")])) == [granted("j", "1.8.1")]
+
+
+def test_freed_allocations_that_are_not_known_change_nothing():
+    driver = Driver().declared()
+    driver.register()
+    driver.ask("j")
+    assert driver.say(TM_A, SlotFreed(slot=0, allocation="0.1.1")) == []
+    assert driver.say(TM_A, SlotFreed(slot=9, allocation="0.1.1")) == []
+    assert driver.state.jobs["j"].held == 1
+
+
+def test_a_released_slot_counts_no_more_for_its_job():
+    driver = Driver().declared()
+    driver.register(memory_mb=(1, 1))
+    driver.ask("j")
+    allocation = driver.allocation()
+    releasing = [SlotState(slot=0, state="RELEASING", allocation=allocation, job="j")]
+    driver.say(TM_A, SlotReport(states=[SlotState(slot=0, state="ALLOCATED", allocation=allocation, job="j")]))
+    assert driver.say(TM_A, SlotReport(states=releasing)) == [granted("j", "1.7.1", 1)]
+    assert driver.say(TM_A, SlotFreed(slot=0, allocation=allocation)) == []
+
+
+def test_a_job_that_wants_less_keeps_what_it_has_and_is_told_nothing():
+    driver = Driver().declared()
+    driver.register()
+    driver.ask("j", 2)
+    driver.tick()
+    assert driver.ask("j", 1) == [queued("j", None, None)]
+    assert driver.ask("j", 0) == []
+    assert driver.state.jobs["j"].held == 1
+    assert driver.free() == []
+    assert driver.state.jobs == {}
+
+
+def test_who_wants_nothing_leaves_the_queue_without_a_word():
+    driver = Driver().declared()
+    driver.ask("j")
+    driver.tick()
+    assert driver.ask("j", 0) == []
+    assert (driver.state.jobs, driver.state.queues) == ({}, {})
+    assert driver.ask("never", 0) == []
+
+
+def test_a_silent_task_manager_is_lost_once_and_its_jobs_wait_or_move():
+    driver = Driver(shards=2).declared(JM0, JM1)
+    driver.register(TM_A)
+    driver.ask("j", shard=JM1)
+    driver.register(TM_B)
+    for _ in range(6):
+        driver.say(TM_B, TaskManagerHeartbeat())
+        assert driver.tick() == []
+    driver.say(TM_B, TaskManagerHeartbeat())
+    assert driver.tick() == [
+        lost("a", 7, "no heartbeat for 700 ms", JM0),
+        lost("a", 7, "no heartbeat for 700 ms", JM1),
+        Say(TM_A, ReleaseTaskManager(incarnation=7, reason="no heartbeat for 700 ms")),
+        Forget(TM_A, 7),
+        Publish("cluster.events", "a", TaskManagerGone(
+            task_manager="a", incarnation=7, reason="no heartbeat for 700 ms", at_ms=1_000_700
+        )),
+        granted("j", "1.21.1", 0, TM_B, 1),
+    ]  # fmt: skip
+    assert driver.say(TM_A, TaskManagerHeartbeat()) == []  # what it said before it heard
+    assert "a" not in driver.state.task_managers
+
+
+def test_a_task_manager_that_leaves_in_order_is_lost_at_once():
+    driver = Driver().declared()
+    driver.register()
+    driver.ask("j")
+    assert driver.say(TM_A, DisconnectTaskManager(reason="it was stopped")) == [
+        lost("a", 7, "it was stopped"),
+        Forget(TM_A, 7),
+        Publish("cluster.events", "a", TaskManagerGone(
+            task_manager="a", incarnation=7, reason="it was stopped", at_ms=1_000_000
+        )),
+    ]  # fmt: skip
+    assert driver.tick() == [queued("j", "no TaskManager is registered", 1)]
+    assert driver.say(TM_A, DisconnectTaskManager(reason="it was stopped")) == []
+
+
+@pytest.mark.parametrize("first", ["PeerBorn", "RegisterTaskManager"])
+def test_a_newer_incarnation_replaces_the_older_and_its_slots(first: str):
+    driver = Driver().declared()
+    driver.register()
+    driver.ask("j")
+    gone = [
+        lost("a", 7, "it was started anew"),
+        Forget(TM_A, 7),
+        Publish("cluster.events", "a", TaskManagerGone(
+            task_manager="a", incarnation=7, reason="it was started anew", at_ms=1_000_000
+        )),
+    ]  # fmt: skip
+    if first == "PeerBorn":
+        assert driver.say(TM_A, PeerBorn(TM_A, 8), 8) == gone
+        gone = []
+    said = driver.register(life=8)
+    assert said[: len(gone)] == gone
+    assert [type(each.body) for each in said[len(gone) :]] == [TaskManagerRegistered, TaskManagerJoined, AllocateSlot]
+
+
+def test_a_task_manager_that_registers_again_is_taken_as_it_is():
+    driver = Driver().declared()
+    driver.register()
+    driver.ask("j")
+    allocation = driver.allocation()
+    held = [SlotState(slot=0, state="ACTIVE", allocation=allocation, job="j")]
+    assert driver.register(states=held) == [Say(TM_A, REGISTERED)]
+    assert driver.allocation() == allocation
+
+
+def test_a_reborn_resource_manager_grants_only_when_every_shard_has_declared():
+    driver = Driver(shards=2)
+    driver.register(states=[SlotState(slot=0, state="FREE")])
+    assert driver.ask("j") == []
+    assert driver.tick() == [
+        queued("j", "the ResourceManager has just started and waits to hear from 2 JobMaster shards", 1)
+    ]
+    assert driver.say(JM0, JobMasterDeclared()) == []
+    assert driver.say(JM1, JobMasterDeclared()) == [granted("j", "1.7.0"), queued("j", None, None)]
+
+
+def test_a_reborn_resource_manager_takes_over_the_allocations_that_are_reported():
+    driver = Driver()
+    driver.register(memory_mb=(1, 1), states=[
+        SlotState(slot=0, state="ACTIVE", allocation="0.9.3", job="j"), SlotState(slot=1, state="FREE"),
+    ])  # fmt: skip
+    driver.ask("j", 1)
+    assert driver.declared().tick() == []
+    assert driver.ask("j", 2) == [granted("j", "1.7.0", 1)]
+    assert driver.say(TM_A, SlotFreed(slot=0, allocation="0.9.3")) == [granted("j", "1.8.1")]
+
+
+def test_a_reborn_resource_manager_tells_a_shard_of_the_task_managers_that_it_missed():
+    driver = Driver()
+    driver.register(TM_A, life=9)
+    known = {"a": 9, "b": 5, "c": 6}
+    assert driver.say(JM0, JobMasterDeclared(task_managers=known)) == []
+    assert driver.register(TM_B, life=8)[0] == lost("b", 5, "it was started anew")
+    for _ in range(21):
+        driver.say(TM_A, TaskManagerHeartbeat())
+        driver.say(TM_B, TaskManagerHeartbeat())
+        assert driver.tick() == []
+    driver.say(TM_A, TaskManagerHeartbeat())
+    driver.say(TM_B, TaskManagerHeartbeat())
+    assert driver.tick() == [lost("c", 6, "it did not register with the restarted ResourceManager")]
+    assert driver.say(JM0, JobMasterDeclared(task_managers={"a": 4}))[0] == lost("a", 4, "it was started anew")
+
+
+def test_a_reborn_shard_is_forgotten_until_it_declares_and_what_its_jobs_hold_stays():
+    driver = Driver().declared()
+    driver.register()
+    driver.ask("held")
+    driver.ask("waiting")
+    driver.tick()
+    assert driver.say(JM0, PeerBorn(JM0, 8), 8) == []
+    assert (driver.state.queues, set(driver.state.jobs)) == ({}, {"held"})
+    assert driver.ask("waiting") == []
+    assert driver.tick() == [queued("waiting", "the 1 slot of 1 TaskManager is busy", 1)]
+    assert driver.ask("held") == []
+
+
+def test_only_the_first_hundred_know_their_place_and_a_tick_tells_each_once():
+    driver = Driver().declared()
+    for n in range(150):
+        driver.ask(f"j{n:03}", since_ms=n)
+    said = driver.tick()
+    assert said[99] == queued("j099", "no TaskManager is registered", 100)
+    assert said[100:] == [queued(f"j{n:03}", "more than 100 waiting jobs go first", None) for n in range(100, 150)]
+    driver.ask("urgent", priority=9)
+    assert driver.tick() == [queued("urgent", "no TaskManager is registered", 1)]
+    said = [each for _ in range(10) for each in driver.tick()]
+    assert said == [
+        *(queued(f"j{n:03}", "no TaskManager is registered", n + 2) for n in range(99)),
+        queued("j099", "more than 100 waiting jobs go first", None),
+    ]
+
+
+def test_questions_are_answered():
+    driver = Driver().declared()
+    driver.register(memory_mb=(1024, 2048))
+    driver.ask("j")
+    driver.ask("k", memory_mb=9999)
+    ask = {"reply_to": "client-1", "correlation": "c"}
+    assert driver.say("dispatcher", Query(what="overview", jobs={"RUNNING": 1}, **ask)) == [
+        Publish("client.replies", "client-1", ClusterOverview(
+            correlation="c", jobs={"RUNNING": 1}, task_managers=1, slots=2, free_slots=1, waiting_jobs=1
+        ))
+    ]  # fmt: skip
+    assert driver.say("dispatcher", Query(what="task_managers", **ask)) == [
+        Publish("client.replies", "client-1", TaskManagersListed(correlation="c", total=1, task_managers=[
+            TaskManagerInfo(
+                task_manager="a", incarnation=7, host="host-a", since_ms=1_000_000, last_beat_ms=1_000_000,
+                slots=[
+                    SlotInfo(slot=0, state="PENDING", job="j", memory_mb=1024),
+                    SlotInfo(slot=1, state="FREE", memory_mb=2048),
+                ],
+            )
+        ]))
+    ]  # fmt: skip
+    assert driver.say("dispatcher", Query(what="overview", reply_to="", correlation="")) == []
+
+
+def test_an_answer_stays_within_what_a_record_takes():
+    driver = Driver().declared()
+    for n in range(60):
+        driver.register(f"task-manager/{n:03}", memory_mb=(1,) * 120)
+    (answer,) = driver.say("dispatcher", Query(what="task_managers", reply_to="c", correlation=""))
+    assert answer.body.total == 60 and len(answer.body.task_managers) == 41
+    assert len(answer.body.model_dump_json()) < 900_000
+
+
+def test_heartbeats_of_many_stay_below_the_limit():
+    driver = Driver().declared()
+    for n in range(100):
+        driver.register(f"task-manager/{n}")
+    slower = TaskManagerRegistered(heartbeat_interval_ms=200, lost_after_ms=800)
+    said = driver.register("task-manager/100")
+    assert said[:102] == [Say(f"task-manager/{n}", slower) for n in [*range(101), 100]]
+    assert driver.register("task-manager/101")[0] == Say("task-manager/101", slower)
+    # Well below the limit it is quick again.
+    said = [driver.say(f"task-manager/{n}", DisconnectTaskManager(reason="")) for n in range(55)]
+    assert [sum(isinstance(each.body, TaskManagerRegistered) for each in all if isinstance(each, Say)) for all in said] == [
+        *(0 for _ in range(51)), 50, 0, 0, 0,
+    ]  # fmt: skip
+    assert driver.state.interval_ms == 100
+
+
+def test_settings_that_decide_come_as_a_record():
+    driver = Driver().declared()
+    driver.register()
+    quick = {"lost_after_ms": 300, "heartbeat_interval_ms": 50, "ageing_ms": 1, "other": True}
+    assert driver.core(Configured(quick)) == [
+        Say(TM_A, TaskManagerRegistered(heartbeat_interval_ms=50, lost_after_ms=300))
+    ]
+    assert driver.core(Configured(quick)) == []
+    assert driver.tick(300) == []
+    assert driver.tick(100)[0] == lost("a", 7, "no heartbeat for 400 ms")
+
+
+def test_every_message_to_it_has_a_handler_and_nothing_else():
+    links = {body for (_, receiver), bodies in LINKS.items() if receiver == "resource-manager" for body in bodies}
+    assert set(HANDLERS) == links | {Born, Configured, Ticked, PeerBorn}
+
+
+SLOT_STATES = ("STARTING", "FREE", "ALLOCATED", "ACTIVE", "RELEASING", "BROKEN")
+
+
+@pytest.mark.parametrize("before", [*SLOT_STATES, "PENDING"])
+@pytest.mark.parametrize("message", ["report", "freed", "freed of another", *(f"reported {s}" for s in SLOT_STATES)])
+def test_any_word_on_a_slot_in_any_state_leaves_a_sound_state(before: str, message: str):
+    driver = Driver().declared()
+    allocated = before in ("ALLOCATED", "ACTIVE", "RELEASING")
+    given = SlotState(slot=0, state="FREE" if before == "PENDING" else before,  # type: ignore[arg-type]
+                      allocation="x" if allocated else None, job="j" if allocated else None)  # fmt: skip
+    driver.register(states=[given])
+    driver.ask("j")
+    allocation = driver.state.task_managers["a"].slots[0].allocation or "none"
+    kind, _, state = message.partition(" ")
+    if kind == "freed":
+        body: Any = SlotFreed(slot=0, allocation="another" if state else allocation)
+    else:
+        body = SlotReport(states=[SlotState(slot=0, state=state or "ALLOCATED", allocation=None, job=None)])  # type: ignore[arg-type]
+    driver.say(TM_A, body)
+    driver.tick()
