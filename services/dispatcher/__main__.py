@@ -1,0 +1,49 @@
+"""`python -m services.dispatcher`: the one place where a Dispatcher's parts are put together."""
+
+from __future__ import annotations
+
+import sys
+
+from millrace.core.jobgraph.model import DEFAULT_LIMITS
+from millrace.io.blobs import BlobServer
+from millrace.io.http_server import CannotListen
+from millrace.io.loop import Hosted
+from millrace.io.service import Process
+
+from .client_port import ClientPort
+from .core.machine import Dispatcher
+from .intake import Intake
+from .ports import JobStore
+from .settings import DispatcherSettings
+
+
+def main() -> int:
+    settings = DispatcherSettings.load_or_exit()
+    process = Process(settings)
+    topology = process.wait_for_topology()
+    most_bytes = settings.blob_max_mb << 20
+    try:
+        # On every replica, so that its URL is known when it is elected; clients are told the leader's.
+        blobs = BlobServer(
+            process.storage, settings.blob_token.get_secret_value(), settings.blob_host, settings.blob_port, most_bytes
+        )
+        port = blobs.start()
+    except CannotListen as failure:
+        print(f"dispatcher: the BlobServer: {failure}", file=sys.stderr)
+        return 2
+    deciding = {
+        "max_live_jobs": settings.max_live_jobs,
+        "max_live_graphs_mb": settings.max_live_graphs_mb,
+        "retained_jobs": settings.retained_jobs,
+        "blob_url": settings.blob_url or f"http://{settings.blob_host}:{port}",
+        "blob_max_bytes": most_bytes,
+    }
+    intake = Intake(process.storage, DEFAULT_LIMITS, settings.check_local_files)
+    client_port = ClientPort(process.bus, intake, process.fatal)
+    jobs = JobStore(process.store, process.storage)
+    hosted = Hosted(Dispatcher(topology), jobs.ports(), deciding, on_lead=client_port.lead)
+    return process.run([hosted], topology, stop_also=blobs.stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""The edge of the cluster: what strangers write to client.commands, decoded strictly and checked once.
+
+What comes out is a Client record: either a request that the machine can take at its word, or a refusal for dead-letters.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from millrace.core.jobgraph.model import JobGraph, Limits, dump
+from millrace.core.jobgraph.parse import Refused, parse_json
+from millrace.core.jobgraph.problems import Problem
+from millrace.core.jobgraph.validate import validate
+from millrace.core.messages import client
+from millrace.core.messages.base import canonical
+from millrace.core.messages.records import Client, Refusal
+from millrace.edge.files import check_files
+from millrace.edge.sql import check_sql
+from millrace.io.interfaces import Received
+from millrace.io.storage import Storage, upload_path
+from services.task_manager.slot.conf import classify_conf
+
+GRAPH_BYTES_MOST = 256 * 1024  # of a graph as it is stored: it travels inside messages and lies in etcd
+PROBLEMS_BYTES_MOST = 200_000
+HEAD_BYTES = 4096
+CACHED_MOST, CACHED_BYTES_MOST = 256, 32 * 1024
+
+_REQUESTS = {body.model_fields["type"].default: body for body in client.REQUESTS}
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a graph is found to be, wherever it comes from: the graph to store, or what is wrong with it."""
+
+    graph: JobGraph | None
+    stored: dict[str, Any] | None
+    problems: tuple[Problem, ...]
+    warnings: tuple[Problem, ...]
+
+
+class Intake:
+    """Decodes and checks. Not for several threads at once.
+
+    check_local_files: also refuse a graph whose local source files are not on this machine; for clusters on one machine.
+    """
+
+    def __init__(self, storage: Storage, limits: Limits, check_local_files: bool = False) -> None:
+        self._storage, self._limits, self._check_local_files = storage, limits, check_local_files
+        self._cache: OrderedDict[str, Checked] = OrderedDict()  # digest of a submission -> what it is found to be
+
+    def record(self, received: Received, log: str, prev: int) -> Client:
+        """The record for the Dispatcher's inbox. Raises nothing for any bytes; StorageError when storage is away."""
+        where = {"log": log, "prev": prev, "offset": received.offset, "partition": received.partition}
+        try:
+            request = decode(received.value, self._limits)
+        except Refused as refused:
+            return Client(**where, refusal=_refusal(received.value, str(refused)))
+        if not isinstance(request, client.SubmitJob):
+            return Client(**where, request=request)
+        text = canonical({"graph": request.graph, "parameters": request.parameters})
+        digest = hashlib.sha256(text).hexdigest()
+        checked = self._checked(request, digest, len(text))
+        problems = [*checked.problems, *(self._elsewhere(checked.graph) if checked.graph else ())]
+        good = checked.stored is not None and not problems
+        return Client(
+            **where,
+            request=request.model_copy(update={"graph": {}, "parameters": {}}),
+            problems=_told(problems),
+            warnings=_told(checked.warnings),
+            graph=checked.stored if good else None,
+            digest=digest if good else None,
+        )
+
+    def _checked(self, request: client.SubmitJob, digest: str, size: int) -> Checked:
+        found = self._cache.get(digest)
+        if found is None:
+            found = check_graph(request.graph, request.parameters, self._limits)
+            if size <= CACHED_BYTES_MOST:
+                self._cache[digest] = found
+                if len(self._cache) > CACHED_MOST:
+                    self._cache.popitem(last=False)
+        else:
+            self._cache.move_to_end(digest)
+        return found
+
+    def _elsewhere(self, graph: JobGraph) -> Iterable[Problem]:
+        """What is wrong outside the graph, now: uploads that are not there, files that are not there."""
+        for index, module in enumerate(graph.modules):
+            if not self._storage.exists(upload_path(module.sha256)):
+                yield Problem(("modules", index), f"{module.name} was not uploaded, or too long ago", "submit it again")
+        if self._check_local_files:
+            yield from check_files(graph)
+
+
+def decode(value: bytes, limits: Limits) -> client.Request:
+    """The request that a stranger's bytes are. Raises Refused, with a sentence, for all others."""
+    raw = parse_json(value, limits)
+    if not isinstance(raw, dict) or not isinstance(raw.get("type"), str):
+        raise Refused('no message: a request is an object with "type" and "version"')
+    body = _REQUESTS.get(raw["type"])
+    if body is None:
+        raise Refused(f"unknown type {raw['type'][:100]!r}; known are {', '.join(_REQUESTS)}")
+    known = body.model_fields["version"].default
+    version = raw.get("version")
+    if isinstance(version, bool) or not isinstance(version, int):
+        raise Refused(f'{raw["type"]} has no "version"; this Dispatcher knows version {known}')
+    if version != known:
+        newer = "newer" if version > known else "unknown"
+        raise Refused(f"{raw['type']} has a {newer} version, {version}; this Dispatcher knows version {known}")
+    try:
+        return body.model_validate(raw)
+    except ValidationError as error:
+        raise Refused(f"no {raw['type']}: {_sentence(error)}") from None
+
+
+def check_graph(raw: Mapping[str, Any], parameters: Mapping[str, str], limits: Limits) -> Checked:
+    """All that the graph alone tells: structure, SQL, settings, size."""
+    found = validate(dict(raw), limits, parameters)
+    if not isinstance(found, JobGraph):
+        return Checked(None, None, tuple(found), ())
+    said = [*check_sql(found), *check_conf(found)]
+    stored = dump(found)
+    size = len(canonical(stored))
+    if size > GRAPH_BYTES_MOST:
+        message = f"with parameters put in, the graph has {size} bytes, more than the {GRAPH_BYTES_MOST} allowed"
+        said.append(Problem((), message, "keep data out of it: put it into files, or upload it as a module"))
+    errors = tuple(problem for problem in said if not problem.warning)
+    return Checked(found, stored, errors, tuple(problem for problem in said if problem.warning))
+
+
+def check_conf(graph: JobGraph) -> list[Problem]:
+    """Spark settings that no slot can honour."""
+    _, _, refused = classify_conf(dict(graph.conf))
+    return [Problem(("conf", key), f"cannot be set by a job: {reason}") for key, reason in refused.items()]
+
+
+def _told(problems: Iterable[Problem]) -> list[client.Problem]:
+    """As they are answered; no more than a record can take."""
+    told: list[client.Problem] = []
+    size = 0
+    for problem in problems:
+        one = client.Problem(place=list(problem.place), message=problem.message, hint=problem.hint)
+        size += len(one.model_dump_json())
+        if size > PROBLEMS_BYTES_MOST:
+            told.append(client.Problem(place=[], message="there are more problems than fit into one answer"))
+            break
+        told.append(one)
+    return told
+
+
+def _refusal(value: bytes, reason: str) -> Refusal:
+    return Refusal(
+        reason=reason if len(reason) <= 500 else f"{reason[:500]}...",
+        size_bytes=len(value),
+        sha256=hashlib.sha256(value).hexdigest(),
+        head_base64=base64.b64encode(value[:HEAD_BYTES]).decode(),
+    )
+
+
+def _sentence(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(str(part) for part in first["loc"])[:100]
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"{place}: {first['msg']}{more}"

@@ -1,0 +1,29 @@
+"""Settings of a Dispatcher process."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field, SecretStr
+
+from millrace.io.blobs import MOST_BYTES
+from millrace.io.settings import ServiceSettings
+
+
+class DispatcherSettings(ServiceSettings):
+    """Takes submissions, stores accepted jobs in etcd, starts them on a shard, answers questions, serves blobs."""
+
+    service: ClassVar[str] = "dispatcher"
+    max_live_jobs: int = Field(20_000, ge=1, description="Jobs accepted and not ended; more are told to try again.")
+    max_live_graphs_mb: int = Field(256, ge=1, description="Memory that the graphs of live jobs may take in all.")
+    retained_jobs: int = Field(
+        10_000, ge=0, description="Ended jobs kept in memory for `list`; older ones are found in etcd by their id."
+    )
+    check_local_files: bool = Field(
+        False, description="Refuse jobs whose local source files are not on this machine; for clusters on one machine."
+    )
+    blob_host: str = Field("127.0.0.1", min_length=1, description="Address that the BlobServer listens on.")
+    blob_port: int = Field(0, ge=0, le=65535, description="Port of the BlobServer; 0 takes a free one.")
+    blob_url: str = Field("", description="URL that clients are told for blobs; empty: http://<blob_host>:<port>.")
+    blob_max_mb: int = Field(MOST_BYTES >> 20, ge=1, description="Largest upload.")
+    blob_token: SecretStr = Field(min_length=1, description="Token that clients of the BlobServer present.")
