@@ -193,218 +193,11 @@ def test_what_needs_planning(shape: str, expected: bool) -> None:
     assert plan_of(shape).needs_planning is expected
 
 
-FLIGHTS = {
-    "name": "flight-delays",
-    "parameters": {"data": "/data"},
-    "vertices": {
-        "flights": {
-            "source": {"format": "csv", "path": "${data}/f.csv", "options": {"header": True}},
-            "parallelism": 2,
-        },
-        "weather": {"source": {"format": "csv", "path": "${data}/w.csv", "schema": "origin STRING, t TIMESTAMP"}},
-        "airlines": {"source": {"format": "csv", "path": "${data}/a.csv"}},
-        "joined": {
-            "sql": "SELECT 1",
-            "parallelism": 2,
-            "inputs": {"flights": "hash(origin, t)", "weather": "hash(origin, t)", "airlines": "broadcast"},
-        },
-        "delays": {"sql": "SELECT 2", "inputs": {"joined": "hash(carrier)"}},
-        "ranked": {"python": "ranking:rank", "inputs": {"delays": "forward"}, "schema": "x INT"},
-        "report": {
-            "sink": {"format": "parquet", "path": "${data}/out/", "mode": "overwrite"},
-            "inputs": {"ranked": "forward"},
-        },
-    },
-    "modules": [{"name": "ranking.py", "sha256": "0" * 64, "kind": "py"}],
-    "conf": {"spark.sql.ansi.enabled": True},
-}
-JOB_PART = {
-    "conf": {"spark.sql.ansi.enabled": "true"},
-    "modules": [{"name": "ranking.py", "sha256": "0" * 64, "kind": "py"}],
-    "parameters": {"data": "/data"},
-}
-PLANNED = {
-    "pinned": {"flights": {"schema": "FS", "files": [["/data/f.csv", 10, 1]], "split_bytes": 5}},
-    "schemas": {},
-    "key_types": {"joined": ["string", "timestamp"]},
-}
-
-
-def flights() -> Plan:
-    graph = validate(FLIGHTS)
-    assert isinstance(graph, JobGraph)
-    return compile_graph(graph)
-
-
 def spec(
     plan: Plan, task: str, subtask: int, attempt: int, published: dict[tuple[str, int], Published]
 ) -> dict[str, Any]:
-    return attempt_spec(
-        plan,
-        job="job-1",
-        task=task,
-        subtask=subtask,
-        attempt=attempt,
-        published=published,
-        planned=PLANNED,
-        exchange="/x/",
-        run="job-1-g3",
-    )
-
-
-def test_the_spec_of_a_source() -> None:
-    assert spec(flights(), "flights", 1, 2, {}) == {
-        "job": "job-1",
-        "task": "flights",
-        "subtask": 1,
-        "parallelism": 2,
-        "attempt": 2,
-        "kind": "run",
-        "vertices": [
-            {
-                "id": "flights",
-                "source": {"format": "csv", "path": "/data/f.csv", "options": {"header": "true"}, "schema": None},
-                "schema": None,
-                "parallelism": 2,
-                "inputs": {},
-            }
-        ],
-        "outputs": [
-            {
-                "vertex": "flights",
-                "edge": "hash",
-                "keys": ["origin", "t"],
-                "key_types": ["string", "timestamp"],
-                "shares": 2,
-                "folder": "/x/job-1-g3/0-flights/1/2/0-flights",
-            }
-        ],
-        "pinned": {"flights": {"schema": "FS", "files": [["/data/f.csv", 10, 1]], "split_bytes": 5}},
-        **JOB_PART,
-    }
-
-
-def test_the_spec_of_a_join_reads_the_attempts_that_count() -> None:
-    plan = flights()
-    assert producers(plan, "joined", 1) == (("flights", 0), ("flights", 1), ("weather", 0), ("airlines", 0))
-    published = {
-        ("flights", 0): Published(1, {"flights": {"schema": "FS"}}),
-        ("flights", 1): Published(7, {"flights": {"schema": "FS"}}),
-        ("weather", 0): Published(2, {"weather": {"schema": "WS"}}),
-        ("airlines", 0): Published(1, {"airlines": {"schema": "AS"}}),
-    }
-    found = spec(plan, "joined", 1, 4, published)
-    assert found["vertices"] == [
-        {
-            "id": "joined",
-            "sql": "SELECT 1",
-            "schema": None,
-            "parallelism": 2,
-            "inputs": {
-                "flights": {
-                    "edge": "hash",
-                    "keys": ["origin", "t"],
-                    "share": 1,
-                    "shares": 2,
-                    "folders": ["/x/job-1-g3/0-flights/0/1/0-flights", "/x/job-1-g3/0-flights/1/7/0-flights"],
-                    "schema": "FS",
-                },
-                "weather": {
-                    "edge": "hash",
-                    "keys": ["origin", "t"],
-                    "share": 1,
-                    "shares": 2,
-                    "folders": ["/x/job-1-g3/1-weather/0/2/0-weather"],
-                    "schema": "WS",
-                },
-                "airlines": {
-                    "edge": "broadcast",
-                    "folders": ["/x/job-1-g3/2-airlines/0/1/0-airlines"],
-                    "schema": "AS",
-                },
-            },
-        }
-    ]
-    assert found["outputs"] == [
-        {
-            "vertex": "joined",
-            "edge": "hash",
-            "keys": ["carrier"],
-            "key_types": None,
-            "shares": 1,
-            "folder": "/x/job-1-g3/3-joined/1/4/0-joined",
-        }
-    ]
-    assert found["pinned"] == {}
-
-
-def test_the_spec_of_a_chain_with_sink_and_result() -> None:
-    plan = flights()
-    published = {("joined", n): Published(1, {"joined": {"schema": "JS"}}) for n in (0, 1)}
-    found = spec(plan, "delays+ranked+report", 0, 1, published)
-    assert [(vertex["id"], vertex["schema"], vertex["inputs"]) for vertex in found["vertices"]] == [
-        (
-            "delays",
-            None,
-            {
-                "joined": {
-                    "edge": "hash",
-                    "keys": ["carrier"],
-                    "share": 0,
-                    "shares": 1,
-                    "folders": ["/x/job-1-g3/3-joined/0/1/0-joined", "/x/job-1-g3/3-joined/1/1/0-joined"],
-                    "schema": "JS",
-                }
-            },
-        ),
-        ("ranked", "x INT", {"delays": {"edge": "chained"}}),
-        ("report", None, {"ranked": {"edge": "chained"}}),
-    ]
-    assert found["vertices"][2]["sink"] == {
-        "format": "parquet",
-        "path": "/data/out/",
-        "mode": "overwrite",
-        "options": {},
-    }
-    assert found["outputs"] == [
-        {"vertex": "ranked", "edge": "result", "rows": 1000},
-        {"vertex": "report", "edge": "sink", "folder": "/data/.out.staging/job-1-g3/4-report/0/1"},
-    ]
-
-
-def test_the_planning_spec_has_all_vertices_chained() -> None:
-    found = plan_spec(flights(), job="job-1", attempt=2)
-    assert {name: part for name, part in found.items() if name != "vertices"} == {
-        "job": "job-1",
-        "task": "@plan",
-        "subtask": 0,
-        "parallelism": 1,
-        "attempt": 2,
-        "kind": "plan",
-        "outputs": [],
-        "pinned": {},
-        **JOB_PART,
-    }
-    assert [
-        (vertex["id"], vertex["parallelism"], vertex["schema"], vertex["inputs"]) for vertex in found["vertices"]
-    ] == [
-        ("flights", 2, None, {}),
-        ("weather", 1, "origin STRING, t TIMESTAMP", {}),
-        ("airlines", 1, None, {}),
-        (
-            "joined",
-            2,
-            None,
-            {
-                "flights": {"edge": "chained", "keys": ["origin", "t"]},
-                "weather": {"edge": "chained", "keys": ["origin", "t"]},
-                "airlines": {"edge": "chained"},
-            },
-        ),
-        ("delays", 1, None, {"joined": {"edge": "chained", "keys": ["carrier"]}}),
-        ("ranked", 1, "x INT", {"delays": {"edge": "chained"}}),
-        ("report", 1, None, {"ranked": {"edge": "chained"}}),
-    ]
+    common: dict[str, Any] = {"job": "j", "planned": None, "exchange": "/x", "run": "j-g1"}
+    return attempt_spec(plan, task=task, subtask=subtask, attempt=attempt, published=published, **common)
 
 
 def test_a_script_is_not_planned() -> None:
@@ -431,18 +224,18 @@ def test_a_forward_exchange_is_read_from_its_own_subtask_only() -> None:
                 "keys": ["k"],
                 "share": 1,
                 "shares": 2,
-                "folders": ["/x/job-1-g3/0-a/0/5/0-a", "/x/job-1-g3/0-a/1/6/0-a"],
+                "folders": ["/x/j-g1/0-a/0/5/0-a", "/x/j-g1/0-a/1/6/0-a"],
                 "schema": "AS",
             }
         },
         "c": {
-            "a": {"edge": "forward", "folders": ["/x/job-1-g3/0-a/1/6/1-a"], "schema": "AS"},
+            "a": {"edge": "forward", "folders": ["/x/j-g1/0-a/1/6/1-a"], "schema": "AS"},
             "b": {"edge": "chained"},
         },
     }
     assert [output["folder"] for output in spec(plan, "a", 1, 6, {})["outputs"]] == [
-        "/x/job-1-g3/0-a/1/6/0-a",
-        "/x/job-1-g3/0-a/1/6/1-a",
+        "/x/j-g1/0-a/1/6/0-a",
+        "/x/j-g1/0-a/1/6/1-a",
     ]
 
 
@@ -529,9 +322,9 @@ def test_any_plan_keeps_every_vertex_and_edge_and_has_no_cycle(graph: JobGraph) 
 
 def test_the_same_graph_gives_the_same_plan_whatever_the_hash_seed() -> None:
     program = (
-        "import sys; sys.path[:0] = sys.argv[1:]; from test_jobgraph_compile import SHAPES, flights, plan_of;"
+        "import sys; sys.path[:0] = sys.argv[1:]; from test_jobgraph_compile import SHAPES, plan_of;"
         " from millrace.core.jobgraph.compile import plan_spec;"
-        " print([plan_of(shape) for shape, _ in SHAPES.values()], flights(), plan_spec(flights(), job='j', attempt=1))"
+        " print([(plan_of(shape), plan_spec(plan_of(shape), job='j', attempt=1)) for shape, _ in SHAPES.values()])"
     )
     paths = [str(Path(__file__).parent), *(path for path in sys.path if path)]
     outputs = [
