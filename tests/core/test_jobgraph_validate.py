@@ -491,22 +491,3 @@ def test_the_spark_submit_form_is_a_valid_graph() -> None:
         ],
         "conf": {"spark.sql.ansi.enabled": "false", "spark.jars.packages": "g:a:1,g:b:2"},
     }
-
-
-def test_the_model_explains_itself() -> None:
-    """The JSON Schema is read by users: every field of every model says what it means."""
-    schema = JobGraph.model_json_schema()
-    models = {"JobGraph": schema, **schema["$defs"]}
-    assert list(models) == [
-        "JobGraph", "Module", "Resources", "Restart", "Sink", "Source", "SparkApp", "Timeouts", "Vertex",
-    ]  # fmt: skip
-    for name, model in models.items():
-        assert model["description"], name
-        assert model["additionalProperties"] is False, name
-        for field, part in model["properties"].items():
-            assert part.get("description"), f"{name}.{field}"
-    assert "schema" in models["Source"]["properties"]
-    assert models["Vertex"]["properties"]["inputs"]["additionalProperties"] == {
-        "type": "string",
-        "pattern": r"^\s*(forward|broadcast|hash\s*\(.+\))\s*$",
-    }
