@@ -86,15 +86,12 @@ def _own_session_only(gateway: Any, jsc: Any) -> None:
             self.appName = appName or wanted["spark.app.name"]
 
     def stop(self: Any) -> None:
+        # The stopped object stays usable: whoever holds the attempt's session may still need it after the script.
         nonlocal given
-        if self._jsc is None:
+        if SparkContext._active_spark_context is not self:
             return
         given = False
         jsc.sc().cancelAllJobs()
-        self._jsc = None
-        self._accumulatorServer.shutdown()
-        self._accumulatorServer.server_close()
-        self._accumulatorServer = None
         # What comes next is a session without the views and settings of this one.
         current = sessions.getDefaultSession()
         if current.isDefined():
@@ -103,12 +100,12 @@ def _own_session_only(gateway: Any, jsc: Any) -> None:
             sessions.setActiveSession(successor)
         with SparkContext._lock:
             SparkContext._active_spark_context = None
+            SparkSession._instantiatedSession = None
+            SparkSession._activeSession = None
+            SQLContext._instantiatedContext = None
 
     def stop_session(self: Any) -> None:
         self._sc.stop()
-        SparkSession._instantiatedSession = None
-        SparkSession._activeSession = None
-        SQLContext._instantiatedContext = None
 
     def get_or_create(self: Any) -> Any:
         _warn(self._options, jsc)

@@ -39,10 +39,12 @@ import dataclasses
 import gc
 import importlib
 import json
+import shutil
 import signal
 from typing import Any
 
 from . import archive, jvm, procs
+from .conf import classify_conf
 from .config import Dirs, SlotConfig
 from .driver import Children, Driver, DriverLost, Spare
 from .output import CappedLog
@@ -147,10 +149,10 @@ class Host:
                     if spares_lost == _SPARES_LOST_MAX:
                         raise DriverLost(f"{spares_lost} spare processes ended by themselves")
                     continue
-                if command.spec.get("static_conf"):
+                if static_conf := _static_conf(command):
                     spare.close()
                     await self._end(driver)
-                    await self._run_apart(command)
+                    await self._run_apart(command, static_conf)
                     raise DriverLost("back to the slot's own Spark settings")
                 await self._run(driver, spare, command)
             finally:
@@ -172,9 +174,8 @@ class Host:
             await asyncio.wait({order, driver.exited, spare.exited}, return_when=asyncio.FIRST_COMPLETED)
             order.cancel()
 
-    async def _run_apart(self, command: Command) -> None:
+    async def _run_apart(self, command: Command, static_conf: dict[str, str]) -> None:
         """Runs an attempt in a JVM of its own, made for its static settings and ended with it."""
-        static_conf = command.spec["static_conf"]
         names = ", ".join(sorted(static_conf))
         self._say("replacing", reason=f"the attempt needs Spark settings of its own: {names}", attempt=command.attempt)
         driver = self.launch(static_conf)
@@ -282,6 +283,23 @@ def say(out: int, what: str, **body: Any) -> None:
             data = data[os.write(out, data) :]
     except BrokenPipeError:
         raise Stopped from None
+
+
+def _static_conf(command: Command) -> dict[str, str]:
+    """The Spark settings of an attempt that only a JVM of its own can have; uploaded jars are one of them.
+
+    A jar is copied under its name into the attempt's folder: Spark shows that name, and some libraries look at it.
+    """
+    static_conf = {**classify_conf(command.spec.get("conf") or {})[1], **(command.spec.get("static_conf") or {})}
+    jars = [static_conf["spark.jars"]] if static_conf.get("spark.jars") else []
+    for module in command.spec.get("modules") or []:
+        source = os.path.join(command.dirs.blobs, os.path.basename(module["sha256"]))
+        if module["kind"] == "jar" and os.path.isfile(source):
+            target = os.path.join(command.dirs.work, "jars", os.path.basename(module["name"]))
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            shutil.copyfile(source, target)
+            jars.append(target)
+    return {**static_conf, "spark.jars": ",".join(jars)} if jars else static_conf
 
 
 def _complete(logs: list[CappedLog], spare: Spare, driver: Driver) -> None:

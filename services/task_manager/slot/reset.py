@@ -74,6 +74,7 @@ class Baseline:
         self._logger_count = self._loggers.getConfiguration().getLoggers().size()
         self._jars = self.scala_context.addedJars().toString()
         self._first_files = self.scala_context.addedFiles().toString()
+        self._own_folders = set(os.listdir(self._local_dir))
         self._threads = set(_CONNECTION.findall(self._thread_names()))
 
     def living(self, closely: bool = False) -> str:
@@ -153,7 +154,7 @@ class Baseline:
                 path = os.path.join(self._files, name)
                 shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
         for name in os.listdir(self._local_dir):
-            if name.startswith("pyspark-"):
+            if name not in self._own_folders:
                 shutil.rmtree(os.path.join(self._local_dir, name), ignore_errors=True)
 
     def _restore_settings(self) -> None:

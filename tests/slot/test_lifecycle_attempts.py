@@ -1,0 +1,312 @@
+"""How attempts start and end on a real slot."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.slot.lifecycle import SESSION, Slot, below, jvm_of, lives, wait_until
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_a_script_runs_and_its_output_is_kept(slot: Slot) -> None:
+    attempt = slot.run("""
+        import os, sys
+        print(spark.sql("SELECT 1 + 1 AS two").collect(), sys.argv[1:], os.environ["MILLRACE_COMMIT_KEY"])
+        print("to stderr", file=sys.stderr)
+        """, args=["a", "b c"])  # fmt: skip
+    assert attempt.ended["status"] == "finished"
+    assert attempt.ended["error"] is None
+    assert attempt.ended["report"] == {"outputs": {}, "result": None}
+    assert attempt.stdout == "[Row(two=2)] ['a', 'b c'] job-1/script/0\n"
+    assert "to stderr" in attempt.stderr
+
+
+def test_each_attempt_says_running_then_ended_then_the_slot_is_ready(slot: Slot) -> None:
+    slot.seen.clear()
+    attempt = slot.run("print(1)")
+    assert [(event["is"], event.get("attempt")) for event in slot.seen] == [
+        ("running", attempt.name),
+        ("ended", attempt.name),
+        ("ready", None),
+    ]
+
+
+def test_relative_paths_of_python_and_spark_are_the_attempts_own_folder(slot: Slot) -> None:
+    attempt = slot.run("""
+        spark.range(3).write.parquet("numbers")
+        open("by_python", "w").write("x")
+        """)
+    assert attempt.ended["status"] == "finished"
+    assert list((attempt.work / "numbers").glob("*.parquet"))
+    assert (attempt.work / "by_python").exists()
+
+
+def test_a_python_worker_prints_into_the_attempts_stderr(slot: Slot) -> None:
+    attempt = slot.run("""
+        import sys
+        sc.parallelize([1], 1).map(lambda x: print("from the worker", file=sys.stderr)).collect()
+        """)
+    assert "from the worker" in attempt.stderr
+
+
+def test_an_exception_of_the_script_fails_the_attempt(slot: Slot) -> None:
+    attempt = slot.run("raise ValueError('no such luck')")
+    assert attempt.ended["status"] == "failed"
+    assert attempt.ended["report"] is None
+    assert attempt.ended["error"]["kind"] == "user"
+    assert "no such luck" in attempt.ended["error"]["message"]
+    assert "ValueError: no such luck" in attempt.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "word"),
+    [
+        ("import sys; sys.exit(3)", "exit", "3"),
+        ("import os; os._exit(4)", "exit", "4"),
+        ("import os; os._exit(0)", "exit", "0"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "killed", "SIGSEGV"),
+    ],
+)
+def test_a_process_that_ends_itself_fails_the_attempt(slot: Slot, code: str, kind: str, word: str) -> None:
+    attempt = slot.run(code)
+    assert attempt.ended["status"] == "failed"
+    assert attempt.ended["error"]["kind"] == kind
+    assert word in attempt.ended["error"]["message"]
+
+
+def test_threads_that_are_no_daemons_and_exit_handlers_are_waited_for(slot: Slot) -> None:
+    attempt = slot.run("""
+        import atexit, threading, time
+        go = threading.Event()
+        threading.Thread(target=lambda: (go.wait(), print(spark.range(5).count()))).start()
+        threading.Timer(0.2, go.set).start()
+        atexit.register(lambda: print("goodbye"))
+        """)
+    assert attempt.ended["status"] == "finished"
+    assert attempt.stdout == "5\ngoodbye\n"
+
+
+@pytest.mark.parametrize("stop", ["spark.stop()", "sc.stop()", "spark.stop(); spark.stop()"])
+def test_stop_ends_the_session_only(slot: Slot, stop: str) -> None:
+    application = slot.value("sc.applicationId")
+    attempt = slot.run(f"spark.range(1).createTempView('v')\n{stop}\nprint('stopped')")
+    assert (attempt.ended["status"], attempt.stdout) == ("finished", "stopped\n")
+    assert slot.value("sc.applicationId") == application
+
+
+def test_after_stop_a_script_gets_a_new_session(slot: Slot) -> None:
+    assert slot.value("""
+        spark.range(1).createTempView("v")
+        spark.conf.set("spark.sql.shuffle.partitions", "7")
+        spark.stop()
+        spark = SparkSession.builder.appName("again").getOrCreate()
+        [spark.range(4).count(), spark.catalog.tableExists("v"), spark.conf.get("spark.sql.shuffle.partitions") == "7"]
+        """) == [4, False, False]
+
+
+def test_a_script_may_make_its_context_itself_once(slot: Slot) -> None:
+    attempt = slot.end(slot.start("""
+        from pyspark import SparkConf, SparkContext
+        from pyspark.sql import SparkSession
+        sc = SparkContext("yarn", "mine", conf=SparkConf().set("spark.executor.memory", "3g"))
+        print(sc.appName, sc.parallelize([1, 2]).sum(), SparkSession.builder.getOrCreate().range(2).count())
+        try:
+            SparkContext()
+        except ValueError as error:
+            print("second:", str(error)[:39])
+        """))  # fmt: skip
+    assert attempt.ended["status"] == "finished"
+    assert attempt.stdout == "mine 3 2\nsecond: Cannot run multiple SparkContexts at on\n"
+    assert "spark.master=yarn has no effect" in attempt.stderr
+    assert "spark.executor.memory=3g has no effect" in attempt.stderr
+
+
+def test_the_users_packages_may_have_our_names(slot: Slot) -> None:
+    import io
+    import zipfile
+
+    names = ["services", "shared", "deploy", "tests", "millrace", "host", "conf", "output"]
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name in names:
+            archive.writestr(f"{name}/__init__.py", f"who = 'the user, {name}'\n")
+    assert slot.value(f"""
+        import importlib
+        names = {names}
+        def find(name):
+            import importlib
+            return importlib.import_module(name).who
+        [[find(name) for name in names], sc.parallelize(names, 1).map(find).collect()]
+        """, files={"mine.zip": packed.getvalue()}) == [[f"the user, {name}" for name in names]] * 2  # fmt: skip
+
+
+def test_the_gateways_secret_is_in_no_environment_and_no_command_line(slot: Slot) -> None:
+    secret, children = slot.value("""
+        import os, subprocess
+        secret = sc._gateway.gateway_parameters.auth_token
+        [secret, [subprocess.check_output(["env"], text=True), str(dict(os.environ))]]
+        """)
+    assert not any(secret in text for text in children)
+    commands = [" ".join(process.cmdline()) for process in below(slot.process.pid)]
+    assert len(commands) >= 3
+    assert not any(secret in command for command in commands)
+
+
+KILLED = {
+    "a busy loop in Python": "print('begun', flush=True)\nwhile True: pass",
+    "a sleep": "import time\nprint('begun', flush=True)\ntime.sleep(3600)",
+    "a signal it ignores": """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print('begun', flush=True)
+time.sleep(3600)""",
+    "a UDF that never returns": """
+from pyspark.sql.functions import udf
+@udf("long")
+def stuck(x):
+    open(BEGUN, "w").write("x")
+    while True: pass
+spark.range(2, numPartitions=2).select(stuck("id")).collect()""",
+    "a pandas UDF that sleeps": """
+from pyspark.sql.functions import pandas_udf
+@pandas_udf("long")
+def stuck(x):
+    import time
+    open(BEGUN, "w").write("x")
+    time.sleep(3600)
+spark.range(2).select(stuck("id")).collect()""",
+    "a loop in the JVM": "print('begun', flush=True)\nspark.range(10**15).selectExpr('sum(id % 7)').collect()",
+    "jobs that a thread starts again and again": """
+import threading
+def loop():
+    while True:
+        try: spark.range(10**15).selectExpr('sum(id % 7)').collect()
+        except BaseException: pass
+[threading.Thread(target=loop).start() for _ in range(3)]
+print('begun', flush=True)""",
+    "a child that left its session": """
+import subprocess, time
+subprocess.Popen(["setsid", "sh", "-c", "(setsid sleep 3600 &) ; touch " + BEGUN + "; sleep 3600"])
+time.sleep(3600)""",
+    "a child of a Python worker": """
+def escape(x):
+    import subprocess, time
+    subprocess.Popen(["setsid", "sleep", "3600"])
+    open(BEGUN, "w").write("x")
+    time.sleep(3600)
+sc.parallelize([1], 1).map(escape).collect()""",
+    "a streaming query": """
+query = spark.readStream.format("rate").load().writeStream.format("noop").start()
+query.processAllAvailable
+print('begun', flush=True)
+query.awaitTermination()""",
+}
+
+
+@pytest.mark.parametrize("code", KILLED.values(), ids=KILLED.keys())
+def test_a_kill_ends_whatever_runs_and_the_next_attempt_is_unaffected(slot: Slot, code: str, tmp_path: Path) -> None:
+    slot.seen.clear()
+    begun = tmp_path / "begun"
+    attempt = slot.start(SESSION + f"BEGUN = {str(begun)!r}\n" + code)
+    slot.until("running")
+    wait_until(lambda: begun.exists() or "begun" in attempt.stdout, "the script began")
+    slot.process.kill(attempt.name, "the user said so")
+    attempt.ended = slot.until("ended")
+    assert attempt.ended["status"] == "killed"
+    assert attempt.ended["error"]["kind"] == "killed"
+    assert "the user said so" in attempt.ended["error"]["message"]
+    sleeping = [process.pid for process in below(slot.process.pid) if process.name() in ("sleep", "sh")]
+    assert sleeping == []
+    slot.until("ready")
+    assert slot.value("[spark.range(10).count(), sc.parallelize([1, 2], 2).map(lambda x: x + 1).sum()]") == [10, 5]
+    assert [event["reason"] for event in slot.seen if event["is"] == "replacing"] == []
+
+
+def test_a_kill_of_an_attempt_that_waits_for_the_slot_ends_it_unrun(slot: Slot) -> None:
+    first = slot.start("print('begun', flush=True)\nimport time; time.sleep(3600)")
+    slot.until("running")
+    second = slot.start("print('never')")
+    slot.process.kill(second.name, "changed my mind")
+    ended = slot.until("ended")
+    assert (ended["attempt"], ended["status"]) == (second.name, "killed")
+    slot.process.kill(first.name, "and the other")
+    assert slot.end(first).ended["status"] == "killed"
+    assert not second.log.exists()
+
+
+def test_what_a_finished_attempt_left_running_is_ended_before_the_slot_is_ready(slot: Slot) -> None:
+    attempt = slot.run("""
+        import subprocess, threading
+        subprocess.Popen(["setsid", "sleep", "3600"])
+        threading.Thread(target=lambda: spark.range(10**15).selectExpr("sum(id)").collect(), daemon=True).start()
+        while not sc.statusTracker().getActiveJobsIds(): pass
+        """)
+    assert attempt.ended["status"] == "finished"
+    assert [process for process in below(slot.process.pid) if process.name() == "sleep"] == []
+    assert slot.value("list(sc.statusTracker().getActiveJobsIds())") == []
+
+
+def test_more_output_than_the_bound_is_cut_in_the_middle_and_never_blocks(slot: Slot) -> None:
+    attempt = slot.run("""
+        line = "x" * 1023 + "\\n"
+        print("first")
+        for _ in range(150 * 1024): print(line, end="")
+        print("last")
+        """)
+    text = attempt.stdout
+    assert attempt.ended["status"] == "finished"
+    assert text.startswith("first\n")
+    assert text.endswith("x\nlast\n")
+    assert f"[... {150 * 1024 * 1024 + 11 - 16 * 1024 * 1024} bytes left out ...]" in text
+    assert len(text) < 16 * 1024 * 1024 + 100
+    assert [path.name for path in attempt.log.iterdir() if path.suffix == ".tail"] == []
+
+
+def test_a_killed_jvm_fails_its_attempt_and_is_replaced(slot: Slot) -> None:
+    slot.seen.clear()
+    attempt = slot.start("import time\nprint('begun', flush=True)\ntime.sleep(3600)")
+    slot.until("running")
+    jvm = jvm_of(slot)
+    os.kill(jvm, signal.SIGKILL)
+    attempt.ended = slot.until("ended")
+    assert attempt.ended["status"] == "failed"
+    assert attempt.ended["error"]["kind"] == "jvm"
+    assert attempt.ended["error"]["retryable"] is True
+    assert "signal 9" in attempt.ended["error"]["message"]
+    assert slot.until("replacing")["reason"] == attempt.ended["error"]["message"]
+    slot.until("ready")
+    assert jvm_of(slot) != jvm
+    assert slot.value("spark.range(3).count()") == 3
+
+
+def test_an_idle_jvm_that_is_killed_is_replaced(slot: Slot) -> None:
+    jvm = jvm_of(slot)
+    os.kill(jvm, signal.SIGKILL)
+    slot.until("replacing")
+    slot.until("ready")
+    assert slot.value("spark.range(3).count()") == 3
+
+
+def test_a_jvm_that_hangs_is_replaced(slot: Slot) -> None:
+    attempt = slot.start("import time\nprint('begun', flush=True)\ntime.sleep(3600)")
+    slot.until("running")
+    jvm = jvm_of(slot)
+    os.kill(jvm, signal.SIGSTOP)
+    slot.process.kill(attempt.name, "it hangs")
+    assert slot.until("ended")["status"] == "killed"
+    assert not lives(jvm)
+    slot.until("replacing")
+    slot.until("ready")
+    assert slot.value("spark.range(3).count()") == 3
+
+
+def test_a_spare_process_that_is_killed_is_replaced(slot: Slot) -> None:
+    spare = max(process.pid for process in below(slot.process.pid) if "host.py" in " ".join(process.cmdline()))
+    os.kill(spare, signal.SIGKILL)
+    slot.until("ready")
+    assert slot.value("spark.range(3).count()") == 3
