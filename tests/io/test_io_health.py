@@ -8,6 +8,9 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from millrace.io import http_server
 from millrace.io.health import HealthServer
@@ -90,6 +93,24 @@ def test_an_address_of_another_machine_is_one_sentence() -> None:
     with pytest.raises(CannotListen) as caught:
         HttpServer(application([]), host="192.0.2.1", port=0).start()
     assert str(caught.value) == "cannot listen on 192.0.2.1:0: this machine has no such address; give another host"
+
+
+def test_answers_are_not_held_back() -> None:
+    """Without TCP_NODELAY an answer in two packets waits 40 ms for the client's delayed acknowledgement."""
+    set_on: list[int] = []
+
+    async def look(_: Request) -> Response:
+        (connection,) = server._server.server_state.connections
+        set_on.append(connection.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        return Response("x")
+
+    server = HttpServer(application([Route("/", look)]))
+    port = server.start()
+    try:
+        assert httpx.get(f"http://127.0.0.1:{port}/").text == "x"
+    finally:
+        server.stop()
+    assert set_on == [1]
 
 
 def test_stop_frees_port_and_thread_although_clients_hold_connections() -> None:

@@ -113,8 +113,10 @@ class HttpServer:
     def _bind(self) -> socket.socket:
         where = f"{self._host}:{self._port}"
         try:
-            family, _, _, _, address = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)[0]
-            bound = socket.socket(family, socket.SOCK_STREAM)
+            found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+            family, kind, protocol, _, address = found[0]
+            # With the protocol named, asyncio sets TCP_NODELAY; without, every answer with a body takes 40 ms more.
+            bound = socket.socket(family, kind, protocol)
         except OSError as error:
             raise CannotListen(f"{where} is no address to listen on ({error.strerror}); give another host") from None
         try:

@@ -19,7 +19,6 @@ import math
 import re
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any, TextIO
 
@@ -179,7 +178,6 @@ def _route_standard_library(level: int) -> None:
     root.setLevel(level)
     for name in _QUIET:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
-    warnings.simplefilter("default")
     logging.captureWarnings(True)
 
 
