@@ -70,7 +70,13 @@ def spawn(
                 argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, cwd=cwd, start_new_session=True
             )
 
-    return Child(_spawner_thread().submit(start).result(), log)
+    started = _spawner_thread().submit(start)
+    try:
+        return Child(started.result(), log)
+    except BaseException:  # a Ctrl-C that came while we waited: nobody else will know of the child
+        if started.exception() is None:
+            end_tree(started.result().pid, 0, started.result())
+        raise
 
 
 def _spawner_thread() -> ThreadPoolExecutor:
@@ -133,9 +139,12 @@ def _await_end(
 
 
 def is_running(process: psutil.Process) -> bool:
-    """Whether exactly this process (not a later one of its id) lives and is no zombie."""
+    """Whether exactly this process (not a later one of its id) lives and is no zombie.
+
+    A zombie that still has threads lives: a killed JVM is one for an instant, with its ports and files still open.
+    """
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return process.is_running() and (process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1)
     except psutil.NoSuchProcess:
         return False
 

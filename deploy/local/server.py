@@ -138,7 +138,7 @@ class LocalServer(ABC):
             process = psutil.Process(meta["pid"])
             if abs(process.create_time() - meta["created"]) < 1 and is_running(process):
                 progress(f"{self.NAME}: ending process {process.pid}, which an earlier run left behind")
-                end_tree(process.pid)
+                end_tree(process.pid, patience_s=5)
 
     def _check_space(self) -> None:
         free_mb = shutil.disk_usage(self.data_dir).free >> 20

@@ -114,6 +114,9 @@ class Replica:
 
     def _elected(self, record: Elected, now_ms: int) -> list[Action]:
         election = self.election
+        if record.build != self.build:
+            # Replicas fold only as the build that the log names; a snapshot at this offset hands over to the newer one [27].
+            return [End(f"the log goes on as build {record.build} at epoch {record.epoch}; this is build {self.build}")]
         if election.role is Role.ELECT and record.epoch == election.epoch and record.who == self.who:
             election.lead(now_ms)
             self.speaking = Speaking()

@@ -1,0 +1,229 @@
+"""The local stack: Kafka, etcd and the four services of one folder, under one supervisor.
+
+A stack is a folder, `<home>/stacks/<name>`, with all that it has: data, storage, logs, settings, token, `stack.json` (what runs,
+where). Stacks share nothing but the cache of programs, so any number can run side by side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from .downloads import CHECKOUT
+from .errors import LocalError
+from .processes import is_running, log_tail
+
+DEFAULT = "default"
+SERVICES = ("dispatcher", "resource_manager", "job_master", "task_manager")
+START_LIMIT_S = 180.0
+STOP_LIMIT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `up` may be told; kept in the stack's folder, so that a later `up` without options starts the same stack."""
+
+    slots: int = 2
+    task_managers: int = 1
+    cores: int = 1
+    heap_mb: int = 512
+    python: str = ""
+    shards: int = 1
+
+
+def home() -> Path:
+    """MILLRACE_HOME, else `.millrace` in the checkout."""
+    return Path(os.environ.get("MILLRACE_HOME") or CHECKOUT / ".millrace").absolute()
+
+
+class Stack:
+    """One stack, running or not."""
+
+    def __init__(self, name: str = DEFAULT) -> None:
+        if not name.replace("-", "").replace("_", "").isalnum() or len(name) > 40:
+            raise LocalError(f"{name!r} is no name for a stack: use letters, digits, - and _, at most 40.")
+        self.name = name
+        self.folder = home() / "stacks" / name
+
+    @property
+    def token_file(self) -> Path:
+        return self.folder / "token"
+
+    @property
+    def settings_file(self) -> Path:
+        return self.folder / "settings.yaml"
+
+    @property
+    def supervisor_log(self) -> Path:
+        return self.folder / "logs" / "supervisor.log"
+
+    def facts(self) -> dict[str, Any]:
+        """`stack.json`; {} if the stack never ran."""
+        try:
+            return dict(json.loads((self.folder / "stack.json").read_text()))
+        except (OSError, ValueError):
+            return {}
+
+    def write_facts(self, facts: dict[str, Any]) -> None:
+        new = self.folder / "stack.json.new"
+        new.write_text(json.dumps(facts, indent=1) + "\n")
+        new.replace(self.folder / "stack.json")
+
+    def supervisor(self) -> psutil.Process | None:
+        """The living supervisor."""
+        facts = self.facts()
+        with contextlib.suppress(KeyError, TypeError, psutil.NoSuchProcess):
+            process = psutil.Process(facts["pid"])
+            if abs(process.create_time() - facts["created"]) < 1 and is_running(process):
+                return process
+        return None
+
+    def options(self) -> Options:
+        """Those of the last start, or the defaults."""
+        known = self.facts().get("options", {})
+        return Options(**{key: value for key, value in known.items() if key in Options.__dataclass_fields__})
+
+    # what a user does
+
+    def up(self, options: Options | None, progress: Callable[[str], None], foreground: bool = False) -> dict[str, Any]:
+        """Starts the supervisor and returns the facts when the stack takes jobs. Does nothing if it runs.
+
+        foreground: the supervisor ends with this process, however that ends. Raises LocalError, with nothing left running.
+        """
+        if self.supervisor() is not None:
+            progress(f"stack {self.name} is up already")
+            return self._await_ready(None, progress)
+        options = options or self.options()
+        standing = self.facts().get("options", {}).get("shards", options.shards)
+        if standing != options.shards:
+            raise LocalError(
+                f"Stack {self.name} was made with {standing} shards, which is fixed for its life: say --shards {standing}, "
+                f"or 'millrace down --purge' and start anew."
+            )
+        (self.folder / "logs").mkdir(parents=True, exist_ok=True)
+        self.write_facts(
+            {**self.facts(), "state": "starting", "reason": None, "steps": [], "pid": 0, "options": asdict(options)}
+        )
+        command = [sys.executable, "-m", "deploy.local.supervisor", self.name]
+        if foreground:
+            command.append(str(os.getpid()))
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "shared")])}
+        with open(self.supervisor_log, "ab") as log:
+            started = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=env,
+                cwd=self.folder,
+            )
+        try:
+            return self._await_ready(started, progress)
+        except BaseException:
+            _end(started.pid)
+            raise
+
+    def _await_ready(self, started: subprocess.Popen[bytes] | None, progress: Callable[[str], None]) -> dict[str, Any]:
+        said = 0
+        deadline = time.monotonic() + START_LIMIT_S
+        while time.monotonic() < deadline:
+            facts = self.facts()
+            for step in facts.get("steps", [])[said:]:
+                progress(step)
+                said += 1
+            if facts.get("state") == "ready":
+                return facts
+            if facts.get("state") == "failed":
+                raise LocalError(facts.get("reason") or "the stack failed", facts.get("detail") or "")
+            if started is not None and started.poll() is not None:
+                tail = log_tail([self.supervisor_log])
+                raise LocalError(f"The supervisor ended while it started: see {self.supervisor_log}.", tail)
+            if started is None and self.supervisor() is None:
+                raise LocalError(f"Stack {self.name} is not running: 'millrace up' starts it.")
+            time.sleep(0.02)
+        raise LocalError(f"The stack was not ready within {START_LIMIT_S:.0f} s: see {self.folder / 'logs'}.")
+
+    def down(self, purge: bool = False) -> bool:
+        """Ends the stack; jobs and data stay unless `purge`. False: it did not run. Raises LocalError if it does not end."""
+        process = self.supervisor()
+        if process is not None:
+            _end(process.pid)
+        if purge and self.folder.exists():
+            shutil.rmtree(self.folder)
+        return process is not None
+
+    def status(self) -> dict[str, Any]:
+        """Facts, with each service's health and the disk use of each part."""
+        facts = self.facts()
+        running = self.supervisor() is not None
+        services = {
+            name: {**service, "health": _health(service) if running else None}
+            for name, service in facts.get("services", {}).items()
+        }
+        return {
+            "stack": self.name,
+            "folder": str(self.folder),
+            "state": facts.get("state", "stopped") if running else "stopped",
+            **{key: facts.get(key) for key in ("kafka_bootstrap", "etcd_endpoint", "blob_url", "warnings", "options")},
+            "services": services,
+            "disk": disk_use(self.folder),
+        }
+
+
+def stacks() -> list[Stack]:
+    """All stacks of this home, by name."""
+    folder = home() / "stacks"
+    return [Stack(path.name) for path in sorted(folder.iterdir()) if path.is_dir()] if folder.is_dir() else []
+
+
+def disk_use(folder: Path) -> dict[str, int]:
+    """Bytes of each part of a stack's folder, and free on its disk."""
+    use = {}
+    for part in sorted(folder.iterdir()) if folder.is_dir() else []:
+        sizes = [0]
+        for path in [part, *part.rglob("*")] if part.is_dir() else [part]:
+            with contextlib.suppress(OSError):
+                sizes.append(path.lstat().st_blocks * 512)
+        use[part.name] = sum(sizes)
+    with contextlib.suppress(OSError):
+        use["free"] = shutil.disk_usage(folder).free
+    return use
+
+
+def _health(service: dict[str, Any]) -> dict[str, Any]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{service['health_port']}/health", timeout=2) as answer:
+            return dict(json.loads(answer.read()))
+    except Exception as failure:  # whatever it is, it is what the user asked about
+        return {"status": f"does not answer: {failure}"}
+
+
+def _end(pid: int) -> None:
+    """SIGTERM to a supervisor, which ends all it started; SIGKILL when it takes too long (its children get SIGTERM then)."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + STOP_LIMIT_S
+        while is_running(process):
+            if time.monotonic() > deadline:
+                process.kill()
+                raise LocalError(
+                    f"The supervisor (process {pid}) did not end within {STOP_LIMIT_S:.0f} s and was killed."
+                )
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+            time.sleep(0.02)

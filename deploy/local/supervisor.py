@@ -1,0 +1,304 @@
+"""The process that runs a local stack: starts Kafka, etcd and the services, starts again what dies, ends all in order.
+
+    python -m deploy.local.supervisor STACK [PARENT_PID]
+
+With a parent it ends when that process does. Everything it starts ends with it: each child has a parent-death signal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import queue
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from ruamel.yaml import YAML
+
+from deploy.provision import OtherTopology, provision
+from millrace.core.topics import Topology
+from millrace.io.etcd import EtcdStore
+from millrace.io.kafka import KafkaAdmin
+
+from .downloads import CHECKOUT
+from .errors import LocalError
+from .etcd import EtcdServer
+from .kafka import KafkaBroker
+from .processes import Child, free_port, port_is_free, spawn
+from .server import LocalServer
+from .stack import SERVICES, Stack
+
+RESTART_FIRST_S, RESTART_MOST_S = 0.05, 5.0
+STEADY_S = 10.0  # a service that ran so long starts again without delay
+STOP_S = 6.0  # for the services; 5 is what they promise
+
+
+@dataclass
+class Service:
+    """One service process that is kept running."""
+
+    name: str
+    module: str
+    instance: str
+    child: Child | None = None
+    started: float = 0.0
+    restarts: int = 0
+    delay_s: float = RESTART_FIRST_S
+    ready: dict[str, Any] = field(default_factory=dict)
+
+
+class Supervisor:
+    """Runs until SIGTERM or SIGINT. Children are waited for on threads, so an idle supervisor costs nothing."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        self.options = stack.options()
+        self.kafka = KafkaBroker(stack.folder / "kafka")
+        self.etcd = EtcdServer(stack.folder / "etcd")
+        self.facts: dict[str, Any] = {**stack.facts(), "pid": os.getpid(), "created": psutil.Process().create_time()}
+        self.facts |= {"name": stack.name, "state": "starting", "steps": [], "services": {}, "warnings": []}
+        self.deaths: queue.SimpleQueue[Service | LocalServer | None] = queue.SimpleQueue()
+        self.stopping = threading.Event()
+        self.services = [Service(name, f"services.{name}", name.replace("_", "-")) for name in SERVICES[:3]]
+        for index in range(self.options.task_managers):
+            self.services.append(Service("task_manager", "services.task_manager", f"task-manager-{index + 1}"))
+
+    def run(self) -> int:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._ask_to_stop())
+        try:
+            self._start()
+            self._tell(state="ready")
+            self._watch()
+        except LocalError as failure:
+            print(failure, failure.detail, sep="\n", file=sys.stderr, flush=True)
+            if not self.stopping.is_set():
+                self._tell(state="failed", reason=str(failure), detail=failure.detail)
+                self._stop()
+                return 1
+        self._tell(state="stopping")
+        self._stop()
+        self._tell(state="stopped", services={})
+        return 0
+
+    def _ask_to_stop(self) -> None:
+        self.stopping.set()
+        self.deaths.put(None)
+
+    def _tell(self, **facts: Any) -> None:
+        self.facts |= facts
+        with contextlib.suppress(OSError):
+            self.stack.write_facts(self.facts)
+
+    def _say(self, step: str) -> None:
+        print(step, flush=True)
+        self._tell(steps=[*self.facts["steps"], step])
+
+    # starting
+
+    def _start(self) -> None:
+        """Both servers at once; the services beside them, as soon as the ports are known: they wait for what they need."""
+        with ThreadPoolExecutor(2) as pool:
+            starts = [pool.submit(server.start, self._say) for server in (self.kafka, self.etcd)]
+            try:
+                self._await(lambda: self._has_ports() or any(start.done() for start in starts), "ports")
+                if self._has_ports():
+                    self._write_settings()
+                    for service in self.services:
+                        self._spawn(service)
+                    self._say("services: starting")
+            finally:
+                for start in starts:
+                    start.result()
+        warning = self.etcd.etcd.warning if self.etcd.etcd is not None else None
+        self._tell(warnings=[warning] if warning else [])
+        try:
+            store = EtcdStore(self.etcd.endpoint, "/millrace/default/")
+            provision(KafkaAdmin(self.kafka.bootstrap), store, Topology(shards=self.options.shards))
+        except (OtherTopology, ValueError) as failure:
+            raise LocalError(f"The stack's data does not fit: {failure}. 'millrace down --purge' deletes it.") from None
+        for server in (self.kafka, self.etcd):
+            self._wait_for(server)
+        self._await(lambda: all(self._is_ready(service) for service in self.services[:3]), "services")
+        self._say("services: ready")
+
+    def _has_ports(self) -> bool:
+        return len(self.kafka.ports) == 2 and bool(self.etcd.ports)
+
+    def _await(self, done: Callable[[], bool], what: str, limit_s: float = 90.0) -> None:
+        end = time.monotonic() + limit_s
+        while not done():
+            if self.stopping.is_set():
+                raise LocalError("Stopped while starting.")
+            if time.monotonic() > end:
+                raise LocalError(f"The {what} were not there within {limit_s:.0f} s: see {self.stack.folder / 'logs'}.")
+            time.sleep(0.01)
+
+    def _write_settings(self) -> None:
+        """One file for all services, readable by its owner alone: it has the blob server's token."""
+        stack = self.stack
+        if not stack.token_file.exists():
+            descriptor = os.open(stack.token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            os.write(descriptor, secrets.token_urlsafe(32).encode())
+            os.close(descriptor)
+        port = self.facts.get("blob_port")
+        if port is None or not port_is_free(port):
+            port = free_port([*self.kafka.ports.values(), *self.etcd.ports.values()])
+        settings = {
+            "cluster": "default",
+            "kafka_bootstrap": self.kafka.bootstrap,
+            "etcd_endpoint": self.etcd.endpoint,
+            "storage_url": str(stack.folder / "storage"),
+            "log_format": "json",
+            "dispatcher": {"blob_port": port, "blob_token": stack.token_file.read_text()},
+            "task_manager": {
+                "slots": self.options.slots,
+                "cores": self.options.cores,
+                "heap_mb": self.options.heap_mb,
+                "python": self.options.python,
+                "work_folder": str(stack.folder / "work"),
+            },
+        }
+        new = stack.settings_file.with_suffix(".new")
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            YAML(typ="safe").dump(settings, file)
+        new.replace(stack.settings_file)
+        self._tell(
+            kafka_bootstrap=self.kafka.bootstrap,
+            etcd_endpoint=self.etcd.endpoint,
+            blob_port=port,
+            blob_url=f"http://127.0.0.1:{port}",
+            token_file=str(stack.token_file),
+            storage=str(stack.folder / "storage"),
+        )
+
+    # services
+
+    def _spawn(self, service: Service) -> None:
+        logs, run = self.stack.folder / "logs", self.stack.folder / "run"
+        run.mkdir(exist_ok=True)
+        ready = run / f"{service.instance}.json"
+        ready.unlink(missing_ok=True)
+        log = logs / f"{service.instance}.log"
+        with contextlib.suppress(FileNotFoundError):
+            log.replace(log.with_suffix(".log.1"))
+        command = [
+            sys.executable,
+            "-m",
+            service.module,
+            "--config",
+            str(self.stack.settings_file),
+            "--ready-file",
+            str(ready),
+        ]
+        command += ["--instance", f"{service.instance}"]
+        if service.name == "task_manager":
+            command += ["--id", service.instance]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "shared")])}
+        service.child = spawn(command, log=log, env=env, cwd=self.stack.folder)
+        service.started = time.monotonic()
+        self._wait_for(service)
+        self.facts["services"][service.instance] = {
+            "pid": service.child.pid, "restarts": service.restarts, "log": str(log), "ready_file": str(ready),
+        }  # fmt: skip
+        self._tell()
+
+    def _is_ready(self, service: Service) -> bool:
+        facts = self.facts["services"].get(service.instance, {})
+        if "health_port" in facts:
+            return True
+        try:
+            service.ready = json.loads(Path(facts["ready_file"]).read_text())
+        except (OSError, ValueError, KeyError):
+            if service.restarts > 3:
+                raise LocalError(f"{service.instance} does not start: see {facts.get('log')}.") from None
+            return False
+        facts["health_port"] = service.ready.get("health_port")
+        self._tell()
+        return True
+
+    def _wait_for(self, what: Service | LocalServer) -> None:
+        """A thread that waits for the child's end and says so."""
+        child = what.child
+        assert child is not None
+
+        def wait() -> None:
+            child.popen.wait()
+            self.deaths.put(what)
+
+        threading.Thread(target=wait, daemon=True).start()
+
+    def _watch(self) -> None:
+        """Starts again what ends, until asked to stop. A service that fails at once is started ever more slowly."""
+        for service in self.services:
+            threading.Thread(target=self._learn_port, args=(service,), daemon=True).start()
+        while not self.stopping.is_set():
+            what = self.deaths.get()
+            if what is None or self.stopping.is_set():
+                return
+            if isinstance(what, LocalServer):
+                self._say(f"{what.NAME}: ended; starting it again")
+                what.stop()
+                what.start(self._say)
+                self._wait_for(what)
+                continue
+            code = what.child.exit_code() if what.child is not None else None
+            if time.monotonic() - what.started > STEADY_S:
+                what.delay_s = RESTART_FIRST_S
+            self._say(f"{what.instance}: ended with {code}; starting it again")
+            if self.stopping.wait(what.delay_s):
+                return
+            what.delay_s = min(what.delay_s * 2, RESTART_MOST_S)
+            what.restarts += 1
+            self._spawn(what)
+            threading.Thread(target=self._learn_port, args=(what,), daemon=True).start()
+
+    def _learn_port(self, service: Service) -> None:
+        with contextlib.suppress(LocalError):
+            self._await(lambda: self._is_ready(service), service.instance)
+
+    # stopping
+
+    def _stop(self) -> None:
+        """Services first, all at once; then the servers under them."""
+        living = [service.child for service in self.services if service.child is not None]
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda child: child.stop(STOP_S), living))
+            list(pool.map(lambda server: server.stop(), (self.kafka, self.etcd)))
+
+
+def main() -> int:
+    if len(sys.argv) > 2:
+        _end_with(int(sys.argv[2]))
+    return Supervisor(Stack(sys.argv[1])).run()
+
+
+def _end_with(parent: int) -> None:
+    """SIGTERM when the parent dies: at once on Linux, by a watching thread elsewhere."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
+    else:
+        threading.Thread(target=_watch_parent, args=(parent,), daemon=True).start()
+    if os.getppid() != parent:
+        sys.exit(1)
+
+
+def _watch_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,409 @@
+"""The replica core with two small machines over the in-memory bus: election, outbox, effects, generations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from millrace.core.election import READ_BACK_MS, Role, View
+from millrace.core.fold import Diverged, Fold, Folded
+from millrace.core.machine import Born, Configured, Do, Envelope, Output, PeerBorn, Publish, Say, Ticked
+from millrace.core.messages.effects import FindJob, JobFound
+from millrace.core.messages.jobs import JobMasterStarted
+from millrace.core.messages.records import Elected, Forked, Hello, Message, Outcome, Part, Probe, Tick
+from millrace.core.replica import Action, Append, BeReborn, Campaign, End, Perform, Replica, Resign, Speak
+from millrace.core.topics import Topology
+
+ME, OTHER = "dispatcher", "job-master/0"
+TOPOLOGY = Topology()
+
+
+@dataclass
+class Heard:
+    names: list[str] = field(default_factory=list)
+    ticks: int = 0
+
+
+class Echo:
+    """Counts what it is told; answers each JobMasterStarted with a message, an effect and an event."""
+
+    scope = ME
+    peers = (OTHER,)
+    state_type = Heard
+
+    def blank(self) -> Heard:
+        return Heard()
+
+    def handle(self, state: Heard, envelope: Envelope) -> Iterator[Output]:
+        body = envelope.body
+        state.names.append(type(body).__name__)
+        if isinstance(body, Ticked):
+            state.ticks += 1
+        if isinstance(body, JobMasterStarted):
+            yield Say(OTHER, JobMasterStarted(job=body.job, status="HEARD"))
+            yield Do(f"jobs/{body.job}", FindJob(job=body.job))
+            yield Publish("job.events", body.job, JobMasterStarted(job=body.job, status="EVENT"))
+
+
+class Log:
+    """One inbox and the replicas that fold it; stamps advance as told."""
+
+    def __init__(self, replicas: int = 1) -> None:
+        self.records: list[tuple[int, Part]] = []
+        self.stamp = 1_000_000
+        self.replicas = [self.replica(f"r{n}") for n in range(replicas)]
+        self.actions: list[list[Action]] = [[] for _ in self.replicas]
+
+    @staticmethod
+    def replica(who: str) -> Replica:
+        core = Fold(Echo(), TOPOLOGY)
+        return Replica(core, core.blank(1, 0), who=who, build="b1", settings={"x": 1})
+
+    def append(self, record: Part, ms: int = 100) -> list[Action]:
+        """Appends a record, has all replicas fold it, and carries out appends of the leader; the first one's actions."""
+        self.stamp += ms
+        offset = len(self.records)
+        self.records.append((self.stamp, record))
+        first: list[Action] = []
+        for replica, done in zip(self.replicas, self.actions, strict=True):
+            actions = replica.record(offset, self.stamp, record, self.stamp)
+            done += actions
+            first = first or actions
+        return first
+
+    def elect(self, epoch: int = 10, which: int = 0) -> list[Action]:
+        (append,) = self.replicas[which].won(epoch)
+        assert isinstance(append, Append)
+        return self.append(append.record)
+
+    def tick(self, **changes: Any) -> list[Action]:
+        folded = self.replicas[0].folded
+        tick = {"epoch": folded.epoch, "n": folded.tick + 1, "published_through": 0, "digest": folded.ticked_digest}
+        return self.append(Tick(**{**tick, **changes}))
+
+
+def heard(n: int, prev: int | None, *, life: int = 1, to_life: int = 1, body: Any = None) -> Message:
+    key, before = (n, 0), None if prev is None else (prev, 0)
+    body = body or (Hello() if prev is None else JobMasterStarted(job=f"j{n}", status="RUNNING"))
+    return Message(to=ME, to_life=to_life, sender=OTHER, life=life, key=key, prev=before, body=body)
+
+
+def names(actions: list[Action]) -> list[str]:
+    return [
+        f"{type(a).__name__} {a.spoken.seq} {a.spoken.type}" if isinstance(a, Speak) else type(a).__name__
+        for a in actions
+    ]
+
+
+def test_nothing_counts_before_the_first_elected_of_the_generation() -> None:
+    log = Log()
+    assert log.append(heard(1, None)) == []
+    assert log.append(Elected(generation=2, epoch=9, build="b1", who="r9")) == []
+    assert log.replicas[0].folded.epoch == 0
+    log.elect()
+    assert log.replicas[0].folded.state.names == ["Configured", "Born"]
+
+
+def test_the_elected_leader_says_hello_to_its_peers_and_ticks_at_once() -> None:
+    log = Log()
+    assert names(log.elect()) == ["Speak 1 Hello", "Append"]
+    assert isinstance(log.actions[0][-1], Append) and isinstance(log.actions[0][-1].record, Tick)
+    assert log.replicas[0].leads
+
+
+def test_a_peer_that_was_not_heard_is_told_nothing_but_hello_and_is_declared_to_when_it_is() -> None:
+    log = Log()
+    log.elect()
+    machine = log.replicas[0].core.machine
+    envelope = Envelope("", 0, 0, "1.0", JobMasterStarted(job="a", status="x"))
+    folded = log.replicas[0].folded
+    assert [type(output) for output in machine.handle(folded.state, envelope)] == [Say, Do, Publish]
+    before = folded.said
+    assert log.replicas[0].core._say(folded, (9, 9), Say(OTHER, JobMasterStarted(job="a", status="x"))) is None
+    assert folded.said == before
+    assert names(log.append(heard(1, None))) == ["Speak 2 Hello"]
+    assert folded.state.names[-1] == "PeerBorn"
+
+
+def test_a_message_leads_to_outputs_with_keys_of_its_offset() -> None:
+    log = Log()
+    log.elect()
+    log.append(heard(1, None))
+    actions = log.append(heard(2, 1))
+    assert names(actions) == ["Speak 3 JobMasterStarted", "Speak 4 JobMasterStarted", "Perform"]
+    perform = actions[-1]
+    assert isinstance(perform, Perform)
+    assert (perform.effect, perform.key, perform.epoch) == ("1.2.1", "jobs/j2", 10)
+    assert '"key":[2,0],"prev":[1,0]' in actions[0].spoken.value  # type: ignore[union-attr]
+
+
+def test_a_standby_folds_the_same_and_says_nothing() -> None:
+    log = Log(2)
+    log.elect()
+    log.append(heard(1, None))
+    log.append(heard(2, 1))
+    first, second = (replica.folded for replica in log.replicas)
+    assert first == second
+    assert log.actions[1] == []
+
+
+def test_a_new_leader_says_the_outbox_again_the_same_words_and_performs_again_what_has_no_outcome() -> None:
+    log = Log(2)
+    log.elect()
+    log.append(heard(1, None))
+    log.append(heard(2, 1))
+    said = [a.spoken for a in log.actions[0] if isinstance(a, Speak)]
+    performed = [(a.effect, a.key, a.value) for a in log.actions[0] if isinstance(a, Perform)]
+    log.elect(11, which=1)
+    assert [a.spoken for a in log.actions[1] if isinstance(a, Speak)] == said
+    assert [(a.effect, a.key, a.value) for a in log.actions[1] if isinstance(a, Perform)] == performed
+    assert not log.replicas[0].leads and log.replicas[1].leads
+
+
+def test_published_through_is_one_below_the_oldest_unacknowledged_output_and_trims_the_outbox() -> None:
+    log = Log()
+    log.elect()
+    replica = log.replicas[0]
+    log.append(heard(1, None))
+    log.append(heard(2, 1))
+    assert sorted(replica.folded.outbox) == [1, 2, 3, 4]
+    assert replica.speaking.published_through() == 0
+    for seq in (2, 1, 4):
+        replica.acked(10, seq)
+    assert replica.speaking.published_through() == 2
+    log.tick(published_through=2)
+    assert sorted(replica.folded.outbox) == [3, 4]
+    replica.acked(9, 3)  # of another term: says nothing about this one
+    assert replica.speaking.published_through() == 2
+
+
+def test_only_the_next_tick_of_the_current_epoch_is_taken() -> None:
+    log = Log()
+    log.elect()
+    folded = log.replicas[0].folded
+    now = folded.now_ms
+    for wrong in ({"epoch": 9}, {"epoch": 11}, {"n": 2}, {"n": 0}):
+        log.tick(**wrong)
+    assert (folded.tick, folded.now_ms) == (0, now)
+    log.tick()
+    assert (folded.tick, folded.state.ticks) == (1, 1)
+
+
+@pytest.mark.parametrize(("passed", "counted"), [(100, 100), (60_000, 200), (-5_000, 0)])
+def test_machine_time_neither_jumps_nor_goes_back(passed: int, counted: int) -> None:
+    log = Log()
+    log.elect()
+    log.tick()
+    folded = log.replicas[0].folded
+    now = folded.now_ms
+    log.stamp += passed - 100
+    log.tick()
+    assert folded.now_ms - now == counted
+
+
+def test_a_replica_whose_outputs_differ_ends_itself() -> None:
+    log = Log()
+    log.elect()
+    log.tick()
+    with pytest.raises(Diverged, match="r0 has said 0badf00d"):
+        log.tick(digest="0badf00d")
+
+
+def test_an_outcome_counts_once() -> None:
+    log = Log()
+    log.elect()
+    log.append(heard(1, None))
+    log.append(heard(2, 1))
+    outcome = Outcome(effect="1.2.1", result=JobFound(job="j2", stands=None))
+    log.append(outcome)
+    log.append(outcome)
+    assert log.replicas[0].folded.state.names.count("JobFound") == 1
+    assert log.replicas[0].folded.effects == {}
+
+
+def test_effects_on_one_key_go_one_after_the_other() -> None:
+    log = Log()
+    log.elect()
+    log.append(heard(1, None))
+    first = log.append(heard(2, 1, body=JobMasterStarted(job="a", status="1")))
+    second = log.append(heard(3, 2, body=JobMasterStarted(job="a", status="2")))
+    assert [a.effect for a in first + second if isinstance(a, Perform)] == ["1.2.1"]
+    after = log.append(Outcome(effect="1.2.1", result=JobFound(job="a", stands=None)))
+    assert [a.effect for a in after if isinstance(a, Perform)] == ["1.3.1"]
+
+
+def test_a_gap_makes_the_leader_raise_its_generation_and_a_standby_wait() -> None:
+    log = Log(2)
+    log.elect()
+    log.append(heard(1, None))
+    log.append(heard(9, 8))
+    assert [type(a) for a in log.actions[0]][-1] is BeReborn
+    assert log.actions[1] == []
+
+
+def test_a_fork_is_answered_and_the_answer_makes_the_peer_raise_its_own() -> None:
+    log = Log()
+    log.elect()
+    log.append(heard(1, None))
+    log.append(heard(5, 1))
+    assert names(log.append(heard(9, 1)))[0].endswith("Forked")
+    damaged = log.append(heard(6, 5, body=Forked(life=1, mark=(77, 0))))
+    assert [type(a) for a in damaged] == [BeReborn]
+
+
+def test_what_was_said_to_another_generation_changes_nothing_but_makes_its_sender_hear_of_this_one() -> None:
+    log = Log()
+    core = log.replicas[0].core
+    folded = log.replicas[0].folded = core.blank(2, 0)
+    log.append(Elected(generation=2, epoch=10, build="b1", who="r0"))
+    late = heard(4, 3, to_life=1).model_copy(update={"sender": "task-manager/x"})
+    log.append(late)
+    log.append(late.model_copy(update={"key": (5, 0), "prev": (4, 0)}))
+    assert folded.state.names == ["Configured", "Born"]
+    assert [spoken.key for spoken in folded.outbox.values()] == [OTHER, "task-manager/x"]
+
+
+def test_a_message_to_a_later_life_ends_this_one() -> None:
+    log = Log()
+    log.elect()
+    assert [type(a) for a in log.append(heard(1, None, to_life=2))] == [End]
+
+
+def test_a_replica_does_not_fold_as_another_build() -> None:
+    log = Log()
+    actions = log.append(Elected(generation=1, epoch=10, build="b2", who="r9"))
+    assert actions == [End("the log goes on as build b2 at epoch 10; this is build b1")]
+
+
+def test_every_tenth_tick_says_hello_on_each_chain() -> None:
+    log = Log()
+    log.elect()
+    log.append(heard(1, None))
+    for _ in range(10):
+        log.tick()
+    hellos = [a.spoken.seq for a in log.actions[0] if isinstance(a, Speak) and a.spoken.type == "Hello"]
+    assert hellos == [1, 2, 3]
+
+
+# election
+
+
+def test_an_absent_key_is_campaigned_for_only_when_caught_up() -> None:
+    replica = Log().replicas[0]
+    assert replica.beat(5_000, View(0), caught_up=False) == []
+    assert replica.beat(5_000, View(None), caught_up=True) == []
+    assert replica.beat(5_000, View(0), caught_up=True) == [Campaign(0)]
+    assert replica.beat(5_000, View(0), caught_up=True) == []
+    replica.lost(5_000)
+    assert replica.beat(5_500, View(0), caught_up=True) == []
+    assert replica.beat(6_001, View(0), caught_up=True) == [Campaign(0)]
+
+
+def test_a_leader_that_ticks_is_never_preempted() -> None:
+    log = Log(2)
+    log.elect()
+    for _ in range(20):
+        log.tick()
+        assert log.replicas[1].beat(log.stamp, View(10), caught_up=True) == []
+
+
+def test_silence_between_two_own_probes_preempts_exactly_the_silent_epoch() -> None:
+    log = Log(2)
+    log.elect()
+    standby = log.replicas[1]
+    now = log.stamp
+    assert standby.beat(now + 299, View(10), caught_up=True) == []
+    (probe,) = standby.beat(now + 300, View(10), caught_up=True)
+    assert probe == Append(Probe(who="r1", n=1))
+    log.append(probe.record, ms=300)  # type: ignore[union-attr]
+    log.append(Probe(who="r1", n=2), ms=499)
+    assert not any(isinstance(a, Campaign) for a in standby.beat(now + 900, View(10), caught_up=True))
+    log.append(Probe(who="r1", n=3), ms=1)
+    assert standby.beat(now + 2_000, View(10), caught_up=True) == [Campaign(10)]
+
+
+def test_a_tick_between_probes_is_a_sign_of_life() -> None:
+    log = Log(2)
+    log.elect()
+    standby = log.replicas[1]
+    log.append(Probe(who="r1", n=1), ms=300)
+    log.tick()
+    log.append(Probe(who="r1", n=2), ms=600)
+    assert not standby.election.silent
+
+
+def test_an_epoch_without_a_record_in_the_log_is_left_to_its_lease() -> None:
+    log = Log(2)
+    log.elect()
+    standby = log.replicas[1]
+    standby.election.silent = True
+    assert not any(isinstance(a, Campaign) for a in standby.beat(log.stamp + 9_000, View(12), caught_up=True))
+
+
+def test_an_output_stuck_above_the_mark_is_silence_too() -> None:
+    log = Log(2)
+    log.elect()
+    log.append(heard(1, None))
+    for _ in range(60):
+        log.tick()
+    assert log.replicas[1].election.silent
+
+
+def test_a_leader_steps_down_when_its_key_is_anothers_or_gone_and_when_a_higher_epoch_is_folded() -> None:
+    for view in (View(0), View(11)):
+        log = Log()
+        log.elect()
+        assert log.replicas[0].beat(log.stamp, view, caught_up=True) == []
+        assert log.replicas[0].election.role is Role.FOLLOWING
+    log = Log()
+    log.elect()
+    log.append(Elected(generation=1, epoch=11, build="b1", who="r9"))
+    assert log.replicas[0].election.role is Role.FOLLOWING
+
+
+def test_a_leader_that_cannot_read_back_its_tick_resigns() -> None:
+    log = Log()
+    log.elect()
+    replica = log.replicas[0]
+    assert replica.beat(log.stamp + READ_BACK_MS - 1, View(10), caught_up=True) == []
+    (resign,) = replica.beat(log.stamp + READ_BACK_MS, View(10), caught_up=True)
+    assert isinstance(resign, Resign) and resign.epoch == 10
+    assert not replica.leads
+
+
+def test_the_next_tick_is_made_only_after_the_last_was_read_back() -> None:
+    log = Log()
+    append = [a for a in log.elect() if isinstance(a, Append)][0]
+    replica = log.replicas[0]
+    assert replica.beat(log.stamp + 500, View(10), caught_up=True) == []
+    log.append(append.record, ms=1)
+    (following,) = replica.beat(log.stamp + 500, View(10), caught_up=True)
+    assert isinstance(following, Append) and following.record.n == 2  # type: ignore[attr-defined]
+
+
+def test_a_snapshot_and_the_rest_is_the_same_as_the_whole() -> None:
+    from millrace.io.snapshots import freeze, thaw
+
+    log = Log()
+    log.elect()
+    log.append(heard(1, None))
+    log.append(heard(2, 1))
+    machine = log.replicas[0].core.machine
+    copy: Folded = thaw(machine, freeze(machine, log.replicas[0].folded))
+    assert copy == log.replicas[0].folded
+    fold = Fold(machine, TOPOLOGY)
+    record = heard(3, 2)
+    assert fold.fold(copy, 3, 1, record) == fold.fold(log.replicas[0].folded, 3, 1, record)
+    assert copy == log.replicas[0].folded
+
+
+def test_core_born_bodies_are_those_of_the_contract() -> None:
+    log = Log()
+    log.elect()
+    log.append(heard(1, None))
+    log.tick()
+    kinds = {Configured, Born, PeerBorn, Ticked}
+    assert set(log.replicas[0].folded.state.names) == {kind.__name__ for kind in kinds}
