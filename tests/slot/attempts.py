@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -85,7 +86,7 @@ class Attempts:
         return self.run_spec(self.spec(*vertices, outputs=outputs, **fields))
 
     def run_spec(self, spec: dict[str, Any]) -> dict[str, Any]:
-        """The report of an attempt, run as in a process of its own: working folder, modules and session are not shared."""
+        """The report of an attempt, run as in a process of its own: working folder, modules, session not shared."""
         from pyspark.sql import SparkSession
 
         self._count += 1
@@ -108,8 +109,18 @@ class Attempts:
             for name in set(sys.modules) - known:
                 if str(getattr(sys.modules[name], "__file__", "")).startswith(str(work)):
                     del sys.modules[name]
+            self._forget_files()
             SparkSession._instantiatedSession = before
             jvm.setDefaultSession(self.spark._jsparkSession)
+
+    def _forget_files(self) -> None:
+        """What the reset of a slot does between attempts."""
+        context = self.spark.sparkContext
+        context._jsc.sc().addedFiles().clear()
+        context._jsc.sc().addedArchives().clear()
+        context._python_includes.clear()
+        for path in Path(context._jvm.org.apache.spark.SparkFiles.getRootDirectory()).iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def fail(self, *vertices: dict[str, Any], outputs: Any = (), **fields: Any) -> dict[str, Any]:
         """The error JSON of an attempt that must fail."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from . import exchange, frames, modules, planning, result, shares, vertices
 from .conf import classify_conf
-from .errors import PROGRESS, AttemptError
+from .errors import PROGRESS, AttemptError, silence_context_loggers
 
 SMALL_BYTES = 8 << 20
 BYTES_PER_PARTITION = 16 << 20
@@ -20,6 +20,7 @@ def run(spec: dict[str, Any], session: Any, dirs: Any) -> dict[str, Any]:
     `.blobs`, the uploaded modules by SHA-256. Any exception is the attempt's failure: `errors.describe` makes it readable.
     """
     PROGRESS.vertex = None
+    silence_context_loggers()
     configure(session, spec.get("conf") or {})
     folder = modules.install(spec, session, dirs)
     if spec["kind"] == "plan":

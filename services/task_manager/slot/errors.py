@@ -23,6 +23,7 @@ _MISSING_PATH_CLASSES = ("InvalidInputException", "FileNotFoundException", "NoSu
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)(?:, in (.+))?$')
 _ANSI_PREFIX = re.compile(r"^\[[A-Z][A-Z0-9_.]*\]\s*")
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w{5}\b.*", re.DOTALL)
+_HERE = os.path.dirname(os.path.realpath(__file__)) + os.sep
 _LIBRARIES = tuple(
     {
         os.path.realpath(path) + os.sep
@@ -71,6 +72,14 @@ class _Progress:
 PROGRESS = _Progress()  # one attempt per process
 
 
+def silence_context_loggers() -> None:
+    """PySpark writes each error with a query context to stderr as 8 KB of JSON, whether it is caught or not."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
+
+
 def describe(exception: BaseException, spec: dict[str, Any]) -> dict[str, Any]:
     """The error JSON of an exception that left `attempt_run.run(spec, ...)`."""
     # Imported here: an attempt's process has pyspark, whoever only describes a wait status need not.
@@ -95,7 +104,8 @@ def describe(exception: BaseException, spec: dict[str, Any]) -> dict[str, Any]:
     else:
         error = _python(exception)
     if error["file"] is None and error["line"] is None:
-        _place_python(error, _frames_of(exception), driver=True)
+        raised = exception.__cause__ if isinstance(exception, AttemptError) else exception
+        _place_python(error, _frames_of(raised), driver=True)
     if error["vertex"] is None:
         error["vertex"] = _vertex_of_file(error["file"], spec) or PROGRESS.vertex
     error["detail"] = _detail(exception)
@@ -277,8 +287,13 @@ def _place_python(error: dict[str, Any], frames: list[tuple[str, int, str]], *, 
         error["frame"] = f"{_short(path)}:{line} in {function}{where}" if function else f"{_short(path)}:{line}{where}"
 
 
-def _frames_of(exception: BaseException) -> list[tuple[str, int, str]]:
-    return [(f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(exception.__traceback__)]
+def _frames_of(exception: BaseException | None) -> list[tuple[str, int, str]]:
+    """The frames below this package's own: what called an attempt is not the user's."""
+    if exception is None:
+        return []
+    frames = [(f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(exception.__traceback__)]
+    own = [number for number, (path, _, _) in enumerate(frames) if os.path.realpath(path).startswith(_HERE)]
+    return frames[own[0] :] if own else frames
 
 
 def _is_users(path: str) -> bool:

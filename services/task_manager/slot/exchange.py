@@ -81,16 +81,28 @@ def share_of_row(df: Any, output: dict[str, Any]) -> str:
     Keys are cast to `key_types`, the types that "=" would compare as; without them their own are meant. Not Spark's `hash`:
     its own shuffle uses those bits, and half of the consumer's partitions would stay empty. Raises AttemptError.
     """
-    names = {field.name: field.dataType for field in df.schema.fields}
-    types = output.get("key_types") or [None] * len(output["keys"])
+    own = key_types(df, output["keys"], output["vertex"])
+    types = output.get("key_types") or [None] * len(own)
     # A value that does not fit the type equals nothing; any share will do, and the consumer's own "=" says what is wrong.
     cast = "TRY_CAST" if df.sparkSession.conf.get("spark.sql.ansi.enabled") == "true" else "CAST"
     terms = []
-    for key, key_type in zip(output["keys"], types):
-        if key in names:
-            check_key(output["vertex"], key, key_type or names[key].simpleString())
-        terms.append(f"{cast}({frames.quoted(key)} AS {key_type})" if key_type else frames.quoted(key))
+    for key, own_type, common in zip(output["keys"], own, types):
+        check_key(output["vertex"], key, common or own_type)
+        terms.append(f"{cast}({frames.quoted(key)} AS {common})" if common else frames.quoted(key))
     return f"CAST(pmod(xxhash64({', '.join(terms)}), {int(output['shares'])}) AS INT)"
+
+
+def key_types(df: Any, keys: list[str], producer: str) -> list[str]:
+    """The SQL types of hash keys. Raises AttemptError HASH_KEY_NOT_FOUND."""
+    columns = df.columns
+    known = {name.lower() for name in columns}
+    for key in keys:
+        if key.lower() not in known:
+            raise AttemptError(
+                "HASH_KEY_NOT_FOUND", f"{producer!r} has no column {key!r} to hash by; it has: {', '.join(columns)}"
+            )
+    schema = df.select(*(frames.quoted(key) for key in keys))._jdf.schema()
+    return [str(schema.apply(position).dataType().sql()) for position in range(len(keys))]
 
 
 def check_key(vertex: str, key: str, key_type: str) -> None:

@@ -19,13 +19,14 @@ _ZIPPED = (".zip", ".egg", ".whl")
 def install(spec: dict[str, Any], session: Any, dirs: Any) -> str:
     """Copies the job's modules from `dirs.blobs` below `dirs.work` and gives them to Spark; returns their folder.
 
-    py goes on `sys.path` and to the workers; file and archive into the working folder and to `SparkFiles`; jar is not ours:
-    a job with jars has a JVM of its own. Raises AttemptError MODULE_MISSING (infrastructure).
+    py goes on `sys.path` and to the workers; file and archive into the working folder and to `SparkFiles` (a script stays here);
+    jar is not ours:    a job with jars has a JVM of its own. Raises AttemptError MODULE_MISSING (infrastructure).
     """
     folder = os.path.join(dirs.work, FOLDER)
     os.makedirs(folder, exist_ok=True)
     # Spark's file server takes a name once in its life, and tracebacks show it: an attempt's own.
     unique = uuid.uuid4().hex[:12]
+    scripts = {vertex["spark_app"]["script"] for vertex in spec["vertices"] if vertex.get("spark_app")}
     context = session.sparkContext
     path, plain = [folder], []
     for module in spec.get("modules") or []:
@@ -42,7 +43,8 @@ def install(spec: dict[str, Any], session: Any, dirs: Any) -> str:
             plain.append(copy)
         elif kind == "file":
             _link(copy, os.path.join(dirs.work, name))
-            context.addFile(copy)
+            if name not in scripts:
+                context.addFile(copy)
         elif kind == "archive":
             shutil.unpack_archive(copy, os.path.join(dirs.work, name), _archive_format(name))
             context.addArchive(copy)

@@ -76,8 +76,7 @@ def _key_types(session: Any, vertex: dict[str, Any], inputs: dict[str, Any]) -> 
     sharing = vertex.get("parallelism", 1) > 1
     columns: dict[str, list[tuple[str, str]]] = {}
     for alias, keys in hashed.items():
-        selected = inputs[alias].select(*(frames.quoted(key) for key in keys))._jdf.schema()
-        columns[alias] = [(key, str(selected.apply(i).dataType().sql())) for i, key in enumerate(keys)]
+        columns[alias] = list(zip(keys, exchange.key_types(inputs[alias], keys, alias)))
         for key, kind in columns[alias]:
             if sharing:
                 exchange.check_key(alias, key, kind)

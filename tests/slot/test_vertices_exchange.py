@@ -1,0 +1,262 @@
+"""Exchange between attempts: every row once, equal keys together, exact values, and what planning says about keys."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.slot.attempts import Attempts, chained, local_spark
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with local_spark(tmp_path_factory.mktemp("spark")) as session:
+        yield session
+
+
+@pytest.fixture
+def attempts(spark: Any, tmp_path: Path) -> Attempts:
+    return Attempts(spark, tmp_path / "attempts")
+
+
+def sql(name: str, text: str, *inputs: str, **fields: Any) -> dict[str, Any]:
+    return {"id": name, "sql": text, "inputs": chained(*inputs), **fields}
+
+
+def hashed(*keys: str) -> dict[str, Any]:
+    return {"edge": "chained", "keys": list(keys)}
+
+
+class Exchange:
+    """Producers and consumers of one job, as the JobMaster would join them."""
+
+    def __init__(self, attempts: Attempts, folder: Path) -> None:
+        self.attempts, self.folder = attempts, folder
+        self.schemas: dict[str, str] = {}
+
+    def produce(self, name: str, query: str, edge: str, parts: int = 1, **output: Any) -> None:
+        """Runs `query` in `parts` subtasks; `{i}` in it is the subtask's number."""
+        for i in range(parts):
+            place = {"vertex": name, "edge": edge, "folder": str(self.folder / name / str(i)), **output}
+            report = self.attempts.run(sql(name, query.replace("{i}", str(i))), outputs=[place])
+            self.schemas[name] = report["outputs"][name]["schema"]
+
+    def edge(self, name: str, kind: str, **fields: Any) -> dict[str, Any]:
+        folders = sorted(str(path) for path in (self.folder / name).iterdir())
+        return {"edge": kind, "folders": folders, "schema": self.schemas[name], **fields}
+
+
+@pytest.fixture
+def exchange(attempts: Attempts, tmp_path: Path) -> Exchange:
+    return Exchange(attempts, tmp_path / "exchange")
+
+
+VALUES = {
+    "int": "CAST(id AS INT)",
+    "bigint": "id",
+    "smallint": "CAST(id AS SMALLINT)",
+    "decimal(10,2)": "CAST(id AS DECIMAL(10,2))",
+    "decimal(20,5)": "CAST(id AS DECIMAL(20,5))",
+    "double": "CAST(id AS DOUBLE)",
+    "float": "CAST(id AS FLOAT)",
+    "string": "CAST(id AS STRING)",
+    "date": "date_add(DATE'2020-01-01', CAST(id AS INT))",
+    "timestamp": "CAST(date_add(DATE'2020-01-01', CAST(id AS INT)) AS TIMESTAMP)",
+    "date string": "CAST(date_add(DATE'2020-01-01', CAST(id AS INT)) AS STRING)",
+    "binary": "CAST(CAST(id AS STRING) AS BINARY)",
+}
+PAIRS = [
+    ("int", "int"), ("int", "bigint"), ("smallint", "double"), ("int", "decimal(10,2)"), ("bigint", "decimal(20,5)"),
+    ("decimal(10,2)", "decimal(20,5)"), ("int", "string"), ("double", "string"), ("decimal(10,2)", "double"),
+    ("float", "double"), ("date", "timestamp"), ("date", "date string"), ("timestamp", "date string"), ("string", "string"),
+    ("binary", "binary"),
+]  # fmt: skip
+SHARES = 3
+
+
+@pytest.mark.parametrize(("left", "right"), PAIRS)
+def test_keys_of_two_types_meet_as_in_a_join_of_spark(
+    attempts: Attempts, exchange: Exchange, left: str, right: str
+) -> None:
+    """Full outer join of shares = Spark's own full outer join, with nulls and rows without a partner on both sides."""
+    queries = {
+        "l": f"SELECT IF(id % 5 = 0, NULL, {VALUES[left]}) AS k, id AS v FROM range(0, 40)",
+        "r": f"SELECT IF(id % 7 = 0, NULL, {VALUES[right]}) AS key, id AS w FROM range(20, 60)",
+    }
+    join = "SELECT v, w FROM l FULL JOIN r ON l.k = r.key"
+    vertices = [sql(name, query) for name, query in queries.items()]
+    consumer = {"id": "j", "sql": join, "inputs": {"l": hashed("k"), "r": hashed("key")}, "parallelism": SHARES}
+    types = attempts.run(*vertices, consumer, kind="plan")["key_types"]["j"]
+    for name, key in (("l", "k"), ("r", "key")):
+        exchange.produce(name, queries[name], "hash", keys=[key], key_types=types, shares=SHARES)
+    found, parts = [], []
+    for share in range(SHARES):
+        edges = {n: exchange.edge(n, "hash", keys=[k], share=share, shares=SHARES) for n, k in (("l", "k"), ("r", "key"))}
+        part = attempts.rows({**consumer, "inputs": edges})
+        parts.append(len(part))
+        found += part
+    whole = attempts.rows(*vertices, sql("j", join, "l", "r"))
+    assert sorted(map(str, found)) == sorted(map(str, whole))
+    assert min(parts) > 0  # the test divides
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "common"),
+    [
+        ("INT", "BIGINT", "BIGINT"),
+        ("INT", "STRING", "BIGINT"),
+        ("DECIMAL(10,2)", "DECIMAL(20,5)", "DECIMAL(20,5)"),
+        ("DATE", "TIMESTAMP", "TIMESTAMP"),
+        ("STRUCT<a: INT>", "STRUCT<a: BIGINT>", "STRUCT<a: BIGINT>"),
+    ],
+)
+def test_the_common_type_of_keys(attempts: Attempts, left: str, right: str, common: str) -> None:
+    consumer = {"id": "j", "sql": "SELECT 1", "inputs": {"l": hashed("k"), "r": hashed("k")}}
+    vertices = [sql(name, f"SELECT CAST(NULL AS {kind}) AS k") for name, kind in (("l", left), ("r", right))]
+    assert attempts.run(*vertices, consumer, kind="plan")["key_types"] == {"j": [common]}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "condition", "says"),
+    [
+        (["INT", "DATE"], "NO_COMMON_KEY_TYPE", "a.k is INT, b.k is DATE"),
+        (["MAP<INT, INT>", "MAP<INT, INT>"], "NO_COMMON_KEY_TYPE", "MAP<INT, INT>"),
+        (["STRING", "DATE", "TIMESTAMP"], "NO_COMMON_KEY_TYPE", "a.k is STRING, b.k is DATE, c.k is TIMESTAMP"),
+        (["STRING COLLATE UTF8_LCASE", "STRING"], "COLLATED_KEY", "'k' of 'a'"),
+        (["STRING", "ARRAY<STRING COLLATE UNICODE_CI>"], "COLLATED_KEY", "'k' of 'b'"),
+    ],
+)
+def test_keys_that_cannot_meet(attempts: Attempts, kinds: list[str], condition: str, says: str) -> None:
+    names = "abc"[: len(kinds)]
+    vertices = [sql(name, f"SELECT CAST(NULL AS {kind}) AS k") for name, kind in zip(names, kinds, strict=True)]
+    consumer = {"id": "j", "sql": "SELECT 1", "inputs": {n: hashed("k") for n in names}, "parallelism": 2}
+    error = attempts.fail(*vertices, consumer, kind="plan")
+    assert (error["condition"], error["retryable"]) == (condition, False)
+    assert says in error["message"]
+
+
+def test_three_number_types_meet(attempts: Attempts) -> None:
+    vertices = [sql(n, f"SELECT CAST(NULL AS {k}) AS k") for n, k in (("a", "INT"), ("b", "BIGINT"), ("c", "DOUBLE"))]
+    consumer = {"id": "j", "sql": "SELECT 1", "inputs": {n: hashed("k") for n in "abc"}, "parallelism": 2}
+    assert attempts.run(*vertices, consumer, kind="plan")["key_types"] == {"j": ["DOUBLE"]}
+
+
+def test_a_collated_key_at_run_time(attempts: Attempts, tmp_path: Path) -> None:
+    output = {"vertex": "q", "edge": "hash", "keys": ["k"], "key_types": None, "shares": 2, "folder": str(tmp_path / "x")}
+    error = attempts.fail(sql("q", "SELECT 'a' COLLATE UTF8_LCASE AS k"), outputs=[output])
+    assert (error["condition"], error["vertex"]) == ("COLLATED_KEY", "q")
+
+
+def test_zeros_and_nans_are_one_key(attempts: Attempts, exchange: Exchange) -> None:
+    query = "SELECT * FROM VALUES (0D), (-0D), (DOUBLE('NaN')), (-DOUBLE('NaN')), (DOUBLE(FLOAT('NaN'))) AS t(k)"
+    exchange.produce("q", query, "hash", keys=["k"], key_types=["DOUBLE"], shares=16)
+    shares = [
+        attempts.rows({"id": "c", "sql": "SELECT k FROM q", "inputs": {"q": exchange.edge("q", "hash", share=i)}})
+        for i in range(16)
+    ]
+    assert sorted(len(rows) for rows in shares if rows) == [2, 3]
+
+
+def test_a_key_that_does_not_fit_its_common_type_goes_through(attempts: Attempts, exchange: Exchange) -> None:
+    """Which rows are compared is for the consumer's own query: routing never fails for a value."""
+    exchange.produce("q", "SELECT explode(array('1', 'x')) AS k", "hash", keys=["k"], key_types=["BIGINT"], shares=2)
+    consumer = [{"id": "c", "sql": "SELECT k FROM q", "inputs": {"q": exchange.edge("q", "hash", share=i)}} for i in range(2)]
+    assert sorted(row for vertex in consumer for row in attempts.rows(vertex)) == [["1"], ["x"]]
+
+
+def test_all_types_come_back_exactly(attempts: Attempts, exchange: Exchange) -> None:
+    query = (
+        "SELECT {i} AS i, CAST(NULL AS STRING) AS n, 1.50BD AS d, DATE'1500-02-03' AS old, TIMESTAMP'1900-01-01 00:00:00.000001' AS ts,"
+        " TIMESTAMP_NTZ'2020-02-30 01:02:03'::STRING AS bad, X'00ff' AS b, array(struct(1 AS a, map('k', 2S) AS m)) AS nested,"
+        " float('nan') AS f, true AS t, 'a,\"b\nc' AS `odd name.x`"
+    ).replace("2020-02-30", "2020-02-29")
+    exchange.produce("q", query, "broadcast", parts=2)
+    read = {"id": "c", "sql": "SELECT * FROM q ORDER BY i", "inputs": {"q": exchange.edge("q", "broadcast")}}
+    found = attempts.rows(read)
+    assert found == [attempts.rows(sql("q", query.replace("{i}", str(i))))[0] for i in range(2)]
+    assert found[0][3:5] == ["1500-02-03", "1900-01-01T00:00:00.000001Z"]
+
+
+def test_empty_outputs_and_missing_shares(attempts: Attempts, exchange: Exchange) -> None:
+    exchange.produce("q", "SELECT id AS k FROM range(0)", "hash", parts=2, keys=["k"], key_types=None, shares=4)
+    exchange.produce("p", "SELECT 1 AS k, 'x' AS s", "hash", keys=["k"], key_types=None, shares=4)
+    assert sum(len(list((exchange.folder / name).glob("*/__share=*"))) for name in "qp") == 1
+    query = "SELECT (SELECT count(*) FROM q) AS q, (SELECT count(*) FROM p) AS p, (SELECT count(s) FROM p) AS s"
+    counts = [
+        attempts.rows({"id": "c", "sql": query, "inputs": {n: exchange.edge(n, "hash", share=i) for n in "qp"}})[0]
+        for i in range(4)
+    ]
+    assert sorted(counts) == [[0, 0, 0]] * 3 + [[0, 1, 1]]
+
+
+def test_one_share_is_written_without_hashing(attempts: Attempts, exchange: Exchange) -> None:
+    exchange.produce("q", "SELECT id AS k FROM range(10)", "hash", parts=2, keys=["k"], key_types=None, shares=1)
+    edge = exchange.edge("q", "hash", share=0)
+    assert attempts.rows({"id": "c", "sql": "SELECT count(*), sum(k) FROM q", "inputs": {"q": edge}}) == [[20, 90]]
+
+
+def test_shares_are_even_inside_the_consumer(attempts: Attempts, exchange: Exchange, spark: Any) -> None:
+    """A share's keys still spread over Spark's own shuffle partitions (they would not, were its hash used twice)."""
+    exchange.produce("q", "SELECT id AS k FROM range(1000)", "hash", keys=["k"], key_types=None, shares=2)
+    frame = spark.read.parquet(str(exchange.folder / "q" / "0" / "__share=0"))
+    sizes = [len(part) for part in frame.repartition(4, "k").rdd.glom().collect()]
+    assert min(sizes) > 80 and sum(sizes) == frame.count()
+
+
+def test_a_lost_folder_is_no_fault_of_the_user(attempts: Attempts, exchange: Exchange) -> None:
+    exchange.produce("q", "SELECT 1 AS k", "broadcast")
+    edge = exchange.edge("q", "broadcast")
+    shutil.rmtree(exchange.folder / "q")
+    error = attempts.fail({"id": "c", "sql": "SELECT * FROM q", "inputs": {"q": edge}})
+    assert (error["kind"], error["retryable"], error["condition"]) == ("infrastructure", True, "EXCHANGE_LOST")
+
+
+def test_little_data_makes_few_files(attempts: Attempts, exchange: Exchange) -> None:
+    exchange.produce("q", "SELECT id % 3 AS k, id FROM range(100)", "broadcast")
+    edge = exchange.edge("q", "broadcast")
+    out = str(exchange.folder / "out")
+    attempts.run(
+        {"id": "c", "sql": "SELECT k, sum(id) AS s FROM q GROUP BY k", "inputs": {"q": edge}},
+        outputs=[{"vertex": "c", "edge": "broadcast", "folder": out}],
+    )
+    assert [path.suffix for path in Path(out).iterdir() if not path.name.startswith(".")] == [".parquet"]
+
+
+def test_a_plan_touches_no_rows(attempts: Attempts, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("k,v\n1,2\n3,4\n")
+    modules = [attempts.module("m.py", "def f(a): return a.limit(5)\ndef g(a): return a.first().k\n")]
+    src = {"id": "src", "source": {"format": "csv", "path": str(tmp_path / "a.csv"), "options": {"header": "true"}}}
+    query = sql("q", "SELECT CAST(k AS INT) AS k, raise_error('ran') AS e FROM src", "src")
+    report = attempts.run(
+        {**src, "parallelism": 2}, query, {"id": "p", "python": "m:f", "inputs": chained("q")},
+        {"id": "d", "python": "m:g", "inputs": chained("q"), "schema": "z DOUBLE"},
+        {"id": "s", "sink": {"format": "csv", "path": "out"}, "inputs": chained("d")},
+        kind="plan", modules=modules,
+    )  # fmt: skip
+    names = {v: [(f["name"], f["type"]) for f in json.loads(s)["fields"]] for v, s in report["schemas"].items()}
+    assert names["src"] == [("k", "string"), ("v", "string")]
+    assert names["p"] == names["q"] == [("k", "integer"), ("e", "void")]
+    assert names["s"] == names["d"] == [("z", "double")]
+    assert report["key_types"] == {} and list(report["pinned"]) == ["src"]
+    assert report["pinned"]["src"]["columns"] == ["k"]
+    assert json.loads(json.dumps(report)) == report
+
+
+def test_a_function_that_needs_rows_is_told_to_declare(attempts: Attempts) -> None:
+    modules = [attempts.module("m.py", "def f(a): return a.first().k\n")]
+    error = attempts.fail(sql("a", "SELECT 1 AS k"), {"id": "p", "python": "m:f", "inputs": chained("a")}, kind="plan", modules=modules)
+    assert (error["condition"], error["vertex"], error["retryable"]) == ("SCHEMA_NOT_KNOWN", "p", False)
+    assert "declare its columns: schema:" in error["message"]
+    assert (error["file"], error["line"]) == ("m.py", 1)
+
+
+def test_a_key_that_is_not_there(attempts: Attempts) -> None:
+    consumer = {"id": "j", "sql": "SELECT * FROM a", "inputs": {"a": hashed("orign")}, "parallelism": 2}
+    error = attempts.fail(sql("a", "SELECT 1 AS origin"), consumer, kind="plan")
+    assert (error["kind"], error["vertex"], error["retryable"]) == ("analysis", "j", False)
+    assert "'orign'" in error["message"] and "origin" in error["message"] and "'a'" in error["message"]
