@@ -326,6 +326,17 @@ def test_a_failed_subtask_fails_its_siblings_only_with_the_job() -> None:
     assert kinds(shard.told("a2", "CANCELED"))[-1] == "dispatcher JobEnded FAILED"
 
 
+def test_an_attempt_too_large_to_be_told_fails_its_job_alone() -> None:
+    shard = Shard()
+    shard.start(PLANNED)
+    shard.offer("a1")
+    files = [[f"/data/part-{n:07d}.csv", 1, 1] for n in range(30_000)]
+    pinned = {"pinned": {"s": {"schema": "{}", "files": files, "split_bytes": 1}}, "schemas": {}, "key_types": {}}
+    said = shard.told("a1", "FINISHED", report=pinned)
+    assert kinds(said)[-1] == "dispatcher JobEnded FAILED"
+    assert "larger than 800000 bytes" in shard.job.cause["message"]
+
+
 def test_the_plan_attempt_goes_first_and_its_report_goes_to_all() -> None:
     shard = Shard()
     shard.start(PLANNED)

@@ -376,7 +376,7 @@ def test_a_leader_that_cannot_read_back_its_tick_resigns() -> None:
 
 def test_the_next_tick_is_made_only_after_the_last_was_read_back() -> None:
     log = Log()
-    append = [a for a in log.elect() if isinstance(a, Append)][0]
+    append = next(a for a in log.elect() if isinstance(a, Append))
     replica = log.replicas[0]
     assert replica.beat(log.stamp + 500, View(10), caught_up=True) == []
     log.append(append.record, ms=1)

@@ -105,7 +105,7 @@ class JobMaster:
             if job.queue_due_ms is not None and job.queue_due_ms <= envelope.now_ms and job.status not in ENDING_JOB:
                 waited = envelope.now_ms - job.accepted_ms
                 message = f"no slot within {waited} ms (timeouts.queue_ms): {job.waiting or 'slots are short'}"
-                self._fail(job, {"kind": "timeout", "retryable": False, "message": message}, envelope.now_ms)
+                fail(job, {"kind": "timeout", "retryable": False, "message": message}, envelope.now_ms)
             yield from advance(state, job, self.plan(job), envelope.now_ms)
 
     # the Dispatcher
@@ -130,7 +130,7 @@ class JobMaster:
         state.jobs[job.id] = job
         plan = self.plan(job)
         if plan is None:
-            self._fail(job, _unreadable(), envelope.now_ms)
+            fail(job, _unreadable(), envelope.now_ms)
         else:
             job.tasks = new_tasks(plan)
             queue_ms = plan.graph.timeouts.queue_ms
@@ -342,7 +342,7 @@ class JobMaster:
         assert plan is not None
         delay = failover.restart_after_ms(plan.graph.restart, job, subtask, fault, state.settings.moves_most)
         if delay is None:
-            self._fail(job, {**_short(fault), "task": task, "subtask": index, "attempt": subtask.attempt}, now_ms)
+            fail(job, {**_short(fault), "task": task, "subtask": index, "attempt": subtask.attempt}, now_ms)
             return
         if failover.is_move(fault):
             subtask.moves += 1
@@ -371,13 +371,8 @@ class JobMaster:
         job.sinks[told.vertex] = True
         if told.problem is not None and job.status not in ENDING_JOB:
             error = {"kind": "user", "retryable": False, "message": told.problem, "vertex": told.vertex}
-            self._fail(job, error, envelope.now_ms)
+            fail(job, error, envelope.now_ms)
         yield from advance(state, job, self.plan(job), envelope.now_ms)
-
-    def _fail(self, job: Job, cause: Mapping[str, Any], now_ms: int) -> None:
-        if job.status not in ENDING_JOB:
-            move_job(job, JobStatus.FAILING, now_ms)
-            job.cause = dict(cause)
 
 
 def _short(error: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ first.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from millrace.core.jobgraph.compile import PLAN_TASK, Plan, Published, attempt_spec, plan_spec, producers
@@ -111,6 +111,8 @@ def advance(state: State, job: Job, plan: Plan | None, now_ms: int) -> Iterator[
         if job.status is not running:
             move_job(job, running, now_ms)
         yield from _fill_slots(state, job, plan, now_ms)
+        if job.status in ENDING_JOB:
+            yield from _end_attempts(job, plan, now_ms)
     yield from _give_back(state, job)
     yield from _request(job)
     if job.status in ENDING_JOB:
@@ -169,13 +171,17 @@ def _fill_slots(state: State, job: Job, plan: Plan, now_ms: int) -> Iterator[Out
             continue
         task, index = following
         subtask = job.tasks[task][index]
+        deployment = _deployment(state, job, plan, task, index, allocation)
+        if len(json.dumps(deployment.spec)) > SPEC_BYTES_MAX:
+            fail(job, _too_large(task), now_ms)
+            break
         subtask.attempt += 1
         subtask.allocation, subtask.task_manager = allocation, slot.task_manager
         subtask.deployed_ms, subtask.running_ms, subtask.ended_ms = now_ms, 0, 0
         slot.task, slot.subtask = task, index
         move(subtask, ExecutionState.DEPLOYING)
         job.queue_due_ms = None
-        deploys.setdefault(slot.task_manager, []).append(_deployment(state, job, plan, task, index, allocation))
+        deploys.setdefault(slot.task_manager, []).append(deployment)
         events.append(attempt_event(job, task, index, now_ms))
     for task_manager, tasks in deploys.items():
         for some in _in_messages(tasks):
@@ -184,7 +190,7 @@ def _fill_slots(state: State, job: Job, plan: Plan, now_ms: int) -> Iterator[Out
 
 
 def _deployment(state: State, job: Job, plan: Plan, task: str, index: int, allocation: str) -> DeployTask:
-    number = job.tasks[task][index].attempt
+    number = job.tasks[task][index].attempt + 1
     if task == PLAN_TASK:
         spec = plan_spec(plan, job=job.id, attempt=number)
     else:
@@ -219,6 +225,21 @@ def _deployment(state: State, job: Job, plan: Plan, task: str, index: int, alloc
 def run_folder(job: Job) -> str:
     """The folder of the job's exchange data: of this acceptance and this life of its state, used by nothing else [20]."""
     return f"{job.acceptance}/{job.life}"
+
+
+def fail(job: Job, cause: Mapping[str, Any], now_ms: int) -> None:
+    """The job is failing from now on; the first cause counts."""
+    if job.status not in ENDING_JOB:
+        move_job(job, JobStatus.FAILING, now_ms)
+        job.cause = dict(cause)
+
+
+def _too_large(task: str) -> dict[str, Any]:
+    message = (
+        f"what an attempt of task {task} must be told is larger than {SPEC_BYTES_MAX} bytes: lower the parallelism of what it "
+        "reads, or read fewer files (a folder instead of many)"
+    )
+    return {"kind": "user", "retryable": False, "message": message}
 
 
 def _in_messages(tasks: list[DeployTask]) -> Iterator[list[DeployTask]]:
