@@ -20,6 +20,7 @@ from .scheduling import (
     attempt_event,
     count,
     drop,
+    fail,
     job_ended,
     move,
     move_job,
