@@ -177,6 +177,8 @@ class LaunchAttempt(Body):
     slot: int
     attempt: str
     acceptance: str
+    folder: str
+    """Below `logs/` and `results/` in storage: this attempt's own."""
     spec: dict[str, Any]
 
 
@@ -205,11 +207,13 @@ class AttemptKillSent(Body):
 
 
 class EndProcess(Body):
-    """The TaskManager ends itself: fenced, released or replaced."""
+    """The TaskManager ends itself: stopped, fenced, released or replaced. Its slots and their attempts end with it."""
 
     type: Literal["EndProcess"] = "EndProcess"
     version: Literal[1] = 1
     reason: str
+    again: bool
+    """Whoever watches the process should start it again: as a new incarnation it is welcome."""
 
 
 EFFECTS: tuple[type[Body], ...] = (
