@@ -264,7 +264,6 @@ def test_errors_of_the_disk_are_one_sentence(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "link", fail)
-    monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(StorageError) as caught:
         folder.put_new("blobs/a", b"x")
     assert str(caught.value) == f"{folder.url}/blobs/a: {what}; {do}"

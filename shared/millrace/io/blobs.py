@@ -103,11 +103,12 @@ class _Guard:
         else:
             self._under_way += 1
             try:
-                return await self._app(scope, receive, send_soon)
+                await self._app(scope, receive, send_soon)
             except asyncio.TimeoutError:
-                return log.info("blob_reader_too_slow", path=scope["path"])
+                log.info("blob_reader_too_slow", path=scope["path"])
             finally:
                 self._under_way -= 1
+            return
         await refusal(scope, receive, send_soon)
 
 

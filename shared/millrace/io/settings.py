@@ -164,7 +164,7 @@ class ServiceSettings(BaseSettings):
         self.ready_file.parent.mkdir(parents=True, exist_ok=True)
         temporary = self.ready_file.with_name(f".{self.ready_file.name}.{os.getpid()}")
         temporary.write_text(json.dumps(ready) + "\n")
-        os.replace(temporary, self.ready_file)
+        temporary.replace(self.ready_file)
 
 
 # ---- the three sources

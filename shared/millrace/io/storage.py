@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -222,7 +221,7 @@ class Writer:
     def __enter__(self) -> Writer:
         with _told(self._place):
             self._temporary = self._backend.temporary(self._path)
-            self._file = open(self._temporary, "wb", buffering=0)  # noqa: SIM115
+            self._file = open(self._temporary, "wb", buffering=0)
         return self
 
     def write(self, data: bytes) -> None:
@@ -241,7 +240,7 @@ class Writer:
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._file.close()
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._temporary)
+            self._temporary.unlink()
 
 
 # ---- small helpers

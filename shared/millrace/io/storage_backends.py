@@ -77,7 +77,7 @@ class Folder:
     def commit(self, temporary: Path, path: str, replace: bool) -> bool:
         final = self.root / path
         if replace:
-            os.replace(temporary, final)
+            temporary.replace(final)
             return True
         try:
             os.link(temporary, final)
@@ -89,13 +89,13 @@ class Folder:
             # No hard links here: the best that is left lets two writers of one name race.
             if final.exists():
                 return False
-            os.replace(temporary, final)
+            temporary.replace(final)
             return True
-        os.unlink(temporary)
+        temporary.unlink()
         return True
 
     def stat(self, path: str) -> Entry:
-        found = os.stat(self._inside(path))
+        found = Path(self._inside(path)).stat()
         if not stat.S_ISREG(found.st_mode):
             raise FileNotFoundError(errno.ENOENT, "not a file", path)
         return Entry(path, found.st_size, found.st_mtime_ns // 1_000_000)
@@ -115,7 +115,7 @@ class Folder:
     def walk(self, prefix: str) -> Iterator[Entry]:
         for folder, _, names in os.walk(self.root / prefix):
             for name in names:
-                full = os.path.join(folder, name)
+                full = f"{folder}/{name}"
                 with contextlib.suppress(FileNotFoundError):
                     found = os.lstat(full)
                     if stat.S_ISREG(found.st_mode):
@@ -133,17 +133,17 @@ class Folder:
                 raise
             temporary = self.temporary(path)
             shutil.copyfile(self._inside(source), temporary)
-            os.replace(temporary, self.root / path)
+            temporary.replace(self.root / path)
 
     def touch(self, path: str) -> None:
         os.utime(self.root / path)
 
     def delete(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.root / path)
+            (self.root / path).unlink()
         with contextlib.suppress(OSError):  # not empty
             for folder in list(Path(path).parents)[:-1]:
-                os.rmdir(self.root / folder)
+                (self.root / folder).rmdir()
 
     def delete_tree(self, path: str) -> None:
         full = self.root / path
@@ -182,7 +182,7 @@ class Remote:
             self._fs.put_file(str(temporary), full, mode="overwrite" if replace else "create")
         except FileExistsError:
             return False
-        os.unlink(temporary)
+        temporary.unlink()
         return True
 
     def stat(self, path: str) -> Entry:
