@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator
 from dataclasses import fields
 
+from pydantic import ValidationError
+
 from millrace.core.jobgraph.compile import compile_graph
 from millrace.core.jobgraph.model import JobGraph
 from millrace.core.machine import Born, Configured, Do, Envelope, Output, PeerBorn, Publish, Say, Ticked, dispatch
@@ -302,9 +304,7 @@ class Dispatcher:
         )
         state.live_graphs += len(live.graph)
         yield start(job, live, stands.graph)
-        tasks = compile_graph(JobGraph.model_validate(stands.graph)).tasks.values()
-        shown = [{"task": t.id, "vertices": list(t.vertices), "parallelism": t.parallelism} for t in tasks]
-        event = events.JobAccepted(job=job, at_ms=stands.accepted_ms, name=live.name, tasks=shown)
+        event = events.JobAccepted(job=job, at_ms=stands.accepted_ms, name=live.name, tasks=tasks_of(stands.graph))
         yield Publish("job.events", job, event)
 
     def jobs_recovered(self, state: State, envelope: Envelope) -> Outputs:
@@ -410,6 +410,15 @@ def key(job: str) -> str:
 
 def compact(graph: object) -> str:
     return json.dumps(graph, separators=(",", ":"), ensure_ascii=False)
+
+
+def tasks_of(graph: dict) -> list[dict]:
+    """As JobAccepted tells them; none if another build stored a graph that this one cannot read: its JobMaster fails it."""
+    try:
+        tasks = compile_graph(JobGraph.model_validate(graph)).tasks.values()
+    except ValidationError:
+        return []
+    return [{"task": task.id, "vertices": list(task.vertices), "parallelism": task.parallelism} for task in tasks]
 
 
 def asking_of(request: AboutJob, submitted: Submitted | None = None) -> Asking:

@@ -1,0 +1,204 @@
+"""The Dispatcher's machine: questions and cancellations."""
+
+from __future__ import annotations
+
+import pytest
+
+from millrace.core.machine import Do, PeerBorn, Publish, Say
+from millrace.core.messages import client, effects, jobs
+from services.dispatcher.core import machine as dispatcher
+from services.dispatcher.core.answers import newest
+from services.dispatcher.core.state import State
+from tests.core.of_dispatcher import JOB, OTHER, SHARD, World, asks, bodies, settled, stored
+
+
+def reply(body: client.Reply) -> list[Publish]:
+    return [Publish("client.replies", "c", body)]
+
+
+def summary(world: World, status: str = "INITIALIZING", **more: object) -> client.JobSummary:
+    return client.JobSummary(job=JOB, name="one", status=status, accepted_ms=world.now_ms, **more)
+
+
+def test_status_of_a_live_job_with_why_it_waits() -> None:
+    world = settled()
+    world.accept()
+    world.tell(jobs.JobStatusChanged(job=JOB, status="CREATED", waiting="no slot is free", position=3), sender=SHARD)
+    expected = summary(world, "CREATED", waiting="no slot is free", position=3)
+    assert world.request(asks(client.GetJobStatus)) == reply(
+        client.JobStatusAnswered(correlation="2", summary=expected)
+    )
+    world.tell(jobs.JobMasterStarted(job=JOB, status="RUNNING"), sender=SHARD)
+    assert world.state.live[JOB].status == "RUNNING"
+
+
+def test_an_ended_job_is_answered_from_what_is_remembered() -> None:
+    world = settled()
+    world.accept()
+    stands = world.finish()
+    known = summary(world, "FINISHED", ended_ms=2_000)
+    assert world.request(asks(client.GetJobStatus)) == reply(client.JobStatusAnswered(correlation="2", summary=known))
+    described = client.JobDescribed(correlation="2", summary=known, archive=stands.archive)
+    assert world.request(asks(client.DescribeJob)) == reply(described)
+    result = client.JobResult(correlation="2", job=JOB, status="FINISHED", ended_ms=2_000, archive=stands.archive)
+    assert world.request(asks(client.AwaitJobResult)) == reply(result)
+
+
+def test_a_live_job_is_described_by_its_job_master() -> None:
+    world = settled()
+    world.accept()
+    ask = jobs.DescribeStartedJob(job=JOB, reply_to="c", correlation="2")
+    assert world.request(asks(client.DescribeJob)) == [Say(SHARD, ask)]
+
+
+def test_a_job_of_a_silent_job_master_is_shown_all_the_same() -> None:
+    world = settled()
+    world.accept()
+    del world.state.heard[SHARD]
+    assert world.request(asks(client.DescribeJob)) == reply(
+        client.JobDescribed(correlation="2", summary=summary(world))
+    )
+
+
+def test_a_job_that_is_not_remembered_is_looked_for_in_etcd() -> None:
+    world = settled()
+    assert world.request(asks(client.GetJobStatus)) == [Do(f"jobs/{JOB}", effects.FindJob(job=JOB))]
+    assert world.request(asks(client.AwaitJobResult, correlation="3")) == []
+    first, second = bodies(world.tell(effects.JobFound(job=JOB, stands=stored(state="clean"))))
+    assert (first.summary.status, first.summary.ended_ms) == ("FINISHED", 7)
+    assert second == client.JobResult(
+        correlation="3", job=JOB, status="FINISHED", ended_ms=7, archive=f"archives/{JOB}/0.9/0.11.json"
+    )
+    assert world.state.ended == {}
+
+
+@pytest.mark.parametrize("kind", [client.GetJobStatus, client.DescribeJob, client.AwaitJobResult, client.CancelJob])
+def test_an_unknown_job_is_not_found(kind: type[client.Request]) -> None:
+    world = settled()
+    world.request(asks(kind))
+    refused = client.RequestRefused(correlation="2", kind="not_found", reason=f"there is no job {JOB}")
+    assert world.tell(effects.JobFound(job=JOB, stands=None)) == reply(refused)
+    assert world.state.fates == {}
+
+
+def test_a_found_job_that_is_accepted_is_started_and_answered() -> None:
+    world = settled()
+    world.request(asks(client.CancelJob))
+    outputs = world.tell(effects.JobFound(job=JOB, stands=stored()))
+    start, _, cancel, answer = bodies(outputs)
+    assert isinstance(start, jobs.StartJob)
+    assert cancel == jobs.CancelStartedJob(job=JOB)
+    assert answer == client.CancelAccepted(correlation="2", job=JOB, status="INITIALIZING")
+
+
+def test_a_submission_behind_a_search_that_finds_nothing_is_put() -> None:
+    world = settled()
+    world.request(asks(client.GetJobStatus))
+    assert world.submit() == []
+    refused, put = bodies(world.tell(effects.JobFound(job=JOB, stands=None)))
+    assert refused.kind == "not_found"
+    assert isinstance(put, effects.PutJobGraph)
+
+
+def test_cancel_of_a_live_job_goes_to_its_shard_once() -> None:
+    world = settled()
+    world.accept()
+    accepted = client.CancelAccepted(correlation="2", job=JOB, status="INITIALIZING")
+    assert world.request(asks(client.CancelJob)) == [Say(SHARD, jobs.CancelStartedJob(job=JOB)), *reply(accepted)]
+    assert world.request(asks(client.CancelJob)) == reply(accepted)
+
+
+def test_cancel_of_a_job_that_is_being_stored_follows_its_start() -> None:
+    world = settled()
+    [put] = world.submit()
+    assert world.request(asks(client.CancelJob)) == []
+    outputs = world.tell(effects.JobGraphStored(job=JOB, stands=put.effect.stored))
+    kinds = [type(body) for body in bodies(outputs)]
+    assert kinds.index(jobs.StartJob) < kinds.index(jobs.CancelStartedJob)
+    assert bodies(outputs)[-1] == client.CancelAccepted(correlation="2", job=JOB, status="INITIALIZING")
+
+
+@pytest.mark.parametrize(("status", "refused"), [("FINISHED", True), ("FAILED", True), ("CANCELED", False)])
+def test_cancel_of_an_ended_job(status: str, refused: bool) -> None:
+    world = settled()
+    world.accept()
+    stands = world.end(JOB, status).ending
+    assert world.request(asks(client.CancelJob, correlation="early")) == [], "answered when the ending stands"
+    early = bodies(world.tell(effects.JobResultStored(job=JOB, stands=stands)))[-1]
+    [late] = bodies(world.request(asks(client.CancelJob, correlation="late")))
+    for answer in (early, late):
+        if refused:
+            assert (answer.kind, answer.reason) == ("conflict", f"job {JOB} has ended already: it is {status}")
+        else:
+            assert (answer.job, answer.status) == (JOB, "CANCELED")
+
+
+def test_waiting_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = settled()
+    monkeypatch.setattr(dispatcher, "WAITING_A_JOB", 2)
+    world.accept()
+    assert world.request(asks(client.AwaitJobResult)) == []
+    assert world.request(asks(client.AwaitJobResult)) == []
+    [refused] = bodies(world.request(asks(client.AwaitJobResult)))
+    assert refused.kind == "busy"
+    monkeypatch.setattr(dispatcher, "WAITING_MOST", 2)
+    [refused] = bodies(world.request(asks(client.AwaitJobResult, job=OTHER)))
+    assert refused.kind == "busy"
+    world.finish()
+    assert world.state.waiting == 0
+
+
+def test_list_is_newest_first() -> None:
+    world = settled()
+    for number in range(5):
+        world.now_ms += 1
+        world.accept(f"job-{number}")
+    world.finish("job-3")
+    [listed] = bodies(world.request(client.ListJobs(reply_to="c", correlation="2", most=3)))
+    assert [(each.job, each.status) for each in listed.jobs] == [
+        ("job-4", "INITIALIZING"),
+        ("job-3", "FINISHED"),
+        ("job-2", "INITIALIZING"),
+    ]
+    assert listed.total == 5
+
+
+def test_a_list_fits_into_one_reply() -> None:
+    world = settled()
+    world.accept()
+    wide = world.state.live.pop(JOB)
+    wide.name = "\x01" * 255  # six bytes each in JSON
+    live = {f"job-{number}": wide for number in range(1_000)}
+    listed = newest(State(live=live), 1_000)
+    assert 300 < len(listed.jobs) < 1_000
+    assert len(listed.model_dump_json()) < 900_000
+    assert listed.total == 1_000
+
+
+def test_where_blobs_are_put() -> None:
+    world = settled(blob_url="http://127.0.0.1:8100", blob_max_bytes=7)
+    described = client.BlobServerDescribed(correlation="2", url="http://127.0.0.1:8100", max_bytes=7)
+    assert world.request(client.DescribeBlobServer(reply_to="c", correlation="2")) == reply(described)
+
+
+def test_questions_about_the_cluster_go_to_the_resource_manager() -> None:
+    world = settled()
+    world.accept()
+    world.accept(OTHER)
+    world.finish(OTHER, "FAILED")
+    query = jobs.Query(what="overview", reply_to="c", correlation="2", jobs={"FAILED": 1, "INITIALIZING": 1})
+    assert world.request(client.GetClusterOverview(reply_to="c", correlation="2")) == [Say("resource-manager", query)]
+    [said] = world.request(client.ListTaskManagers(reply_to="c", correlation="2"))
+    assert said.body.what == "task_managers"
+
+
+def test_while_no_resource_manager_is_heard_the_client_is_told() -> None:
+    world = World()
+    [refused] = bodies(world.request(client.GetClusterOverview(reply_to="c", correlation="2")))
+    assert refused.kind == "busy"
+    world.tell(PeerBorn("resource-manager", 1), sender="resource-manager")
+    assert isinstance(world.request(client.GetClusterOverview(reply_to="c", correlation="2"))[0], Say)
+
+
+def test_blank_is_blank() -> None:
+    assert World().machine.blank() == State()

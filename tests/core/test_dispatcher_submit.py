@@ -1,0 +1,185 @@
+"""The Dispatcher's machine: submissions."""
+
+from __future__ import annotations
+
+from millrace.core.machine import Configured, Do, Publish, Say
+from millrace.core.messages import client, effects, events, jobs
+from millrace.core.messages.records import Client, Refusal
+from tests.core.of_dispatcher import GRAPH, JOB, OTHER, SHARD, TASKS, TOPOLOGY, asks, bodies, settled, stored
+
+
+def accepted(correlation: str = "1", status: str = "INITIALIZING") -> Publish:
+    body = client.JobAcceptedReply(
+        correlation=correlation, job=JOB, status=status, events_partition=TOPOLOGY.events_partition(JOB)
+    )
+    return Publish("client.replies", "c", body)
+
+
+def rejected(kind: str, reason: str, correlation: str = "1", **more: object) -> Publish:
+    body = client.JobRejected(correlation=correlation, job=JOB, kind=kind, reason=reason, **more)
+    return Publish("client.replies", "c", body)
+
+
+def test_a_submission_is_put_and_nothing_is_said_before_it_is_stored() -> None:
+    world = settled()
+    expected = stored(acceptance=f"1.{world.offset + 1}", accepted_ms=world.now_ms)
+    put = effects.PutJobGraph(job=JOB, stored=expected, accept_before_ms=99)
+    assert world.submit(accept_before_ms=99) == [Do(f"jobs/{JOB}", put)]
+
+
+def test_a_stored_submission_starts_at_its_shard_first_then_is_announced_and_acknowledged() -> None:
+    world = settled()
+    [put] = world.submit()
+    stands = put.effect.stored
+    start = jobs.StartJob(job=JOB, acceptance=stands.acceptance, graph=GRAPH, accepted_ms=world.now_ms)
+    told = events.JobAccepted(job=JOB, at_ms=world.now_ms, name="one", tasks=TASKS)
+    assert world.tell(effects.JobGraphStored(job=JOB, stands=stands)) == [
+        Say(SHARD, start),
+        Publish("job.events", JOB, told),
+        accepted(),
+    ]
+    assert list(world.state.live) == [JOB]
+    assert world.state.live_graphs == len(world.state.live[JOB].graph)
+
+
+def test_warnings_reach_the_client() -> None:
+    world = settled()
+    warning = client.Problem(place=["vertices", "v"], message="hm")
+    request = client.SubmitJob(job=JOB, graph={}, reply_to="c", correlation="1")
+    [put] = world.request(request, graph=GRAPH, digest="d", warnings=[warning])
+    *_, reply = world.tell(effects.JobGraphStored(job=JOB, stands=put.effect.stored))
+    assert reply.body.warnings == [warning]
+
+
+def test_a_submission_that_wants_no_reply_gets_none() -> None:
+    world = settled()
+    [put] = world.request(client.SubmitJob(job=JOB, graph={}), graph=GRAPH, digest="d")
+    outputs = world.tell(effects.JobGraphStored(job=JOB, stands=put.effect.stored))
+    assert [type(body) for body in bodies(outputs)] == [jobs.StartJob, events.JobAccepted]
+
+
+def test_an_invalid_submission_is_rejected_with_all_problems() -> None:
+    world = settled()
+    request = client.SubmitJob(job=JOB, graph={}, reply_to="c", correlation="1")
+    problems = [client.Problem(place=["name"], message="is missing"), client.Problem(place=[], message="b")]
+    assert world.request(request, problems=problems) == [rejected("invalid", "2 things are wrong", problems=problems)]
+    [one] = world.request(request, problems=problems[:1])
+    assert one == rejected("invalid", "is missing", problems=problems[:1])
+    assert world.state.fates == {}
+
+
+def test_a_late_submission_is_rejected_and_leaves_nothing() -> None:
+    world = settled()
+    world.submit()
+    [reply] = world.tell(effects.JobGraphStored(job=JOB, stands=None))
+    assert (reply.body.kind, reply.body.correlation) == ("late", "1")
+    assert (world.state.live, world.state.fates, world.state.putting) == ({}, {}, 0)
+
+
+def test_the_same_submission_again_is_the_same_job_with_its_status() -> None:
+    world = settled()
+    world.accept()
+    world.tell(jobs.JobStatusChanged(job=JOB, status="RUNNING"), sender=SHARD)
+    assert world.submit() == [accepted(status="RUNNING")]
+    world.finish()
+    assert world.submit() == [accepted(status="FINISHED")]
+
+
+def test_another_graph_under_a_known_id_is_a_conflict() -> None:
+    world = settled()
+    reason = f"job {JOB} exists with another graph or other parameters; submit under another id"
+    world.accept()
+    assert world.submit(digest="x") == [rejected("conflict", reason)]
+    world.finish()
+    assert world.submit(digest="x") == [rejected("conflict", reason)]
+
+
+def test_two_submissions_of_one_id_in_flight_are_one_acceptance() -> None:
+    world = settled()
+    [put] = world.submit()
+    again = client.SubmitJob(job=JOB, graph={}, reply_to="c", correlation="2")
+    other = client.SubmitJob(job=JOB, graph={}, reply_to="c", correlation="3")
+    assert world.request(again, graph=GRAPH, digest="d") == []
+    assert world.request(other, graph=GRAPH, digest="x") == []
+    outputs = world.tell(effects.JobGraphStored(job=JOB, stands=put.effect.stored))
+    assert [type(body) for body in bodies(outputs)] == [
+        jobs.StartJob, events.JobAccepted, client.JobAcceptedReply, client.JobAcceptedReply, client.JobRejected,
+    ]  # fmt: skip
+    assert [body.correlation for body in bodies(outputs)[2:]] == ["1", "2", "3"]
+    assert bodies(outputs)[4].kind == "conflict"
+
+
+def test_after_a_late_one_the_next_in_line_is_put() -> None:
+    world = settled()
+    world.submit(accept_before_ms=1)
+    world.request(asks(client.GetJobStatus, correlation="q"))
+    again = client.SubmitJob(job=JOB, graph={}, reply_to="c", correlation="2")
+    world.request(again, graph=GRAPH, digest="x")
+    world.request(asks(client.GetJobStatus, correlation="w"))
+    outputs = world.tell(effects.JobGraphStored(job=JOB, stands=None))
+    late, unknown, put = bodies(outputs)
+    assert (late.correlation, late.kind) == ("1", "late")
+    assert (unknown.correlation, unknown.kind) == ("q", "not_found")
+    assert (put.stored.digest, put.stored.acceptance) == ("x", f"1.{world.offset}")
+    outputs = world.tell(effects.JobGraphStored(job=JOB, stands=put.stored))
+    assert [body.correlation for body in bodies(outputs)[2:]] == ["2", "w"]
+
+
+def test_an_id_that_etcd_knows_from_before_is_not_accepted_twice() -> None:
+    world = settled()
+    world.submit()
+    assert world.tell(effects.JobGraphStored(job=JOB, stands=stored(state="clean"))) == [accepted(status="FINISHED")]
+    assert (world.state.live, world.state.ended) == ({}, {}), "an old job stays out of the state"
+    world.submit()
+    [reply] = world.tell(effects.JobGraphStored(job=JOB, stands=stored(state="clean", digest="x")))
+    assert reply.body.kind == "conflict"
+
+
+def test_an_accepted_job_that_only_etcd_knows_is_started() -> None:
+    world = settled()
+    world.submit()
+    outputs = world.tell(effects.JobGraphStored(job=JOB, stands=stored()))
+    start = jobs.StartJob(job=JOB, acceptance="0.9", graph=GRAPH, accepted_ms=5)
+    assert outputs[0] == Say(SHARD, start)
+    assert outputs[2:] == [accepted()]
+
+
+def test_an_ended_job_that_only_etcd_knows_is_cleaned_up() -> None:
+    world = settled()
+    world.submit()
+    outputs = world.tell(effects.JobGraphStored(job=JOB, stands=stored(state="dirty")))
+    assert [type(body) for body in bodies(outputs)] == [
+        events.JobFinished, jobs.JobRetired, effects.CleanJob, client.JobAcceptedReply,
+    ]  # fmt: skip
+    assert list(world.state.ended) == [JOB]
+
+
+def test_without_room_a_submission_is_told_to_come_again() -> None:
+    world = settled(max_live_jobs=2)
+    world.accept(OTHER)
+    world.submit("job-c")
+    reason = "2 jobs are live, and max_live_jobs is 2; try again when some have ended"
+    assert world.submit() == [rejected("busy", reason, retry_after_ms=1_000)]
+    world.finish(OTHER)
+    assert isinstance(world.submit()[0], Do)
+
+
+def test_the_graphs_of_live_jobs_are_bounded() -> None:
+    world = settled(max_live_graphs_mb=1)
+    large = {"name": "one", "vertices": {"v": {"sql": f"SELECT '{'x' * 600_000}'"}}}
+    [put] = world.submit(OTHER, graph=large)
+    world.tell(effects.JobGraphStored(job=OTHER, stands=put.effect.stored))
+    [reply] = world.submit(JOB, graph=large)
+    assert (reply.body.kind, reply.body.retry_after_ms) == ("busy", 1_000)
+    world.tell(Configured({"max_live_graphs_mb": 2}))
+    assert isinstance(world.submit(JOB, graph=large)[0], Do)
+
+
+def test_what_is_no_request_is_parked() -> None:
+    world = settled()
+    refusal = Refusal(reason="not JSON", size_bytes=3, sha256="0" * 64, head_base64="eHl6")
+    letter = events.DeadLetter(
+        topic="client.commands", partition=0, offset=17, at_ms=world.now_ms, **refusal.model_dump()
+    )
+    record = Client(log="l", prev=16, offset=17, refusal=refusal)
+    assert world.tell(record) == [Publish("dead-letters", "client.commands", letter)]
