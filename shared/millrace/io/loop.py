@@ -30,7 +30,7 @@ from .interfaces import Bus, Entry, OffsetGone, Reader, Received, Store, Unavail
 from .parked import Parked
 from .performer import Performer, Port
 from .snapshots import Snapshots
-from .storage import Storage
+from .storage import Storage, StorageError
 
 SNAPSHOT_RECORDS = 50_000  # folded records between two snapshots
 IDLE_MS = 50  # a follower's longest poll
@@ -196,7 +196,7 @@ class ScopeLoop:
             self.stale = False
             loaded = self.snapshots.load(generation.number)
             self.parked.load()
-        except Unavailable as failure:
+        except (Unavailable, StorageError) as failure:
             self.log.warning("waiting", reason=str(failure))
             self.turned_ms = self.around.clock()
             if isinstance(failure, LogReplaced) and self.view.epoch == 0:
@@ -333,7 +333,7 @@ class ScopeLoop:
         try:
             self.snapshots.save(replica.folded)
             self._snapshot_at = replica.folded.next_offset + SNAPSHOT_RECORDS
-        except (Unavailable, OSError) as failure:
+        except (Unavailable, StorageError) as failure:
             self.log.warning("no snapshot", reason=str(failure))
             self._snapshot_at = replica.folded.next_offset + SNAPSHOT_RECORDS // 10
 

@@ -15,6 +15,7 @@ from millrace.core.messages.base import Body
 from millrace.core.replica import Perform
 
 from .interfaces import Compare, Unavailable
+from .storage import StorageError
 
 BATCH_MOST = 40
 RETRY_FIRST_S, RETRY_MOST_S = 0.05, 2.0
@@ -127,7 +128,7 @@ class _Lane(threading.Thread):
             )
         except Refused:
             return []
-        except Unavailable as failure:
+        except (Unavailable, StorageError) as failure:
             log.warning("effect not carried out yet", effect=self.name, reason=str(failure), effects=len(batch))
             return batch
         except (

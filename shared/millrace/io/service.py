@@ -121,11 +121,10 @@ class Process:
         self.settings = settings
         self.stopping = threading.Event()
         self.failure: str | None = None
-        redaction = logs.configure(
+        logs.configure(
             settings.service, settings.log_format, settings.log_level,
             instance=settings.instance, secrets=settings.secret_values(),
         )  # fmt: skip
-        del redaction
         log.info("starts", version=__version__, pid=os.getpid(), python=sys.version.split()[0], **settings.describe())
         self.store = store_of(settings)
         self.bus = KafkaBus(settings.kafka_bootstrap, client_id=settings.instance, on_fatal=self.fatal)
