@@ -79,6 +79,11 @@ class BusWorld:
         raise NotImplementedError
 
     def stop(self) -> None:
+        """The broker ends in an orderly way; all its data stay."""
+        raise NotImplementedError
+
+    def kill(self) -> None:
+        """The broker ends at once."""
         raise NotImplementedError
 
     def start(self) -> None:
@@ -94,7 +99,7 @@ class MemoryBusWorld(BusWorld):
         self.clock = Clock()
         self.broker = MemoryBroker(self.clock)
         self.admin = self.broker
-        self.stop, self.start = self.broker.pause, self.broker.resume
+        self.stop, self.kill, self.start = self.broker.pause, self.broker.pause, self.broker.resume
 
     def topic(self, name: str = "inbox", partitions: int = 1) -> str:
         self.broker.ensure_topics([(name, partitions, LOG_APPEND_TIME)])
@@ -116,6 +121,9 @@ class KafkaBusWorld(BusWorld):
         self.real = real
         self.admin = KafkaAdmin(real.bootstrap)
         self.stop, self.start = real.broker.stop, real.broker.start
+
+    def kill(self) -> None:
+        self.real.broker.stop(patience_s=0)
 
     def topic(self, name: str = "inbox", partitions: int = 1) -> str:
         full = self.real.topic(name)

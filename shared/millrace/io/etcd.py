@@ -27,7 +27,7 @@ _CHANNEL = [
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_receive_message_length", -1),  # a page of large graphs
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1_500),  # how long one attempt to connect may take
     ("grpc.max_reconnect_backoff_ms", 500),  # a restarted etcd is found again within half a second
     ("grpc.keepalive_time_ms", 10_000),  # etcd refuses pings more often than every 5 s
     ("grpc.keepalive_timeout_ms", 3_000),
@@ -51,8 +51,8 @@ _NOT_SENT = ("failed to connect to all addresses", "DNS resolution failed")
 class EtcdStore:
     """The keys of one cluster below `prefix` in etcd; see `Store` for the meaning of each call.
 
-    `endpoint`: "host:port" (a scheme "http://" is taken off). Every call ends within `timeout_s`. The connection is made
-    when first needed, and again by itself.
+    `endpoint`: "host:port" (a scheme "http://" is taken off). Every call ends within `timeout_s`. The connection is
+    made when first needed, and again by itself.
     """
 
     def __init__(self, endpoint: str, prefix: str, *, timeout_s: float = 2.0) -> None:

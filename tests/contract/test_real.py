@@ -1,0 +1,107 @@
+"""What only the real adapters can get wrong."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from millrace.io.etcd import EtcdStore
+from millrace.io.interfaces import Put, Txn, Unavailable, UnknownOutcome
+from millrace.io.kafka import KafkaAdmin, KafkaBus
+from tests.conftest import RealKafka
+from tests.contract.conftest import eventually
+
+
+@pytest.fixture
+def nobody() -> Iterator[str]:
+    """An address where nobody listens, and nobody can begin to."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        host, port = taken.getsockname()
+        yield f"{host}:{port}"
+
+
+def test_a_full_local_queue_waits_in_order_and_runs_no_callback_in_between(real_kafka: RealKafka) -> None:
+    topic = real_kafka.topic("inbox")
+    KafkaAdmin(real_kafka.bootstrap).ensure_topics([(topic, 1, {})])
+    options = {"queue.buffering.max.messages": 50}
+    bus = KafkaBus(real_kafka.bootstrap, client_id="test", on_fatal=pytest.fail, options=options)
+    ran: list[int] = []
+
+    def append(name: int) -> None:
+        for number in range(1000):
+            bus.append(topic, 0, b"%d %d" % (name, number), on_ack=lambda: ran.append(name))
+
+    threads = [threading.Thread(target=append, args=(name,)) for name in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ran == []
+    eventually(lambda: bus.flush(100) == 0, "all acknowledged")
+    assert len(ran) == 2000
+    reader = bus.reader(topic, 0, 0)
+    values: list[list[int]] = []
+
+    def all_read() -> bool:
+        values.extend([int(part) for part in one.value.split()] for one in reader.poll(100))
+        return len(values) >= 2000
+
+    eventually(all_read, "2000 records")
+    for name in range(2):
+        assert [number for who, number in values if who == name] == list(range(1000))
+    reader.close()
+    bus.close()
+
+
+def test_a_broker_that_was_never_there_is_unavailable_and_blocks_nothing(nobody: str) -> None:
+    bus = KafkaBus(nobody, client_id="test", on_fatal=pytest.fail)
+    bus.append("inbox", 0, b"x")
+    reader = bus.reader("inbox", 0, 0)
+    assert reader.poll(10) == []
+    bus.serve()
+    assert bus.flush(0) == 1
+    reader.close()
+    bus.close()
+    admin = KafkaAdmin(nobody, timeout_s=0.5)
+    for ask in (
+        lambda: admin.offsets("inbox", 0),
+        lambda: admin.log_id("inbox"),
+        lambda: admin.delete_below("inbox", 0, 1),
+        lambda: admin.delete_topics(["inbox"]),
+        lambda: admin.ensure_topics([("inbox", 1, {})]),
+    ):
+        with pytest.raises(Unavailable, match=nobody):
+            ask()
+
+
+def test_an_etcd_that_was_never_there_is_unavailable_and_known_to_have_changed_nothing(nobody: str) -> None:
+    store = EtcdStore(nobody, "/test")
+    for ask in (
+        lambda: store.get("a"),
+        lambda: store.txn(Txn((), [Put("a", b"")])),
+        lambda: store.grant(5),
+        lambda: store.keep_alive(1),
+        lambda: store.watch("a", print, print),
+    ):
+        with pytest.raises(Unavailable, match=nobody) as failed:
+            ask()
+        assert not isinstance(failed.value, UnknownOutcome)
+    store.close()
+
+
+def test_an_etcd_that_takes_connections_and_says_nothing_is_unavailable() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        store = EtcdStore(address, "/test", timeout_s=0.3)
+        for ask in (
+            lambda: store.txn(Txn((), [Put("a", b"")])),
+            lambda: store.get("a"),
+            lambda: store.watch("a", print, print),
+        ):
+            with pytest.raises(Unavailable, match=address):
+                ask()
+        store.close()
