@@ -63,7 +63,6 @@ def test_defaults(tmp_path: Path) -> None:
         "cluster": "default",
         "instance": "one",
         "kafka_bootstrap": "127.0.0.1:9092",
-        "topic_prefix": "",
         "etcd_endpoint": "127.0.0.1:2379",
         "storage_url": str(tmp_path / "data/storage"),
         "health_port": 0,
