@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from typing import Any
@@ -111,6 +112,15 @@ def _own_session_only(gateway: Any, jsc: Any) -> None:
         _warn(self._options, jsc)
         return get_session(self)
 
+    def absolute(add: Any) -> Any:
+        def add_from_here(self: Any, path: str, *args: Any, **kwargs: Any) -> None:
+            # The JVM's current directory is not the attempt's.
+            return add(self, path if ":" in path else os.path.abspath(path), *args, **kwargs)
+
+        return functools.wraps(add)(add_from_here)
+
+    SparkContext.addFile = absolute(SparkContext.addFile)  # type: ignore[method-assign]
+    SparkContext.addArchive = absolute(SparkContext.addArchive)  # type: ignore[method-assign]
     SparkContext.__init__ = init  # type: ignore[method-assign]
     SparkContext.stop = stop  # type: ignore[method-assign]
     SparkSession.stop = stop_session  # type: ignore[method-assign]

@@ -24,14 +24,14 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{yy/MM/dd HH:mm:ss} %p %c{1}: %m%n%ex
 """
-# The first two print 8 KB for each error that the attempt reports anyway; the others warn at every start of what is meant.
+# The first two print 8 KB for each error that the attempt reports anyway; the others warn of what is meant to be so.
 _LOGGERS = {
     "SQLQueryContextLogger": "off",
     "DataFrameQueryContextLogger": "off",
     "org.apache.hadoop.util.NativeCodeLoader": "error",
     "org.apache.spark.sql.classic.SparkSession": "error",
     "org.apache.spark.util.Utils": "error",
-    "org.apache.spark.sql.catalyst.util.SparkStringUtils": "error",
+    "org.apache.spark.api.python.PythonWorkerFactory": "error",
 }
 
 _DEFAULTS = {

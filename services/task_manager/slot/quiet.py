@@ -55,7 +55,7 @@ class Workers:
         before: dict[int, int] = {}
         for _ in range(50):
             self._unused = {pid: _switches(pid) for pid in self._look()[0]}
-            if self._unused == before:
+            if self._unused == before and -2 not in before.values():
                 return
             before = self._unused
             time.sleep(_PAUSE_S)
@@ -68,10 +68,10 @@ class Workers:
 
 
 def _switches(pid: int) -> int:
-    """How often a process went to sleep: a worker that waits for work does not, one that got work did."""
+    """How often a process that sleeps went to sleep (-2: it does not sleep): waiting for work does not count, work does."""
     try:
         with open(f"/proc/{pid}/status") as status:
-            found = re.search(r"^voluntary_ctxt_switches:\s*(\d+)", status.read(), re.MULTILINE)
+            found = re.search(r"^State:\s*S.*^voluntary_ctxt_switches:\s*(\d+)", status.read(), re.MULTILINE | re.DOTALL)
     except OSError:
         return -2
     return int(found.group(1)) if found else -2

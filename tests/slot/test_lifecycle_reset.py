@@ -1,0 +1,218 @@
+"""What one attempt leaves behind, the next does not find: an item of the reset a test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.slot.lifecycle import Slot, below
+
+pytestmark = pytest.mark.timeout(120)
+
+# name: (what the first attempt does, the expression that both look at, what the second must find as the first did before)
+LEFT = {
+    "temporary view": ("spark.range(1).createTempView('v')", "spark.catalog.tableExists('v')"),
+    "global temporary view": (
+        "spark.range(1).createGlobalTempView('v')",
+        "spark.catalog.tableExists('global_temp.v')",
+    ),
+    "table and its files": (
+        "spark.range(3).write.saveAsTable('t')",
+        "[[t.name for t in spark.catalog.listTables()], "
+        "len(__import__('glob').glob(spark.conf.get('spark.sql.warehouse.dir')[5:] + '/*'))]",
+    ),
+    "database": ("spark.sql('CREATE DATABASE d')", "[d.name for d in spark.catalog.listDatabases()]"),
+    "current database": ("spark.sql('CREATE DATABASE d'); spark.sql('USE d')", "spark.catalog.currentDatabase()"),
+    "function": (
+        "spark.sql('CREATE FUNCTION f(x INT) RETURNS INT RETURN x + 1')",
+        "spark.catalog.functionExists('f')",
+    ),
+    "temporary function": (
+        "spark.udf.register('g', lambda x: x)",
+        "spark.catalog.functionExists('g')",
+    ),
+    "SQL variable": (
+        "spark.sql('DECLARE VARIABLE answer INT DEFAULT 42')",
+        "__import__('re').search('42|UNRESOLVED', str(tried(lambda: spark.sql('SELECT answer').collect())))[0]",
+    ),
+    "session setting": (
+        "spark.conf.set('spark.sql.shuffle.partitions', '3')",
+        "spark.conf.get('spark.sql.shuffle.partitions')",
+    ),
+    "cached query": (
+        "spark.range(10).cache().count()",
+        "[spark.range(10).storageLevel.useMemory, sc._jsc.getPersistentRDDs().size()]",
+    ),
+    "persistent RDD": ("sc.range(10).persist().count()", "sc._jsc.getPersistentRDDs().size()"),
+    "shuffle files": (
+        "sc.range(100).map(lambda x: (x % 3, x)).reduceByKey(max).collect()",
+        "len(list(jvm.org.apache.spark.SparkEnv.get().mapOutputTracker().shuffleStatuses().keys().mkString(' ').split()))",
+    ),
+    "checkpoint folder": ("sc.setCheckpointDir('points')", "sc._jsc.sc().checkpointDir().isDefined()"),
+    "streaming query": (
+        "spark.readStream.format('rate').load().writeStream.format('noop').start()",
+        "'stream execution thread' in jvm.Thread.getAllStackTraces().keySet().toString()",
+    ),
+    "Hadoop setting": (
+        "h = sc._jsc.hadoopConfiguration(); h.set('my.own', '1'); h.set('io.file.buffer.size', '7')",
+        "[sc._jsc.hadoopConfiguration().get(k) for k in ('my.own', 'io.file.buffer.size')]",
+    ),
+    "system property": (
+        "sc.setSystemProperty('my.own', '1'); sc.setSystemProperty('user.dir', '/')",
+        "[jvm.System.getProperty('my.own'), jvm.System.getProperty('user.dir')]",
+    ),
+    "Spark setting of the context": (
+        "sc._conf.set('spark.my.own', '1'); sc._conf.set('spark.app.name', 'changed')",
+        "[sc.getConf().get('spark.my.own'), sc.getConf().get('spark.app.name')]",
+    ),
+    "time zone": (
+        "jvm.java.util.TimeZone.setDefault(jvm.java.util.TimeZone.getTimeZone('Asia/Tokyo'))",
+        "[jvm.java.util.TimeZone.getDefault().getID(), spark.sql('SELECT current_timezone()').first()[0]]",
+    ),
+    "locale": (
+        "jvm.java.util.Locale.setDefault(jvm.java.util.Locale('tr', 'TR'))",
+        "jvm.java.util.Locale.getDefault().toString()",
+    ),
+    "log level": ("sc.setLogLevel('DEBUG')", "jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel().toString()"),
+    "logger of its own": (
+        "c = jvm.org.apache.logging.log4j; "
+        "c.core.config.Configurator.setLevel('org.apache.spark.sql', getattr(c.Level, 'ALL'))",
+        "jvm.org.apache.logging.log4j.LogManager.getLogger('org.apache.spark.sql').getLevel().toString()",
+    ),
+    "listener": (
+        "sc._jsc.sc().addSparkListener(jvm.org.apache.spark.scheduler.StatsReportListener())",
+        "[n for n in sc._jsc.sc().listenerBus().listeners().toString().split(', ') if 'Stats' in n]",
+    ),
+    "job group and description": (
+        "sc.setJobGroup('mine', 'all mine'); sc.setLocalProperty('my.own', '1')",
+        "[sc.getLocalProperty('spark.jobGroup.id'), sc.getLocalProperty('my.own')]",
+    ),
+    "environment variable": ("import os; os.environ['MY_OWN'] = '1'", "__import__('os').environ.get('MY_OWN')"),
+    "added file": (
+        "open('mine.txt', 'w').write('1'); sc.addFile('mine.txt')",
+        "[[f for f in sc.listFiles if 'millrace' not in f], __import__('os').path.exists(SparkFiles.get('mine.txt'))]",
+    ),
+    "added archive": (
+        "import shutil, os; os.mkdir('a'); open('a/f', 'w').close(); "
+        "sc.addArchive(shutil.make_archive('mine', 'zip', 'a') + '#unpacked')",
+        "[sc.listArchives, __import__('os').path.exists(SparkFiles.get('unpacked'))]",
+    ),
+    "module in Python workers": (
+        "open('mine.py', 'w').write('x = 1'); sc.addPyFile('mine.py'); sc.range(4).map(lambda x: __import__('mine').x).sum()",
+        "sc.parallelize(range(4), 4).map(lambda x: can_import('mine')).collect()",
+    ),
+    "state in Python workers": (
+        "sc.parallelize(range(4), 4).map(lambda x: setattr(__import__('os'), 'mine', x)).collect()",
+        "sc.parallelize(range(4), 4).map(lambda x: hasattr(__import__('os'), 'mine')).collect()",
+    ),
+    "accumulator": ("a = sc.accumulator(0); sc.range(9).foreach(a.add)", "spark.range(1).count()"),
+}
+
+HELPERS = """
+import json
+from pyspark import SparkFiles
+jvm = sc._jvm
+for name in ("java.lang.Thread", "java.lang.System"):
+    from py4j.java_gateway import java_import
+    java_import(jvm, name)
+def tried(f):
+    try: return f()
+    except Exception as error: return error
+def can_import(name):
+    import importlib.util
+    return importlib.util.find_spec(name) is not None
+def look():
+    return json.loads(json.dumps(LOOK))
+"""
+
+
+def look(slot: Slot, expression: str) -> Any:
+    attempt = slot.run(HELPERS.replace("LOOK", expression) + "print(json.dumps(look()))")
+    return attempt.value
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_it_is_gone(slot: Slot, name: str) -> None:
+    slot.seen.clear()
+    does, expression = LEFT[name]
+    code = HELPERS.replace("LOOK", expression) + f"before = look()\n{does}\nprint(json.dumps([before, look()]))"
+    before, after = slot.run(code).value
+    assert before != after or name == "accumulator", "the first attempt left nothing: this test would prove nothing"
+    assert look(slot, expression) == before
+    assert [event["reason"] for event in slot.seen if event["is"] == "replacing"] == []
+
+
+def test_two_attempts_may_add_different_files_of_one_name(slot: Slot, tmp_path: Path) -> None:
+    for content in ("one", "two"):
+        path = tmp_path / content / "same.txt"
+        path.parent.mkdir()
+        path.write_text(content)
+        assert slot.value(f"""
+            from pyspark import SparkFiles
+            sc.addFile({str(path)!r})
+            def read(_): return open(SparkFiles.get("same.txt")).read()
+            [read(0), sc.parallelize([0], 1).map(read).first()]
+            """) == [content, content]
+
+
+def test_the_gateways_references_to_java_objects_do_not_grow(slot: Slot) -> None:
+    count = (
+        "from py4j.java_gateway import JavaObject\n"
+        "bindings = JavaObject('GATEWAY_SERVER', sc._gateway._gateway_client).getGateway().getBindings()\n"
+    )
+    before = slot.value(count + "bindings.size()")
+    slot.value(count + "kept = [sc._jvm.java.util.ArrayList() for _ in range(500)]\nbindings.size()")
+    assert abs(slot.value(count + "bindings.size()") - before) < 20
+
+
+def test_a_worker_that_ran_nothing_is_kept_and_one_that_did_is_not(slot: Slot) -> None:
+    def workers() -> set[int]:
+        daemons = [p for p in below(slot.process.pid) if "pyspark.daemon" in " ".join(p.cmdline())]
+        pids = {p.pid for p in daemons}
+        return {p.pid for p in daemons if p.ppid() in pids}
+
+    slot.value("sc.parallelize(range(2), 2).map(lambda x: x).sum()")
+    first = workers()
+    assert first
+    slot.value("spark.range(3).count()")
+    assert workers() == first
+    slot.value("sc.parallelize(range(2), 2).map(lambda x: x).sum()")
+    assert workers().isdisjoint(first)
+
+
+def test_folders_of_the_slot_do_not_pile_up(slot: Slot) -> None:
+    def entries() -> list[str]:
+        root = slot.folder / "slot"
+        return sorted(str(path.relative_to(root)) for path in root.rglob("*") if "blockmgr" not in str(path) and path.is_dir())
+
+    code = "spark.range(9).write.saveAsTable('t'); sc.setCheckpointDir(sc._temp_dir)\nspark.range(3).count()"
+    slot.value(code)
+    before = entries()
+    slot.value(code)
+    assert len(entries()) == len(before)
+
+
+def test_a_jar_that_was_added_is_a_reason_for_a_new_jvm(slot: Slot) -> None:
+    slot.seen.clear()
+    jar = "__import__('glob').glob(__import__('os').path.dirname(__import__('pyspark').__file__) + '/jars/jsr305*.jar')[0]"
+    slot.value(f"sc._jsc.addJar({jar})\n1")
+    assert [event["reason"] for event in slot.seen if event["is"] == "replacing"] == ["a jar was added"]
+    assert slot.value("sc._jsc.sc().addedJars().toString()") == slot.value("sc._jsc.sc().addedJars().toString()")
+
+
+def test_a_context_that_was_really_stopped_is_a_reason_for_a_new_jvm(slot: Slot) -> None:
+    slot.seen.clear()
+    slot.run("sc._jsc.sc().stop()")
+    assert [event["is"] for event in slot.seen].count("replacing") == 1
+    assert slot.value("spark.range(2).count()") == 2
+
+
+def test_memory_that_ran_out_is_a_reason_for_a_new_jvm_and_named(slot: Slot) -> None:
+    slot.seen.clear()
+    attempt = slot.run("spark.range(0, 1, 1, 1).selectExpr('repeat(repeat(\"x\", 1000000), 2000) AS x').selectExpr("
+                       "'count(distinct x)').collect(); sc._jvm.java.nio.ByteBuffer.allocate(2000000000)")  # fmt: skip
+    assert attempt.ended["status"] == "failed"
+    assert [event["is"] for event in slot.seen].count("replacing") == 1
+    assert slot.value("spark.range(2).count()") == 2
