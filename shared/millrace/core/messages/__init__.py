@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ..topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, SERVICES, TASK_MANAGER
 from . import client, events, jobs, records, slots
 from .base import Body
 
-DISPATCHER, RESOURCE_MANAGER, JOB_MASTER, TASK_MANAGER = "dispatcher", "resource-manager", "job-master", "task-manager"
 CLIENT = "client"
 
 
@@ -30,10 +30,9 @@ def _contracts() -> Iterable[Contract]:
             fields = body.model_fields
             yield Contract(fields["type"].default, fields["version"].default, body, topic, senders, receivers)
 
-    services = (DISPATCHER, RESOURCE_MANAGER, JOB_MASTER, TASK_MANAGER)
     yield from of(client.REQUESTS, "client.commands", (CLIENT,), (DISPATCHER,))
-    yield from of(client.REPLIES, "client.replies", (DISPATCHER, RESOURCE_MANAGER, JOB_MASTER), (CLIENT,))
-    yield from of((records.Hello, records.Forked), "*.commands", services, services)
+    yield from of(client.REPLIES, "client.replies", SERVICES[:3], (CLIENT,))
+    yield from of((records.Hello, records.Forked), "*.commands", SERVICES, SERVICES)
     for (sender, receiver), bodies in LINKS.items():
         yield from of(bodies, f"{receiver}.commands", (sender,), (receiver,))
     d, rm, jm = (DISPATCHER,), (RESOURCE_MANAGER,), (JOB_MASTER,)

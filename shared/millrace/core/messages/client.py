@@ -68,6 +68,8 @@ class AwaitJobResult(Request):
 
 
 class GetJobStatus(Request):
+    """One job as ListJobs has it: its state, and why it waits."""
+
     type: Literal["GetJobStatus"] = "GetJobStatus"
     version: Literal[1] = 1
     job: JobId
@@ -133,6 +135,8 @@ class JobRejected(Reply):
 
 
 class CancelAccepted(Reply):
+    """Answers CancelJob: the job is being canceled, or is CANCELED already. `status` is its state now."""
+
     type: Literal["CancelAccepted"] = "CancelAccepted"
     version: Literal[1] = 1
     job: str
@@ -140,7 +144,7 @@ class CancelAccepted(Reply):
 
 
 class RequestRefused(Reply):
-    """kind: not_found | conflict | invalid | busy."""
+    """A request that is not answered otherwise. kind: not_found | conflict | invalid | busy (try again)."""
 
     type: Literal["RequestRefused"] = "RequestRefused"
     version: Literal[1] = 1
@@ -149,6 +153,8 @@ class RequestRefused(Reply):
 
 
 class JobSummary(Part):
+    """A job in one line."""
+
     job: str
     name: str
     status: str
@@ -161,6 +167,8 @@ class JobSummary(Part):
 
 
 class JobsListed(Reply):
+    """Answers ListJobs. `total` counts all that the Dispatcher knows, also those not listed."""
+
     type: Literal["JobsListed"] = "JobsListed"
     version: Literal[1] = 1
     jobs: list[JobSummary]
@@ -190,12 +198,16 @@ class JobResult(Reply):
 
 
 class JobStatusAnswered(Reply):
+    """Answers GetJobStatus."""
+
     type: Literal["JobStatusAnswered"] = "JobStatusAnswered"
     version: Literal[1] = 1
     summary: JobSummary
 
 
 class ClusterOverview(Reply):
+    """Answers GetClusterOverview; said by the ResourceManager."""
+
     type: Literal["ClusterOverview"] = "ClusterOverview"
     version: Literal[1] = 1
     jobs: dict[str, int]
@@ -207,6 +219,8 @@ class ClusterOverview(Reply):
 
 
 class SlotInfo(Part):
+    """A slot as the ResourceManager sees it."""
+
     slot: int
     state: str
     job: str | None = None
@@ -214,6 +228,8 @@ class SlotInfo(Part):
 
 
 class TaskManagerInfo(Part):
+    """A registered TaskManager. Times are the ResourceManager's machine time."""
+
     task_manager: str
     incarnation: int
     host: str
@@ -223,6 +239,8 @@ class TaskManagerInfo(Part):
 
 
 class TaskManagersListed(Reply):
+    """Answers ListTaskManagers; said by the ResourceManager."""
+
     type: Literal["TaskManagersListed"] = "TaskManagersListed"
     version: Literal[1] = 1
     task_managers: list[TaskManagerInfo]
@@ -231,6 +249,8 @@ class TaskManagersListed(Reply):
 
 
 class BlobServerDescribed(Reply):
+    """Answers DescribeBlobServer: where blobs are put and got, and how large one may be."""
+
     type: Literal["BlobServerDescribed"] = "BlobServerDescribed"
     version: Literal[1] = 1
     url: str

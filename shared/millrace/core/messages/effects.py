@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from ..topics import DISPATCHER, JOB_MASTER, TASK_MANAGER
 from .base import Body, Part
 
 
@@ -114,6 +115,8 @@ class CleanJob(Body):
 
 
 class JobCleaned(Body):
+    """Nothing of the job is left but its tombstone and its archive."""
+
     type: Literal["JobCleaned"] = "JobCleaned"
     version: Literal[1] = 1
     job: str
@@ -201,6 +204,8 @@ class KillAttempt(Body):
 
 
 class AttemptKillSent(Body):
+    """The slot has been told; that the attempt is over follows as a local fact."""
+
     type: Literal["AttemptKillSent"] = "AttemptKillSent"
     version: Literal[1] = 1
     attempt: str
@@ -216,9 +221,19 @@ class EndProcess(Body):
     """Whoever watches the process should start it again: as a new incarnation it is welcome."""
 
 
-EFFECTS: tuple[type[Body], ...] = (
-    PutJobGraph, FindJob, EndJob, CleanJob, RecoverJobs, PublishSink, LaunchAttempt, KillAttempt, EndProcess,
-)  # fmt: skip
-OUTCOMES: tuple[type[Body], ...] = (
-    JobGraphStored, JobFound, JobResultStored, JobCleaned, JobsRecovered, SinkPublished, AttemptLaunched, AttemptKillSent,
-)  # fmt: skip
+EFFECTS_OF: dict[str, dict[type[Body], type[Body] | None]] = {
+    DISPATCHER: {
+        PutJobGraph: JobGraphStored,
+        FindJob: JobFound,
+        EndJob: JobResultStored,
+        CleanJob: JobCleaned,
+        RecoverJobs: JobsRecovered,
+    },
+    JOB_MASTER: {PublishSink: SinkPublished},
+    TASK_MANAGER: {LaunchAttempt: AttemptLaunched, KillAttempt: AttemptKillSent, EndProcess: None},
+}
+"""Service -> its effects, each with its outcome; None: nothing comes after it."""
+EFFECTS: tuple[type[Body], ...] = tuple(effect for pairs in EFFECTS_OF.values() for effect in pairs)
+OUTCOMES: tuple[type[Body], ...] = tuple(
+    outcome for pairs in EFFECTS_OF.values() for outcome in pairs.values() if outcome is not None
+)

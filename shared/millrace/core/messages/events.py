@@ -12,6 +12,8 @@ from .base import Body
 
 
 class JobEvent(Body):
+    """A fact about a job."""
+
     job: str
     at_ms: int
     """Machine time of the service that says it."""
@@ -70,6 +72,8 @@ class JobFinished(JobEvent):
 
 
 class JobFailed(JobEvent):
+    """Dispatcher: the job has failed for good; that, and why, is stored."""
+
     type: Literal["JobFailed"] = "JobFailed"
     version: Literal[1] = 1
     archive: str | None
@@ -77,17 +81,23 @@ class JobFailed(JobEvent):
 
 
 class JobCanceled(JobEvent):
+    """Dispatcher: the job was canceled, and nothing of it runs any more; that is stored."""
+
     type: Literal["JobCanceled"] = "JobCanceled"
     version: Literal[1] = 1
     archive: str | None
 
 
 class ClusterEvent(Body):
+    """A fact about the cluster."""
+
     at_ms: int
     count: int = 1
 
 
 class TaskManagerJoined(ClusterEvent):
+    """ResourceManager: a TaskManager has registered in a new incarnation."""
+
     type: Literal["TaskManagerJoined"] = "TaskManagerJoined"
     version: Literal[1] = 1
     task_manager: str

@@ -111,6 +111,8 @@ class AttemptReport(Part):
 
 
 class SlotOffer(Part):
+    """A slot that was allocated to a job, as its JobMaster is offered it."""
+
     slot: int
     allocation: str
     job: str
@@ -152,6 +154,8 @@ class FailSlot(Body):
 
 
 class DeployTask(Part):
+    """One attempt to run in an allocated slot."""
+
     allocation: str
     attempt: str
     """`<job>/<task>/<subtask>/<number>`: unique for ever."""
@@ -218,6 +222,8 @@ class SlotBroken(Body):
 
 
 class AttemptRunning(Body):
+    """The attempt's process runs the user's code."""
+
     type: Literal["AttemptRunning"] = "AttemptRunning"
     version: Literal[1] = 1
     slot: int
