@@ -19,7 +19,6 @@ from millrace.io.interfaces import Delete, Entry, Put, Txn, TxnResult, Unavailab
 
 log = logging.getLogger("millrace.etcd")
 
-TXN_MAX_OPERATIONS = 128
 TXN_MAX_BYTES = 1024 * 1024
 LIST_PAGE = 500
 
