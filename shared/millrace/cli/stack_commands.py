@@ -1,0 +1,143 @@
+"""`millrace up | down | status`: the local stack. Only a checkout has it (the folder `deploy`)."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from typing import Annotated, Any
+
+import typer
+
+StackName = Annotated[
+    str,
+    typer.Option(
+        "--stack", envvar="MILLRACE_STACK", help="Name of the local stack; each has its own folder and ports."
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to the program."""
+    for command in (up, down, status):
+        app.command(rich_help_panel="The local stack")(command)
+
+
+def up(
+    stack: StackName = "default",
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return when it takes jobs, and leave it running.")
+    ] = False,
+    slots: Annotated[int | None, typer.Option(min=1, max=64, help="Slots of each TaskManager [2].")] = None,
+    task_managers: Annotated[int | None, typer.Option(min=0, max=16, help="Number of TaskManagers [1].")] = None,
+    cores: Annotated[
+        int | None, typer.Option(min=1, max=64, help="Threads of each slot: its Spark master is local[CORES] [1].")
+    ] = None,
+    heap_mb: Annotated[int | None, typer.Option(min=256, help="Heap of each slot's JVM, in MB [512].")] = None,
+    python: Annotated[
+        str | None, typer.Option(help="Python that runs the jobs; it needs PySpark [the one of millrace].")
+    ] = None,
+    shards: Annotated[
+        int | None, typer.Option(min=1, max=64, help="JobMaster shards; fixed for the stack's life [1].")
+    ] = None,
+) -> None:
+    """Start Kafka, etcd and the four services.
+
+    In the foreground until Ctrl-C, which ends all of it; with --detach it stays, and `millrace down` ends it. Jobs and data stay in the
+    stack's folder over down and up; options not given are those of the last up.
+    """
+    from deploy.local.stack import Options, Stack
+
+    local = Stack(stack)
+    given = {
+        "slots": slots, "task_managers": task_managers, "cores": cores, "heap_mb": heap_mb, "python": python, "shards": shards,
+    }  # fmt: skip
+    options = {**local.options().__dict__, **{name: value for name, value in given.items() if value is not None}}
+    facts = local.up(Options(**options), _say, foreground=not detach)
+    for warning in facts.get("warnings", []):
+        _say(f"note: {warning}")
+    _say(
+        f"stack {stack} is up: Kafka {facts['kafka_bootstrap']}, etcd {facts['etcd_endpoint']}, blobs {facts['blob_url']}"
+    )
+    name = "" if stack == "default" else f" --stack {stack}"
+    if detach:
+        _say(f"submit: millrace submit{name} examples/hello.yaml --wait    stop: millrace down{name}")
+        return
+    _say("Ctrl-C stops it.")
+    _stay(local)
+
+
+def down(
+    stack: StackName = "default",
+    purge: Annotated[bool, typer.Option(help="Also delete its folder: jobs, results, logs, data.")] = False,
+) -> None:
+    """Stop the stack; jobs and data stay for the next up, unless --purge."""
+    from deploy.local.stack import Stack
+
+    ran = Stack(stack).down(purge)
+    what = "stopped" if ran else "was not running"
+    _say(f"stack {stack} {what}{'; its folder is deleted' if purge else ''}")
+
+
+def status(
+    stack: StackName = "default",
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """What of the stack runs, how it is, and the room it takes."""
+    from deploy.local.stack import Stack
+
+    found = Stack(stack).status()
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+        return
+    _print_status(found)
+
+
+def _print_status(found: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(soft_wrap=True)
+    console.print(f"stack {found['stack']} in {found['folder']}: {found['state']}", highlight=False)
+    if found["state"] == "stopped":
+        name = "" if found["stack"] == "default" else f" --stack {found['stack']}"
+        console.print(f"start it: millrace up --detach{name}", highlight=False)
+    else:
+        console.print(
+            f"Kafka {found['kafka_bootstrap']}, etcd {found['etcd_endpoint']}, blobs {found['blob_url']}",
+            highlight=False,
+        )
+        for warning in found["warnings"] or []:
+            console.print(f"note: {warning}", highlight=False)
+        table = Table("service", "process", "health", "scope", "role", "epoch", "offset", "restarts")
+        for name, service in found["services"].items():
+            health = service["health"] or {}
+            scopes = health.get("scopes") or [{}]
+            for scope in scopes:
+                table.add_row(
+                    name, str(service["pid"]), str(health.get("status", "?")), str(scope.get("scope", "")),
+                    str(scope.get("role", "")), str(scope.get("epoch", "")), str(scope.get("offset", "")),
+                    str(service["restarts"]),
+                )  # fmt: skip
+        console.print(table)
+    disk = Table("folder", "MB")
+    for part, size in found["disk"].items():
+        disk.add_row(part if part != "free" else "free on the disk", f"{size / 1e6:,.1f}")
+    console.print(disk)
+
+
+def _stay(local: Any) -> None:
+    """Until Ctrl-C or SIGTERM, or until the stack ends by itself; then all of it is ended."""
+    asked: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: asked.append(1))
+    while not asked and local.supervisor() is not None:
+        time.sleep(0.3)
+    _say("stopping")
+    local.down()
+    if not asked:
+        raise typer.Exit(1)
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)
