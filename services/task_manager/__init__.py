@@ -1,0 +1,1 @@
+"""The TaskManager: slots on warm Spark drivers, and the attempts that run in them."""

@@ -1,0 +1,50 @@
+"""When a TaskManager ends itself, because others may have given its tasks to somebody else.
+
+The ResourceManager declares it lost after `lost_after_ms` without a heartbeat. Before that it must have stopped what runs here. It
+cannot see itself declared lost while it hears nothing, so silence counts: nothing it said was acknowledged by Kafka, and etcd has
+not answered either. A broker that pauses makes nobody lost (machine time stands still there), and etcd answers meanwhile: no reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+STEP_MAX_MS = 200
+
+
+def patience_ms(lost_after_ms: int) -> int:
+    """How long a TaskManager bears silence: less than it takes to be declared lost, by what ending its attempts takes."""
+    return lost_after_ms * 3 // 4
+
+
+def asks_etcd(silent_ms: int, lost_after_ms: int) -> bool:
+    """Whether Kafka has been silent long enough for etcd to be asked."""
+    return silent_ms * 3 >= lost_after_ms
+
+
+@dataclass
+class Silence:
+    """How long nothing has been heard, in this process's own working time.
+
+    A process that was stopped and wakes, or was starved of processor time, has not listened meanwhile: at most STEP_MAX_MS of such a
+    gap count. What became of it in the meantime it reads in its inbox.
+    """
+
+    turned_ms: int
+    kafka_ms: int = 0
+    """Since Kafka acknowledged something that was sent."""
+    both_ms: int = 0
+    """Since either Kafka or etcd answered."""
+
+    def turn(self, now_ms: int) -> None:
+        """Time has gone on (monotonic milliseconds)."""
+        step = min(max(now_ms - self.turned_ms, 0), STEP_MAX_MS)
+        self.turned_ms = now_ms
+        self.kafka_ms += step
+        self.both_ms += step
+
+    def kafka_answered(self) -> None:
+        self.kafka_ms = self.both_ms = 0
+
+    def etcd_answered(self) -> None:
+        self.both_ms = 0

@@ -1,0 +1,353 @@
+"""The slots: what happens to each, by command, by its own events, by time. Every change of a slot is made here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from millrace.core.machine import Do, Output, Say
+from millrace.core.messages.effects import KillAttempt, LaunchAttempt
+from millrace.core.messages.slots import (
+    AllocateSlot,
+    AttemptEnded,
+    AttemptReport,
+    DeployTask,
+    FailSlot,
+    OfferSlots,
+    SlotFreed,
+    SlotOffer,
+    SlotReport,
+    TaskStateChanged,
+)
+from millrace.core.messages.slots import SlotState as Reported
+from millrace.core.topics import JOB_MASTER, RESOURCE_MANAGER
+
+from .state import ATTEMPT_TRANSITIONS, ENDED, SLOT_TRANSITIONS, Attempt, AttemptState, Slot, SlotState, State
+
+OFFER_BYTES_MAX = 500_000
+
+
+def infrastructure(message: str) -> dict[str, Any]:
+    """An error that is not the job's: the attempt may run elsewhere."""
+    return {"kind": "infrastructure", "retryable": True, "message": message}
+
+
+# commands
+
+
+def allocate(state: State, command: AllocateSlot, now_ms: int) -> Iterator[Output]:
+    """Gives a slot to a job and offers it to its JobMaster; one that cannot be given goes back as what it is."""
+    slot = state.slots.get(command.slot)
+    if slot is None or slot.state is SlotState.BROKEN:
+        yield _freed(command.slot, command.allocation, SlotState.BROKEN)
+    elif slot.allocation is not None or state.stop_due_ms is not None:
+        yield _freed(command.slot, command.allocation, SlotState.STARTING)
+        yield Say(RESOURCE_MANAGER, SlotReport(states=[reported(command.slot, slot)]))
+    else:
+        _move(state, slot, SlotState.ALLOCATED)
+        slot.allocation, slot.job, slot.shard = command.allocation, command.job, command.shard
+        slot.due_ms = now_ms + state.allocation_timeout_ms
+        yield Say(_shard(slot.shard), OfferSlots(offers=[_offer(command.slot, slot)]))
+
+
+def deploy(state: State, sender: str, task: DeployTask, now_ms: int) -> Iterator[Output]:
+    """Runs an attempt in the slot of its allocation, at once or when the JVM is ready; one that cannot run fails."""
+    number, slot = _of_allocation(state, task.allocation)
+    if slot is None or slot.state is SlotState.RELEASING:
+        error = infrastructure("its slot is no longer the job's")
+    elif slot.state is SlotState.ACTIVE:
+        assert slot.attempt is not None
+        if slot.attempt.id == task.attempt:
+            return
+        error = infrastructure(f"its slot is busy with {slot.attempt.id}")
+    elif state.stop_due_ms is not None:
+        return  # the ResourceManager tells the shard that this TaskManager is gone
+    else:
+        _move(state, slot, SlotState.ACTIVE)
+        slot.due_ms = None
+        slot.attempt = Attempt(
+            task.attempt,
+            task.acceptance,
+            task.folder or f"{task.acceptance}/{task.attempt}",
+            spec=dict(task.spec),
+            run_timeout_ms=task.run_timeout_ms,
+            due_ms=None if task.start_timeout_ms is None else now_ms + task.start_timeout_ms,
+        )
+        yield from _launch_if_ready(number, slot)
+        return
+    yield Say(sender, TaskStateChanged(
+        allocation=task.allocation, attempt=task.attempt, state="FAILED", error=error
+    ))  # fmt: skip
+
+
+def cancel(state: State, sender: str, attempt: str, reason: str) -> Iterator[Output]:
+    """Kills an attempt; it ends CANCELED unless it ends by itself first. One that is not known is over."""
+    for number, slot in state.slots.items():
+        if slot.attempt is not None and slot.attempt.id == attempt:
+            yield from _kill(state, number, slot, AttemptState.CANCELED, {
+                "kind": "killed", "retryable": False, "message": reason,
+            })  # fmt: skip
+            return
+    yield Say(sender, TaskStateChanged(allocation="", attempt=attempt, state="CANCELED"))
+
+
+def free(state: State, allocation: str, why: str) -> Iterator[Output]:
+    """Gives a slot back: what runs in it is killed, and nobody is told how that ends. An unknown allocation is freed already."""
+    number, slot = _of_allocation(state, allocation)
+    if slot is None or slot.state is SlotState.RELEASING:
+        return
+    attempt = slot.attempt
+    slot.due_ms = None
+    if slot.ready:
+        slot.attempt = None
+        yield from _release(state, number, slot, SlotState.FREE)
+        return
+    _move(state, slot, SlotState.RELEASING)
+    if attempt is not None and attempt.state in (AttemptState.LAUNCHED, AttemptState.RUNNING):
+        attempt.due_ms = None
+        if attempt.kill is None:
+            attempt.kill = AttemptState.CANCELED
+            yield Do(f"kill/{number}", KillAttempt(slot=number, attempt=attempt.id, why=why))
+    else:
+        slot.attempt = None
+
+
+# the slot's own events
+
+
+def ready(state: State, number: int) -> Iterator[Output]:
+    """The JVM takes an attempt. While one is launched it means that this one goes next."""
+    slot = state.slots[number]
+    attempt = slot.attempt
+    if attempt is not None and attempt.state in (AttemptState.LAUNCHED, AttemptState.RUNNING):
+        return
+    slot.ready = True
+    if slot.state in (SlotState.STARTING, SlotState.BROKEN):
+        _move(state, slot, SlotState.FREE)
+        yield Say(RESOURCE_MANAGER, SlotReport(states=[reported(number, slot)]))
+    elif slot.state is SlotState.RELEASING:
+        yield from _release(state, number, slot, SlotState.FREE)
+    elif slot.state is SlotState.ACTIVE:
+        yield from _launch_if_ready(number, slot)
+
+
+def replacing(state: State, number: int) -> Iterator[Output]:
+    """The JVM is being replaced. An attempt in it ends by an event of its own."""
+    slot = state.slots[number]
+    slot.ready = False
+    if slot.state is SlotState.FREE:
+        _move(state, slot, SlotState.STARTING)
+        yield Say(RESOURCE_MANAGER, SlotReport(states=[reported(number, slot)]))
+
+
+def broken(state: State, number: int, reason: str) -> Iterator[Output]:
+    """The slot cannot be started: its allocation is gone."""
+    slot = state.slots[number]
+    slot.ready = False
+    if slot.allocation is None:
+        if slot.state is not SlotState.BROKEN:
+            _move(state, slot, SlotState.BROKEN)
+            yield Say(RESOURCE_MANAGER, SlotReport(states=[reported(number, slot)]))
+        return
+    told = slot.state is not SlotState.RELEASING
+    if slot.attempt is not None and slot.attempt.state not in ENDED:
+        yield from _end(state, number, slot, AttemptState.FAILED, None, infrastructure(f"the slot broke: {reason}"))
+    if told:
+        assert slot.job is not None and slot.allocation is not None
+        yield Say(_shard(slot.shard), FailSlot(allocation=slot.allocation, job=slot.job, reason=reason))
+    slot.attempt = None
+    yield from _release(state, number, slot, SlotState.BROKEN)
+
+
+def running(state: State, number: int, attempt_id: str, now_ms: int) -> Iterator[Output]:
+    slot = state.slots[number]
+    attempt = slot.attempt
+    if attempt is None or attempt.id != attempt_id or attempt.state is not AttemptState.LAUNCHED:
+        return
+    _step(attempt, AttemptState.RUNNING)
+    if attempt.kill is None:
+        attempt.due_ms = None if attempt.run_timeout_ms is None else now_ms + attempt.run_timeout_ms
+        yield _told(slot, attempt)
+
+
+def ended(state: State, fact: AttemptEnded) -> Iterator[Output]:
+    """Nothing of the attempt lives any more. What it ended by itself counts before what it was to be killed for."""
+    slot = state.slots[fact.slot]
+    attempt = slot.attempt
+    if attempt is None or attempt.id != fact.attempt or attempt.state not in (
+        AttemptState.LAUNCHED, AttemptState.RUNNING
+    ):  # fmt: skip
+        return
+    if fact.status == "finished":
+        yield from _end(state, fact.slot, slot, AttemptState.FINISHED, fact.report, None)
+    elif attempt.kill is not None:
+        yield from _end(state, fact.slot, slot, attempt.kill, None, attempt.error or fact.error)
+    else:
+        error = fact.error or infrastructure("the attempt ended without a reason")
+        yield from _end(state, fact.slot, slot, AttemptState.FAILED, None, error)
+
+
+# time, and the end
+
+
+def overdue(state: State, now_ms: int) -> Iterator[Output]:
+    """What is due: allocations that nobody uses, attempts that take too long to start or to run."""
+    for number, slot in state.slots.items():
+        if slot.due_ms is not None and slot.due_ms <= now_ms:
+            assert slot.allocation is not None and slot.job is not None
+            reason = f"no task was deployed on it for {state.allocation_timeout_ms} ms"
+            yield Say(_shard(slot.shard), FailSlot(allocation=slot.allocation, job=slot.job, reason=reason))
+            yield from free(state, slot.allocation, reason)
+        attempt = slot.attempt
+        if attempt is not None and attempt.due_ms is not None and attempt.due_ms <= now_ms:
+            if attempt.state is not AttemptState.RUNNING:
+                message = "the attempt did not start within its time-out (timeouts.start_ms)"
+            else:
+                message = f"the attempt ran longer than {attempt.run_timeout_ms} ms (timeouts.run_ms)"
+            yield from _kill(state, number, slot, AttemptState.FAILED, {
+                "kind": "timeout", "retryable": True, "message": message,
+            })  # fmt: skip
+
+
+def kill_all(state: State, why: str) -> Iterator[Output]:
+    """Ends every attempt; none is told of, but one that finishes before it is killed."""
+    for number, slot in state.slots.items():
+        if slot.attempt is not None and slot.attempt.state not in ENDED:
+            yield from _kill(state, number, slot, AttemptState.FAILED, infrastructure(why))
+
+
+def living(state: State) -> bool:
+    """Whether an attempt runs, or may run."""
+    return any(slot.attempt is not None and slot.attempt.state not in ENDED for slot in state.slots.values())
+
+
+# what is said of slots
+
+
+def reported(number: int, slot: Slot) -> Reported:
+    return Reported(slot=number, state=slot.state.value, allocation=slot.allocation, job=slot.job)
+
+
+def offers(state: State, shard: int) -> Iterator[OfferSlots]:
+    """All that a new life of a shard must know: its slots here, what runs in them and how it ended; as few messages as fit."""
+    some: list[SlotOffer] = []
+    attempts: list[AttemptReport] = []
+    size = 0
+    for number, slot in state.slots.items():
+        if slot.shard != shard or slot.state not in (SlotState.ALLOCATED, SlotState.ACTIVE):
+            continue
+        report = _attempt_report(slot)
+        bytes_ = 200 + (len(report.model_dump_json()) if report is not None else 0)
+        if some and size + bytes_ > OFFER_BYTES_MAX:
+            yield OfferSlots(offers=some, attempts=attempts)
+            some, attempts, size = [], [], 0
+        some.append(_offer(number, slot))
+        size += bytes_
+        if report is not None:
+            attempts.append(report)
+    if some:
+        yield OfferSlots(offers=some, attempts=attempts)
+
+
+def _offer(number: int, slot: Slot) -> SlotOffer:
+    assert slot.allocation is not None and slot.job is not None
+    return SlotOffer(slot=number, allocation=slot.allocation, job=slot.job, memory_mb=slot.memory_mb)
+
+
+def _attempt_report(slot: Slot) -> AttemptReport | None:
+    attempt = slot.attempt
+    if attempt is None or slot.allocation is None:
+        return None
+    deploying = attempt.state in (AttemptState.WAITING, AttemptState.LAUNCHED)
+    return AttemptReport(
+        allocation=slot.allocation,
+        attempt=attempt.id,
+        state="DEPLOYING" if deploying else attempt.state.value,
+        report=attempt.report,
+        error=attempt.error if attempt.state in ENDED else None,
+    )
+
+
+# the parts of it
+
+
+def _of_allocation(state: State, allocation: str) -> tuple[int, Slot | None]:
+    return next(((n, slot) for n, slot in state.slots.items() if slot.allocation == allocation), (-1, None))
+
+
+def _launch_if_ready(number: int, slot: Slot) -> Iterator[Output]:
+    attempt = slot.attempt
+    if slot.ready and attempt is not None and attempt.state is AttemptState.WAITING:
+        slot.ready = False
+        _step(attempt, AttemptState.LAUNCHED)
+        spec, attempt.spec = attempt.spec, {}
+        yield Do(f"slot/{number}", LaunchAttempt(
+            slot=number, attempt=attempt.id, acceptance=attempt.acceptance, folder=attempt.folder, spec=spec
+        ))  # fmt: skip
+
+
+def _kill(state: State, number: int, slot: Slot, ends: AttemptState, error: dict[str, Any]) -> Iterator[Output]:
+    attempt = slot.attempt
+    if attempt is None or attempt.state in ENDED or attempt.kill is not None or slot.state is SlotState.RELEASING:
+        return
+    if attempt.state is AttemptState.WAITING:
+        yield from _end(state, number, slot, ends, None, error)
+        return
+    attempt.kill, attempt.error, attempt.due_ms = ends, error, None
+    yield Do(f"kill/{number}", KillAttempt(slot=number, attempt=attempt.id, why=error["message"]))
+
+
+def _end(
+    state: State,
+    number: int,
+    slot: Slot,
+    now: AttemptState,
+    report: dict[str, Any] | None,
+    error: dict[str, Any] | None,
+) -> Iterator[Output]:
+    attempt = slot.attempt
+    assert attempt is not None
+    if slot.state is SlotState.RELEASING:
+        slot.attempt = None  # nobody wants to know
+        return
+    _step(attempt, now)
+    attempt.report, attempt.error, attempt.due_ms, attempt.spec = report, error, None, {}
+    _move(state, slot, SlotState.ALLOCATED)
+    if state.stop_due_ms is None or now is AttemptState.FINISHED:
+        yield _told(slot, attempt)
+
+
+def _told(slot: Slot, attempt: Attempt) -> Say:
+    assert slot.allocation is not None
+    over = attempt.state in ENDED
+    return Say(_shard(slot.shard), TaskStateChanged(
+        allocation=slot.allocation, attempt=attempt.id, state=attempt.state.value,
+        report=attempt.report if over else None, error=attempt.error if over else None,
+    ))  # fmt: skip
+
+
+def _release(state: State, number: int, slot: Slot, now: SlotState) -> Iterator[Output]:
+    allocation = slot.allocation
+    assert allocation is not None
+    _move(state, slot, now)
+    slot.allocation, slot.job, slot.shard, slot.due_ms = None, None, -1, None
+    yield _freed(number, allocation, now)
+
+
+def _freed(number: int, allocation: str, now: SlotState) -> Say:
+    return Say(RESOURCE_MANAGER, SlotFreed(slot=number, allocation=allocation, state=now.value))
+
+
+def _move(state: State, slot: Slot, now: SlotState) -> None:
+    assert now in SLOT_TRANSITIONS[slot.state], f"a slot from {slot.state.value} to {now.value}"
+    slot.state = now
+    state.changed = True
+
+
+def _step(attempt: Attempt, now: AttemptState) -> None:
+    assert now in ATTEMPT_TRANSITIONS[attempt.state], f"an attempt from {attempt.state.value} to {now.value}"
+    attempt.state = now
+
+
+def _shard(shard: int) -> str:
+    return f"{JOB_MASTER}/{shard}"

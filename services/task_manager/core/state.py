@@ -1,0 +1,111 @@
+"""What a TaskManager knows: its slots, which allocation each is given to, which attempt runs in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class SlotState(str, Enum):
+    STARTING = "STARTING"  # no allocation; its JVM is not warm
+    FREE = "FREE"  # no allocation; can be given to a job
+    ALLOCATED = "ALLOCATED"  # a job's; no attempt, or one that has ended and whose ending is kept
+    ACTIVE = "ACTIVE"  # a job's; an attempt waits for the JVM, or is in it
+    RELEASING = "RELEASING"  # given back by its job; free when the JVM is ready again
+    BROKEN = "BROKEN"  # no allocation; cannot be started
+
+
+SLOT_TRANSITIONS: dict[SlotState, tuple[SlotState, ...]] = {
+    SlotState.STARTING: (SlotState.FREE, SlotState.ALLOCATED, SlotState.BROKEN),
+    SlotState.FREE: (SlotState.STARTING, SlotState.ALLOCATED, SlotState.BROKEN),
+    SlotState.ALLOCATED: (SlotState.ACTIVE, SlotState.FREE, SlotState.RELEASING, SlotState.BROKEN),
+    SlotState.ACTIVE: (SlotState.ALLOCATED, SlotState.RELEASING, SlotState.BROKEN),
+    SlotState.RELEASING: (SlotState.FREE, SlotState.BROKEN),
+    SlotState.BROKEN: (SlotState.FREE,),
+}
+
+WITH_ALLOCATION = (SlotState.ALLOCATED, SlotState.ACTIVE, SlotState.RELEASING)
+
+
+class AttemptState(str, Enum):
+    WAITING = "WAITING"  # for the slot's JVM to be ready
+    LAUNCHED = "LAUNCHED"  # the slot was told to run it
+    RUNNING = "RUNNING"
+    FINISHED = "FINISHED"
+    FAILED = "FAILED"
+    CANCELED = "CANCELED"
+
+
+ENDED = (AttemptState.FINISHED, AttemptState.FAILED, AttemptState.CANCELED)
+ATTEMPT_TRANSITIONS: dict[AttemptState, tuple[AttemptState, ...]] = {
+    AttemptState.WAITING: (AttemptState.LAUNCHED, AttemptState.FAILED, AttemptState.CANCELED),
+    AttemptState.LAUNCHED: (AttemptState.RUNNING, *ENDED),
+    AttemptState.RUNNING: ENDED,
+    **dict.fromkeys(ENDED, ()),
+}
+
+
+@dataclass
+class Attempt:
+    id: str
+    acceptance: str
+    folder: str
+    state: AttemptState = AttemptState.WAITING
+    spec: dict[str, Any] = field(default_factory=dict)  # until it is launched, then empty
+    run_timeout_ms: int | None = None
+    due_ms: int | None = None  # machine time of its start or run time-out, whichever it is in
+    kill: AttemptState | None = None  # it is being killed, and ends as this unless it finishes first
+    report: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None  # why it ended, or is being killed
+
+
+@dataclass
+class Slot:
+    memory_mb: int
+    state: SlotState = SlotState.STARTING
+    ready: bool = False  # its JVM takes an attempt now
+    allocation: str | None = None  # given exactly in WITH_ALLOCATION, with job and shard
+    job: str | None = None
+    shard: int = -1
+    due_ms: int | None = None  # ALLOCATED and never deployed on: when it is given back
+    attempt: Attempt | None = (
+        None  # the last of this allocation; its ending is kept until the next, or until it is freed
+    )
+
+
+@dataclass
+class State:
+    incarnation: int = 0
+    host: str = ""
+    allocation_timeout_ms: int = 10_000  # of an allocation on which nothing was deployed
+    slots: dict[int, Slot] = field(default_factory=dict)  # by number, all from the start to the end
+    interval_ms: int = 100  # between heartbeats, as the ResourceManager wants them
+    lost_after_ms: int = 600  # without a heartbeat the ResourceManager declares us lost
+    beat_ms: int = 0  # machine time of the last heartbeat
+    beats: int = 0
+    changed: bool = False  # a slot has changed since all were last reported
+    stop_due_ms: int | None = None  # it is being stopped, and leaves then at the latest
+    ending: str | None = None  # why it ends: nothing is handled any more
+
+
+def check(state: State) -> None:
+    """Asserts what the parts of a state owe each other."""
+    for number, slot in state.slots.items():
+        attempt = slot.attempt
+        given = slot.state in WITH_ALLOCATION
+        assert (slot.allocation is not None) == (slot.job is not None) == (slot.shard >= 0) == given, (number, slot)
+        assert attempt is None or given, (number, slot)
+        assert slot.due_ms is None or slot.state is SlotState.ALLOCATED, (number, slot)
+        assert slot.ready or slot.state is not SlotState.FREE, (number, slot)
+        assert not slot.ready or slot.state not in (SlotState.STARTING, SlotState.RELEASING, SlotState.BROKEN), slot
+        living = attempt is not None and attempt.state not in ENDED
+        assert living or slot.state is not SlotState.ACTIVE, (number, slot)
+        assert not living or slot.state in (SlotState.ACTIVE, SlotState.RELEASING), (number, slot)
+        if attempt is not None:
+            assert attempt.state is AttemptState.WAITING or not attempt.spec, (number, attempt.state)
+            assert attempt.due_ms is None or living, (number, attempt)
+            assert attempt.kill is None or attempt.state not in (AttemptState.WAITING,), (number, attempt)
+            assert not (slot.ready and living), (number, slot)
+    ids = [slot.allocation for slot in state.slots.values() if slot.allocation is not None]
+    assert len(ids) == len(set(ids)), ids
