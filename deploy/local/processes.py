@@ -9,11 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 
 import psutil
 
@@ -24,7 +26,8 @@ LOOPBACK = "127.0.0.1"
 # while its server is down is not taken by somebody's client, and a client's retries cannot connect to themselves.
 PORTS = range(20000, 32000)
 _WRAPPER = Path(__file__).with_name("die_with_parent.py")
-_spawner: ThreadPoolExecutor | None = None
+Order = tuple[Callable[[], "subprocess.Popen[bytes]"], "Future[subprocess.Popen[bytes]]"]
+_orders: SimpleQueue[Order] | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,8 @@ def spawn(
                 argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, cwd=cwd, start_new_session=True
             )
 
-    started = _spawner_thread().submit(start)
+    started: Future[subprocess.Popen[bytes]] = Future()
+    _spawner_orders().put((start, started))
     try:
         return Child(started.result(), log)
     except BaseException:  # a Ctrl-C that came while we waited: nobody else will know of the child
@@ -79,17 +83,31 @@ def spawn(
         raise
 
 
-def _spawner_thread() -> ThreadPoolExecutor:
-    """The thread that starts every child: Linux sends the death signal when the starting *thread* ends."""
-    global _spawner
-    if _spawner is None:
-        _spawner = ThreadPoolExecutor(1, thread_name_prefix="spawner")
-    return _spawner
+def _spawner_orders() -> SimpleQueue[Order]:
+    """To the thread that starts every child: Linux sends the death signal when the starting *thread* ends.
+
+    A daemon, and no executor: a Ctrl-C while an executor starts its thread leaves one that Python waits for at its end.
+    """
+    global _orders
+    if _orders is None:
+        orders: SimpleQueue[Order] = SimpleQueue()
+        threading.Thread(target=_spawn_for_ever, args=(orders,), name="spawner", daemon=True).start()
+        _orders = orders
+    return _orders
+
+
+def _spawn_for_ever(orders: SimpleQueue[Order]) -> None:
+    while True:
+        start, started = orders.get()
+        try:
+            started.set_result(start())
+        except BaseException as error:
+            started.set_exception(error)
 
 
 def _forget_spawner() -> None:
-    global _spawner
-    _spawner = None  # threads do not survive a fork
+    global _orders
+    _orders = None  # threads do not survive a fork
 
 
 os.register_at_fork(after_in_child=_forget_spawner)

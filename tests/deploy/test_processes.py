@@ -1,0 +1,153 @@
+"""Children end with their parent, whole families end, and ports are told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+from deploy.local.processes import PORTS, end_tree, free_port, is_running, log_tail, port_is_free, port_owner, spawn
+
+ROOT = Path(__file__).parents[2]
+SLEEP = "import time; time.sleep(600)"
+STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); {SLEEP}"
+# A process with a child in its own session and a grandchild; prints both ids.
+FAMILY = f"""
+import subprocess, sys, time
+middle = "import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', {SLEEP!r}]); print(p.pid, flush=True); time.sleep(600)"
+child = subprocess.Popen([sys.executable, "-c", middle], stdout=subprocess.PIPE, text=True, start_new_session=True)
+print(child.pid, child.stdout.readline(), flush=True)
+time.sleep(600)
+"""
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def wait_for(condition, seconds: float = 30.0) -> None:
+    """Polls a condition that another process makes true."""
+    done = threading.Event()
+    for _ in range(int(seconds * 50)):
+        if condition():
+            return
+        done.wait(0.02)
+    raise AssertionError("did not come true")
+
+
+def test_output_goes_to_the_log_and_the_exit_code_is_told(tmp_path):
+    child = spawn(python("import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"), log=tmp_path / "log")
+    child.popen.wait(30)
+    assert child.exit_code() == 3
+    assert set((tmp_path / "log").read_text().split()) == {"out", "err"}
+
+
+def test_a_child_has_a_session_of_its_own_and_exactly_our_arguments(tmp_path):
+    child = spawn(python(SLEEP), log=tmp_path / "log")
+    wait_for(lambda: psutil.Process(child.pid).cmdline() == python(SLEEP))
+    assert os.getsid(child.pid) == child.pid
+    child.stop()
+    assert child.exit_code() == -signal.SIGTERM
+
+
+def test_a_program_that_is_not_there(tmp_path):
+    child = spawn(["/nowhere/program"], log=tmp_path / "log")
+    assert child.popen.wait(30) != 0
+    assert "/nowhere/program could not be run: No such file or directory" in log_tail([tmp_path / "log"])
+
+
+def test_what_ignores_sigterm_is_killed(tmp_path):
+    child = spawn(python(STUBBORN), log=tmp_path / "log")
+    wait_for(lambda: "deaf" in (tmp_path / "log").read_text())
+    child.stop(patience_s=0.2)
+    assert child.exit_code() == -signal.SIGKILL
+
+
+def test_the_whole_family_ends(tmp_path):
+    child = spawn(python(FAMILY), log=tmp_path / "log")
+    wait_for(lambda: len((tmp_path / "log").read_text().split()) == 2)
+    family = [psutil.Process(int(pid)) for pid in (tmp_path / "log").read_text().split()]
+    assert all(is_running(process) for process in family)
+    child.stop()
+    assert not any(is_running(process) for process in family)
+
+
+def test_ending_what_has_ended_is_nothing(tmp_path):
+    child = spawn(python("pass"), log=tmp_path / "log")
+    child.popen.wait(30)
+    child.stop()
+    end_tree(child.pid)
+    assert child.exit_code() == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a parent-death signal")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_child_ends_when_its_parent_is_killed(tmp_path, number):
+    code = f"""
+from pathlib import Path
+from deploy.local.processes import spawn
+import signal, time
+print(spawn({python(SLEEP)!r}, log=Path({str(tmp_path / "log")!r})).pid, flush=True)
+time.sleep(600)
+"""
+    parent = subprocess.Popen(python(code), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    child = psutil.Process(int(parent.stdout.readline()))
+    assert is_running(child)
+    parent.send_signal(number)
+    parent.wait(30)
+    wait_for(lambda: not is_running(child))
+
+
+def test_a_child_outlives_the_thread_that_asked_for_it(tmp_path):
+    children = []
+    thread = threading.Thread(target=lambda: children.append(spawn(python(STUBBORN), log=tmp_path / "log")))
+    thread.start()
+    thread.join()
+    wait_for(lambda: "deaf" in (tmp_path / "log").read_text())
+    assert children[0].exit_code() is None
+    children[0].stop(patience_s=0)
+
+
+def test_a_forked_process_can_spawn_too(tmp_path):
+    spawn(python("pass"), log=tmp_path / "first").popen.wait(30)
+    pid = os.fork()
+    if pid == 0:
+        child = spawn(python("print('of the fork')"), log=tmp_path / "second")
+        os._exit(child.popen.wait(30))
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert (tmp_path / "second").read_text() == "of the fork\n"
+
+
+def test_free_ports_differ_and_stay_out_of_the_systems_range():
+    ports: list[int] = []
+    for _ in range(20):
+        ports.append(free_port(taken=ports))
+    assert len(set(ports)) == 20
+    assert all(port in PORTS for port in ports)
+
+
+def test_who_has_a_port():
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        assert not port_is_free(port)
+        assert port_owner(port) == f"{psutil.Process().name()} (process {os.getpid()})"
+    assert port_is_free(port)
+    assert port_owner(port) is None
+
+
+def test_the_ends_of_logs(tmp_path):
+    (tmp_path / "a").write_bytes(b"1\n2\n\xff3\n")
+    (tmp_path / "b").write_text("x" * 100_000 + "\nlast\n")
+    assert log_tail([tmp_path / "a", tmp_path / "missing"], lines=2) == "2\n\ufffd3"
+    tail = log_tail([tmp_path / "b"])
+    assert tail.endswith("x\nlast")
+    assert len(tail) < 16_384 + 10
