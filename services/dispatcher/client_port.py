@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import structlog
 
-from millrace.io.interfaces import Bus, OffsetGone, Reader, Unavailable
+from millrace.io.interfaces import Bus, OffsetGone, Unavailable
 from millrace.io.loop import Term
 from millrace.io.storage import StorageError
 
@@ -32,7 +32,7 @@ class ClientPort:
 
     def __init__(self, bus: Bus, intake: Intake, fatal: Callable[[str], None]) -> None:
         self._bus, self._intake, self._fatal = bus, intake, fatal
-        self._turn = threading.Lock()  # of a term's thread: the one before it may still be reading
+        self._turn = threading.Lock()  # the thread of the term before may still be reading
 
     def lead(self, term: Term) -> None:
         threading.Thread(target=self._run, args=(term,), name="client-port", daemon=True).start()
@@ -51,38 +51,52 @@ class ClientPort:
             self._fatal(f"client port: {type(failure).__name__}: {failure}")
 
     def _copy(self, term: Term) -> None:
-        """Copies from behind the folded mark on, until the term ends or the chain must be taken up anew."""
-        identity = self._bus.log_id(TOPIC)
-        folded = term.folded
-        mark = folded.client_mark if folded.client_log == identity else -1
-        first, _ = self._bus.offsets(TOPIC, 0)
-        if first > mark + 1 and mark >= 0:
-            log.error("requests were deleted before they were read", first=mark + 1, last=first - 1)
-        reader = self._bus.reader(TOPIC, 0, max(mark + 1, first))
+        """Copies until the term ends, or the chain must be taken up anew."""
+        copier = Copier(self._bus, self._intake, term)
+        moved, mark = time.monotonic(), -1
         try:
-            self._follow(term, reader, identity, mark)
+            while not term.ended.is_set():
+                if not copier.copy(POLL_MS):
+                    term.ended.wait(0.001)
+                if copier.mark != mark or not copier.flying:
+                    moved, mark = time.monotonic(), copier.mark
+                elif time.monotonic() - moved > STUCK_S:
+                    log.warning("copied requests are not folded; the chain is taken up anew", mark=mark)
+                    return
         finally:
-            reader.close()
+            copier.close()
 
-    def _follow(self, term: Term, reader: Reader, identity: str, mark: int) -> None:
-        prev = mark
-        flying: deque[int] = deque()  # offsets copied and not seen folded
-        moved = time.monotonic()
-        while not term.ended.is_set():
-            done = term.folded.client_mark if term.folded.client_log == identity else -1
-            if not flying or flying[0] <= done:
-                moved = time.monotonic()
-            while flying and flying[0] <= done:
-                flying.popleft()
-            if time.monotonic() - moved > STUCK_S:
-                log.warning(
-                    "copied requests are not folded; the chain is taken up anew", waiting=len(flying), mark=done
-                )
-                return
-            if len(flying) >= IN_FLIGHT:
-                term.ended.wait(0.001)
-                continue
-            for received in reader.poll(POLL_MS, IN_FLIGHT - len(flying)):
-                term.append(self._intake.record(received, identity, prev))
-                prev = received.offset
-                flying.append(prev)
+
+class Copier:
+    """Copies from behind the folded mark on. Raises Unavailable, OffsetGone, StorageError: make another one then."""
+
+    def __init__(self, bus: Bus, intake: Intake, term: Term) -> None:
+        self._intake, self._term = intake, term
+        self._log = bus.log_id(TOPIC)
+        self._prev = self.mark
+        first, _ = bus.offsets(TOPIC, 0)
+        if 0 <= self.mark < first - 1:
+            log.error("requests were deleted before they were read", first=self.mark + 1, last=first - 1)
+        self._reader = bus.reader(TOPIC, 0, max(self.mark + 1, first))
+        self.flying: deque[int] = deque()  # offsets copied and not seen folded
+
+    @property
+    def mark(self) -> int:
+        """The last offset that is folded; -1: none of this log."""
+        folded = self._term.folded
+        return folded.client_mark if folded.client_log == self._log else -1
+
+    def copy(self, patience_ms: int) -> bool:
+        """Copies what is there and fits; waits `patience_ms` for a first one. False: too many are not folded yet."""
+        mark = self.mark
+        while self.flying and self.flying[0] <= mark:
+            self.flying.popleft()
+        room = IN_FLIGHT - len(self.flying)
+        for received in self._reader.poll(patience_ms, room) if room else ():
+            self._term.append(self._intake.record(received, self._log, self._prev))
+            self._prev = received.offset
+            self.flying.append(received.offset)
+        return room > 0
+
+    def close(self) -> None:
+        self._reader.close()

@@ -112,8 +112,8 @@ def decode(value: bytes, limits: Limits) -> client.Request:
     if isinstance(version, bool) or not isinstance(version, int):
         raise Refused(f'{raw["type"]} has no "version"; this Dispatcher knows version {known}')
     if version != known:
-        newer = "newer" if version > known else "unknown"
-        raise Refused(f"{raw['type']} has a {newer} version, {version}; this Dispatcher knows version {known}")
+        newer = "a newer" if version > known else "an unknown"
+        raise Refused(f"{raw['type']} has {newer} version, {version}; this Dispatcher knows version {known}")
     try:
         return body.model_validate(raw)
     except ValidationError as error:

@@ -1,0 +1,283 @@
+"""The edge of the cluster: strangers' bytes, and the port that copies them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from millrace.core.fold import Fold
+from millrace.core.jobgraph.model import DEFAULT_LIMITS
+from millrace.core.messages.base import canonical
+from millrace.core.messages.records import Client, Elected, decode, encode
+from millrace.core.topics import Topology
+from millrace.io.interfaces import OffsetGone, Received
+from millrace.io.loop import Term
+from millrace.io.storage import Storage, upload_path
+from services.dispatcher import client_port
+from services.dispatcher.client_port import ClientPort, Copier
+from services.dispatcher.core.machine import Dispatcher
+from services.dispatcher.intake import GRAPH_BYTES_MOST, Intake
+from tests.simulation import Clock
+from tests.simulation.bus import MemoryBroker, MemoryBus
+
+GRAPH = {"name": "one", "vertices": {"v": {"sql": "SELECT 1"}}}
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return Storage(str(tmp_path))
+
+
+@pytest.fixture
+def intake(storage: Storage) -> Intake:
+    return Intake(storage, DEFAULT_LIMITS)
+
+
+def received(value: bytes, offset: int = 7) -> Received:
+    return Received("client.commands", 0, offset, 0, None, value)
+
+
+def of(value: object) -> bytes:
+    return value if isinstance(value, bytes) else json.dumps(value).encode()
+
+
+def submit(graph: object = GRAPH, **fields: object) -> bytes:
+    return of({"type": "SubmitJob", "version": 1, "job": "j", "graph": graph, **fields})
+
+
+def take(intake: Intake, value: bytes) -> Client:
+    record = intake.record(received(value), "log", 6)
+    assert decode(encode(record)) == record, "it can be a record of the inbox"
+    assert (record.log, record.prev, record.offset) == ("log", 6, 7)
+    return record
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (b"", "not JSON: Expecting value at line 1, column 1"),
+        (b"\xff\xfe", "not UTF-8 at byte 0"),
+        (b"[1]", 'no message: a request is an object with "type" and "version"'),
+        ({"type": "Nonsense", "version": 1}, "unknown type 'Nonsense'; known are SubmitJob, CancelJob,"),
+        ({"type": "CancelJob", "job": "j"}, 'CancelJob has no "version"; this Dispatcher knows version 1'),
+        ({"type": "CancelJob", "version": True}, 'CancelJob has no "version"'),
+        ({"type": "CancelJob", "version": 2, "x": 1}, "CancelJob has a newer version, 2; this Dispatcher knows version 1"),
+        ({"type": "CancelJob", "version": 0}, "CancelJob has an unknown version, 0"),
+        ({"type": "CancelJob", "version": 1}, "no CancelJob: job: Field required"),
+        ({"type": "CancelJob", "version": 1, "job": "j", "now": 1}, "no CancelJob: now: Extra inputs are not permitted"),
+        ({"type": "CancelJob", "version": 1, "job": "../j"}, "no CancelJob: job: String should match pattern"),
+        (b'{"type":' + b"[" * 100 + b"]" * 100 + b"}", "nested more than 32 deep"),
+        (b'"' + b"x" * 1_048_576 + b'"', "1048578 bytes are more than the 1048576 allowed"),
+    ],
+)  # fmt: skip
+def test_bytes_that_are_no_request_are_refused_with_the_reason(intake: Intake, value: object, reason: str) -> None:
+    data = of(value)
+    record = take(intake, data)
+    assert record.request is None
+    refusal = record.refusal
+    assert refusal.reason.startswith(reason)
+    assert (refusal.size_bytes, refusal.sha256) == (len(data), hashlib.sha256(data).hexdigest())
+    assert base64.b64decode(refusal.head_base64) == data[:4096]
+
+
+def test_a_submission_is_checked_once_and_stored_with_its_parameters_put_in(intake: Intake) -> None:
+    graph = {"name": "one", "parameters": {"n": 1}, "vertices": {"v": {"sql": "SELECT ${n}"}}}
+    record = take(intake, submit(graph, parameters={"n": "2"}, reply_to="me", accept_before_ms=5))
+    assert record.graph == {"name": "one", "parameters": {"n": "2"}, "vertices": {"v": {"sql": "SELECT 2"}}}
+    assert record.digest == hashlib.sha256(canonical({"graph": graph, "parameters": {"n": "2"}})).hexdigest()
+    assert (record.request.graph, record.request.parameters) == ({}, {})
+    assert (record.request.reply_to, record.request.accept_before_ms) == ("me", 5)
+    assert (record.problems, record.warnings, record.refusal) == ([], [], None)
+
+
+@pytest.mark.parametrize(
+    ("graph", "place", "message"),
+    [
+        ({**GRAPH, "vertices": {}}, ["vertices"], "must not be empty"),
+        ({"name": "n", "vertices": {"v": {"sql": "SELEC 1"}}}, ["vertices", "v", "sql"], "does not parse: unexpected 1 at line 1"),
+        ({"name": "n", "vertices": {"v": {"sql": "SELECT * FROM w"}}}, ["vertices", "v", "sql"], "reads w, which is no input"),
+        ({**GRAPH, "conf": {"spark.master": "local"}}, ["conf", "spark.master"], "cannot be set by a job: the cluster"),
+        ({**GRAPH, "modules": [{"name": "m.py", "sha256": "0" * 64}]}, ["modules", 0], "m.py was not uploaded"),
+        (
+            {"name": "n", "vertices": {f"v{i}": {"sql": f"SELECT '{'x' * 60_000}'"} for i in range(5)}},
+            [], "with parameters put in, the graph has",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_graph_is_told_with_its_place(
+    intake: Intake, graph: object, place: list, message: str
+) -> None:
+    record = take(intake, submit(graph))
+    assert record.problems[0].place == place
+    assert record.problems[0].message.startswith(message)
+    assert (record.graph, record.digest) == (None, None)
+
+
+def test_the_same_graph_is_looked_at_once_but_its_uploads_each_time(intake: Intake, storage: Storage) -> None:
+    sha256 = hashlib.sha256(b"code").hexdigest()
+    value = submit({**GRAPH, "modules": [{"name": "m.py", "sha256": sha256}]})
+    assert take(intake, value).graph is None
+    storage.put_new(upload_path(sha256), b"code")
+    assert take(intake, value).graph is not None
+    storage.delete_tree("blobs")
+    assert take(intake, value).graph is None
+
+
+def test_warnings_do_not_stop_a_submission(intake: Intake) -> None:
+    record = take(intake, submit({"name": "n", "vertices": {"v": {"sql": "SHOW TABLES"}}}))
+    assert record.graph is not None
+    assert [warning.message for warning in record.warnings] == ["only Spark can tell whether this SHOW is right"]
+
+
+def test_local_files_are_looked_for_where_that_is_wanted(storage: Storage, tmp_path: Path) -> None:
+    source = {"source": {"format": "csv", "path": f"file://{tmp_path}/none.csv"}}
+    value = submit({"name": "n", "vertices": {"v": source}})
+    assert take(Intake(storage, DEFAULT_LIMITS), value).graph is not None
+    [problem] = take(Intake(storage, DEFAULT_LIMITS, check_local_files=True), value).problems
+    assert problem.message == f"no such file: {tmp_path}/none.csv"
+
+
+def test_no_stranger_can_make_a_record_too_large(intake: Intake) -> None:
+    wild = {"\x01" * 90 + str(n): {"\x01" * 99: 1} for n in range(100)}
+    assert len(encode(take(intake, submit({"name": "n", "vertices": wild})))) < 600_000
+    fat = {"name": "n", "vertices": {"v": {"sql": "SELECT '" + "x" * 60_000 + "'"}, "p": {"python": "m:f"}}}
+    graph = {**fat, "parameters": {f"p{n}": "y" * 900 for n in range(200)}}
+    assert len(json.dumps(take(intake, submit(graph)).graph)) < GRAPH_BYTES_MOST
+
+
+# the port
+
+
+class World:
+    """A broker, the Dispatcher's fold, and a term; what the port appends is folded when asked for."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.broker = MemoryBroker(Clock())
+        self.broker.ensure_topics([("client.commands", 1, {})])
+        self.bus = MemoryBus(self.broker, client_id="d", on_fatal=lambda reason: None)
+        self.fold = Fold(Dispatcher(Topology()), Topology())
+        self.folded = self.fold.blank(1, 0)
+        self.log: list = []
+        self.append(Elected(generation=1, epoch=1, build="b", who="w"))
+        self.intake = Intake(storage, DEFAULT_LIMITS)
+
+    def append(self, record: object) -> None:
+        self.log.append(record)
+
+    def fold_all(self) -> None:
+        for offset in range(self.folded.next_offset, len(self.log)):
+            self.fold.fold(self.folded, offset, 0, self.log[offset])
+
+    def term(self) -> Term:
+        return Term(1, self.folded, self.append)
+
+    def copier(self) -> Copier:
+        return Copier(self.bus, self.intake, self.term())
+
+    def ask(self, count: int) -> None:
+        for _ in range(count):
+            self.bus.append("client.commands", 0, of({"type": "ListJobs", "version": 1}))
+
+    def taken(self) -> int:
+        return self.folded.client_mark + 1
+
+
+def test_requests_are_copied_as_a_chain_and_not_too_many_at_once(storage: Storage) -> None:
+    world = World(storage)
+    world.ask(client_port.IN_FLIGHT + 44)
+    copier = world.copier()
+    assert copier.copy(0)
+    assert not copier.copy(0), "the others wait until these are folded"
+    assert [(each.prev, each.offset) for each in world.log[1:4]] == [(-1, 0), (0, 1), (1, 2)]
+    assert len(world.log) == 1 + client_port.IN_FLIGHT
+    world.fold_all()
+    assert copier.copy(0)
+    world.fold_all()
+    assert world.taken() == client_port.IN_FLIGHT + 44
+
+
+def test_what_two_leaders_copy_is_folded_once_in_order(storage: Storage) -> None:
+    world = World(storage)
+    world.ask(3)
+    zombie = world.copier()
+    zombie.copy(0)
+    successor = world.copier()
+    world.ask(3)
+    successor.copy(0)
+    zombie.copy(0)
+    world.fold_all()
+    assert world.taken() == 6
+    later = world.copier()
+    world.ask(1)
+    later.copy(0)
+    world.fold_all()
+    assert world.taken() == 7
+
+
+def test_a_log_that_was_made_anew_is_read_from_its_start(storage: Storage) -> None:
+    world = World(storage)
+    world.ask(5)
+    copier = world.copier()
+    copier.copy(0)
+    world.fold_all()
+    world.broker.delete_topics(["client.commands"])
+    world.broker.ensure_topics([("client.commands", 1, {})])
+    world.ask(2)
+    with pytest.raises(OffsetGone):
+        copier.copy(0)
+    anew = world.copier()
+    anew.copy(0)
+    world.fold_all()
+    assert (world.taken(), world.folded.client_log) == (2, world.bus.log_id("client.commands"))
+
+
+def test_what_was_deleted_unread_is_passed_over(storage: Storage) -> None:
+    world = World(storage)
+    world.ask(2)
+    copier = world.copier()
+    copier.copy(0)
+    world.fold_all()
+    world.ask(5)
+    world.bus.delete_below("client.commands", 0, 6)
+    anew = world.copier()
+    anew.copy(0)
+    world.fold_all()
+    assert world.taken() == 7
+    assert world.log[-1].prev == 1
+
+
+def test_the_ports_thread_copies_until_its_term_ends(storage: Storage) -> None:
+    world = World(storage)
+    copied = threading.Event()
+    failed: list[str] = []
+
+    def append(record: object) -> None:
+        world.append(record)
+        copied.set()
+
+    term = Term(1, world.folded, append)
+    port = ClientPort(world.bus, world.intake, failed.append)
+    port.lead(term)
+    world.ask(1)
+    assert copied.wait(20)
+    term.ended.set()
+    thread = next((each for each in threading.enumerate() if each.name == "client-port"), None)
+    if thread is not None:
+        thread.join(20)
+        assert not thread.is_alive()
+    assert failed == []
+
+
+def test_a_port_that_fails_ends_the_process(storage: Storage) -> None:
+    world = World(storage)
+    ended = threading.Event()
+    world.intake.record = None
+    world.ask(1)
+    term = world.term()
+    ClientPort(world.bus, world.intake, lambda reason: ended.set()).lead(term)
+    assert ended.wait(20)

@@ -1,0 +1,250 @@
+"""The Dispatcher's ports, against etcd in memory and a real folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from millrace.core.messages import effects
+from millrace.core.messages.effects import StoredJob
+from millrace.io.interfaces import Put, Txn, TxnResult, Unavailable
+from millrace.io.performer import Fence, Refused
+from millrace.io.storage import Storage, blob_path, upload_path
+from services.dispatcher.ports import JobStore, delete_staging
+from tests.core.of_dispatcher import GRAPH, JOB, stored
+from tests.simulation import Clock
+from tests.simulation.store import MemoryEtcd, MemoryStore
+
+SHA = "0" * 64
+
+
+class World:
+    """etcd with a leader, and the ports of that leader."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = Clock()
+        self.etcd = MemoryEtcd(self.clock)
+        self.store = MemoryStore(self.etcd, "/m/")
+        self.storage = Storage(str(folder))
+        self.fence = self.elect()
+        self.ports = JobStore(self.store, self.storage, self.clock.now_ms)
+
+    def elect(self) -> Fence:
+        self.store.txn(Txn([], [Put("leaders/dispatcher", b"me")]))
+        return Fence("dispatcher", self.store.get("leaders/dispatcher").mod_revision)
+
+    def put(self, *some: effects.PutJobGraph) -> list[StoredJob | str | None]:
+        outcomes = self.ports.put_graphs(some, self.fence)
+        return [outcome and (outcome.stands or "nothing") for outcome in outcomes]
+
+    def holds(self, job: str = JOB) -> StoredJob | None:
+        entry = self.store.get(f"jobs/{job}")
+        return StoredJob.model_validate_json(entry.value) if entry else None
+
+    def set(self, stands: StoredJob, job: str = JOB) -> None:
+        self.store.txn(Txn([], [Put(f"jobs/{job}", stands.model_dump_json().encode())]))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path / "storage")
+
+
+def puts(names: Sequence[str], **fields: object) -> list[effects.PutJobGraph]:
+    return [effects.PutJobGraph(job=name, stored=stored(name, **fields)) for name in names]
+
+
+def test_forty_submissions_are_one_transaction(world: World) -> None:
+    names = [f"job-{number}" for number in range(40)]
+    before = world.etcd.revision
+    assert world.put(*puts(names)) == [stored(name) for name in names]
+    assert world.etcd.revision == before + 1
+    assert [world.holds(name) for name in names] == [stored(name) for name in names]
+
+
+def test_a_batch_that_meets_a_known_id_is_split_and_answers_what_stands(world: World) -> None:
+    known = stored("b", "clean", digest="x")
+    world.set(known, "b")
+    assert world.put(*puts("abc")) == [stored("a"), known, stored("c")]
+    assert world.holds("b") == known
+
+
+def test_a_put_that_is_performed_again_is_ours(world: World) -> None:
+    put = puts([JOB])
+    assert world.put(*put) == world.put(*put) == [stored()]
+
+
+def test_large_graphs_go_in_several_transactions(world: World) -> None:
+    large = {"name": "one", "vertices": {"v": {"sql": f"SELECT '{'x' * 250_000}'"}}}
+    names = [f"job-{number}" for number in range(7)]
+    before = world.etcd.revision
+    assert world.put(*puts(names, graph=large)) == [stored(name, graph=large) for name in names]
+    assert world.etcd.revision == before + 4
+
+
+def test_who_leads_no_more_changes_nothing_and_knows_nothing(world: World) -> None:
+    world.elect()
+    for perform in (
+        lambda: world.put(*puts([JOB])),
+        lambda: world.put(effects.PutJobGraph(job=JOB, stored=stored(), accept_before_ms=1)),
+        lambda: world.ports.end([end_effect()], world.fence),
+    ):
+        with pytest.raises(Refused):
+            perform()
+    assert world.holds() is None
+    world.set(stored(state="dirty"))
+    with pytest.raises(Refused):
+        world.ports.clean([clean_effect()], world.fence)
+    assert world.holds() == stored(state="dirty")
+
+
+def test_what_comes_too_late_by_the_real_clock_is_not_put(world: World) -> None:
+    put = effects.PutJobGraph(job=JOB, stored=stored(), accept_before_ms=world.clock.now_ms())
+    world.clock.advance(1)
+    assert world.put(put) == ["nothing"]
+    assert world.holds() is None
+    in_time = put.model_copy(update={"accept_before_ms": world.clock.now_ms()})
+    assert world.put(in_time) == [stored()]
+    assert world.put(put) == [stored()], "late, but it stands already"
+
+
+@pytest.mark.parametrize("fault", ["unknown, done", "unknown, not done"])
+def test_a_put_whose_answer_was_lost_is_tried_until_known_even_when_it_is_late_then(world: World, fault: str) -> None:
+    put = effects.PutJobGraph(job=JOB, stored=stored(), accept_before_ms=world.clock.now_ms())
+    world.store.faults.append(fault)
+    assert world.put(put) == [None]
+    world.clock.advance(10)
+    assert world.put(put) == [stored()]
+    assert world.holds() == stored()
+
+
+def test_when_etcd_is_away_nothing_is_known(world: World) -> None:
+    world.etcd.pause()
+    with pytest.raises(Unavailable):
+        world.put(*puts([JOB]))
+
+
+def test_an_accepted_job_keeps_its_modules(world: World) -> None:
+    world.storage.put_new(upload_path(SHA), b"code")
+    module = {"name": "m.py", "sha256": SHA}
+    missing = {"name": "n.py", "sha256": "1" * 64}
+    graph = {**GRAPH, "modules": [module, missing]}
+    assert world.put(effects.PutJobGraph(job=JOB, stored=stored(graph=graph))) == [stored(graph=graph)]
+    world.storage.delete_tree("blobs/uploads")
+    assert world.storage.get(blob_path(JOB, "0.9", SHA)) == b"code"
+
+
+def test_find(world: World) -> None:
+    world.set(stored())
+    finds = [effects.FindJob(job=JOB), effects.FindJob(job="other")]
+    found = world.ports.find(finds, world.fence)
+    assert found == [effects.JobFound(job=JOB, stands=stored()), effects.JobFound(job="other", stands=None)]
+
+
+def end_effect(job: str = JOB, **fields: object) -> effects.EndJob:
+    return effects.EndJob(job=job, ending=stored(job, "dirty", **fields), archive={"job": job})
+
+
+def clean_effect(job: str = JOB, staging: Sequence[str] = ()) -> effects.CleanJob:
+    return effects.CleanJob(job=job, tombstone=stored(job, "clean"), exchange="exchange/0.9", staging=list(staging))
+
+
+def test_an_ending_replaces_the_accepted_job_once_its_archive_is_readable(world: World) -> None:
+    world.put(*puts("abc"))
+    known = stored("b", "clean", status="CANCELED")
+    world.set(known, "b")
+    outcomes = world.ports.end([end_effect("a"), end_effect("b"), end_effect("c"), end_effect("d")], world.fence)
+    endings = [stored("a", "dirty"), known, stored("c", "dirty"), stored("d", "dirty")]
+    assert [outcome.stands for outcome in outcomes] == endings
+    assert [world.holds(name) for name in "abcd"] == endings
+    assert json.loads(world.storage.get("archives/a/0.9/0.11.json")) == {"job": "a"}
+
+
+def test_no_ending_without_its_archive(world: World, tmp_path: Path) -> None:
+    world.put(*puts("ab"))
+    (tmp_path / "storage/archives").mkdir(parents=True)
+    (tmp_path / "storage/archives/a").write_text("in the way")
+    first, second = world.ports.end([end_effect("a"), end_effect("b")], world.fence)
+    assert (first, second.stands) == (None, stored("b", "dirty"))
+    assert world.holds("a") == stored("a")
+
+
+def test_an_ending_whose_answer_was_lost_stands(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.put(*puts([JOB]))
+    txn = world.store.txn
+
+    def failing(request: Txn) -> TxnResult:
+        if request.then:  # the write, not the read before it
+            world.store.faults.append("unknown, done")
+        return txn(request)
+
+    monkeypatch.setattr(world.store, "txn", failing)
+    with pytest.raises(Unavailable):
+        world.ports.end([end_effect()], world.fence)
+    monkeypatch.undo()
+    [outcome] = world.ports.end([end_effect(status="FAILED")], world.fence)
+    assert outcome.stands == stored(state="dirty"), "the first one counts"
+
+
+def test_cleaning_deletes_leavings_then_leaves_a_tombstone(world: World, tmp_path: Path) -> None:
+    world.set(stored(state="dirty"))
+    for path in ("exchange/0.9/1/0-v/part", blob_path(JOB, "0.9", SHA), "exchange/0.8/1/0-v/part"):
+        world.storage.put_new(path, b"x")
+    staging = tmp_path / "data/.out.staging"
+    for folder in ("0.9/1", "0.8/1"):
+        (staging / folder).mkdir(parents=True)
+    effect = clean_effect(staging=[f"file://{staging}/0.9", "relative", str(tmp_path / "data")])
+    assert world.ports.clean([effect], world.fence) == [effects.JobCleaned(job=JOB)]
+    assert world.holds() == stored(state="clean")
+    assert [entry.path for entry in world.storage.list()] == ["exchange/0.8/1/0-v/part"]
+    assert [each.name for each in staging.iterdir()] == ["0.8"]
+    assert world.ports.clean([effect], world.fence) == [effects.JobCleaned(job=JOB)], "a repeat finds it done"
+    delete_staging(f"{staging}/0.8")
+    assert not staging.exists()
+
+
+@pytest.mark.parametrize(
+    "path", ["/data/out", "/data/.out.staging", "/data/.out.staging/..", "/data/out.staging/0.9", ""]
+)
+def test_nothing_but_a_jobs_own_staging_is_deleted(path: str) -> None:
+    with pytest.raises(OSError, match="no staging folder"):
+        delete_staging(path)
+
+
+def test_recovery_tells_all_that_lives_and_the_newest_ended_in_pages(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.dispatcher.ports.PAGE_BYTES", 500)
+    expected = {}
+    for number in range(9):
+        job = f"job-{number}"
+        stands = stored(job, ["accepted", "dirty", "clean"][number % 3], **({"ended_ms": number} if number % 3 else {}))
+        world.set(stands, job)
+        expected[job] = stands
+    del expected["job-2"]
+    told: dict[str, StoredJob] = {}
+    after, pages = "", 0
+    while after is not None:
+        page = world.ports.recover(effects.RecoverJobs(after=after, retained=2), world.fence)
+        assert not told.keys() & page.jobs.keys()
+        told |= page.jobs
+        after, pages = page.through, pages + 1
+    assert told == expected
+    assert pages > 2
+
+
+def test_recovery_goes_on_under_another_leader(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.dispatcher.ports.PAGE_BYTES", 1)
+    for job in "abc":
+        world.set(stored(job), job)
+    first = world.ports.recover(effects.RecoverJobs(retained=9), world.fence)
+    assert (list(first.jobs), first.through) == (["a"], "a")
+    world.set(stored("d"), "d")
+    fresh = JobStore(world.store, world.storage)
+    for ports in (world.ports, fresh):
+        second = ports.recover(effects.RecoverJobs(after="a", retained=9), world.elect())
+        third = ports.recover(effects.RecoverJobs(after="c", retained=9), world.fence)
+        assert (list(second.jobs), list(third.jobs), third.through) == (["b"], ["d"], None)
