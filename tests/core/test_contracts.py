@@ -1,0 +1,280 @@
+"""What all messages, topics and machines keep to, whatever they are about."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from millrace.core.machine import Born, Configured, PeerBorn, Ticked
+from millrace.core.messages import CLIENT, CONTRACTS, LINKS, client, effects, events, jobs, records, slots
+from millrace.core.messages.base import Body, Part
+from millrace.core.messages.records import Client, Hello, Message, decode
+from millrace.core.topics import (
+    DISPATCHER,
+    JOB_MASTER,
+    RESOURCE_MANAGER,
+    SERVICES,
+    TASK_MANAGER,
+    TOPICS,
+    Topology,
+)
+from services.dispatcher.core.machine import Dispatcher
+from services.job_master.core.machine import JobMaster
+from services.resource_manager.core import machine as resource_manager
+from services.task_manager.core import machine as task_manager
+from tests.core.of_messages import BODIES, RECORDS, any_of, encoded, one_of
+
+ROOT = Path(__file__).parents[2]
+MODULES = (client, effects, events, jobs, records, slots)
+ABSTRACT = {client.Request, client.Reply, events.JobEvent, events.ClusterEvent}
+BY_TOPIC = {topic.name: topic for topic in TOPICS}
+TOPOLOGY = Topology(shards=3, task_manager_partitions=5, job_event_partitions=6, reply_partitions=2)
+
+HANDLERS: dict[str, Any] = {
+    DISPATCHER: Dispatcher(TOPOLOGY).handlers,
+    RESOURCE_MANAGER: resource_manager.HANDLERS,
+    JOB_MASTER: JobMaster(0).handlers,
+    TASK_MANAGER: task_manager.HANDLERS,
+}
+
+
+def classes() -> list[type[Body | Part]]:
+    found = []
+    for module in MODULES:
+        found += [
+            each for each in vars(module).values()
+            if inspect.isclass(each) and issubclass(each, (Body, Part)) and each.__module__ == module.__name__
+        ]  # fmt: skip
+    return found
+
+
+def named(values: Any) -> Any:
+    return pytest.mark.parametrize("model", list(values), ids=lambda each: each.__name__)
+
+
+# ---- message classes
+
+
+@named(classes())
+def test_a_message_is_a_frozen_strict_value_that_says_what_it_means(model: type[Body | Part]) -> None:
+    config = model.model_config
+    assert (config.get("frozen"), config.get("extra"), config.get("strict")) == (True, "forbid", True)
+    meaning = inspect.cleandoc(model.__dict__.get("__doc__") or "")
+    assert len(meaning) > 15, f"{model.__name__} does not say what it means"
+
+
+@named(each for each in classes() if each not in ABSTRACT)
+def test_a_message_takes_no_unknown_field_and_no_other_type_and_does_not_change(model: type[Body | Part]) -> None:
+    value = one_of(model)
+    given_ = value.model_dump(mode="json")
+    with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
+        model.model_validate_json(TypeAdapter(Any).dump_json({**given_, "unheard_of": 1}))
+    with pytest.raises(ValidationError, match="frozen"):
+        setattr(value, next(iter(model.model_fields)), None)
+    for name, field in model.model_fields.items():
+        if field.annotation in (int, bool):
+            with pytest.raises(ValidationError):
+                model.model_validate_json(TypeAdapter(Any).dump_json({**given_, name: "1"}))
+
+
+@named(BODIES)
+def test_type_and_version_are_literals_that_the_class_is_registered_by(model: type[Body]) -> None:
+    kind, version = model.model_fields["type"], model.model_fields["version"]
+    assert get_args(kind.annotation) == (kind.default,) == (model.__name__,)
+    assert get_args(version.annotation) == (version.default,)
+    assert isinstance(version.default, int) and version.default >= 1
+    contract = CONTRACTS.get((kind.default, version.default))
+    assert contract is None or contract.body is model
+
+
+def test_every_body_is_a_message_an_effect_an_outcome_or_a_local_fact_and_only_one_of_them() -> None:
+    defined = [each for each in classes() if issubclass(each, Body) and each not in ABSTRACT]
+    assert sorted(each.__name__ for each in BODIES) == sorted(each.__name__ for each in defined)
+
+
+def test_every_message_between_services_has_one_link_or_more_and_nothing_else_has() -> None:
+    linked = [body for bodies in LINKS.values() for body in bodies]
+    assert len(linked) == len(set(linked)), "one message on two links: the registry knows one receiver of each"
+    assert {*linked, records.Hello, records.Forked} == set(records.MESSAGE_BODIES)
+    for sender, receiver in LINKS:
+        assert sender in SERVICES and receiver in SERVICES and sender != receiver
+
+
+def test_contracts_name_topics_their_writers_and_their_readers() -> None:
+    for contract in CONTRACTS.values():
+        if contract.topic == "*.commands":
+            continue
+        topic = BY_TOPIC[contract.topic]
+        readers = tuple("anyone" if each == CLIENT else each for each in contract.receivers)
+        writers = tuple("anyone" if each == CLIENT else each for each in contract.senders)
+        assert set(writers) <= set(topic.writers), contract
+        assert readers == topic.readers, contract
+
+
+# ---- bytes
+
+
+@pytest.mark.parametrize("model", [*BODIES, *RECORDS], ids=lambda each: each.__name__)
+def test_what_is_written_is_read_as_the_same_value_and_written_as_the_same_bytes(model: type[Body | Part]) -> None:
+    read = decode if issubclass(model, Part) else model.model_validate_json
+
+    @settings(max_examples=20, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(any_of(model))
+    def roundtrip(value: Any) -> None:
+        again = read(encoded(value))
+        assert again == value
+        assert type(again) is type(value)
+        assert encoded(again) == encoded(value)
+
+    roundtrip()
+
+
+@settings(max_examples=30, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_a_message_keeps_the_class_of_its_body(data: st.DataObject) -> None:
+    body = data.draw(any_of(data.draw(st.sampled_from(records.MESSAGE_BODIES))))
+    message = Message(to="a", to_life=1, sender="b", life=2, key=(3, 4), prev=None, body=body)
+    again = decode(encoded(message))
+    assert isinstance(again, Message)
+    assert type(again.body) is type(body) and again == message
+
+
+def test_equal_messages_are_equal_bytes_in_any_process() -> None:
+    told = [
+        subprocess.run(
+            [sys.executable, "-m", "tests.core.of_messages"],
+            cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True, timeout=60,
+        ).stdout
+        for seed in ("1", "2")
+    ]  # fmt: skip
+    assert told[0] == told[1]
+    assert told[0].count(b"\n") == len(BODIES) + len(RECORDS) + 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b'{"record":"Nothing"}',
+        b'{"record":"Probe","who":"x"}',
+        b'{"record":"Probe","who":"x","n":"1"}',
+        b'{"record":"Probe","who":"x","n":1,"more":2}',
+        b'{"record":"Message","to":"a","to_life":1,"sender":"b","life":1,"key":[1,2],"prev":null,"body":{"type":"New","version":1}}',
+        b'{"record":"Message","to":"a","to_life":1,"sender":"b","life":1,"key":[1,2],"prev":null,"body":{"type":"Hello","version":2}}',
+        b'{"record":"Message","to":"a","to_life":1,"sender":"b","life":1,"key":[1],"prev":null,"body":{"type":"Hello","version":1}}',
+    ],
+)
+def test_what_is_no_record_of_this_build_is_refused(value: bytes) -> None:
+    with pytest.raises(ValidationError):
+        decode(value)
+
+
+# ---- machines
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_machine_has_a_handler_for_all_that_it_can_be_given_and_no_other(service: str) -> None:
+    expected: set[type] = {Born, Configured, Ticked, PeerBorn}
+    expected |= {body for (_, receiver), bodies in LINKS.items() if receiver == service for body in bodies}
+    expected |= {outcome for outcome in effects.EFFECTS_OF.get(service, {}).values() if outcome is not None}
+    if service == DISPATCHER:
+        expected.add(Client)
+    if service == TASK_MANAGER:
+        expected |= set(slots.LOCAL_FACTS)
+    assert set(HANDLERS[service]) == expected
+    assert not {Hello, records.Forked} & set(HANDLERS[service]), "those are the core's own"
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_says_and_does_what_is_registered_as_its_own_and_all_of_it(service: str) -> None:
+    """By the classes that its core makes."""
+    made = set()
+    for path in sorted((ROOT / "services" / service.replace("-", "_") / "core").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            # a class that is called, or handed on as in reply(asked, client.JobsListed, ...)
+            if isinstance(node, (ast.Attribute, ast.Name)) and isinstance(node.ctx, ast.Load):
+                made.add(node.attr if isinstance(node, ast.Attribute) else node.id)
+    own = {contract.type for contract in CONTRACTS.values() if service in contract.senders}
+    own -= {"Hello", "Forked"} | {reply.__name__ for reply in client.REPLIES}
+    own |= {effect.__name__ for effect in effects.EFFECTS_OF.get(service, {})}
+    assert not own - made, "registered as its own, and never made"
+    other = {body.__name__ for body in BODIES} - {body.__name__ for body in HANDLERS[service]}
+    other -= own | {each.__name__ for each in (*client.REPLIES, *client.REQUESTS)}
+    assert not other & made, "made here, and not registered as its own"
+
+
+def test_every_reply_and_every_public_fact_is_made_somewhere() -> None:
+    texts = "\n".join(path.read_text() for path in sorted((ROOT / "services").glob("*/core/*.py")))
+    unmade = [
+        body.__name__ for body in (*client.REPLIES, *events.EVENTS) if not re.search(rf"\b{body.__name__}\b", texts)
+    ]
+    assert not unmade
+
+
+# ---- topics
+
+
+def test_every_topic_that_code_names_is_in_the_table() -> None:
+    shape = re.compile(r"[a-z]+(-[a-z]+)*\.(commands|replies|events)|dead-letters")
+    named_ = {}
+    for top in ("shared", "services", "deploy"):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and shape.fullmatch(node.value):
+                    named_.setdefault(node.value, path.name)
+    assert set(named_) <= set(BY_TOPIC), named_
+    assert len(BY_TOPIC) == len(TOPICS)
+
+
+def test_a_topic_has_writers_readers_and_limits() -> None:
+    parties = {*SERVICES, "anyone"}
+    for topic in TOPICS:
+        assert topic.writers and topic.readers and topic.carries and topic.key
+        assert {*topic.writers, *topic.readers} <= parties
+        assert topic.retention_ms == -1 or topic.retention_ms > 0
+        config = topic.config()
+        assert config["message.timestamp.type"] == "LogAppendTime", "machine time is made of the broker's stamps"
+        assert (config["retention.ms"], config["cleanup.policy"]) == (str(topic.retention_ms), "delete")
+        inbox = topic.name.endswith(".commands") and topic.name != "client.commands"
+        assert "anyone" not in (*topic.writers, *topic.readers) or not inbox, "strangers write no inbox"
+
+
+def test_partitions_are_those_of_the_topology() -> None:
+    counts = {topic.name: topic.count(TOPOLOGY) for topic in TOPICS}
+    assert counts == {
+        "client.commands": 1, "client.replies": 2, "job.events": 6, "cluster.events": 1, "dead-letters": 1,
+        "dispatcher.commands": 1, "resource-manager.commands": 1, "job-master.commands": 3, "task-manager.commands": 5,
+    }  # fmt: skip
+    used = {topic.partitions for topic in TOPICS if isinstance(topic.partitions, str)}
+    assert used == {each.name for each in fields(Topology)}
+
+
+def test_every_scope_has_an_inbox_of_its_own_and_task_managers_share_theirs() -> None:
+    inboxes = [TOPOLOGY.inbox(scope) for scope in TOPOLOGY.scopes()]
+    assert len(set(inboxes)) == len(inboxes)
+    for topic, partition in (*inboxes, *(TOPOLOGY.inbox(f"task-manager/tm-{n}") for n in range(50))):
+        assert 0 <= partition < BY_TOPIC[topic].count(TOPOLOGY)
+    assert TOPOLOGY.inbox("task-manager/tm-1") == ("task-manager.commands", 2), "for ever: it is stored nowhere"
+    assert [TOPOLOGY.shard_of(job) for job in ("a", "b", "c", "d")] == [0, 2, 0, 0], "for ever, too"
+
+
+def test_a_key_of_a_public_topic_has_one_partition() -> None:
+    for topic in ("job.events", "client.replies", "cluster.events", "dead-letters"):
+        found = {TOPOLOGY.partition(topic, f"key-{n}") for n in range(200)}
+        assert found == set(range(BY_TOPIC[topic].count(TOPOLOGY)))
+    assert all(TOPOLOGY.partition("job.events", f"j{n}") == TOPOLOGY.events_partition(f"j{n}") for n in range(50))
+    assert all(TOPOLOGY.partition("client.replies", f"c{n}") == TOPOLOGY.reply_partition(f"c{n}") for n in range(50))
