@@ -1,0 +1,160 @@
+"""The files around the code agree with it and with each other."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from ruamel.yaml import YAML
+
+from deploy.local import flights
+from deploy.local.kafka import KafkaBroker
+from millrace.io.settings import ServiceSettings
+
+ROOT = Path(__file__).parents[2]
+OURS = ("dispatcher", "resource-manager", "job-master", "task-manager")
+
+
+def compose() -> dict:
+    return YAML(typ="safe").load((ROOT / "docker-compose.yml").read_text())
+
+
+def locked(name: str) -> dict[str, set[str]]:
+    """Package -> the versions pinned in a lock file (several, if they differ by Python)."""
+    versions: dict[str, set[str]] = {}
+    for match in re.finditer(r"^([a-z0-9][a-z0-9.-]*)==([^ ;\\]+)", (ROOT / name).read_text(), re.MULTILINE):
+        versions.setdefault(match[1], set()).add(match[2])
+    return versions
+
+
+def declared() -> list[Requirement]:
+    """What pyproject.toml asks for, without the extra ``web``, which is not installed."""
+    text = re.sub(r"^web = .*$", "", (ROOT / "pyproject.toml").read_text(), flags=re.MULTILINE)
+    wanted = text[text.index("\ndependencies") : text.index("\n[project.scripts]")]
+    return [Requirement(line) for line in re.findall(r'"([^"\n]+)"', re.sub(r"#.*", "", wanted))]
+
+
+def test_the_lock_holds_what_is_declared():
+    pins = locked("requirements.lock")
+    assert len(declared()) > 20
+    for wanted in declared():
+        versions = pins[re.sub(r"[._]", "-", wanted.name.lower())]
+        assert all(wanted.specifier.contains(version) for version in versions), wanted
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-build.lock"])
+def test_every_pin_has_hashes(name):
+    entries = re.split(r"^(?=[a-z0-9])", (ROOT / name).read_text(), flags=re.MULTILINE)[1:]
+    assert entries
+    assert all("--hash=sha256:" in entry for entry in entries)
+
+
+def test_no_place_to_fetch_from_is_fixed():
+    for name in ("requirements.lock", "requirements-build.lock"):
+        assert not re.search(r"https?://|--index|--find-links", (ROOT / name).read_text())
+
+
+def test_compose_tells_our_services_only_what_they_know():
+    classes = [importlib.import_module(f"services.{name.replace('-', '_')}.settings") for name in OURS]
+    known = {f"MILLRACE_{field.upper()}" for module in classes for field in fields_of(module)}
+    told = set(compose()["x-settings"])
+    assert told <= known
+    for name in OURS:
+        service = compose()["services"][name]
+        assert set(service["environment"]) == told
+        assert (ROOT / "services" / service["command"][2].split(".")[1] / "__main__.py").exists()
+
+
+def fields_of(module) -> set[str]:
+    return {
+        field
+        for each in vars(module).values()
+        if isinstance(each, type) and issubclass(each, ServiceSettings)
+        for field in each.model_fields
+    }
+
+
+def test_compose_runs_the_same_kafka_as_the_laptop(tmp_path):
+    broker = KafkaBroker(tmp_path)
+    broker.ports = {"broker": 9092, "controller": 9093}
+    laptop = {key: str(value) for key, value in broker._properties().items()}
+    environment = compose()["services"]["kafka"]["environment"]
+    told = {
+        key.removeprefix("KAFKA_").lower().replace("_", "."): str(value)
+        for key, value in environment.items()
+        if key.startswith("KAFKA_") and key not in ("KAFKA_HEAP_OPTS", "KAFKA_LOG_DIRS")
+    }
+    assert told == {key: value for key, value in laptop.items() if key in told}
+    only_for_a_laptop = {"log.dirs", "metric.reporters", "background.threads"}
+    sizes = re.compile(r"num\..*\.threads|.*coordinator\.threads|log\.cleaner\..*|log\.retention\.check.*")
+    assert {key for key in laptop.keys() - told.keys() if not sizes.fullmatch(key)} == only_for_a_laptop
+
+
+def test_compose_publishes_no_port_and_listens_on_loopback_alone():
+    for name, service in compose()["services"].items():
+        assert "ports" not in service
+        assert name == "pod" or service["network_mode"] == "service:pod"
+        addresses = re.findall(r"//([^:/]*):\d", str(service.get("command", "")) + str(service.get("environment", "")))
+        assert set(addresses) <= {"127.0.0.1"}
+
+
+def test_the_demos_data_is_whole():
+    folder = flights.flights_folder()
+    assert {path.name for path in folder.glob("*.csv")} == set(flights.PINS)
+    with open(folder / "flights.csv") as lines:
+        assert sum(1 for _ in lines) == 336_777
+
+
+# The Makefile, in an empty folder with the local Python's code, before anything is installed.
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Path:
+    for name in ("Makefile", "pyproject.toml", "requirements.lock", "requirements-build.lock"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    shutil.copytree(ROOT / "deploy", tmp_path / "deploy", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def make(folder: Path, *arguments: str, **environment: str) -> tuple[int, list[str]]:
+    """Exit code, and what a user reads before make's own closing line."""
+    done = subprocess.run(
+        ["make", "--no-print-directory", *arguments],
+        **{"cwd": folder, "capture_output": True, "text": True, "check": False, "timeout": 120},
+        env={**os.environ, "MAKEFLAGS": "", "JAVA_HOME": "", **environment},
+    )
+    lines = (done.stdout + done.stderr).splitlines()
+    return done.returncode, [line for line in lines if not line.startswith("make: ***")]
+
+
+def test_make_alone_lists_every_target(fresh):
+    code, lines = make(fresh)
+    phony = re.search(r"^\.PHONY: (.*)$", (fresh / "Makefile").read_text(), re.MULTILINE)
+    assert code == 0
+    assert [line.split()[1] for line in lines if line.startswith("  make ")] == phony[1].split()
+
+
+def test_make_with_an_old_python(fresh):
+    old = fresh / "python3"
+    old.write_text('#!/bin/sh\n[ "$1" = -V ] && echo Python 3.8.1\nexit 1\n')
+    old.chmod(0o755)
+    code, lines = make(fresh, "setup", f"PYTHON={old}")
+    assert code == 2
+    assert lines == [
+        f"Python 3.10 or newer is needed and '{old}' is Python 3.8.1: install one and say PYTHON=python3.12 make ..."
+    ]
+    assert not (fresh / ".venv").exists()
+
+
+def test_make_without_java(fresh):
+    code, lines = make(fresh, "demo", JAVA_HOME="/nowhere")
+    assert code == 2
+    assert lines[0].startswith("JAVA_HOME is /nowhere, but there is no /nowhere/bin/java: install Java 17 or newer")
+    assert len(lines) == 1
+    assert not (fresh / ".venv").exists()
