@@ -116,7 +116,12 @@ def test_a_pandas_udf_and_an_rdd_that_raise_in_a_worker(attempts: Attempts) -> N
     error = attempts.fail({"id": "p", "python": "mine:frames"}, modules=modules, outputs=shown("p"))
     assert picked(error, "kind", "message", "file", "line") == ("user", "RuntimeError: first", "mine.py", 5)
     error = attempts.fail({"id": "p", "python": "mine:rdd"}, modules=modules, outputs=shown("p"))
-    assert picked(error, "kind", "message", "file", "line") == ("user", "ZeroDivisionError: division by zero", "mine.py", 10)
+    assert picked(error, "kind", "message", "file", "line") == (
+        "user",
+        "ZeroDivisionError: division by zero",
+        "mine.py",
+        10,
+    )
 
 
 def test_a_dataframe_expression_that_fails_later(attempts: Attempts) -> None:
@@ -144,7 +149,11 @@ def test_missing_paths(attempts: Attempts, tmp_path: Path) -> None:
     error = attempts.fail(source, outputs=shown("src"))
     assert picked(error, *KIND) == ("missing_path", False, "PATH_NOT_FOUND")
     assert picked(error, "vertex", "message") == ("src", f"Path does not exist: file:{tmp_path}/nope.csv.")
-    modules = [attempts.module("mine.py", f"def f(spark):\n    print(spark.sparkContext.textFile('{tmp_path}/none').count())\n")]
+    modules = [
+        attempts.module(
+            "mine.py", f"def f(spark):\n    print(spark.sparkContext.textFile('{tmp_path}/none').count())\n"
+        )
+    ]
     error = attempts.fail({"id": "p", "python": "mine:f"}, modules=modules)
     assert picked(error, "kind", "retryable", "vertex", "line") == ("missing_path", False, "p", 2)
     assert error["message"] == f"Input path does not exist: file:{tmp_path}/none"
@@ -167,7 +176,11 @@ def test_modules_that_cannot_be_imported(attempts: Attempts) -> None:
     error = attempts.fail(vertex, modules=[attempts.module("mine.py", "\nimport not_there_at_all\n")])
     assert picked(error, "condition", "file", "line") == ("ModuleNotFoundError", "mine.py", 2)
     error = attempts.fail(vertex)
-    assert picked(error, "condition", "message", "vertex") == ("ModuleNotFoundError", "ModuleNotFoundError: No module named 'mine'", "p")
+    assert picked(error, "condition", "message", "vertex") == (
+        "ModuleNotFoundError",
+        "ModuleNotFoundError: No module named 'mine'",
+        "p",
+    )
 
 
 @pytest.mark.parametrize(
@@ -181,11 +194,23 @@ def test_modules_that_cannot_be_imported(attempts: Attempts) -> None:
 def test_scripts_that_fail(attempts: Attempts, code: str, kind: str, message: str, line: int) -> None:
     modules = [attempts.module("etl.py", code, "file")]
     error = attempts.fail({"id": "main", "spark_app": {"script": "etl.py"}}, modules=modules)
-    assert picked(error, "kind", "message", "vertex", "file", "line", "retryable") == (kind, message, "main", "etl.py", line, True)
+    assert picked(error, "kind", "message", "vertex", "file", "line", "retryable") == (
+        kind,
+        message,
+        "main",
+        "etl.py",
+        line,
+        True,
+    )
 
 
 def test_a_jvm_that_is_out_of_memory(attempts: Attempts) -> None:
-    modules = [attempts.module("mine.py", "def f(spark):\n    spark._jvm.java.lang.reflect.Array.newInstance(spark._jvm.java.lang.Object().getClass(), 2**31 - 1)\n")]
+    modules = [
+        attempts.module(
+            "mine.py",
+            "def f(spark):\n    spark._jvm.java.lang.reflect.Array.newInstance(spark._jvm.java.lang.Object().getClass(), 2**31 - 1)\n",
+        )
+    ]
     error = attempts.fail({"id": "p", "python": "mine:f"}, modules=modules)
     assert picked(error, *KIND) == ("jvm", True, "OUT_OF_MEMORY")
     assert picked(error, "vertex", "line") == ("p", 2)

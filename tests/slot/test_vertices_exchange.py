@@ -96,7 +96,9 @@ def test_keys_of_two_types_meet_as_in_a_join_of_spark(
         exchange.produce(name, queries[name], "hash", keys=[key], key_types=types, shares=SHARES)
     found, parts = [], []
     for share in range(SHARES):
-        edges = {n: exchange.edge(n, "hash", keys=[k], share=share, shares=SHARES) for n, k in (("l", "k"), ("r", "key"))}
+        edges = {
+            n: exchange.edge(n, "hash", keys=[k], share=share, shares=SHARES) for n, k in (("l", "k"), ("r", "key"))
+        }
         part = attempts.rows({**consumer, "inputs": edges})
         parts.append(len(part))
         found += part
@@ -147,7 +149,14 @@ def test_three_number_types_meet(attempts: Attempts) -> None:
 
 
 def test_a_collated_key_at_run_time(attempts: Attempts, tmp_path: Path) -> None:
-    output = {"vertex": "q", "edge": "hash", "keys": ["k"], "key_types": None, "shares": 2, "folder": str(tmp_path / "x")}
+    output = {
+        "vertex": "q",
+        "edge": "hash",
+        "keys": ["k"],
+        "key_types": None,
+        "shares": 2,
+        "folder": str(tmp_path / "x"),
+    }
     error = attempts.fail(sql("q", "SELECT 'a' COLLATE UTF8_LCASE AS k"), outputs=[output])
     assert (error["condition"], error["vertex"]) == ("COLLATED_KEY", "q")
 
@@ -165,7 +174,9 @@ def test_zeros_and_nans_are_one_key(attempts: Attempts, exchange: Exchange) -> N
 def test_a_key_that_does_not_fit_its_common_type_goes_through(attempts: Attempts, exchange: Exchange) -> None:
     """Which rows are compared is for the consumer's own query: routing never fails for a value."""
     exchange.produce("q", "SELECT explode(array('1', 'x')) AS k", "hash", keys=["k"], key_types=["BIGINT"], shares=2)
-    consumer = [{"id": "c", "sql": "SELECT k FROM q", "inputs": {"q": exchange.edge("q", "hash", share=i)}} for i in range(2)]
+    consumer = [
+        {"id": "c", "sql": "SELECT k FROM q", "inputs": {"q": exchange.edge("q", "hash", share=i)}} for i in range(2)
+    ]
     assert sorted(row for vertex in consumer for row in attempts.rows(vertex)) == [["1"], ["x"]]
 
 
@@ -249,7 +260,9 @@ def test_a_plan_touches_no_rows(attempts: Attempts, tmp_path: Path) -> None:
 
 def test_a_function_that_needs_rows_is_told_to_declare(attempts: Attempts) -> None:
     modules = [attempts.module("m.py", "def f(a): return a.first().k\n")]
-    error = attempts.fail(sql("a", "SELECT 1 AS k"), {"id": "p", "python": "m:f", "inputs": chained("a")}, kind="plan", modules=modules)
+    error = attempts.fail(
+        sql("a", "SELECT 1 AS k"), {"id": "p", "python": "m:f", "inputs": chained("a")}, kind="plan", modules=modules
+    )
     assert (error["condition"], error["vertex"], error["retryable"]) == ("SCHEMA_NOT_KNOWN", "p", False)
     assert "declare its columns: schema:" in error["message"]
     assert (error["file"], error["line"]) == ("m.py", 1)
@@ -260,3 +273,36 @@ def test_a_key_that_is_not_there(attempts: Attempts) -> None:
     error = attempts.fail(sql("a", "SELECT 1 AS origin"), consumer, kind="plan")
     assert (error["kind"], error["vertex"], error["retryable"]) == ("analysis", "j", False)
     assert "'orign'" in error["message"] and "origin" in error["message"] and "'a'" in error["message"]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+@pytest.mark.parametrize(("edge", "query", "columns"), [
+    ("hash", "SELECT k, count(*) AS n, max(v) AS m FROM src GROUP BY k", ["k", "v"]),
+    ("broadcast", "SELECT 0 AS k, count(*) AS n, 0 AS m FROM src", []),
+    ("broadcast", "SELECT a, b, k FROM src", ["a", "b", "k"]),
+])  # fmt: skip
+def test_a_source_writes_only_what_is_read(
+    attempts: Attempts, tmp_path: Path, spark: Any, parallelism: int, edge: str, query: str, columns: list[str]
+) -> None:
+    (tmp_path / "a.csv").write_text("a,b,k,v\n" + "".join(f"x{i},y{i},{i % 4},{i}\n" for i in range(40)))
+    options = {"header": "true", "inferSchema": "true"}
+    src = {"id": "src", "source": {"format": "csv", "path": str(tmp_path / "a.csv"), "options": options}}
+    consumer = {"id": "q", "sql": query, "inputs": {"src": hashed("k") if edge == "hash" else {"edge": "chained"}}}
+    pinned = attempts.run({**src, "parallelism": parallelism}, consumer, kind="plan")["pinned"]
+    assert pinned["src"]["columns"] == columns
+    folders, schema = [], ""
+    for i in range(parallelism):
+        output = {"vertex": "src", "edge": edge, "folder": str(tmp_path / f"out{i}")}
+        if edge == "hash":
+            output.update(keys=["k"], key_types=None, shares=2)
+        report = attempts.run(src, outputs=[output], pinned=pinned, parallelism=parallelism, subtask=i)
+        folders.append(output["folder"])
+        schema = report["outputs"]["src"]["schema"]
+    assert [field["name"] for field in json.loads(schema)["fields"]] == ["a", "b", "k", "v"]
+    written = [name for name in spark.read.parquet(folders[0]).columns if name != "__share"]
+    assert written == (columns or ["a"])
+    found = []
+    for share in range(2 if edge == "hash" else 1):
+        given = {"edge": edge, "folders": folders, "schema": schema, "share": share}
+        found += attempts.rows({**consumer, "inputs": {"src": given}})
+    assert sorted(found) == sorted(attempts.rows(src, {**consumer, "inputs": chained("src")}))

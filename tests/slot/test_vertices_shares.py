@@ -71,7 +71,11 @@ def test_many_files_of_all_sizes_and_compressions(attempts: Attempts, tmp_path: 
         with gzip.open(folder / f"zipped{number}.txt.gz", "wt") as file:
             file.write(text)
     (folder / "_ignored.txt").write_text("not data\n")
-    check(attempts, {**source(folder, "text", 4), "source": {"format": "text", "path": _glob_quoted(folder), "options": {}}}, 1458)
+    check(
+        attempts,
+        {**source(folder, "text", 4), "source": {"format": "text", "path": _glob_quoted(folder), "options": {}}},
+        1458,
+    )
 
 
 def _glob_quoted(path: Path) -> str:
@@ -89,7 +93,9 @@ def test_rows_of_several_lines(attempts: Attempts, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["parquet", "orc", "json"])
 def test_other_formats(attempts: Attempts, spark: Any, tmp_path: Path, kind: str) -> None:
-    frame = spark.range(5000).selectExpr("id", "CAST(id AS STRING) AS s", "struct(id, array(id)) AS n", "id % 3 AS part")
+    frame = spark.range(5000).selectExpr(
+        "id", "CAST(id AS STRING) AS s", "struct(id, array(id)) AS n", "id % 3 AS part"
+    )
     frame.repartition(3).write.partitionBy("part").format(kind).save(str(tmp_path / kind))
     check(attempts, source(tmp_path / kind, kind, 4), 5000)
 
@@ -151,9 +157,15 @@ def test_another_listing_is_refused(attempts: Attempts, tmp_path: Path) -> None:
 
 
 def test_columns_that_nobody_reads_are_not_read(attempts: Attempts, tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("\n".join(["a,b,c,d,e", *(f"{i},{i % 3},x{i},y{i},z{i}" for i in range(100))]) + "\n")
+    (tmp_path / "a.csv").write_text(
+        "\n".join(["a,b,c,d,e", *(f"{i},{i % 3},x{i},y{i},z{i}" for i in range(100))]) + "\n"
+    )
     src = source(tmp_path / "a.csv", "csv", 2, header=True, inferSchema=True)
-    query = {"id": "q", "sql": "SELECT b, count(*) AS n FROM (SELECT * FROM src) WHERE c <> 'x1' GROUP BY b", "inputs": {}}
+    query = {
+        "id": "q",
+        "sql": "SELECT b, count(*) AS n FROM (SELECT * FROM src) WHERE c <> 'x1' GROUP BY b",
+        "inputs": {},
+    }
     query["inputs"] = {"src": {"edge": "chained", "keys": ["d"]}}
     pinned = planned(attempts, src, query)["pinned"]
     assert pinned["src"]["columns"] == ["b", "c", "d"]

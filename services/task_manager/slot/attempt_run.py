@@ -35,7 +35,7 @@ def run(spec: dict[str, Any], session: Any, dirs: Any) -> dict[str, Any]:
         df = chain.add(vertex)
         if vertex["id"] in _shared(spec, uses):
             kept.append(df.persist())
-        if vertex.get("source") and vertex["id"] not in (spec.get("pinned") or {}):
+        if vertex.get("source") and spec["parallelism"] == 1:
             length = shares.source_bytes(df)
             known = None if known is None or length is None else known + length
     for each in chain.sessions:
@@ -87,7 +87,7 @@ def _published_bytes(spec: dict[str, Any], session: Any) -> int | None:
         suffix = f"/{exchange.SHARE}={edge['share']}" if edge["edge"] == "hash" else ""
         folders += [folder.rstrip("/") + suffix for folder in edge.get("folders") or ()]
     pinned = (spec.get("pinned") or {}).values()
-    whole = sum(length for each in pinned for _, length, _ in each["files"])
+    whole = sum(length for each in pinned for _, length, _ in each.get("files", ()))
     return exchange.bytes_in(session, folders) + whole // spec["parallelism"]
 
 
@@ -126,14 +126,16 @@ def _produce(spec: dict[str, Any], chain: vertices.Chain) -> dict[str, Any]:
             entry = report["outputs"].setdefault(name, {"schema": frames.schema_json(df), "rows": None, "bytes": None})
             if output["edge"] == "result":
                 report["result"] = result.take(df, output["rows"])
-                if not report["result"]["truncated"]:
+                if entry["rows"] is None and not report["result"]["truncated"]:
                     entry["rows"] = len(report["result"]["rows"])
                 continue
             if output["edge"] == "sink":
                 exchange.write_sink(df, sinks[name], output["folder"])
             else:
                 columns = chain.columns(name)
-                narrow = df if columns is None else df.select(*(frames.quoted(column) for column in columns))
+                # At least one: Parquet has no files without columns.
+                narrow = df if columns is None else df.select(*map(frames.quoted, columns or df.columns[:1]))
                 exchange.write(narrow, output)
+            entry["rows"] = exchange.rows_written(chain.session)
             entry["bytes"] = (entry["bytes"] or 0) + exchange.bytes_in(chain.session, [output["folder"]])
     return report

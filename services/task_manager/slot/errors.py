@@ -14,6 +14,7 @@ import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 DETAIL_BYTES = 16 * 1024
@@ -23,13 +24,13 @@ _MISSING_PATH_CLASSES = ("InvalidInputException", "FileNotFoundException", "NoSu
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)(?:, in (.+))?$')
 _ANSI_PREFIX = re.compile(r"^\[[A-Z][A-Z0-9_.]*\]\s*")
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w{5}\b.*", re.DOTALL)
-_HERE = os.path.dirname(os.path.realpath(__file__)) + os.sep
-_LIBRARIES = tuple(
-    {
-        os.path.realpath(path) + os.sep
-        for path in (*sysconfig.get_paths().values(), os.path.dirname(__file__), os.path.dirname(os.__file__))
-        if path and os.path.realpath(path) not in ("/", os.path.realpath(sysconfig.get_paths()["data"]))
-    }
+_HERE = str(Path(__file__).resolve().parent) + os.sep
+_LIBRARIES = (
+    _HERE,
+    *(
+        os.path.realpath(sysconfig.get_paths()[name]) + os.sep
+        for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    ),
 )
 
 
@@ -216,10 +217,10 @@ def _java(java: Any) -> dict[str, Any]:
         chain.append(cause)
     names = [each.getClass().getName() for each in chain]
     conditions = [_condition_of(each) for each in chain]
-    for each, name in zip(chain, names):
+    for each, name in zip(chain, names, strict=True):
         if name == "java.lang.OutOfMemoryError":
             return _error("jvm", True, f"The JVM of the slot is out of memory: {each.getMessage()}", "OUT_OF_MEMORY")
-    for each, name, condition in zip(chain, names, conditions):
+    for each, name, condition in zip(chain, names, conditions, strict=True):
         text = each.getMessage() or ""
         if name.endswith("PythonException") and "Traceback (most recent call last)" in text:
             return _python_worker(text)
@@ -246,14 +247,10 @@ def _python(exception: BaseException) -> dict[str, Any]:
     text = "".join(traceback.format_exception_only(type(exception), exception)).strip()
     if isinstance(exception, MemoryError):
         return _error("user", True, "The attempt's Python process is out of memory", "MemoryError")
-    if isinstance(exception, SyntaxError):
+    if isinstance(exception, SyntaxError) and _is_users(exception.filename or "<>"):
         error = _error("user", False, f"{name}: {exception.msg}", name)
-        if exception.filename:
-            error["file"], error["line"], error["column"] = (
-                _short(exception.filename),
-                exception.lineno,
-                exception.offset,
-            )
+        error["file"] = _short(str(exception.filename))
+        error["line"], error["column"] = exception.lineno, exception.offset
         return error
     return _error("user", True, _first_line(text), name)
 
@@ -310,7 +307,7 @@ def _short(path: str) -> str:
     for mark in (r"/userFiles-[^/]+/", r"/millrace-modules[^/]*/"):
         path = re.sub(r"^.*" + mark, "", path)
     path = re.sub(r"^millrace-modules[^/]*\.zip/", "", path)
-    return os.path.basename(path) if os.path.isabs(path) else path
+    return Path(path).name if Path(path).is_absolute() else path
 
 
 def _vertex_of_file(file: str | None, spec: dict[str, Any]) -> str | None:

@@ -18,6 +18,7 @@ _IN_PLACE = {
     "mapreduce.fileoutputcommitter.algorithm.version": "2",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
+_METRIC = re.compile(r"^SQLPlanMetric\((.*),(\d+),\w+\)$", re.MULTILINE)
 _COLLATED = re.compile(r"\bcollate (?!UTF8_BINARY\b)", re.IGNORECASE)
 
 
@@ -55,6 +56,25 @@ def bytes_in(session: Any, folders: list[str]) -> int:
     return total
 
 
+def rows_written(session: Any) -> int | None:
+    """The rows that the last write of this context committed, as Spark counted them (about 4 ms); None if it did not say."""
+    # Counts arrive through Spark's listener bus, after the write has returned.
+    session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    store = session._jsparkSession.sharedState().statusStore()
+    count = store.executionsCount()
+    if count == 0:
+        return None
+    execution = store.executionsList(count - 1, 1).head()
+    ids = [(name, int(number)) for name, number in _METRIC.findall(execution.metrics().mkString("\n"))]
+    # The scan counts rows, too; those of the write were numbered right after its files.
+    first = next((number for name, number in ids if name == "number of written files"), None)
+    rows = [n for name, n in ids if name == "number of output rows" and first is not None and first < n < first + 6]
+    if len(rows) != 1:
+        return None
+    value = store.executionMetrics(execution.executionId()).get(rows[0])
+    return int(value.get().replace(",", "")) if value.isDefined() else None
+
+
 def write(df: Any, output: dict[str, Any]) -> None:
     """Writes a hash, broadcast or forward output into its folder. The columns are those of `df`."""
     folder = output["folder"]
@@ -86,7 +106,7 @@ def share_of_row(df: Any, output: dict[str, Any]) -> str:
     # A value that does not fit the type equals nothing; any share will do, and the consumer's own "=" says what is wrong.
     cast = "TRY_CAST" if df.sparkSession.conf.get("spark.sql.ansi.enabled") == "true" else "CAST"
     terms = []
-    for key, own_type, common in zip(output["keys"], own, types):
+    for key, own_type, common in zip(output["keys"], own, types, strict=True):
         check_key(output["vertex"], key, common or own_type)
         terms.append(f"{cast}({frames.quoted(key)} AS {common})" if common else frames.quoted(key))
     return f"CAST(pmod(xxhash64({', '.join(terms)}), {int(output['shares'])}) AS INT)"

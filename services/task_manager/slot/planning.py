@@ -1,6 +1,7 @@
 """The plan attempt: what must be the same for all attempts of a job, found once, before any data is read.
 
-Report: {"pinned": {source: ...}, "schemas": {vertex: Spark's schema JSON}, "key_types": {consumer: [type of key 1, ...]}}.
+Report: {"pinned": {source: {"schema", "columns"} and, with parallelism > 1, what `shares.pin` says},
+"schemas": {vertex: Spark's schema JSON}, "key_types": {consumer: [type of key 1, ...]}}.
 Sources are listed and their schemas inferred; every other vertex is analysed over inputs without rows.
 """
 
@@ -39,7 +40,9 @@ def _analyse(chain: vertices.Chain, vertex: dict[str, Any], inputs: dict[str, An
     if vertex.get("source"):
         source = {**vertex["source"], "schema": vertex["source"].get("schema") or vertex.get("schema")}
         if vertex.get("parallelism", 1) == 1:
-            return shares.open_source(chain.session, source)
+            df = shares.open_source(chain.session, source)
+            report["pinned"][name] = {"schema": frames.schema_json(df)}  # inferring it again would cost another second
+            return df
         df, report["pinned"][name] = shares.pin(chain.session, name, source, vertex["parallelism"])
         return df
     if vertex.get("sql"):
@@ -76,7 +79,7 @@ def _key_types(session: Any, vertex: dict[str, Any], inputs: dict[str, Any]) -> 
     sharing = vertex.get("parallelism", 1) > 1
     columns: dict[str, list[tuple[str, str]]] = {}
     for alias, keys in hashed.items():
-        columns[alias] = list(zip(keys, exchange.key_types(inputs[alias], keys, alias)))
+        columns[alias] = list(zip(keys, exchange.key_types(inputs[alias], keys, alias), strict=True))
         for key, kind in columns[alias]:
             if sharing:
                 exchange.check_key(alias, key, kind)
@@ -132,7 +135,7 @@ def _numeric(kind: str) -> bool:
 
 
 class _Needs:
-    """Which columns of each shared source its readers use."""
+    """Which columns of each source its readers use."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
         self._vertices = {v["id"]: v for v in spec["vertices"]}
@@ -143,7 +146,7 @@ class _Needs:
     def note(self, vertex: dict[str, Any], inputs: dict[str, Any], df: Any) -> None:
         for alias, edge in (vertex.get("inputs") or {}).items():
             producer = self._vertices[alias]
-            if not producer.get("source") or producer.get("parallelism", 1) == 1:
+            if not producer.get("source"):
                 continue
             names = self._order.setdefault(alias, inputs[alias].columns)
             if vertex.get("sql"):

@@ -30,13 +30,13 @@ def take(df: Any, rows: int) -> dict[str, Any]:
     try:
         found = chosen.limit(rows + 1).collect()
     except (ValueError, OverflowError):  # a date or time outside of Python's years 1 to 9999
-        chosen = _with_strings(df, [p and not _has_time(f.dataType) for p, f in zip(plain, fields)])
+        chosen = _with_strings(df, [p and not _has_time(f.dataType) for p, f in zip(plain, fields, strict=True)])
         found = chosen.limit(rows + 1).collect()
     kinds = [field.dataType for field in chosen.schema.fields]
     return {
         "columns": [field.name for field in fields],
         "types": [field.dataType.simpleString() for field in fields],
-        "rows": [[to_json(value, kind) for value, kind in zip(row, kinds)] for row in found[:rows]],
+        "rows": [[to_json(value, kind) for value, kind in zip(row, kinds, strict=True)] for row in found[:rows]],
         "truncated": len(found) > rows,
     }
 
@@ -63,7 +63,7 @@ def to_json(value: Any, kind: T.DataType) -> Any:
     if isinstance(value, (datetime.date, datetime.time)):
         return value.isoformat()
     if isinstance(kind, T.StructType):
-        return {field.name: to_json(item, field.dataType) for field, item in zip(kind.fields, value)}
+        return {field.name: to_json(item, field.dataType) for field, item in zip(kind.fields, value, strict=True)}
     if isinstance(kind, T.ArrayType):
         return [to_json(item, kind.elementType) for item in value]
     if isinstance(kind, T.MapType):
@@ -95,6 +95,6 @@ def _with_strings(df: Any, keep: list[bool]) -> Any:
     return renamed.select(
         *(
             functions.col(name) if kept else functions.col(name).cast("string").alias(name)
-            for name, kept in zip(names, keep)
+            for name, kept in zip(names, keep, strict=True)
         )
     )

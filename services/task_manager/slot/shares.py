@@ -5,7 +5,7 @@ an order that follows from the pinned list alone; share i of n takes the partiti
 length, so shares are of about equal size; with fewer splits than shares some are empty.
 
 The share reaches the plan as an RDD: filters are not pushed into the files and `_metadata` is not there. Columns that no
-reader of the source needs (the plan attempt knows) are not read; they are NULL.
+reader of the source needs (the plan attempt knows) are not read; they are NULL, and not written to the exchange.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def needed_columns(jdf: Any, source: Any, names: list[str]) -> set[str]:
     return {
         name
         for leaf in leaves
-        for name, attribute in zip(names, _items(leaf.output()))
+        for name, attribute in zip(names, _items(leaf.output()), strict=True)
         if str(attribute.exprId().id()) in used
     }
 

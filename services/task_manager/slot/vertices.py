@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import os
 import sys
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from . import exchange, frames, shares
@@ -72,20 +72,20 @@ class Chain:
         source["schema"] = source.get("schema") or vertex.get("schema")
         pinned = (self.spec.get("pinned") or {}).get(vertex["id"])
         parallelism = self.spec["parallelism"]
-        if pinned is None and parallelism > 1:
+        if parallelism == 1:
+            return shares.open_source(self.session, source, (pinned or {}).get("schema"))
+        if pinned is None:
             raise AttemptError(
                 "SOURCE_NOT_PLANNED",
                 f"Source {vertex['id']!r} has {parallelism} subtasks and no plan attempt pinned its files",
                 kind="infrastructure",
             )
-        if pinned is None:
-            return shares.open_source(self.session, source)
         return shares.read_share(
             self.session, vertex["id"], source, pinned, self.spec["subtask"], parallelism, self.columns(vertex["id"])
         )
 
     def columns(self, source: str) -> list[str] | None:
-        """The columns of a pinned source that anybody reads; None for all of them."""
+        """The columns of a planned source that anybody reads; None for all of them."""
         shown = any(o["vertex"] == source and o["edge"] in ("result", "sink") for o in self.spec["outputs"])
         pinned = (self.spec.get("pinned") or {}).get(source)
         return None if shown or pinned is None else pinned.get("columns")
@@ -145,7 +145,7 @@ def _bind(
     given.update({alias: df for alias, df in inputs.items() if alias in named})
     rest = [alias for alias in inputs if alias not in named]
     free = [n for n, p in named.items() if n not in given and p.kind is not p.KEYWORD_ONLY]
-    given.update({name: inputs[alias] for name, alias in zip(free, rest)})
+    given.update({name: inputs[alias] for name, alias in zip(free, rest, strict=False)})
     left = rest[len(free) :]
     several = [n for n, p in signature.parameters.items() if p.kind is p.VAR_POSITIONAL]
     others = [n for n, p in signature.parameters.items() if p.kind is p.VAR_KEYWORD]
@@ -187,8 +187,8 @@ def run_script(app: dict[str, Any], modules: str) -> None:
 
     `sys.exit()` and `sys.exit(0)` are a good end; another code leaves as SystemExit.
     """
-    path = os.path.join(modules, app["script"])
-    if not os.path.isfile(path):
+    path = str(Path(modules) / app["script"])
+    if not Path(path).is_file():
         raise AttemptError(
             "SCRIPT_NOT_FOUND", f"The script {app['script']!r} is none of the job's modules", kind="user"
         )

@@ -1,0 +1,105 @@
+"""A result as JSON: every type of Spark, exactly; and what a report says about sizes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.slot.attempts import Attempts, local_spark
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with local_spark(tmp_path_factory.mktemp("spark")) as session:
+        yield session
+
+
+@pytest.fixture
+def attempts(spark: Any, tmp_path: Path) -> Attempts:
+    return Attempts(spark, tmp_path / "attempts")
+
+
+@pytest.mark.parametrize(
+    ("expression", "kind", "value"),
+    [
+        ("CAST(NULL AS INT)", "int", None),
+        ("NULL", "void", None),
+        ("true", "boolean", True),
+        ("9223372036854775807L", "bigint", 9223372036854775807),
+        ("CAST(1.5 AS DOUBLE)", "double", 1.5),
+        ("CAST('NaN' AS DOUBLE)", "double", "NaN"),
+        ("CAST('-Infinity' AS FLOAT)", "float", "-Infinity"),
+        ("CAST(1234567890123456789012345678.90 AS DECIMAL(38,10))", "decimal(38,10)", "1234567890123456789012345678.9000000000"),
+        ("CAST(0 AS DECIMAL(38,18))", "decimal(38,18)", "0.000000000000000000"),
+        ("'ä\"\\n😀'", "string", 'ä"\n😀'),
+        ("X'00ff10'", "binary", "AP8Q"),
+        ("DATE'2020-02-29'", "date", "2020-02-29"),
+        ("DATE'+12020-02-29'", "date", "+12020-02-29"),
+        ("TIMESTAMP'2020-01-02 03:04:05.000006+02:00'", "timestamp", "2020-01-02T01:04:05.000006Z"),
+        ("TIMESTAMP'2021-10-31 00:30:00Z'", "timestamp", "2021-10-31T00:30:00Z"),
+        ("TIMESTAMP'2021-10-31 01:30:00Z'", "timestamp", "2021-10-31T01:30:00Z"),
+        ("TIMESTAMP_NTZ'2020-01-02 03:04:05'", "timestamp_ntz", "2020-01-02T03:04:05"),
+        ("array(1, NULL)", "array<int>", [1, None]),
+        ("map('a', DATE'2020-01-01')", "map<string,date>", [{"key": "a", "value": "2020-01-01"}]),
+        ("named_struct('x', 1.5BD, 'y', array(X'ff'))", "struct<x:decimal(2,1),y:array<binary>>", {"x": "1.5", "y": ["/w=="]}),
+        ("map(named_struct('x', 1), 2)", "map<struct<x:int>,int>", "{{1} -> 2}"),
+        ("INTERVAL '1-2' YEAR TO MONTH", "interval year to month", "INTERVAL '1-2' YEAR TO MONTH"),
+        ("INTERVAL '1' DAY", "interval day", "INTERVAL '1' DAY"),
+        ("make_interval(1, 2, 3)", "interval", "1 years 2 months 21 days"),
+        ("parse_json('{\"a\": [1]}')", "variant", '{"a":[1]}'),
+        ("TIME'01:02:03.5'", "time(6)", "01:02:03.5"),
+    ],
+)  # fmt: skip
+def test_values(attempts: Attempts, monkeypatch: pytest.MonkeyPatch, expression: str, kind: str, value: Any) -> None:
+    import time
+
+    # Local time with an hour that is there twice: a result must not depend on where it is made.
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        report = attempts.run(
+            {"id": "q", "sql": f"SELECT {expression} AS v, 1 AS v"},
+            outputs=[{"vertex": "q", "edge": "result", "rows": 3}],
+        )
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    result = report["result"]
+    assert (result["columns"], result["rows"]) == (["v", "v"], [[value, 1]])
+    assert result["types"] == [kind, "int"]
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
+
+
+@pytest.mark.parametrize(("count", "truncated", "rows"), [(0, False, 0), (5, False, 5), (6, True, None)])
+def test_only_the_first_rows(attempts: Attempts, count: int, truncated: bool, rows: int | None) -> None:
+    report = attempts.run(
+        {"id": "q", "sql": f"SELECT id FROM range(0, {count}, 1, 3) ORDER BY id DESC"},
+        outputs=[{"vertex": "q", "edge": "result", "rows": 5}],
+    )
+    assert report["result"]["rows"] == [[i] for i in range(count - 1, -1, -1)][:5]
+    assert report["result"]["truncated"] is truncated
+    assert report["outputs"]["q"]["rows"] == rows
+
+
+@pytest.mark.parametrize("edge", ["hash", "broadcast", "sink"])
+def test_a_report_counts_what_was_written(attempts: Attempts, tmp_path: Path, edge: str) -> None:
+    query = {"id": "q", "sql": "SELECT id, id % 10 AS k FROM range(0, 1234, 1, 3)"}
+    sink = {"id": "s", "sink": {"format": "csv", "path": "unused"}, "inputs": {"q": {"edge": "chained"}}}
+    output = {
+        "vertex": "q",
+        "edge": edge,
+        "keys": ["k"],
+        "key_types": None,
+        "shares": 4,
+        "folder": str(tmp_path / "out"),
+    }
+    name = "s" if edge == "sink" else "q"
+    vertices = [query, sink] if edge == "sink" else [query]
+    report = attempts.run(*vertices, outputs=[{**output, "vertex": name}])
+    written = [path for path in (tmp_path / "out").rglob("*") if path.is_file() and not path.name.startswith(".")]
+    assert report["outputs"][name]["rows"] == 1234
+    assert report["outputs"][name]["bytes"] == sum(path.stat().st_size for path in written)
