@@ -38,6 +38,7 @@ class MemoryBroker:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.paused = False
+        self.journal: list[Received] = []  # every record ever appended, in the order of all partitions together
         self._topics: dict[str, Topic] = {}
         self._made = 0
         self._buses: list[MemoryBus] = []
@@ -86,8 +87,9 @@ class MemoryBroker:
     def repeat(self, topic: str, partition: int, offset: int) -> None:
         """Appends a record a second time, as a producer without idempotence does, or another process in its place."""
         log = self.log(topic, partition)
-        record = log.records[offset - log.first]
-        log.records.append(replace(record, offset=log.end, stamp_ms=self.clock.now_ms()))
+        record = replace(log.records[offset - log.first], offset=log.end, stamp_ms=self.clock.now_ms())
+        log.records.append(record)
+        self.journal.append(record)
 
     def log(self, topic: str, partition: int) -> Log:
         """One partition as it is, whether the broker answers or not; KeyError or IndexError when it is not there."""
@@ -115,7 +117,7 @@ class MemoryBroker:
         return topic
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Queued:
     topic: str
     partition: int
@@ -162,32 +164,51 @@ class MemoryBus:
         if self.prompt:
             self.deliver()
 
-    def deliver(self, most: int | None = None) -> int:
-        """The broker takes the oldest `most` records queued here (None: all), none while it is paused. How many."""
+    def queued(self) -> list[tuple[str, int]]:
+        """The partitions with records that wait for `deliver`, the longest waiting first."""
+        return list(dict.fromkeys((one.topic, one.partition) for one in self._queue))
+
+    def unacknowledged(self) -> list[tuple[str, int]]:
+        """The partitions with delivered records that wait for `acknowledge`, the longest waiting first."""
+        return list(dict.fromkeys((one.topic, one.partition) for one in self._unacknowledged))
+
+    def deliver(self, most: int | None = None, only: tuple[str, int] | None = None) -> int:
+        """The broker takes the oldest `most` records queued here (None: all), none while it is paused. How many.
+
+        `only`: of this partition; what is queued for one partition does not wait for another, as with Kafka's brokers.
+        """
         taken = 0
-        while self._queue and not self._broker.paused and self._fatal is None and taken != most:
-            queued = self._queue[0]
+        for queued in [one for one in self._queue if only in (None, (one.topic, one.partition))][:most]:
+            if self._broker.paused or self._fatal is not None:
+                break
             try:
                 log = self._broker.find(queued.topic, queued.partition)
             except Unavailable as failure:
                 self._fatal = f"a record for {queued.topic}[{queued.partition}] cannot be delivered: {failure}"
                 break
             stamp_ms = self._broker.clock.now_ms()
-            log.records.append(
-                Received(queued.topic, queued.partition, log.end, stamp_ms, queued.key, queued.value, queued.headers)
+            record = Received(
+                queued.topic, queued.partition, log.end, stamp_ms, queued.key, queued.value, queued.headers
             )
-            self._unacknowledged.append(self._queue.popleft())
+            log.records.append(record)
+            self._broker.journal.append(record)
+            if self._queue[0] is queued:
+                self._queue.popleft()
+            else:
+                self._queue.remove(queued)
+            self._unacknowledged.append(queued)
             taken += 1
         if self.prompt:
             self.acknowledge()
         return taken
 
-    def acknowledge(self, most: int | None = None) -> int:
+    def acknowledge(self, most: int | None = None, only: tuple[str, int] | None = None) -> int:
         """The answers for the oldest `most` delivered records (None: all) arrive; `serve` runs callbacks. How many."""
-        count = len(self._unacknowledged) if most is None else min(most, len(self._unacknowledged))
-        for _ in range(count):
-            self._acked.append(self._unacknowledged.popleft())
-        return count
+        arrived = [one for one in self._unacknowledged if only in (None, (one.topic, one.partition))][:most]
+        for one in arrived:
+            self._unacknowledged.remove(one)
+        self._acked.extend(arrived)
+        return len(arrived)
 
     def serve(self) -> None:
         while self._acked and not self._ended:

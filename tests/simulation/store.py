@@ -39,6 +39,7 @@ class MemoryEtcd:
         self.clock = clock
         self.paused = False
         self.revision = 1
+        self.history: list[tuple[int, str, bytes | None]] = []  # (revision, key, value; None: deleted), all changes
         self._entries: dict[str, Entry] = {}
         self._leases: dict[int, _Lease] = {}
         self._granted = 0
@@ -142,6 +143,7 @@ class MemoryEtcd:
                     self._leases[one.lease].keys[one.key] = None
             else:
                 del self._entries[one.key]
+            self.history.append((self.revision, one.key, one.value if isinstance(one, Put) else None))
             self._tell(one.key)
 
     def _tell(self, key: str) -> None:

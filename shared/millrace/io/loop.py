@@ -82,7 +82,9 @@ class Surroundings:
     """Ends the process with a reason."""
     clock: Callable[[], int] = monotonic_ms
     performer: Callable[..., Any] = Performer
-    """Makes what performs effects (the simulator's does so at once, on the same thread)."""
+    """Makes what performs effects (the simulator's does so on the same thread)."""
+    wait: Callable[[threading.Event, float], object] = threading.Event.wait
+    """Waits for the event, at most so many seconds (in the simulator time goes on between turns, not in them)."""
 
 
 class ScopeLoop:
@@ -118,9 +120,10 @@ class ScopeLoop:
         self.view = View(entry.mod_revision if entry is not None else 0)
 
     def raised(self, entry: Entry | None) -> None:
-        """The generation's key has changed."""
-        if entry is not None and self.generation is not None:
-            self.stale = json.loads(entry.value)["generation"] != self.generation.number
+        """The generation's key has changed. Only the next look at it (`_open`) ends `stale`: the two are different threads."""
+        folded = self.generation
+        if entry is not None and (folded is None or json.loads(entry.value)["generation"] != folded.number):
+            self.stale = True
 
     def append(self, record: Part) -> None:
         """Appends a record to the own inbox."""
@@ -192,8 +195,8 @@ class ScopeLoop:
     def _open(self) -> None:
         """The replica as the newest snapshot has it, and a reader behind it; neither if something does not answer."""
         try:
-            self.generation = generation = self.generations.current()
             self.stale = False
+            self.generation = generation = self.generations.current()
             loaded = self.snapshots.load(generation.number)
             self.parked.load()
         except (Unavailable, StorageError) as failure:
@@ -201,7 +204,7 @@ class ScopeLoop:
             self.turned_ms = self.around.clock()
             if isinstance(failure, LogReplaced) and self.view.epoch == 0:
                 self._replace_log(failure)
-            self._stopping.wait(WAIT_S)
+            self.around.wait(self._stopping, WAIT_S)
             return
         core = Fold(self.hosted.machine, self.around.topology)
         folded = loaded[0] if loaded else core.blank(generation.number, generation.first_offset)

@@ -19,7 +19,7 @@ from millrace.core.topics import Topology
 from . import logs
 from .etcd import EtcdStore
 from .health import HealthServer
-from .interfaces import Store, Unavailable
+from .interfaces import Entry, Store, Unavailable
 from .kafka import KafkaBus
 from .loop import Hosted, ScopeLoop, Surroundings, monotonic_ms
 from .settings import ServiceSettings
@@ -27,6 +27,7 @@ from .storage import Storage
 
 LEASE_TTL_S = 5
 LEASE_RENEW_S = 1.5
+RETRY_S = 0.3  # until etcd is asked again
 TURNED_MOST_MS = 3_000  # a loop that has not turned for so long must not keep its lease
 STOP_MOST_S = 4.0
 
@@ -53,9 +54,11 @@ class Beat(threading.Thread):
     """The small thread that keeps the lease and watches the scopes' keys in etcd: it needs neither Kafka nor the loops, so that
     their work never costs the leadership; but it renews only while the loops turn."""
 
-    def __init__(self, store: Store, loops: Callable[[], Sequence[ScopeLoop]]) -> None:
+    def __init__(
+        self, store: Store, loops: Callable[[], Sequence[ScopeLoop]], clock: Callable[[], int] = monotonic_ms
+    ) -> None:
         super().__init__(name="beat", daemon=True)
-        self._store, self._loops = store, loops
+        self._store, self._loops, self._clock = store, loops, clock
         self._lease: int | None = None
         self._stopping = threading.Event()
         self._lost = threading.Event()
@@ -80,20 +83,31 @@ class Beat(threading.Thread):
 
     def run(self) -> None:
         while not self._stopping.is_set():
-            try:
-                if self._lost.is_set() or not self._cancels:
-                    self._watch()
-                self._renew()
-            except Unavailable as failure:
-                log.warning("etcd does not answer", reason=str(failure))
-                self._stopping.wait(0.3)
-                continue
-            self._lost.wait(LEASE_RENEW_S)
+            if self.turn():
+                self._lost.wait(LEASE_RENEW_S)
+            else:
+                self._stopping.wait(RETRY_S)
         for cancel in self._cancels:
             cancel()
 
+    def turn(self) -> bool:
+        """Watches what is not watched, renews the lease. False: etcd does not answer; again soon."""
+        try:
+            if self._lost.is_set() or not self._cancels:
+                self._watch()
+            self._renew()
+        except Unavailable as failure:
+            log.warning("etcd does not answer", reason=str(failure))
+            return False
+        return True
+
+    @property
+    def lost(self) -> bool:
+        """A watch has ended: a turn is due."""
+        return self._lost.is_set()
+
     def _renew(self) -> None:
-        late = [loop.scope for loop in self._loops() if monotonic_ms() - loop.turned_ms > TURNED_MOST_MS]
+        late = [loop.scope for loop in self._loops() if self._clock() - loop.turned_ms > TURNED_MOST_MS]
         if late:
             log.error("the lease is not renewed: a loop does not turn", scopes=late)
         elif self._lease is None or not self._store.keep_alive(self._lease):
@@ -105,13 +119,31 @@ class Beat(threading.Thread):
             cancel()
         self._cancels = []
         self._lost.clear()
-        for loop in self._loops():
-            for key, tell in (
-                (loop.generations.leader_key, loop.watched),
-                (loop.generations.generation_key, loop.raised),
-            ):
-                self._cancels.append(self._store.watch(key, tell, self._lost.set))
-                tell(self._store.get(key))
+        try:
+            for loop in self._loops():
+                for key, tell in (
+                    (loop.generations.leader_key, loop.watched),
+                    (loop.generations.generation_key, loop.raised),
+                ):
+                    self._watch_key(key, tell)
+        except Unavailable:
+            self._lost.set()  # some keys are not watched yet
+            raise
+
+    def _watch_key(self, key: str, tell: Callable[[Entry | None], None]) -> None:
+        """What is read counts only while the watch has told nothing: it may be older than what the watch tells."""
+        one_at_a_time, told = threading.Lock(), threading.Event()
+
+        def changed(entry: Entry | None) -> None:
+            with one_at_a_time:
+                told.set()
+                tell(entry)
+
+        self._cancels.append(self._store.watch(key, changed, self._lost.set))
+        entry = self._store.get(key)
+        with one_at_a_time:
+            if not told.is_set():
+                tell(entry)
 
 
 class Process:
