@@ -1,0 +1,28 @@
+"""The client library: `Millrace(bootstrap, token=...)` submits jobs, follows and cancels them, gets their results and logs.
+
+with Millrace("127.0.0.1:9092", token=token) as millrace:
+    job = millrace.submit({"name": "one", "vertices": {"one": {"sql": "SELECT 1 AS a"}}})
+    for event in job.events():
+        print(event["type"])
+    print(job.result().rows)
+"""
+
+from .api import Ending, Job, LogPiece, Millrace, Result, Submitting, new_id
+from .errors import (
+    Busy,
+    Conflict,
+    Invalid,
+    MillraceError,
+    NotFinished,
+    NotFound,
+    OutcomeUnknown,
+    Refused,
+    Rejected,
+    TooLate,
+    Unavailable,
+)
+
+__all__ = [
+    "Busy", "Conflict", "Ending", "Invalid", "Job", "LogPiece", "Millrace", "MillraceError", "NotFinished", "NotFound",
+    "OutcomeUnknown", "Refused", "Rejected", "Result", "Submitting", "TooLate", "Unavailable", "new_id",
+]  # fmt: skip

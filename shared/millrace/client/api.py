@@ -1,0 +1,422 @@
+"""`Millrace`: submit, follow, cancel, list, results, logs."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from millrace.core.messages import client
+from millrace.core.messages.client import (
+    ClusterOverview,
+    JobDescribed,
+    JobsListed,
+    JobSummary,
+    Problem,
+    TaskManagerInfo,
+)
+
+from . import errors
+from .events import Buffer, Event, Feed, follow_buffer, follow_log
+from .link import Link, now_ms
+
+LATE_S = 2.0  # after a submission's time is up: an answer may still be on its way
+ASK_AGAIN_S = 20.0  # a waiting request dies with a Dispatcher that loses its log; then another one is answered
+ENDED = ("FINISHED", "FAILED", "CANCELED")
+LOG_NAMES = ("stdout", "stderr")
+
+R = TypeVar("R", bound=client.Reply)
+
+
+@dataclass(frozen=True)
+class Result:
+    """The first rows of a FINISHED job. `truncated`: there are more. Values are JSON's."""
+
+    columns: list[str]
+    types: list[str]
+    rows: list[list[Any]]
+    truncated: bool
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a job ended; `cause` says why it FAILED: kind, message, and where known vertex, line, column, file."""
+
+    job: str
+    status: str
+    ended_ms: int | None
+    archive: str | None
+    cause: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class LogPiece:
+    """Part of what one attempt wrote to `stream` (stdout or stderr)."""
+
+    task: str
+    subtask: int
+    attempt: int
+    stream: str
+    data: bytes
+
+
+class Job:
+    """An accepted job. `status` is what it was when it was accepted; `warnings` are about its graph."""
+
+    def __init__(
+        self, millrace: Millrace, job: str, status: str, warnings: list[Problem], buffer: Buffer | None
+    ) -> None:
+        self.id, self.status, self.warnings = job, status, warnings
+        self._millrace, self._buffer = millrace, buffer
+
+    def events(self) -> Iterator[Event]:
+        """Its events from the first on, as they come; ends with its end."""
+        given = 0
+        if self._buffer is not None:
+            buffer, self._buffer = self._buffer, None
+            for event in follow_buffer(buffer):
+                given += 1
+                yield event
+            if not buffer.lost:
+                return
+        yield from itertools.islice(self._millrace.follow(self.id), given, None)
+
+    def wait(self, timeout_s: float | None = None) -> Ending:
+        """Waits for its end."""
+        return self._millrace.wait(self.id, timeout_s)
+
+    def cancel(self) -> None:
+        self._millrace.cancel(self.id)
+
+    def result(self) -> Result:
+        """Waits for its end; its rows. Raises NotFinished."""
+        self.wait()
+        return self._millrace.result(self.id)
+
+
+@dataclass
+class Submitting:
+    """A submission on its way; `result()` waits for the answer."""
+
+    job: str
+    _ask: Callable[[], Job] = field(repr=False)
+
+    def result(self) -> Job:
+        """The accepted job. Raises Rejected (Invalid, Conflict, TooLate, Busy), OutcomeUnknown, Unavailable."""
+        return self._ask()
+
+
+class Millrace:
+    """A connected client, for any number of threads. Raises Unavailable if Kafka does not answer within 5 s.
+
+    bootstrap: Kafka's host:port. token: of the blob server; needed for uploads, results and logs. timeout_s: how long a
+    request may take. `close()` it, or use it in a `with`.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        token: str = "",
+        timeout_s: float = 10.0,
+        kafka_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._timeout_s, self._token = timeout_s, token
+        self._link = Link(bootstrap, kafka_options, connect_s=min(5.0, timeout_s), delivery_s=timeout_s)
+        self._feed: Feed | None = None
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._blobs: Any = None
+
+    def __enter__(self) -> Millrace:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._feed is not None:
+            self._feed.close()
+        if self._blobs is not None:
+            self._blobs.close()
+        self._link.close()
+
+    # submitting
+
+    def submit(
+        self,
+        graph: Mapping[str, Any],
+        job: str | None = None,
+        parameters: Mapping[str, str] | None = None,
+        uploads: Mapping[str, Path] | None = None,
+        watch: bool = True,
+    ) -> Job:
+        """Submits a graph and returns once it is stored: it will run, whatever dies.
+
+        job: its id; the same id and graph again is the same job. uploads: SHA-256 -> local file, for the graph's modules.
+        watch: be ready to follow its events at once. Not accepted any more after the time-out, even if this process is gone.
+        """
+        return self.begin_submit(graph, job, parameters, uploads, watch).result()
+
+    def begin_submit(
+        self,
+        graph: Mapping[str, Any],
+        job: str | None = None,
+        parameters: Mapping[str, str] | None = None,
+        uploads: Mapping[str, Path] | None = None,
+        watch: bool = True,
+    ) -> Submitting:
+        """As `submit`, without waiting for the answer: many can be on their way."""
+        for path in (uploads or {}).values():
+            self._call_blobs(lambda blobs, path=path: blobs.put_file(path))
+        job = job or new_id(str(graph.get("name", "")))
+        buffer = self.feed().subscribe(job) if watch else None
+        deadline = time.monotonic() + self._timeout_s
+        try:
+            request = client.SubmitJob(
+                job=job,
+                graph=dict(graph),
+                parameters=dict(parameters or {}),
+                accept_before_ms=now_ms() + int(self._timeout_s * 1000),
+            )
+        except ValueError as error:
+            self._unwatch(job)
+            raise errors.Invalid(_first_sentence(error)) from None
+        pending = self._link.ask(request)
+
+        def answer() -> Job:
+            try:
+                reply: client.Reply = pending.result(max(0.0, deadline - time.monotonic()) + LATE_S)
+                while isinstance(reply, client.JobRejected) and reply.kind == "busy" and time.monotonic() < deadline:
+                    self._closed.wait(min((reply.retry_after_ms or 0) / 1000, deadline - time.monotonic()))
+                    reply = self._link.ask(request).result(max(0.0, deadline - time.monotonic()) + LATE_S)
+                return self._accepted(reply, job, buffer)
+            except errors.MillraceError as failure:
+                self._unwatch(job)
+                if isinstance(failure, errors.OutcomeUnknown):
+                    message = f"it is not known whether job {job} was accepted ({failure}); ask: millrace show {job}"
+                    raise errors.OutcomeUnknown(message, job) from None
+                raise
+
+        return Submitting(job, answer)
+
+    def _accepted(self, reply: client.Reply, job: str, buffer: Buffer | None) -> Job:
+        if isinstance(reply, client.JobRejected):
+            kinds = {"invalid": errors.Invalid, "conflict": errors.Conflict, "late": errors.TooLate}
+            raise kinds.get(reply.kind, errors.Busy)(reply.reason, reply.problems)
+        accepted = _expect(reply, client.JobAcceptedReply)
+        fresh = accepted.status == "INITIALIZING"  # else some of its events are older than this client's reader
+        return Job(self, job, accepted.status, accepted.warnings, buffer if fresh else None)
+
+    # asking
+
+    def status(self, job: str) -> JobSummary:
+        """Raises NotFound."""
+        return self._ask(client.GetJobStatus(job=job), client.JobStatusAnswered).summary
+
+    def show(self, job: str) -> tuple[JobSummary, dict[str, Any] | None, dict[str, Any] | None]:
+        """(summary, ExecutionGraph, cause): tasks, subtasks, attempts; of an ended job from its archive. Raises NotFound."""
+        described = self._describe(job)
+        if described.archive is None:
+            return described.summary, described.detail, (described.detail or {}).get("cause")
+        archive = self.archive(described.archive)
+        return described.summary, archive.get("detail"), archive.get("cause")
+
+    def list(self, most: int = 100) -> JobsListed:
+        """The newest jobs, newest first."""
+        return self._ask(client.ListJobs(most=most), client.JobsListed)
+
+    def cancel(self, job: str) -> str:
+        """Asks for the job's end; returns its status now. Raises Refused for a FINISHED or FAILED job, NotFound."""
+        return self._ask(client.CancelJob(job=job), client.CancelAccepted).status
+
+    def overview(self) -> ClusterOverview:
+        return self._ask(client.GetClusterOverview(), client.ClusterOverview)
+
+    def task_managers(self) -> list[TaskManagerInfo]:
+        return self._ask(client.ListTaskManagers(), client.TaskManagersListed).task_managers
+
+    def wait(self, job: str, timeout_s: float | None = None) -> Ending:
+        """Waits for the job's end, however long that takes; a Dispatcher that is replaced meanwhile is asked again.
+
+        Raises NotFound; TimeoutError after `timeout_s`."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self._closed.is_set():
+            left = ASK_AGAIN_S if deadline is None else min(ASK_AGAIN_S, max(0.0, deadline - time.monotonic()))
+            try:
+                told = _expect(self._link.ask(client.AwaitJobResult(job=job)).result(left), client.JobResult)
+            except errors.OutcomeUnknown:
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise TimeoutError(f"job {job} has not ended within {timeout_s:.0f} s") from None
+                continue
+            cause = told.cause
+            if cause is None and told.status == "FAILED" and told.archive is not None and self._token:
+                cause = self.archive(told.archive).get("cause")
+            return Ending(job, told.status, told.ended_ms, told.archive, cause)
+        raise errors.Unavailable("this client was closed")
+
+    # events
+
+    def feed(self) -> Feed:
+        """Connects to the events of all jobs, so that those of a job submitted from now on are seen as they come."""
+        with self._lock:
+            if self._feed is None:
+                self._feed = Feed(self._link)
+            return self._feed
+
+    def follow(self, job: str) -> Iterator[Event]:
+        """The job's events from the first on, then as they come; ends with its end. Raises NotFound."""
+        since_ms = self.status(job).accepted_ms
+        return follow_log(self._link, job, since_ms, self._closed)
+
+    def events(self, history: bool = False) -> Iterator[Event]:
+        """The events of all jobs from now on, or from the oldest kept. Never ends; ordered within a job."""
+        return follow_log(self._link, None, None, self._closed, history)
+
+    def _unwatch(self, job: str) -> None:
+        if self._feed is not None:
+            self._feed.forget(job)
+
+    # results and logs
+
+    def result(self, job: str) -> Result:
+        """The rows of a FINISHED job. Raises NotFinished (also when it has none), NotFound."""
+        described = self._describe(job)
+        summary = described.summary
+        if described.archive is None or summary.status not in ENDED:
+            raise errors.NotFinished(f"job {job} is {summary.status}: it has no result yet", summary.status)
+        archive = self.archive(described.archive)
+        if summary.status != "FINISHED":
+            cause = archive.get("cause")
+            reason = f": {cause['message']}" if cause and cause.get("message") else ""
+            raise errors.NotFinished(f"job {job} is {summary.status} and has no result{reason}", summary.status, cause)
+        found = (archive.get("detail") or {}).get("result")
+        if found is None:
+            raise errors.NotFinished(f"job {job} has no rows to show: what it made is where its sinks are", "FINISHED")
+        return self._rows(found)
+
+    def _rows(self, found: Mapping[str, Any]) -> Result:
+        parts = found.get("parts", [found])
+        whole = [self._fetch(part["path"]) if "path" in part else part for part in parts]
+        rows = [row for part in whole for row in part["rows"]]
+        truncated = any(part.get("truncated") for part in whole)
+        return Result(whole[0]["columns"], whole[0]["types"], rows, truncated)
+
+    def archive(self, path: str) -> dict[str, Any]:
+        """What is kept of an ended job."""
+        return self._fetch(path)
+
+    def _fetch(self, path: str) -> dict[str, Any]:
+        data: bytes = self._call_blobs(lambda blobs: blobs.get_file(path))
+        value: dict[str, Any] = json.loads(data)
+        return value
+
+    def logs(self, job: str, follow: bool = False, every_attempt: bool = False) -> Iterator[LogPiece]:
+        """What the attempts of a job wrote: the last attempt of each subtask, or every one. follow: also what comes, until
+        the job's end."""
+        read: dict[tuple[str, str], int] = {}
+        while True:
+            summary, detail, _ = self.show(job)
+            for task, subtask, attempt, folder in _log_folders(detail or {}, every_attempt or follow):
+                for stream in LOG_NAMES:
+                    for data in self._log_rest(f"logs/{folder}/{stream}", read, (folder, stream)):
+                        yield LogPiece(task, subtask, attempt, stream, data)
+            if not follow or summary.status in ENDED:
+                return
+            self._closed.wait(0.5)
+
+    def _log_rest(self, path: str, read: dict[tuple[str, str], int], key: tuple[str, str]) -> Iterator[bytes]:
+        from millrace.io.blobs import BlobError
+
+        while True:
+            try:
+                piece = self._blob_client().get_range(path, read.get(key, 0), 1 << 20)
+            except BlobError as failure:
+                if failure.status in (404, 416):
+                    return  # not written yet
+                raise errors.Unavailable(str(failure)) from None
+            if not piece.data:
+                return
+            read[key] = read.get(key, 0) + len(piece.data)
+            yield piece.data
+
+    # the parts
+
+    def _describe(self, job: str) -> JobDescribed:
+        try:
+            return self._ask(client.DescribeJob(job=job), JobDescribed)
+        except errors.NotFound:
+            # A JobMaster that has just forgotten an ended job: the Dispatcher knows by now.
+            return self._ask(client.DescribeJob(job=job), JobDescribed)
+
+    def _ask(self, request: client.Request, kind: type[R]) -> R:
+        try:
+            return _expect(self._link.ask(request).result(self._timeout_s), kind)
+        except errors.OutcomeUnknown as unknown:
+            if isinstance(request, client.CancelJob):
+                raise
+            raise errors.Unavailable(str(unknown)) from None
+
+    def _blob_client(self) -> Any:
+        if self._blobs is None:
+            from millrace.io.blobs import BlobClient
+
+            if not self._token:
+                raise errors.Unavailable("the blob server's token is not known: give it, or set MILLRACE_TOKEN")
+            described = self._ask(client.DescribeBlobServer(), client.BlobServerDescribed)
+            self._blobs = BlobClient(described.url, self._token)
+        return self._blobs
+
+    def _call_blobs(self, call: Callable[[Any], Any]) -> Any:
+        """Over the known connection; once more over a new one, for the blob server moves with the Dispatcher's leader."""
+        from millrace.io.blobs import BlobError
+
+        try:
+            return call(self._blob_client())
+        except BlobError as failure:
+            if failure.status is None:
+                self._blobs = None
+                try:
+                    return call(self._blob_client())
+                except BlobError as again:
+                    failure = again
+            raise errors.Unavailable(str(failure)) from None
+
+
+def new_id(name: str) -> str:
+    """A new job id that begins like the job's name."""
+    head = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()[:40].strip("-")
+    return f"{head or 'job'}-{secrets.token_hex(4)}"
+
+
+def _expect(reply: client.Reply, kind: type[R]) -> R:
+    if isinstance(reply, kind):
+        return reply
+    if isinstance(reply, client.RequestRefused):
+        if reply.kind == "busy":
+            raise errors.Unavailable(reply.reason)
+        raise (errors.NotFound if reply.kind == "not_found" else errors.Refused)(reply.reason)
+    raise errors.Unavailable(f"the cluster answers with {reply.type} where {kind.__name__} was asked for")
+
+
+def _log_folders(detail: Mapping[str, Any], every: bool) -> Iterator[tuple[str, int, int, str]]:
+    """(task, subtask, attempt, folder below logs/) of the attempts of a job."""
+    for task in detail.get("tasks", ()):
+        for subtask in task["subtasks"]:
+            logs = subtask.get("logs", [])
+            for log in logs if every else logs[-1:]:
+                yield task["task"], subtask["subtask"], log["attempt"], log["path"]
+
+
+def _first_sentence(error: ValueError) -> str:
+    found = getattr(error, "errors", None)
+    first = found(include_url=False, include_input=False)[0] if found is not None else None
+    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}" if first else str(error)

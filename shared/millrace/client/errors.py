@@ -1,0 +1,65 @@
+"""What can go wrong for a client; each says in one sentence what it was and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from millrace.core.messages.client import Problem
+
+
+class MillraceError(Exception):
+    """All errors of this library."""
+
+
+class Unavailable(MillraceError):
+    """Kafka, the cluster or its blob server does not answer. A submission that ends so was not and will not be accepted."""
+
+
+class OutcomeUnknown(MillraceError):
+    """The request is in Kafka, or may be, and no answer came: for a submission, ask for the job's status."""
+
+    def __init__(self, message: str, job: str | None = None) -> None:
+        super().__init__(message)
+        self.job = job
+
+
+class Rejected(MillraceError):
+    """The submission was not accepted, and nothing was kept of it."""
+
+    def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
+        super().__init__(message)
+        self.problems = list(problems)
+        """What is wrong with the graph, each with its place."""
+
+
+class Invalid(Rejected):
+    """The graph is wrong; `problems` has every mistake."""
+
+
+class Conflict(Rejected):
+    """The id belongs to a job with another graph."""
+
+
+class TooLate(Rejected):
+    """It reached the cluster after its time was up."""
+
+
+class Busy(Rejected):
+    """The cluster has no room for more jobs now; try again later."""
+
+
+class Refused(MillraceError):
+    """The cluster understood the request and says no."""
+
+
+class NotFound(Refused):
+    """There is no such job."""
+
+
+class NotFinished(MillraceError):
+    """There is no result: the job has not ended, or has ended otherwise. `status`; `cause` of a FAILED one."""
+
+    def __init__(self, message: str, status: str, cause: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.status, self.cause = status, cause

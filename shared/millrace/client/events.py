@@ -1,0 +1,142 @@
+"""A job's events, in order: live, from one reader that all jobs of a client share, or from the past, from a reader of their own."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from .errors import Unavailable
+from .link import EVENTS, TURN_S, Link, partition_of
+
+Event = dict[str, Any]
+ENDS = ("JobFinished", "JobFailed", "JobCanceled")
+BUFFERED_MOST = 10_000
+MARGIN_MS = 60_000  # a job's first event may be stamped by another clock than its acceptance
+
+
+class Buffer:
+    """Events of one job, as they come. What was said twice, word for word (a leader that took over says again what its
+    predecessor may not have said), is given once."""
+
+    def __init__(self) -> None:
+        self._queue: queue.Queue[Event | None] = queue.Queue(BUFFERED_MOST)
+        self._seen: set[bytes] = set()
+        self.ended = self.lost = False
+
+    def put(self, value: bytes) -> None:
+        if self.lost or value in self._seen:
+            return
+        try:
+            event = json.loads(value)
+            self._seen.add(value)
+            self._queue.put_nowait(event)
+            self.ended = self.ended or event.get("type") in ENDS
+        except ValueError:
+            return
+        except queue.Full:
+            self.lost = True  # nobody takes them: they are read from Kafka again when asked for
+
+    def get(self, timeout_s: float | None) -> Event | None:
+        """The next event; None when none comes in time."""
+        with suppress(queue.Empty):
+            return self._queue.get(timeout=timeout_s)
+        return None
+
+
+class Feed:
+    """Reads all partitions of job.events from where they end when it starts, for the jobs that are subscribed."""
+
+    def __init__(self, link: Link) -> None:
+        self._buffers: dict[bytes, Buffer] = {}
+        self._closed = threading.Event()
+        self._reader = link.reader_at_end([TopicPartition(EVENTS, n) for n in range(link.event_partitions)])
+        self._thread = threading.Thread(target=self._read, name="millrace-events", daemon=True)
+        self._thread.start()
+
+    def subscribe(self, job: str) -> Buffer:
+        """To be called before the job is submitted: what came before is not seen here."""
+        buffer = self._buffers[job.encode()] = Buffer()
+        return buffer
+
+    def forget(self, job: str) -> None:
+        self._buffers.pop(job.encode(), None)
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.join(5)
+
+    def _read(self) -> None:
+        while not self._closed.is_set():
+            message = self._reader.poll(TURN_S)
+            if message is None or message.error() is not None:
+                continue
+            buffer = self._buffers.get(message.key() or b"")
+            if buffer is None:
+                continue
+            buffer.put(message.value() or b"")
+            if buffer.ended or buffer.lost:
+                self._buffers.pop(message.key(), None)
+        self._reader.close()
+
+
+def follow_buffer(buffer: Buffer) -> Iterator[Event]:
+    """Ends with the job's end, or when the buffer has lost events (see `lost`)."""
+    while True:
+        event = buffer.get(TURN_S if buffer.lost or buffer.ended else None)
+        if event is None:
+            return
+        yield event
+        if event["type"] in ENDS:
+            return
+
+
+def follow_log(
+    link: Link, job: str | None, since_ms: int | None, stop: threading.Event, history: bool = True
+) -> Iterator[Event]:
+    """Events of a job (None: of all jobs) from the log itself: those since `since_ms` (None: all that are kept), then new ones.
+
+    history False: only what is said from now on. Of one job: ends with its end. Until `stop` is set. Raises Unavailable.
+    """
+    partitions = [partition_of(job, link.event_partitions)] if job is not None else range(link.event_partitions)
+    where = [TopicPartition(EVENTS, number) for number in partitions]
+    reader = link.reader_at_end(where) if not history else _reader_since(link, where, since_ms)
+    key, seen = (job or "").encode(), set()
+    try:
+        while not stop.is_set():
+            message = reader.poll(TURN_S)
+            if message is None or message.error() is not None or (job is not None and message.key() != key):
+                continue
+            value = message.value() or b""
+            with suppress(ValueError):
+                event = json.loads(value)
+                if job is None:
+                    yield event
+                elif value not in seen:
+                    seen.add(value)
+                    yield event
+                    if event.get("type") in ENDS:
+                        return
+    finally:
+        reader.close()
+
+
+def _reader_since(link: Link, where: list[TopicPartition], since_ms: int | None) -> Consumer:
+    reader = link.reader()
+    if since_ms is None:
+        for each in where:
+            each.offset = 0
+    else:
+        try:
+            asked = [TopicPartition(each.topic, each.partition, max(0, since_ms - MARGIN_MS)) for each in where]
+            where = reader.offsets_for_times(asked, timeout=5.0)
+        except KafkaException as failure:
+            reader.close()
+            raise Unavailable(f"Kafka at {link.bootstrap} does not answer: {failure.args[0].str()}") from None
+    reader.assign(where)
+    return reader

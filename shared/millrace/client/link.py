@@ -1,0 +1,193 @@
+"""A client's connection to Kafka: requests out, answers back, each found by its correlation. One thread reads.
+
+The reader stands at the end of its partition from before the first request on, so that no answer is missed and none is
+waited for by sleeping.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import secrets
+import threading
+import time
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from millrace.core.messages import client
+
+from .errors import OutcomeUnknown, Unavailable
+
+REQUESTS, REPLIES, EVENTS = "client.commands", "client.replies", "job.events"
+TURN_S = 0.1  # how soon a failed delivery or a close is seen; answers come at once
+
+log = logging.getLogger("millrace.client")
+log.addHandler(logging.NullHandler())
+
+_COMMON: dict[str, Any] = {
+    "socket.nagle.disable": True,
+    "socket.keepalive.enable": True,
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 500,
+    "allow.auto.create.topics": False,
+    "log_level": 3,
+    "logger": log,
+}
+_READER: dict[str, Any] = {
+    "group.id": "millrace-client",  # the library asks for one; nothing joins it
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "fetch.wait.max.ms": 500,
+    "fetch.error.backoff.ms": 50,
+    "queued.max.messages.kbytes": 16 * 1024,
+}
+_REPLY_TYPES = {body.model_fields["type"].default: body for body in client.REPLIES}
+
+
+class Pending:
+    """A request on its way."""
+
+    def __init__(self, link: Link, what: str, correlation: str) -> None:
+        self._link, self.what, self.correlation = link, what, correlation
+        self._done = threading.Event()
+        self._reply: dict[str, Any] | None = None
+        self._failure: str | None = None
+
+    def result(self, timeout_s: float) -> client.Reply:
+        """The answer. Raises OutcomeUnknown when none comes in time: the request may have been carried out."""
+        try:
+            if not self._done.wait(timeout_s):
+                waited = f"no answer to {self.what} within {timeout_s:.0f} s"
+                raise OutcomeUnknown(f"{waited}; is a Dispatcher running?")
+        finally:
+            self._link.forget(self.correlation)
+        if self._reply is None:
+            raise OutcomeUnknown(f"{self.what} may not have reached Kafka: {self._failure}")
+        body = _REPLY_TYPES.get(str(self._reply.get("type")))
+        if body is None:
+            raise Unavailable(f"the cluster answers with {self._reply.get('type')}, which this version does not know")
+        return body.model_validate_json(json.dumps(self._reply))
+
+    def settle(self, reply: dict[str, Any] | None, failure: str | None = None) -> None:
+        self._reply, self._failure = reply, failure
+        self._done.set()
+
+
+class Link:
+    """`bootstrap`: host:port[,host:port]. `options`: further librdkafka options (security). Raises Unavailable within
+    `connect_s` when there is no Kafka, or no Millrace in it."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        options: Mapping[str, Any] | None = None,
+        *,
+        connect_s: float = 5.0,
+        delivery_s: float = 10.0,
+    ) -> None:
+        self.bootstrap = bootstrap
+        self.reply_to = f"client-{secrets.token_hex(8)}"
+        self._key = self.reply_to.encode()
+        self._config = {"bootstrap.servers": bootstrap, "client.id": self.reply_to, **_COMMON, **(options or {})}
+        self._delivery_s = delivery_s
+        self._producer = Producer(
+            {**self._config, "acks": "all", "linger.ms": 0, "message.timeout.ms": int(delivery_s * 1000)}
+        )
+        self._pending: dict[str, Pending] = {}
+        self._numbers = itertools.count(1)
+        self._closed = threading.Event()
+        counts = self._connect(connect_s)
+        self.event_partitions = counts[EVENTS]
+        partition = zlib.crc32(self._key) % counts[REPLIES]
+        self._reader = self.reader_at_end([TopicPartition(REPLIES, partition)], connect_s)
+        self._thread = threading.Thread(target=self._read, name="millrace-replies", daemon=True)
+        self._thread.start()
+
+    def _connect(self, timeout_s: float) -> dict[str, int]:
+        try:
+            topics = self._producer.list_topics(timeout=timeout_s).topics
+        except KafkaException as failure:
+            reason = failure.args[0].str()
+            raise Unavailable(
+                f"Kafka at {self.bootstrap} does not answer within {timeout_s:.0f} s ({reason}); "
+                "is the stack up (millrace up), and is this its address?"
+            ) from None
+        missing = [name for name in (REQUESTS, REPLIES, EVENTS) if name not in topics or not topics[name].partitions]
+        if missing:
+            raise Unavailable(
+                f"Kafka at {self.bootstrap} has no topic {missing[0]}: no Millrace cluster was set up in it"
+            )
+        return {name: len(topics[name].partitions) for name in (REPLIES, EVENTS)}
+
+    def reader_at_end(self, where: list[TopicPartition], timeout_s: float = 5.0) -> Consumer:
+        """A consumer that reads from the ends of these partitions, as they are now."""
+        reader = self.reader()
+        try:
+            for each in where:
+                each.offset = reader.get_watermark_offsets(each, timeout=timeout_s)[1]
+        except KafkaException as failure:
+            reader.close()
+            raise Unavailable(f"Kafka at {self.bootstrap} does not answer: {failure.args[0].str()}") from None
+        reader.assign(where)
+        return reader
+
+    def reader(self) -> Consumer:
+        return Consumer({**self._config, **_READER, "auto.offset.reset": "earliest"})
+
+    def ask(self, request: client.Request) -> Pending:
+        """Sends a request; its fields `reply_to` and `correlation` are set here. Never waits."""
+        correlation = f"{next(self._numbers)}"
+        pending = self._pending[correlation] = Pending(self, request.type, correlation)
+        value = request.model_copy(update={"reply_to": self.reply_to, "correlation": correlation}).model_dump_json()
+        try:
+            self._producer.produce(
+                REQUESTS, value, key=self._key, on_delivery=lambda error, _: self._delivered(pending, error)
+            )
+        except (KafkaException, BufferError) as failure:
+            self.forget(correlation)
+            raise Unavailable(f"the request cannot be sent: {failure}") from None
+        return pending
+
+    def forget(self, correlation: str) -> None:
+        self._pending.pop(correlation, None)
+
+    def close(self) -> None:
+        """Ends the connection; requests without an answer stay so."""
+        self._closed.set()
+        self._thread.join(5)
+        self._producer.purge()
+        self._producer.flush(0.1)
+
+    @staticmethod
+    def _delivered(pending: Pending, error: KafkaError | None) -> None:
+        if error is not None:
+            pending.settle(None, error.str())
+
+    def _read(self) -> None:
+        while not self._closed.is_set():
+            message = self._reader.poll(TURN_S)
+            self._producer.poll(0)
+            if message is None or message.error() is not None or message.key() != self._key:
+                continue
+            try:
+                reply = json.loads(message.value() or b"")
+                pending = self._pending.get(reply["correlation"])
+            except (ValueError, KeyError, TypeError):
+                continue  # no reply of a Dispatcher
+            if pending is not None:
+                pending.settle(reply)
+        self._reader.close()
+
+
+def partition_of(job: str, partitions: int) -> int:
+    """The partition of job.events that carries this job."""
+    return zlib.crc32(job.encode()) % partitions
+
+
+def now_ms() -> int:
+    """Unix time."""
+    return time.time_ns() // 1_000_000
