@@ -37,6 +37,9 @@ class Echo:
     def blank(self) -> Heard:
         return Heard()
 
+    def is_idle(self, state: Heard) -> bool:
+        return "Busy" not in state.names
+
     def handle(self, state: Heard, envelope: Envelope) -> Iterator[Output]:
         body = envelope.body
         state.names.append(type(body).__name__)
@@ -305,9 +308,20 @@ def test_an_absent_key_is_campaigned_for_only_when_caught_up() -> None:
 def test_a_leader_that_ticks_is_never_preempted() -> None:
     log = Log(2)
     log.elect()
-    for _ in range(20):
+    for n in range(20):
         log.tick()
-        assert log.replicas[1].beat(log.stamp, View(10), caught_up=True) == []
+        assert log.replicas[1].beat(log.stamp, View(10), caught_up=True) == ([] if n else [Append(Probe(who="r1", n=1))])
+
+
+def test_a_process_started_again_takes_over_from_its_earlier_life_at_once() -> None:
+    log = Log(2)
+    log.elect()
+    again = log.replica("r0")
+    for offset, (stamp, record) in enumerate(log.records):
+        again.record(offset, stamp, record, 0)
+    assert again.beat(9_000, View(10), caught_up=False) == []
+    assert again.beat(9_000, View(10), caught_up=True) == [Campaign(10)]
+    assert not any(isinstance(a, Campaign) for a in log.replicas[1].beat(log.stamp, View(10), caught_up=True))
 
 
 def test_silence_between_two_own_probes_preempts_exactly_the_silent_epoch() -> None:
@@ -315,9 +329,10 @@ def test_silence_between_two_own_probes_preempts_exactly_the_silent_epoch() -> N
     log.elect()
     standby = log.replicas[1]
     now = log.stamp
+    assert standby.beat(now, View(10), caught_up=True) == [Append(Probe(who="r1", n=1))]  # it says that it watches
     assert standby.beat(now + 299, View(10), caught_up=True) == []
     (probe,) = standby.beat(now + 300, View(10), caught_up=True)
-    assert probe == Append(Probe(who="r1", n=1))
+    assert probe == Append(Probe(who="r1", n=2))
     log.append(probe.record, ms=300)  # type: ignore[union-attr]
     log.append(Probe(who="r1", n=2), ms=499)
     assert not any(isinstance(a, Campaign) for a in standby.beat(now + 900, View(10), caught_up=True))
@@ -382,6 +397,48 @@ def test_the_next_tick_is_made_only_after_the_last_was_read_back() -> None:
     log.append(append.record, ms=1)
     (following,) = replica.beat(log.stamp + 500, View(10), caught_up=True)
     assert isinstance(following, Append) and following.record.n == 2  # type: ignore[attr-defined]
+
+
+def test_a_leader_with_nothing_to_do_and_nobody_watching_ticks_slowly_and_says_so() -> None:
+    log = Log()
+    tick = next(a.record for a in log.elect() if isinstance(a, Append))
+    replica = log.replicas[0]
+    assert isinstance(tick, Tick) and tick.next_ms == 100  # its Hello is not in Kafka yet
+    log.append(tick)
+    replica.acked(10, 1)
+    sent = log.stamp - 100  # when that tick was sent
+    assert replica.beat(sent + 499, View(10), caught_up=True) == []
+    (slow,) = replica.beat(sent + 500, View(10), caught_up=True)
+    assert isinstance(slow, Append) and slow.record.next_ms == 500  # type: ignore[attr-defined]
+    log.append(slow.record)
+    log.append(Probe(who="r7", n=1))
+    (fast,) = replica.beat(sent + 600, View(10), caught_up=True)
+    assert fast.record.next_ms == 100  # type: ignore[union-attr]
+
+
+def test_a_standby_allows_a_slow_leader_what_it_promised() -> None:
+    log = Log(2)
+    log.elect()
+    log.tick(next_ms=500)
+    standby = log.replicas[1]
+    standby.election.probed_ms = log.stamp
+    assert standby.beat(log.stamp + 1_499, View(10), caught_up=True) == []
+    assert standby.beat(log.stamp + 1_500, View(10), caught_up=True) == [Append(Probe(who="r1", n=1))]
+    log.append(Probe(who="r1", n=1), ms=1_500)
+    log.append(Probe(who="r1", n=2), ms=2_499)
+    assert not standby.election.silent
+    log.append(Probe(who="r1", n=3), ms=1)
+    assert standby.election.silent
+
+
+def test_machine_time_follows_a_slow_leader() -> None:
+    log = Log()
+    log.elect()
+    log.tick(next_ms=500)
+    now = log.replicas[0].folded.now_ms
+    log.stamp += 400
+    log.tick()
+    assert log.replicas[0].folded.now_ms - now == 500
 
 
 def test_a_snapshot_and_the_rest_is_the_same_as_the_whole() -> None:

@@ -59,6 +59,9 @@ class Dispatcher:
     def handle(self, state: State, envelope: Envelope) -> Outputs:
         return dispatch(self.handlers, state, envelope)
 
+    def is_idle(self, state: State) -> bool:
+        return not (state.live or state.fates or state.declaring)
+
     # from the core
 
     def born(self, state: State, envelope: Envelope) -> Outputs:

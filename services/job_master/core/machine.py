@@ -64,6 +64,9 @@ class JobMaster:
     def handle(self, state: State, envelope: Envelope) -> Iterator[Output]:
         return dispatch(self.handlers, state, envelope)
 
+    def is_idle(self, state: State) -> bool:
+        return not state.jobs
+
     def plan(self, job: Job) -> Plan | None:
         """The job's plan; None if its graph cannot be read by this build."""
         if job.acceptance not in self._plans:

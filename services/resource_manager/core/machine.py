@@ -58,6 +58,10 @@ class ResourceManager:
         yield from dispatch(HANDLERS, state, envelope)
         yield from slot_manager.grant(state, envelope.id)
 
+    def is_idle(self, state: State) -> bool:
+        """Never: every tick is held against the heartbeats."""
+        return False
+
 
 def _born(state: State, envelope: Envelope) -> Iterator[Output]:
     """Nothing to ask: shards and TaskManagers declare themselves."""

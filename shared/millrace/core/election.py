@@ -11,8 +11,11 @@ from enum import Enum
 
 from .fold import TICK_MS
 
-SUSPECT_MS = 3 * TICK_MS  # without a tick: probe
-SILENCE_MS = 5 * TICK_MS  # between two own probes without a tick: silence
+SUSPECT_TICKS = 3  # missed: probe
+SILENCE_TICKS = 5  # missed between two own probes: silence
+QUIET_TICK_MS = 5 * TICK_MS  # between ticks while there is nothing to do and nobody watches
+ATTEND_MS = 20_000  # between two words of a standby that it watches
+ATTENDED_MS = 3 * ATTEND_MS  # after which a leader that heard none takes itself to be alone
 STUCK_TICKS = 50  # ticks over which the mark stands below the last output: the leader cannot speak
 READ_BACK_MS = 15_000  # a leader that does not read its own tick for so long cannot write its log: it resigns [6]
 CAMPAIGN_MS = 1_000  # between two tries
@@ -38,6 +41,7 @@ class Election:
 
     role: Role = Role.FOLLOWING
     epoch: int = 0  # while ELECT or LEADING: the one won
+    last_won: int = 0
     heard_ms: int = 0  # when the last taken tick (or Elected) was folded
     probe_stamp_ms: int = 0  # stamp of the first own probe folded since; 0: none
     probed_ms: int = 0  # when the last probe was sent
@@ -45,6 +49,7 @@ class Election:
     silent: bool = False
     stuck: int = 0  # ticks since the mark stands still below the last output
     asked_ms: int = -CAMPAIGN_MS
+    attended_ms: int = -ATTENDED_MS  # leader: when another replica's probe was last folded
     ticked_ms: int = 0  # leader: when the last tick was sent
     ticks: int = 0  # leader: number of the last tick sent
 
@@ -54,15 +59,15 @@ class Election:
         self.stuck = self.stuck + 1 if published_through == before < said else 0
         self.silent = self.stuck >= STUCK_TICKS
 
-    def probed(self, stamp_ms: int) -> None:
-        """An own probe was folded, and no tick since the one before."""
+    def probed(self, stamp_ms: int, next_ms: int) -> None:
+        """An own probe was folded. Without a tick since the one before, over five of the promised intervals, there is silence."""
         if not self.probe_stamp_ms:
             self.probe_stamp_ms = stamp_ms
-        elif stamp_ms - self.probe_stamp_ms >= SILENCE_MS:
+        elif stamp_ms - self.probe_stamp_ms >= SILENCE_TICKS * next_ms:
             self.silent = True
 
     def won(self, epoch: int) -> None:
-        self.role, self.epoch = Role.ELECT, epoch
+        self.role, self.epoch, self.last_won = Role.ELECT, epoch, epoch
 
     def lead(self, now_ms: int) -> None:
         """The own Elected was folded."""
@@ -73,13 +78,14 @@ class Election:
         self.role, self.epoch = Role.FOLLOWING, 0
         self.heard_ms, self.probe_stamp_ms, self.silent, self.stuck = now_ms, 0, False, 0
 
-    def suspects(self, now_ms: int) -> bool:
-        return self.role is Role.FOLLOWING and now_ms - self.heard_ms >= SUSPECT_MS
+    def suspects(self, now_ms: int, next_ms: int) -> bool:
+        return self.role is Role.FOLLOWING and now_ms - self.heard_ms >= SUSPECT_TICKS * next_ms
 
-    def campaigns(self, now_ms: int, view: View, folded_epoch: int, caught_up: bool) -> int | None:
+    def campaigns(self, now_ms: int, view: View, folded_epoch: int, caught_up: bool, heir: bool) -> int | None:
         """The mod_revision of the key that is to be replaced (0: absent), or None: this is not the time.
 
-        A key whose epoch has no record in the log yet is left alone until its lease ends: its holder may be about to write.
+        A key whose epoch has no record in the log yet is left alone until its lease ends: its holder may be about to write. heir: the
+        leader of that epoch bore this process's name, so it is the life before this one, and nobody waits for the dead.
         """
         if (
             self.role is not Role.FOLLOWING
@@ -88,7 +94,7 @@ class Election:
             or now_ms - self.asked_ms < CAMPAIGN_MS
         ):
             return None
-        if view.epoch == 0 or (self.silent and view.epoch == folded_epoch):
+        if view.epoch == 0 or ((self.silent or heir) and view.epoch == folded_epoch):
             self.role, self.asked_ms = Role.CAMPAIGNING, now_ms
             return view.epoch
         return None

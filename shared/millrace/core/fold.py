@@ -18,7 +18,6 @@ from .messages.records import Client, Elected, Fact, Forked, Hello, Message, Out
 from .topics import OUTPUT_BYTES_MAX, Topology
 
 TICK_MS = 100
-TIME_STEP_MAX_MS = 2 * TICK_MS
 HELLO_TICKS = 10
 
 
@@ -61,6 +60,7 @@ class Folded:
     who: str = ""
     tick: int = 0  # the last taken tick of this epoch
     tick_stamp_ms: int = 0  # broker's stamp of the last taken tick; 0: none yet
+    next_ms: int = TICK_MS  # within which the leader promised its next tick
     now_ms: int = 0  # machine time
     ticks: int = 0  # ticks taken in this generation
     digest: str = ""  # of all outputs so far
@@ -124,6 +124,7 @@ class Fold:
             return Told()  # another generation's, or a zombie's: void
         first = folded.epoch == 0
         folded.epoch, folded.build, folded.who, folded.tick = record.epoch, record.build, record.who, 0
+        folded.next_ms = TICK_MS
         if first:
             folded.now_ms = folded.tick_stamp_ms = stamp_ms
         told = Told(taken=True)
@@ -144,8 +145,8 @@ class Fold:
             )
         folded.tick = record.n
         folded.ticks += 1
-        folded.now_ms += min(max(stamp_ms - folded.tick_stamp_ms, 0), TIME_STEP_MAX_MS)  # [4]
-        folded.tick_stamp_ms = stamp_ms
+        folded.now_ms += min(max(stamp_ms - folded.tick_stamp_ms, 0), 2 * folded.next_ms)  # [4]
+        folded.tick_stamp_ms, folded.next_ms = stamp_ms, record.next_ms
         for seq in range(folded.published_through + 1, min(record.published_through, folded.said) + 1):
             del folded.outbox[seq]
         folded.published_through = max(folded.published_through, min(record.published_through, folded.said))

@@ -107,6 +107,10 @@ class Machine(Protocol):
         """Changes the state and yields what is said and done, in order."""
         ...
 
+    def is_idle(self, state: Any) -> bool:
+        """Whether no timer runs and nothing is awaited: ticks may come slowly until something is said to it."""
+        ...
+
 
 class UnknownMessage(AssertionError):
     """A message that this machine has no handler for: the sender is of another build; the replica stops [26]."""

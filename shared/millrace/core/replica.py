@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from .election import READ_BACK_MS, Election, Role, View
+from .election import ATTEND_MS, ATTENDED_MS, QUIET_TICK_MS, READ_BACK_MS, Election, Role, View
 from .fold import TICK_MS, Fold, Folded, Spoken, Told
 from .messages.records import Elected, Outcome, Part, Probe, Record, Tick
 from .speaking import Speaking
@@ -91,8 +91,10 @@ class Replica:
         folded, before = self.folded, self.folded.published_through
         told = self.core.fold(folded, offset, stamp_ms, record)
         if isinstance(record, Probe):
-            if record.who == self.who:
-                self.election.probed(stamp_ms)
+            if record.who != self.who:
+                self.election.attended_ms = now_ms
+            elif not self.leads:
+                self.election.probed(stamp_ms, folded.next_ms)
             return []
         if not told.taken and not told.damage and not told.superseded:
             return []
@@ -181,10 +183,12 @@ class Replica:
             epoch = election.epoch
             election.follow(now_ms)
             return [Resign(epoch, f"its own election was not read back for {READ_BACK_MS // 1000} s")]
-        expected = election.campaigns(now_ms, view, self.folded.epoch, caught_up)
+        heir = self.folded.who == self.who and self.folded.epoch != election.last_won
+        expected = election.campaigns(now_ms, view, self.folded.epoch, caught_up, heir)
         if expected is not None:
             return [Campaign(expected)]
-        if election.suspects(now_ms) and view.epoch and now_ms - election.probed_ms >= TICK_MS:
+        suspects = election.suspects(now_ms, self.folded.next_ms)
+        if view.epoch and caught_up and now_ms - election.probed_ms >= (TICK_MS if suspects else ATTEND_MS):
             election.probed_ms, election.probes = now_ms, election.probes + 1
             return [Append(Probe(who=self.who, n=election.probes))]
         return []
@@ -198,7 +202,7 @@ class Replica:
                 election.follow(now_ms)
                 yield Resign(epoch, f"its own tick was not read back for {READ_BACK_MS // 1000} s")
             return
-        if election.ticks and now_ms - election.ticked_ms < TICK_MS:
+        if now_ms < self.next_tick_ms(now_ms):
             return
         election.ticks, election.ticked_ms = folded.tick + 1, now_ms
         yield Append(
@@ -207,5 +211,19 @@ class Replica:
                 n=election.ticks,
                 published_through=self.speaking.published_through(),
                 digest=folded.ticked_digest,
+                next_ms=QUIET_TICK_MS if self._is_quiet(now_ms) else TICK_MS,
             )
         )
+
+    def next_tick_ms(self, now_ms: int) -> int:
+        """When the leader's next tick is due: sooner than promised as soon as there is something to do."""
+        if not self.election.ticks:
+            return now_ms
+        return self.election.ticked_ms + (QUIET_TICK_MS if self._is_quiet(now_ms) else TICK_MS)
+
+    def _is_quiet(self, now_ms: int) -> bool:
+        """Nothing is on its way, no timer runs, nobody watches: ticks would only warm the room."""
+        folded = self.folded
+        if self.speaking.unacked or folded.effects or now_ms - self.election.attended_ms < ATTENDED_MS:
+            return False
+        return self.core.machine.is_idle(folded.state)

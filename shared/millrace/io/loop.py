@@ -17,7 +17,7 @@ from typing import Any
 import structlog
 
 from millrace.core.election import Role, View
-from millrace.core.fold import TICK_MS, Fold, Folded
+from millrace.core.fold import Fold, Folded
 from millrace.core.machine import Machine
 from millrace.core.messages.base import Body
 from millrace.core.messages.records import Part, decode, encode
@@ -234,9 +234,9 @@ class ScopeLoop:
 
     def _patience(self, replica: Replica) -> int:
         """How long a poll may take: until the next tick is due."""
-        election = replica.election
+        election, now = replica.election, self.around.clock()
         if election.role is Role.LEADING and election.ticks <= replica.folded.tick:
-            return max(1, election.ticked_ms + TICK_MS - self.around.clock())
+            return max(1, replica.next_tick_ms(now) - now)
         return IDLE_MS
 
     def _at_end(self, replica: Replica) -> bool:

@@ -53,13 +53,16 @@ class Elected(Part):
 
 class Tick(Part):
     """The leader's beat. Only number n + 1 of the current epoch is taken [3]. `published_through`: all outputs up to this number
-    are in Kafka [14]. `digest`: of all outputs up to the last taken tick; a replica that differs ends itself."""
+    are in Kafka [14]. `digest`: of all outputs up to the last taken tick; a replica that differs ends itself. `next_ms`: the next
+    tick comes at the latest after so long, unless the leader is gone; it is longer while there is nothing to do and nobody to
+    take over."""
 
     record: Literal["Tick"] = "Tick"
     epoch: int
     n: int
     published_through: int
     digest: str
+    next_ms: int = 100
 
 
 class Outcome(Part):
@@ -118,7 +121,8 @@ class Message(Part):
 
 
 class Probe(Part):
-    """A suspicious standby's question to the log: do ticks still come? Folded as nothing."""
+    """A standby's question to the log: do ticks still come? Folded as nothing. Also said now and then, so that a leader knows
+    that somebody watches its ticks."""
 
     record: Literal["Probe"] = "Probe"
     who: str
