@@ -166,7 +166,7 @@ class Supervisor:
                 "slots": self.options.slots,
                 "cores": self.options.cores,
                 "heap_mb": self.options.heap_mb,
-                "python": self.options.python,
+                **({"python": self.options.python} if self.options.python else {}),
                 "work_folder": str(stack.folder / "work"),
             },
         }

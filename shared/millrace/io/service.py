@@ -157,7 +157,7 @@ class Process:
             settings.service, settings.log_format, settings.log_level,
             instance=settings.instance, secrets=settings.secret_values(),
         )  # fmt: skip
-        log.info("starts", version=__version__, pid=os.getpid(), python=sys.version.split()[0], **settings.describe())
+        log.info("starts", version=__version__, pid=os.getpid(), runs_on=sys.version.split()[0], settings=settings.describe())
         self.store = store_of(settings)
         self.bus = KafkaBus(settings.kafka_bootstrap, client_id=settings.instance, on_fatal=self.fatal)
         self.storage = Storage(settings.storage_url)
