@@ -1,0 +1,269 @@
+"""The client library against a real control plane: submissions, questions, cancellation, events."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from millrace.client import Conflict, Invalid, Millrace, NotFinished, NotFound, OutcomeUnknown, Refused, TooLate, new_id
+from millrace.client.events import BUFFERED_MOST
+from millrace.core.messages import client
+from tests.client.cluster import ControlPlane, archived
+
+GRAPH = {"name": "Tiny Job!", "vertices": {"one": {"sql": "SELECT 1 AS a"}}}
+
+
+def test_a_submission_is_stored_listed_and_shown(millrace: Millrace) -> None:
+    job = millrace.submit(GRAPH)
+    assert job.id.startswith("tiny-job-")
+    assert job.warnings == []
+    summary = millrace.status(job.id)
+    assert (summary.job, summary.name, summary.ended_ms) == (job.id, "Tiny Job!", None)
+    assert millrace.list(1).jobs[0].job == job.id
+    _, detail, cause = millrace.show(job.id)
+    assert ([task["task"] for task in detail["tasks"]], cause) == (["one"], None)
+    job.cancel()
+
+
+def test_the_same_submission_again_is_the_same_job_and_another_is_refused(millrace: Millrace) -> None:
+    job = millrace.submit(GRAPH)
+    assert millrace.submit(GRAPH, job=job.id).id == job.id
+    with pytest.raises(Conflict, match="exists with another graph or other parameters"):
+        millrace.submit({**GRAPH, "name": "other"}, job=job.id)
+    job.cancel()
+    job.wait()
+    assert millrace.submit(GRAPH, job=job.id).status == "CANCELED"
+
+
+def test_many_threads_submit_one_id_and_one_job_comes_of_it(millrace: Millrace) -> None:
+    job, before = new_id("same"), millrace.list(1).total
+    results: list[str] = []
+
+    def submit() -> None:
+        results.append(millrace.submit(GRAPH, job=job).id)
+
+    threads = [threading.Thread(target=submit) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert results == [job] * 8
+    assert millrace.list(1).total == before + 1
+    millrace.cancel(job)
+
+
+def test_all_that_is_wrong_is_told_at_once(millrace: Millrace) -> None:
+    graph = {"name": "n", "vertices": {"a": {"sql": "SELEC 1"}, "b": {"sql": "SELECT 1", "parallelism": 0}}}
+    with pytest.raises(Invalid) as caught:
+        millrace.submit({**graph, "vertices": {**graph["vertices"], "c": {}}})
+    assert [problem.place for problem in caught.value.problems] == [["vertices", "b", "parallelism"], ["vertices", "c"]]
+    with pytest.raises(Invalid, match="job: String should match pattern"):
+        millrace.submit(GRAPH, job="no/slash")
+
+
+def test_parameters_and_uploads(millrace: Millrace, tmp_path: Path) -> None:
+    module = tmp_path / "m.py"
+    module.write_text("def f(): ...")
+    sha256 = hashlib.sha256(module.read_bytes()).hexdigest()
+    graph = {
+        "name": "p",
+        "parameters": {"n": 1},
+        "vertices": {"one": {"sql": "SELECT ${n} AS a"}},
+        "modules": [{"name": "m.py", "sha256": sha256}],
+    }
+    with pytest.raises(Invalid, match=r"m.py was not uploaded"):
+        millrace.submit(graph)
+    job = millrace.submit(graph, parameters={"n": "2"}, uploads={sha256: module})
+    job.cancel()
+    assert job.wait().status == "CANCELED"
+    assert millrace.archive(job.wait().archive)["graph"]["vertices"]["one"]["sql"] == "SELECT 2 AS a"
+
+
+def test_events_come_in_order_to_who_submitted_and_to_who_comes_later(millrace: Millrace, plane: ControlPlane) -> None:
+    job = millrace.submit(GRAPH)
+    events = job.events()
+    first = list(itertools.islice(events, 3))
+    job.cancel()
+    whole = [*first, *events]
+    assert [event["type"] for event in whole].count("JobAccepted") == 1
+    assert {event["job"] for event in whole} == {job.id}
+    assert whole[-1]["type"] == "JobCanceled"
+    with Millrace(plane.kafka.bootstrap) as other:
+        assert list(other.follow(job.id)) == whole
+    assert list(job.events()) == whole, "a second time, from the log"
+
+
+def test_what_nobody_takes_is_read_from_the_log_again(millrace: Millrace) -> None:
+    job = millrace.submit(GRAPH)
+    assert job._buffer is not None
+    events = job.events()
+    first = next(events)
+    job.cancel()
+    job.wait()
+    whole = list(millrace.follow(job.id))
+    fresh = millrace.submit(GRAPH)
+    for number in range(BUFFERED_MOST + 5):
+        fresh._buffer.put(json.dumps({"type": "x", "n": number}).encode())
+    assert fresh._buffer.lost
+    fresh.cancel()
+    fresh.wait()
+    assert [first, *events] == whole
+
+
+def test_all_events_of_the_cluster(millrace: Millrace) -> None:
+    events = millrace.events()
+    seen: list[dict] = []
+    started = threading.Event()
+
+    def read() -> None:
+        for event in events:
+            seen.append(event)
+            if event["type"] == "JobCanceled":
+                started.set()
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    while not started.is_set():  # the reader may not stand at the end yet when the first job is submitted
+        job = millrace.submit(GRAPH, watch=False)
+        job.cancel()
+        job.wait()
+        started.wait(0.2)
+    assert {"JobAccepted", "JobCanceled"} <= {event["type"] for event in seen}
+
+
+def test_cancel_and_its_refusals(millrace: Millrace) -> None:
+    job = millrace.submit(GRAPH)
+    job.cancel()
+    ending = job.wait()
+    assert (ending.status, ending.cause) == ("CANCELED", None)
+    assert millrace.cancel(job.id) == "CANCELED", "a repeat is harmless"
+    for ask in (millrace.cancel, millrace.status, millrace.show, millrace.result, millrace.wait):
+        with pytest.raises(NotFound, match="there is no job no-such-job"):
+            ask("no-such-job")
+
+
+def test_a_job_without_rows_says_so(millrace: Millrace) -> None:
+    job = millrace.submit(GRAPH)
+    with pytest.raises(NotFinished, match="it has no result yet"):
+        millrace.result(job.id)
+    job.cancel()
+    job.wait()
+    with pytest.raises(NotFinished, match="is CANCELED and has no result"):
+        millrace.result(job.id)
+    assert list(millrace.logs(job.id)) == []
+
+
+def test_wait_ends_after_its_time(millrace: Millrace) -> None:
+    job = millrace.submit(GRAPH)
+    with pytest.raises(TimeoutError, match="has not ended within"):
+        job.wait(timeout_s=0.2)
+    job.cancel()
+
+
+def test_waiting_is_answered_at_the_end(millrace: Millrace) -> None:
+    job = millrace.submit(GRAPH)
+    endings: list[str] = []
+    threads = [threading.Thread(target=lambda: endings.append(job.wait().status)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    job.cancel()
+    for thread in threads:
+        thread.join(30)
+    assert endings == ["CANCELED"] * 3
+
+
+def test_the_cluster_without_workers(millrace: Millrace) -> None:
+    assert millrace.task_managers() == []
+    overview = millrace.overview()
+    assert (overview.task_managers, overview.slots) == (0, 0)
+    assert sum(overview.jobs.values()) == millrace.list(1).total
+
+
+def test_a_job_waits_with_its_reason(millrace: Millrace) -> None:
+    job = millrace.submit(GRAPH)
+    waiting = next(event for event in job.events() if event["type"] == "JobWaiting")
+    assert waiting["reason"] == "no TaskManager is registered"
+    assert millrace.status(job.id).waiting == "no TaskManager is registered"
+    job.cancel()
+
+
+def test_a_submission_whose_time_is_up_is_not_accepted(millrace: Millrace) -> None:
+    late = client.SubmitJob(job=new_id("late"), graph=GRAPH, accept_before_ms=time.time_ns() // 1_000_000 - 1)
+    reply = millrace._link.ask(late).result(10)
+    assert isinstance(reply, client.JobRejected)
+    assert reply.kind == "late"
+    with pytest.raises(TooLate):
+        millrace._accepted(reply, late.job, None)
+    with pytest.raises(NotFound):
+        millrace.status(late.job)
+
+
+def test_any_kafka_client_can_submit_and_what_is_no_request_is_parked(millrace: Millrace, plane: ControlPlane) -> None:
+    producer = Producer({"bootstrap.servers": plane.kafka.bootstrap})
+    job = new_id("bare")
+    reader = Consumer({"bootstrap.servers": plane.kafka.bootstrap, "group.id": "t", "auto.offset.reset": "earliest"})
+    reader.assign([TopicPartition("dead-letters", 0, 0)])
+    producer.produce("client.commands", b"what is this")
+    producer.produce("client.commands", json.dumps({"type": "SubmitJob", "version": 1, "job": job, "graph": GRAPH}))
+    producer.flush(10)
+    letter = json.loads(reader.poll(20).value())
+    reader.close()
+    assert (letter["type"], letter["topic"]) == ("DeadLetter", "client.commands")
+    assert letter["reason"].startswith("not JSON")
+    accepted = next(event for event in accepted_soon(millrace, job) if event["type"] == "JobAccepted")
+    assert accepted["name"] == "Tiny Job!"
+    millrace.cancel(job)
+
+
+def accepted_soon(millrace: Millrace, job: str) -> Iterator[dict]:
+    """The events of a job that somebody else submits about now."""
+    for _ in range(1_000):
+        try:
+            millrace.status(job)
+        except NotFound:
+            continue
+        return millrace.follow(job)
+    raise AssertionError(f"{job} was not accepted")
+
+
+def test_blobs_move_with_the_dispatcher(millrace: Millrace, plane: ControlPlane) -> None:
+    job = millrace.submit(GRAPH)
+    job.cancel()
+    ending = job.wait()
+    assert millrace.archive(ending.archive) == archived(plane, ending.archive)
+    plane.stop("dispatcher")
+    with pytest.raises(OutcomeUnknown):
+        millrace._link.ask(client.ListJobs()).result(0.2)
+    plane.start("dispatcher")
+    assert millrace.status(job.id).status == "CANCELED", "a new Dispatcher knows what the old one knew"
+    assert millrace.archive(ending.archive)["status"] == "CANCELED", "at another address"
+
+
+def test_jobs_survive_the_dispatcher_and_their_job_master(millrace: Millrace, plane: ControlPlane) -> None:
+    job = millrace.submit(GRAPH)
+    ended = threading.Event()
+    statuses: list[str] = []
+
+    def wait() -> None:
+        statuses.append(job.wait().status)
+        ended.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    for name in ("dispatcher", "job_master"):
+        plane.children[name].popen.kill()
+        plane.children.pop(name).popen.wait(10)
+        plane.start(name)
+    assert millrace.submit(GRAPH, job=job.id).id == job.id
+    millrace.cancel(job.id)
+    assert ended.wait(60)
+    assert statuses == ["CANCELED"]
+    with pytest.raises(Refused):
+        millrace._ask(client.CancelJob(job="nothing"), client.CancelAccepted)
