@@ -1,0 +1,92 @@
+"""`python -m services.task_manager`: the one place where a TaskManager's parts are put together."""
+
+from __future__ import annotations
+
+import fcntl
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TextIO
+
+from millrace import __version__
+from millrace.io.etcd import EtcdStore
+from millrace.io.health import HealthServer
+from millrace.io.service import Process
+from millrace.io.settings import BadSettings
+
+from .journal import Journal
+from .ports import OnEvent, SlotFactory, SlotPort, Slots
+from .settings import TaskManagerSettings
+from .shell import EtcdProbe, Shell
+from .slot.client import SlotProcess
+
+PROBE_S = 0.2
+
+
+def main(argv: Sequence[str] | None = None, factory: SlotFactory | None = None) -> int:
+    """Runs a TaskManager. `factory`: what makes its slots, instead of processes with Spark (for tests of everything but those)."""
+    settings = TaskManagerSettings.load_or_exit(argv)
+    lock = None
+    try:
+        if factory is None:
+            settings.check()
+        lock = _lock(settings.folder, settings.name)
+    except BadSettings as bad:
+        print("\n".join(f"task-manager: {each}" for each in bad.problems), file=sys.stderr)
+        return 2
+
+    def spark_slot(number: int, on_event: OnEvent) -> SlotPort:
+        return SlotProcess(settings.slot_config(number), on_event)
+
+    process = Process(settings)
+    topology = process.wait_for_topology()
+    journal = Journal(settings.folder / "journal", settings.name, topology)
+    prefix = f"/millrace/{settings.cluster}/"
+    asked = EtcdStore(settings.etcd_endpoint, prefix, timeout_s=PROBE_S)
+    shell = Shell(
+        settings.name,
+        topology,
+        process.bus,
+        process.store,
+        settings.deciding(),
+        journal,
+        EtcdProbe(asked, settings.name),
+        build=__version__,
+    )
+    slots = Slots(factory or spark_slot, settings.slots, settings.folder, process.storage, shell.post)
+    shell.slots = slots
+    health = HealthServer(shell.health, settings.health_port)
+    port = health.start()
+    slots.start()  # a JVM takes seconds to be warm: they begin before Kafka answers
+    settings.write_ready(health_port=port, id=settings.name)
+    try:
+        code = shell.run(process.stopping, lambda: process.failure)
+    finally:
+        slots.close(1.0)
+        health.stop()
+        process.bus.close()
+        process.store.close()
+        asked.close()
+        lock.close()
+    return code
+
+
+def _lock(folder: Path, name: str) -> TextIO:
+    """One process at a time works in a TaskManager's folder; the lock ends with it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = open(folder / "lock", "w")  # noqa: SIM115
+    except OSError as error:
+        raise BadSettings(
+            [f"The work folder {folder} cannot be written ({error.strerror}): name another one."]
+        ) from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise BadSettings([f"Another TaskManager {name} runs in {folder}: give this one another id."]) from None
+    return file
+
+
+if __name__ == "__main__":
+    sys.exit(main())

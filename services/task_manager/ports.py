@@ -1,0 +1,330 @@
+"""The TaskManager's slots as its machine's effects reach them: LaunchAttempt, KillAttempt, and the events that come back."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol
+
+import structlog
+
+from millrace.core.messages.base import Body
+from millrace.core.messages.effects import KillAttempt, LaunchAttempt
+from millrace.core.messages.slots import (
+    AttemptEnded,
+    AttemptRunning,
+    SlotBroken,
+    SlotReady,
+    SlotReplacing,
+)
+from millrace.io.storage import Storage, StorageError, blob_path
+
+from .core.slot_table import infrastructure
+
+RESULT_BYTES_MAX = 16 << 10  # a larger result goes to storage, and its place into the report
+REPORT_BYTES_MAX = 700_000  # schemas, and the files that a plan pins
+BLOBS_AGE_S = 7 * 24 * 3600
+AGAIN_S, BROKEN_AGAIN_S = 1.0, 60.0  # until a slot whose host ended, or that is broken, is started again
+
+log = structlog.get_logger("slots")
+
+
+class SlotPort(Protocol):
+    """A slot's process; see `slot.client.SlotProcess`. All methods return at once but `close`."""
+
+    def run(self, attempt: str, spec: dict[str, Any], work: str, log: str, blobs: str) -> None: ...
+
+    def kill(self, attempt: str, why: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+OnEvent = Callable[[dict[str, Any]], None]
+SlotFactory = Callable[[int, OnEvent], SlotPort]
+"""Starts the slot of this number; it tells its events from then on, on any thread."""
+
+
+class Slots:
+    """All slots of a process. `on_fact(body)` is called, on any thread, with what becomes of them."""
+
+    def __init__(
+        self,
+        factory: SlotFactory,
+        count: int,
+        folder: Path,
+        storage: Storage,
+        on_fact: Callable[[Body], None],
+        *,
+        submit: Callable[[Callable[[], None]], Any] | None = None,
+        later: Callable[[float, Callable[[], None]], None] | None = None,
+    ) -> None:
+        """`folder`: the TaskManager's own. `submit` runs what may take long (default: threads), `later` after some seconds."""
+        self.factory, self.storage, self.on_fact = factory, storage, on_fact
+        self.attempts, self.logs, self.blobs = folder / "attempts", folder / "logs", folder / "blobs"
+        self.submit = submit or ThreadPoolExecutor(min(count, 32), thread_name_prefix="attempts").submit
+        self.later = later or _later
+        self.closing = False
+        self._lanes = [_Lane(self, number) for number in range(count)]
+
+    def start(self) -> None:
+        """Starts all slots. Nothing of an earlier process is here any more: its working files go."""
+        for folder in (self.attempts, self.logs):
+            shutil.rmtree(folder, ignore_errors=True)
+        for folder in (self.attempts, self.logs, self.blobs):
+            folder.mkdir(parents=True, exist_ok=True)
+        old = time.time() - BLOBS_AGE_S
+        for blob in self.blobs.iterdir():
+            if blob.stat().st_mtime < old:
+                blob.unlink(missing_ok=True)
+        for lane in self._lanes:
+            lane.start()
+
+    def launch(self, effect: LaunchAttempt) -> None:
+        """Prepares an attempt and orders it; what becomes of it is told by facts."""
+        self._lanes[effect.slot].launch(effect)
+
+    def kill(self, effect: KillAttempt) -> None:
+        """Ends an attempt; its AttemptEnded follows, or is on the way already."""
+        self._lanes[effect.slot].kill(effect)
+
+    def close(self, timeout_s: float) -> None:
+        """Ends all slots and what runs in them, within this time; what is left dies with this process."""
+        self.closing = True
+        threads = [threading.Thread(target=lane.close, daemon=True) for lane in self._lanes]
+        for thread in threads:
+            thread.start()
+        end = time.monotonic() + timeout_s
+        for thread in threads:
+            thread.join(max(0.0, end - time.monotonic()))
+
+
+class _Lane:
+    """One slot: at most one attempt at a time, as the machine sees to."""
+
+    def __init__(self, slots: Slots, number: int) -> None:
+        self._slots, self._number = slots, number
+        self._lock = threading.RLock()  # a simulated slot answers while it is told
+        self._process: SlotPort | None = None
+        self._effect: LaunchAttempt | None = None  # the attempt that was launched and has not ended
+        self._ordered = False  # the process was told of it
+        self._running = False  # the process said that it runs
+        self._killed: str | None = None  # why it is to be killed, said before the process was told of it
+        self._broken = False
+        self._count = itertools.count(1)
+        self._work = self._log = Path()
+
+    def start(self) -> None:
+        try:
+            self._broken = False
+            self._process = self._slots.factory(self._number, self._on_event)
+        except OSError as error:
+            self._tell(SlotBroken(slot=self._number, reason=f"its process cannot be started: {error}"))
+            self._slots.later(BROKEN_AGAIN_S, self._start_again)
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.close()
+
+    def launch(self, effect: LaunchAttempt) -> None:
+        with self._lock:
+            self._effect, self._ordered, self._running, self._killed = effect, False, False, None
+        self._slots.submit(lambda: self._prepare(effect))
+
+    def kill(self, effect: KillAttempt) -> None:
+        with self._lock:
+            if self._effect is None or self._effect.attempt != effect.attempt:
+                return
+            if not self._ordered:
+                self._killed = effect.why
+            elif self._process is not None:
+                self._process.kill(effect.attempt, effect.why)
+
+    # preparing, on a thread of its own
+
+    def _prepare(self, effect: LaunchAttempt) -> None:
+        try:
+            self._make_folders(effect)
+            for module in effect.spec.get("modules") or []:
+                self._fetch(effect, module["sha256"])
+        except (OSError, StorageError) as error:
+            message = str(error) if isinstance(error, StorageError) else f"{error.filename}: {error.strerror}"
+            self._over(effect, "failed", error=infrastructure(message))
+            return
+        except Exception as error:  # a spec that makes no sense must not hold the slot for ever
+            log.exception("an attempt cannot be prepared", attempt=effect.attempt)
+            self._over(effect, "failed", error=infrastructure(f"{type(error).__name__}: {error}"))
+            return
+        with self._lock:
+            if self._effect is not effect:
+                return
+            why = self._killed
+            if why is None and self._process is not None:
+                self._ordered = True
+                work, log_, blobs = str(self._work), str(self._log), str(self._slots.blobs)
+                self._process.run(effect.attempt, effect.spec, work, log_, blobs)
+                return
+        if why is None:
+            self._over(effect, "failed", error=infrastructure("the slot's process is being started again"))
+        else:
+            self._over(effect, "killed", error={"kind": "killed", "retryable": False, "message": why})
+
+    def _make_folders(self, effect: LaunchAttempt) -> None:
+        name = f"{self._number}-{next(self._count)}"
+        self._work = self._slots.attempts / name
+        self._work.mkdir()
+        try:
+            self._log = self._slots.storage.local(f"logs/{effect.folder}")
+        except StorageError:
+            self._log = self._slots.logs / name  # and uploaded at the end
+        self._log.mkdir(parents=True, exist_ok=True)
+
+    def _fetch(self, effect: LaunchAttempt, sha256: str) -> None:
+        """An uploaded file, by its hash, into the folder that all attempts here read."""
+        target = self._slots.blobs / sha256
+        if target.exists():
+            os.utime(target)
+            return
+        path = blob_path(effect.spec["job"], effect.acceptance, sha256)
+        size = self._slots.storage.size(path)
+        temporary = self._slots.blobs / f".{sha256}.{self._number}"
+        found = hashlib.sha256()
+        try:
+            with open(temporary, "wb") as file:
+                for piece in self._slots.storage.chunks(path, 0, size):
+                    found.update(piece)
+                    file.write(piece)
+            if found.hexdigest() != sha256:
+                raise StorageError(path, "holds other bytes than its name says", "submit the job again")
+            temporary.chmod(0o444)
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    # what the process says, on its thread
+
+    def _on_event(self, event: dict[str, Any]) -> None:
+        try:
+            self._handle(event)
+        except Exception:
+            log.exception("an event of a slot is lost", slot=self._number, event_=str(event)[:500])
+
+    def _handle(self, event: dict[str, Any]) -> None:
+        kind = event["is"]
+        effect = self._effect
+        if kind == "ready":
+            self._tell(SlotReady(slot=self._number))
+        elif kind == "running":
+            self._running = True
+            self._tell(AttemptRunning(slot=self._number, attempt=event["attempt"]))
+        elif kind == "ended":
+            if effect is not None and effect.attempt == event["attempt"]:
+                self._over(effect, event["status"], report=event.get("report"), error=event.get("error"))
+        elif kind == "replacing":
+            if not event.get("attempt"):  # else it is the attempt's own JVM
+                self._tell(SlotReplacing(slot=self._number, reason=event["reason"]))
+        elif kind == "broken":
+            self._broken = True
+            reason = " ".join(filter(None, (event["reason"], event.get("hint"))))
+            log.error("a slot is broken", slot=self._number, reason=reason)
+            self._tell(SlotBroken(slot=self._number, reason=reason))
+        elif kind == "gone":
+            self._gone(event.get("code"))
+
+    def _gone(self, code: Any) -> None:
+        """The slot's process ended: with this one, because it is broken, or because something killed it."""
+        if self._slots.closing:
+            return
+        self._process = None
+        effect = self._effect
+        if effect is not None:
+            self._over(effect, "failed", error=infrastructure(f"the slot's process ended with {code}"), reusable=False)
+        if not self._broken:
+            log.warning("a slot's process ended", slot=self._number, code=code)
+            self._tell(SlotReplacing(slot=self._number, reason=f"its process ended with {code}"))
+        self._slots.later(BROKEN_AGAIN_S if self._broken else AGAIN_S, self._start_again)
+
+    def _start_again(self) -> None:
+        if not self._slots.closing:
+            self.start()
+
+    def _over(
+        self, effect: LaunchAttempt, status: Any, *, report: Any = None, error: Any = None, reusable: bool = True
+    ) -> None:
+        """Keeps what an ended attempt leaves, and tells the end once."""
+        with self._lock:
+            if self._effect is not effect:
+                return
+            self._effect = None
+            never_ran = not self._running
+        try:
+            report = self._bounded(effect, report)
+            self._upload(effect)
+        except (OSError, StorageError) as failure:
+            if status == "finished":
+                status, report, error = "failed", None, infrastructure(f"its result cannot be kept: {failure}")
+            else:
+                log.warning("logs of an attempt are lost", attempt=effect.attempt, reason=str(failure))
+        except _TooLarge as failure:
+            status, report = "failed", None
+            error = {"kind": "user", "retryable": False, "message": str(failure)}
+        self._tell(AttemptEnded(
+            slot=self._number, attempt=effect.attempt, status=status, report=report, error=error
+        ))  # fmt: skip
+        if never_ran and reusable:
+            # It may have ended before the process took it: then no reset follows, and nothing says that the slot is ready.
+            self._tell(SlotReady(slot=self._number))
+        work = self._work
+        self._slots.submit(lambda: shutil.rmtree(work, ignore_errors=True))
+
+    def _bounded(self, effect: LaunchAttempt, report: Any) -> Any:
+        """The report as a message may carry it: a large result lies in storage, and the report tells where."""
+        if report is None:
+            return None
+        result = report.get("result")
+        if result is not None:
+            data = json.dumps(result).encode()
+            if len(data) > RESULT_BYTES_MAX:
+                path = f"results/{effect.folder}/result.json"
+                self._slots.storage.put_new(path, data)
+                kept = {key: value for key, value in result.items() if key != "rows"}
+                report = {**report, "result": {**kept, "path": path}}
+        size = len(json.dumps(report))
+        if size > REPORT_BYTES_MAX:
+            raise _TooLarge(
+                f"its schemas and lists of files take {size} bytes; at most {REPORT_BYTES_MAX} can be passed on"
+            )
+        return report
+
+    def _upload(self, effect: LaunchAttempt) -> None:
+        """Where storage is no folder, logs go there now."""
+        if self._log.parent != self._slots.logs:
+            return
+        for name in ("stdout", "stderr"):
+            file = self._log / name
+            if file.exists():
+                with self._slots.storage.writer(f"logs/{effect.folder}/{name}") as writer, open(file, "rb") as lines:
+                    while piece := lines.read(1 << 20):
+                        writer.write(piece)
+                    writer.commit()
+        shutil.rmtree(self._log, ignore_errors=True)
+
+    def _tell(self, body: Body) -> None:
+        self._slots.on_fact(body)
+
+
+class _TooLarge(Exception):
+    pass
+
+
+def _later(seconds: float, do: Callable[[], None]) -> None:
+    timer = threading.Timer(seconds, do)
+    timer.daemon = True
+    timer.start()

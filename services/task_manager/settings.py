@@ -1,0 +1,127 @@
+"""Settings of a TaskManager process."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import Field, field_validator
+
+from millrace.io.settings import BadSettings, ServiceSettings
+
+from .slot.config import MEBIBYTE, SlotConfig
+from .slot.jvm import CannotStart, find_java, find_spark
+
+PYSPARK = SlotConfig.pyspark_version
+_ASK_PYSPARK = "import pyspark, sys; print(pyspark.__version__, sys.version_info >= (3, 10))"
+
+
+class TaskManagerSettings(ServiceSettings):
+    """Runs tasks on this machine: keeps slots, each a warm Spark driver, and gives them to jobs."""
+
+    service: ClassVar[str] = "task_manager"
+    id: str = Field(
+        "",
+        pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$",
+        description="Name of this TaskManager in the cluster; empty: the host's name and a suffix of the work folder.",
+    )
+    slots: int = Field(2, ge=1, le=1000, description="How many tasks run at once; each slot is a JVM of its own.")
+    cores: int = Field(1, ge=1, description="Cores of each slot: its Spark runs as local[cores].")
+    heap_mb: int = Field(1024, ge=256, description="Heap of each slot's JVM; what a job may ask for as memory_mb.")
+    master: str | None = Field(
+        None, description="Spark master of the slots instead of local[cores]: spark://host:port."
+    )
+    conf: dict[str, str] = Field({}, description="Spark settings of all slots.")
+    java_home: str | None = Field(None, description="Java for the slots; else JAVA_HOME, else java on PATH.")
+    java_options: list[str] = Field(list(SlotConfig.java_options), description="Options of the slots' JVMs.")
+    python: str | None = Field(
+        None, description=f"Python of the slots, with PySpark {PYSPARK} and your packages; else this service's."
+    )
+    work_folder: str = Field("data/work", min_length=1, description="Folder for working files, JVM logs, journals.")
+    attempts_per_jvm: int = Field(1000, ge=1, description="After so many attempts a slot's JVM is replaced.")
+    log_head_mb: int = Field(8, ge=0, description="What is kept of each stream of an attempt: so much of its start,")
+    log_tail_mb: int = Field(8, ge=0, description="and so much of its end.")
+    allocation_timeout_ms: int = Field(
+        10_000, ge=100, description="A slot that its job does not use within this time is given back."
+    )
+
+    @field_validator("work_folder")
+    @classmethod
+    def _absolute_folder(cls, folder: str) -> str:
+        return str(Path(folder).expanduser().absolute())
+
+    @property
+    def name(self) -> str:
+        """The id, or what stands for it: the same for every start in this work folder."""
+        if self.id:
+            return self.id
+        host = re.sub(r"[^A-Za-z0-9.-]+", "-", socket.gethostname()).strip(".-")[:60] or "host"
+        return f"{host}-{zlib.crc32(self.work_folder.encode()):08x}"
+
+    @property
+    def folder(self) -> Path:
+        """This TaskManager's own folder."""
+        return Path(self.work_folder) / self.name
+
+    def deciding(self) -> dict[str, Any]:
+        """What the machine is told in its first record, but its incarnation."""
+        return {
+            "host": socket.gethostname(),
+            "allocation_timeout_ms": self.allocation_timeout_ms,
+            "slots_memory_mb": [self.heap_mb] * self.slots,
+        }
+
+    def slot_config(self, number: int) -> SlotConfig:
+        return SlotConfig(
+            slot=f"{self.name}-{number}",
+            folder=str(self.folder / "slots" / str(number)),
+            python=self.python or sys.executable,
+            master=self.master or f"local[{self.cores}]",
+            heap_mb=self.heap_mb,
+            conf=dict(self.conf),
+            java_options=tuple(self.java_options),
+            java_home=self.java_home,
+            archive_folder=str(Path(self.work_folder) / "archives"),
+            log_head_bytes=self.log_head_mb * MEBIBYTE,
+            log_tail_bytes=self.log_tail_mb * MEBIBYTE,
+            attempts_per_jvm=self.attempts_per_jvm,
+        )
+
+    def check(self) -> None:
+        """Looks whether the slots can start at all. Raises BadSettings with one sentence for each thing that is missing."""
+        problems = []
+        try:
+            find_java(self.java_home)
+        except CannotStart as error:
+            problems.append(f"{error.reason} {error.hint}")
+        try:
+            _check_python(self.python)
+        except CannotStart as error:
+            problems.append(f"{error.reason} {error.hint}")
+        if problems:
+            raise BadSettings(problems)
+
+
+def _check_python(python: str | None) -> None:
+    if python is None:
+        find_spark(PYSPARK)
+        return
+    hint = f"Name a Python of at least 3.10 with PySpark {PYSPARK} in the setting python."
+    try:
+        asked = subprocess.run(
+            [python, "-c", _ASK_PYSPARK], capture_output=True, text=True, timeout=60, check=False, cwd="/"
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CannotStart(f"The Python {python} cannot be started ({error}).", hint) from None
+    if asked.returncode:
+        raise CannotStart(f"The Python {python} has no PySpark.", hint)
+    version, new_enough = asked.stdout.split()
+    if new_enough != "True":
+        raise CannotStart(f"The Python {python} is older than 3.10.", hint)
+    if not f"{version}.".startswith(f"{PYSPARK}."):
+        raise CannotStart(f"The Python {python} has PySpark {version}; this release needs {PYSPARK}.", hint)

@@ -1,0 +1,380 @@
+"""The shell around a TaskManager's machine: one ordered input, folded by one thread.
+
+Commands (read from its Kafka partition by a thread of their own) and local events (told by the slots' threads) go into one queue; the
+loop takes them in the order taken, writes them to the journal, folds them and carries out what follows. There is no standby: it speaks
+from its first record on, and what it has said but not yet got into Kafka lies in folded state, as with every other machine.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Protocol
+
+import structlog
+from pydantic import Field, TypeAdapter, ValidationError
+
+from millrace.core.fold import TICK_MS, Fold, Folded, Told
+from millrace.core.messages.base import Body
+from millrace.core.messages.effects import AttemptKillSent, AttemptLaunched, EndProcess, KillAttempt, LaunchAttempt
+from millrace.core.messages.records import Elected, Fact, Message, Outcome, Part, Tick, decode, encode
+from millrace.core.messages.slots import StopAsked, Unheard
+from millrace.core.speaking import Speaking
+from millrace.core.topics import RESOURCE_MANAGER, Topology
+from millrace.io import envelope
+from millrace.io.interfaces import Bus, Compare, Delete, OffsetGone, Put, Reader, Received, Store, Txn, Unavailable
+from millrace.io.loop import monotonic_ms
+
+from .core import fencing, slot_table
+from .core.machine import TaskManager
+from .journal import Journal
+
+STOPPED, FAILED, AGAIN = 0, 1, 75  # exit codes: asked to, broken, start it again (as a new incarnation)
+BATCH_MOST = 200
+FLUSH_MS = 1_000
+CLOSE_S = 1.5
+
+Effect = Annotated[LaunchAttempt | KillAttempt | EndProcess, Field(discriminator="type")]
+_EFFECT: TypeAdapter[LaunchAttempt | KillAttempt | EndProcess] = TypeAdapter(Effect)
+
+log = structlog.get_logger("task-manager")
+
+
+class SlotsPort(Protocol):
+    """What carries out the machine's effects on slots; see `ports.Slots`."""
+
+    def launch(self, effect: LaunchAttempt) -> None: ...
+
+    def kill(self, effect: KillAttempt) -> None: ...
+
+    def close(self, timeout_s: float) -> None: ...
+
+
+class Probe(Protocol):
+    """Finds out whether etcd is there, without waiting for it."""
+
+    def ask(self) -> None:
+        """Asks, unless an answer is awaited already."""
+        ...
+
+    def answered(self) -> bool:
+        """Whether an answer has come since this was last called."""
+        ...
+
+
+def key_of(name: str) -> str:
+    """A TaskManager's key in etcd; the revision of its last put is the incarnation."""
+    return f"task-managers/{name}"
+
+
+@dataclass(frozen=True)
+class Over:
+    """Why the TaskManager ends, and its exit code."""
+
+    reason: str
+    code: int
+
+
+class Shell:
+    """One TaskManager's loop. `run` is a thread's work; a simulator calls `begin`, `read` and `turn` itself."""
+
+    def __init__(
+        self,
+        name: str,
+        topology: Topology,
+        bus: Bus,
+        store: Store,
+        deciding: dict[str, Any],
+        journal: Journal,
+        probe: Probe,
+        *,
+        build: str,
+        clock: Callable[[], int] = monotonic_ms,
+        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        """`deciding`: settings of the machine, but its incarnation. `probe` is asked when Kafka is silent."""
+        self.name, self.topology, self.bus, self.store, self.deciding = name, topology, bus, store, deciding
+        self.journal, self.build, self.clock, self._probe = journal, build, clock, probe
+        self.slots: SlotsPort | None = None
+        self.machine = TaskManager(name, topology.shards)
+        self.key = key_of(name)
+        self.over: Over | None = None
+        self.incarnation = 0
+        self.turned_ms = clock()
+        self._wall_ms = (
+            wall_ms() - clock()
+        )  # machine time is wall-clock time at the start, then goes on with the monotonic one
+        self._fold = Fold(self.machine, topology)
+        self._folded: Folded | None = None
+        self._inbox: queue.SimpleQueue[Received | Part | Over] = queue.SimpleQueue()
+        self._speaking = Speaking()
+        self._acks: deque[int] = deque()
+        self._silence = fencing.Silence(clock())
+        self._reader: Reader | None = None
+        self._ticked_ms = 0
+
+    @property
+    def state(self) -> Any:
+        """The machine's state, for who looks on."""
+        return self._folded.state if self._folded is not None else None
+
+    def post(self, body: Body) -> None:
+        """A local event. Callable from any thread, before `begin` too."""
+        self._inbox.put(Fact(body=body))
+
+    # the life of an incarnation
+
+    def begin(self) -> None:
+        """Reads the end of the inbox, takes an incarnation, and begins it [28]. Raises Unavailable: nothing has begun."""
+        topic, partition = self.topology.inbox(self.machine.scope)
+        end = self.bus.offsets(topic, partition)[1]
+        put = Put(self.key, json.dumps({"host": self.deciding["host"], "build": self.build}).encode())
+        entry = self.store.txn(Txn(compares=(), then=(put,), reads=(self.key,))).reads[self.key]
+        assert entry is not None, "etcd does not show what it was just given"
+        self.incarnation = entry.mod_revision
+        self._reader = self.bus.reader(topic, partition, end)
+        self._folded = folded = self._fold.blank(self.incarnation, 0)
+        self.journal.begin(self.machine, folded)
+        self._silence = fencing.Silence(self.clock())
+        self._ticked_ms = self.clock()
+        log.info("begins", incarnation=self.incarnation, topic=topic, partition=partition, offset=end)
+        settings = {**self.deciding, "incarnation": self.incarnation}
+        self._take(Elected(
+            generation=self.incarnation, epoch=self.incarnation, build=self.build, who=self.name, settings=settings
+        ))  # fmt: skip
+
+    def run(self, stopping: threading.Event, failure: Callable[[], str | None]) -> int:
+        """Lives until it is over; returns the exit code. `failure`: why `stopping` was set, None if somebody asked for it."""
+        self._await_begin(stopping)
+        if self._reader is not None:
+            reading = threading.Thread(target=self._read_on, name="inbox", daemon=True)
+            reading.start()
+            asked = False
+            while self.over is None:
+                if stopping.is_set() and not asked:
+                    asked = True
+                    reason = failure()
+                    if reason is not None:
+                        self.over = Over(reason, FAILED)
+                        break
+                    self.post(StopAsked())
+                self.turn(max(0, self._ticked_ms + TICK_MS - self.clock()))
+        return self._finish()
+
+    def _await_begin(self, stopping: threading.Event) -> None:
+        said = 0
+        while not stopping.is_set():
+            try:
+                self.begin()
+                return
+            except Unavailable as missing:
+                if self.clock() - said > 5_000:
+                    said = self.clock()
+                    log.warning("waiting", reason=str(missing))
+                self.turned_ms = self.clock()
+                stopping.wait(0.2)
+
+    def _finish(self) -> int:
+        """The last words, then the slots with all that runs in them: in this order only where nobody else has the tasks yet."""
+        over = self.over or Over("it was stopped", STOPPED)
+        (log.info if over.code == STOPPED else log.error)("ends", reason=over.reason, code=over.code)
+        if over.code == STOPPED:
+            self.bus.flush(FLUSH_MS)
+        if self.slots is not None:
+            self.slots.close(CLOSE_S)
+        if self.incarnation and over.code == STOPPED:
+            try:
+                mine = (Compare(self.key, self.incarnation),)
+                self.store.txn(Txn(compares=mine, then=(Delete(self.key),)))
+            except Unavailable:
+                pass  # it says where a TaskManager was last; no more depends on it
+        self.journal.close()
+        return over.code
+
+    # the input
+
+    def read(self, timeout_ms: int = 0) -> bool:
+        """Puts what Kafka has for us into the queue; False: there was nothing."""
+        assert self._reader is not None
+        own = self.machine.scope.encode()
+        received = self._reader.poll(timeout_ms)
+        for each in received:
+            if each.key == own:  # other TaskManagers share the partition
+                self._inbox.put(each)
+        return bool(received)
+
+    def _read_on(self) -> None:
+        try:
+            while self.over is None:
+                self.read(200)
+        except (OffsetGone, Unavailable) as gone:
+            self._inbox.put(Over(f"its inbox cannot be read on: {gone}", AGAIN))
+        except Exception as failure:
+            log.exception("the reader ends")
+            self._inbox.put(Over(f"{type(failure).__name__}: {failure}", FAILED))
+
+    def turn(self, patience_ms: int) -> bool:
+        """Folds what is in the queue (waits for it so long), looks at the time. False: there was nothing."""
+        items = self._waiting(patience_ms)
+        for item in items:
+            if self.over is not None:
+                break
+            if isinstance(item, Received):
+                self._receive(item)
+            elif isinstance(item, Over):
+                self.over = item
+            else:
+                self._take(item)
+        self.bus.serve()
+        while self._acks:
+            self._speaking.acked(self._acks.popleft())
+            self._silence.kafka_answered()
+        now_ms = self.turned_ms = self.clock()
+        if self.over is None:
+            self._listen(now_ms)
+        if self.over is None and now_ms - self._ticked_ms >= TICK_MS:
+            self._tick(now_ms)
+        return bool(items)
+
+    def _waiting(self, patience_ms: int) -> list[Received | Part | Over]:
+        items: list[Received | Part | Over] = []
+        try:
+            items.append(self._inbox.get(patience_ms > 0, patience_ms / 1000 if patience_ms > 0 else None))
+            while len(items) < BATCH_MOST:
+                items.append(self._inbox.get_nowait())
+        except queue.Empty:
+            pass
+        return items
+
+    def _receive(self, received: Received) -> None:
+        """A command. Only messages count: who else writes here, writes nothing that decides."""
+        try:
+            record = decode(received.value)
+        except ValidationError as error:
+            reason = (
+                f"{received.topic}[{received.partition}] offset {received.offset} is no record of this build: {error}"
+            )
+            self.over = Over(reason[:2000], FAILED)
+            return
+        if not isinstance(record, Message):
+            log.warning("a record that is no message", offset=received.offset, record=record.record)
+            return
+        text = received.value.decode()
+        self._take(record, text if "\n" not in text else None)
+
+    def _tick(self, now_ms: int) -> None:
+        assert self._folded is not None
+        self._ticked_ms = now_ms
+        self._take(Tick(
+            epoch=self.incarnation,
+            n=self._folded.tick + 1,
+            published_through=self._speaking.published_through(),
+            digest=self._folded.ticked_digest,
+        ))  # fmt: skip
+        self.journal.flush()
+
+    def _listen(self, now_ms: int) -> None:
+        """Fencing: the machine is told when nobody has answered for too long. Who has said nothing waits for no answer."""
+        self._silence.turn(now_ms)
+        if not self._speaking.unacked:
+            self._silence.kafka_answered()
+        lost_after_ms = self.state.lost_after_ms
+        if fencing.asks_etcd(self._silence.kafka_ms, lost_after_ms):
+            self._probe.ask()
+        if self._probe.answered():
+            self._silence.etcd_answered()
+        if self._silence.both_ms >= fencing.patience_ms(lost_after_ms) and slot_table.living(self.state):
+            self._take(Fact(body=Unheard(silent_ms=self._silence.both_ms)))
+
+    # folding, and what follows
+
+    def _take(self, record: Part, text: str | None = None) -> None:
+        """The next record of the one input. `text`: its JSON, if it is there already."""
+        folded = self._folded
+        assert folded is not None
+        stamp_ms = self._wall_ms + self.clock()
+        self.journal.write(folded, stamp_ms, text or encode(record).decode())
+        told = self._fold.fold(folded, folded.next_offset, stamp_ms, record)
+        if told.superseded:
+            self.over = Over(f"another process is now the TaskManager {self.name}: its incarnation is later", FAILED)
+        elif told.damage is not None:
+            self.over = Over(f"its inbox is not whole: {told.damage}", AGAIN)
+        else:
+            self._carry_out(told, folded)
+
+    def _carry_out(self, told: Told, folded: Folded) -> None:
+        for said in told.said:
+            self._speaking.queue(said.seq)
+            self.bus.append(
+                said.topic,
+                said.partition,
+                said.value.encode(),
+                key=said.key.encode(),
+                headers=envelope.of_spoken(self.machine.scope, self.incarnation, said),
+                on_ack=lambda seq=said.seq: self._acks.append(seq),  # type: ignore[misc]
+            )
+        for name in told.done:
+            self._perform(name, _EFFECT.validate_json(folded.effects[name].effect))
+
+    def _perform(self, name: str, effect: LaunchAttempt | KillAttempt | EndProcess) -> None:
+        """All take no time here: the slots do what they are told on threads of their own."""
+        if isinstance(effect, EndProcess):
+            self.over = Over(effect.reason, AGAIN if effect.again else STOPPED)
+            return
+        assert self.slots is not None, "a TaskManager without slots"
+        if isinstance(effect, LaunchAttempt):
+            self.slots.launch(effect)
+            outcome: Any = AttemptLaunched(attempt=effect.attempt)
+        else:
+            self.slots.kill(effect)
+            outcome = AttemptKillSent(attempt=effect.attempt)
+        self._take(Outcome(effect=name, result=outcome))
+
+    def health(self) -> dict[str, Any]:
+        """For /health. Any thread."""
+        folded = self._folded
+        peer = folded.peers.get(RESOURCE_MANAGER) if folded is not None else None
+        slots = {} if folded is None else {str(n): slot.state.value for n, slot in folded.state.slots.items()}
+        turned = self.clock() - self.turned_ms
+        return {
+            "status": "ok" if turned < 3_000 else "stuck: the loop does not turn",
+            "ready": peer is not None and peer.life > 0 and any(each != "STARTING" for each in slots.values()),
+            "task_manager": self.name,
+            "incarnation": self.incarnation,
+            "registered": peer is not None and peer.life > 0,
+            "slots": slots,
+            "outbox": len(folded.outbox) if folded is not None else 0,
+            "turned_ms_ago": turned,
+        }
+
+
+class EtcdProbe:
+    """Asks etcd, by a store of short patience, on a thread of its own."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store, self._key = store, key_of(name)
+        self._asking = threading.Lock()
+        self._heard = threading.Event()
+
+    def ask(self) -> None:
+        if self._asking.acquire(blocking=False):
+            threading.Thread(target=self._ask, name="probe", daemon=True).start()
+
+    def answered(self) -> bool:
+        heard = self._heard.is_set()
+        self._heard.clear()
+        return heard
+
+    def _ask(self) -> None:
+        try:
+            self._store.get(self._key)
+            self._heard.set()
+        except Unavailable:
+            pass
+        finally:
+            self._asking.release()

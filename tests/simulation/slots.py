@@ -1,0 +1,165 @@
+"""Slots of a simulated TaskManager: they take what the real ones take, and report what the real ones report."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import fsspec
+
+from millrace.core.messages.base import Body
+from millrace.core.messages.effects import KillAttempt, LaunchAttempt
+from millrace.core.messages.slots import AttemptEnded, AttemptRunning, SlotBroken, SlotReady, SlotReplacing
+from tests.simulation.book import Living
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+USER_ERROR = {"kind": "user", "retryable": True, "message": "ZeroDivisionError: division by zero"}
+ANALYSIS_ERROR = {"kind": "analysis", "retryable": False, "message": "there is no table t", "line": 1}
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long things take, in ms: (at least, at most)."""
+
+    start: tuple[int, int] = (200, 900)  # of a slot's JVM
+    launch: tuple[int, int] = (5, 40)  # until the user's code runs
+    run: tuple[int, int] = (10, 400)
+    kill: tuple[int, int] = (2, 60)
+    reset: tuple[int, int] = (10, 150)
+    repair: tuple[int, int] = (1_000, 4_000)  # of a broken slot
+    replaced: float = 0.1  # of ended attempts: the JVM is replaced after them
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """What becomes of one attempt, unless it is killed before. `error`: of one that fails."""
+
+    ends: Literal["finish", "fail", "hang", "break"] = "finish"
+    error: dict[str, Any] | None = None
+    report: dict[str, Any] | None = None
+    run_ms: int | None = None
+
+
+Script = Callable[[dict[str, Any]], Behaviour]
+"""How the attempt with this spec behaves."""
+
+
+def all_finish(spec: dict[str, Any]) -> Behaviour:
+    return Behaviour()
+
+
+@dataclass
+class Running:
+    spec: dict[str, Any]
+    living: Living
+    ends: bool = False  # its end is on its way
+
+
+class SimulatedSlots:
+    """The slots of one TaskManager process. `post` takes their local facts."""
+
+    def __init__(self, world: World, task_manager: str, count: int, post: Callable[[Body], None]) -> None:
+        self._world, self._task_manager, self._post = world, task_manager, post
+        self._later: list[tuple[int, int, Callable[[], None]]] = []
+        self._numbered = 0
+        self._running: dict[int, Running] = {}
+        for slot in range(count):
+            self._after(world.timing.start, lambda slot=slot: self._post(SlotReady(slot=slot)))
+
+    def due_ms(self) -> int | None:
+        return self._later[0][0] if self._later else None
+
+    def turn(self) -> bool:
+        """What is due happens."""
+        if not self._later or self._later[0][0] > self._world.clock.now_ms():
+            return False
+        heapq.heappop(self._later)[2]()
+        return True
+
+    def launch(self, effect: LaunchAttempt) -> None:
+        living = Living(self._task_manager, effect.slot, effect.attempt)
+        self._world.book.attempt_started(effect.spec, living)
+        running = self._running[effect.slot] = Running(effect.spec, living)
+        self._after(self._world.timing.launch, lambda: self._runs(effect.slot, running))
+
+    def kill(self, effect: KillAttempt) -> None:
+        running = self._running.get(effect.slot)
+        if running is not None and running.living.attempt == effect.attempt and not running.ends:
+            running.ends = True
+            self._after(self._world.timing.kill, lambda: self._end(effect.slot, running, "killed"))
+
+    def _runs(self, slot: int, running: Running) -> None:
+        if self._running.get(slot) is not running or running.ends:
+            return
+        self._post(AttemptRunning(slot=slot, attempt=running.living.attempt))
+        behaviour = self._world.script(running.spec)
+        if behaviour.ends == "hang":
+            return
+        span = self._world.timing.run if behaviour.run_ms is None else (behaviour.run_ms, behaviour.run_ms)
+        self._after(span, lambda: self._ends(slot, running, behaviour))
+
+    def _ends(self, slot: int, running: Running, behaviour: Behaviour) -> None:
+        if self._running.get(slot) is not running or running.ends:
+            return
+        if behaviour.ends == "finish":
+            self._end(slot, running, "finished", report=behaviour.report or report(running.spec))
+        elif behaviour.ends == "fail":
+            self._end(slot, running, "failed", error=behaviour.error or USER_ERROR)
+        else:
+            del self._running[slot]
+            self._world.book.attempt_ended(running.spec, running.living, False)
+            self._post(SlotBroken(slot=slot, reason="its JVM does not start any more"))
+            self._after(self._world.timing.repair, lambda: self._post(SlotReady(slot=slot)))
+
+    def _end(self, slot: int, running: Running, status: Any, **told: Any) -> None:
+        del self._running[slot]
+        self._world.book.attempt_ended(running.spec, running.living, status == "finished")
+        if status == "finished":
+            stage(running.spec, running.living.attempt)
+        self._post(AttemptEnded(slot=slot, attempt=running.living.attempt, status=status, **told))
+        if self._world.random.random() < self._world.timing.replaced:
+            self._post(SlotReplacing(slot=slot, reason="threads of the attempt stayed"))
+            self._after(self._world.timing.start, lambda: self._post(SlotReady(slot=slot)))
+        else:
+            self._after(self._world.timing.reset, lambda: self._post(SlotReady(slot=slot)))
+
+    def _after(self, span: tuple[int, int], happens: Callable[[], None]) -> None:
+        self._numbered += 1
+        due_ms = self._world.clock.now_ms() + self._world.random.randint(*span)
+        heapq.heappush(self._later, (due_ms, self._numbered, happens))
+
+
+def report(spec: dict[str, Any]) -> dict[str, Any]:
+    """The report of an attempt that does what it is told."""
+    if spec["kind"] == "plan":
+        pinned = {
+            vertex["id"]: {"schema": f"schema of {vertex['id']}", "files": [["/data", 100, 1]], "split_bytes": 50}
+            for vertex in spec["vertices"]
+            if "source" in vertex and vertex["parallelism"] > 1
+        }
+        keys = {
+            vertex["id"]: ["string" for _ in hashed[0]["keys"]]
+            for vertex in spec["vertices"]
+            if len(hashed := [each for each in vertex["inputs"].values() if "keys" in each]) > 1
+        }
+        schemas = {vertex["id"]: f"schema of {vertex['id']}" for vertex in spec["vertices"]}
+        return {"pinned": pinned, "schemas": schemas, "key_types": keys}
+    outputs = {
+        each["vertex"]: {"schema": f"schema of {each['vertex']}", "rows": 1, "bytes": 9} for each in spec["outputs"]
+    }
+    rows = [[spec["subtask"]]]
+    wanted = any(each["edge"] == "result" for each in spec["outputs"])
+    result = {"columns": ["subtask"], "types": ["int"], "rows": rows, "truncated": False} if wanted else None
+    return {"outputs": outputs, "result": result}
+
+
+def stage(spec: dict[str, Any], attempt: str) -> None:
+    """Writes what a sink's attempt leaves in its staging folder."""
+    for output in spec["outputs"]:
+        if output["edge"] == "sink":
+            with fsspec.open(f"{output['folder']}/part-0.parquet", "wb") as file:
+                file.write(attempt.encode())

@@ -1,0 +1,282 @@
+"""What carries out effects on slots: folders, uploaded files, results, and slots whose process ends."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millrace.core.messages.effects import KillAttempt, LaunchAttempt
+from millrace.core.messages.slots import AttemptEnded, AttemptRunning, SlotBroken, SlotReady, SlotReplacing
+from millrace.io.storage import Storage, blob_path
+from services.task_manager.ports import RESULT_BYTES_MAX, Slots
+from tests.simulation.slots import SimulatedSlot
+
+ATTEMPT = "j/0-t/0/1"
+
+
+class World:
+    """Slots of one lane over a slot that the test moves; work and timers wait until the test lets them go."""
+
+    def __init__(self, folder: Path, storage: str = "") -> None:
+        self.folder = folder
+        self.storage = Storage(storage or str(folder / "storage"))
+        self.made: list[SimulatedSlot] = []
+        self.facts: list[Any] = []
+        self.work: list[Callable[[], None]] = []
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.fail: OSError | None = None
+        self.slots = Slots(
+            self._make,
+            1,
+            folder / "tm",
+            self.storage,
+            self.facts.append,
+            submit=self.work.append,
+            later=lambda s, do: self.timers.append((s, do)),
+        )
+        self.slots.start()
+
+    def _make(self, number: int, on_event: Any) -> SimulatedSlot:
+        if self.fail is not None:
+            raise self.fail
+        self.made.append(SimulatedSlot(number, on_event, prompt=False))
+        return self.made[-1]
+
+    @property
+    def slot(self) -> SimulatedSlot:
+        return self.made[-1]
+
+    def launch(self, attempt: str = ATTEMPT, **spec: Any) -> None:
+        self.slots.launch(LaunchAttempt(
+            slot=0, attempt=attempt, acceptance="ac", folder=f"ac/{attempt}", spec={"job": "j", "modules": [], **spec}
+        ))  # fmt: skip
+
+    def go(self) -> None:
+        """Lets the submitted work run."""
+        while self.work:
+            self.work.pop(0)()
+
+    def told(self) -> list[Any]:
+        told = list(self.facts)
+        self.facts.clear()
+        return told
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def ended(status: Any, **more: Any) -> AttemptEnded:
+    return AttemptEnded(slot=0, attempt=ATTEMPT, status=status, **more)
+
+
+def infrastructure(message: str) -> dict[str, Any]:
+    return {"kind": "infrastructure", "retryable": True, "message": message}
+
+
+READY = SlotReady(slot=0)
+
+
+def test_an_attempt_has_folders_of_its_own_and_leaves_its_logs_alone(world: World) -> None:
+    world.slot.ready()
+    world.launch()
+    world.go()
+    work, log, blobs = world.slot.dirs
+    assert Path(work).is_dir() and Path(blobs).is_dir()
+    assert Path(log) == world.folder / "storage/logs/ac" / ATTEMPT
+    (Path(log) / "stdout").write_text("hello")
+    world.slot.start()
+    report = {"outputs": {}, "result": None}
+    world.slot.end("finished", report=report)
+    world.slot.ready()
+    assert world.told() == [READY, AttemptRunning(slot=0, attempt=ATTEMPT), ended("finished", report=report), READY]
+    world.go()
+    assert not Path(work).exists()
+    assert world.storage.get(f"logs/ac/{ATTEMPT}/stdout") == b"hello"
+    world.launch("j/0-t/0/2")
+    world.go()
+    assert world.slot.dirs[0] != work
+
+
+def test_logs_go_to_a_storage_that_is_no_folder(tmp_path: Path) -> None:
+    world = World(tmp_path, f"memory://{tmp_path.name}")
+    world.launch()
+    world.go()
+    log = Path(world.slot.dirs[1])
+    (log / "stdout").write_bytes(b"out")
+    (log / "stderr").write_bytes(b"err" * 1_000_000)
+    world.slot.start()
+    world.slot.end("failed", error={"kind": "user"})
+    assert world.storage.get(f"logs/ac/{ATTEMPT}/stdout") == b"out"
+    assert world.storage.size(f"logs/ac/{ATTEMPT}/stderr") == 3_000_000
+    assert not log.exists()
+
+
+def test_uploaded_files_are_fetched_once_and_checked(world: World) -> None:
+    data = b"print('hello')"
+    sha256 = hashlib.sha256(data).hexdigest()
+    world.storage.put_new(blob_path("j", "ac", sha256), data)
+    module = {"name": "a.py", "sha256": sha256, "kind": "py"}
+    world.launch(modules=[module])
+    world.go()
+    blob = Path(world.slot.dirs[2]) / sha256
+    assert blob.read_bytes() == data and blob.stat().st_mode & 0o777 == 0o444
+    world.slot.killed()
+    world.told()
+    world.storage.delete_tree(blob_path("j", "ac", sha256))
+    world.launch("j/0-t/0/2", modules=[module])
+    world.go()
+    assert world.slot.attempt == "j/0-t/0/2"
+
+
+def test_a_file_with_other_bytes_is_refused(world: World) -> None:
+    sha256 = "0" * 64
+    path = blob_path("j", "ac", sha256)
+    world.storage.put_new(path, b"other")
+    world.launch(modules=[{"name": "a.py", "sha256": sha256, "kind": "py"}])
+    world.go()
+    message = f"{path}: holds other bytes than its name says; submit the job again"
+    assert world.told() == [ended("failed", error=infrastructure(message)), READY]
+    assert list((world.folder / "tm/blobs").iterdir()) == []
+
+
+def test_an_attempt_whose_files_are_gone_fails_and_the_slot_stays_ready(world: World) -> None:
+    world.launch(modules=[{"name": "a.py", "sha256": "1" * 64, "kind": "py"}])
+    world.go()
+    end, ready = world.told()
+    assert ready == READY
+    assert end.error["kind"] == "infrastructure" and "is not there" in end.error["message"]
+    assert world.slot.attempt is None
+
+
+def test_an_attempt_that_is_killed_while_it_is_prepared_is_never_run(world: World) -> None:
+    world.launch()
+    world.slots.kill(KillAttempt(slot=0, attempt=ATTEMPT, why="canceled"))
+    world.go()
+    error = {"kind": "killed", "retryable": False, "message": "canceled"}
+    assert world.told() == [ended("killed", error=error), READY]
+    assert world.slot.attempt is None
+
+
+def test_an_attempt_that_runs_is_killed_by_its_slot(world: World) -> None:
+    world.launch()
+    world.go()
+    world.slot.start()
+    world.slots.kill(KillAttempt(slot=0, attempt="another", why="canceled"))
+    world.slots.kill(KillAttempt(slot=0, attempt=ATTEMPT, why="canceled"))
+    assert world.slot.kills == [(ATTEMPT, "canceled")]
+    world.slot.killed("canceled")
+    error = {"kind": "killed", "retryable": False, "message": "canceled"}
+    assert world.told() == [AttemptRunning(slot=0, attempt=ATTEMPT), ended("killed", error=error)]
+    world.slots.kill(KillAttempt(slot=0, attempt=ATTEMPT, why="again"))
+    assert world.slot.kills == [(ATTEMPT, "canceled")]
+
+
+def test_an_attempt_that_is_killed_before_its_slot_took_it_leaves_the_slot_ready(world: World) -> None:
+    world.launch()
+    world.go()
+    world.slots.kill(KillAttempt(slot=0, attempt=ATTEMPT, why="canceled"))
+    assert [type(each) for each in world.told()] == [AttemptEnded, SlotReady]
+
+
+def test_a_large_result_goes_to_storage(world: World) -> None:
+    rows = [[n, "x" * 30] for n in range(1000)]
+    result = {"columns": ["n", "x"], "types": ["int", "string"], "rows": rows, "truncated": True}
+    assert len(json.dumps(result)) > RESULT_BYTES_MAX
+    world.launch()
+    world.go()
+    world.slot.start()
+    world.slot.end("finished", report={"outputs": {}, "result": result})
+    path = f"results/ac/{ATTEMPT}/result.json"
+    kept = {"columns": ["n", "x"], "types": ["int", "string"], "truncated": True, "path": path}
+    assert world.told()[1:] == [ended("finished", report={"outputs": {}, "result": kept})]
+    assert json.loads(world.storage.get(path)) == result
+
+
+def test_a_result_that_cannot_be_stored_fails_the_attempt(world: World) -> None:
+    world.launch()
+    world.go()
+    world.slot.start()
+    (world.folder / "storage" / "results").write_text("a file where a folder is needed")
+    world.slot.end("finished", report={"result": {"rows": ["x" * RESULT_BYTES_MAX]}})
+    (end,) = world.told()[1:]
+    assert (end.status, end.report, end.error["kind"]) == ("failed", None, "infrastructure")
+    assert "a file stands where a folder is needed" in end.error["message"]
+
+
+def test_a_report_that_no_message_can_carry_fails_the_attempt(world: World) -> None:
+    world.launch()
+    world.go()
+    world.slot.start()
+    world.slot.end("finished", report={"outputs": {"v": {"schema": "x" * 800_000}}})
+    (end,) = world.told()[1:]
+    message = "its schemas and lists of files take 800034 bytes; at most 700000 can be passed on"
+    assert end.error == {"kind": "user", "retryable": False, "message": message}
+
+
+def test_a_slot_whose_process_ends_fails_its_attempt_and_is_started_again(world: World) -> None:
+    world.launch()
+    world.go()
+    world.slot.start()
+    world.slot.gone(-9)
+    assert world.told()[1:] == [
+        ended("failed", error=infrastructure("the slot's process ended with -9")),
+        SlotReplacing(slot=0, reason="its process ended with -9"),
+    ]
+    ((seconds, again),) = world.timers
+    assert seconds == 1.0
+    again()
+    assert len(world.made) == 2
+    world.slot.ready()
+    assert world.told() == [READY]
+
+
+def test_an_attempt_that_is_launched_while_there_is_no_process_fails(world: World) -> None:
+    world.slot.gone(1)
+    world.launch()
+    world.go()
+    end = world.told()[1]
+    assert end == ended("failed", error=infrastructure("the slot's process is being started again"))
+
+
+def test_a_broken_slot_is_tried_again_later(world: World) -> None:
+    world.slot.break_()
+    assert world.told() == [SlotBroken(slot=0, reason="no disk Free some space.")]
+    ((seconds, again),) = world.timers
+    assert seconds == 60.0
+    again()
+    assert len(world.made) == 2
+
+
+def test_a_slot_whose_process_cannot_even_be_started_is_broken(tmp_path: Path, world: World) -> None:
+    world.slot.gone(1)
+    world.told()
+    world.fail = FileNotFoundError(2, "No such file or directory", "/no/python")
+    world.timers.pop()[1]()
+    (broken,) = world.told()
+    assert broken.reason.startswith("its process cannot be started: ")
+    assert world.timers[0][0] == 60.0
+
+
+def test_an_own_jvm_of_an_attempt_replaces_nothing(world: World) -> None:
+    world.slot._say("replacing", reason="settings of its own", attempt=ATTEMPT)
+    world.slot.replace("old")
+    assert world.told() == [SlotReplacing(slot=0, reason="old")]
+
+
+def test_closing_ends_the_slots_and_starts_none_again(world: World) -> None:
+    world.slots.close(5)
+    assert world.slot.closed and world.timers == [] and world.told() == []
+
+
+def test_a_start_clears_what_an_earlier_process_left(tmp_path: Path) -> None:
+    left = tmp_path / "tm/attempts/0-1"
+    left.mkdir(parents=True)
+    World(tmp_path)
+    assert not left.exists()
