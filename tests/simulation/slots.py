@@ -92,6 +92,9 @@ class SimulatedSlots:
             running.ends = True
             self._after(self._world.timing.kill, lambda: self._end(effect.slot, running, "killed"))
 
+    def close(self, timeout_s: float) -> None:
+        """They end with their process."""
+
     def _runs(self, slot: int, running: Running) -> None:
         if self._running.get(slot) is not running or running.ends:
             return

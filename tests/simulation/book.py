@@ -1,0 +1,101 @@
+"""What was observed in a simulated cluster, and what must hold of it. Every entry is checked when it is made."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from millrace.core.fold import Folded
+from millrace.core.machine import Envelope, Machine, Output
+from millrace.io.snapshots import freeze
+
+STATES_EVERY = 250  # offsets between two comparisons of whole states
+
+
+@dataclass(frozen=True)
+class Living:
+    """An attempt that runs in a simulated slot."""
+
+    task_manager: str
+    slot: int
+    attempt: str
+
+
+@dataclass
+class Book:
+    """The records of a run. Raises AssertionError with the invariant's number when one is broken."""
+
+    folded: int = 0  # records, by all replicas and TaskManagers together
+    digests: dict[tuple[str, int, int], str] = field(default_factory=dict)  # (scope, generation, offset) -> outputs
+    states: dict[tuple[str, int, int], str] = field(default_factory=dict)  # the same -> hash of the state
+    living: dict[tuple[str, str, int], Living] = field(default_factory=dict)  # (job, task, subtask) -> its attempt
+    slots: dict[tuple[str, int], str] = field(default_factory=dict)  # (TaskManager, slot) -> attempt
+    launched: dict[str, None] = field(default_factory=dict)  # attempts, in order
+    written: dict[str, str] = field(default_factory=dict)  # folder of an output -> the attempt that finished it
+
+    def record_folded(self, machine: Machine, folded: Folded) -> None:
+        """I9: replicas that have folded the same offset would say the same, and know the same."""
+        self.folded += 1
+        where = (machine.scope, folded.generation, folded.next_offset)
+        before = self.digests.setdefault(where, folded.digest)
+        assert before == folded.digest, f"I9: replicas of {machine.scope} differ at {where}"
+        if folded.next_offset % STATES_EVERY == 0:
+            state = hashlib.blake2b(freeze(machine, folded)).hexdigest()
+            assert self.states.setdefault(where, state) == state, f"I9: states of {machine.scope} differ at {where}"
+
+    # attempts
+
+    def attempt_started(self, spec: dict[str, Any], living: Living) -> None:
+        """I6: a slot has one attempt. I7: a subtask has one living attempt, and no attempt runs twice. What it reads was published."""
+        subtask = (spec["job"], spec["task"], spec["subtask"])
+        slot = (living.task_manager, living.slot)
+        assert slot not in self.slots, f"I6: {living.attempt} starts beside {self.slots[slot]} in {slot}"
+        other = self.living.get(subtask)
+        assert other is None, f"I7: {living.attempt} starts while {other} lives"
+        assert living.attempt not in self.launched, f"I7: {living.attempt} starts twice"
+        for vertex in spec["vertices"]:
+            for each in vertex["inputs"].values():
+                for folder in each.get("folders", ()):
+                    assert folder in self.written, f"I7: {living.attempt} reads {folder}, which no attempt finished"
+        self.living[subtask] = living
+        self.slots[slot] = living.attempt
+        self.launched[living.attempt] = None
+
+    def attempt_ended(self, spec: dict[str, Any], living: Living, finished: bool) -> None:
+        """Nothing of it lives any more."""
+        if finished:
+            for output in spec["outputs"]:
+                folder = output.get("folder")
+                if folder is not None:
+                    assert folder not in self.written, f"I7: {folder} is written twice"
+                    self.written[folder] = living.attempt
+        del self.living[spec["job"], spec["task"], spec["subtask"]]
+        del self.slots[living.task_manager, living.slot]
+
+    def task_manager_died(self, name: str) -> None:
+        """Its attempts died with it."""
+        self.living = {subtask: each for subtask, each in self.living.items() if each.task_manager != name}
+        self.slots = {slot: attempt for slot, attempt in self.slots.items() if slot[0] != name}
+
+
+class Checked:
+    """A machine whose invariants are asserted after every `every` records."""
+
+    def __init__(self, machine: Machine, check: Callable[[Any], None], every: int = 1) -> None:
+        self._machine, self._check, self._every = machine, check, every
+        self.scope, self.peers, self.state_type = machine.scope, machine.peers, machine.state_type
+        self._count = 0
+
+    def blank(self) -> Any:
+        return self._machine.blank()
+
+    def is_idle(self, state: Any) -> bool:
+        return self._machine.is_idle(state)
+
+    def handle(self, state: Any, envelope: Envelope) -> Iterator[Output]:
+        yield from self._machine.handle(state, envelope)
+        self._count += 1
+        if self._count % self._every == 0:
+            self._check(state)

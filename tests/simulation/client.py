@@ -1,0 +1,65 @@
+"""Clients of a simulated cluster: they write client.commands and read what is public."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from millrace.core.messages import client, events
+from millrace.core.messages.base import Body
+from tests.simulation.bus import MemoryBus
+from tests.simulation.world import World
+
+REPLIES: dict[str, type[Body]] = {body.model_fields["type"].default: body for body in client.REPLIES}
+EVENTS: dict[str, type[Body]] = {body.model_fields["type"].default: body for body in events.EVENTS}
+
+
+class Client:
+    """One client, named by its `reply_to`. What it sends reaches the broker at once."""
+
+    def __init__(self, world: World, name: str = "client") -> None:
+        self._world, self.name = world, name
+        self._bus = MemoryBus(world.broker, client_id=name, on_fatal=_refused)
+        self._asked = 0
+
+    def send(self, value: bytes) -> None:
+        """Any bytes, as a stranger may."""
+        self._bus.append("client.commands", 0, value)
+        self._bus.serve()
+
+    def ask(self, request: type[client.Request], **fields: Any) -> str:
+        """Sends a request; its correlation."""
+        self._asked += 1
+        correlation = f"{self.name}-{self._asked}"
+        body = request(reply_to=self.name, correlation=correlation, **fields)
+        self.send(body.model_dump_json().encode())
+        return correlation
+
+    def submit(self, job: str, graph: dict[str, Any], **fields: Any) -> str:
+        return self.ask(client.SubmitJob, job=job, graph=graph, **fields)
+
+    def cancel(self, job: str) -> str:
+        return self.ask(client.CancelJob, job=job)
+
+    def replies(self) -> dict[str, list[client.Reply]]:
+        """Correlation -> what was answered; an answer said again by a new leader is the same record, and counts once."""
+        partition = self._world.topology.reply_partition(self.name)
+        found: dict[str, dict[bytes, client.Reply]] = {}
+        for record in self._world.broker.log("client.replies", partition).records:
+            if record.key == self.name.encode():
+                reply: Any = REPLIES[json.loads(record.value)["type"]].model_validate_json(record.value)
+                found.setdefault(reply.correlation, {})[record.value] = reply
+        return {correlation: list(replies.values()) for correlation, replies in found.items()}
+
+    def events(self, job: str) -> list[Any]:
+        """The public events of a job, each once."""
+        partition = self._world.topology.events_partition(job)
+        found: dict[bytes, Any] = {}
+        for record in self._world.broker.log("job.events", partition).records:
+            if record.key == job.encode():
+                found[record.value] = EVENTS[json.loads(record.value)["type"]].model_validate_json(record.value)
+        return list(found.values())
+
+
+def _refused(reason: str) -> None:
+    raise AssertionError(reason)

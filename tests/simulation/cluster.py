@@ -1,0 +1,178 @@
+"""A whole cluster in one process, as a function of its seed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from millrace.core.fold import Folded
+from millrace.core.messages.effects import StoredJob
+from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topology
+from millrace.io.snapshots import freeze
+from tests.simulation.client import Client
+from tests.simulation.control import ControlProcess
+from tests.simulation.slots import Script, Timing, all_finish
+from tests.simulation.task_manager import TaskManagerProcess
+from tests.simulation.world import PREFIX, World
+
+CONTROL = (f"{DISPATCHER}#1", f"{RESOURCE_MANAGER}#1", f"{JOB_MASTER}#1")
+SLEEPY = 0.15  # chance that a step that might happen does not happen yet
+MS_A_ROUND = (0, 0, 0, 1)
+
+Process = ControlProcess | TaskManagerProcess
+
+
+class Stuck(AssertionError):
+    """What should have happened has not, in the time it was given."""
+
+
+class Cluster:
+    """Starts with one process of each control service and TaskManagers `task-manager/1`, `task-manager/2`, ...
+
+    Names of control processes: `dispatcher#1`, `resource-manager#2`, `job-master#1` (all shards), `job-master/0#1` (one).
+    """
+
+    def __init__(
+        self,
+        topology: Topology | None = None,
+        *,
+        task_managers: int = 1,
+        slots: int = 2,
+        seed: int = 0,
+        script: Script = all_finish,
+        timing: Timing | None = None,
+        control: tuple[str, ...] = CONTROL,
+        deciding: Mapping[str, dict[str, Any]] | None = None,
+    ) -> None:
+        """deciding: service -> settings that decide, besides the defaults."""
+        self.world = World(topology or Topology(), seed, script, timing or Timing())
+        self.slots, self._deciding = slots, dict(deciding or {})
+        self.processes: dict[str, Process] = {}
+        self.client = Client(self.world)
+        self.rounds = 0
+        for name in (*control, *(f"task-manager/{number}" for number in range(1, task_managers + 1))):
+            self.start(name)
+
+    # what is done to it
+
+    def start(self, name: str, slots: int | None = None) -> Process:
+        """Starts a process, for the first time or again."""
+        before = self.processes.get(name)
+        assert before is None or not before.alive, f"{name} runs"
+        process: Process
+        if name.startswith("task-manager/"):
+            process = TaskManagerProcess(self.world, name, self.slots if slots is None else slots)
+        else:
+            service = name.partition("#")[0].partition("/")[0]
+            process = ControlProcess(self.world, name, self._deciding.get(service, {}))
+        self.processes[name] = process
+        return process
+
+    def kill(self, name: str) -> None:
+        self.processes[name].kill()
+
+    def stop(self, name: str) -> None:
+        self.processes[name].stop()
+
+    # time goes on
+
+    def step(self) -> None:
+        """One round: everything that may happen has its chance, in a drawn order; then time goes on a little."""
+        chance, clock, etcd = self.world.random, self.world.clock, self.world.etcd
+        self.rounds += 1
+        steps: list[tuple[Process | None, Callable[[], bool]]] = [(None, lambda: etcd.deliver(1) > 0)]
+        for process in self.processes.values():
+            if process.alive:
+                steps += [(process, step) for step in process.steps()]
+        chance.shuffle(steps)
+        happened = self._supervise()
+        for process, step in steps:
+            if (process is None or process.alive) and chance.random() >= SLEEPY:
+                happened |= step()
+        if happened:
+            clock.advance(chance.choice(MS_A_ROUND))
+            return
+        now_ms = clock.now_ms()
+        due_ms = min((each.due_ms() for each in self.processes.values() if each.alive), default=now_ms + 50)
+        clock.advance(min(max(due_ms - now_ms, 1), 50))
+
+    def _supervise(self) -> bool:
+        """Starts TaskManagers again that ended themselves and ask for it, as who watches them does."""
+        again = [each for each in self.processes.values() if isinstance(each, TaskManagerProcess) and each.wants_again]
+        for process in again:
+            self.start(process.name, process.slot_count)
+        return bool(again)
+
+    def run(self, until: Callable[[], bool] | None = None, *, most_ms: int = 60_000) -> None:
+        """Goes on until `until` holds (None: for all of `most_ms`). Raises Stuck when it does not."""
+        end_ms = self.world.clock.now_ms() + most_ms
+        while self.world.clock.now_ms() < end_ms:
+            if until is not None and until():
+                return
+            self.step()
+        if until is not None and not until():
+            raise Stuck(f"not within {most_ms} ms: {self.describe()}")
+
+    # what is seen of it
+
+    def leader(self, scope: str) -> Folded | None:
+        """The folded state of the process that leads a scope."""
+        for process in self.processes.values():
+            if isinstance(process, ControlProcess) and process.alive and process.leads(scope):
+                return process.folded(scope)
+        return None
+
+    def task_managers(self) -> list[TaskManagerProcess]:
+        return [each for each in self.processes.values() if isinstance(each, TaskManagerProcess) and each.alive]
+
+    def stored(self, job: str) -> StoredJob | None:
+        """The job as it stands in etcd."""
+        entry = self.world.etcd.entry(f"{PREFIX}jobs/{job}")
+        return StoredJob.model_validate_json(entry.value) if entry is not None else None
+
+    def ended(self, *jobs: str) -> bool:
+        """Whether these jobs have ended, and nothing is left to be done for them."""
+        return all((stored := self.stored(job)) is not None and stored.state == "clean" for job in jobs)
+
+    def statuses(self) -> dict[str, str | None]:
+        """Job -> how it ended (None: it has not), of all accepted jobs."""
+        entries = self.world.etcd.entries(f"{PREFIX}jobs/")
+        return {each.key.rpartition("/")[2]: json.loads(each.value).get("status") for each in entries}
+
+    def ready(self) -> bool:
+        """Whether every scope has a leader, and every slot of every TaskManager is free at the ResourceManager."""
+        resource_manager = self.leader(RESOURCE_MANAGER)
+        if resource_manager is None or any(self.leader(scope) is None for scope in self.world.topology.scopes()):
+            return False
+        slots = sum(len(each.state.slots) for each in self.task_managers() if each.state is not None)
+        return sum(len(keys) for keys in resource_manager.state.free.values()) == slots
+
+    def describe(self) -> str:
+        """Where everything stands, for a failure."""
+        lines = [f"seed {self.world.seed}, {self.world.clock.now_ms()} ms, jobs {self.statuses()}"]
+        for process in self.processes.values():
+            if isinstance(process, TaskManagerProcess):
+                lines.append(f"{process.name}: alive {process.alive}, {process.over}, {process.state}")
+            else:
+                lines.append(f"{process.name}: alive {process.alive}, {[loop.health() for loop in process.loops]}")
+        return "\n".join(lines)
+
+    def hash(self) -> str:
+        """A digest of every log's bytes, all that etcd ever held, and every folded state."""
+        mixed = hashlib.blake2b(digest_size=16)
+        for record in self.world.broker.journal:
+            mixed.update(f"{record.topic} {record.partition} {record.offset} {record.stamp_ms} ".encode())
+            mixed.update(record.value)
+        for revision, key, value in self.world.etcd.history:
+            mixed.update(f"{revision} {key} ".encode() + (value or b""))
+        for process in self.processes.values():
+            if isinstance(process, TaskManagerProcess):
+                if process.journal.folded is not None:
+                    mixed.update(freeze(process.journal.machine, process.journal.folded))
+                continue
+            for loop in process.loops:
+                if loop.replica is not None:
+                    mixed.update(freeze(loop.hosted.machine, loop.replica.folded))
+        return mixed.hexdigest()

@@ -1,0 +1,200 @@
+"""A simulated process of a control service: real machines, real replica core, real shell; only threads are turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from millrace import __version__
+from millrace.core.fold import Folded
+from millrace.core.jobgraph.model import DEFAULT_LIMITS
+from millrace.core.replica import Replica
+from millrace.io.interfaces import OffsetGone, Received, Unavailable
+from millrace.io.loop import IDLE_MS, Hosted, ScopeLoop, Surroundings, Term
+from millrace.io.service import LEASE_RENEW_S, RETRY_S, Beat
+from millrace.io.storage import StorageError
+from services.dispatcher.client_port import STUCK_S, Copier
+from services.dispatcher.core.machine import Dispatcher
+from services.dispatcher.core.state import check as check_dispatcher
+from services.dispatcher.intake import Intake
+from services.dispatcher.ports import JobStore
+from services.job_master.core.machine import JobMaster
+from services.job_master.core.state import check as check_job_master
+from services.job_master.ports import ports as job_master_ports
+from services.resource_manager.core.machine import ResourceManager
+from services.resource_manager.core.state import check as check_resource_manager
+from tests.simulation.book import Checked
+from tests.simulation.performing import SteppedPerformer
+from tests.simulation.store import MemoryStore
+from tests.simulation.world import PREFIX, PacedBus, World
+
+
+class NotedLoop(ScopeLoop):
+    """A loop that notes in the book what it folds."""
+
+    def __init__(self, hosted: Hosted, around: Surroundings, world: World) -> None:
+        super().__init__(hosted, around)
+        self._world = world
+
+    def _fold(self, replica: Replica, received: Received, now: int) -> None:
+        super()._fold(replica, received, now)
+        self._world.book.record_folded(self.hosted.machine, replica.folded)
+
+
+class ControlProcess:
+    """`name` is `<service>#<n>`, or `job-master/<shard>#<n>` for one that hosts a single shard."""
+
+    def __init__(self, world: World, name: str, deciding: dict[str, Any]) -> None:
+        self.world, self.name, self.alive = world, name, True
+        self.failure: str | None = None
+        self.bus = PacedBus(world, f"{name}.{world.next_start()}", self._fatal)
+        self.store = MemoryStore(world.etcd, PREFIX)
+        self._performers: list[SteppedPerformer] = []
+        self.beat = Beat(self.store, lambda: self.loops, world.clock.now_ms)
+        self._beat_ms = 0
+        self._port: ClientPortTurns | None = None
+        around = Surroundings(
+            self.bus,
+            self.store,
+            world.storage,
+            world.topology,
+            name,
+            __version__,
+            self.beat.lease,
+            self._fatal,
+            clock=world.clock.now_ms,
+            performer=self._performer,
+            wait=lambda event, seconds: None,
+        )
+        self.loops: list[NotedLoop] = []
+        self.loops += [NotedLoop(each, around, world) for each in self._hosted(deciding)]
+
+    def _hosted(self, deciding: dict[str, Any]) -> list[Hosted]:
+        world, topology = self.world, self.world.topology
+        service, _, shard = self.name.partition("#")[0].partition("/")
+        if service == "dispatcher":
+            jobs = JobStore(self.store, world.storage, world.clock.now_ms)
+            self._port = ClientPortTurns(world, self.bus)
+            machine = Checked(Dispatcher(topology), check_dispatcher)
+            return [Hosted(machine, jobs.ports(), {"retained_jobs": 10_000, **deciding}, on_lead=self._port.lead)]
+        if service == "resource-manager":
+            return [Hosted(Checked(ResourceManager(topology.shards), check_resource_manager), {}, deciding)]
+        assert service == "job-master", f"no control service: {self.name}"
+        shards = [int(shard)] if shard else range(topology.shards)
+        return [
+            Hosted(Checked(JobMaster(k), check_job_master), job_master_ports(), {"moves_most": 20, **deciding})
+            for k in shards
+        ]
+
+    def _performer(self, *given: Any) -> SteppedPerformer:
+        made = SteppedPerformer(self.world, *given)
+        self._performers.append(made)
+        return made
+
+    def _fatal(self, reason: str) -> None:
+        self.failure = reason
+
+    # what may happen in it
+
+    def steps(self) -> list[Callable[[], bool]]:
+        found: list[Callable[[], bool]] = [self.bus.some, self._beats]
+        found += [lambda loop=loop: self._turn(loop) for loop in self.loops]  # type: ignore[misc]
+        found += [performer.turn for performer in self._performers]
+        if self._port is not None:
+            found.append(self._port.turn)
+        return found
+
+    def due_ms(self) -> int:
+        now_ms = self.world.clock.now_ms()
+        dues = [self._beat_ms, now_ms + IDLE_MS]
+        for loop in self.loops:
+            replica = loop.replica
+            if replica is not None and replica.leads and replica.election.ticks <= replica.folded.tick:
+                dues.append(replica.next_tick_ms(now_ms))
+        return min(dues)
+
+    def _turn(self, loop: NotedLoop) -> bool:
+        """A turn of the loop; whether it read or said something."""
+        queued = len(self.bus.queued())
+        read = loop.turn()
+        self._check_failure()
+        return read or len(self.bus.queued()) > queued
+
+    def _check_failure(self) -> None:
+        assert self.failure is None, f"{self.name} ends: {self.failure}"
+
+    def _beats(self) -> bool:
+        now_ms = self.world.clock.now_ms()
+        if now_ms < self._beat_ms and not self.beat.lost:
+            return False
+        self._beat_ms = now_ms + int(1000 * (LEASE_RENEW_S if self.beat.turn() else RETRY_S))
+        return True
+
+    # its end
+
+    def kill(self) -> None:
+        """kill -9: what is queued in it never reaches the broker; its lease ends by itself."""
+        self.alive = False
+        self.bus.close()
+        self.store.close()
+
+    def stop(self) -> None:
+        """SIGTERM: as `millrace.io.service.Process.run` ends."""
+        while self.bus.deliver() + self.bus.acknowledge():
+            self.bus.serve()
+        for loop in self.loops:
+            loop.close()
+        self.beat.release()
+        self.bus.deliver()
+        self.kill()
+
+    # for those who look on
+
+    def leads(self, scope: str) -> bool:
+        return any(loop.scope == scope and loop.replica is not None and loop.replica.leads for loop in self.loops)
+
+    def folded(self, scope: str) -> Folded | None:
+        for loop in self.loops:
+            if loop.scope == scope and loop.replica is not None:
+                return loop.replica.folded
+        return None
+
+
+class ClientPortTurns:
+    """The Dispatcher's client port, in turns: the real Copier, made anew as its thread does."""
+
+    def __init__(self, world: World, bus: PacedBus) -> None:
+        self._world, self._bus = world, bus
+        self._intake = Intake(world.storage, DEFAULT_LIMITS)
+        self._term: Term | None = None
+        self._copier: Copier | None = None
+        self._moved_ms, self._mark = 0, -1
+
+    def lead(self, term: Term) -> None:
+        self._close()
+        self._term = term
+
+    def turn(self) -> bool:
+        now_ms = self._world.clock.now_ms()
+        if self._term is None or self._term.ended.is_set():
+            self._close()
+            return False
+        queued = len(self._bus.queued())
+        try:
+            if self._copier is None:
+                self._copier = Copier(self._bus, self._intake, self._term)
+                self._moved_ms, self._mark = now_ms, -1
+            self._copier.copy(0)
+        except (Unavailable, OffsetGone, StorageError):
+            self._close()
+            return False
+        if self._copier.mark != self._mark or not self._copier.flying:
+            self._moved_ms, self._mark = now_ms, self._copier.mark
+        elif now_ms - self._moved_ms > STUCK_S * 1000:
+            self._close()
+        return len(self._bus.queued()) > queued
+
+    def _close(self) -> None:
+        if self._copier is not None:
+            self._copier.close()
+            self._copier = None

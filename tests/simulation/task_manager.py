@@ -1,0 +1,144 @@
+"""A simulated TaskManager process: the real machine in its real shell, over slots that are simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from millrace import __version__
+from millrace.core.fold import TICK_MS, Folded
+from millrace.core.machine import Machine
+from millrace.core.messages.slots import StopAsked
+from millrace.io.interfaces import Store, Unavailable
+from services.task_manager.core.state import State, check
+from services.task_manager.journal import Journal
+from services.task_manager.shell import AGAIN, STOPPED, Over, Shell, key_of
+from tests.simulation.slots import SimulatedSlots
+from tests.simulation.store import MemoryStore
+from tests.simulation.world import PREFIX, PacedBus, World
+
+WAIT_MS = 200  # until etcd is asked again at the start
+
+
+class NotedJournal(Journal):
+    """The journal in memory: every (stamp, record) as it was folded."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(Path("nowhere"), name, world.topology)
+        self._book = world.book
+        self.folded: Folded | None = None
+        self.records: list[tuple[int, str]] = []
+
+    def begin(self, machine: Machine, folded: Folded) -> None:
+        self.machine, self.folded = machine, folded
+
+    def write(self, folded: Folded, stamp_ms: int, record: str) -> None:
+        self.records.append((stamp_ms, record))
+        self._book.folded += 1
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class EtcdProbe:
+    """Asks etcd as the TaskManager's own thread does; the answer is there at the next look."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store, self._key = store, key_of(name)
+        self._answered = False
+
+    def ask(self) -> None:
+        try:
+            self._store.get(self._key)
+            self._answered = True
+        except Unavailable:
+            pass
+
+    def answered(self) -> bool:
+        answered, self._answered = self._answered, False
+        return answered
+
+
+class TaskManagerProcess:
+    """`task-manager/<id>`."""
+
+    def __init__(self, world: World, name: str, slots: int, memory_mb: int = 1024) -> None:
+        self.world, self.name, self.alive = world, name, True
+        self.id, self.slot_count = name.partition("/")[2], slots
+        self.bus = PacedBus(world, f"{name}.{world.next_start()}", self._fatal)
+        self.store = MemoryStore(world.etcd, PREFIX)
+        self.journal = NotedJournal(world, self.id)
+        deciding = {"host": f"host-{self.id}", "allocation_timeout_ms": 10_000, "slots_memory_mb": [memory_mb] * slots}
+        self.shell = Shell(
+            self.id,
+            world.topology,
+            self.bus,
+            self.store,
+            deciding,
+            self.journal,
+            EtcdProbe(self.store, self.id),
+            build=__version__,
+            clock=world.clock.now_ms,
+            wall_ms=world.clock.now_ms,
+        )
+        self.slots = SimulatedSlots(world, self.id, slots, self.shell.post)
+        self.shell.slots = self.slots
+        self._begin_ms = 0
+
+    @property
+    def state(self) -> State | None:
+        return self.shell.state
+
+    @property
+    def over(self) -> Over | None:
+        """Why it has ended by itself."""
+        return self.shell.over
+
+    @property
+    def wants_again(self) -> bool:
+        """Whether it has ended and is to be started again."""
+        return self.over is not None and self.over.code == AGAIN
+
+    def steps(self) -> list[Callable[[], bool]]:
+        if self.journal.folded is None:
+            return [self._begin]
+        return [self.bus.some, self.shell.read, self._turn, self.slots.turn]
+
+    def due_ms(self) -> int:
+        folded, slots_ms = self.journal.folded, self.slots.due_ms()
+        due_ms = self._begin_ms if folded is None else folded.tick_stamp_ms + TICK_MS
+        return due_ms if slots_ms is None else min(due_ms, slots_ms)
+
+    def _begin(self) -> bool:
+        if self.world.clock.now_ms() < self._begin_ms:
+            return False
+        try:
+            self.shell.begin()
+        except Unavailable:
+            self._begin_ms = self.world.clock.now_ms() + WAIT_MS
+        return True
+
+    def _turn(self) -> bool:
+        queued = len(self.bus.queued())
+        turned = self.shell.turn(0)
+        check(self.shell.state)
+        if self.over is not None:
+            if self.over.code == STOPPED:
+                self.bus.deliver()
+            self.kill()
+        return turned or len(self.bus.queued()) > queued
+
+    def _fatal(self, reason: str) -> None:
+        raise AssertionError(f"{self.name} ends: {reason}")
+
+    def stop(self) -> None:
+        """SIGTERM: it leaves in order, in its own time."""
+        self.shell.post(StopAsked())
+
+    def kill(self) -> None:
+        """kill -9; its JVMs and attempts die with it."""
+        self.alive = False
+        self.bus.close()
+        self.store.close()
+        self.world.book.task_manager_died(self.id)

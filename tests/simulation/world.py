@@ -1,0 +1,95 @@
+"""What the parties of a simulated cluster share: time, chance, Kafka, etcd, storage, and the book of what was observed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import fsspec
+
+from millrace.core.topics import TOPICS, Topology
+from millrace.io.storage import Storage
+from tests.simulation import Clock
+from tests.simulation.book import Book
+from tests.simulation.bus import MemoryBroker, MemoryBus, MemoryReader
+from tests.simulation.slots import Script, Timing
+from tests.simulation.store import MemoryEtcd
+
+PREFIX = "/millrace/simulated/"
+STORAGE = "memory://millrace"
+
+
+@dataclass
+class World:
+    """`script` says how attempts behave, `timing` how long things take."""
+
+    topology: Topology
+    seed: int
+    script: Script
+    timing: Timing = field(default_factory=Timing)
+    clock: Clock = field(default_factory=Clock)
+    book: Book = field(default_factory=Book)
+    starts: int = 0  # of processes: names each for ever
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self.broker = MemoryBroker(self.clock)
+        self.broker.ensure_topics((each.name, each.count(self.topology), each.config()) for each in TOPICS)
+        self.etcd = MemoryEtcd(self.clock)
+        memory: Any = fsspec.filesystem("memory")  # one for all of the interpreter: a world begins with an empty one
+        memory.store.clear()
+        memory.pseudo_dirs[:] = [""]
+        self.storage = Storage(STORAGE)
+
+    def next_start(self) -> int:
+        self.starts += 1
+        return self.starts
+
+
+class PacedBus(MemoryBus):
+    """A bus whose readers get a few records at a time, as a network gives them."""
+
+    def __init__(self, world: World, client_id: str, on_fatal: Any) -> None:
+        super().__init__(world.broker, client_id=client_id, on_fatal=on_fatal, prompt=False)
+        self._world = world
+
+    def reader(self, topic: str, partition: int, offset: int) -> PacedReader:
+        return PacedReader(self._world, topic, partition, offset)
+
+    def some(self) -> bool:
+        """The broker takes some of what is queued for one partition, or one partition's answers arrive."""
+        chance = self._world.random
+        queued, unacknowledged = self.queued(), self.unacknowledged()
+        moved = 0
+        if queued:
+            moved += self.deliver(chance.choice((1, 2, 8, None)), chance.choice(queued))
+        if unacknowledged:
+            moved += self.acknowledge(chance.choice((1, 8, None)), chance.choice(unacknowledged))
+        return moved > 0
+
+
+class PacedReader(MemoryReader):
+    def __init__(self, world: World, topic: str, partition: int, offset: int) -> None:
+        super().__init__(world.broker, topic, partition, offset)
+        self._chance = world.random
+
+    def poll(self, timeout_ms: int, most: int = 500) -> list[Any]:
+        return super().poll(timeout_ms, min(most, self._chance.choice((1, 4, 500))))
+
+
+class Process(Protocol):
+    """A simulated process. Killed, it says and does nothing more, from one instant to the next."""
+
+    name: str
+    alive: bool
+
+    def steps(self) -> list[Any]:
+        """What may happen next in it, each a function that returns whether something happened."""
+        ...
+
+    def due_ms(self) -> int:
+        """When its time is next to be looked at."""
+        ...
+
+    def kill(self) -> None: ...
