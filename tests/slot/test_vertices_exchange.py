@@ -76,7 +76,7 @@ PAIRS = [
     ("float", "double"), ("date", "timestamp"), ("date", "date string"), ("timestamp", "date string"), ("string", "string"),
     ("binary", "binary"),
 ]  # fmt: skip
-SHARES = 3
+SHARES = 2
 
 
 @pytest.mark.parametrize(("left", "right"), PAIRS)

@@ -253,3 +253,27 @@ def test_settings_reach_every_vertex(attempts: Attempts) -> None:
     assert attempts.rows(python("p", "tz:f"), conf=conf, modules=modules) == [["Asia/Tokyo"]]
     error = attempts.fail(sql("q", "SELECT 1"), conf={"spark.master": "local[9]"})
     assert (error["condition"], error["kind"]) == ("CONF_REFUSED", "user") and "spark.master" in error["message"]
+
+
+def test_partitions_follow_the_size_of_the_input(attempts: Attempts, tmp_path: Path) -> None:
+    """Little: one partition; much: enough for all cores; what the job sets itself stays."""
+    code = (
+        "def f(src, spark):\n    g = src.groupBy('v').count()\n"
+        "    return spark.sql(f\"SELECT '{spark.conf.get('spark.sql.adaptive.enabled')}' AS a,"
+        ' {g.rdd.getNumPartitions()} AS n")\n'
+    )
+    (tmp_path / "in.txt").write_text("1\n2\n3\n")
+    report = attempts.run(
+        sql("src", "SELECT 1 AS v"), outputs=[{"vertex": "src", "edge": "broadcast", "folder": str(tmp_path / "b")}]
+    )
+    edge = {"edge": "broadcast", "folders": [str(tmp_path / "b")], "schema": report["outputs"]["src"]["schema"]}
+    function = {"id": "p", "python": "m:f", "inputs": {"src": edge}}
+    modules = [attempts.module("m.py", code)]
+    assert attempts.rows(function, modules=modules) == [["false", 1]]
+    conf = {"spark.sql.shuffle.partitions": "5"}
+    assert attempts.rows(function, modules=modules, conf=conf) == [["false", 5]]
+    # Who opens a source does not know before how much there is: adaptive execution.
+    source = {"id": "src", "source": {"format": "text", "path": str(tmp_path / "in.txt")}}
+    renamed = sql("renamed", "SELECT value AS v FROM src", "src")
+    assert attempts.rows(source, {**renamed, "id": "src2"}, python("p", "m2:f", "src2"), modules=[
+        attempts.module("m2.py", code.replace("src", "src2"))])[0][0] == "true"  # fmt: skip

@@ -25,21 +25,20 @@ def run(spec: dict[str, Any], session: Any, dirs: Any) -> dict[str, Any]:
     folder = modules.install(spec, session, dirs)
     if spec["kind"] == "plan":
         return planning.plan(spec, session, folder)
-    own_conf = set(spec.get("conf") or {})
     known = _published_bytes(spec, session)
-    _size(session, known, own_conf)
+    # What a source holds is known once it is opened; a python vertex before that may read as much as it likes.
+    first = _apply(_sizing(session, None if _opened(spec) else known), spec, [session])
     chain = vertices.Chain(spec, session, folder)
-    uses = _uses(spec)
-    kept = []
     for vertex in spec["vertices"]:
         df = chain.add(vertex)
-        if vertex["id"] in _shared(spec, uses):
-            kept.append(df.persist())
-        if vertex.get("source") and spec["parallelism"] == 1:
+        if vertex["id"] in _opened(spec):
             length = shares.source_bytes(df)
             known = None if known is None or length is None else known + length
-    for each in chain.sessions:
-        _size(each, known, own_conf)
+    sizing = _sizing(session, known)
+    if sizing != first:
+        _apply(sizing, spec, chain.sessions)
+    # Only now: what is kept is planned at once, with the settings of this moment.
+    kept = [chain.frames[name].persist() for name in _shared(spec)]
     report = _produce(spec, chain)
     for df in kept:
         df.unpersist()
@@ -59,22 +58,33 @@ def configure(session: Any, conf: dict[str, str]) -> None:
         session.conf.set(key, value)
 
 
-def _size(session: Any, input_bytes: int | None, own_conf: set[str]) -> None:
-    """Shuffle partitions and adaptive execution by the size of the input (None: not known); the job's own settings stay.
+def _sizing(session: Any, input_bytes: int | None) -> dict[str, str]:
+    """Shuffle partitions and adaptive execution by the size of the input (None: not known).
 
     Little data: one partition and no adaptive execution, which costs 10 to 20 ms a stage. Else as many partitions as
     keep all cores busy with pieces of 16 MiB, which adaptive execution joins again where they turn out small.
     """
     cores = max(1, session.sparkContext.defaultParallelism)
-    if input_bytes is not None and input_bytes <= SMALL_BYTES:
-        wanted = {"spark.sql.shuffle.partitions": 1 if input_bytes else cores, "spark.sql.adaptive.enabled": "false"}
+    small = input_bytes is not None and input_bytes <= SMALL_BYTES
+    if small:
+        partitions = 1 if input_bytes else cores
     else:
-        pieces = -(-(input_bytes or 0) // BYTES_PER_PARTITION)
-        partitions = min(max(2 * cores, pieces), MAX_PARTITIONS)
-        wanted = {"spark.sql.shuffle.partitions": partitions, "spark.sql.adaptive.enabled": "true"}
-    for key, value in wanted.items():
-        if key not in own_conf:
-            session.conf.set(key, value)
+        partitions = min(max(2 * cores, -(-(input_bytes or 0) // BYTES_PER_PARTITION)), MAX_PARTITIONS)
+    return {"spark.sql.shuffle.partitions": str(partitions), "spark.sql.adaptive.enabled": "false" if small else "true"}
+
+
+def _apply(sizing: dict[str, str], spec: dict[str, Any], sessions: list[Any]) -> dict[str, str]:
+    """Sets them where the job says nothing itself; returns them."""
+    for session in sessions:
+        for key, value in sizing.items():
+            if key not in (spec.get("conf") or {}):
+                session.conf.set(key, value)
+    return sizing
+
+
+def _opened(spec: dict[str, Any]) -> set[str]:
+    """The sources that are opened as they stand, not as a pinned share."""
+    return {v["id"] for v in spec["vertices"] if v.get("source")} if spec["parallelism"] == 1 else set()
 
 
 def _published_bytes(spec: dict[str, Any], session: Any) -> int | None:
@@ -104,13 +114,14 @@ def _uses(spec: dict[str, Any]) -> dict[str, list[set[int]]]:
     return uses
 
 
-def _shared(spec: dict[str, Any], uses: dict[str, list[set[int]]]) -> set[str]:
+def _shared(spec: dict[str, Any]) -> list[str]:
     """The vertices to keep in memory: several outputs ask for their rows, on different ways."""
-    return {
+    uses = _uses(spec)
+    return [
         vertex["id"]
         for vertex in spec["vertices"]
         if len(uses[vertex["id"]]) > 1 and len(set().union(*uses[vertex["id"]])) > 1 and not vertex.get("sink")
-    }
+    ]
 
 
 def _produce(spec: dict[str, Any], chain: vertices.Chain) -> dict[str, Any]:
