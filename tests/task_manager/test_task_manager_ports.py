@@ -14,7 +14,7 @@ from millrace.core.messages.effects import KillAttempt, LaunchAttempt
 from millrace.core.messages.slots import AttemptEnded, AttemptRunning, SlotBroken, SlotReady, SlotReplacing
 from millrace.io.storage import Storage, blob_path
 from services.task_manager.ports import RESULT_BYTES_MAX, Slots
-from tests.simulation.slots import SimulatedSlot
+from tests.task_manager.simulated_slot import SimulatedSlot
 
 ATTEMPT = "j/0-t/0/1"
 
@@ -265,7 +265,7 @@ def test_a_slot_whose_process_cannot_even_be_started_is_broken(tmp_path: Path, w
 
 
 def test_an_own_jvm_of_an_attempt_replaces_nothing(world: World) -> None:
-    world.slot._say("replacing", reason="settings of its own", attempt=ATTEMPT)
+    world.slot.replace("settings of its own", ATTEMPT)
     world.slot.replace("old")
     assert world.told() == [SlotReplacing(slot=0, reason="old")]
 

@@ -1,0 +1,83 @@
+"""A slot's process without Spark: it says what a real one says, at once or when told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+OnEvent = Callable[[dict[str, Any]], None]
+
+
+def empty_report(spec: dict[str, Any]) -> dict[str, Any]:
+    return {"outputs": {vertex["id"]: {"schema": "{}"} for vertex in spec.get("vertices", ())}, "result": None}
+
+
+class SimulatedSlot:
+    """Looks like `services.task_manager.slot.client.SlotProcess`.
+
+    `prompt`: every attempt runs and finishes as soon as it is ordered, with `report(spec)`, and the slot is ready again.
+    Otherwise the test says what happens by `ready`, `start`, `end`, and so on. As in a real slot, an attempt may be ordered
+    before the slot is ready, a kill of an attempt that was not started ends it at once, and nothing happens after `close`.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        on_event: OnEvent,
+        *,
+        prompt: bool = True,
+        report: Callable[[dict[str, Any]], dict[str, Any]] = empty_report,
+    ) -> None:
+        self.number, self.on_event, self.prompt, self.report = number, on_event, prompt, report
+        self.attempt: str | None = None
+        self.started = self.closed = False
+        self.dirs: tuple[str, str, str] = ("", "", "")
+        self.kills: list[tuple[str, str]] = []
+        if prompt:
+            self.ready()
+
+    def ready(self) -> None:
+        self._say("ready", slot=str(self.number), application_id="simulated")
+
+    def run(self, attempt: str, spec: dict[str, Any], work: str, log: str, blobs: str) -> None:
+        assert self.attempt is None, f"{attempt} was ordered while {self.attempt} has not ended"
+        self.attempt, self.started, self.dirs = attempt, False, (work, log, blobs)
+        if self.prompt:
+            self.start()
+            self.end("finished", report=self.report(spec))
+            self.ready()
+
+    def start(self) -> None:
+        self.started = True
+        self._say("running", attempt=self.attempt)
+
+    def end(self, status: str, report: Any = None, error: Any = None) -> None:
+        attempt, self.attempt = self.attempt, None
+        self._say("ended", attempt=attempt, status=status, report=report, error=error)
+
+    def kill(self, attempt: str, why: str) -> None:
+        self.kills.append((attempt, why))
+        if attempt == self.attempt and not self.started:
+            self.killed(why)
+
+    def killed(self, why: str = "it was cancelled") -> None:
+        self.end("killed", error={"kind": "killed", "retryable": False, "message": why})
+
+    def replace(self, reason: str = "old", attempt: str | None = None) -> None:
+        self._say("replacing", reason=reason, **({} if attempt is None else {"attempt": attempt}))
+
+    def break_(self, reason: str = "no disk") -> None:
+        self._say("broken", reason=reason, hint="Free some space.")
+        self.gone(1)
+
+    def gone(self, code: int = -9) -> None:
+        self._say("gone", code=code)
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self.on_event({"is": "gone", "code": 0})
+
+    def _say(self, what: str, **body: Any) -> None:
+        if not self.closed:
+            self.on_event({"is": what, **body})
