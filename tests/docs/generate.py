@@ -1,0 +1,37 @@
+"""What in the documents is made from the code: the tables of ARCHITECTURE.md, and docs/schema."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from . import schemas
+from .tables import TABLES
+
+ROOT = Path(__file__).parents[2]
+ARCHITECTURE = ROOT / "ARCHITECTURE.md"
+SCHEMAS = ROOT / "docs" / "schema"
+COMMAND = "python -m tests.docs"
+
+_PLACE = re.compile(r"(<!-- table: ([a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def places(text: str) -> list[str]:
+    """The names of the tables that a text has places for."""
+    return [match.group(2) for match in _PLACE.finditer(text)]
+
+
+def filled(text: str) -> str:
+    """The text with every table as the code is now. Raises KeyError for a place without a table."""
+    return _PLACE.sub(lambda match: f"{match.group(1)}\n{TABLES[match.group(2)]()}\n\n{match.group(3)}", text)
+
+
+def documents() -> dict[Path, str]:
+    """All generated files as they should be; ARCHITECTURE.md with its own words as they are."""
+    made = {SCHEMAS / name: text for name, text in schemas.files()}
+    return {ARCHITECTURE: filled(ARCHITECTURE.read_text()), **made}
+
+
+def stale() -> list[Path]:
+    """Files of docs/schema that no message has any more."""
+    return sorted(set(SCHEMAS.rglob("*.json")) - set(documents()))

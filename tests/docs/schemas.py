@@ -1,0 +1,65 @@
+"""JSON Schemas of what strangers write and read, for docs/schema: a folder a topic, a file a message type."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from millrace.core.jobgraph.model import JobGraph
+from millrace.core.messages import CONTRACTS, Contract
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+PUBLIC = ("client.commands", "client.replies", "job.events", "cluster.events", "dead-letters")
+
+
+def files() -> Iterator[tuple[str, str]]:
+    """(path below docs/schema, text) of every file."""
+    yield "JobGraph.json", _text({"$schema": DIALECT, **_without_titles(JobGraph.model_json_schema())})
+    for contract in CONTRACTS.values():
+        if contract.topic in PUBLIC:
+            yield f"{contract.topic}/{contract.type}.json", _text(_schema(contract))
+
+
+def _schema(contract: Contract) -> dict[str, Any]:
+    written_by_us = contract.topic != "client.commands"
+    schema = contract.body.model_json_schema(mode="serialization" if written_by_us else "validation")
+    schema = {"$schema": DIALECT, "title": contract.type, **_without_titles(schema)}
+    if contract.type == "SubmitJob":
+        graph = schema["properties"]["graph"]
+        schema["properties"]["graph"] = {"description": graph["description"], "$ref": "../JobGraph.json"}
+    if written_by_us:
+        _let_grow(schema)
+    required = schema.get("required", [])
+    schema["required"] = ["type", "version", *(name for name in required if name not in ("type", "version"))]
+    for name in ("type", "version"):
+        schema["properties"][name].pop("default", None)
+    return schema
+
+
+def _let_grow(schema: Any) -> None:
+    """What we write has every field, and a reader must bear those that a later build adds."""
+    if isinstance(schema, dict):
+        if schema.get("additionalProperties") is False:
+            del schema["additionalProperties"]
+            schema["required"] = list(schema["properties"])
+        for value in schema.values():
+            _let_grow(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            _let_grow(value)
+
+
+def _without_titles(value: Any, of_names: bool = False) -> Any:
+    """Without the titles that pydantic makes of names. of_names: the keys are names of fields or definitions."""
+    if isinstance(value, dict):
+        return {
+            key: _without_titles(inner, key in ("properties", "$defs") and not of_names)
+            for key, inner in value.items()
+            if of_names or key != "title"
+        }
+    return [_without_titles(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _text(schema: dict[str, Any]) -> str:
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"

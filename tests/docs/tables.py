@@ -1,0 +1,188 @@
+"""The tables of ARCHITECTURE.md, from the code they are about. Each function returns Markdown without a trailing newline."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+from pydantic import SecretStr
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from millrace.core.messages import CONTRACTS, Contract, effects, records, slots
+from millrace.core.topics import DAY_MS, SERVICES, TOPICS
+from millrace.io.settings import PREFIX, ServiceSettings
+from services.dispatcher.core.state import RECOVERY_TRANSITIONS
+from services.dispatcher.settings import DispatcherSettings
+from services.job_master.core.transitions import EXECUTION_TRANSITIONS, JOB_TRANSITIONS
+from services.job_master.settings import JobMasterSettings
+from services.resource_manager.settings import ResourceManagerSettings
+from services.task_manager.core.state import ATTEMPT_TRANSITIONS, SLOT_TRANSITIONS
+from services.task_manager.settings import TaskManagerSettings
+
+SHORT = 25
+RECORDS = (records.Elected, records.Tick, records.Message, records.Outcome, records.Client, records.Fact, records.Probe)
+
+
+def topics() -> str:
+    rows = []
+    for topic in TOPICS:
+        kept = "for ever" if topic.retention_ms < 0 else f"{topic.retention_ms // DAY_MS} d"
+        partitions = topic.partitions if isinstance(topic.partitions, int) else f"`{topic.partitions}`"
+        rows.append((f"`{topic.name}`", topic.carries, topic.key, partitions, kept, topic.writers, topic.readers))
+    return _table(("topic", "carries", "key", "partitions", "kept", "written by", "read by"), rows)
+
+
+def inbox_records() -> str:
+    return _table(("record", "meaning"), [(f"`{model.__name__}`", _first_sentence(model)) for model in RECORDS])
+
+
+def service_messages() -> str:
+    links = [c for c in CONTRACTS.values() if c.topic.endswith(".commands") and c.topic != "client.commands"]
+    rows = [
+        (f"`{c.type}`", _parties(c.senders), _parties(c.receivers), _first_sentence(c.body))
+        for c in sorted(links, key=lambda c: c.topic != "*.commands")
+    ]
+    return _table(("message", "from", "to (its inbox)", "meaning"), rows)
+
+
+def client_messages() -> str:
+    return _by_topic("client.commands", "client.replies", second="said by")
+
+
+def public_facts() -> str:
+    return _by_topic("job.events", "cluster.events", "dead-letters", second="said by")
+
+
+def effect_table() -> str:
+    rows = []
+    for service, pairs in effects.EFFECTS_OF.items():
+        for effect, outcome in pairs.items():
+            shown = f"`{outcome.__name__}`" if outcome is not None else "none"
+            rows.append((f"`{effect.__name__}`", service, shown, _first_sentence(effect)))
+    return _table(("effect", "of", "outcome", "meaning"), rows)
+
+
+def local_facts() -> str:
+    return _table(("fact", "meaning"), [(f"`{fact.__name__}`", _first_sentence(fact)) for fact in slots.LOCAL_FACTS])
+
+
+def job_states() -> str:
+    return _states(JOB_TRANSITIONS)
+
+
+def subtask_states() -> str:
+    return _states(EXECUTION_TRANSITIONS)
+
+
+def slot_states() -> str:
+    return _states(SLOT_TRANSITIONS)
+
+
+def attempt_states() -> str:
+    return _states(ATTEMPT_TRANSITIONS, diagram=False)
+
+
+def recovery_states() -> str:
+    return _states(RECOVERY_TRANSITIONS, diagram=False)
+
+
+def settings_common() -> str:
+    return _settings(ServiceSettings, {})
+
+
+def settings_own() -> str:
+    parts = []
+    for cls in (DispatcherSettings, ResourceManagerSettings, JobMasterSettings, TaskManagerSettings):
+        parts.append(f"**{cls.service}**\n\n{_settings(cls, ServiceSettings.model_fields)}")
+    return "\n\n".join(parts)
+
+
+TABLES = {
+    "topics": topics,
+    "records": inbox_records,
+    "messages": service_messages,
+    "requests and replies": client_messages,
+    "public facts": public_facts,
+    "effects": effect_table,
+    "local facts": local_facts,
+    "job states": job_states,
+    "subtask states": subtask_states,
+    "slot states": slot_states,
+    "attempt states": attempt_states,
+    "recovery states": recovery_states,
+    "common settings": settings_common,
+    "settings": settings_own,
+}
+
+
+# ---- parts
+
+
+def _by_topic(*names: str, second: str) -> str:
+    rows = []
+    for name in names:
+        for c in CONTRACTS.values():
+            if c.topic == name:
+                rows.append((f"`{c.type}`", f"`{c.topic}`", _said_by(c), _first_sentence(c.body)))
+    return _table(("message", "topic", second, "meaning"), rows)
+
+
+def _said_by(contract: Contract) -> str:
+    return "clients" if contract.topic == "client.commands" else _parties(contract.senders)
+
+
+def _parties(parties: Sequence[str]) -> str:
+    return "any service" if tuple(parties) == SERVICES else ", ".join(parties)
+
+
+def _states(transitions: Mapping[Any, Iterable[Any]], diagram: bool = True) -> str:
+    rows = [(state.value, ", ".join(each.value for each in to) or "(an end)") for state, to in transitions.items()]
+    table = _table(("state", "may be followed by"), rows)
+    if not diagram:
+        return table
+    lines = [f"    [*] --> {_node(next(iter(transitions)))}"]
+    for state, to in transitions.items():
+        lines += [f"    {_node(state)} --> {_node(each)}" for each in to] or [f"    {_node(state)} --> [*]"]
+    return "\n".join([table, "", "```mermaid", "stateDiagram-v2", *lines, "```"])
+
+
+def _node(state: Enum) -> str:
+    return str(state.value)
+
+
+def _settings(cls: type[ServiceSettings], without: Mapping[str, Any]) -> str:
+    rows = []
+    for name, field in cls.model_fields.items():
+        if name not in without:
+            rows.append((f"`{name}`", f"`{PREFIX}{name.upper()}`", _default(field), field.description or ""))
+    return _table(("setting", "in the environment", "default", "meaning"), rows)
+
+
+def _default(field: FieldInfo) -> str:
+    if SecretStr in (field.annotation, *getattr(field.annotation, "__args__", ())):
+        return "(required; a secret, never a flag)" if field.is_required() else "(a secret, never a flag)"
+    if field.default is PydanticUndefined:
+        return "(required)"
+    empty = field.default is None or field.default == "" or field.default == [] or field.default == {}
+    shown = " ".join(map(str, field.default)) if isinstance(field.default, list) else str(field.default)
+    return "" if empty else f"`{shown}`"
+
+
+def _first_sentence(cls: type) -> str:
+    """The first sentence of a class's docstring, on one line; with the second where it is very short."""
+    paragraph = " ".join(inspect.cleandoc(cls.__dict__.get("__doc__") or "").split("\n\n")[0].split())
+    end = paragraph.find(". ", SHORT)
+    return paragraph if end < 0 else paragraph[: end + 1]
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    lines = [head, ["---"] * len(head), *([_cell(each) for each in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    text = ", ".join(value) if isinstance(value, tuple) else str(value)
+    return text.replace("|", "\\|").replace("\n", " ")
