@@ -116,13 +116,20 @@ def test_a_child_outlives_the_thread_that_asked_for_it(tmp_path):
 
 
 def test_a_forked_process_can_spawn_too(tmp_path):
-    spawn(python("pass"), log=tmp_path / "first").popen.wait(30)
-    pid = os.fork()
-    if pid == 0:
-        child = spawn(python("print('of the fork')"), log=tmp_path / "second")
-        os._exit(child.popen.wait(30))
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert (tmp_path / "second").read_text() == "of the fork\n"
+    code = f"""
+import os, sys
+from pathlib import Path
+from deploy.local.processes import spawn
+def wait_for_one(name):
+    return spawn([sys.executable, "-c", "print('done')"], log=Path({str(tmp_path)!r}, name)).popen.wait(30)
+wait_for_one("first")
+pid = os.fork()
+if pid == 0:
+    os._exit(wait_for_one("second"))
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+    assert subprocess.run(python(code), cwd=ROOT, timeout=60, check=False).returncode == 0
+    assert (tmp_path / "second").read_text() == "done\n"
 
 
 def test_free_ports_differ_and_stay_out_of_the_systems_range():
