@@ -7,11 +7,12 @@ import sys
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.io.blobs import BlobServer
 from millrace.io.http_server import CannotListen
-from millrace.io.loop import Hosted
+from millrace.io.loop import Hosted, Term
 from millrace.io.service import Process
 
 from .client_port import ClientPort
 from .core.machine import Dispatcher
+from .housekeeping import Housekeeping
 from .intake import Intake
 from .ports import JobStore
 from .settings import DispatcherSettings
@@ -41,7 +42,13 @@ def main() -> int:
     intake = Intake(process.storage, DEFAULT_LIMITS, settings.check_local_files)
     client_port = ClientPort(process.bus, intake, process.fatal)
     jobs = JobStore(process.store, process.storage)
-    hosted = Hosted(Dispatcher(topology), jobs.ports(), deciding, on_lead=client_port.lead)
+    housekeeping = Housekeeping(process.storage, int(settings.keep_hours * 3_600_000))
+
+    def on_lead(term: Term) -> None:
+        client_port.lead(term)
+        housekeeping.lead(term)
+
+    hosted = Hosted(Dispatcher(topology), jobs.ports(), deciding, on_lead=on_lead)
     return process.run([hosted], topology, stop_also=blobs.stop)
 
 

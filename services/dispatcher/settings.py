@@ -19,6 +19,9 @@ class DispatcherSettings(ServiceSettings):
     retained_jobs: int = Field(
         10_000, ge=0, description="Ended jobs kept in memory for `list`; older ones are found in etcd by their id."
     )
+    keep_hours: float = Field(
+        168.0, gt=0, description="How long uploads, logs, results and archives are kept after their last change."
+    )
     check_local_files: bool = Field(
         False, description="Refuse jobs whose local source files are not on this machine; for clusters on one machine."
     )

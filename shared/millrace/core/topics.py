@@ -77,6 +77,7 @@ class Topic:
             "cleanup.policy": "delete",
             "retention.ms": str(self.retention_ms),
             "retention.bytes": "-1",
+            "segment.bytes": str(16 * 1024 * 1024),  # what is deleted goes by whole segments
             "message.timestamp.type": "LogAppendTime",
             "max.message.bytes": str(RECORD_BYTES_MAX + 48_576),
             "min.insync.replicas": "1",

@@ -33,6 +33,7 @@ from .snapshots import Snapshots
 from .storage import Storage, StorageError
 
 SNAPSHOT_RECORDS = 50_000  # folded records between two snapshots
+KEPT_RECORDS = 10_000  # below a snapshot, for replicas that lag and for who looks at what happened
 IDLE_MS = 50  # a follower's longest poll
 WAIT_S = 0.5  # until etcd or Kafka is asked again
 
@@ -333,9 +334,12 @@ class ScopeLoop:
             self.term = None
 
     def _save(self, replica: Replica) -> None:
+        """A snapshot; what lies below it, less a margin for whoever reads just now, is deleted from the inbox [25]."""
         try:
-            self.snapshots.save(replica.folded)
+            pointer = self.snapshots.save(replica.folded)
             self._snapshot_at = replica.folded.next_offset + SNAPSHOT_RECORDS
+            if pointer is not None and pointer.offset > KEPT_RECORDS:
+                self.around.bus.delete_below(self.topic, self.partition, pointer.offset - KEPT_RECORDS)
         except (Unavailable, StorageError) as failure:
             self.log.warning("no snapshot", reason=str(failure))
             self._snapshot_at = replica.folded.next_offset + SNAPSHOT_RECORDS // 10

@@ -69,6 +69,15 @@ class Snapshots:
             raise ValueError(f"the snapshot {pointer.path(self._machine.scope)} is damaged: its hash differs")
         return thaw(self._machine, data), pointer
 
+    def _delete_old(self, newest: Pointer) -> None:
+        """All but the newest two: the one before it may be being read."""
+        folder = f"snapshots/{self._machine.scope}"
+        names = [entry.path for entry in self._storage.list(folder)]
+        old = sorted(names, key=lambda path: [int(part) for part in path.rpartition("/")[2].split("-")[:2]])[:-2]
+        for path in old:
+            if path != newest.path(self._machine.scope):
+                self._storage.delete_tree(path)
+
     def save(self, folded: Folded) -> Pointer | None:
         """Writes a snapshot of `folded` (which must not change meanwhile); None: a newer one stands. Raises Unavailable."""
         data = freeze(self._machine, folded)
@@ -83,5 +92,6 @@ class Snapshots:
         done = self._store.txn(Txn([Compare(self._key, entry.mod_revision if entry else 0)], [Put(self._key, value)]))
         if not done.succeeded:
             return None
+        self._delete_old(pointer)
         log.info("snapshot", scope=self._machine.scope, offset=pointer.offset, bytes=len(data))
         return pointer
