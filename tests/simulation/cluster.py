@@ -50,6 +50,7 @@ class Cluster:
         self.world = World(topology or Topology(), seed, script, timing or Timing())
         self.slots, self._deciding = slots, dict(deciding or {})
         self.processes: dict[str, Process] = {}
+        self._past: list[TaskManagerProcess] = []  # those whose names were given to others
         self.client = Client(self.world)
         self.rounds = 0
         for name in (*control, *(f"task-manager/{number}" for number in range(1, task_managers + 1))):
@@ -61,6 +62,8 @@ class Cluster:
         """Starts a process, for the first time or again."""
         before = self.processes.get(name)
         assert before is None or not before.alive, f"{name} runs"
+        if isinstance(before, TaskManagerProcess):
+            self._past.append(before)
         process: Process
         if name.startswith("task-manager/"):
             process = TaskManagerProcess(self.world, name, self.slots if slots is None else slots)
@@ -126,6 +129,10 @@ class Cluster:
 
     def task_managers(self) -> list[TaskManagerProcess]:
         return [each for each in self.processes.values() if isinstance(each, TaskManagerProcess) and each.alive]
+
+    def every_task_manager(self) -> list[TaskManagerProcess]:
+        """All that ever were, those that are dead too."""
+        return [*self._past, *(each for each in self.processes.values() if isinstance(each, TaskManagerProcess))]
 
     def stored(self, job: str) -> StoredJob | None:
         """The job as it stands in etcd."""

@@ -1,0 +1,224 @@
+"""What must hold of a simulated cluster that has come to rest: nothing lost, nothing doubled, nothing left over."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from millrace.core.fold import Fold, Folded
+from millrace.core.machine import Machine
+from millrace.core.messages.events import JobCanceled, JobFailed, JobFinished
+from millrace.core.messages.records import Key, Message, Record, decode
+from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER
+from millrace.io.snapshots import freeze
+from services.dispatcher.core.machine import Dispatcher
+from services.job_master.core.machine import JobMaster
+from services.resource_manager.core.machine import ResourceManager
+from services.task_manager.core.machine import TaskManager
+from services.task_manager.core.state import SlotState
+from tests.simulation.cluster import Cluster
+from tests.simulation.control import ControlProcess
+from tests.simulation.task_manager import TaskManagerProcess
+from tests.simulation.world import PREFIX
+
+ENDINGS = (JobFinished, JobFailed, JobCanceled)
+
+
+@dataclass
+class Replayed:
+    """One life of a scope, folded again from its records alone."""
+
+    scope: str
+    folded: Folded
+    said: list[Message] = field(default_factory=list)  # to other scopes, in order
+    taken: list[Message] = field(default_factory=list)  # from other scopes, in order
+
+
+def audit(cluster: Cluster) -> None:
+    """Everything below. The cluster has come to rest: all jobs have ended, and every process lives."""
+    assert_endings(cluster)
+    assert_epochs(cluster)
+    assert_nothing_left(cluster)
+    replayed = replay_all(cluster)
+    assert_replay(cluster, replayed)
+    assert_said_is_taken(cluster, replayed)
+
+
+def assert_endings(cluster: Cluster) -> None:
+    """I3, I4: an accepted job's key goes to one ending and stays there; the public events say the same, once."""
+    states: dict[str, list[dict[str, Any]]] = {}
+    for _, key, value in cluster.world.etcd.history:
+        if key.startswith(f"{PREFIX}jobs/"):
+            assert value is not None, f"I3: {key} is deleted"
+            states.setdefault(key.rpartition("/")[2], []).append(json.loads(value))
+    for job, values in states.items():
+        assert [each["state"] for each in values] == ["accepted", "dirty", "clean"], f"I4: {job} went through {values}"
+        assert len({each["acceptance"] for each in values}) == 1, f"I3: {job} was accepted twice"
+        assert values[1]["status"] == values[2]["status"], f"I4: {job} ended twice: {values}"
+        kinds = [type(each).__name__ for each in cluster.client.events(job) if isinstance(each, ENDINGS)]
+        assert kinds == [f"Job{values[1]['status'].capitalize()}"], (
+            f"I4: {job} ended {values[1]['status']}, said {kinds}"
+        )
+
+
+def assert_epochs(cluster: Cluster) -> None:
+    """I1: in etcd's history a scope's epochs rise, and in its log no lower epoch is folded after a higher one."""
+    leaders: dict[str, int] = {}
+    for revision, key, value in cluster.world.etcd.history:
+        if key.startswith(f"{PREFIX}leaders/") and value is not None:
+            assert revision > leaders.get(key, 0), f"I1: {key}"
+            leaders[key] = revision
+
+
+def assert_nothing_left(cluster: Cluster) -> None:
+    """I11: every slot is free or on its way to be; no job, allocation, effect or unpublished output is left."""
+    for scope in cluster.world.topology.scopes():
+        folded = cluster.leader(scope)
+        assert folded is not None, f"nobody leads {scope}"
+        assert not folded.effects, f"I11: {scope} has pending effects {folded.effects}"
+        left = [each.type for each in folded.outbox.values() if each.type not in ("Hello", "JobQueued")]
+        assert not left, f"I11: {scope} has not published {left}"
+        assert len(folded.outbox) < 20, f"I12: the outbox of {scope} holds {len(folded.outbox)}"
+        if scope == DISPATCHER:
+            state = folded.state
+            assert not (state.live or state.fates or state.waiting), f"I11: {scope} has {state.live or state.fates}"
+        elif scope == RESOURCE_MANAGER:
+            assert not folded.state.jobs, f"I11: {scope} has jobs {folded.state.jobs}"
+            registered = {name: each.slots for name, each in folded.state.task_managers.items()}
+            present = {each.id: each.slot_count for each in cluster.task_managers()}
+            assert {name: len(slots) for name, slots in registered.items()} == present, "I11: TaskManagers"
+            held = [slot for slots in registered.values() for slot in slots.values() if slot.allocation is not None]
+            assert not held, f"I11: slots are held by nobody: {held}"
+        elif scope.startswith(JOB_MASTER):
+            assert not folded.state.jobs, f"I11: {scope} has jobs {list(folded.state.jobs)}"
+            assert not folded.state.allocations and not folded.state.due, f"I11: {scope} has leftovers"
+    for process in cluster.task_managers():
+        assert process.state is not None
+        kept = [slot for slot in process.state.slots.values() if slot.allocation is not None]
+        assert not kept, f"I11: {process.name} keeps {kept}"
+        busy = [slot for slot in process.state.slots.values() if slot.state is SlotState.RELEASING]
+        assert not busy, f"I11: {process.name} does not come back from {busy}"
+    assert not cluster.world.book.living, f"I11: attempts live on: {cluster.world.book.living}"
+
+
+# replay
+
+
+def replay_all(cluster: Cluster) -> list[Replayed]:
+    """Every life of every scope, folded again with fresh machines."""
+    found = []
+    for scope in cluster.world.topology.scopes():
+        entry = cluster.world.etcd.entry(f"{PREFIX}generations/{scope}")
+        assert entry is not None
+        value = json.loads(entry.value)
+        records = list(_inbox(cluster, scope, value["first_offset"]))
+        found.append(_replay(cluster, _machine(cluster, scope), value["generation"], records))
+    for process in cluster.every_task_manager():
+        folded, machine = process.journal.folded, TaskManager(process.id, cluster.world.topology.shards)
+        if folded is not None:
+            journal = enumerate(process.journal.records)
+            lines = [(offset, stamp_ms, decode(text.encode())) for offset, (stamp_ms, text) in journal]
+            found.append(_replay(cluster, machine, folded.generation, lines))
+    return found
+
+
+def _machine(cluster: Cluster, scope: str) -> Machine:
+    if scope == DISPATCHER:
+        return Dispatcher(cluster.world.topology)
+    if scope == RESOURCE_MANAGER:
+        return ResourceManager(cluster.world.topology.shards)
+    return JobMaster(int(scope.partition("/")[2]))
+
+
+def _inbox(cluster: Cluster, scope: str, first: int) -> Iterator[tuple[int, int, Record]]:
+    log = cluster.world.broker.log(*cluster.world.topology.inbox(scope))
+    assert log.first <= first, f"records of {scope} were deleted: it cannot be replayed from its start"
+    for record in log.records[first - log.first :]:
+        yield record.offset, record.stamp_ms, decode(record.value)
+
+
+def _replay(cluster: Cluster, machine: Machine, life: int, records: list[tuple[int, int, Record]]) -> Replayed:
+    fold = Fold(machine, cluster.world.topology)
+    first = records[0][0] if records else 0
+    replayed = Replayed(machine.scope, fold.blank(life, first))
+    folded = replayed.folded
+    for offset, stamp_ms, record in records:
+        before = _mark(folded, record)
+        told = fold.fold(folded, offset, stamp_ms, record)
+        assert told.damage is None, f"I2: {machine.scope} at {offset}: {told.damage}"
+        for spoken in told.said:
+            if spoken.topic.endswith(".commands"):
+                message = decode(spoken.value.encode())
+                assert isinstance(message, Message)
+                replayed.said.append(message)
+        if isinstance(record, Message) and _mark(folded, record) != before:
+            replayed.taken.append(record)
+    return replayed
+
+
+def _mark(folded: Folded, record: Record) -> tuple[int, Key | None] | None:
+    if not isinstance(record, Message):
+        return None
+    peer = folded.peers.get(record.sender)
+    return None if peer is None else (peer.life, peer.mark)
+
+
+def assert_replay(cluster: Cluster, replayed: list[Replayed]) -> None:
+    """I9, I13: folded again, every log leads to the state that those have who folded it as it came."""
+    again = {(each.scope, each.folded.generation): each.folded for each in replayed}
+    for process in cluster.processes.values():
+        if isinstance(process, TaskManagerProcess):
+            if process.journal.folded is not None:
+                _assert_equal(process.journal.machine, process.journal.folded, again)
+            continue
+        assert isinstance(process, ControlProcess)
+        for loop in process.loops:
+            if loop.replica is not None and process.alive:
+                _assert_equal(loop.hosted.machine, loop.replica.folded, again)
+
+
+def _assert_equal(machine: Machine, folded: Folded, again: dict[tuple[str, int], Folded]) -> None:
+    other = again[machine.scope, folded.generation]
+    if folded.next_offset == other.next_offset:  # one that lags says nothing
+        same = hashlib.sha256(freeze(machine, folded)).digest() == hashlib.sha256(freeze(machine, other)).digest()
+        assert same, f"I13: {machine.scope} folds to another state when it is folded again"
+
+
+def assert_said_is_taken(cluster: Cluster, replayed: list[Replayed]) -> None:
+    """I2, I8: what one life of a scope said to another is taken there once and in order, up to the end of either."""
+    over = {(each.scope, each.folded.generation) for each in replayed if not _lives(cluster, each)}
+    said: dict[tuple[str, int, str], list[Message]] = {}
+    taken: dict[tuple[str, int, str, int], list[Message]] = {}
+    lives: dict[str, list[int]] = {}
+    for each in replayed:
+        lives.setdefault(each.scope, []).append(each.folded.generation)
+        for message in each.said:
+            said.setdefault((each.scope, each.folded.generation, message.to), []).append(message)
+        for message in each.taken:
+            taken.setdefault((message.sender, message.life, each.scope, each.folded.generation), []).append(message)
+    for (sender, life, to), messages in said.items():
+        for to_life in lives[to]:
+            # Hellos to a peer not yet heard are chain starts of their own; it may not have been there to take them.
+            heard = [message for message in messages if message.to_life == to_life]
+            got = [m for m in taken.get((sender, life, to, to_life), ()) if m.to_life == to_life]
+            where = f"from {sender} ({life}) to {to} ({to_life})"
+            assert got == heard[: len(got)], f"I2: {where}: {_brief(got)} taken of {_brief(heard)}"
+            if (sender, life) not in over and (to, to_life) not in over:
+                lost = [
+                    m for m in heard[len(got) :] if m.body.type not in ("Hello", "TaskManagerHeartbeat", "JobQueued")
+                ]
+                assert not lost, f"I8: {where}: {_brief(lost)} was never taken"
+
+
+def _lives(cluster: Cluster, each: Replayed) -> bool:
+    process = cluster.processes.get(each.scope)
+    if not isinstance(process, TaskManagerProcess):
+        return True
+    return process.alive and process.shell.incarnation == each.folded.generation
+
+
+def _brief(messages: list[Message]) -> list[str]:
+    return [f"{message.body.type}{message.key}" for message in messages[-5:]]

@@ -1,0 +1,126 @@
+"""Jobs for simulated clusters: graphs of every kind, and attempts that behave as a seed says."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from millrace.io.storage import upload_path
+from tests.simulation.slots import ANALYSIS_ERROR, Behaviour, Script
+from tests.simulation.world import World
+
+Graph = dict[str, Any]
+
+MODULE = b"def rank(df):\n    return df\n"
+
+
+def upload_module(world: World) -> None:
+    """What graphs with a python vertex need in storage."""
+    world.storage.put_if_absent(upload_path(_sha256()), MODULE)
+
+
+def single(name: str = "single", **fields: Any) -> Graph:
+    """One query: one task, one subtask."""
+    return {"name": name, "vertices": {"query": {"sql": "SELECT 1 AS one"}}, **fields}
+
+
+def wide(name: str = "wide", parallelism: int = 4, **fields: Any) -> Graph:
+    """A source in shares: planned first, then one task of many subtasks, and a hash edge into two."""
+    return {
+        "name": name,
+        "vertices": {
+            "numbers": {"source": {"format": "csv", "path": "/data/numbers.csv"}, "parallelism": parallelism},
+            "sums": {
+                "sql": "SELECT k, sum(v) AS v FROM numbers GROUP BY k",
+                "parallelism": 2,
+                "inputs": {"numbers": "hash(k)"},
+            },
+        },
+        **fields,
+    }
+
+
+def joined(name: str = "joined", **fields: Any) -> Graph:
+    """Two hash inputs, a broadcast, a module, a chain into a sink: every edge, and a planning attempt."""
+    out = f"memory://out/{name}"
+    return {
+        "name": name,
+        "vertices": {
+            "flights": {"source": {"format": "csv", "path": "/data/flights.csv"}, "parallelism": 2},
+            "weather": {"source": {"format": "csv", "path": "/data/weather.csv"}},
+            "airlines": {"source": {"format": "csv", "path": "/data/airlines.csv"}},
+            "joined": {
+                "sql": "SELECT * FROM flights JOIN weather USING (origin) JOIN airlines USING (carrier)",
+                "parallelism": 2,
+                "inputs": {"flights": "hash(origin)", "weather": "hash(origin)", "airlines": "broadcast"},
+            },
+            "delays": {
+                "sql": "SELECT carrier, count(*) AS n FROM joined GROUP BY carrier",
+                "inputs": {"joined": "hash(carrier)"},
+            },
+            "ranked": {"python": "ranking:rank", "inputs": {"delays": "forward"}, "schema": "carrier STRING, n LONG"},
+            "report": {
+                "sink": {"format": "parquet", "path": out, "mode": "overwrite"},
+                "inputs": {"ranked": "forward"},
+            },
+        },
+        "modules": [{"name": "ranking.py", "sha256": _sha256(), "kind": "py"}],
+        **fields,
+    }
+
+
+def diamond(name: str = "diamond", **fields: Any) -> Graph:
+    """Two ways from one vertex to another, and a sink beside the result."""
+    out = f"memory://out/{name}"
+    return {
+        "name": name,
+        "vertices": {
+            "base": {"sql": "SELECT 1 AS k, 2 AS v"},
+            "left": {"sql": "SELECT k, v FROM base", "parallelism": 2, "inputs": {"base": "hash(k)"}},
+            "right": {"sql": "SELECT k, v FROM base", "inputs": {"base": "broadcast"}},
+            "both": {
+                "sql": "SELECT * FROM left JOIN right USING (k)",
+                "inputs": {"left": "hash(k)", "right": "hash(k)"},
+            },
+            "kept": {"sink": {"format": "parquet", "path": out, "mode": "error"}, "inputs": {"left": "broadcast"}},
+        },
+        **fields,
+    }
+
+
+KINDS: tuple[Callable[..., Graph], ...] = (single, single, wide, joined, diamond)
+
+
+def drawn(seed: int, name: str) -> Graph:
+    """A graph as the seed says; short delays, so that retries are seen."""
+    chance = random.Random(f"{seed}/{name}")
+    fields: dict[str, Any] = {
+        "restart": {"attempts": chance.choice((0, 2, 5)), "delay_ms": chance.choice((0, 100, 700))},
+        "priority": chance.choice((0, 0, 0, 5)),
+        "timeouts": {"run_ms": 3_000, **({"queue_ms": 4_000} if chance.random() < 0.1 else {})},
+    }
+    return chance.choice(KINDS)(name, **fields)
+
+
+def drawn_behaviour(seed: int, failing: float = 0.12) -> Script:
+    """Attempts of which about `failing` do not finish, each as the seed says for its name."""
+
+    def behave(spec: dict[str, Any]) -> Behaviour:
+        name = f"{seed}/{spec['job']}/{spec['task']}/{spec['subtask']}/{spec['attempt']}"
+        drawn = (zlib.crc32(name.encode()) % 10_000) / 10_000 / failing
+        if drawn >= 1:
+            return Behaviour()
+        if drawn < 0.5:
+            return Behaviour("fail")
+        if drawn < 0.6:
+            return Behaviour("fail", error=ANALYSIS_ERROR)
+        return Behaviour("hang") if drawn < 0.8 else Behaviour("break")
+
+    return behave
+
+
+def _sha256() -> str:
+    return hashlib.sha256(MODULE).hexdigest()
