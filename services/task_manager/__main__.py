@@ -75,7 +75,7 @@ def _lock(folder: Path, name: str) -> TextIO:
     """One process at a time works in a TaskManager's folder; the lock ends with it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = open(folder / "lock", "w")  # noqa: SIM115
+        file = open(folder / "lock", "w")
     except OSError as error:
         raise BadSettings(
             [f"The work folder {folder} cannot be written ({error.strerror}): name another one."]

@@ -77,7 +77,7 @@ class Journal:
             "topology": asdict(self._topology),
             "folded": base64.b64encode(freeze(self._machine, folded)).decode(),
         }
-        self._file = open(path, "w", encoding="utf-8", opener=_private)  # noqa: SIM115
+        self._file = open(path, "w", encoding="utf-8", opener=_private)
         self._size = self._file.write(json.dumps(head) + "\n")
         self._clean(folded.generation)
 

@@ -108,7 +108,7 @@ class TaskManagerSettings(ServiceSettings):
 
 
 def _check_python(python: str | None) -> None:
-    if python is None:
+    if not python:
         find_spark(PYSPARK)
         return
     hint = f"Name a Python of at least 3.10 with PySpark {PYSPARK} in the setting python."

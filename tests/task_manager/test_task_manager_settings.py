@@ -1,0 +1,83 @@
+"""What a TaskManager is told, and what it says when it cannot work with that."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from millrace.io.settings import BadSettings
+from services.task_manager.__main__ import main
+from services.task_manager.settings import TaskManagerSettings
+
+
+def test_the_name_is_the_same_for_every_start_in_a_work_folder(tmp_path: Path) -> None:
+    names = [TaskManagerSettings(work_folder=str(tmp_path / name)).name for name in ("a", "a", "b")]
+    assert names[0] == names[1] != names[2]
+    assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", names[0])
+    assert TaskManagerSettings(id="one").name == "one"
+
+
+def test_a_slot_is_told_what_the_settings_say(tmp_path: Path) -> None:
+    settings = TaskManagerSettings(id="one", work_folder=str(tmp_path), cores=3, heap_mb=600, python="", log_tail_mb=0)
+    config = settings.slot_config(1)
+    assert (config.master, config.heap_mb, config.python) == ("local[3]", 600, sys.executable)
+    assert (config.slot, config.folder) == ("one-1", str(tmp_path / "one/slots/1"))
+    assert (config.log_head_bytes, config.log_tail_bytes) == (8 << 20, 0)
+    remote = TaskManagerSettings(master="spark://h:7077", conf={"spark.x": "1"}, python="/p").slot_config(0)
+    assert (remote.master, remote.conf, remote.python) == ("spark://h:7077", {"spark.x": "1"}, "/p")
+    deciding = settings.deciding()
+    assert deciding["slots_memory_mb"] == [600, 600] and deciding["allocation_timeout_ms"] == 10_000
+
+
+def test_java_and_python_are_looked_for_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(BadSettings) as bad:
+        TaskManagerSettings(java_home=str(tmp_path), python=str(tmp_path / "python")).check()
+    java, python = bad.value.problems
+    assert java.startswith(f"There is no Java at {tmp_path}/bin/java. Install a Java runtime, version 17 or newer")
+    assert python.startswith(f"The Python {tmp_path}/python cannot be started")
+    assert python.endswith("Name a Python of at least 3.10 with PySpark 4.2 in the setting python.")
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("exit 1", "has no PySpark."),
+        ("echo 3.5.1 True", "has PySpark 3.5.1; this release needs 4.2."),
+        ("echo 4.20.0 True", "has PySpark 4.20.0; this release needs 4.2."),
+        ("echo 4.2.0 False", "is older than 3.10."),
+    ],
+)
+def test_a_python_that_does_not_fit_is_told(tmp_path: Path, script: str, said: str) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+    with pytest.raises(BadSettings) as bad:
+        TaskManagerSettings(python=str(python)).check()
+    assert bad.value.problems[-1].startswith(f"The Python {python} {said}")
+
+
+def test_what_fits_is_taken() -> None:
+    TaskManagerSettings(python=sys.executable).check()
+    TaskManagerSettings(python="").check()
+
+
+def test_two_processes_do_not_share_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import fcntl
+
+    (tmp_path / "one").mkdir()
+    with open(tmp_path / "one/lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        code = main(["--id", "one", "--work-folder", str(tmp_path)], factory=pytest.fail)  # type: ignore[arg-type]
+    assert code == 2
+    told = f"task-manager: Another TaskManager one runs in {tmp_path}/one: give this one another id.\n"
+    assert capsys.readouterr().err == told
+
+
+def test_a_work_folder_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    code = main(["--id", "one", "--work-folder", str(tmp_path / "file")], factory=pytest.fail)  # type: ignore[arg-type]
+    assert code == 2
+    assert "cannot be written (Not a directory): name another one." in capsys.readouterr().err
