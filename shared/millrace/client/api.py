@@ -277,9 +277,10 @@ class Millrace:
         since_ms = self.status(job).accepted_ms
         return follow_log(self._link, job, since_ms, self._closed)
 
-    def events(self, history: bool = False) -> Iterator[Event]:
-        """The events of all jobs from now on, or from the oldest kept. Never ends; ordered within a job."""
-        return follow_log(self._link, None, None, self._closed, history)
+    def events(self, job: str | None = None, *, history: bool = False, go_on: bool = True) -> Iterator[Event]:
+        """The events of all jobs (or of one) from now on, or from the oldest kept on; never ends, unless `go_on` is False:
+        then with the last that was said. Ordered within a job."""
+        return follow_log(self._link, job, None, self._closed, history, go_on)
 
     def _unwatch(self, job: str) -> None:
         if self._feed is not None:

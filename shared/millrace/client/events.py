@@ -97,46 +97,53 @@ def follow_buffer(buffer: Buffer) -> Iterator[Event]:
 
 
 def follow_log(
-    link: Link, job: str | None, since_ms: int | None, stop: threading.Event, history: bool = True
+    link: Link, job: str | None, since_ms: int | None, stop: threading.Event, history: bool = True, go_on: bool = True
 ) -> Iterator[Event]:
-    """Events of a job (None: of all jobs) from the log itself: those since `since_ms` (None: all that are kept), then new ones.
+    """Events of a job (None: of all jobs) from the log itself: those since `since_ms` (None: all that are kept), then
+    new ones. history False: only what is said from now on. go_on False: only what has been said until now.
 
-    history False: only what is said from now on. Of one job: ends with its end. Until `stop` is set. Raises Unavailable.
+    Of one job: ends with its end. Until `stop` is set. Raises Unavailable.
     """
     partitions = [partition_of(job, link.event_partitions)] if job is not None else range(link.event_partitions)
-    where = [TopicPartition(EVENTS, number) for number in partitions]
-    reader = link.reader_at_end(where) if not history else _reader_since(link, where, since_ms)
+    reader, where, ends = _open(link, [TopicPartition(EVENTS, number) for number in partitions], since_ms, history)
+    left = {each.partition for each in where if 0 <= each.offset < ends[each.partition]}
     key, seen = (job or "").encode(), set()
     try:
-        while not stop.is_set():
+        while not stop.is_set() and (go_on or left):
             message = reader.poll(TURN_S)
-            if message is None or message.error() is not None or (job is not None and message.key() != key):
+            if message is None or message.error() is not None:
                 continue
+            if message.offset() + 1 >= ends[message.partition() or 0]:
+                left.discard(message.partition())
             value = message.value() or b""
+            if (job is not None and message.key() != key) or value in seen:
+                continue
             with suppress(ValueError):
                 event = json.loads(value)
-                if job is None:
-                    yield event
-                elif value not in seen:
+                if job is not None:
                     seen.add(value)
-                    yield event
-                    if event.get("type") in ENDS:
-                        return
+                yield event
+                if job is not None and event.get("type") in ENDS:
+                    return
     finally:
         reader.close()
 
 
-def _reader_since(link: Link, where: list[TopicPartition], since_ms: int | None) -> Consumer:
+def _open(
+    link: Link, where: list[TopicPartition], since_ms: int | None, history: bool
+) -> tuple[Consumer, list[TopicPartition], dict[int, int]]:
+    """A reader of these partitions, where it starts (-1: at the end), and where they end now, by partition."""
     reader = link.reader()
-    if since_ms is None:
-        for each in where:
-            each.offset = 0
-    else:
-        try:
+    try:
+        marks = {each.partition: reader.get_watermark_offsets(each, timeout=5.0) for each in where}
+        if history and since_ms is not None:
             asked = [TopicPartition(each.topic, each.partition, max(0, since_ms - MARGIN_MS)) for each in where]
             where = reader.offsets_for_times(asked, timeout=5.0)
-        except KafkaException as failure:
-            reader.close()
-            raise Unavailable(f"Kafka at {link.bootstrap} does not answer: {failure.args[0].str()}") from None
+        else:
+            for each in where:
+                each.offset = marks[each.partition][0 if history else 1]
+    except KafkaException as failure:
+        reader.close()
+        raise Unavailable(f"Kafka at {link.bootstrap} does not answer: {failure.args[0].str()}") from None
     reader.assign(where)
-    return reader
+    return reader, where, {partition: end for partition, (_, end) in marks.items()}

@@ -1,0 +1,92 @@
+"""The program: its commands, and what becomes of errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+
+import typer
+
+from . import jobs, stack_commands
+from .exits import Exit
+from .submit import SubmitCommand, submit
+
+app = typer.Typer(
+    name="millrace",
+    help="Run PySpark jobs on a Millrace cluster.\n\nStart a local one with [bold]millrace up[/bold], then "
+    "[bold]millrace submit examples/hello.yaml --wait[/bold].",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+app.command(cls=SubmitCommand, rich_help_panel="Jobs")(submit)
+for command in (jobs.list_jobs, jobs.show, jobs.result, jobs.logs, jobs.cancel, jobs.events):
+    app.command(command.__name__.removesuffix("_jobs"), rich_help_panel="Jobs")(command)
+for command in (jobs.taskmanagers, jobs.slots):
+    app.command(rich_help_panel="The cluster")(command)
+app.command(rich_help_panel="The cluster")(jobs.schema)
+stack_commands.register(app)
+
+
+@app.callback()
+def _version(
+    version: bool = typer.Option(False, "--version", help="Print the version and end.", is_eager=True),
+) -> None:
+    if version:
+        from millrace import __version__
+
+        typer.echo(f"millrace {__version__}")
+        raise typer.Exit
+
+
+def run() -> None:
+    """Runs a command; an error is one sentence, and an exit code."""
+    sys.exit(guarded(app))
+
+
+def guarded(program: Callable[[], object]) -> int:
+    """The exit code of a program of this command line; errors that a user can do something about are printed."""
+    try:
+        program()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        # Who read our output has gone: nothing more can be said, not even at the interpreter's end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as failure:
+        code = _exit_code(failure)
+        if code is None:
+            raise
+        print(f"millrace: {failure}", *_detail(failure), sep="\n", file=sys.stderr)
+        return code
+    return 0
+
+
+def _exit_code(failure: Exception) -> int | None:
+    """None: not an error that a user can do something about, but a bug."""
+    from .connection import NoConnection
+
+    if isinstance(failure, NoConnection):
+        return Exit.UNAVAILABLE
+    local = sys.modules.get("deploy.local.errors")
+    if local is not None and isinstance(failure, local.LocalError):
+        return Exit.UNAVAILABLE
+    errors = sys.modules.get("millrace.client.errors")
+    if errors is None or not isinstance(failure, errors.MillraceError):
+        return None
+    if isinstance(failure, (errors.Unavailable, errors.Busy, errors.TooLate)):
+        return Exit.UNAVAILABLE
+    if isinstance(failure, errors.OutcomeUnknown):
+        return Exit.UNKNOWN
+    return Exit.INVALID if isinstance(failure, errors.Rejected) else Exit.FAILED
+
+
+def _detail(failure: Exception) -> list[str]:
+    detail = getattr(failure, "detail", "")
+    return [detail] if isinstance(detail, str) and detail else []

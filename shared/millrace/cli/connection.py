@@ -1,0 +1,87 @@
+"""Where the cluster is: the environment, or the local stack's own file."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from millrace.client import Millrace
+
+StackOption = Annotated[
+    str,
+    typer.Option(
+        "--stack",
+        envvar="MILLRACE_STACK",
+        help="Name of the local stack to use. Not looked at when MILLRACE_KAFKA_BOOTSTRAP names a cluster.",
+    ),
+]
+
+
+class NoConnection(Exception):
+    """It is not known where the cluster is, or its file cannot be read."""
+
+
+@contextmanager
+def connected(stack: str) -> Iterator[Millrace]:
+    """A client of the cluster. Raises NoConnection, Unavailable."""
+    bootstrap, token = find(stack)
+    from millrace.client import Millrace
+
+    with Millrace(bootstrap, token=token) as millrace:
+        yield millrace
+
+
+def find(stack: str) -> tuple[str, str]:
+    """(Kafka's host:port, the blob server's token or "")."""
+    bootstrap = os.environ.get("MILLRACE_KAFKA_BOOTSTRAP", "")
+    if bootstrap:
+        return bootstrap, _token(os.environ.get("MILLRACE_TOKEN_FILE"))
+    facts = _facts(stack)
+    if not facts.get("kafka_bootstrap"):
+        name = "" if stack == "default" else f" --stack {stack}"
+        raise NoConnection(
+            f"there is no stack {stack!r}: start one with millrace up{name}, or name a cluster's Kafka in "
+            "MILLRACE_KAFKA_BOOTSTRAP"
+        )
+    return str(facts["kafka_bootstrap"]), _token(facts.get("token_file"))
+
+
+def _token(file: str | None) -> str:
+    """MILLRACE_TOKEN, else the content of a file; without either, commands that need no blobs work all the same."""
+    token = os.environ.get("MILLRACE_TOKEN", "")
+    if token or not file:
+        return token
+    try:
+        return Path(file).read_text().strip()
+    except OSError as error:
+        raise NoConnection(f"the token's file {file} cannot be read: {error.strerror}") from None
+
+
+def _facts(stack: str) -> dict[str, Any]:
+    """The stack's `stack.json`; {} without one."""
+    folder = stacks_folder()
+    if folder is None or "/" in stack or stack.startswith("."):
+        return {}
+    file = folder / stack / "stack.json"
+    try:
+        return dict(json.loads(file.read_text()))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise NoConnection(f"{file} cannot be read: {error}") from None
+
+
+def stacks_folder() -> Path | None:
+    """Where local stacks are: below MILLRACE_HOME, else below the checkout; None outside of one."""
+    home = os.environ.get("MILLRACE_HOME")
+    if home:
+        return Path(home).absolute() / "stacks"
+    checkout = Path(__file__).resolve().parents[3]
+    return checkout / ".millrace" / "stacks" if (checkout / "deploy").is_dir() else None

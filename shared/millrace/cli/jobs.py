@@ -1,0 +1,222 @@
+"""Commands about jobs and the cluster: list, show, result, logs, cancel, events, taskmanagers, slots, schema."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .connection import StackOption, connected
+
+if TYPE_CHECKING:
+    from millrace.client import LogPiece
+
+JobArgument = Annotated[
+    str, typer.Argument(metavar="JOB", help="The job's id, as submit and list print it.", show_default=False)
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="As JSON.")]
+
+
+class Form(str, Enum):
+    table = "table"
+    json = "json"
+    csv = "csv"
+
+
+class Stream(str, Enum):
+    both = "both"
+    stdout = "stdout"
+    stderr = "stderr"
+
+
+def list_jobs(
+    most: Annotated[int, typer.Option("-n", "--most", min=1, max=1000, help="How many.")] = 20,
+    as_json: JsonOption = False,
+    stack: StackOption = "default",
+) -> None:
+    """List the newest jobs, newest first."""
+    with connected(stack) as millrace:
+        listed = millrace.list(most)
+    from .tables import print_json, summary_row, table
+
+    if as_json:
+        print_json([job.model_dump() for job in listed.jobs])
+        return
+    table(("job", "name", "status", "accepted", "took", "waits for"), map(summary_row, listed.jobs))
+    if listed.total > len(listed.jobs):
+        print(f"{len(listed.jobs)} of {listed.total}; more with -n", file=sys.stderr)
+
+
+def show(job: JobArgument, as_json: JsonOption = False, stack: StackOption = "default") -> None:
+    """Show a job: its state, tasks, attempts, and why it waits or failed."""
+    with connected(stack) as millrace:
+        summary, detail, cause = millrace.show(job)
+    from .tables import print_job, print_json
+
+    if as_json:
+        print_json({"summary": summary.model_dump(), "cause": cause, "detail": detail})
+    else:
+        print_job(summary, detail, cause)
+
+
+def result(
+    job: JobArgument,
+    form: Annotated[Form, typer.Option("--format", help="How to print the rows.")] = Form.table,
+    stack: StackOption = "default",
+) -> None:
+    """Print the rows of a FINISHED job (the first 1,000)."""
+    with connected(stack) as millrace:
+        found = millrace.result(job)
+    from .tables import print_result
+
+    print_result(found, form.value)
+
+
+def logs(
+    job: JobArgument,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until the job's end.")] = False,
+    stream: Annotated[Stream, typer.Option(help="Which of the two.")] = Stream.both,
+    task: Annotated[str | None, typer.Option(metavar="VERTEX", help="Only the task with this vertex.")] = None,
+    every_attempt: Annotated[
+        bool, typer.Option("--every-attempt", help="Failed attempts too, not only each subtask's last.")
+    ] = False,
+    stack: StackOption = "default",
+) -> None:
+    """Print what a job's attempts wrote to stdout and stderr."""
+    printer = _LogPrinter()
+    with connected(stack) as millrace:
+        for piece in millrace.logs(job, follow, every_attempt):
+            wanted = stream is Stream.both or piece.stream == stream.value
+            if wanted and (task is None or task in piece.task.split("+")):
+                printer.print(piece)
+    printer.end()
+
+
+class _LogPrinter:
+    """Writes pieces as they are; a line before says whose they are, whenever that changes."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Any, ...] | None = None
+        self._open = False  # the last piece did not end its line
+
+    def print(self, piece: LogPiece) -> None:
+        source = (piece.task, piece.subtask, piece.attempt, piece.stream)
+        if source != self._last:
+            self.end()
+            self._last = source
+            print(
+                f"--- {piece.task}[{piece.subtask}] attempt {piece.attempt} {piece.stream}", file=sys.stderr, flush=True
+            )
+        sys.stdout.buffer.write(piece.data)
+        sys.stdout.buffer.flush()
+        self._open = not piece.data.endswith(b"\n")
+
+    def end(self) -> None:
+        if self._open:
+            sys.stdout.buffer.write(b"\n")
+            sys.stdout.buffer.flush()
+            self._open = False
+
+
+def cancel(
+    job: JobArgument,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Return when it has ended.")] = False,
+    stack: StackOption = "default",
+) -> None:
+    """Cancel a job. A repeat is harmless; a job that FINISHED or FAILED stays so."""
+    with connected(stack) as millrace:
+        status = millrace.cancel(job)
+        if wait:
+            status = millrace.wait(job).status
+    print(f"job {job} is {status}" + ("" if status == "CANCELED" else "; it is being canceled"))
+
+
+def events(
+    job: Annotated[
+        str | None, typer.Argument(metavar="[JOB]", help="Only of this job [all].", show_default=False)
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="As they are, one JSON object a line.")] = False,
+    stack: StackOption = "default",
+) -> None:
+    """Print what has happened to jobs, as far back as it is kept; with -f also what happens from now on.
+
+    Without JOB, -f prints only what happens from now on. Anybody may read the same from the Kafka topic job.events.
+    """
+    from .progress import View
+    from .tables import when
+
+    with connected(stack) as millrace:
+        if job is None:
+            found = millrace.events(history=not follow, go_on=follow)
+            found = found if follow else iter(sorted(found, key=lambda event: int(event.get("at_ms", 0))))
+        else:
+            found = millrace.follow(job) if follow else millrace.events(job, history=True, go_on=False)
+            millrace.status(job)  # says so if there is none
+        views: dict[str, View] = {}
+        for event in found:
+            if as_json:
+                print(json.dumps(event, ensure_ascii=False), flush=True)
+                continue
+            line = views.setdefault(event["job"], View(event["job"])).add(event) or event["type"]
+            print(f"{when(event['at_ms'])}  {event['job']}  {line}", flush=True)
+            if line in ("FINISHED", "FAILED", "CANCELED"):
+                views.pop(event["job"])
+
+
+def taskmanagers(as_json: JsonOption = False, stack: StackOption = "default") -> None:
+    """List the TaskManagers."""
+    with connected(stack) as millrace:
+        found = millrace.task_managers()
+    from .tables import print_json, table, when
+
+    if as_json:
+        print_json([each.model_dump() for each in found])
+        return
+    rows = []
+    for each in found:
+        free = sum(slot.state == "FREE" for slot in each.slots)
+        rows.append((each.task_manager, each.host, len(each.slots), free, when(each.since_ms), when(each.last_beat_ms)))
+    table(("TaskManager", "host", "slots", "free", "since", "last heard"), rows)
+    if not rows:
+        print("no TaskManager is registered: jobs wait until one is", file=sys.stderr)
+
+
+def slots(as_json: JsonOption = False, stack: StackOption = "default") -> None:
+    """List the slots: what runs where."""
+    with connected(stack) as millrace:
+        found = millrace.task_managers()
+    from .tables import print_json, table
+
+    rows = [
+        (each.task_manager, slot.slot, slot.state, slot.job, slot.memory_mb) for each in found for slot in each.slots
+    ]
+    heads = ("task_manager", "slot", "state", "job", "memory_mb")
+    if as_json:
+        print_json([dict(zip(heads, row, strict=True)) for row in rows])
+        return
+    table(("TaskManager", "slot", "state", "job", "MB"), rows)
+
+
+def schema(
+    what: Annotated[str, typer.Argument(metavar="[SubmitJob | JobGraph]", help="Which one.")] = "SubmitJob",
+) -> None:
+    """Print the JSON Schema of what is submitted: the message SubmitJob, or the graph alone (for an editor)."""
+    from millrace.core.jobgraph.model import JobGraph
+
+    graph = JobGraph.model_json_schema()
+    if what == "JobGraph":
+        print(json.dumps(graph, indent=1))
+        return
+    if what != "SubmitJob":
+        raise typer.BadParameter(f"there are SubmitJob and JobGraph, not {what}")
+    from millrace.core.messages.client import SubmitJob
+
+    message = SubmitJob.model_json_schema()
+    definitions = graph.pop("$defs", {})
+    message["$defs"] = {**message.get("$defs", {}), **definitions, "JobGraph": graph}
+    message["properties"]["graph"] = {"$ref": "#/$defs/JobGraph"}
+    print(json.dumps(message, indent=1))

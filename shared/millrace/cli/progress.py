@@ -1,0 +1,127 @@
+"""How a job goes on, from its events: a table that renews itself on a terminal, one line an event elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+ENDS = {"JobFinished": "FINISHED", "JobFailed": "FAILED", "JobCanceled": "CANCELED"}
+COLORS = {"FINISHED": "green", "RUNNING": "cyan", "FAILED": "red", "CANCELED": "yellow", "CANCELING": "yellow"}
+Event = dict[str, Any]
+
+
+@dataclass
+class View:
+    """A job as its events tell it, in whatever order they come."""
+
+    job: str
+    status: str = "ACCEPTED"
+    waiting: str | None = None
+    parallelism: dict[str, int] = field(default_factory=dict)  # task -> subtasks, producers first
+    states: dict[tuple[str, int], tuple[int, str]] = field(default_factory=dict)  # subtask -> (attempt, state)
+    failures: int = 0
+
+    def add(self, event: Event) -> str | None:
+        """Takes an event in; the line that tells it (None: nothing worth a line)."""
+        kind = event["type"]
+        if kind == "JobAccepted":
+            self.parallelism = {task["task"]: task["parallelism"] for task in event["tasks"]} | self.parallelism
+            return f"accepted, {len(self.parallelism)} task{'s' * (len(self.parallelism) != 1)}"
+        if kind == "JobWaiting":
+            position = event.get("position")
+            self.waiting = event["reason"] + (f" (number {position} in the queue)" if position else "")
+            return f"waits: {self.waiting}"
+        if kind == "JobStateChanged":
+            self.status = event["status"]
+            return self.status + _because(event.get("cause"))
+        if kind == "AttemptStateChanged":
+            return self._attempt(event)
+        if kind in ENDS:
+            self.status, self.waiting = ENDS[kind], None
+            return self.status
+        return None
+
+    def _attempt(self, event: Event) -> str:
+        task, subtask, state = event["task"], event["subtask"], event["state"]
+        self.states[task, subtask] = (event["attempt"], state)
+        self.parallelism.setdefault(task, 1)
+        self.waiting = None
+        self.failures += state == "FAILED"
+        again = f" attempt {event['attempt']}" if event["attempt"] > 1 else ""
+        place = f" on {event['task_manager']}" if event.get("task_manager") else ""
+        return f"{label(task)}[{subtask}]{again} {state}{place}" + _because(event.get("error"))
+
+    def counts(self, task: str) -> dict[str, int]:
+        """State -> number of subtasks of a task."""
+        found: dict[str, int] = {}
+        for subtask in range(self.parallelism[task]):
+            state = self.states.get((task, subtask), (0, "CREATED"))[1]
+            found[state] = found.get(state, 0) + 1
+        return found
+
+    def render(self, elapsed_s: float) -> RenderableType:
+        head = Text.assemble(
+            ("job ", ""), (self.job, "bold"), "  ", (self.status, COLORS.get(self.status, "")), f"  {elapsed_s:.1f} s"
+        )
+        table = Table(box=None, pad_edge=False, show_header=False)
+        for task in self.parallelism:
+            states = [Text(f"{n} {state}", COLORS.get(state, "dim")) for state, n in self.counts(task).items()]
+            table.add_row("  " + label(task), Text("  ").join(states))
+        parts: list[RenderableType] = [head, table]
+        if self.waiting:
+            parts.append(Text(f"waits: {self.waiting}", "yellow"))
+        return Group(*parts)
+
+
+def show_progress(job: str, events: Iterator[Event], check: Callable[[], Any]) -> Event:
+    """Shows a job's events on stderr until its end, which is returned. `check`: how it ended, if its events are cut off."""
+    console = Console(stderr=True)
+    view, started = View(job), time.monotonic()
+    if not console.is_terminal:
+        return _lines(view, events, started, check)
+    with Live(
+        get_renderable=lambda: view.render(time.monotonic() - started),
+        console=console,
+        refresh_per_second=8,
+        transient=False,
+    ):
+        for event in events:
+            view.add(event)
+            if event["type"] in ENDS:
+                return event
+    return _ended(check)
+
+
+def _lines(view: View, events: Iterator[Event], started: float, check: Callable[[], Any]) -> Event:
+    for event in events:
+        line = view.add(event)
+        if line is not None:
+            print(f"{time.monotonic() - started:7.2f} s  {view.job}  {line}", file=sys.stderr, flush=True)
+        if event["type"] in ENDS:
+            return event
+    return _ended(check)
+
+
+def _ended(check: Callable[[], Any]) -> Event:
+    """The end as the cluster tells it, where the events ended without it."""
+    ending = check()
+    kinds = {status: kind for kind, status in ENDS.items()}
+    return {"type": kinds[ending.status], "cause": ending.cause, "archive": ending.archive}
+
+
+def label(task: str) -> str:
+    """A task by its vertices, readable also when there are many."""
+    names = task.split("+")
+    return task if len(names) <= 4 else f"{names[0]}+...+{names[-1]} ({len(names)} vertices)"
+
+
+def _because(cause: dict[str, Any] | None) -> str:
+    return f": {cause['message'].splitlines()[0]}" if cause and cause.get("message") else ""

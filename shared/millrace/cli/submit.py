@@ -1,0 +1,224 @@
+"""`millrace submit`: a graph's file, or a script with the flags of spark-submit."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from .connection import StackOption, connected
+from .exits import Exit
+
+if TYPE_CHECKING:
+    from millrace.client import Job, Millrace
+    from millrace.edge.graph_file import Loaded
+
+GRAPH_SUFFIXES = (".yaml", ".yml", ".json")
+SCRIPT_FLAGS = ("name", "conf", "py_files", "files", "jars", "archives", "packages")
+NOT_TAKEN = {
+    "--master": "the cluster decides where Spark runs",
+    "--deploy-mode": "the driver always runs in a slot of the cluster",
+    "--class": "only Python scripts are run",
+    "--properties-file": "give each setting with --conf",
+    "--driver-memory": "a slot's memory is fixed when its TaskManager starts (millrace up --heap-mb)",
+    "--executor-memory": "a slot's memory is fixed when its TaskManager starts (millrace up --heap-mb)",
+    "--driver-cores": "a slot's threads are fixed when its TaskManager starts (millrace up --cores)",
+    "--executor-cores": "a slot's threads are fixed when its TaskManager starts (millrace up --cores)",
+    "--total-executor-cores": "a slot's threads are fixed when its TaskManager starts (millrace up --cores)",
+    "--num-executors": "the cluster's slots decide that (millrace up --slots)",
+    "--queue": "give priority in the graph's file",
+}
+
+
+class SubmitCommand(TyperCommand):
+    """After a graph's file options may go on; after a script all that follows is the script's own, as with spark-submit."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for word in args:
+            flag = word.split("=")[0]
+            if flag in NOT_TAKEN:
+                ctx.fail(f"{flag} is not taken: {NOT_TAKEN[flag]}")
+            if not word.startswith("-") and word.endswith((".py", *GRAPH_SUFFIXES)):
+                break
+        ctx.allow_interspersed_args = False
+        if not any(word in ("-h", "--help") for word in args):
+            _, rest, _ = self.make_parser(ctx).parse_args(args=list(args))
+            ctx.allow_interspersed_args = bool(rest) and rest[0].endswith(GRAPH_SUFFIXES)
+        parsed: list[str] = super().parse_args(ctx, args)
+        return parsed
+
+
+def submit(
+    target: Annotated[str, typer.Argument(metavar="GRAPH.yaml | SCRIPT.py", help="What to run.", show_default=False)],
+    args: Annotated[list[str] | None, typer.Argument(help="The script's own arguments.", show_default=False)] = None,
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-p", "--parameter", metavar="NAME=VALUE", help="A value for the graph's ${NAME}; may be repeated."
+        ),
+    ] = None,
+    job: Annotated[
+        str | None, typer.Option("--job", metavar="ID", help="The job's id: a repeat with it is the same job [new].")
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", "-w", "--follow", "-f", help="Show progress, wait for the end, print the result.")
+    ] = False,
+    name: Annotated[str | None, typer.Option(help="The script's name [the file's].")] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", "-c", metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
+    ] = None,
+    py_files: Annotated[str | None, typer.Option(metavar="A.py,B.zip", help="Modules for the script.")] = None,
+    files: Annotated[str | None, typer.Option(metavar="A,B", help="Files for its working folder.")] = None,
+    jars: Annotated[str | None, typer.Option(metavar="A.jar,B.jar", help="Jars for its class path.")] = None,
+    archives: Annotated[str | None, typer.Option(metavar="A.zip,B.tgz", help="Archives, unpacked beside it.")] = None,
+    packages: Annotated[
+        str | None, typer.Option(metavar="G:A:V,...", help="Maven packages for its class path.")
+    ] = None,
+    stack: StackOption = "default",
+) -> None:
+    """Submit a job: a graph's file, or a PySpark script with the flags of spark-submit.
+
+    Prints the job's id once it is stored: from then on it runs, whatever dies. With --wait, how it goes and its result;
+    Ctrl-C then leaves the job alone.
+
+    Exit codes of --wait: 0 FINISHED, 1 FAILED, 2 invalid, 3 unavailable, 4 outcome unknown (ask millrace show), 5 CANCELED.
+
+    millrace submit examples/flights.yaml -p data=FOLDER --wait
+
+    millrace submit --wait --conf spark.sql.shuffle.partitions=4 etl.py --day 2013-01-01
+    """
+    path = Path(target)
+    script = {"name": name, "conf": conf, "py_files": py_files, "files": files, "jars": jars, "archives": archives}
+    parameters = _pairs(parameter, "-p")
+    if path.suffix in GRAPH_SUFFIXES:
+        _refuse(args, "arguments are for scripts; give a graph its parameters with -p NAME=VALUE")
+        given = [flag for flag, value in {**script, "packages": packages}.items() if value]
+        _refuse(given, f"--{(given or [''])[0].replace('_', '-')} is for scripts; it stands in a graph's file instead")
+        from millrace.edge.graph_file import load_graph
+
+        loaded = load_graph(path, parameters)
+    else:
+        _refuse(parameter, "-p is for graphs; give a script its arguments after its name")
+        loaded = _script(path, args or [], {**script, "packages": packages})
+    _tell_problems(loaded)
+    with connected(stack) as millrace:
+        accepted = _submit(millrace, loaded, parameters, job, wait)
+        if not wait:
+            typer.echo(accepted.id)
+            return
+        raise typer.Exit(_follow(millrace, accepted, stack))
+
+
+def _script(path: Path, args: list[str], flags: dict[str, Any]) -> Loaded:
+    from millrace.edge.graph_file import load_script
+
+    lists = {flag: _comma(flags[flag]) for flag in ("py_files", "files", "jars", "archives", "packages")}
+    return load_script(
+        path,
+        args,
+        name=flags["name"],
+        conf=_pairs(flags["conf"], "--conf"),
+        packages=lists.pop("packages"),
+        **{flag: [Path(each) for each in some] for flag, some in lists.items()},
+    )
+
+
+def _submit(millrace: Millrace, loaded: Loaded, parameters: dict[str, str], job: str | None, watch: bool) -> Job:
+    from millrace.client import Rejected
+
+    try:
+        accepted = millrace.submit(loaded.raw, job, parameters, loaded.uploads, watch)
+    except Rejected as rejected:
+        if rejected.problems:
+            _print_problems(loaded, rejected.problems)
+            raise typer.Exit(Exit.INVALID) from None
+        raise
+    return accepted
+
+
+def _follow(millrace: Millrace, job: Job, stack: str) -> int:
+    """Shows progress until the end; the exit code that tells it."""
+    from .progress import show_progress
+    from .tables import print_result
+
+    option = "" if stack == "default" else f" --stack {stack}"
+    try:
+        ending = show_progress(job.id, job.events(), lambda: millrace.wait(job.id, 1.0))
+    except KeyboardInterrupt:
+        print(
+            f"\njob {job.id} goes on. Follow it: millrace events {job.id} -f{option}    cancel it: millrace cancel "
+            f"{job.id}{option}",
+            file=sys.stderr,
+        )
+        return Exit.INTERRUPTED
+    if ending["type"] == "JobFailed":
+        _print_cause(ending.get("cause") or {}, f"millrace logs {job.id}{option}")
+        return Exit.FAILED
+    if ending["type"] == "JobCanceled":
+        return Exit.CANCELED
+    _print_rows(millrace, job.id, ending, print_result)
+    return Exit.FINISHED
+
+
+def _print_rows(millrace: Millrace, job: str, ending: dict[str, Any], print_result: Any) -> None:
+    """The result, if the job has one: from its last event, or from its archive where it is not small."""
+    from millrace.client import MillraceError, NotFinished, Result
+
+    if ending.get("result"):
+        print_result(Result(**ending["result"]), "table")
+        return
+    try:
+        print_result(millrace.result(job), "table")
+    except NotFinished:
+        return  # it has no rows: what it made is where its sinks are
+    except MillraceError as failure:
+        print(f"the result cannot be shown now: {failure}", file=sys.stderr)
+
+
+def _print_cause(cause: dict[str, Any], logs: str) -> None:
+    from .tables import cause_lines
+
+    for line in cause_lines(cause):
+        print(line, file=sys.stderr)
+    print(f"what it wrote: {logs}", file=sys.stderr)
+
+
+def _tell_problems(loaded: Loaded) -> None:
+    """Warnings and errors found here, each with its line; errors end the command."""
+    for line in loaded.rendered():
+        print(line, file=sys.stderr)
+    if loaded.errors:
+        count = len(loaded.errors)
+        print(f"not submitted: {count} problem{'s' * (count != 1)}", file=sys.stderr)
+        raise typer.Exit(Exit.INVALID)
+
+
+def _print_problems(loaded: Loaded, problems: list[Any]) -> None:
+    """What the cluster found wrong, as if it had been found here."""
+    from millrace.core.jobgraph.problems import Problem
+
+    for each in problems:
+        print(loaded.render(Problem(tuple(each.place), each.message, each.hint)), file=sys.stderr)
+    print(f"not accepted: {len(problems)} problem{'s' * (len(problems) != 1)}", file=sys.stderr)
+
+
+def _pairs(given: list[str] | None, flag: str) -> dict[str, str]:
+    pairs = {}
+    for each in given or []:
+        key, equals, value = each.partition("=")
+        if not equals or not key:
+            raise typer.BadParameter(f"{flag} takes NAME=VALUE, not {each!r}")
+        pairs[key] = value
+    return pairs
+
+
+def _comma(text: str | None) -> list[str]:
+    return [part.strip() for part in (text or "").split(",") if part.strip()]
+
+
+def _refuse(given: object, reason: str) -> None:
+    if given:
+        raise typer.BadParameter(reason)

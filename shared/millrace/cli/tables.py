@@ -1,0 +1,143 @@
+"""What commands print: tables for people, JSON and CSV for programs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .progress import COLORS, label
+
+if TYPE_CHECKING:
+    from millrace.client import Result
+    from millrace.core.messages.client import JobSummary
+
+WIDE = 200  # columns where the output is no terminal
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Prints a table; a status is coloured on a terminal."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(width=None if sys.stdout.isatty() else WIDE)
+    shown = Table(*heads, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        cells = ["" if cell is None else str(cell) for cell in row]
+        shown.add_row(*(Text(cell, COLORS.get(cell, "")) for cell in cells))
+    console.print(shown)
+
+
+def print_json(value: object) -> None:
+    print(json.dumps(value, indent=1, ensure_ascii=False))
+
+
+def when(ms: int | None) -> str:
+    """A moment, in the local time zone."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ms / 1000)) if ms else ""
+
+
+def took(start_ms: int | None, end_ms: int | None) -> str:
+    """A length of time as people say it: 0.4 s, 2 m 5 s, 3 h 12 m."""
+    if not start_ms or not end_ms or end_ms < start_ms:
+        return ""
+    seconds = (end_ms - start_ms) / 1000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes} m {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} m"
+
+
+def summary_row(summary: JobSummary) -> tuple[object, ...]:
+    waiting = summary.waiting or ""
+    if waiting and summary.position:
+        waiting += f" (number {summary.position})"
+    length = took(summary.accepted_ms, summary.ended_ms)
+    return summary.job, summary.name, summary.status, when(summary.accepted_ms), length, waiting
+
+
+def print_job(summary: JobSummary, detail: dict[str, Any] | None, cause: dict[str, Any] | None) -> None:
+    """`show`: the job, then its tasks with their subtasks' states, then what failed."""
+    job, name, status, accepted, length, waiting = summary_row(summary)
+    print(f"job       {job}", f"name      {name}", f"status    {status}", f"accepted  {accepted}", sep="\n")
+    if length:
+        print(f"took      {length}")
+    if waiting:
+        print(f"waits     {waiting}")
+    for line in cause_lines(cause or {}):
+        print(line)
+    if detail is None:
+        print("its JobMaster has not been heard: tasks are shown when it is")
+        return
+    print()
+    table(("task", "subtask", "state", "attempt", "TaskManager", "took", "rows"), _subtask_rows(detail))
+
+
+def _subtask_rows(detail: dict[str, Any]) -> Iterator[tuple[object, ...]]:
+    for task in detail["tasks"]:
+        for subtask in task["subtasks"]:
+            rows = ", ".join(
+                f"{vertex} {out['rows']}" for vertex, out in subtask["outputs"].items() if out.get("rows") is not None
+            )
+            length = took(subtask.get("running_ms") or subtask.get("deployed_ms"), subtask.get("ended_ms"))
+            yield (
+                label(task["task"]), subtask["subtask"], subtask["state"], subtask["attempt"] or "",
+                subtask["task_manager"], length, rows,
+            )  # fmt: skip
+        if task.get("omitted"):
+            yield (label(task["task"]), f"and {task['omitted']} more", "", "", "", "", "")
+
+
+def cause_lines(cause: dict[str, Any]) -> list[str]:
+    """Why a job failed, where, and what to look at."""
+    if not cause:
+        return []
+    places = []
+    if cause.get("vertex"):
+        places.append(f"vertex {cause['vertex']}")
+    elif cause.get("task"):
+        places.append(f"task {label(cause['task'])}")
+    if cause.get("file"):
+        places.append(str(cause["file"]))
+    if cause.get("line") is not None:
+        column = f", column {cause['column']}" if cause.get("column") is not None else ""
+        places.append(f"line {cause['line']}{column}")
+    where = f" ({', '.join(places)})" if places else ""
+    condition = f" [{cause['condition']}]" if cause.get("condition") else ""
+    return [f"failed{where}{condition}: {cause.get('message') or cause.get('kind') or 'no cause is known'}"]
+
+
+def print_result(result: Result, form: str) -> None:
+    """`table`, `json` (a list of objects) or `csv`."""
+    if form == "json":
+        print_json([dict(zip(unique(result.columns), row, strict=True)) for row in result.rows])
+    elif form == "csv":
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(result.columns)
+        writer.writerows([[_cell(value, "") for value in row] for row in result.rows])
+    else:
+        table(result.columns, ([_cell(value, "NULL") for value in row] for row in result.rows))
+    if result.truncated:
+        print(f"these are the first {len(result.rows)} rows; all of them are where a sink writes them", file=sys.stderr)
+
+
+def unique(columns: Sequence[str]) -> list[str]:
+    """Names as keys of an object: a repeated one gets a number."""
+    seen: dict[str, int] = {}
+    names = []
+    for name in columns:
+        seen[name] = seen.get(name, 0) + 1
+        names.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+    return names
+
+
+def _cell(value: object, null: str) -> str:
+    if value is None:
+        return null
+    if isinstance(value, bool):
+        return str(value).lower()
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (list, dict)) else str(value)
