@@ -61,8 +61,10 @@ def main(argv: Sequence[str] | None = None, factory: SlotFactory | None = None) 
     settings.write_ready(health_port=port, id=settings.name)
     try:
         code = shell.run(process.stopping, lambda: process.failure)
-    finally:
+    except BaseException:
         slots.close(1.0)
+        raise
+    finally:
         health.stop()
         process.bus.close()
         process.store.close()

@@ -152,8 +152,7 @@ class Shell:
         """Lives until it is over; returns the exit code. `failure`: why `stopping` was set, None if somebody asked for it."""
         self._await_begin(stopping)
         if self._reader is not None:
-            reading = threading.Thread(target=self._read_on, name="inbox", daemon=True)
-            reading.start()
+            threading.Thread(target=self._read_on, name="inbox", daemon=True).start()
             asked = False
             while self.over is None:
                 if stopping.is_set() and not asked:
@@ -209,9 +208,11 @@ class Shell:
         return bool(received)
 
     def _read_on(self) -> None:
+        assert self._reader is not None
         try:
             while self.over is None:
                 self.read(200)
+            self._reader.close()
         except (OffsetGone, Unavailable) as gone:
             self._inbox.put(Over(f"its inbox cannot be read on: {gone}", AGAIN))
         except Exception as failure:
