@@ -309,6 +309,32 @@ def test_a_silent_task_manager_is_lost_once_and_its_jobs_wait_or_move():
     assert "a" not in driver.state.task_managers
 
 
+def test_a_task_manager_of_which_nothing_is_given_away_may_be_silent_for_longer():
+    driver = Driver().declared()
+    driver.register()
+    assert [driver.tick() for _ in range(30)] == [[]] * 30
+    assert driver.tick()[0] == lost("a", 7, "no heartbeat for 3100 ms")
+
+
+def test_from_its_first_slot_on_it_must_beat_as_often_as_the_others():
+    driver = Driver().declared()
+    driver.register()
+    for _ in range(20):
+        driver.tick()
+    driver.ask("j")
+    assert [driver.tick() for _ in range(6)] == [[]] * 6
+    assert driver.tick()[0] == lost("a", 7, "no heartbeat for 700 ms")
+
+
+def test_a_pause_of_the_broker_makes_nobody_lost():
+    driver = Driver().declared()
+    driver.register()
+    driver.ask("j")
+    assert driver.tick(1_000) == []  # machine time itself goes on by no more than two promised intervals
+    driver.say(TM_A, TaskManagerHeartbeat())
+    assert driver.tick() == []
+
+
 def test_a_task_manager_that_leaves_in_order_is_lost_at_once():
     driver = Driver().declared()
     driver.register()
@@ -474,6 +500,7 @@ def test_heartbeats_of_many_stay_below_the_limit():
 def test_settings_that_decide_come_as_a_record():
     driver = Driver().declared()
     driver.register()
+    driver.ask("j")
     quick = {"lost_after_ms": 300, "heartbeat_interval_ms": 50, "ageing_ms": 1, "other": True}
     assert driver.core(Configured(quick)) == [
         Say(TM_A, TaskManagerRegistered(heartbeat_interval_ms=50, lost_after_ms=300))

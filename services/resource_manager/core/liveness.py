@@ -1,11 +1,11 @@
-"""Who counts as alive: heartbeats against machine time. Pure policies.
+"""Who counts as alive: heartbeats against ticks. Pure policies.
 
 Both heartbeats and ticks are records of one log, so a broker that pauses ages nobody, and every replica decides alike.
 """
 
 from __future__ import annotations
 
-from .state import Limits, State
+from .state import QUIET_BEATS, STEP_MAX_MS, Limits, State, is_quiet
 
 
 def interval_ms(limits: Limits, task_managers: int, now_ms: int) -> int:
@@ -22,9 +22,19 @@ def interval_ms(limits: Limits, task_managers: int, now_ms: int) -> int:
     return interval
 
 
-def silent(state: State, now_ms: int) -> list[str]:
+def tick(state: State, now_ms: int) -> None:
+    """Time has gone on for the detector."""
+    state.clock_ms += min(max(now_ms - state.ticked_ms, 0), STEP_MAX_MS)
+    state.ticked_ms = now_ms
+
+
+def silent(state: State) -> list[str]:
     """The TaskManagers without a heartbeat for too long."""
-    return [name for name, each in state.task_managers.items() if now_ms - each.last_beat_ms > state.lost_after_ms]
+    return [
+        name
+        for name, each in state.task_managers.items()
+        if state.clock_ms - each.heard_ms > state.lost_after_ms * (QUIET_BEATS if is_quiet(each) else 1)
+    ]
 
 
 def missing(state: State, now_ms: int) -> list[str]:

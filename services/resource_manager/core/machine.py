@@ -34,7 +34,7 @@ from millrace.core.messages.slots import (
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
 
 from . import liveness, queue, slot_manager
-from .state import Expected, Limits, Slot, SlotState, State, TaskManager
+from .state import Expected, Limits, Slot, SlotState, State, TaskManager, is_quiet
 
 LISTED_SLOTS_MAX = 5000  # in one answer; larger ones would not fit into a record
 
@@ -59,12 +59,12 @@ class ResourceManager:
         yield from slot_manager.grant(state, envelope.id)
 
     def is_idle(self, state: State) -> bool:
-        """Never: every tick is held against the heartbeats."""
-        return False
+        return not (state.jobs or state.expected) and all(is_quiet(each) for each in state.task_managers.values())
 
 
 def _born(state: State, envelope: Envelope) -> Iterator[Output]:
     """Nothing to ask: shards and TaskManagers declare themselves."""
+    state.ticked_ms = envelope.now_ms
     yield from ()
 
 
@@ -77,8 +77,9 @@ def _configured(state: State, envelope: Envelope) -> Iterator[Output]:
 
 def _ticked(state: State, envelope: Envelope) -> Iterator[Output]:
     now_ms = envelope.now_ms
-    for name in liveness.silent(state, now_ms):
-        silent_ms = now_ms - state.task_managers[name].last_beat_ms
+    liveness.tick(state, now_ms)
+    for name in liveness.silent(state):
+        silent_ms = state.clock_ms - state.task_managers[name].heard_ms
         yield from _lose(state, envelope, name, f"no heartbeat for {silent_ms} ms")
     for name in liveness.missing(state, now_ms):
         incarnation = state.expected.pop(name).incarnation
@@ -131,7 +132,7 @@ def _register(state: State, envelope: Envelope) -> Iterator[Output]:
         yield from _tell_lost(state, name, expected.incarnation, "it was started anew")
     slots = {each.slot: Slot(each.memory_mb, SlotState.STARTING) for each in body.slots}
     since_ms = old.since_ms if old is not None and old.incarnation == envelope.life else envelope.now_ms
-    task_manager = TaskManager(envelope.life, body.host, since_ms, envelope.now_ms, slots)
+    task_manager = TaskManager(envelope.life, body.host, since_ms, envelope.now_ms, state.clock_ms, slots)
     told += slot_manager.register(state, name, task_manager, body.states)
     yield from _retune(state)
     yield Say(envelope.sender, _registered(state))
@@ -151,7 +152,7 @@ def _slot_report(state: State, envelope: Envelope) -> Iterator[Output]:
 def _heartbeat(state: State, envelope: Envelope) -> Iterator[Output]:
     task_manager = state.task_managers.get(_task_manager(envelope))
     if task_manager is not None:
-        task_manager.last_beat_ms = envelope.now_ms
+        task_manager.last_beat_ms, task_manager.heard_ms = envelope.now_ms, state.clock_ms
         if envelope.body.states is not None:
             yield from _slot_report(state, envelope)
 

@@ -14,7 +14,7 @@ from millrace.core.messages.slots import AllocateSlot, SlotFreed
 from millrace.core.messages.slots import SlotState as Reported
 
 from . import matching, queue
-from .state import ALLOCATED_STATES, HELD_STATES, Job, SlotState, State, TaskManager, slot_key
+from .state import ALLOCATED_STATES, HELD_STATES, Job, SlotState, State, TaskManager, is_quiet, slot_key
 
 
 def request(state: State, shard: int, wanted: RequestSlots) -> Iterator[Output]:
@@ -53,6 +53,8 @@ def grant(state: State, record: str) -> Iterator[Output]:
         allocation = f"{record}.{state.granted}"
         state.granted += 1
         job = state.jobs[name]
+        if is_quiet(state.task_managers[task_manager]):  # it beats faster from when it hears of this
+            state.task_managers[task_manager].heard_ms = state.clock_ms
         yield Say(
             f"task-manager/{task_manager}", AllocateSlot(slot=slot, allocation=allocation, job=name, shard=job.shard)
         )

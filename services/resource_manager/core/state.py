@@ -23,6 +23,11 @@ HELD_STATES = (SlotState.PENDING, SlotState.ALLOCATED, SlotState.ACTIVE)
 ALLOCATED_STATES = (*HELD_STATES, SlotState.RELEASING)
 
 
+STEP_MAX_MS = 500
+QUIET_BEATS = 5
+"""A TaskManager without an allocation beats so many times more slowly, and may be silent for so many times longer."""
+
+
 @dataclass
 class Limits:
     """The settings that decide."""
@@ -48,6 +53,7 @@ class TaskManager:
     host: str
     since_ms: int
     last_beat_ms: int
+    heard_ms: int = 0  # State.clock_ms at the last heartbeat, or when its first slot was given away after that
     slots: dict[int, Slot] = field(default_factory=dict)  # by the TaskManager's number of the slot
 
 
@@ -79,6 +85,9 @@ class State:
     shards: int
     limits: Limits = field(default_factory=Limits)
     interval_ms: int = 100  # heartbeats, as told to all registered TaskManagers
+    # The detector's time: goes on at ticks, by at most STEP_MAX_MS, so that a pause of the broker makes nobody lost.
+    clock_ms: int = 0
+    ticked_ms: int = 0  # machine time of the last tick
     # By id: those that count as alive.
     task_managers: dict[str, TaskManager] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)
@@ -105,6 +114,11 @@ class State:
     @property
     def lost_after_ms(self) -> int:
         return max(self.limits.lost_after_ms, 4 * self.interval_ms)
+
+
+def is_quiet(task_manager: TaskManager) -> bool:
+    """Nothing of it is given away."""
+    return all(slot.allocation is None for slot in task_manager.slots.values())
 
 
 def slot_key(task_manager: str, slot: int) -> str:

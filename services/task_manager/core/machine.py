@@ -32,6 +32,7 @@ from . import slot_table
 from .state import Slot, State
 
 EARLY_MS = 50  # a heartbeat goes at the tick that is nearest to when it is due
+QUIET_BEATS = 5  # without an allocation it beats so many times more slowly: there is nothing to be moved
 FULL_REPORT_BEATS = 10  # every so many heartbeats carry all slots, changed or not
 STOP_MS = 2_500  # for attempts to end, when the process is asked to stop
 
@@ -70,7 +71,9 @@ def _nothing(state: State, envelope: Envelope) -> Iterator[Output]:
 
 def _ticked(state: State, envelope: Envelope) -> Iterator[Output]:
     yield from slot_table.overdue(state, envelope.now_ms)
-    if envelope.now_ms + EARLY_MS >= state.beat_ms + state.interval_ms:
+    held = any(slot.allocation is not None for slot in state.slots.values())
+    interval_ms = state.interval_ms if held or state.changed else QUIET_BEATS * state.interval_ms
+    if envelope.now_ms + EARLY_MS >= state.beat_ms + interval_ms:
         full = state.changed or state.beats % FULL_REPORT_BEATS == 0
         state.beat_ms, state.beats = envelope.now_ms, state.beats + 1
         yield Say(RESOURCE_MANAGER, TaskManagerHeartbeat(states=_states(state) if full else None))
