@@ -217,7 +217,8 @@ def test_the_way_of_a_task(world: World) -> None:
 
 def test_it_beats_and_its_outbox_is_trimmed(world: World) -> None:
     shell, rm, jm = connected(world)
-    rm.turn()
+    rm.say(AllocateSlot(slot=0, allocation="al", job="j", shard=0))
+    world.go(rm, shell, rm)
     before = len(rm.heard("TaskManagerHeartbeat"))
     world.go(shell, rm, jm, times=20)
     assert len(rm.heard("TaskManagerHeartbeat")) - before == 20
