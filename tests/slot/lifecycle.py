@@ -61,7 +61,8 @@ class Slot:
         self.events: queue.Queue[dict[str, Any]] = queue.Queue()
         self.seen: list[dict[str, Any]] = []
         self._count = 0
-        values = {"slot": "slot-1", "folder": str(folder / "slot"), "python": sys.executable, **settings}
+        # Patient: a machine that is busy must not look like an attempt that would not end.
+        values = {"slot": "slot-1", "folder": str(folder / "slot"), "python": sys.executable, "quiet_ms": 15_000, **settings}
         self.config = SlotConfig(**values)
         self.process = SlotProcess(self.config, self.events.put)
 

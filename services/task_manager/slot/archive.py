@@ -14,7 +14,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 
 from . import jvm, procs
@@ -75,12 +74,14 @@ def make(path: str, config: SlotConfig, java: str, spark_home: str) -> None:
         except BlockingIOError:
             return
         os.nice(19)
-        folder = tempfile.mkdtemp(prefix="millrace-archive-")
+        # A name that is the same next time: one that was killed at this cannot clean up.
+        folder = path + ".making"
+        shutil.rmtree(folder, ignore_errors=True)
         try:
             part = os.path.join(folder, "classes.jsa")
+            os.makedirs(folder, mode=0o700)
             _train(part, folder, config, java, spark_home)
-            shutil.move(part, path + ".part")
-            os.replace(path + ".part", path)
+            os.replace(part, path)
             _forget_old(os.path.dirname(path))
         except (OSError, subprocess.SubprocessError) as error:
             print(f"no class-data archive: {error}", file=sys.stderr)

@@ -21,7 +21,6 @@ from .output import CappedLog, Pipe
 START_S = 180
 ATTACH_S = 60
 RESET_S = 15
-QUIET_S = 1.0
 _LOG_BYTES = 2 << 20
 
 
@@ -258,7 +257,9 @@ class Driver:
 
     async def quiet(self) -> None:
         """Ends what the last attempt left running in the JVM and in Python workers; raises DriverLost if that fails."""
-        answer = await self._ask("quiet", QUIET_S + 1.0, within_s=QUIET_S)
+        local = jvm.is_local(self._config.master)
+        within_s = max(self._config.quiet_ms, 0 if local else 5000) / 1000
+        answer = await self._ask("quiet", within_s + 1.0, within_s=within_s)
         if not answer["quiet"]:
             raise DriverLost(f"{answer['living']} of the last attempt would not end")
 

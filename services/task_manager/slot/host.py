@@ -359,7 +359,8 @@ async def _main(out: int, commands: Any) -> None:
         java = jvm.find_java(config.java_home)
         spark_home = jvm.find_spark(config.pyspark_version)
     except jvm.CannotStart as broken:
-        return say(out, "broken", reason=broken.reason, hint=broken.hint)
+        say(out, "broken", reason=broken.reason, hint=broken.hint)
+        return
     host = Host(config, java, spark_home, out)
     driver = host.launch()
     _preload()  # while the JVM starts

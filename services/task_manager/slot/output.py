@@ -14,8 +14,9 @@ _CHUNK = 1 << 20
 class CappedLog:
     """A file that holds the first ``head`` and the last ``tail`` bytes written to it.
 
-    Until ``head`` is full the file only grows, so that it can be followed. Then a ring beside it, ``<path>.tail``, takes the
-    rest; ``close`` puts one line on what was left out and the ring's bytes behind the head. A disk that is full costs output, not the attempt.
+    Until ``head`` is full the file only grows, so that it can be followed. Then a ring beside it, ``<path>.tail``, takes
+    the rest; ``close`` puts one line on what was left out and the ring's bytes behind the head. A disk that is full costs
+    output, not the attempt.
     """
 
     def __init__(self, path: str, head: int, tail: int) -> None:

@@ -27,7 +27,8 @@ FAILED = 1
 def main(channel: socket.socket, port: int, secret: str, application_id: str) -> None:
     """Attaches, says so on ``channel``, waits for one attempt there, runs it and ends the process.
 
-    Lines on ``channel``: out ``{"attached": true}`` or ``{"attached": false, "reason"}``, in ``{"attempt", "spec", "dirs"}``, out ``{"took": attempt}``.
+    Lines on ``channel``: out ``{"attached": true}`` or ``{"attached": false, "reason"}``, in ``{"attempt", "spec", "dirs"}``,
+    out ``{"took": attempt}``.
     """
     os.setsid()
     _leave_the_host()

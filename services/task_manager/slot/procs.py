@@ -5,6 +5,7 @@ Linux only: it stands on ``prctl`` and ``/proc``.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -74,10 +75,8 @@ def fork(run: Callable[[], None], keep: Iterable[int] = ()) -> int:
 
 def _flush_quietly() -> None:
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with contextlib.suppress(Exception):
             stream.flush()
-        except Exception:
-            pass
 
 
 def _close_all_but(keep: Iterable[int]) -> None:
@@ -124,10 +123,8 @@ def below(root: int, apart_from: Iterable[int] = (), table: dict[int, Process] |
 def kill(pids: Iterable[int], signum: int = signal.SIGKILL) -> None:
     """Signals each of ``pids``; those that are gone are no error."""
     for pid in pids:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signum)
-        except ProcessLookupError:
-            pass
 
 
 def kill_below(root: int, apart_from: Iterable[int] = (), within_s: float = 2.0) -> bool:
@@ -144,10 +141,8 @@ def _kill_all(living: Callable[[], list[int]], within_s: float) -> bool:
     while pids := living():
         kill(pids)
         for pid in pids:
-            try:
+            with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
-            except ChildProcessError:
-                pass
         if time.monotonic() > deadline:
             return False
         time.sleep(0.001)
@@ -168,11 +163,18 @@ def marked(value: str) -> Iterator[int]:
 
 
 def kill_marked(value: str, within_s: float = 2.0) -> bool:
-    """Kills every process started below the host whose marker is ``value``; False if something still lives.
+    """Kills every process started below the host whose marker is ``value``; False if something may still live.
 
     A host does this itself when it ends; this is for a host that was killed.
     """
-    return _kill_all(lambda: list(marked(value)), within_s)
+    deadline = time.monotonic() + within_s
+    killed = _kill_all(lambda: list(marked(value)), within_s)
+    # One that is ending has lost its environment already, and is not told from others': it is waited for.
+    while any(process.parent not in (0, 2) and not command_line(process.pid) for process in processes().values()):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.001)
+    return killed
 
 
 def command_line(pid: int) -> list[str]:

@@ -13,8 +13,7 @@ import shutil
 from collections.abc import Iterator
 from typing import Any
 
-from py4j.finalizer import ThreadSafeFinalizer
-from py4j.java_gateway import JavaObject
+from .modules import FOLDER
 
 # Threads that serve the gateway have the JVM's default names. A thread of the pool is renamed when its task is over.
 _CONNECTION = re.compile(r"Thread\[(?:#\d+,)?(Thread-\d+),")
@@ -25,7 +24,7 @@ _OBJECT = re.compile(r"o\d+\Z")
 
 def _values(java_map: Any) -> Any:
     """The Java collection of a map's values (Py4J's own ``values`` is Python's)."""
-    return JavaObject.__getattr__(java_map, "values")()
+    return java_map.__getattr__("values")()
 
 
 class Baseline:
@@ -35,6 +34,9 @@ class Baseline:
     """
 
     def __init__(self, gateway: Any, jsc: Any) -> None:
+        # Not above: a host checks that its Python has Py4J after it has imported this.
+        from py4j.java_gateway import JavaObject
+
         jvm = gateway.jvm
         self._jvm = jvm
         self._gateway = gateway
@@ -51,6 +53,7 @@ class Baseline:
         self._spark_conf = sc.conf()
         self._hadoop_conf = jsc.hadoopConfiguration()
         self._env = jvm.org.apache.spark.SparkEnv.get()
+        self._file_server = self._env.rpcEnv().fileServer()
         self._shuffles = self._env.mapOutputTracker().shuffleStatuses()
         self._cleaner = sc.cleaner().get()
         self._loggers = jvm.org.apache.logging.log4j.LogManager.getContext(False)
@@ -58,7 +61,7 @@ class Baseline:
         self._local_dir = os.path.dirname(self._files)
         self._none = getattr(getattr(jvm, "scala.None$"), "MODULE$")
         server = JavaObject("GATEWAY_SERVER", gateway._gateway_client)
-        self._bindings = JavaObject.__getattr__(server.getGateway().getBindings(), "keySet")()
+        self._bindings = server.getGateway().getBindings().keySet()
         self._fixed_references = [key for key in self._lists(self._bindings) if not _OBJECT.match(key)]
 
     def remember(self) -> None:
@@ -73,7 +76,6 @@ class Baseline:
         self._level = self._loggers.getRootLogger().getLevel()
         self._logger_count = self._loggers.getConfiguration().getLoggers().size()
         self._jars = self.scala_context.addedJars().toString()
-        self._first_files = self.scala_context.addedFiles().toString()
         self._own_folders = set(os.listdir(self._local_dir))
         self._threads = set(_CONNECTION.findall(self._thread_names()))
 
@@ -113,7 +115,8 @@ class Baseline:
             return "the Spark context was stopped"
         if sc.addedJars().toString() != self._jars:
             return "a jar was added"
-        if not self.local and sc.addedFiles().toString() != self._first_files:
+        if not self.local and not all(name.startswith(FOLDER) for name in self._added()):
+            # Executors keep what they were sent. The names of modules are an attempt's own, so these do no harm.
             return "a file was sent to the executors"
         self._bindings.retainAll(self._own_references())
         self._restore_storage()
@@ -126,6 +129,8 @@ class Baseline:
 
     def _own_references(self) -> list[str]:
         """The ids of the Java objects that this process uses; all others belong to processes that are gone."""
+        from py4j.finalizer import ThreadSafeFinalizer
+
         gc.collect()  # objects in reference cycles would be kept as ours
         own = re.escape(f"{self._gateway._gateway_client.address}{self._gateway._gateway_client.port}")
         keys = list(ThreadSafeFinalizer.finalizers)
@@ -146,16 +151,27 @@ class Baseline:
             self._cleaner.doCleanupShuffle(int(number), False)
         getattr(self.scala_context, "checkpointDir_$eq")(self._none)
 
+    def _added(self) -> list[str]:
+        """The names of the files and archives that were added to the context."""
+        sc = self.scala_context
+        uris = sc.listFiles().mkString("\n").split("\n") + sc.listArchives().mkString("\n").split("\n")
+        return [uri.rpartition("/")[2] for uri in uris if uri]
+
     def _restore_added_files(self) -> None:
+        if not self.local:
+            for name in self._added():
+                self._file_server.removeFile(name)
         self.scala_context.addedArchives().clear()
-        if self.local:
-            self.scala_context.addedFiles().clear()
-            for name in os.listdir(self._files):
-                path = os.path.join(self._files, name)
-                shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
-        for name in os.listdir(self._local_dir):
-            if name not in self._own_folders:
-                shutil.rmtree(os.path.join(self._local_dir, name), ignore_errors=True)
+        self.scala_context.addedFiles().clear()
+        for folder, kept in ((self._files, ()), (self._local_dir, self._own_folders)):
+            for name in os.listdir(folder):
+                path = os.path.join(folder, name)
+                if name in kept:
+                    continue
+                if os.path.isdir(path) and not os.path.islink(path):
+                    shutil.rmtree(path)
+                else:
+                    os.unlink(path)
 
     def _restore_settings(self) -> None:
         jvm = self._jvm

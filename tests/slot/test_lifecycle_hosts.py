@@ -1,0 +1,251 @@
+"""Hosts of slots: starting, refusing to, ending; JVMs of their own; a Spark cluster elsewhere."""
+
+from __future__ import annotations
+
+import io
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from services.task_manager.slot.client import SlotProcess
+from services.task_manager.slot.config import SlotConfig
+from tests.slot.lifecycle import PATIENCE_S, SESSION, Slot, below, jvm_of, lives, wait_until
+
+pytestmark = pytest.mark.timeout(180)
+SLEEPS = "import subprocess, time\nsubprocess.Popen(['setsid', 'sleep', '3600'])\nprint('begun', flush=True)\ntime.sleep(3600)"
+
+
+def events_of(config: SlotConfig) -> list[dict]:
+    """What a host says until it is gone."""
+    events: queue.Queue[dict] = queue.Queue()
+    SlotProcess(config, events.put)
+    found = []
+    while not found or found[-1]["is"] != "gone":
+        found.append(events.get(timeout=PATIENCE_S))
+    return found
+
+
+def script(path: Path, text: str) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_slot_without_java_says_what_to_install(tmp_path: Path) -> None:
+    config = SlotConfig(slot="s", folder=str(tmp_path / "slot"), python=sys.executable, java_home=str(tmp_path / "none"))
+    assert events_of(config) == [
+        {
+            "is": "broken",
+            "reason": f"There is no Java at {tmp_path}/none/bin/java.",
+            "hint": "Install a Java runtime, version 17 or newer, and put it on PATH or name it in JAVA_HOME.",
+        },
+        {"is": "gone", "code": 0},
+    ]
+
+
+def test_a_slot_with_an_old_java_says_so(tmp_path: Path) -> None:
+    java = script(tmp_path / "bin" / "java", "#!/bin/sh\nexit 1\n")
+    (tmp_path / "release").write_text('IMPLEMENTOR="x"\nJAVA_VERSION="11.0.2"\n')
+    config = SlotConfig(slot="s", folder=str(tmp_path / "slot"), python=sys.executable, java_home=str(tmp_path))
+    broken = events_of(config)[0]
+    assert (broken["is"], broken["reason"]) == ("broken", f"{java} is Java 11; Spark needs 17 or newer.")
+
+
+def test_a_slot_whose_python_has_no_pyspark_says_what_to_do(tmp_path: Path) -> None:
+    python = script(tmp_path / "python", f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    broken = events_of(SlotConfig(slot="s", folder=str(tmp_path / "slot"), python=python))[0]
+    assert broken["is"] == "broken"
+    assert "has no PySpark" in broken["reason"]
+    assert "pip install 'pyspark~=4.2.0'" in broken["hint"]
+    assert "taskmanager.python" in broken["hint"]
+
+
+def test_a_slot_whose_pyspark_is_of_another_version_says_so(tmp_path: Path) -> None:
+    config = SlotConfig(slot="s", folder=str(tmp_path / "slot"), python=sys.executable, pyspark_version="3.5")
+    broken = events_of(config)[0]
+    assert f"has PySpark {pyspark.__version__}; this release needs 3.5" in broken["reason"]
+
+
+def test_a_slot_whose_python_is_not_there_raises(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        SlotProcess(SlotConfig(slot="s", folder=str(tmp_path / "slot"), python=str(tmp_path / "none")), print)
+
+
+def test_a_slot_whose_settings_keep_spark_from_starting_is_broken(tmp_path: Path) -> None:
+    config = SlotConfig(slot="s", folder=str(tmp_path / "slot"), python=sys.executable, heap_mb=64)
+    events = events_of(config)
+    assert [event["is"] for event in events] == ["replacing", "replacing", "broken", "gone"]
+    assert "System memory" in events[2]["reason"]
+    assert events[2]["hint"] == f"The JVM's log is {tmp_path}/slot/jvm.log."
+
+
+def reasons(slot: Slot) -> list[str]:
+    return [event["reason"] for event in slot.seen if event["is"] == "replacing"]
+
+
+def test_static_settings_and_jars_get_a_jvm_of_their_own(slot: Slot) -> None:
+    slot.seen.clear()
+    jar = io.BytesIO()
+    with zipfile.ZipFile(jar, "w") as archive:
+        archive.writestr("of/mine.txt", "x")
+    find = "str(sc._jvm.java.lang.Thread.currentThread().getContextClassLoader().getResource('of/mine.txt'))[-21:]"
+    conf = {"spark.default.parallelism": "5", "spark.driver.memory": "700m", "spark.sql.shuffle.partitions": "4"}
+    code = f"""
+        heap = sc._jvm.java.lang.Runtime.getRuntime().maxMemory() >> 20
+        [sc.defaultParallelism, 600 < heap < 710, spark.conf.get("spark.sql.shuffle.partitions"), {find}]
+        """
+    assert slot.value(code, conf=conf, files={"mine.jar": jar.getvalue()}) == [5, True, "4", "mine.jar!/of/mine.txt"]
+    assert [event["is"] for event in slot.seen] == ["replacing", "running", "ended", "replacing", "ready"]
+    assert slot.seen[0]["attempt"] == slot.seen[1]["attempt"]
+    assert reasons(slot) == [
+        "the attempt needs Spark settings of its own: spark.default.parallelism, spark.driver.memory, "
+        "spark.jars",
+        "back to the slot's own Spark settings",
+    ]
+    assert slot.value(f"[sc.defaultParallelism, sc._conf.get('spark.default.parallelism'), {find}]") == [2, None, "None"]
+
+
+def test_static_settings_that_spark_refuses_fail_the_attempt(slot: Slot) -> None:
+    attempt = slot.run("print('never')", conf={"spark.driver.memory": "a banana"})
+    assert attempt.ended["status"] == "failed"
+    assert attempt.ended["error"]["kind"] == "jvm"
+    assert "spark.driver.memory" in attempt.ended["error"]["message"]
+    assert "banana" in attempt.ended["error"]["detail"]
+
+
+def test_an_attempt_is_killed_while_its_own_jvm_starts(slot: Slot) -> None:
+    attempt = slot.start("print('never')", conf={"spark.default.parallelism": "3"})
+    slot.until("replacing")
+    slot.process.kill(attempt.name, "too slow")
+    assert slot.end(attempt).ended["status"] == "killed"
+
+
+def test_an_archive_of_classes_is_made_and_used(archives: str, tmp_path: Path, slot: Slot) -> None:
+    archive = wait_until(lambda: next(Path(archives).glob("*.jsa"), None), "an archive was made")
+    os.kill(jvm_of(slot), signal.SIGKILL)
+    slot.until("ready")
+    assert str(archive) in Path(f"/proc/{jvm_of(slot)}/maps").read_text()
+
+
+def test_a_broken_archive_is_no_harm(archives: str, tmp_path: Path) -> None:
+    archive = wait_until(lambda: next(Path(archives).glob("*.jsa"), None), "an archive was made")
+    (tmp_path / archive.name).write_bytes(b"no archive at all")
+    slot = Slot(tmp_path / "slot", archive_folder=str(tmp_path))
+    try:
+        slot.until("ready")
+    finally:
+        slot.close()
+
+
+def test_the_end_of_the_taskmanager_ends_everything(tmp_path: Path, archives: str) -> None:
+    code = f"""
+import sys
+from pathlib import Path
+from tests.slot.lifecycle import Slot, below, wait_until
+slot = Slot(Path({str(tmp_path / "slot")!r}), archive_folder={archives!r})
+slot.until("ready")
+attempt = slot.start({SLEEPS!r})
+slot.until("running")
+wait_until(lambda: "begun" in attempt.stdout, "the script began")
+print(slot.process.pid, *[process.pid for process in below(slot.process.pid)], flush=True)
+sys.stdin.read()
+"""
+    manager = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert manager.stdout is not None
+        pids = [int(pid) for pid in manager.stdout.readline().split()]
+        assert len(pids) >= 6, "host, JVM, control process, attempt, its child, Python daemon"
+        assert all(map(lives, pids))
+    finally:
+        manager.kill()
+        manager.communicate()
+    wait_until(lambda: not any(map(lives, pids)), "all have ended")
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
+def test_a_host_that_is_ended_leaves_nothing_and_its_taskmanager_is_told(
+    tmp_path: Path, archives: str, signum: int
+) -> None:
+    slot = Slot(tmp_path / "slot", archive_folder=archives)
+    slot.until("ready")
+    attempt = slot.start(SLEEPS)
+    slot.until("running")
+    wait_until(lambda: "begun" in attempt.stdout, "the script began")
+    pids = [slot.process.pid, *(process.pid for process in below(slot.process.pid))]
+    assert len(pids) >= 6
+    os.kill(slot.process.pid, signum)
+    found: list[dict] = []
+    while not found or found[-1]["is"] != "gone":
+        found.append(slot.events.get(timeout=PATIENCE_S))
+    assert found[-1]["code"] == (0 if signum == signal.SIGTERM else -signal.SIGKILL)
+    assert not any(map(lives, pids))
+    slot.process.run("late", {}, "", "", "")  # must not raise
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """A standalone Spark cluster with one worker of two cores."""
+    home = Path(pyspark.__file__).parent
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    env = {**os.environ, "SPARK_HOME": str(home), "SPARK_SCALA_VERSION": "2.13", "SPARK_NO_DAEMONIZE": "1"}
+    env.update(SPARK_LOCAL_IP="127.0.0.1", SPARK_WORKER_DIR=str(tmp_path / "worker"), PYSPARK_PYTHON=sys.executable)
+    url = f"spark://127.0.0.1:{port}"
+    start = [str(home / "bin" / "spark-class"), "org.apache.spark.deploy."]
+    commands = [
+        ["master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"],
+        ["worker.Worker", "--host", "127.0.0.1", "--webui-port", "0", "--cores", "2", "--memory", "1g", url],
+    ]
+    processes = []
+    try:
+        for number, (name, *arguments) in enumerate(commands):
+            log = (tmp_path / f"{number}.log").open("w")
+            command = [start[0], start[1] + name, *arguments]
+            processes.append(subprocess.Popen(command, env=env, stdout=log, stderr=log, cwd=tmp_path))
+        wait_until(lambda: "Successfully registered with master" in (tmp_path / "1.log").read_text(), "the worker is there")
+        yield url
+    finally:
+        executors = [process for started in processes for process in below(started.pid)]
+        for started in processes:
+            started.kill()
+            started.wait()
+        for executor in executors:
+            if executor.is_running():
+                executor.kill()
+
+
+def test_a_slot_on_a_standalone_cluster(cluster: str, tmp_path: Path, archives: str) -> None:
+    conf = {"spark.executor.memory": "512m", "spark.cores.max": "2"}
+    slot = Slot(tmp_path / "slot", master=cluster, conf=conf, archive_folder=archives)
+    try:
+        slot.until("ready")
+        assert slot.value("[sc.master, spark.range(10).count(), sc.range(4).map(lambda x: x * 2).sum()]") == [cluster, 10, 12]
+        begun = tmp_path / "begun"
+        attempt = slot.start(
+            SESSION + f"def stuck(x):\n    open({str(begun)!r}, 'w').close()\n    while True: pass\n"
+            "sc.parallelize([1, 2], 2).map(stuck).collect()"
+        )
+        slot.until("running")
+        wait_until(begun.exists, "the script began")
+        slot.process.kill(attempt.name, "enough")
+        assert slot.end(attempt).ended["status"] == "killed"
+        assert slot.value("sc.range(4).map(lambda x: x * 2).sum()") == 12
+        assert reasons(slot) == [], "modules alone are no reason for a new JVM"
+        slot.seen.clear()
+        (tmp_path / "mine.txt").write_text("x")
+        read = "lambda _: open(__import__('pyspark').SparkFiles.get('mine.txt')).read()"
+        assert slot.value(f"sc.addFile({str(tmp_path / 'mine.txt')!r})\nsc.parallelize([0], 1).map({read}).first()") == "x"
+        assert reasons(slot) == ["a file was sent to the executors"]
+    finally:
+        slot.close()
