@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 
@@ -55,10 +54,6 @@ def guarded(program: Callable[[], object]) -> int:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
-    except BrokenPipeError:
-        # Who read our output has gone: nothing more can be said, not even at the interpreter's end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as failure:
         code = _exit_code(failure)
         if code is None:

@@ -45,8 +45,8 @@ class SubmitCommand(TyperCommand):
                 break
         ctx.allow_interspersed_args = False
         if not any(word in ("-h", "--help") for word in args):
-            _, rest, _ = self.make_parser(ctx).parse_args(args=list(args))
-            ctx.allow_interspersed_args = bool(rest) and rest[0].endswith(GRAPH_SUFFIXES)
+            found, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+            ctx.allow_interspersed_args = str(found.get("target")).endswith(GRAPH_SUFFIXES)
         parsed: list[str] = super().parse_args(ctx, args)
         return parsed
 

@@ -1,0 +1,189 @@
+"""What commands print: progress, tables, results, logs, where the cluster is."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from millrace.cli.connection import NoConnection, find
+from millrace.cli.jobs import _LogPrinter, schema
+from millrace.cli.progress import View, label, show_progress
+from millrace.cli.tables import cause_lines, print_job, print_result, took, unique
+from millrace.client import LogPiece, Result
+from millrace.core.messages.client import JobSummary
+
+ACCEPTED = {"type": "JobAccepted", "tasks": [{"task": "a", "parallelism": 2}, {"task": "b", "parallelism": 1}]}
+
+
+def attempt(task: str, subtask: int, state: str, number: int = 1, **more: object) -> dict:
+    return {"type": "AttemptStateChanged", "task": task, "subtask": subtask, "attempt": number, "state": state, **more}
+
+
+def test_lines_of_a_job(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millrace.cli.progress.time", SimpleNamespace(monotonic=lambda: 0.0))
+    events = [
+        ACCEPTED,
+        {"type": "JobWaiting", "reason": "all slots are taken", "position": 2},
+        {"type": "JobStateChanged", "status": "RUNNING", "cause": None},
+        attempt("a", 0, "RUNNING", task_manager="tm-1"),
+        attempt("a", 0, "FAILED", error={"message": "it broke\nat once"}),
+        attempt("a", 0, "FINISHED", 2),
+        {"type": "SomethingNew"},
+        {"type": "JobFinished", "result": None},
+    ]
+    assert show_progress("j", iter(events), check=lambda: None) == events[-1]
+    assert capsys.readouterr().err.splitlines() == [
+        "   0.00 s  j  accepted, 2 tasks",
+        "   0.00 s  j  waits: all slots are taken (number 2 in the queue)",
+        "   0.00 s  j  RUNNING",
+        "   0.00 s  j  a[0] RUNNING on tm-1",
+        "   0.00 s  j  a[0] FAILED: it broke",
+        "   0.00 s  j  a[0] attempt 2 FINISHED",
+        "   0.00 s  j  FINISHED",
+    ]
+
+
+def test_events_that_are_cut_off_are_completed_by_asking(capsys: pytest.CaptureFixture[str]) -> None:
+    ending = SimpleNamespace(status="FAILED", cause={"message": "m"}, archive="a")
+    found = show_progress("j", iter([ACCEPTED]), check=lambda: ending)
+    assert found == {"type": "JobFailed", "cause": {"message": "m"}, "archive": "a"}
+
+
+def test_a_view_counts_subtasks_in_any_order_of_events() -> None:
+    from rich.console import Console
+
+    view = View("j")
+    view.add(attempt("b", 0, "SCHEDULED"))
+    view.add(ACCEPTED)
+    view.add(attempt("a", 1, "RUNNING"))
+    assert (view.counts("a"), view.counts("b")) == ({"CREATED": 1, "RUNNING": 1}, {"SCHEDULED": 1})
+    out = io.StringIO()
+    Console(width=60, file=out).print(view.render(1.25))
+    shown = [line.rstrip() for line in out.getvalue().splitlines()]
+    assert shown == ["job j  ACCEPTED  1.2 s", "  a  1 CREATED  1 RUNNING", "  b  1 SCHEDULED"]
+
+
+def test_long_tasks_have_short_labels() -> None:
+    assert (label("a+b"), label("a+b+c+d+e")) == ("a+b", "a+...+e (5 vertices)")
+
+
+ROWS = Result(["n", "a", "a"], ["int", "string", "array<int>"], [[1, None, [1, 2]], [2, "x,y", None]], truncated=False)
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ("csv", 'n,a,a\n1,,"[1, 2]"\n2,"x,y",\n'),
+        ("table", "n  a     a     \n1  NULL  [1, 2]\n2  x,y   NULL  \n"),
+    ],
+)
+def test_rows_as_text(form: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    print_result(ROWS, form)
+    assert capsys.readouterr().out == expected
+
+
+def test_rows_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    print_result(ROWS, "json")
+    assert json.loads(capsys.readouterr().out) == [
+        {"n": 1, "a": None, "a_2": [1, 2]},
+        {"n": 2, "a": "x,y", "a_2": None},
+    ]
+    assert unique(["a", "a", "b", "a"]) == ["a", "a_2", "b", "a_3"]
+
+
+def test_more_rows_than_are_shown_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    print_result(Result(["n"], ["int"], [[1]], truncated=True), "csv")
+    assert capsys.readouterr().err == "these are the first 1 rows; all of them are where a sink writes them\n"
+
+
+def test_a_job_with_its_subtasks_and_cause(capsys: pytest.CaptureFixture[str]) -> None:
+    summary = JobSummary(job="j", name="n", status="FAILED", accepted_ms=1_000, ended_ms=3_500)
+    subtask = {
+        "subtask": 0, "state": "FAILED", "attempt": 2, "task_manager": "tm-1", "deployed_ms": 1_000, "running_ms": 2_000,
+        "ended_ms": 3_000, "outputs": {"v": {"rows": 5}},
+    }  # fmt: skip
+    detail = {"tasks": [{"task": "v", "subtasks": [subtask], "omitted": 3}]}
+    cause = {
+        "kind": "analysis",
+        "condition": "UNRESOLVED_COLUMN",
+        "message": "no x",
+        "vertex": "v",
+        "line": 2,
+        "column": 7,
+    }
+    print_job(summary, detail, cause)
+    said = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert said[2] == "status    FAILED"
+    assert said[4:6] == ["took      2.5 s", "failed (vertex v, line 2, column 7) [UNRESOLVED_COLUMN]: no x"]
+    assert said[-2:] == ["v     0           FAILED  2        tm-1         1.0 s  v 5", "v     and 3 more"]
+
+
+def test_causes() -> None:
+    assert cause_lines({}) == []
+    assert cause_lines({"kind": "killed"}) == ["failed: killed"]
+    assert cause_lines({"message": "m", "task": "a+b", "file": "x.py", "line": 3}) == [
+        "failed (task a+b, x.py, line 3): m"
+    ]
+
+
+@pytest.mark.parametrize(("ms", "said"), [(400, "0.4 s"), (125_000, "2 m 5 s"), (11_520_000, "3 h 12 m"), (-1, "")])
+def test_lengths_of_time(ms: int, said: str) -> None:
+    assert took(1_000, 1_000 + ms) == said
+
+
+def test_logs_say_whose_they_are_when_that_changes(capfd: pytest.CaptureFixture[str]) -> None:
+    printer = _LogPrinter()
+    for piece in (
+        LogPiece("a", 0, 1, "stdout", b"one\ntw"),
+        LogPiece("a", 0, 1, "stdout", b"o"),
+        LogPiece("a", 0, 1, "stderr", b"oh\n"),
+    ):
+        printer.print(piece)
+    printer.end()
+    out, err = capfd.readouterr()
+    assert out == "one\ntwo\noh\n"
+    assert err == "--- a[0] attempt 1 stdout\n--- a[0] attempt 1 stderr\n"
+
+
+def test_where_the_cluster_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MILLRACE_KAFKA_BOOTSTRAP", "MILLRACE_TOKEN", "MILLRACE_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MILLRACE_HOME", str(tmp_path))
+    with pytest.raises(NoConnection, match="there is no stack 'default': start one with millrace up, or"):
+        find("default")
+    folder = tmp_path / "stacks/default"
+    folder.mkdir(parents=True)
+    (tmp_path / "token").write_text("secret\n")
+    facts = {"kafka_bootstrap": "127.0.0.1:7", "token_file": str(tmp_path / "token")}
+    (folder / "stack.json").write_text(json.dumps(facts))
+    assert find("default") == ("127.0.0.1:7", "secret")
+    (folder / "stack.json").write_text("{")
+    with pytest.raises(NoConnection, match=r"stack.json cannot be read"):
+        find("default")
+    with pytest.raises(NoConnection, match="there is no stack"):
+        find("../stacks/default")
+    monkeypatch.setenv("MILLRACE_KAFKA_BOOTSTRAP", "kafka:9092")
+    assert find("default") == ("kafka:9092", "")
+    monkeypatch.setenv("MILLRACE_TOKEN_FILE", str(tmp_path / "token"))
+    assert find("default") == ("kafka:9092", "secret")
+    monkeypatch.setenv("MILLRACE_TOKEN", "other")
+    assert find("default") == ("kafka:9092", "other")
+    monkeypatch.delenv("MILLRACE_TOKEN")
+    monkeypatch.setenv("MILLRACE_TOKEN_FILE", str(tmp_path / "none"))
+    with pytest.raises(NoConnection, match=r"none cannot be read: No such file or directory"):
+        find("default")
+
+
+def test_the_schema_is_that_of_what_is_submitted(capsys: pytest.CaptureFixture[str]) -> None:
+    schema("SubmitJob")
+    found = json.loads(capsys.readouterr().out)
+    assert found["properties"]["graph"] == {"$ref": "#/$defs/JobGraph"}
+    text = json.dumps(found)
+    wanted = {part.split('"')[0] for part in text.split('"#/$defs/')[1:]}
+    assert wanted <= set(found["$defs"])
+    schema("JobGraph")
+    assert "vertices" in json.loads(capsys.readouterr().out)["properties"]

@@ -1,0 +1,175 @@
+"""`millrace submit` before anything is sent: flags, files, problems, exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from millrace.cli import app as program
+from millrace.cli import submit as submitting
+from millrace.cli.exits import Exit
+from millrace.client import Busy, Conflict, OutcomeUnknown, TooLate, Unavailable
+
+
+class Client:
+    """Catches what `submit` would send; `answer` is what comes back."""
+
+    def __init__(self) -> None:
+        self.given: list[Any] = []
+        self.answer: Any = SimpleNamespace(id="job-1")
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def submit(self, *given: Any) -> Any:
+        self.given.append(given)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> Client:
+    client = Client()
+    monkeypatch.setattr(submitting, "connected", lambda stack: client)
+    return client
+
+
+def run(*args: str | Path) -> int:
+    return program.guarded(lambda: program.app([str(arg) for arg in args], prog_name="millrace"))
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Path:
+    path = tmp_path / "graph.yaml"
+    path.write_text("name: one\nparameters: {n: 1, m: 2}\nvertices:\n  one: {sql: 'SELECT ${n} AS a'}\n")
+    return path
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "etl.py"
+    path.write_text("print('hello')\n")
+    return path
+
+
+def test_a_graph_with_options_after_it(sent: Client, graph: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("submit", graph, "-p", "n=7", "--job", "mine", "-p", "m=a=b") == 0
+    raw, job, parameters, uploads, watch = sent.given[0]
+    assert (job, parameters, uploads, watch) == ("mine", {"n": "7", "m": "a=b"}, {}, False)
+    assert raw["vertices"] == {"one": {"sql": "SELECT ${n} AS a"}}
+    assert capsys.readouterr().out == "job-1\n"
+
+
+def test_a_script_with_the_flags_of_spark_submit(sent: Client, script: Path, tmp_path: Path) -> None:
+    for name in ("a.py", "b.zip", "c.txt", "d.jar", "e.tgz"):
+        (tmp_path / name).write_text(name)
+    flags = ["--name", "nightly", "--conf", "spark.sql.shuffle.partitions=4", "-c", "spark.x=y=z"]
+    flags += ["--py-files", f"{tmp_path}/a.py,{tmp_path}/b.zip", "--files", f"{tmp_path}/c.txt"]
+    flags += ["--jars", f"{tmp_path}/d.jar", "--archives", f"{tmp_path}/e.tgz", "--packages", "g:a:1,g:b:2"]
+    assert run("submit", *flags, script, "--day", "2013-01-01", "--wait", "-p", "x=1") == 0
+    raw, _, parameters, uploads, watch = sent.given[0]
+    assert raw["name"] == "nightly"
+    assert raw["conf"] == {"spark.sql.shuffle.partitions": "4", "spark.x": "y=z", "spark.jars.packages": "g:a:1,g:b:2"}
+    app = raw["vertices"]["main"]["spark_app"]
+    assert app == {"script": "etl.py", "args": ["--day", "2013-01-01", "--wait", "-p", "x=1"]}
+    kinds = {module["name"]: module["kind"] for module in raw["modules"]}
+    assert kinds == {"etl.py": "file", "c.txt": "file", "a.py": "py", "b.zip": "py", "d.jar": "jar", "e.tgz": "archive"}
+    assert sorted(path.name for path in uploads.values()) == sorted(kinds)
+    assert (parameters, watch) == ({}, False)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--master", "local[2]", "SCRIPT"], "--master is not taken: the cluster decides where Spark runs"),
+        (["--driver-memory=2g", "SCRIPT"], "a slot's memory is fixed when its TaskManager starts"),
+        (["GRAPH", "extra"], "arguments are for scripts"),
+        (["GRAPH", "--py-files", "a.py"], "--py-files is for scripts"),
+        (["-p", "a=b", "SCRIPT"], "-p is for graphs"),
+        (["GRAPH", "-p", "nothing"], "-p takes NAME=VALUE, not 'nothing'"),
+        (["GRAPH", "--wat"], "No such option: --wat"),
+        ([], "Missing argument"),
+    ],
+)
+def test_a_wrong_command_line_is_refused(
+    sent: Client, graph: Path, script: Path, args: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = {"GRAPH": str(graph), "SCRIPT": str(script)}
+    assert run("submit", *(places.get(arg, arg) for arg in args)) == Exit.INVALID
+    assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert sent.given == []
+
+
+def test_what_a_script_takes_is_not_looked_at(sent: Client, script: Path) -> None:
+    assert run("submit", script, "--master", "mine", "--help") == 0
+    assert sent.given[0][0]["vertices"]["main"]["spark_app"]["args"] == ["--master", "mine", "--help"]
+
+
+def test_all_mistakes_of_a_file_are_told_with_their_lines(
+    sent: Client, graph: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph.write_text("name: one\nvertices:\n  one: {sql: 'SELECT 1 AS', parallelism: 0}\n  two: {sql: 'SELEC 1'}\n")
+    assert run("submit", graph) == Exit.INVALID
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == f"{graph}:3:29: vertices.one.parallelism: must be at least 1, not 0"
+    assert said[-1].startswith("not submitted: ")
+    assert sent.given == []
+
+
+def test_a_file_that_is_not_there(sent: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("submit", tmp_path / "none.yaml") == Exit.INVALID
+    assert "none.yaml cannot be read: No such file or directory" in capsys.readouterr().err
+    assert run("submit", tmp_path / "none.py") == Exit.INVALID
+    assert "none.py: No such file or directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Conflict("another graph"), Exit.INVALID),
+        (Busy("no room"), Exit.UNAVAILABLE),
+        (TooLate("too late"), Exit.UNAVAILABLE),
+        (Unavailable("no Kafka"), Exit.UNAVAILABLE),
+        (OutcomeUnknown("who knows", "j"), Exit.UNKNOWN),
+    ],
+)
+def test_exit_codes_of_refusals(
+    sent: Client, graph: Path, error: Exception, code: Exit, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sent.answer = error
+    assert run("submit", graph) == code
+    assert capsys.readouterr().err == f"millrace: {error}\n"
+
+
+def test_a_bug_is_not_hidden(sent: Client, graph: Path) -> None:
+    sent.answer = KeyError("x")
+    with pytest.raises(KeyError):
+        run("submit", graph)
+
+
+def test_no_stack_is_one_sentence(tmp_path: Path, graph: Path) -> None:
+    env = {"MILLRACE_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, "-c", "from millrace.cli import main; main()", "submit", str(graph), "--stack", "none"]
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout) == (Exit.UNAVAILABLE, "")
+    assert ended.stderr == (
+        "millrace: there is no stack 'none': start one with millrace up --stack none, or name a cluster's Kafka in "
+        "MILLRACE_KAFKA_BOOTSTRAP\n"
+    )
+
+
+def test_no_kafka_is_one_sentence_within_ten_seconds(tmp_path: Path, graph: Path) -> None:
+    env = {"MILLRACE_KAFKA_BOOTSTRAP": "127.0.0.1:1", "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, "-c", "from millrace.cli import main; main()", "submit", str(graph)]
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == Exit.UNAVAILABLE
+    assert ended.stderr.startswith("millrace: Kafka at 127.0.0.1:1 does not answer within 5 s")
+    assert ended.stderr.count("\n") == 1

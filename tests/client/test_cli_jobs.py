@@ -1,0 +1,118 @@
+"""The command line against a real control plane, as a user runs it: a process, its output, its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from millrace.client import Millrace, new_id
+from tests.client.cluster import ControlPlane
+
+GRAPH = "name: one\nvertices:\n  one: {sql: 'SELECT 1 AS a'}\n"
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Path:
+    path = tmp_path / "graph.yaml"
+    path.write_text(GRAPH)
+    return path
+
+
+def start(plane: ControlPlane, *args: str | Path) -> subprocess.Popen[str]:
+    env = {**os.environ, "MILLRACE_KAFKA_BOOTSTRAP": plane.kafka.bootstrap, "MILLRACE_TOKEN": plane.token}
+    command = [sys.executable, "-c", "from millrace.cli import main; main()", *map(str, args)]
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def run(plane: ControlPlane, *args: str | Path, code: int = 0) -> tuple[str, str]:
+    process = start(plane, *args)
+    out, err = process.communicate(timeout=90)
+    assert process.returncode == code, f"{args}: {out}{err}"
+    return out, err
+
+
+def test_submit_show_list_cancel_result_events(plane: ControlPlane, graph: Path) -> None:
+    out, err = run(plane, "submit", graph)
+    job = out.strip()
+    assert (job.startswith("one-"), err) == (True, "")
+    shown, _ = run(plane, "show", job)
+    assert f"job       {job}\n" in shown
+    assert "waits     no TaskManager is registered" in shown
+    listed = json.loads(run(plane, "list", "--json")[0])
+    assert listed[0]["job"] == job
+    _, err = run(plane, "result", job, code=1)
+    assert err.startswith(f"millrace: job {job} is ")
+    assert run(plane, "cancel", job, "--wait")[0] == f"job {job} is CANCELED\n"
+    assert run(plane, "cancel", job)[0] == f"job {job} is CANCELED\n"
+    told = run(plane, "events", job)[0].splitlines()
+    assert told[-1].endswith(f"{job}  CANCELED")
+    as_json = [json.loads(line) for line in run(plane, "events", job, "-f", "--json")[0].splitlines()]
+    assert len(as_json) == len(told)
+    everything = run(plane, "events")[0]
+    assert all(line in everything for line in told)
+    assert run(plane, "logs", job) == ("", "")
+
+
+def test_wait_for_a_job_that_is_canceled(plane: ControlPlane, millrace: Millrace, graph: Path) -> None:
+    job = new_id("cli")
+    process = start(plane, "submit", graph, "--wait", "--job", job)
+    assert process.stderr is not None
+    first = process.stderr.readline()
+    assert job in first
+    millrace.cancel(job)
+    out, err = process.communicate(timeout=90)
+    assert (process.returncode, out) == (5, "")
+    assert err.splitlines()[-1].endswith("CANCELED")
+
+
+def test_ctrl_c_leaves_the_job(plane: ControlPlane, millrace: Millrace, graph: Path) -> None:
+    job = new_id("cli")
+    process = start(plane, "submit", graph, "--wait", "--job", job)
+    assert process.stderr is not None
+    process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=90)
+    assert process.returncode == 130
+    assert err.splitlines()[-1] == (
+        f"job {job} goes on. Follow it: millrace events {job} -f    cancel it: millrace cancel {job}"
+    )
+    assert millrace.cancel(job) != "CANCELED"
+
+
+def test_refusals_of_the_cluster(plane: ControlPlane, graph: Path) -> None:
+    job = run(plane, "submit", graph)[0].strip()
+    graph.write_text(GRAPH.replace("name: one", "name: two"))
+    _, err = run(plane, "submit", graph, "--job", job, code=2)
+    assert err == f"millrace: job {job} exists with another graph or other parameters; submit under another id\n"
+    graph.write_text(f"{GRAPH}conf: {{spark.master: local}}\n")
+    _, err = run(plane, "submit", graph, code=2)
+    assert err.splitlines() == [
+        f"{graph}:4:8: conf.spark.master: cannot be set by a job: the cluster decides where Spark runs (spark.master of "
+        "the TaskManager)",
+        "not accepted: 1 problem",
+    ]
+    for command in ("show", "cancel", "result", "logs", "events"):
+        assert run(plane, command, "no-such-job", code=1)[1] == "millrace: there is no job no-such-job\n"
+    run(plane, "cancel", job)
+
+
+def test_the_cluster_without_workers(plane: ControlPlane) -> None:
+    assert run(plane, "taskmanagers")[1] == "no TaskManager is registered: jobs wait until one is\n"
+    assert json.loads(run(plane, "slots", "--json")[0]) == []
+    assert json.loads(run(plane, "taskmanagers", "--json")[0]) == []
+
+
+def test_who_stops_reading_hears_no_complaint(plane: ControlPlane) -> None:
+    process = start(plane, "schema")
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    err = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(60), err) == (1, "")
