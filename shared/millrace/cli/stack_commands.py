@@ -1,10 +1,12 @@
-"""`millrace up | down | status`: the local stack. Only a checkout has it (the folder `deploy`)."""
+"""`millrace up | down | status | demo`: the local stack. Only a checkout has it (the folder `deploy`)."""
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -19,7 +21,7 @@ StackName = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to the program."""
-    for command in (up, down, status):
+    for command in (up, down, status, demo):
         app.command(rich_help_panel="The local stack")(command)
 
 
@@ -91,6 +93,47 @@ def status(
         typer.echo(json.dumps(found, indent=1))
         return
     _print_status(found)
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the report that the pipeline writes.")] = Path(
+        "build/flight-delays"
+    ),
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the stack running.")] = False,
+) -> None:
+    """Start a stack of its own, run the flights pipeline on it, show the result, stop everything.
+
+    Two slots read New York's flights of 2013 (336,776 of them), meet them with the weather by hour and airport, and rank the airlines
+    by delay. Ctrl-C ends all that was started.
+    """
+    from deploy.local.downloads import CHECKOUT
+    from deploy.local.flights import flights_folder
+    from deploy.local.stack import Options, Stack
+    from millrace.edge.graph_file import load_graph
+
+    from .connection import connected
+    from .submit import _follow, _submit, _tell_problems
+
+    parameters = {"data": str(flights_folder(_say)), "out": str(out.absolute())}
+    local = Stack(f"demo-{os.getpid()}")
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        for warning in local.up(Options(), _say, foreground=not keep).get("warnings", []):
+            _say(f"note: {warning}")
+        loaded = load_graph(CHECKOUT / "examples" / "flights.yaml", parameters)
+        _tell_problems(loaded)
+        with connected(local.name) as millrace:
+            _say(f"job flight-delays: examples/flights.yaml on {parameters['data']}")
+            code = _follow(millrace, _submit(millrace, loaded, parameters, None, True), local.name)
+        if code == 0:
+            _say(f"the same rows are in {out} as Parquet")
+    finally:
+        if keep:
+            _say(f"it runs on; millrace down --purge --stack {local.name} ends it")
+        else:
+            _say("stopping")
+            local.down(purge=True)
+    raise typer.Exit(code)
 
 
 def _print_status(found: dict[str, Any]) -> None:
