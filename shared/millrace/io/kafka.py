@@ -25,8 +25,34 @@ from confluent_kafka.admin import (
 from millrace.io.interfaces import OffsetGone, Received, Unavailable
 
 log = logging.getLogger("millrace.kafka")
-# Said at each start of a producer, and known.
-log.addFilter(lambda line: "enable.gapless.guarantee is experimental" not in line.getMessage())
+
+
+class _Plain(logging.Filter):
+    """What librdkafka says of a broker that is away: once in a while, not at each of its many tries. Its word that the gapless
+    guarantee is experimental comes at each start, and is known."""
+
+    EVERY_S = 10.0
+    _RETRIED = ("Connection refused", "Disconnected", "Failed to acquire idempotence PID", "brokers are down")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        if "enable.gapless.guarantee is experimental" in text:
+            return False
+        kind = next((each for each in self._RETRIED if each in text), None)
+        if kind is None:
+            return True
+        now = time.monotonic()
+        if now - self._said.get(kind, -self.EVERY_S) < self.EVERY_S:
+            return False
+        self._said[kind] = now
+        return True
+
+
+log.addFilter(_Plain())
 
 MESSAGE_MAX_BYTES = 1_000_000
 """The largest record, key and headers included; with what a batch adds still below Kafka's `max.message.bytes`."""
