@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 from . import schemas
@@ -26,6 +27,7 @@ def filled(text: str) -> str:
     return _PLACE.sub(lambda match: f"{match.group(1)}\n{TABLES[match.group(2)]()}\n\n{match.group(3)}", text)
 
 
+@cache
 def documents() -> dict[Path, str]:
     """All generated files as they should be; ARCHITECTURE.md with its own words as they are."""
     made = {SCHEMAS / name: text for name, text in schemas.files()}

@@ -1,0 +1,135 @@
+"""The documents say what the code is."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from pathlib import Path
+
+import pytest
+
+from .generate import ARCHITECTURE, COMMAND, ROOT, SCHEMAS, TABLES, documents, filled, places, stale
+from .references import named, resolve, wrong
+
+DOCUMENTS = [ROOT / "README.md", ARCHITECTURE, *sorted((ROOT / "docs").glob("*.md"))]
+RULES = range(1, 29)
+TEXT = ARCHITECTURE.read_text()
+COMPONENTS = """
+ClusterEntrypoint DispatcherResourceManagerComponent DispatcherRunner DispatcherLeaderProcess DispatcherGatewayService
+Dispatcher JobGraphStore JobGraphWriter RecoveredJobs RunningJobsRegistry JobManagerRunner JobManagerSharedServices JobMaster
+ExecutionGraph SchedulerNG SlotPool ResourceManager SlotManager JobLeaderIdService HighAvailabilityServices LeaderElectionService
+LeaderRetrievalService BlobServer HeartbeatServices MetricRegistry MetricFetcher ArchivedExecutionGraphStore HistoryServerArchivist
+WebMonitorEndpoint FatalErrorHandler SecurityContext PluginManager TaskManagerRunner TaskExecutor TaskSlotTable JobLeaderService
+ShuffleEnvironment KvState YARN Mesos Kubernetes
+"""
+_RULE = re.compile(r"^\*\*\[(\d+)\] (.+?)(?=^\*\*\[|^What no rule covers)", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("path", [path.relative_to(ROOT).as_posix() for path in documents()])
+def test_what_is_made_from_the_code_is_as_the_code_is(path: str) -> None:
+    file = ROOT / path
+    assert file.exists(), f"{path} is missing: `{COMMAND}` writes it"
+    assert file.read_text() == documents()[file], f"{path} is older than the code: `{COMMAND}` rewrites it"
+
+
+def test_no_schema_is_left_of_a_message_that_is_gone() -> None:
+    assert stale() == [], f"`{COMMAND}` deletes them"
+    assert len(list(SCHEMAS.rglob("*.json"))) > 20
+
+
+def test_every_table_has_its_place() -> None:
+    assert sorted(places(TEXT)) == sorted(TABLES)
+
+
+def test_a_table_that_differs_is_made_anew() -> None:
+    text = "a\n<!-- table: local facts -->\n\nold\n\n<!-- end -->\nb\n"
+    assert filled(text) == f"a\n<!-- table: local facts -->\n\n{TABLES['local facts']()}\n\n<!-- end -->\nb\n"
+    with pytest.raises(KeyError):
+        filled("<!-- table: nothing -->\n<!-- end -->")
+
+
+@pytest.mark.parametrize("file", [each for each in DOCUMENTS if each.exists()], ids=lambda each: each.name)
+def test_every_place_that_a_document_names_is_there(file: Path) -> None:
+    assert wrong(file.read_text()) == []
+
+
+def test_a_place_that_is_not_there_is_found() -> None:
+    text = (
+        "`core/fold.py:Fold._tick` `core/fold.py:Fold.nothing` `core/gone.py` `test_chain.py:test_offer` `test_gone.py`"
+    )
+    assert wrong(text) == [
+        "core/fold.py: defines no Fold.nothing",
+        "core/gone.py: no such file",
+        "test_gone.py: no such file",
+    ]
+
+
+@pytest.mark.parametrize("file", [each for each in DOCUMENTS if each.exists()], ids=lambda each: each.name)
+def test_every_link_leads_somewhere(file: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", file.read_text()):
+        path, _, anchor = target.partition("#")
+        if "://" in target:
+            continue
+        there = file.parent / path if path else file
+        assert there.exists(), f"{file.name} links to {target}"
+        if anchor:
+            heads = re.findall(r"^#+ (.+)$", there.read_text(), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w -]", "", head).lower().replace(" ", "-") for head in heads}, target
+
+
+# ---- the rules
+
+
+def rules() -> dict[int, str]:
+    return {int(number): text for number, text in _RULE.findall(TEXT)}
+
+
+def test_the_rules_are_all_there_in_order() -> None:
+    assert [int(number) for number, _ in _RULE.findall(TEXT)] == list(RULES)
+
+
+@pytest.mark.parametrize("number", RULES)
+def test_a_rule_has_a_reason_a_place_and_a_test(number: int) -> None:
+    text = rules()[number]
+    reason, place, test = text.find("*Without it:*"), text.find("Place:"), text.find("Test:")
+    assert -1 < reason < place < test
+    assert re.search(r"1\. .+ 2\. .+ 3\. ", text[reason:place].replace("\n", " ")), "a run of events, step by step"
+    product = [path for path, _ in named(text[place:test])]
+    tests = [(path, symbol) for path, symbol in named(text[test:])]
+    assert product and not any(path.startswith("test_") for path in product)
+    assert tests and all(path.startswith("test_") and symbol.startswith("test_") for path, symbol in tests)
+
+
+def test_the_code_names_rules_that_there_are_and_each_of_them_somewhere() -> None:
+    """`[7]` in a comment or docstring of a core or a shell is a rule of ARCHITECTURE.md."""
+    found: dict[int, str] = {}
+    for top in ("shared", "services"):
+        for file in sorted((ROOT / top).rglob("*.py")):
+            for number in re.findall(r"(?<![\w\])])\[(\d+)\](?!\()", _prose(file.read_text())):
+                found.setdefault(int(number), file.name)
+    assert sorted(found) == list(RULES), {n: file for n, file in found.items() if n not in RULES}
+
+
+def _prose(text: str) -> str:
+    """Comments and docstrings of a module."""
+    comments = [t.string for t in tokenize.generate_tokens(io.StringIO(text).readline) if t.type == tokenize.COMMENT]
+    strings = [
+        node.value.value for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    ]  # fmt: skip
+    return "\n".join([*comments, *strings])
+
+
+# ---- completeness
+
+
+def test_every_component_of_flinks_master_has_a_place_or_a_reason() -> None:
+    table = TEXT[TEXT.index("## Coming from Flink") :]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")][2:]
+    assert len(rows) >= 40
+    for flink, here in rows:
+        assert any(resolve(path) for path, _ in named(here)) or here.startswith(("none", "not there yet")), flink
+    named_there = " ".join(flink for flink, _ in rows)
+    assert [name for name in COMPONENTS.split() if name not in named_there] == []
