@@ -285,7 +285,7 @@ class JobMaster:
             yield Say(envelope.sender, slots.FreeSlots(allocations=freed))
 
     def on_task_state_changed(self, state: State, envelope: Envelope) -> Iterator[Output]:
-        """Only the current attempt of a subtask counts; what an older one says changes nothing [I7]."""
+        """Only the current attempt of a subtask counts; what an older one says changes nothing [20]."""
         told = envelope.body
         job = state.jobs.get(state.allocations.get(told.allocation, ""))
         slot = job.slots[told.allocation] if job is not None else None

@@ -1,4 +1,4 @@
-"""What a job leaves behind: results of counted attempts, sinks published once. Publication is the folding of FINISHED [I7]."""
+"""What a job leaves behind: results of counted attempts, sinks published once. Publication is the folding of FINISHED."""
 
 from __future__ import annotations
 

@@ -91,9 +91,9 @@ TOPICS: tuple[Topic, ...] = (
     Topic("job.events", "facts about jobs", "job", "job_event_partitions", 7 * DAY_MS, (DISPATCHER, JOB_MASTER), ("anyone",)),
     Topic("cluster.events", "facts about the cluster", "task_manager", 1, 7 * DAY_MS, (RESOURCE_MANAGER,), ("anyone",)),
     Topic("dead-letters", "records that could not be used", "topic", 1, 30 * DAY_MS, (DISPATCHER,), ("anyone",)),
-    Topic("dispatcher.commands", "inbox of the Dispatcher", "sender", 1, -1, SERVICES, (DISPATCHER,)),
-    Topic("resource-manager.commands", "inbox of the ResourceManager", "sender", 1, -1, SERVICES, (RESOURCE_MANAGER,)),
-    Topic("job-master.commands", "inboxes of the JobMaster shards", "sender", "shards", -1, SERVICES, (JOB_MASTER,)),
+    Topic("dispatcher.commands", "inbox of the Dispatcher", "to", 1, -1, SERVICES, (DISPATCHER,)),
+    Topic("resource-manager.commands", "inbox of the ResourceManager", "to", 1, -1, SERVICES, (RESOURCE_MANAGER,)),
+    Topic("job-master.commands", "inboxes of the JobMaster shards", "to", "shards", -1, SERVICES, (JOB_MASTER,)),
     Topic(
         "task-manager.commands", "commands to TaskManagers", "to", "task_manager_partitions", DAY_MS, SERVICES, (TASK_MANAGER,)
     ),

@@ -41,7 +41,7 @@ log = structlog.get_logger("loop")
 
 
 def monotonic_ms() -> int:
-    """Milliseconds that also count a suspended machine [F9 of the faults: a jump of the clock decides nothing]."""
+    """Milliseconds that also count a suspended machine; a clock that is set decides nothing."""
     return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1_000_000
 
 

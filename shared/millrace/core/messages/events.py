@@ -96,7 +96,7 @@ class ClusterEvent(Body):
 
 
 class TaskManagerJoined(ClusterEvent):
-    """ResourceManager: a TaskManager has registered in a new incarnation."""
+    """ResourceManager: a TaskManager has registered in a new incarnation. Counted for each incarnation."""
 
     type: Literal["TaskManagerJoined"] = "TaskManagerJoined"
     version: Literal[1] = 1
@@ -107,7 +107,7 @@ class TaskManagerJoined(ClusterEvent):
 
 
 class TaskManagerGone(ClusterEvent):
-    """Declared lost, or left in order."""
+    """ResourceManager: a TaskManager was declared lost, or left in order. Counted for each incarnation."""
 
     type: Literal["TaskManagerGone"] = "TaskManagerGone"
     version: Literal[1] = 1
@@ -117,7 +117,7 @@ class TaskManagerGone(ClusterEvent):
 
 
 class SlotChanged(ClusterEvent):
-    """A slot was given to a job, freed, or broke."""
+    """ResourceManager: a slot broke, or works again."""
 
     type: Literal["SlotChanged"] = "SlotChanged"
     version: Literal[1] = 1
@@ -129,7 +129,7 @@ class SlotChanged(ClusterEvent):
 
 
 class DeadLetter(Body):
-    """A record that could not be used: where it was, why, its hash, its first 4 KiB."""
+    """Dispatcher: a record that could not be used: where it was, why, its hash, its first 4 KiB."""
 
     type: Literal["DeadLetter"] = "DeadLetter"
     version: Literal[1] = 1

@@ -115,7 +115,7 @@ class JobMasterDeclared(Body):
 
 
 class JobQueued(Body):
-    """ResourceManager -> JobMaster: why the job waits and its place in the queue; reason null: it waits no more."""
+    """Why the job waits and its place in the queue; reason null: it waits no more."""
 
     type: Literal["JobQueued"] = "JobQueued"
     version: Literal[1] = 1
@@ -125,7 +125,7 @@ class JobQueued(Body):
 
 
 class TaskManagerLost(Body):
-    """ResourceManager -> every JobMaster: decided, once. Attempts there are failed and run elsewhere, without counting as failures."""
+    """Said to every shard: decided, once. Attempts there are failed and run elsewhere, without counting as failures."""
 
     type: Literal["TaskManagerLost"] = "TaskManagerLost"
     version: Literal[1] = 1
@@ -135,7 +135,7 @@ class TaskManagerLost(Body):
 
 
 class Query(Body):
-    """Dispatcher -> ResourceManager: a client's question, answered on client.replies."""
+    """Answer this client's question on client.replies."""
 
     type: Literal["Query"] = "Query"
     version: Literal[1] = 1
