@@ -31,7 +31,7 @@ CAUSE = {"kind": "analysis", "message": "no such column", "vertex": "v", "detail
 def test_an_end_is_stored_with_its_archive_before_anybody_hears_of_it() -> None:
     world = settled()
     stands = world.accept()
-    told = ended(JOB, stands.acceptance, "FAILED", cause=CAUSE, staging=["/data/.out.staging"])
+    told = ended(JOB, stands.acceptance, "FAILED", cause=CAUSE, staging=["/data/.out.staging/0.9"])
     [output] = world.tell(told, sender=SHARD)
     path = f"archives/{JOB}/{stands.acceptance}/1.{world.offset}.json"
     ending = stored(
@@ -42,7 +42,7 @@ def test_an_end_is_stored_with_its_archive_before_anybody_hears_of_it() -> None:
         ended_ms=2_000,
         archive=path,
         cause={"kind": "analysis", "message": "no such column", "vertex": "v"},
-        staging=[f"/data/.out.staging/{stands.acceptance}"],
+        staging=["/data/.out.staging/0.9"],
     )
     archive = {
         "job": JOB,

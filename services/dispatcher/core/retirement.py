@@ -45,7 +45,7 @@ def ending(ended: JobEnded, *, digest: str, shard: int, accepted_ms: int, name: 
         ended_ms=ended.ended_ms,
         archive=path,
         cause=brief(ended.cause),
-        staging=[f"{folder}/{ended.acceptance}" for folder in ended.staging],
+        staging=ended.staging,
     )
 
 

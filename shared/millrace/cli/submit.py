@@ -167,6 +167,8 @@ def _print_rows(millrace: Millrace, job: str, ending: dict[str, Any], print_resu
     """The result, if the job has one: from its last event, or from its archive where it is not small."""
     from millrace.client import MillraceError, NotFinished, Result
 
+    if sys.stderr.isatty():
+        print(file=sys.stderr)  # between progress and rows
     if ending.get("result"):
         print_result(Result(**ending["result"]), "table")
         return

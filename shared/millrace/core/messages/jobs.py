@@ -85,7 +85,7 @@ class JobEnded(Body):
     archive: dict[str, Any]
     """What `show` and `result` answer from: the ExecutionGraph, with places of logs and results."""
     staging: list[str]
-    """Staging folders of its sinks; what lies in them below `<acceptance>/` is the job's own, and is deleted."""
+    """Folders in which its sinks staged output, `.../.<name>.staging/<acceptance>`: they are deleted."""
 
 
 # JobMaster <-> ResourceManager
