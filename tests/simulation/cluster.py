@@ -43,11 +43,12 @@ class Cluster:
         seed: int = 0,
         script: Script = all_finish,
         timing: Timing | None = None,
+        snapshot_records: int = 1_000,
         control: tuple[str, ...] = CONTROL,
         deciding: Mapping[str, dict[str, Any]] | None = None,
     ) -> None:
         """deciding: service -> settings that decide, besides the defaults."""
-        self.world = World(topology or Topology(), seed, script, timing or Timing())
+        self.world = World(topology or Topology(), seed, script, timing or Timing(), snapshot_records)
         self.slots, self._deciding = slots, dict(deciding or {})
         self.processes: dict[str, Process] = {}
         self._past: list[TaskManagerProcess] = []  # those whose names were given to others

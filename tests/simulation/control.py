@@ -30,7 +30,7 @@ from tests.simulation.world import PREFIX, PacedBus, World
 
 
 class NotedLoop(ScopeLoop):
-    """A loop that notes in the book what it folds."""
+    """A loop that notes in the book what it folds, and writes its snapshots as often as its world says."""
 
     def __init__(self, hosted: Hosted, around: Surroundings, world: World) -> None:
         super().__init__(hosted, around)
@@ -39,6 +39,15 @@ class NotedLoop(ScopeLoop):
     def _fold(self, replica: Replica, received: Received, now: int) -> None:
         super()._fold(replica, received, now)
         self._world.book.record_folded(self.hosted.machine, replica.folded)
+
+    def _open(self) -> None:
+        super()._open()
+        if self.replica is not None:
+            self._snapshot_at = self.replica.folded.next_offset + self._world.snapshot_records
+
+    def _save(self, replica: Replica) -> None:
+        super()._save(replica)
+        self._snapshot_at = replica.folded.next_offset + self._world.snapshot_records
 
 
 class ControlProcess:

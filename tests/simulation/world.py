@@ -22,12 +22,13 @@ STORAGE = "memory://millrace"
 
 @dataclass
 class World:
-    """`script` says how attempts behave, `timing` how long things take."""
+    """`script` says how attempts behave, `timing` how long things take; a leader writes a snapshot every `snapshot_records`."""
 
     topology: Topology
     seed: int
     script: Script
     timing: Timing = field(default_factory=Timing)
+    snapshot_records: int = 1_000
     clock: Clock = field(default_factory=Clock)
     book: Book = field(default_factory=Book)
     starts: int = 0  # of processes: names each for ever

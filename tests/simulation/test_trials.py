@@ -1,0 +1,45 @@
+"""Whole clusters under kills: every job ends once, nothing leaks, and a run is a function of its seed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.trial import Trial, quiet_logs
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> None:
+    quiet_logs()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_all_jobs_end_once_whatever_is_killed(seed: int) -> None:
+    Trial(seed, faults=12).run()
+
+
+def test_a_calm_cluster_leaves_nothing_behind() -> None:
+    Trial(101, faults=0).run()
+
+
+def test_a_seed_tells_all_that_happens() -> None:
+    assert Trial(7).run() == Trial(7).run()
+    assert Trial(7).run() != Trial(8).run()
+
+
+def test_no_hash_of_python_decides() -> None:
+    assert _hash_of(7, "1") == _hash_of(7, "2")
+
+
+def _hash_of(seed: int, hash_seed: str) -> str:
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'shared'}"}
+    command = [sys.executable, "-m", "tests.simulation.trial", str(seed)]
+    ran = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.split()[1]
