@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.slot.lifecycle import SESSION, Slot, below, jvm_of, lives, wait_until
+from tests.slot.lifecycle import SESSION, Slot, below, jvm_of, wait_until
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 
 def test_a_script_runs_and_its_output_is_kept(slot: Slot) -> None:
@@ -287,19 +287,6 @@ def test_a_killed_jvm_fails_its_attempt_and_is_replaced(slot: Slot) -> None:
 def test_an_idle_jvm_that_is_killed_is_replaced(slot: Slot) -> None:
     jvm = jvm_of(slot)
     os.kill(jvm, signal.SIGKILL)
-    slot.until("replacing")
-    slot.until("ready")
-    assert slot.value("spark.range(3).count()") == 3
-
-
-def test_a_jvm_that_hangs_is_replaced(slot: Slot) -> None:
-    attempt = slot.start("import time\nprint('begun', flush=True)\ntime.sleep(3600)")
-    slot.until("running")
-    jvm = jvm_of(slot)
-    os.kill(jvm, signal.SIGSTOP)
-    slot.process.kill(attempt.name, "it hangs")
-    assert slot.until("ended")["status"] == "killed"
-    assert not lives(jvm)
     slot.until("replacing")
     slot.until("ready")
     assert slot.value("spark.range(3).count()") == 3

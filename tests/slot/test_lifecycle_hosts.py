@@ -20,7 +20,7 @@ from services.task_manager.slot.client import SlotProcess
 from services.task_manager.slot.config import SlotConfig
 from tests.slot.lifecycle import PATIENCE_S, SESSION, Slot, below, jvm_of, lives, wait_until
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 SLEEPS = "import subprocess, time\nsubprocess.Popen(['setsid', 'sleep', '3600'])\nprint('begun', flush=True)\ntime.sleep(3600)"
 
 
@@ -137,12 +137,22 @@ def test_an_archive_of_classes_is_made_and_used(archives: str, tmp_path: Path, s
     assert str(archive) in Path(f"/proc/{jvm_of(slot)}/maps").read_text()
 
 
-def test_a_broken_archive_is_no_harm(archives: str, tmp_path: Path) -> None:
+def test_a_broken_archive_is_no_harm_and_a_jvm_that_hangs_is_replaced(archives: str, tmp_path: Path) -> None:
     archive = wait_until(lambda: next(Path(archives).glob("*.jsa"), None), "an archive was made")
     (tmp_path / archive.name).write_bytes(b"no archive at all")
-    slot = Slot(tmp_path / "slot", archive_folder=str(tmp_path))
+    slot = Slot(tmp_path / "slot", archive_folder=str(tmp_path), quiet_ms=500)
     try:
         slot.until("ready")
+        attempt = slot.start("import time; time.sleep(3600)")
+        slot.until("running")
+        jvm = jvm_of(slot)
+        os.kill(jvm, signal.SIGSTOP)
+        slot.process.kill(attempt.name, "it hangs")
+        assert slot.until("ended")["status"] == "killed"
+        assert not lives(jvm)
+        assert slot.until("replacing")["reason"] == "it does not answer"
+        slot.until("ready")
+        assert slot.value("spark.range(3).count()") == 3
     finally:
         slot.close()
 

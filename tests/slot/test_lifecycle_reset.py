@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from services.task_manager.slot.conf import STATIC_SQL, is_static
 from tests.slot.lifecycle import Slot, below
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 # name: (what the first attempt does, the expression that both look at, what the second must find as the first did before)
 LEFT = {
@@ -216,3 +217,15 @@ def test_memory_that_ran_out_is_a_reason_for_a_new_jvm_and_named(slot: Slot) -> 
     assert attempt.ended["status"] == "failed"
     assert [event["is"] for event in slot.seen].count("replacing") == 1
     assert slot.value("spark.range(2).count()") == 2
+
+
+def test_the_static_settings_of_sql_are_those_that_spark_says_are_static(slot: Slot) -> None:
+    keys = slot.value("""
+        field = sc._jvm.java.lang.Class.forName("org.apache.spark.sql.internal.SQLConf$").getDeclaredField("staticConfKeys")
+        field.setAccessible(True)
+        getattr(sc._jvm, "org.apache.spark.sql.internal.StaticSQLConf$")
+        list(field.get(None))
+        """)
+    assert " ".join(sorted(key for key in keys if not is_static(key))) == ""
+    hive = {key for key in STATIC_SQL if key.startswith("spark.sql.hive.")}  # known only once Hive's classes are loaded
+    assert " ".join(sorted(STATIC_SQL - hive - set(keys))) == ""

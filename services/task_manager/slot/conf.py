@@ -32,14 +32,16 @@ REFUSED = {
 """Settings that cannot be honoured, each with the reason a user is told."""
 
 # spark.sql.* settings that Spark fixes with its context or with the first session (staticConfKeys of its SQLConf).
-_STATIC_SQL = {
+STATIC_SQL = {
     "spark.sql.artifact.isolation.alwaysApplyClassloader",
     "spark.sql.artifact.isolation.enabled",
     "spark.sql.broadcastExchange.maxThreadThreshold",
     "spark.sql.cache.serializer",
+    "spark.sql.catalog.spark_catalog.defaultDatabase",
     "spark.sql.catalogImplementation",
     "spark.sql.codegen.cache.maxEntries",
     "spark.sql.codegen.comments",
+    "spark.sql.debug",
     "spark.sql.defaultUrlStreamHandlerFactory.enabled",
     "spark.sql.event.truncate.length",
     "spark.sql.extensions",
@@ -58,6 +60,7 @@ _STATIC_SQL = {
     "spark.sql.queryExecutionListeners",
     "spark.sql.resultQueryStage.maxThreadThreshold",
     "spark.sql.shuffleExchange.maxThreadThreshold",
+    "spark.sql.sources.disabledJdbcConnProviderList",
     "spark.sql.sources.schemaStringLengthThreshold",
     "spark.sql.streaming.streamingQueryListeners",
     "spark.sql.streaming.ui.enabled",
@@ -77,7 +80,7 @@ def is_static(key: str) -> bool:
     if key in _HARMLESS or key in REFUSED:
         return False
     if key.startswith("spark.sql."):
-        return key in _STATIC_SQL
+        return key in STATIC_SQL
     return key.startswith("spark.")
 
 

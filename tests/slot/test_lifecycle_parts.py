@@ -1,0 +1,185 @@
+"""The parts of a slot's lifecycle that need no Spark."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from services.task_manager.slot import jvm, procs
+from services.task_manager.slot.conf import classify_conf
+from services.task_manager.slot.config import SlotConfig
+from services.task_manager.slot.output import CappedLog, Pipe
+from tests.slot.lifecycle import lives, wait_until
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ([], b""),
+        ([b"abc"], b"abc"),
+        ([b"abcd", b"efghij"], b"abcdefghij"),
+        ([b"abcdefghij", b"k"], b"abcd\n[... 1 bytes left out ...]\nfghijk"),
+        ([b"abcd", b"efgh", b"ijkl", b"mn"], b"abcd\n[... 4 bytes left out ...]\nijklmn"),
+        ([b"x" * 100 + b"123456"], b"xxxx\n[... 96 bytes left out ...]\n123456"),
+        ([b"x" * 7, b"y" * 30, b"ab", b"cdefg"], b"xxxx\n[... 34 bytes left out ...]\nbcdefg"),
+    ],
+)
+def test_a_capped_log_keeps_the_first_and_the_last_bytes(tmp_path: Path, written: list[bytes], kept: bytes) -> None:
+    log = CappedLog(str(tmp_path / "log"), head=4, tail=6)
+    for data in written:
+        log.write(data)
+    assert (tmp_path / "log").stat().st_size <= 4
+    log.close()
+    log.close()
+    assert (tmp_path / "log").read_bytes() == kept
+    assert os.listdir(tmp_path) == ["log"]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_a_full_disk_costs_output_and_is_noted(tmp_path: Path) -> None:
+    (tmp_path / "log").symlink_to("/dev/full")
+    log = CappedLog(str(tmp_path / "log"), head=4, tail=6)
+    log.write(b"abcdefghijklmnop")
+    log.close()
+    assert log.failed is not None
+    assert log.failed.errno == 28
+
+
+def test_a_pipe_passes_on_what_is_there_and_tells_its_end() -> None:
+    got: list[bytes] = []
+    pipe = Pipe(got.append)
+    try:
+        assert pipe.pump()
+        os.write(pipe.fd_in, b"abc")
+        assert pipe.pump()
+        os.write(pipe.fd_in, b"def")
+        pipe.close_in()
+        assert not pipe.pump()
+        assert got == [b"abc", b"def"]
+    finally:
+        pipe.close()
+
+
+def test_a_tree_is_killed_with_those_that_left_their_session_and_the_spared_live() -> None:
+    code = """
+import subprocess, sys
+sys.path.insert(0, sys.argv[1])
+from services.task_manager.slot import procs
+import os
+procs.adopt_orphans()
+spared = subprocess.Popen(["sh", "-c", "sleep 3600 & wait"])
+escaped = subprocess.Popen(["sh", "-c", "setsid sleep 3600 & exit"])
+escaped.wait()
+while len(procs.below(os.getpid())) < 3: pass
+assert procs.kill_below(os.getpid(), [spared.pid])
+left = procs.below(os.getpid())
+assert left[0] == spared.pid and len(left) == 2, left
+assert procs.kill_below(os.getpid())
+print("done")
+"""
+    root = str(Path(procs.__file__).parents[3])
+    done = subprocess.run([sys.executable, "-c", code, root], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "done\n", done.stderr
+
+
+def test_what_was_started_below_a_host_is_found_by_its_marker() -> None:
+    env = {**os.environ, procs.MARKER: "the-marker-of-this-test"}
+    child = subprocess.Popen(["sh", "-c", "setsid sleep 3600 & echo $!; sleep 3600"], env=env, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    escaped = int(child.stdout.readline())
+    assert set(procs.marked("the-marker-of-this-test")) >= {child.pid, escaped}
+    assert procs.kill_marked("the-marker-of-this-test")
+    assert not lives(child.pid)
+    assert not lives(escaped)
+
+
+def test_a_child_dies_with_the_process_that_forked_it() -> None:
+    code = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from services.task_manager.slot import procs
+print(procs.fork(lambda: time.sleep(3600)), flush=True)
+time.sleep(3600)
+"""
+    root = str(Path(procs.__file__).parents[3])
+    parent = subprocess.Popen([sys.executable, "-c", code, root], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    assert lives(child)
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.communicate()
+    wait_until(lambda: not lives(child), "the child ended")
+
+
+def test_settings_of_a_job_are_runtime_static_or_refused_with_the_reason() -> None:
+    runtime, static, refused = classify_conf(
+        {
+            "spark.app.name": "mine",
+            "spark.sql.shuffle.partitions": "3",
+            "spark.sql.catalog.lake": "org.example.Catalog",
+            "spark.sql.extensions": "org.example.Extensions",
+            "spark.driver.memory": "4g",
+            "spark.jars.packages": "org.example:it:1",
+            "spark.hadoop.fs.s3a.access.key": "x",
+            "spark.submit.deployMode": "cluster",
+            "spark.master": "yarn",
+            "spark.app.id": "7",
+            "hive.metastore.uris": "thrift://x",
+            "spark.x y": "1",
+            "spark.x": "a\0b",
+        }
+    )
+    assert list(runtime) == ["spark.app.name", "spark.sql.shuffle.partitions", "spark.sql.catalog.lake"]
+    assert list(static) == [
+        "spark.sql.extensions", "spark.driver.memory", "spark.jars.packages", "spark.hadoop.fs.s3a.access.key"
+    ]  # fmt: skip
+    assert refused == {
+        "spark.submit.deployMode": "the driver always runs in a slot of the cluster",
+        "spark.master": "the cluster decides where Spark runs (spark.master of the TaskManager)",
+        "spark.app.id": "Spark gives it",
+        "hive.metastore.uris": "Spark settings are called spark.something",
+        "spark.x y": "Spark settings are called spark.something",
+        "spark.x": "its value holds a NUL character",
+    }
+
+
+def test_a_configuration_survives_the_way_to_the_host() -> None:
+    config = SlotConfig(slot="s", folder="/f", python="/p", conf={"spark.x": "1"}, java_options=("-Xa", "-Xb"))
+    assert SlotConfig.from_json(config.to_json()) == config
+
+
+def test_the_files_of_a_jvm_hold_secrets_for_the_owner_only_and_any_character(tmp_path: Path) -> None:
+    config = SlotConfig(slot="s", folder=str(tmp_path), python=sys.executable)
+    jvm.write_files(config, {"spark.secret": "a=b:c#d\\e\n\u20ac \U0001f600"}, str(tmp_path), ["-Xq=with space"])
+    file = tmp_path / "spark.properties"
+    assert file.stat().st_mode & 0o777 == 0o600
+    text = file.read_text("ascii")
+    assert "spark.secret=a\\u003db\\u003ac\\u0023d\\u005ce\\u000a\\u20ac\\u0020\\ud83d\\ude00\n" in text
+    assert "with\\u0020space" in text
+
+
+@pytest.mark.parametrize(
+    ("status", "mark", "word"),
+    [(9, False, "signal 9"), (52 << 8, False, "out of memory"), (1 << 8, True, "out of memory"), (1 << 8, False, "exit code 1")],
+)
+def test_the_end_of_a_jvm_is_told_in_one_sentence(tmp_path: Path, status: int, mark: bool, word: str) -> None:
+    if mark:
+        Path(jvm.out_of_memory_mark(str(tmp_path))).touch()
+    told = jvm.exit_reason(status, str(tmp_path))
+    assert word in told
+    assert told.count("\n") == 0
+
+
+@pytest.mark.parametrize(("release", "version"), [('JAVA_VERSION="17.0.15"', 17), ('JAVA_VERSION="1.8.0_402"', 8), ("", None)])
+def test_the_version_of_a_java_is_read_without_running_it(tmp_path: Path, release: str, version: int | None) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\nexit 1\n")
+    java.chmod(0o755)
+    (tmp_path / "release").write_text(release + "\n")
+    assert jvm._java_version(str(java)) == version
