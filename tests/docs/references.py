@@ -17,8 +17,10 @@ _PLACE = re.compile(r"`([\w./-]+\.(?:py|ini|yml|yaml|md))(?::([A-Za-z_][\w.]*))?
 
 
 def named(text: str) -> Iterator[tuple[str, str]]:
-    """(path as it is written, symbol or "") of every place that a text names."""
-    yield from _PLACE.findall(text)
+    """(path as it is written, symbol or "") of every place that a text names. A bare `ranking.py` is just a word."""
+    for path, symbol in _PLACE.findall(text):
+        if symbol or "/" in path or path.startswith("test_"):
+            yield path, symbol
 
 
 def resolve(path: str) -> Path | None:

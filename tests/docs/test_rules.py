@@ -151,6 +151,22 @@ def test_a_clean_stop_leaves_a_snapshot_and_gives_the_key_back(world: World) -> 
     assert json.loads(world.store.get(f"snapshots/{SCOPE}").value)["offset"] >= offset
 
 
+def test_records_below_a_snapshot_are_deleted_less_a_margin(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:  # [25]
+    monkeypatch.setattr("millrace.io.loop.KEPT_RECORDS", 5)
+    monkeypatch.setattr("millrace.io.loop.SNAPSHOT_RECORDS", 20)
+    world.lead()
+    world.turn(60, ms=500)
+    offset = json.loads(world.store.get(f"snapshots/{SCOPE}").value)["offset"]
+    assert offset > 20
+    assert world.broker.log(TOPIC, 0).first == offset - 5
+    world.loop = world.host("q")
+    world.store.revoke(world.lease)
+    world.lease = world.store.grant(5)
+    assert world.lead().next_offset > offset, "the next one starts from the snapshot"
+
+
 def test_a_damaged_snapshot_is_not_used(world: World) -> None:  # [25]
     world.lead()
     world.loop.close()
