@@ -146,7 +146,7 @@ def _follow(millrace: Millrace, job: Job, stack: str) -> int:
 
     option = "" if stack == "default" else f" --stack {stack}"
     try:
-        ending = show_progress(job.id, job.events(), lambda: millrace.wait(job.id, 1.0))
+        ending = show_progress(job.id, job.events(), lambda: millrace.wait(job.id))
     except KeyboardInterrupt:
         print(
             f"\njob {job.id} goes on. Follow it: millrace events {job.id} -f{option}    cancel it: millrace cancel "
