@@ -12,6 +12,10 @@ from deploy.local.etcd import EtcdServer
 from deploy.local.kafka import KafkaBroker
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite", action="store_true", help="write what the scenarios of tests/transcripts say now")
+
+
 @dataclass(frozen=True)
 class RealKafka:
     """The run's broker, and names that no other test has."""

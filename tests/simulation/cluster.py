@@ -154,8 +154,18 @@ class Cluster:
         resource_manager = self.leader(RESOURCE_MANAGER)
         if resource_manager is None or any(self.leader(scope) is None for scope in self.world.topology.scopes()):
             return False
-        slots = sum(len(each.state.slots) for each in self.task_managers() if each.state is not None)
+        slots = sum(each.slot_count for each in self.task_managers())
         return sum(len(keys) for keys in resource_manager.state.free.values()) == slots
+
+    def at_rest(self) -> bool:
+        """Whether every request was folded, every job has ended, every slot is free, and nothing is on its way."""
+        dispatcher = self.leader(DISPATCHER)
+        if dispatcher is None or not self.ready() or not self.ended(*self.statuses()):
+            return False
+        asked = self.world.broker.log("client.commands", 0).end
+        moving = any(each.alive and each.bus.queued() for each in self.processes.values())
+        effects = any(self.leader(scope).effects for scope in self.world.topology.scopes())  # type: ignore[union-attr]
+        return dispatcher.client_mark == asked - 1 and not (dispatcher.state.fates or moving or effects)
 
     def describe(self) -> str:
         """Where everything stands, for a failure."""

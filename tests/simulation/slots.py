@@ -36,9 +36,10 @@ class Timing:
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What becomes of one attempt, unless it is killed before. `error`: of one that fails."""
+    """What becomes of one attempt, unless it is killed before. hang: never ends; stuck: never even runs; break: its slot breaks.
+    `error`: of one that fails."""
 
-    ends: Literal["finish", "fail", "hang", "break"] = "finish"
+    ends: Literal["finish", "fail", "hang", "stuck", "break"] = "finish"
     error: dict[str, Any] | None = None
     report: dict[str, Any] | None = None
     run_ms: int | None = None
@@ -84,7 +85,9 @@ class SimulatedSlots:
         living = Living(self._task_manager, effect.slot, effect.attempt)
         self._world.book.attempt_started(effect.spec, living)
         running = self._running[effect.slot] = Running(effect.spec, living)
-        self._after(self._world.timing.launch, lambda: self._runs(effect.slot, running))
+        behaviour = self._world.script(effect.spec)
+        if behaviour.ends != "stuck":
+            self._after(self._world.timing.launch, lambda: self._runs(effect.slot, running, behaviour))
 
     def kill(self, effect: KillAttempt) -> None:
         running = self._running.get(effect.slot)
@@ -95,11 +98,10 @@ class SimulatedSlots:
     def close(self, timeout_s: float) -> None:
         """They end with their process."""
 
-    def _runs(self, slot: int, running: Running) -> None:
+    def _runs(self, slot: int, running: Running, behaviour: Behaviour) -> None:
         if self._running.get(slot) is not running or running.ends:
             return
         self._post(AttemptRunning(slot=slot, attempt=running.living.attempt))
-        behaviour = self._world.script(running.spec)
         if behaviour.ends == "hang":
             return
         span = self._world.timing.run if behaviour.run_ms is None else (behaviour.run_ms, behaviour.run_ms)

@@ -91,6 +91,23 @@ def diamond(name: str = "diamond", **fields: Any) -> Graph:
     }
 
 
+def sink(name: str = "sink", parallelism: int = 2, mode: str = "overwrite", **fields: Any) -> Graph:
+    """Rows in shares straight into files."""
+    edge = {"rows": "hash(k)"} if parallelism > 1 else {"rows": "forward"}
+    return {
+        "name": name,
+        "vertices": {
+            "rows": {"sql": "SELECT 1 AS k"},
+            "kept": {
+                "sink": {"format": "parquet", "path": f"memory://out/{name}", "mode": mode},
+                "parallelism": parallelism,
+                "inputs": edge,
+            },
+        },
+        **fields,
+    }
+
+
 KINDS: tuple[Callable[..., Graph], ...] = (single, single, wide, joined, diamond)
 
 

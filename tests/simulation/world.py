@@ -59,14 +59,14 @@ class PacedBus(MemoryBus):
         return PacedReader(self._world, topic, partition, offset)
 
     def some(self) -> bool:
-        """The broker takes some of what is queued for one partition, or one partition's answers arrive."""
+        """The broker takes some of what is queued for one partition or for all, and some of the answers arrive."""
         chance = self._world.random
         queued, unacknowledged = self.queued(), self.unacknowledged()
         moved = 0
         if queued:
-            moved += self.deliver(chance.choice((1, 2, 8, None)), chance.choice(queued))
+            moved += self.deliver(chance.choice((1, 2, 8, None)), chance.choice((*queued, None)))
         if unacknowledged:
-            moved += self.acknowledge(chance.choice((1, 8, None)), chance.choice(unacknowledged))
+            moved += self.acknowledge(chance.choice((1, 8, None)), chance.choice((*unacknowledged, None)))
         return moved > 0
 
 
