@@ -131,10 +131,10 @@ def build_etcd(progress: Progress = silent) -> Path:
         raise LocalError(
             f"No go was found on PATH: install Go, or put an etcd from {version_text(OLDEST_SAFE)} on PATH."
         )
-    with only_one(built.parent.with_suffix(".lock")), plain_errors(built.parent):
+    with only_one(built.parent.with_name(f"{built.parent.name}.lock")), plain_errors(built.parent):
         if ask_version(built):
             return built
-        log = built.parent.with_suffix(".build.log")
+        log = built.parent.with_name(f"{built.parent.name}.build.log")
         progress(f"etcd {BUILT_VERSION}: building (a minute, once); log in {log}")
         built.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=built.parent) as temporary, open(log, "wb") as out:

@@ -193,14 +193,15 @@ class LocalServer(ABC):
     def _explain(self, what: str) -> LocalError:
         """The log's last words as one sentence, where they are among the known ones."""
         tail = log_tail(self.logs)
-        if "No space left on device" in tail:
+        words = log_tail(self.logs, lines=1000, most_bytes=1 << 18).lower()  # a panic's stack hides its message
+        if "no space left on device" in words:
             return LocalError(disk_full(self.data_dir), tail)
-        if "Permission denied" in tail or "AccessDenied" in tail or "permission denied" in tail:
+        if "permission denied" in words or "accessdenied" in words:
             return LocalError(no_permission(self.data_dir), tail)
-        if "ddress already in use" in tail:
+        if "address already in use" in words:
             for name, port in self.ports.items():
                 if not port_is_free(port):
                     return LocalError(str(self._port_taken(name, port)), tail)
-        if "Could not reserve enough space" in tail or "Cannot allocate memory" in tail:
+        if "could not reserve enough space" in words or "cannot allocate memory" in words:
             return LocalError(f"There is too little memory for {self.NAME}: end some programs.", tail)
         return LocalError(f"{what}: see {' and '.join(str(path) for path in self.logs)}.", tail)

@@ -261,19 +261,20 @@ def test_a_folder_of_somebody_else(kind, tmp_path):
     [
         ("java.io.IOException: No space left on device", "The disk of {} is full: free some space, or choose a folder on"),
         ("java.nio.file.AccessDeniedException: /x", "No permission to write below {}: make it yours, or choose"),
+        ("panic: write /x: no space left on device", "The disk of {} is full: free some space, or choose a folder on"),
         ("open /x: permission denied", "No permission to write below {}: make it yours, or choose another folder."),
         ("Could not reserve enough space for 1g object heap", "There is too little memory for "),
         ("something new", "{} ended with exit code 1 while it started: see "),
     ],
 )
 def test_the_last_words_of_a_server_as_a_sentence(kind, words, sentence, tmp_path, monkeypatch):
-    """The process is a real one that says the words and fails."""
+    """The process is a real one that says the words, with a stack below them, and fails."""
     program = tmp_path / "program"
-    program.write_text(f"#!/bin/sh\necho '{words}'\nexit 1\n")
+    program.write_text(f"#!/bin/sh\necho '{words}'\nseq 100 | sed s/^/frame/\nexit 1\n")
     program.chmod(0o755)
     monkeypatch.setattr(kind, "command", lambda *_: ([str(program)], dict(os.environ)))
     monkeypatch.setattr(kind, "is_ready", lambda _: False)
     server = kind(tmp_path / "data")
     error = refusal(server)
     assert str(error).startswith(sentence.format(server.NAME if "ended" in sentence else tmp_path / "data"))
-    assert words in error.detail
+    assert error.detail.endswith("frame99\nframe100")
