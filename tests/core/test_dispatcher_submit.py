@@ -27,15 +27,15 @@ def test_a_submission_is_put_and_nothing_is_said_before_it_is_stored() -> None:
     assert world.submit(accept_before_ms=99) == [Do(f"jobs/{JOB}", put)]
 
 
-def test_a_stored_submission_starts_at_its_shard_first_then_is_announced_and_acknowledged() -> None:
+def test_a_stored_submission_is_announced_then_starts_at_its_shard_and_is_acknowledged() -> None:
     world = settled()
     [put] = world.submit()
     stands = put.effect.stored
     start = jobs.StartJob(job=JOB, acceptance=stands.acceptance, graph=GRAPH, accepted_ms=world.now_ms)
     told = events.JobAccepted(job=JOB, at_ms=world.now_ms, name="one", tasks=TASKS)
     assert world.tell(effects.JobGraphStored(job=JOB, stands=stands)) == [
-        Say(SHARD, start),
         Publish("job.events", JOB, told),
+        Say(SHARD, start),
         accepted(),
     ]
     assert list(world.state.live) == [JOB]
@@ -55,7 +55,7 @@ def test_a_submission_that_wants_no_reply_gets_none() -> None:
     world = settled()
     [put] = world.request(client.SubmitJob(job=JOB, graph={}), graph=GRAPH, digest="d")
     outputs = world.tell(effects.JobGraphStored(job=JOB, stands=put.effect.stored))
-    assert [type(body) for body in bodies(outputs)] == [jobs.StartJob, events.JobAccepted]
+    assert [type(body) for body in bodies(outputs)] == [events.JobAccepted, jobs.StartJob]
 
 
 def test_an_invalid_submission_is_rejected_with_all_problems() -> None:
@@ -103,7 +103,7 @@ def test_two_submissions_of_one_id_in_flight_are_one_acceptance() -> None:
     assert world.request(other, graph=GRAPH, digest="x") == []
     outputs = world.tell(effects.JobGraphStored(job=JOB, stands=put.effect.stored))
     assert [type(body) for body in bodies(outputs)] == [
-        jobs.StartJob, events.JobAccepted, client.JobAcceptedReply, client.JobAcceptedReply, client.JobRejected,
+        events.JobAccepted, jobs.StartJob, client.JobAcceptedReply, client.JobAcceptedReply, client.JobRejected,
     ]  # fmt: skip
     assert [body.correlation for body in bodies(outputs)[2:]] == ["1", "2", "3"]
     assert bodies(outputs)[4].kind == "conflict"
@@ -140,8 +140,7 @@ def test_an_accepted_job_that_only_etcd_knows_is_started() -> None:
     world.submit()
     outputs = world.tell(effects.JobGraphStored(job=JOB, stands=stored()))
     start = jobs.StartJob(job=JOB, acceptance="0.9", graph=GRAPH, accepted_ms=5)
-    assert outputs[0] == Say(SHARD, start)
-    assert outputs[2:] == [accepted()]
+    assert outputs[1:] == [Say(SHARD, start), accepted()]
 
 
 def test_an_ended_job_that_only_etcd_knows_is_cleaned_up() -> None:

@@ -295,7 +295,8 @@ class Dispatcher:
             yield from self.finish(state, job, stands, envelope)
 
     def accept(self, state: State, job: str, stands: StoredJob, envelope: Envelope) -> Outputs:
-        """A job whose graph stands in etcd is live: its JobMaster first, for that is what the client waits for."""
+        """A job whose graph stands in etcd is live. It is announced before its JobMaster hears of it: else what that one says of the
+        job could stand before JobAccepted on job.events."""
         assert stands.graph is not None, "an accepted job has its graph"
         live = state.live[job] = LiveJob(
             acceptance=stands.acceptance,
@@ -306,9 +307,9 @@ class Dispatcher:
             graph=compact(stands.graph),
         )
         state.live_graphs += len(live.graph)
-        yield start(job, live, stands.graph)
         event = events.JobAccepted(job=job, at_ms=stands.accepted_ms, name=live.name, tasks=tasks_of(stands.graph))
         yield Publish("job.events", job, event)
+        yield start(job, live, stands.graph)
 
     def jobs_recovered(self, state: State, envelope: Envelope) -> Outputs:
         """A page of what stands in etcd. Known jobs, and those that an effect in flight is about, are passed over."""

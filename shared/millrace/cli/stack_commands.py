@@ -30,17 +30,22 @@ def up(
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Return when it takes jobs, and leave it running.")
     ] = False,
-    slots: Annotated[int | None, typer.Option(min=1, max=64, help="Slots of each TaskManager [2].")] = None,
-    task_managers: Annotated[int | None, typer.Option(min=0, max=16, help="Number of TaskManagers [1].")] = None,
-    cores: Annotated[
-        int | None, typer.Option(min=1, max=64, help="Threads of each slot: its Spark master is local[CORES] [1].")
+    slots: Annotated[int | None, typer.Option(min=1, max=64, help="Slots of each TaskManager (first time: 2).")] = None,
+    task_managers: Annotated[
+        int | None, typer.Option(min=0, max=16, help="Number of TaskManagers (first time: 1).")
     ] = None,
-    heap_mb: Annotated[int | None, typer.Option(min=256, help="Heap of each slot's JVM, in MB [512].")] = None,
+    cores: Annotated[
+        int | None,
+        typer.Option(min=1, max=64, help="Threads of each slot: its Spark runs as local with so many (first time: 1)."),
+    ] = None,
+    heap_mb: Annotated[
+        int | None, typer.Option(min=256, help="Heap of each slot's JVM, in MB (first time: 512).")
+    ] = None,
     python: Annotated[
-        str | None, typer.Option(help="Python that runs the jobs; it needs PySpark [the one of millrace].")
+        str | None, typer.Option(help="Python that runs the jobs; it needs PySpark 4.2 (first time: millrace's own).")
     ] = None,
     shards: Annotated[
-        int | None, typer.Option(min=1, max=64, help="JobMaster shards; fixed for the stack's life [1].")
+        int | None, typer.Option(min=1, max=64, help="JobMaster shards; fixed for the stack's life (first time: 1).")
     ] = None,
 ) -> None:
     """Start Kafka, etcd and the four services.

@@ -61,12 +61,15 @@ def submit(
         ),
     ] = None,
     job: Annotated[
-        str | None, typer.Option("--job", metavar="ID", help="The job's id: a repeat with it is the same job [new].")
+        str | None,
+        typer.Option(
+            "--job", metavar="ID", help="The job's id: a repeat with it is the same job (default: a new one)."
+        ),
     ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", "-w", "--follow", "-f", help="Show progress, wait for the end, print the result.")
     ] = False,
-    name: Annotated[str | None, typer.Option(help="The script's name [the file's].")] = None,
+    name: Annotated[str | None, typer.Option(help="The script's name (default: the file's).")] = None,
     conf: Annotated[
         list[str] | None, typer.Option("--conf", "-c", metavar="KEY=VALUE", help="A Spark setting; may be repeated.")
     ] = None,
