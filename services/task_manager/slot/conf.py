@@ -28,13 +28,12 @@ REFUSED = {
     "spark.python.use.daemon": "the slot needs it to end an attempt",
     "spark.python.daemon.module": "the slot needs it to end an attempt",
     "spark.python.worker.module": "the slot needs it to end an attempt",
+    "spark.sql.artifact.isolation.enabled": "PySpark needs it off to find the modules of a job",
 }
 """Settings that cannot be honoured, each with the reason a user is told."""
 
 # spark.sql.* settings that Spark fixes with its context or with the first session (staticConfKeys of its SQLConf).
 STATIC_SQL = {
-    "spark.sql.artifact.isolation.alwaysApplyClassloader",
-    "spark.sql.artifact.isolation.enabled",
     "spark.sql.broadcastExchange.maxThreadThreshold",
     "spark.sql.cache.serializer",
     "spark.sql.catalog.spark_catalog.defaultDatabase",
