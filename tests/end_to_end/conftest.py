@@ -1,0 +1,52 @@
+"""One stack for nearly all end-to-end tests: two TaskManagers with a slot each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.local.stack import Options
+from tests.end_to_end.running import RUNNING, RunningStack, processes_of
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """A test that fails shows the last events of its jobs and the ends of the services' logs."""
+    outcome: Any = yield
+    report = outcome.get_result()
+    if report.failed:
+        for running in RUNNING:
+            report.sections.append((f"stack {running.stack.name}", running.report()))
+
+
+@pytest.fixture(scope="session")
+def archives(pytestconfig: pytest.Config) -> Path:
+    """The folder for class-data archives; it stays from run to run, so that JVMs start fast."""
+    return Path(pytestconfig.cache.mkdir("class-data-archives"))
+
+
+@pytest.fixture(scope="session")
+def stacks_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """MILLRACE_HOME for this run; no process that knows it outlives the run."""
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MILLRACE_HOME", str(home))
+        yield home
+    assert processes_of(home) == []
+
+
+@pytest.fixture(scope="session")
+def shared_stack(stacks_home: Path, archives: Path) -> Iterator[RunningStack]:
+    with RunningStack("shared", Options(slots=1, task_managers=2, heap_mb=512), archives) as running:
+        yield running
+
+
+@pytest.fixture
+def running(shared_stack: RunningStack) -> Iterator[RunningStack]:
+    """The shared stack; a test finds all its slots free, and must leave them able to be so again."""
+    shared_stack.quiesce()
+    yield shared_stack
+    shared_stack.quiesce()

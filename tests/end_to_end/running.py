@@ -1,0 +1,304 @@
+"""A real stack for tests, its jobs with all that they say, and what to show when a test fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from deploy.local.processes import is_running, log_tail
+from deploy.local.stack import Options, Stack
+from millrace.client import Job, Millrace, MillraceError
+from millrace.edge.graph_file import load_script
+
+LIMIT_S = 90.0
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+T = TypeVar("T")
+Event = dict[str, Any]
+RUNNING: list[RunningStack] = []
+"""The stacks that are up now, for the report of a test that fails."""
+
+HOLD = """
+    import os, pathlib, sys, time
+    folder = pathlib.Path(sys.argv[1])
+    (folder / str(os.getpid())).touch()
+    while not (folder / "go").exists():
+        time.sleep(0.02)
+    print("let go")
+"""
+"""A script that says that it runs by a file with its process's number, and ends when it finds the file `go`."""
+
+
+def until(what: str, found: Callable[[], T], limit_s: float = LIMIT_S) -> T:
+    """The first true value of `found`, asked again and again; what was waited for is told when it does not come."""
+    deadline = time.monotonic() + limit_s
+    while not (value := found()):
+        assert time.monotonic() < deadline, f"waited {limit_s:.0f} s in vain for: {what}"
+        time.sleep(0.02)
+    return value
+
+
+class Watched:
+    """A submitted job; its events are collected as they come."""
+
+    def __init__(self, job: Job) -> None:
+        self.job, self.id = job, job.id
+        self.events: list[Event] = []
+        self._changed = threading.Condition()
+        threading.Thread(target=self._collect, daemon=True).start()
+
+    def _collect(self) -> None:
+        try:
+            for event in self.job.events():
+                with self._changed:
+                    self.events.append(event)
+                    self._changed.notify_all()
+        except MillraceError as failure:
+            with self._changed:
+                self.events.append({"type": "no more events", "why": str(failure)})
+                self._changed.notify_all()
+
+    def until(self, what: str, found: Callable[[list[Event]], T], limit_s: float = LIMIT_S) -> T:
+        """The first true value of `found(events so far)`."""
+        value: T
+        with self._changed:
+            came = self._changed.wait_for(lambda: found(self.events), limit_s)
+            assert came, f"waited {limit_s:.0f} s in vain for: {what} of job {self.id}; {len(self.events)} events came"
+            value = came
+        return value
+
+    def event(self, type_: str, **fields: Any) -> Event:
+        """The first event of this type with these fields, when it comes."""
+
+        def found(events: list[Event]) -> Event | None:
+            return next((e for e in events if e["type"] == type_ and fields.items() <= e.items()), None)
+
+        return self.until(f"{type_} {fields or ''}", found)
+
+    def running(self, **fields: Any) -> Event:
+        return self.event("AttemptStateChanged", state="RUNNING", **fields)
+
+    @property
+    def end(self) -> Event:
+        """The event of its end, when it comes."""
+        ends = ("JobFinished", "JobFailed", "JobCanceled")
+        return self.until("its end", lambda events: next((e for e in events if e["type"] in ends), None))
+
+    @property
+    def rows(self) -> list[list[Any]]:
+        """The rows of its result, once it is FINISHED."""
+        assert self.end["type"] == "JobFinished", self.end
+        return self.job.result().rows
+
+    @property
+    def cause(self) -> dict[str, Any]:
+        """Why it FAILED."""
+        assert self.end["type"] == "JobFailed", self.end
+        cause: dict[str, Any] = self.end["cause"]
+        return cause
+
+    def attempts(self, state: str | None = None) -> list[tuple[str, int, int]]:
+        """(task, subtask, attempt) of its attempts, in the order of their events; those that came into this state."""
+        found = [e for e in self.events if e["type"] == "AttemptStateChanged" and state in (None, e["state"])]
+        return list(dict.fromkeys((e["task"], e["subtask"], e["attempt"]) for e in found))
+
+
+class Held:
+    """A job of one script that runs until it is let go."""
+
+    def __init__(self, running: RunningStack, folder: Path, **settings: Any) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True)
+        self.watched = running.script(HOLD, [folder], name="held", **settings)
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes of all attempts so far."""
+        return sorted(int(path.name) for path in self.folder.iterdir() if path.name != "go")
+
+    def started(self, count: int = 1) -> list[int]:
+        """The processes, once so many attempts have come to the script's first line."""
+        until(f"{count} attempts of {self.watched.id} at work", lambda: len(self.pids) >= count)
+        return self.pids
+
+    def let_go(self) -> Watched:
+        (self.folder / "go").touch()
+        return self.watched
+
+
+class RunningStack:
+    """A stack that is up inside a `with`, and a client of it."""
+
+    def __init__(self, name: str, options: Options, archives: Path) -> None:
+        self.stack = Stack(name)
+        self.archives, self.options = archives, options
+        self.jobs: list[Watched] = []
+        self.said: list[str] = []
+        self.client: Any = None  # a Millrace, while it is up
+        self._scripts = self.stack.folder.parent / f"{name}-scripts"
+        self._scripts.mkdir(parents=True, exist_ok=True)
+        RUNNING.append(self)
+
+    def __enter__(self) -> RunningStack:
+        try:
+            self.up()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        RUNNING.remove(self)
+        self.down()
+
+    def up(self) -> None:
+        """Starts it; the client is connected."""
+        work = self.stack.folder / "work"
+        if not work.exists():  # JVMs start fast with the class-data archive of an earlier run
+            work.mkdir(parents=True)
+            (work / "archives").symlink_to(self.archives)
+        self.facts = self.stack.up(self.options, self.said.append)
+        self.token = Path(self.facts["token_file"]).read_text()
+        self.client = Millrace(self.facts["kafka_bootstrap"], token=self.token, timeout_s=30)
+
+    def down(self) -> None:
+        """Stops it; its data stays."""
+        if self.client is not None:
+            self.client.close()
+            self.client = None
+        self.stack.down()
+
+    # jobs
+
+    def submit(self, graph: Mapping[str, Any], uploads: Mapping[str, Path] | None = None, **more: Any) -> Watched:
+        return self.watch(self.client.submit(graph, uploads=uploads, **more))
+
+    def watch(self, job: Job) -> Watched:
+        self.jobs.append(Watched(job))
+        return self.jobs[-1]
+
+    def sql(self, query: str, **settings: Any) -> Watched:
+        """A job of one query."""
+        return self.submit({"name": "query", "vertices": {"query": {"sql": query}}, **settings})
+
+    def python_file(self, source: str, name: str = "main.py") -> Path:
+        """A file with this source, the common indentation removed."""
+        folder = self._scripts / str(len(list(self._scripts.iterdir())))
+        folder.mkdir()
+        (folder / name).write_text(textwrap.dedent(source))
+        return folder / name
+
+    def script(
+        self, source: str, args: Sequence[object] = (), name: str = "script", settings: Mapping[str, Any] | None = None,
+        **flags: Any,
+    ) -> Watched:  # fmt: skip
+        """A job of one script. settings: further fields of the graph (restart, timeouts); flags: those of spark-submit."""
+        loaded = load_script(self.python_file(source), [str(arg) for arg in args], name=name, **flags)
+        assert not loaded.errors, loaded.errors
+        return self.submit({**loaded.raw, **(settings or {})}, loaded.uploads)
+
+    def works(self, folder: Path) -> None:
+        """Every slot runs a job: as many at once as there are slots."""
+        held = [Held(self, folder / f"works-{n}") for n in range(self.options.slots * self.options.task_managers)]
+        for each in held:
+            each.started()
+        for each in held:
+            assert each.let_go().end["type"] == "JobFinished"
+
+    # services
+
+    def pid(self, service: str) -> int:
+        """dispatcher, resource-manager, job-master, task-manager-1, ..."""
+        pid: int = self.stack.facts()["services"][service]["pid"]
+        return pid
+
+    def kill(self, *services: str) -> None:
+        """SIGKILL to all of them at once; returns when they are dead."""
+        processes = [psutil.Process(self.pid(service)) for service in services]
+        for process in processes:
+            process.kill()
+        until(f"end of {services}", lambda: not any(is_running(process) for process in processes))
+
+    def started_again(self, service: str, old: int) -> None:
+        """The supervisor has started it again, and it is up."""
+        until(
+            f"another {service} than process {old}",
+            lambda: self.pid(service) != old and self.stack.facts()["services"][service].get("health_port"),
+        )
+
+    def idle(self) -> bool:
+        """All TaskManagers are there, and all slots are free."""
+        seen = self.client.overview()
+        slots = self.options.slots * self.options.task_managers
+        return (seen.task_managers, seen.slots, seen.free_slots) == (self.options.task_managers, slots, slots)
+
+    def quiesce(self) -> None:
+        """Cancels what a test left, and waits until all slots are free."""
+        for job in self.jobs:
+            if not any(event["type"] in ("JobFinished", "JobFailed", "JobCanceled") for event in job.events):
+                try:
+                    job.job.cancel()
+                except MillraceError:
+                    pass  # it has just ended
+        self.jobs.clear()
+        until("all slots to be free", self.idle)
+
+    # reports
+
+    def report(self) -> str:
+        """The last events of the jobs of the test, and the ends of all logs."""
+        lines = [f"stack {self.stack.name}: {self.said}"]
+        for job in self.jobs[-8:]:
+            lines.append(f"-- job {job.id}")
+            lines += [json.dumps(event)[:600] for event in job.events[-12:]]
+        for log in sorted((self.stack.folder / "logs").glob("*.log")):
+            tail = [line[:600] for line in log_tail([log], 60).splitlines() if "Connection refused" not in line]
+            lines += [f"-- {log.name}", *tail[-12:]]
+        return "\n".join(lines)
+
+
+class Topic:
+    """A partition of a topic, read with a consumer of its own from where it ended when this was made, or from `offset`."""
+
+    def __init__(self, bootstrap: str, name: str, partition: int = 0, offset: int | None = None) -> None:
+        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests", "enable.auto.commit": False})
+        where = TopicPartition(name, partition)
+        self.offset = self._consumer.get_watermark_offsets(where, timeout=30)[1] if offset is None else offset
+        where.offset = self.offset
+        self._consumer.assign([where])
+        self.records: list[Message] = []
+
+    def next(self, what: str, limit_s: float = LIMIT_S) -> Message:
+        """The next record."""
+
+        def poll() -> Message | None:
+            message = self._consumer.poll(0.1)
+            assert message is None or message.error() is None, message.error()
+            return message
+
+        self.records.append(until(what, poll, limit_s))
+        return self.records[-1]
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def processes_of(folder: Path) -> list[psutil.Process]:
+    """The living processes that have this folder in their command line or environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            texts = [*process.cmdline(), *process.environ().values()]
+        except psutil.Error:
+            continue
+        if process.pid != os.getpid() and any(str(folder) in text for text in texts) and is_running(process):
+            found.append(process)
+    return found

@@ -1,0 +1,56 @@
+"""The flights pipeline over all services, compared cell by cell with pandas computing the same from the same files."""
+
+from __future__ import annotations
+
+from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
+
+import pandas as pd
+
+from deploy.local.flights import flights_folder
+from millrace.edge.graph_file import load_graph
+from tests.end_to_end.running import EXAMPLES, RunningStack
+
+COLUMNS = ["weather", "rank", "airline", "flights", "mean_delay", "late_share"]
+
+
+def rounded(value: float, digits: int) -> float:
+    """As Spark rounds: halves away from zero, of the shortest decimal text of the number."""
+    return float(Decimal(repr(value)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))
+
+
+def by_pandas(data: Path) -> list[list[object]]:
+    """What the pipeline should make, in the order of its last vertex."""
+    flights = pd.read_csv(data / "flights.csv").dropna(subset=["dep_delay"])
+    weather = pd.read_csv(data / "weather.csv")[["origin", "time_hour", "visib", "precip"]].assign(known=True)
+    airlines = pd.read_csv(data / "airlines.csv")
+    joined = flights.merge(airlines, on="carrier").merge(weather, on=["origin", "time_hour"], how="left")
+    kind = pd.Series("dry and clear", index=joined.index)
+    kind[joined["precip"] > 0] = "rain or snow"
+    kind[joined["visib"] < 3] = "fog"
+    kind[joined["known"].isna()] = "unknown"
+    late = joined.assign(weather=kind, late=joined["dep_delay"] > 30).groupby(["weather", "name"])
+    delays = late.agg(flights=("dep_delay", "size"), mean=("dep_delay", "mean"), share=("late", "mean")).reset_index()
+    delays["mean"] = [rounded(value, 1) for value in delays["mean"]]
+    delays["share"] = [rounded(value, 3) for value in delays["share"]]
+    ranked = delays[delays["flights"] >= 100].sort_values(["weather", "mean", "name"], ascending=[True, False, True])
+    ranks = ranked.groupby("weather").cumcount() + 1
+    rows = zip(ranked["weather"], ranks, ranked["name"], ranked["flights"], ranked["mean"], ranked["share"], strict=True)
+    return [list(row) for row in rows]
+
+
+def test_every_cell_is_what_pandas_computes(running: RunningStack, tmp_path: Path) -> None:
+    data, out = flights_folder(), tmp_path / "out"
+    expected = by_pandas(data)
+    assert len(expected) > 30
+    loaded = load_graph(EXAMPLES / "flights.yaml", {"data": str(data), "out": str(out)})
+    assert loaded.errors == []
+    job = running.submit(loaded.raw, loaded.uploads)
+    assert job.rows == expected
+    result = job.job.result()
+    assert (result.columns, result.truncated) == (COLUMNS, False)
+    written = pd.read_parquet(out).sort_values(["weather", "rank"])
+    assert written.columns.tolist() == COLUMNS
+    assert written.to_numpy().tolist() == expected
+    assert {attempt for _, _, attempt in job.attempts()} == {1}
+    assert {event["status"] for event in job.events if event["type"] == "JobStateChanged"} >= {"RUNNING"}
