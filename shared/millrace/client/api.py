@@ -27,6 +27,7 @@ from . import errors
 from .events import Buffer, Event, Feed, follow_buffer, follow_log
 from .link import Link, now_ms
 
+BUSY_S = 0.1
 LATE_S = 2.0  # after a submission's time is up: an answer may still be on its way
 ASK_AGAIN_S = 20.0  # a waiting request dies with a Dispatcher that loses its log; then another one is answered
 ENDED = ("FINISHED", "FAILED", "CANCELED")
@@ -188,7 +189,7 @@ class Millrace:
                 accept_before_ms=now_ms() + int(self._timeout_s * 1000),
             )
         except ValueError as error:
-            self._unwatch(job)
+            self._unwatch(job, buffer)
             raise errors.Invalid(_first_sentence(error)) from None
         pending = self._link.ask(request)
 
@@ -200,7 +201,7 @@ class Millrace:
                     reply = self._link.ask(request).result(max(0.0, deadline - time.monotonic()) + LATE_S)
                 return self._accepted(reply, job, buffer)
             except errors.MillraceError as failure:
-                self._unwatch(job)
+                self._unwatch(job, buffer)
                 if isinstance(failure, errors.OutcomeUnknown):
                     message = f"it is not known whether job {job} was accepted ({failure}); ask: millrace show {job}"
                     raise errors.OutcomeUnknown(message, job) from None
@@ -282,9 +283,9 @@ class Millrace:
         then with the last that was said. Ordered within a job."""
         return follow_log(self._link, job, None, self._closed, history, go_on)
 
-    def _unwatch(self, job: str) -> None:
-        if self._feed is not None:
-            self._feed.forget(job)
+    def _unwatch(self, job: str, buffer: Buffer | None) -> None:
+        if self._feed is not None and buffer is not None:
+            self._feed.forget(job, buffer)
 
     # results and logs
 
@@ -359,8 +360,14 @@ class Millrace:
             return self._ask(client.DescribeJob(job=job), JobDescribed)
 
     def _ask(self, request: client.Request, kind: type[R]) -> R:
+        """The answer; who is too busy for one now is asked again within the time-out."""
+        deadline = time.monotonic() + self._timeout_s
         try:
-            return _expect(self._link.ask(request).result(self._timeout_s), kind)
+            reply = self._link.ask(request).result(self._timeout_s)
+            while isinstance(reply, client.RequestRefused) and reply.kind == "busy" and time.monotonic() < deadline:
+                self._closed.wait(BUSY_S)
+                reply = self._link.ask(request).result(max(BUSY_S, deadline - time.monotonic()))
+            return _expect(reply, kind)
         except errors.OutcomeUnknown as unknown:
             if isinstance(request, client.CancelJob):
                 raise

@@ -53,7 +53,8 @@ class Feed:
     """Reads all partitions of job.events from where they end when it starts, for the jobs that are subscribed."""
 
     def __init__(self, link: Link) -> None:
-        self._buffers: dict[bytes, Buffer] = {}
+        self._buffers: dict[bytes, tuple[Buffer, ...]] = {}  # several, where an id is submitted more than once
+        self._changing = threading.Lock()
         self._closed = threading.Event()
         self._reader = link.reader_at_end([TopicPartition(EVENTS, n) for n in range(link.event_partitions)])
         self._thread = threading.Thread(target=self._read, name="millrace-events", daemon=True)
@@ -61,11 +62,16 @@ class Feed:
 
     def subscribe(self, job: str) -> Buffer:
         """To be called before the job is submitted: what came before is not seen here."""
-        buffer = self._buffers[job.encode()] = Buffer()
+        buffer = Buffer()
+        with self._changing:
+            self._buffers[job.encode()] = (*self._buffers.get(job.encode(), ()), buffer)
         return buffer
 
-    def forget(self, job: str) -> None:
-        self._buffers.pop(job.encode(), None)
+    def forget(self, job: str, buffer: Buffer) -> None:
+        with self._changing:
+            left = tuple(each for each in self._buffers.pop(job.encode(), ()) if each is not buffer)
+            if left:
+                self._buffers[job.encode()] = left
 
     def close(self) -> None:
         self._closed.set()
@@ -76,12 +82,11 @@ class Feed:
             message = self._reader.poll(TURN_S)
             if message is None or message.error() is not None:
                 continue
-            buffer = self._buffers.get(message.key() or b"")
-            if buffer is None:
-                continue
-            buffer.put(message.value() or b"")
-            if buffer.ended or buffer.lost:
-                self._buffers.pop(message.key(), None)
+            key = message.key() or b""
+            for buffer in self._buffers.get(key, ()):
+                buffer.put(message.value() or b"")
+                if buffer.ended or buffer.lost:
+                    self.forget(key.decode(), buffer)
         self._reader.close()
 
 

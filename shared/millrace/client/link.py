@@ -125,15 +125,23 @@ class Link:
 
     def reader_at_end(self, where: list[TopicPartition], timeout_s: float = 5.0) -> Consumer:
         """A consumer that reads from the ends of these partitions, as they are now."""
-        reader = self.reader()
-        try:
-            for each in where:
-                each.offset = reader.get_watermark_offsets(each, timeout=timeout_s)[1]
-        except KafkaException as failure:
-            reader.close()
-            raise Unavailable(f"Kafka at {self.bootstrap} does not answer: {failure.args[0].str()}") from None
+        reader, deadline = self.reader(), time.monotonic() + timeout_s
+        for each in where:
+            each.offset = self._end(reader, each, deadline)
         reader.assign(where)
         return reader
+
+    def _end(self, reader: Consumer, where: TopicPartition, deadline: float) -> int:
+        """Asked again in time: a partition that was just made, or moves, has no leader for an instant."""
+        while True:
+            try:
+                end: int = reader.get_watermark_offsets(where, timeout=max(0.1, deadline - time.monotonic()))[1]
+                return end
+            except KafkaException as failure:
+                if time.monotonic() + TURN_S >= deadline:
+                    reader.close()
+                    raise Unavailable(f"Kafka at {self.bootstrap} does not answer: {failure.args[0].str()}") from None
+            time.sleep(TURN_S)
 
     def reader(self) -> Consumer:
         return Consumer({**self._config, **_READER, "auto.offset.reset": "earliest"})
