@@ -35,7 +35,7 @@ from .downloads import CHECKOUT
 from .errors import LocalError
 from .etcd import EtcdServer
 from .kafka import KafkaBroker
-from .processes import Child, free_port, port_is_free, spawn
+from .processes import Child, end_tree, free_port, log_tail, port_is_free, spawn
 from .server import LocalServer
 from .stack import SERVICES, Stack
 
@@ -55,7 +55,8 @@ class Service:
     started: float = 0.0
     restarts: int = 0
     delay_s: float = RESTART_FIRST_S
-    ready: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What stack.json has of it; replaced as a whole."""
 
 
 class Supervisor:
@@ -67,9 +68,11 @@ class Supervisor:
         self.kafka = KafkaBroker(stack.folder / "kafka")
         self.etcd = EtcdServer(stack.folder / "etcd")
         self.facts: dict[str, Any] = {**stack.facts(), "pid": os.getpid(), "created": psutil.Process().create_time()}
-        self.facts |= {"name": stack.name, "state": "starting", "steps": [], "services": {}, "warnings": []}
+        self.left: dict[str, Any] = self.facts.get("services", {})
+        self.facts |= {"name": stack.name, "state": "starting", "steps": [], "warnings": []}
         self.deaths: queue.SimpleQueue[Service | LocalServer | None] = queue.SimpleQueue()
         self.stopping = threading.Event()
+        self._telling = threading.Lock()  # several threads know something new
         self.services = [Service(name, f"services.{name}", name.replace("_", "-")) for name in SERVICES[:3]]
         for index in range(self.options.task_managers):
             self.services.append(Service("task_manager", "services.task_manager", f"task-manager-{index + 1}"))
@@ -89,7 +92,9 @@ class Supervisor:
                 return 1
         self._tell(state="stopping")
         self._stop()
-        self._tell(state="stopped", services={})
+        for service in self.services:
+            service.facts = {}
+        self._tell(state="stopped")
         return 0
 
     def _ask_to_stop(self) -> None:
@@ -97,9 +102,10 @@ class Supervisor:
         self.deaths.put(None)
 
     def _tell(self, **facts: Any) -> None:
-        self.facts |= facts
-        with contextlib.suppress(OSError):
-            self.stack.write_facts(self.facts)
+        with self._telling, contextlib.suppress(OSError):
+            self.facts |= facts
+            services = {each.instance: each.facts for each in self.services if each.facts}
+            self.stack.write_facts({**self.facts, "services": services})
 
     def _say(self, step: str) -> None:
         print(step, flush=True)
@@ -109,6 +115,7 @@ class Supervisor:
 
     def _start(self) -> None:
         """Both servers at once; the services beside them, as soon as the ports are known: they wait for what they need."""
+        self._end_left()
         with ThreadPoolExecutor(2) as pool:
             starts = [pool.submit(server.start, self._say) for server in (self.kafka, self.etcd)]
             try:
@@ -130,8 +137,15 @@ class Supervisor:
             raise LocalError(f"The stack's data does not fit: {failure}. 'millrace down --purge' deletes it.") from None
         for server in (self.kafka, self.etcd):
             self._wait_for(server)
-        self._await(lambda: all(self._is_ready(service) for service in self.services[:3]), "services")
+        self._await(lambda: all(self._comes_up(service) for service in self.services), "services")
         self._say("services: ready")
+
+    def _end_left(self) -> None:
+        """The services of a supervisor that was killed end by themselves; before they have, others cannot take their place."""
+        for service in self.left.values():
+            with contextlib.suppress(psutil.Error):
+                if str(self.stack.settings_file) in psutil.Process(service["pid"]).cmdline():
+                    end_tree(service["pid"], STOP_S)
 
     def _has_ports(self) -> bool:
         return len(self.kafka.ports) == 2 and bool(self.etcd.ports)
@@ -209,24 +223,35 @@ class Supervisor:
         service.child = spawn(command, log=log, env=env, cwd=self.stack.folder)
         service.started = time.monotonic()
         self._wait_for(service)
-        self.facts["services"][service.instance] = {
+        service.facts = {
             "pid": service.child.pid, "restarts": service.restarts, "log": str(log), "ready_file": str(ready),
         }  # fmt: skip
         self._tell()
 
     def _is_ready(self, service: Service) -> bool:
-        facts = self.facts["services"].get(service.instance, {})
+        """It has said that it is up."""
+        facts = service.facts
         if "health_port" in facts:
             return True
         try:
-            service.ready = json.loads(Path(facts["ready_file"]).read_text())
-        except (OSError, ValueError, KeyError):
-            if service.restarts > 3:
-                raise LocalError(f"{service.instance} does not start: see {facts.get('log')}.") from None
+            ready = json.loads(Path(facts["ready_file"]).read_text())
+        except (OSError, ValueError):
             return False
-        facts["health_port"] = service.ready.get("health_port")
+        with self._telling:
+            if service.facts is facts:  # else it was started again meanwhile
+                service.facts = {**facts, "health_port": ready["health_port"]}
         self._tell()
         return True
+
+    def _comes_up(self, service: Service) -> bool:
+        """As `_is_ready`. Raises LocalError for one that has ended instead, with its last words."""
+        assert service.child is not None
+        code = service.child.exit_code()
+        if code is None or self._is_ready(service):
+            return self._is_ready(service)
+        tail = log_tail([service.child.log])
+        words = tail.splitlines()[-1] if code == 2 and tail else f"it ended with {code}, see {service.child.log}"
+        raise LocalError(f"{service.instance} does not start: {words}", tail)
 
     def _wait_for(self, what: Service | LocalServer) -> None:
         """A thread that waits for the child's end and says so."""
