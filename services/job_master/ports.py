@@ -18,29 +18,32 @@ def ports() -> dict[type, Port]:
 def publish_sink(effect: PublishSink, fence: Fence) -> SinkPublished:
     """Moves the staged files of the attempts that count to the sink's path.
 
-    A file's published name is made of (acceptance, life, vertex, subtask), so a repeat after a crash finds what was moved and goes
-    on. overwrite deletes the old files only after the new ones stand, and only while they do: a repeat that comes after a later job
-    has overwritten the path finds nothing of its own there, and touches nothing.
+    A file's published name is made of (acceptance, vertex, life, subtask), so a repeat after a crash finds what was moved and goes
+    on, and what an earlier life of the JobMaster's state published for the same job is replaced, not doubled. overwrite deletes the
+    old files only after the new ones stand, and only while they do: a repeat that comes after a later job has overwritten the path
+    finds nothing of its own there, and touches nothing.
     """
     fs, target = fsspec.core.url_to_fs(effect.path)
     staged = [_staged(fs, folder) for folder in effect.staged]
     standing = _files(fs, target)
-    ours = [file for file in standing if posixpath.basename(file).startswith(f"{effect.name}-")]
-    if effect.mode == "error" and len(ours) < len(standing):
+    jobs_own = [file for file in standing if posixpath.basename(file).startswith(f"{effect.name}-")]
+    prefix = f"{effect.name}-{effect.life}-"
+    ours = [file for file in jobs_own if posixpath.basename(file).startswith(prefix)]
+    if effect.mode == "error" and len(jobs_own) < len(standing):
         what = f"{effect.path} is there already (mode: error); use mode overwrite or append, or another path"
         return SinkPublished(job=effect.job, vertex=effect.vertex, problem=what)
     fs.makedirs(target, exist_ok=True)
     for index, (folder, files) in enumerate(staged):
         for file in files:
             relative = posixpath.relpath(file, folder)
-            name = f"{effect.name}-{index:05d}-{posixpath.basename(relative)}"
+            name = f"{prefix}{index:05d}-{posixpath.basename(relative)}"
             published = posixpath.join(target, posixpath.dirname(relative), name)
             fs.makedirs(posixpath.dirname(published), exist_ok=True)
             fs.mv(file, published)
             ours.append(published)
-    if effect.mode == "overwrite" and ours:
-        for file in _files(fs, target):
-            if not posixpath.basename(file).startswith(f"{effect.name}-"):
+    if ours:
+        for file in _files(fs, target) if effect.mode == "overwrite" else jobs_own:
+            if not posixpath.basename(file).startswith(prefix):
                 fs.rm(file)
     return SinkPublished(job=effect.job, vertex=effect.vertex)
 

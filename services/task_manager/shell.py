@@ -22,7 +22,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from millrace.core.fold import TICK_MS, Fold, Folded, Told
 from millrace.core.messages.base import Body
 from millrace.core.messages.effects import AttemptKillSent, AttemptLaunched, EndProcess, KillAttempt, LaunchAttempt
-from millrace.core.messages.records import Elected, Fact, Message, Outcome, Part, Tick, decode, encode
+from millrace.core.messages.records import Elected, Fact, Message, Outcome, Part, Tick, UnknownRecord, decode, encode
 from millrace.core.messages.slots import StopAsked, Unheard
 from millrace.core.speaking import Speaking
 from millrace.core.topics import RESOURCE_MANAGER, Topology
@@ -256,7 +256,7 @@ class Shell:
         """A command. Only messages count: who else writes here, writes nothing that decides."""
         try:
             record = decode(received.value)
-        except ValidationError as error:
+        except (ValidationError, UnknownRecord) as error:
             reason = (
                 f"{received.topic}[{received.partition}] offset {received.offset} is no record of this build: {error}"
             )

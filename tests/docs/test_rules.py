@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from millrace.core.election import Role
-from millrace.core.fold import Fold, Folded, Oversized
+from millrace.core.fold import Diverged, Fold, Folded, Oversized
 from millrace.core.messages.events import TaskManagerGone
 from millrace.core.messages.records import Elected, decode
 from millrace.core.topics import TOPICS, Topology
@@ -208,3 +208,35 @@ def test_what_kafka_would_not_take_is_a_bug_and_says_so() -> None:  # [15]
     with pytest.raises(Oversized, match="says a TaskManagerGone of 900"):
         fold._speak(folded, "cluster.events", 0, "t", gone)
     assert folded.said == 0 and folded.outbox == {}
+
+
+def test_a_campaign_whose_answer_was_lost_is_won_when_the_key_is_seen(world: World) -> None:  # [17]
+    world.turn(1)
+    generations, campaign = world.loop.generations, world.loop.generations.campaign
+
+    def loses_its_answer(*given: Any) -> Any:
+        generations.campaign = campaign
+        world.store.faults.extend(["unknown, done", "unavailable"])
+        return campaign(*given)
+
+    generations.campaign = loses_its_answer
+    world.turn(200)
+    assert world.loop.replica.leads
+
+
+def test_a_resignation_whose_answer_was_lost_leaves_no_scope_without_a_leader(world: World) -> None:  # [6]
+    world.lead()
+    replica = world.loop.replica
+    replica.election.follow(world.clock.now_ms())
+    world.turn(200)
+    assert world.loop.replica.leads
+
+
+def test_a_replica_that_differs_does_not_park_what_the_others_fold(world: World) -> None:  # [5], [26]
+    world.lead()
+    world.turn(5)
+    folded = world.loop.replica.folded
+    folded.ticked_digest = "another"
+    with pytest.raises(Diverged):
+        world.turn(30)
+    assert world.store.list(f"parked/{SCOPE}/")[0] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from millrace.core.jobgraph.compile import PLAN_TASK, Plan, producers
@@ -9,7 +10,8 @@ from millrace.core.jobgraph.compile import PLAN_TASK, Plan, producers
 from .state import Job, Subtask
 from .transitions import WANTS_SLOT, ExecutionState
 
-SHOWN_SUBTASKS = 1000  # of a job, in `show` and its archive: a message has a limit [15]
+SHOWN_SUBTASKS = (1000, 100, 10, 0)  # of a job, in `show` and its archive: the most that fit
+SHOWN_BYTES = 400_000
 KEPT_FAILURES = 3  # of a subtask
 
 
@@ -76,14 +78,22 @@ def task_folder(plan: Plan, task: str) -> str:
 
 
 def describe(plan: Plan | None, job: Job) -> dict[str, Any]:
-    """The job as `show` and its archive have it: tasks, subtasks, attempts, times, failures. Bounded."""
+    """The job as `show` and its archive have it: tasks, subtasks, attempts, times, failures. At most SHOWN_BYTES [15]."""
+    for most in SHOWN_SUBTASKS:
+        found = _describe(plan, job, most)
+        if len(json.dumps(found, ensure_ascii=False).encode()) <= SHOWN_BYTES:
+            break
+    return found
+
+
+def _describe(plan: Plan | None, job: Job, most: int) -> dict[str, Any]:
     shown = 0
     tasks = []
     for task, subtasks in job.tasks.items():
         counts: dict[str, int] = {}
         for subtask in subtasks:
             counts[subtask.state.value] = counts.get(subtask.state.value, 0) + 1
-        some = subtasks[: max(0, SHOWN_SUBTASKS - shown)]
+        some = subtasks[: max(0, most - shown)]
         shown += len(some)
         folder = task_folder(plan, task) if plan is not None else task
         tasks.append(

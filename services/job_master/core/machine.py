@@ -118,6 +118,10 @@ class JobMaster:
         """A job known already is answered with its state [21]; the Dispatcher may have been born anew."""
         start = envelope.body
         known = state.jobs.get(start.job)
+        if known is not None and known.acceptance != start.acceptance:
+            # The Dispatcher came back from an older store and accepted the id anew: the job known here is nobody's.
+            yield from self._abandon(state, known)
+            known = None
         if known is not None:
             yield from self._known(known, envelope)
             if start.cancel:
@@ -173,14 +177,14 @@ class JobMaster:
         job = state.jobs.get(envelope.body.job)
         if job is None or job.acceptance != envelope.body.acceptance:
             return
-        if job.status not in ENDED_JOB:
-            # The Dispatcher knows an ending that this state does not (it came back from an older log): what runs is ended.
-            yield from self._abandon(state, job, envelope.now_ms)
+        # While it runs here, the Dispatcher knows an ending that this state does not (it came back from an older log).
+        yield from self._abandon(state, job)
+
+    def _abandon(self, state: State, job: Job) -> Iterator[Output]:
+        """Forgets the job and gives back what it holds."""
         self._plans.pop(job.acceptance, None)
         state.due.pop(job.id, None)
         del state.jobs[job.id]
-
-    def _abandon(self, state: State, job: Job, now_ms: int) -> Iterator[Output]:
         freed: dict[str, list[str]] = {}
         for allocation, slot in list(job.slots.items()):
             freed.setdefault(slot.task_manager, []).append(allocation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,8 @@ from millrace.core.messages.effects import PublishSink
 
 from .execution_graph import task_folder
 from .state import Job
+
+RESULT_BYTES = 256 * 1024  # of rows inside a message; each of many subtasks may bring a small part
 
 
 def publish(job: Job, plan: Plan) -> Iterator[Output]:
@@ -32,7 +35,8 @@ def publish(job: Job, plan: Plan) -> Iterator[Output]:
                 path=sink.path,
                 mode=sink.mode,
                 staged=staged,
-                name=f"{job.acceptance}-{job.life}-{output.vertex}",
+                name=f"{job.acceptance}-{output.vertex}",
+                life=job.life,
             )
             yield Do(f"sink/{sink.path}", effect)
 
@@ -48,7 +52,7 @@ def staging(job: Job, plan: Plan) -> list[str]:
 
 
 def result(job: Job) -> dict[str, Any] | None:
-    """The job's result, its subtasks' parts one after the other, at most RESULT_ROWS rows where they are inline.
+    """The job's result, its subtasks' parts one after the other, at most RESULT_ROWS rows and RESULT_BYTES where inline.
 
     A part that was too large for a message is named by its path on the blob server.
     """
@@ -58,9 +62,15 @@ def result(job: Job) -> dict[str, Any] | None:
     if any("path" in part for part in parts):
         return {"parts": parts}
     rows = [row for part in parts for row in part["rows"]]
+    kept, size = 0, 0
+    for row in rows[:RESULT_ROWS]:
+        size += len(json.dumps(row, ensure_ascii=False).encode())
+        if size > RESULT_BYTES:
+            break
+        kept += 1
     return {
         "columns": parts[0]["columns"],
         "types": parts[0]["types"],
-        "rows": rows[:RESULT_ROWS],
-        "truncated": len(rows) > RESULT_ROWS or any(part.get("truncated") for part in parts),
+        "rows": rows[:kept],
+        "truncated": len(rows) > kept or any(part.get("truncated") for part in parts),
     }

@@ -219,4 +219,5 @@ def schema(
     definitions = graph.pop("$defs", {})
     message["$defs"] = {**message.get("$defs", {}), **definitions, "JobGraph": graph}
     message["properties"]["graph"] = {"$ref": "#/$defs/JobGraph"}
+    message["required"] = ["type", "version", *message["required"]]
     print(json.dumps(message, indent=1))

@@ -30,9 +30,11 @@ class Role(Enum):
 
 @dataclass(frozen=True)
 class View:
-    """The leader key as etcd last showed it: its mod_revision, 0 when it is absent; None: etcd has not answered yet."""
+    """The leader key as etcd last showed it: its mod_revision, 0 when it is absent; None: etcd has not answered yet. mine: it holds
+    this process's name and lease."""
 
     epoch: int | None
+    mine: bool = False
 
 
 @dataclass
@@ -68,6 +70,7 @@ class Election:
 
     def won(self, epoch: int) -> None:
         self.role, self.epoch, self.last_won = Role.ELECT, epoch, epoch
+        self.silent = False
 
     def lead(self, now_ms: int) -> None:
         """The own Elected was folded."""
@@ -85,7 +88,8 @@ class Election:
         """The mod_revision of the key that is to be replaced (0: absent), or None: this is not the time.
 
         A key whose epoch has no record in the log yet is left alone until its lease ends: its holder may be about to write. heir: the
-        leader of that epoch bore this process's name, so it is the life before this one, and nobody waits for the dead.
+        leader of that epoch bore this process's name, so it is the life before this one, and nobody waits for the dead. A
+        key that is our own and was used (the answer to a resignation was lost) is taken anew: our lease would keep it for ever.
         """
         if (
             self.role is not Role.FOLLOWING
@@ -94,7 +98,7 @@ class Election:
             or now_ms - self.asked_ms < CAMPAIGN_MS
         ):
             return None
-        if view.epoch == 0 or ((self.silent or heir) and view.epoch == folded_epoch):
+        if view.epoch == 0 or view.mine or ((self.silent or heir) and view.epoch == folded_epoch):
             self.role, self.asked_ms = Role.CAMPAIGNING, now_ms
             return view.epoch
         return None

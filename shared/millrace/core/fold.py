@@ -284,10 +284,10 @@ class Fold:
         return self._put(folded, topic, partition, key, body.type, body.model_dump_json())
 
     def _put(self, folded: Folded, topic: str, partition: int, key: str, kind: str, value: str) -> Spoken:
-        if len(value) > OUTPUT_BYTES_MAX:
-            raise Oversized(
-                f"{self.machine.scope} says a {kind} of {len(value)} bytes; the limit is {OUTPUT_BYTES_MAX}"
-            )
+        # A character has at most four bytes.
+        size = len(value) if len(value) * 4 <= OUTPUT_BYTES_MAX else len(value.encode())
+        if size > OUTPUT_BYTES_MAX:
+            raise Oversized(f"{self.machine.scope} says a {kind} of {size} bytes; the limit is {OUTPUT_BYTES_MAX}")
         folded.said += 1
         spoken = Spoken(folded.said, topic, partition, key, kind, value)
         folded.outbox[folded.said] = spoken

@@ -183,6 +183,9 @@ class Replica:
             epoch = election.epoch
             election.follow(now_ms)
             return [Resign(epoch, f"its own election was not read back for {READ_BACK_MS // 1000} s")]
+        unused = view.mine and (view.epoch or 0) > max(self.folded.epoch, election.last_won)
+        if unused and election.role is Role.FOLLOWING:
+            return self.won(view.epoch or 0)  # the answer to the campaign was lost
         heir = self.folded.who == self.who and self.folded.epoch != election.last_won
         expected = election.campaigns(now_ms, view, self.folded.epoch, caught_up, heir)
         if expected is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from uuid import uuid4
 
 from millrace.core.fold import Spoken
 from millrace.core.messages.records import Part
@@ -21,8 +22,8 @@ def _headers(id: str, type: str, source: str) -> Headers:
 
 
 def of_spoken(scope: str, epoch: int, spoken: Spoken) -> Headers:
-    """Of an output. The id is its number in its scope, the same whoever says it again. The trace is that of its key (a job, or
-    a scope), so that the records of one job share a trace."""
+    """Of an output. The id is its number in its scope, the same whoever says it again. The trace is that of its key, so that
+    the public facts about one job share a trace, and so do the records for one receiver."""
     trace = hashlib.blake2b(spoken.key.encode(), digest_size=16).hexdigest()
     span = hashlib.blake2b(f"{scope}/{spoken.seq}".encode(), digest_size=8).hexdigest()
     headers = _headers(f"{scope}/{spoken.seq}", spoken.type, scope)
@@ -31,4 +32,4 @@ def of_spoken(scope: str, epoch: int, spoken: Spoken) -> Headers:
 
 def of_record(scope: str, record: Part) -> Headers:
     """Of what a leader writes to its own inbox."""
-    return [("ce_type", str(getattr(record, "record", "")).encode()), ("ce_source", f"/millrace/{scope}".encode())]
+    return _headers(uuid4().hex, str(getattr(record, "record", "")), scope)

@@ -6,6 +6,7 @@ clients) they append to the inbox themselves: the log is the only way in, and it
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -106,6 +107,7 @@ class ScopeLoop:
         self.term: Term | None = None
         self._acks: deque[tuple[int, int]] = deque()
         self._stopping = threading.Event()
+        self._damage: str | None = None  # why the generation must be raised, until it is
         self._reader: Reader | None = None
         self._caught_up = False
         self._snapshot_at = 0
@@ -118,7 +120,11 @@ class ScopeLoop:
 
     def watched(self, entry: Entry | None) -> None:
         """The leader key has changed (the beat thread's watch)."""
-        self.view = View(entry.mod_revision if entry is not None else 0)
+        mine = False
+        if entry is not None and entry.value == self.around.who.encode():
+            with contextlib.suppress(Unavailable):
+                mine = entry.lease == self.around.lease()
+        self.view = View(entry.mod_revision if entry is not None else 0, mine)
 
     def raised(self, entry: Entry | None) -> None:
         """The generation's key has changed. Only the next look at it (`_open`) ends `stale`: the two are different threads."""
@@ -164,12 +170,17 @@ class ScopeLoop:
             return False
         replica, reader = self.replica, self._reader
         assert replica is not None
+        if self._damage is not None:
+            self._stopping.wait(WAIT_S)
+            self._be_reborn(self._damage)
+            return False
         try:
             batch = reader.poll(self._patience(replica))
         except OffsetGone as gone:
             if gone.offset > gone.end:  # the log was cut above what is folded: what was said of it is lost [8]
                 self._be_reborn(f"the log ends at {gone.end}, offset {gone.offset} was folded before")
-            self._leave()
+            else:
+                self._leave()
             return False
         now = self.around.clock()
         for received in batch:
@@ -268,7 +279,7 @@ class ScopeLoop:
                 self._campaign(action.expected)
             elif isinstance(action, Resign):
                 self.log.warning("resigns", reason=action.reason, epoch=action.epoch)
-                self.generations.resign(action.epoch)
+                self._resign(action.epoch)
             elif isinstance(action, BeReborn):
                 self._be_reborn(action.reason)
             elif isinstance(action, End):
@@ -285,13 +296,13 @@ class ScopeLoop:
         if epoch is None:
             replica.lost(self.around.clock())
         elif epoch <= replica.folded.epoch:
-            self.generations.resign(epoch)
+            self._resign(epoch)
             replica.lost(self.around.clock())
             self.log.error(
                 "etcd is older than the log: it was restored from a backup", epoch=epoch, folded=replica.folded.epoch
             )
         else:
-            self.view = View(epoch)
+            self.view = View(epoch, True)
             self._do(replica.won(epoch))
 
     def _be_reborn(self, reason: str) -> None:
@@ -304,8 +315,11 @@ class ScopeLoop:
         try:
             self.generations.raise_(self.generation, epoch, self.around.lease(), reason)
         except Unavailable as failure:
+            # Nothing is folded from here on: a snapshot and what is left of the log would look whole.
             self.log.warning("the generation could not be raised yet", reason=str(failure))
-        self.stale = True
+            self._damage, self.turned_ms = reason, self.around.clock()
+            return
+        self._damage, self.stale = None, True
 
     def _replace_log(self, replaced: LogReplaced) -> None:
         """Another log stands where this generation's was: a new one begins as soon as nobody leads the old one."""
@@ -350,10 +364,14 @@ class ScopeLoop:
         self._end_term()
         self.around.bus.flush(2_000)
         self._save(replica)
+        self._resign(epoch)
+
+    def _resign(self, epoch: int) -> None:
+        """Gives the key back. Without an answer it is tried again while the key is seen to be ours, or its lease ends."""
         try:
             self.generations.resign(epoch)
         except Unavailable as failure:
-            self.log.warning("the leader key is left to its lease", reason=str(failure))
+            self.log.warning("the leader key is not given back yet", reason=str(failure))
 
     def health(self) -> dict[str, Any]:
         """For /health."""

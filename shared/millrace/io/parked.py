@@ -8,6 +8,10 @@ from contextlib import contextmanager
 
 import structlog
 
+from millrace.core.fold import Diverged
+from millrace.core.machine import UnknownMessage
+from millrace.core.messages.records import UnknownRecord
+
 from .interfaces import Compare, Put, Store, Txn, Unavailable
 
 ENDED_MOST = 2
@@ -42,6 +46,8 @@ class Parked:
         """Counts an exception against the record; it goes on to end the process."""
         try:
             yield
+        except (Diverged, UnknownMessage, UnknownRecord):
+            raise  # this replica's own fault, or its build's: the record is good, and others fold it
         except Exception as failure:
             self._count(offset, f"{type(failure).__name__}: {failure}"[:500])
             raise

@@ -72,8 +72,9 @@ class Performer:
         """Ends the threads after what they are doing."""
         for lane in self._lanes.values():
             lane.close()
+        deadline = time.monotonic() + timeout_s
         for lane in self._lanes.values():
-            lane.join(timeout_s)
+            lane.join(max(0.0, deadline - time.monotonic()))
 
 
 class _Lane(threading.Thread):

@@ -91,11 +91,12 @@ class Beat(threading.Thread):
             cancel()
 
     def turn(self) -> bool:
-        """Watches what is not watched, renews the lease. False: etcd does not answer; again soon."""
+        """Renews the lease, then watches what is not watched: who learns that a key is free can take it at once. False: etcd does
+        not answer; again soon."""
         try:
+            self._renew()
             if self._lost.is_set() or not self._cancels:
                 self._watch()
-            self._renew()
         except Unavailable as failure:
             log.warning("etcd does not answer", reason=str(failure))
             return False
@@ -157,7 +158,9 @@ class Process:
             settings.service, settings.log_format, settings.log_level,
             instance=settings.instance, secrets=settings.secret_values(),
         )  # fmt: skip
-        log.info("starts", version=__version__, pid=os.getpid(), runs_on=sys.version.split()[0], settings=settings.describe())
+        log.info(
+            "starts", version=__version__, pid=os.getpid(), runs_on=sys.version.split()[0], settings=settings.describe()
+        )
         self.store = store_of(settings)
         self.bus = KafkaBus(settings.kafka_bootstrap, client_id=settings.instance, on_fatal=self.fatal)
         self.storage = Storage(settings.storage_url)

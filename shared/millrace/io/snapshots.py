@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 import zstandard
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from millrace.core.fold import Folded
 from millrace.core.machine import Machine
@@ -67,7 +67,13 @@ class Snapshots:
         data = self._storage.get(pointer.path(self._machine.scope))
         if hashlib.sha256(data).hexdigest() != pointer.sha256:
             raise ValueError(f"the snapshot {pointer.path(self._machine.scope)} is damaged: its hash differs")
-        return thaw(self._machine, data), pointer
+        try:
+            return thaw(self._machine, data), pointer
+        except ValidationError as failure:
+            raise ValueError(
+                f"build {pointer.build} wrote the snapshot {pointer.path(self._machine.scope)}, which this build cannot read: "
+                f"run the build that wrote it ({failure.error_count()} fields differ)"
+            ) from None
 
     def _delete_old(self, newest: Pointer) -> None:
         """All but the newest two: the one before it may be being read."""

@@ -156,7 +156,9 @@ class PublishSink(Body):
     staged: list[str]
     """Folders of the attempts that count, in order of the subtasks."""
     name: str
-    """A prefix for published files, unique to (job, acceptance, vertex)."""
+    """What the names of published files begin with: (acceptance, vertex), which no other sink has."""
+    life: str
+    """Goes on in their names: what an earlier life of the JobMaster's state published for the same acceptance is replaced."""
 
 
 class SinkPublished(Body):

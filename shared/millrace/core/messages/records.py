@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Union
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, ValidationError
 
 from . import client, effects, jobs, slots
 from .base import Body, Part
@@ -142,9 +142,18 @@ Record = Annotated[
 _RECORD: TypeAdapter[Any] = TypeAdapter(Record)
 
 
+class UnknownRecord(ValueError):
+    """A type, version or field that this build does not know: another build wrote it, and this replica stops [26]."""
+
+
 def decode(value: bytes) -> Elected | Tick | Outcome | Client | Message | Probe | Fact:
-    """The record of an inbox. Raises pydantic.ValidationError: the bytes are no record of this build, which stops a replica [26]."""
-    return _RECORD.validate_json(value)
+    """The record of an inbox. Raises UnknownRecord for what another build may have meant, ValidationError for what is no JSON."""
+    try:
+        return _RECORD.validate_json(value)
+    except ValidationError as failure:
+        if failure.errors(include_url=False, include_input=False)[0]["type"] == "json_invalid":
+            raise
+        raise UnknownRecord(str(failure)) from None
 
 
 def encode(record: Part) -> bytes:
