@@ -35,7 +35,7 @@ demo: setup ## start the stack, run the flights pipeline on it, show the result,
 	@$(BIN)/millrace demo
 
 test: setup lint ## check the style and run every test
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lint: setup ## check the style only
 	@$(BIN)/ruff check .

@@ -21,12 +21,13 @@ def _headers(id: str, type: str, source: str) -> Headers:
     ]
 
 
-def of_spoken(scope: str, epoch: int, spoken: Spoken) -> Headers:
-    """Of an output. The id is its number in its scope, the same whoever says it again. The trace is that of its key, so that
+def of_spoken(scope: str, life: int, spoken: Spoken) -> Headers:
+    """Of an output. The id is its number in this life of its scope, the same whoever says it again. The trace is that of its key, so that
     the public facts about one job share a trace, and so do the records for one receiver."""
     trace = hashlib.blake2b(spoken.key.encode(), digest_size=16).hexdigest()
-    span = hashlib.blake2b(f"{scope}/{spoken.seq}".encode(), digest_size=8).hexdigest()
-    headers = _headers(f"{scope}/{spoken.seq}", spoken.type, scope)
+    id = f"{scope}/{life}/{spoken.seq}"
+    span = hashlib.blake2b(id.encode(), digest_size=8).hexdigest()
+    headers = _headers(id, spoken.type, scope)
     return [*headers, ("traceparent", f"00-{trace}-{span}-01".encode())]
 
 

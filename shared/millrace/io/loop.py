@@ -260,6 +260,7 @@ class ScopeLoop:
     def _do(self, actions: list[Action]) -> None:
         for action in actions:
             if isinstance(action, Speak):
+                assert self.generation is not None
                 said = action.spoken
                 mark = (action.epoch, said.seq)
                 self.around.bus.append(
@@ -267,7 +268,7 @@ class ScopeLoop:
                     said.partition,
                     said.value.encode(),
                     key=said.key.encode(),
-                    headers=envelope.of_spoken(self.scope, action.epoch, said),
+                    headers=envelope.of_spoken(self.scope, self.generation.number, said),
                     on_ack=lambda mark=mark: self._acks.append(mark),  # type: ignore[misc]
                 )
             elif isinstance(action, Append):
