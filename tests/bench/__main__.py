@@ -1,0 +1,101 @@
+"""`python -m tests.bench [NAME ...]`: measures Millrace beside its peers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from deploy.local.downloads import CHECKOUT
+
+from . import burst, idle, many, memory, pipeline, running, sql, up
+from .figures import Figure, Row, measure
+
+FIGURES = {
+    figure.name: figure
+    for figure in (
+        Figure("running", "submit -> RUNNING at a connected client, beside the bare chain of hops", running.measure),
+        Figure("sql", "one trivial sql job, submit -> result, beside spark-submit", sql.measure),
+        Figure("flights", "the flights pipeline, beside the same steps in a warm session", pipeline.measure),
+        Figure("burst", "submissions accepted and stored a second, beside raw produce and puts", burst.measure),
+        Figure("many", "500 real jobs at once on 2 slots, beside the queries in a warm session", many.measure),
+        Figure("up", "millrace up to the first job accepted and the first result", up.measure),
+        Figure("memory", "resident memory of each service, idle and after 5,000 jobs", memory.measure),
+        Figure("idle", "processor and disk of an idle stack, beside Kafka and etcd alone", idle.measure),
+    )
+}
+LISTED = "\n\n".join(f"[bold]{figure.name}[/bold]: {figure.what}" for figure in FIGURES.values())
+
+app = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False, add_completion=False)
+
+
+@app.command(
+    help="Measure Millrace, each figure next to a peer in the same run; ratios are what counts.\n\n"
+    "Prints a table, and writes each figure with its raw samples and the machine's facts to build/bench/NAME.json. Stacks of its "
+    "own are started and deleted in MILLRACE_HOME, or build/bench/home without it. Exit code 1 if a figure could not be "
+    "measured; one that misses what it must reach is marked, no more.\n\n" + LISTED,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+def bench(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME ...]", help="The figures to measure; all without.", show_default=False)
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few samples: to see that it works, not for figures.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = CHECKOUT / "build" / "bench",
+) -> None:
+    unknown = [name for name in names or () if name not in FIGURES]
+    if unknown:
+        raise typer.BadParameter(f"there is no figure {unknown[0]}; there are {', '.join(FIGURES)}")
+    os.environ.setdefault("MILLRACE_HOME", str(CHECKOUT / "build" / "bench" / "home"))
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    table = _table(quick)
+    failed = []
+    for name in names or FIGURES:
+        started = time.monotonic()
+        try:
+            found, noisy = measure(FIGURES[name], quick, out.absolute(), _tell)
+        except Exception:
+            traceback.print_exc()
+            failed.append(name)
+            continue
+        for row in found.rows:
+            table.add_row(*_cells(row, noisy))
+        _tell(f"{name}: done in {time.monotonic() - started:.0f} s, {out / name}.json")
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    if failed:
+        _tell(f"could not be measured: {', '.join(failed)}")
+        raise typer.Exit(1)
+
+
+def _table(quick: bool) -> Table:
+    title = "quick: too few samples for figures" if quick else None
+    table = Table(title=title, box=box.SIMPLE_HEAD, show_lines=False)
+    for column in ("figure", "n", "p50", "p99 or total", "peer", "ratio", "at least", ""):
+        table.add_column(column, justify="right" if column == "n" else "left")
+    return table
+
+
+def _cells(row: Row, noisy: bool) -> list[str]:
+    mark = {True: "reached", False: "[bold red]MISSED[/]", None: ""}[row.reached]
+    if noisy:
+        mark += " (noisy: the machine was busy)"
+    return [row.figure, f"{row.n:,}", row.p50, row.second, row.peer, row.ratio, row.least, mark]
+
+
+def _tell(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+if __name__ == "__main__":
+    app()

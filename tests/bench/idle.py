@@ -1,0 +1,92 @@
+"""What a stack costs that has nothing to do: processor and disk, beside its Kafka and etcd alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+
+from deploy.local.stack import disk_use
+from millrace.core.topics import TOPICS
+from millrace.io.loop import KEPT_RECORDS, SNAPSHOT_RECORDS
+
+from .clusters import Cluster, cluster, servers
+from .figures import Row, Run
+
+CORE_MOST_PERCENT = 5.0
+REST_S = 20.0
+DAY_S = 86_400
+SEGMENT_MB = int(TOPICS[0].config()["segment.bytes"]) >> 20
+
+
+def measure(run: Run) -> None:
+    seconds = run.count(60, 15)
+    with cluster("idle", run.say) as running, servers("idle") as alone:
+        for server in alone:
+            server.start()
+        run.say(f"resting {REST_S:.0f} s")
+        time.sleep(REST_S)
+        run.say(f"watching {seconds} s")
+        started, before = time.monotonic(), _seconds(_families(running))
+        peers = {server.NAME: psutil.Process(server.pid) for server in alone}
+        peers_before = _seconds({name: [process] for name, process in peers.items()})
+        disk = _disk(running.stack.folder)
+        time.sleep(seconds)
+        after, grown = _seconds(_families(running)), _disk(running.stack.folder)
+        peers_after = _seconds({name: [process] for name, process in peers.items()})
+        took = time.monotonic() - started
+    use = {name: 100 * (after[name] - before[name]) / took for name in after}
+    peer = {name: 100 * (peers_after[name] - peers_before[name]) / took for name in peers}
+    growth = {name: (grown[name] - disk[name]) / took * DAY_S / 1e6 for name in grown}
+    run.samples |= {"percent_of_a_core": use, "alone_percent": peer, "disk_bytes": grown, "growth_mb_a_day": growth}
+    _rows(run, seconds, use, peer, growth)
+
+
+def _rows(run: Run, seconds: int, use: Mapping[str, float], peer: Mapping[str, float], growth: Mapping[str, float]) -> None:
+    total, alone = sum(use.values()), sum(peer.values())
+    run.rows.append(Row(
+        "idle stack: processor, % of a core", 1, f"{total:.1f} %",
+        ", ".join(f"{name} {part:.1f}" for name, part in use.items()),
+        f"Kafka {peer['Kafka']:.1f} %, etcd {peer['etcd']:.1f} %", f"{total / alone:.1f} x",
+        f"{CORE_MOST_PERCENT:.0f} %", total <= CORE_MOST_PERCENT,
+    ))  # fmt: skip
+    bound = (
+        f"inboxes: cut below the last snapshot, one each {SNAPSHOT_RECORDS:,} records, less {KEPT_RECORDS:,}; public topics: "
+        f"by time; both by whole segments of {SEGMENT_MB} MB; etcd: compacted, 2 write-ahead logs of 64 MB"
+    )
+    run.rows.append(Row(
+        f"idle stack: disk, from {seconds} s", 1, f"{sum(growth.values()):.0f} MB a day",
+        ", ".join(f"{name} {part:.1f}" for name, part in growth.items() if abs(part) >= 0.05) or "nothing grew",
+        "", "", f"bounded ({bound})", None,
+    ))  # fmt: skip
+
+
+def _families(running: Cluster) -> dict[str, list[psutil.Process]]:
+    """All processes of the stack: servers, services, and what TaskManagers started apart."""
+    families: dict[str, list[psutil.Process]] = {}
+    services = {process.pid: name for name, process in running.processes().items()}
+    supervisor = running.stack.supervisor()
+    assert supervisor is not None
+    families["supervisor"] = [supervisor]
+    for child in supervisor.children():
+        below = child.children(recursive=True)
+        name = services.get(child.pid) or ("Kafka" if child.name() == "java" else child.name())
+        families[name] = [child]
+        if below:
+            families[f"{name}'s slots"] = below
+    return families
+
+
+def _seconds(families: Mapping[str, list[psutil.Process]]) -> dict[str, float]:
+    """Processor time used so far, user's and system's."""
+    used = {}
+    for name, processes in families.items():
+        times = [process.cpu_times() for process in processes]
+        used[name] = sum(each.user + each.system for each in times)
+    return used
+
+
+def _disk(folder: Path) -> dict[str, int]:
+    return {name: size for name, size in disk_use(folder).items() if name != "free"}
