@@ -40,6 +40,7 @@ class Replayed:
 def audit(cluster: Cluster) -> None:
     """Everything below. The cluster has come to rest: all jobs have ended, and every process lives."""
     assert_endings(cluster)
+    assert_answers(cluster)
     assert_epochs(cluster)
     assert_nothing_left(cluster)
     replayed = replay_all(cluster)
@@ -62,6 +63,14 @@ def assert_endings(cluster: Cluster) -> None:
         assert kinds == [f"Job{values[1]['status'].capitalize()}"], (
             f"I4: {job} ended {values[1]['status']}, said {kinds}"
         )
+
+
+def assert_answers(cluster: Cluster) -> None:
+    """Every request has one answer."""
+    replies = cluster.client.replies()
+    for number in range(1, cluster.client.asked + 1):
+        answers = replies.get(f"{cluster.client.name}-{number}", [])
+        assert len(answers) == 1, f"request {number} has the answers {answers}"
 
 
 def assert_epochs(cluster: Cluster) -> None:

@@ -20,7 +20,7 @@ class Client:
     def __init__(self, world: World, name: str = "client") -> None:
         self._world, self.name = world, name
         self._bus = MemoryBus(world.broker, client_id=name, on_fatal=_refused)
-        self._asked = 0
+        self.asked = 0
 
     def send(self, value: bytes) -> None:
         """Any bytes, as a stranger may."""
@@ -29,8 +29,8 @@ class Client:
 
     def ask(self, request: type[client.Request], **fields: Any) -> str:
         """Sends a request; its correlation."""
-        self._asked += 1
-        correlation = f"{self.name}-{self._asked}"
+        self.asked += 1
+        correlation = f"{self.name}-{self.asked}"
         body = request(reply_to=self.name, correlation=correlation, **fields)
         self.send(body.model_dump_json().encode())
         return correlation
@@ -42,13 +42,13 @@ class Client:
         return self.ask(client.CancelJob, job=job)
 
     def replies(self) -> dict[str, list[client.Reply]]:
-        """Correlation -> what was answered; an answer said again by a new leader is the same record, and counts once."""
+        """Correlation -> what was answered; an answer said again by a new leader has the same id, and counts once."""
         partition = self._world.topology.reply_partition(self.name)
         found: dict[str, dict[bytes, client.Reply]] = {}
         for record in self._world.broker.log("client.replies", partition).records:
             if record.key == self.name.encode():
                 reply: Any = REPLIES[json.loads(record.value)["type"]].model_validate_json(record.value)
-                found.setdefault(reply.correlation, {})[record.value] = reply
+                found.setdefault(reply.correlation, {})[dict(record.headers)["ce_id"]] = reply
         return {correlation: list(replies.values()) for correlation, replies in found.items()}
 
     def events(self, job: str) -> list[Any]:
@@ -57,7 +57,9 @@ class Client:
         found: dict[bytes, Any] = {}
         for record in self._world.broker.log("job.events", partition).records:
             if record.key == job.encode():
-                found[record.value] = EVENTS[json.loads(record.value)["type"]].model_validate_json(record.value)
+                found[dict(record.headers)["ce_id"]] = EVENTS[json.loads(record.value)["type"]].model_validate_json(
+                    record.value
+                )
         return list(found.values())
 
 

@@ -152,9 +152,10 @@ class Scenario:
     # clients
 
     def submit(self, words: list[str]) -> Iterator[str]:
-        """submit JOB GRAPH [JSON]: with these fields of the graph."""
-        job, graph, *fields = words
-        self.cluster.client.submit(job, GRAPHS[graph](job, **json.loads(fields[0] if fields else "{}")))
+        """submit JOB GRAPH [JSON]: with these fields of the graph; it is named as the job, or by the field `name`."""
+        job, graph, *rest = words
+        fields = json.loads(rest[0] if rest else "{}")
+        self.cluster.client.submit(job, GRAPHS[graph](fields.pop("name", job), **fields))
         yield from ()
 
     def ask(self, words: list[str]) -> Iterator[str]:
@@ -244,8 +245,8 @@ class Scenario:
         fs = fsspec.filesystem("memory")
         for path in sorted(fs.find("/out")):
             if path.startswith((f"/out/{name}/", f"/out/.{name}.staging/")):
-                # Names hold the acceptance, which is an offset: it says nothing here.
-                yield f"{re.sub(r'[0-9]+[.][0-9]+', '<acceptance>', path, count=1)}: {fs.cat_file(path).decode()}"
+                # Names hold acceptance and life, which say nothing here.
+                yield f"{re.sub(r'[^/]+(?=-[0-9]{5}-)', '<unique>', path)}: {fs.cat_file(path).decode()}"
 
     def _show_dead_letters(self) -> Iterator[str]:
         for record in self.cluster.world.broker.log("dead-letters", 0).records:

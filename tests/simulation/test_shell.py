@@ -1,0 +1,119 @@
+"""The shell of a control service in single steps: what its threads tell each other must not be lost between them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from millrace.core.fold import Spoken
+from millrace.io import envelope
+from millrace.io.interfaces import Entry, Put, Txn, Unavailable
+from millrace.io.service import Beat
+from tests.simulation import Clock
+from tests.simulation.cluster import Cluster
+from tests.simulation.control import ControlProcess, NotedLoop
+from tests.simulation.store import MemoryEtcd, MemoryStore
+from tests.simulation.trial import quiet_logs
+from tests.simulation.world import PREFIX
+
+
+def loop_of(cluster: Cluster, name: str = "dispatcher#1") -> tuple[ControlProcess, NotedLoop]:
+    process = cluster.processes[name]
+    assert isinstance(process, ControlProcess)
+    return process, process.loops[0]
+
+
+def new_cluster() -> Cluster:
+    quiet_logs()
+    return Cluster(control=("dispatcher#1",), task_managers=0)
+
+
+class AwayOnce(MemoryStore):
+    """etcd takes one watch, and does not answer for the next one."""
+
+    away = True
+
+    def watch(
+        self, key: str, on_change: Callable[[Entry | None], None], on_lost: Callable[[], None]
+    ) -> Callable[[], None]:
+        if key.startswith("generations/") and self.away:
+            self.away = False
+            raise Unavailable("etcd is away")
+        return super().watch(key, on_change, on_lost)
+
+
+def test_etcd_away_while_keys_are_being_watched() -> None:
+    """The beat goes on until all keys are watched."""
+    cluster = new_cluster()
+    _, loop = loop_of(cluster)
+    store = AwayOnce(cluster.world.etcd, PREFIX)
+    beat = Beat(store, lambda: [loop], cluster.world.clock.now_ms)
+    assert not beat.turn()
+    assert beat.turn()
+    store.txn(Txn([], [Put(loop.generations.generation_key, b'{"generation": 9}')]))
+    cluster.world.etcd.deliver()
+    assert loop.stale
+
+
+class QuickWatch(MemoryStore):
+    """etcd tells a watcher of a change before the answer of the read that came before it."""
+
+    def get(self, key: str) -> Entry | None:
+        read = super().get(key)
+        if key.startswith("leaders/"):
+            self.txn(Txn([], [Put(key, b"somebody")]))
+            self._etcd.deliver()
+        return read
+
+
+def test_a_read_that_is_older_than_what_the_watch_told() -> None:
+    cluster = new_cluster()
+    _, loop = loop_of(cluster)
+    store = QuickWatch(cluster.world.etcd, PREFIX)
+    assert Beat(store, lambda: [loop], cluster.world.clock.now_ms).turn()
+    entry = MemoryStore(cluster.world.etcd, PREFIX).get(loop.generations.leader_key)
+    assert entry is not None and loop.view.epoch == entry.mod_revision
+
+
+def test_a_generation_raised_before_the_first_is_read_is_looked_at() -> None:
+    cluster = new_cluster()
+    _, loop = loop_of(cluster)
+    value = json.dumps({"generation": 2, "log_id": "log-6", "first_offset": 0}).encode()
+    loop.raised(Entry(loop.generations.generation_key, value, 5, 5))
+    assert loop.stale
+    loop.turn()
+    assert not loop.stale
+
+
+def test_the_watch_does_not_call_off_a_rebirth() -> None:
+    """The generation is being raised by this loop; the watch still tells the old one."""
+    cluster = new_cluster()
+    process, loop = loop_of(cluster)
+    cluster.run(lambda: loop.replica is not None and loop.replica.leads)
+    loop.stale = True
+    loop.raised(process.store.get(loop.generations.generation_key))
+    assert loop.stale
+
+
+def test_ids_of_outputs_differ_between_lives() -> None:
+    def id_of(life: int) -> bytes:
+        headers = dict(envelope.of_spoken("dispatcher", life, Spoken(7, "job.events", 0, "one", "JobAccepted", "{}")))
+        return headers["ce_id"]
+
+    assert (id_of(1), id_of(2)) == (b"dispatcher/1/7", b"dispatcher/2/7")
+
+
+def test_a_memory_etcd_is_what_the_beat_needs() -> None:
+    """Leases end by the clock, and the beat takes another one."""
+    clock = Clock()
+    store = MemoryStore(MemoryEtcd(clock), PREFIX)
+    loops: Callable[[], list[NotedLoop]] = list
+    beat = Beat(store, loops, clock.now_ms)
+    assert beat.turn()
+    first = beat.lease()
+    clock.advance(4_000)
+    assert beat.turn()
+    assert beat.lease() == first
+    clock.advance(6_000)
+    assert beat.turn()
+    assert beat.lease() != first
