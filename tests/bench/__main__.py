@@ -47,11 +47,10 @@ app = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False, add_c
 )
 def bench(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME ...]", help="The figures to measure; all without.", show_default=False)
+        list[str] | None,
+        typer.Argument(metavar="[NAME ...]", help="The figures to measure; all without.", show_default=False),
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Few samples: to see that it works, not for figures.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Few samples: to see that it works, not for figures.")] = False,
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = CHECKOUT / "build" / "bench",
 ) -> None:
     unknown = [name for name in names or () if name not in FIGURES]

@@ -44,7 +44,9 @@ def measure(run: Run) -> None:
     _rows(run, seconds, use, peer, growth)
 
 
-def _rows(run: Run, seconds: int, use: Mapping[str, float], peer: Mapping[str, float], growth: Mapping[str, float]) -> None:
+def _rows(
+    run: Run, seconds: int, use: Mapping[str, float], peer: Mapping[str, float], growth: Mapping[str, float]
+) -> None:
     total, alone = sum(use.values()), sum(peer.values())
     run.rows.append(Row(
         "idle stack: processor, % of a core", 1, f"{total:.1f} %",

@@ -34,7 +34,13 @@ def measure(run: Run) -> None:
         folder = running.stack.folder / "bench"
         with warm_session("local[2]", folder) as session:
             single = [session.sql(f"SELECT {number} AS number")[0] for number in range(n)]
-    run.samples |= {"total_s": total, "accepted_s": accepted, "ends": dict(ends), "right": right, "warm_session_s": single}
+    run.samples |= {
+        "total_s": total,
+        "accepted_s": accepted,
+        "ends": dict(ends),
+        "right": right,
+        "warm_session_s": single,
+    }
     failed = n - ends["FINISHED"]
     run.rows.append(Row(
         f"{n} real one-task jobs at once, {SLOTS} slots", n, f"{n / total:.1f} a second",

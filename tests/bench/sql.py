@@ -66,9 +66,7 @@ def _spark_submit(folder: Path) -> float:
     env = {**environment(), "PATH": os.pathsep.join([binaries, os.environ.get("PATH", "")])}
     command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[1]", str(script)]
     started = time.perf_counter()
-    done = subprocess.run(
-        command, env=env, cwd=folder, capture_output=True, text=True, timeout=180, check=False
-    )
+    done = subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, timeout=180, check=False)
     took = time.perf_counter() - started
     if "Row(answer=42)" not in done.stdout:
         raise RuntimeError(f"spark-submit ended with {done.returncode}: {done.stderr[-2000:]}")
