@@ -145,6 +145,12 @@ def test_the_users_packages_may_have_our_names(slot: Slot) -> None:
         """, files={"mine.zip": packed.getvalue()}) == [[f"the user, {name}" for name in names]] * 2  # fmt: skip
 
 
+def test_an_attempt_does_not_see_the_settings_of_the_taskmanager(slot: Slot) -> None:
+    assert slot.value("sorted(name for name in __import__('os').environ if name.startswith('MILLRACE_'))") == [
+        "MILLRACE_ATTEMPT", "MILLRACE_COMMIT_KEY", "MILLRACE_JOB", "MILLRACE_SLOT_HOST", "MILLRACE_SUBTASK", "MILLRACE_TASK"
+    ]  # fmt: skip
+
+
 def test_the_gateways_secret_is_in_no_environment_and_no_command_line(slot: Slot) -> None:
     secret, children = slot.value("""
         import os, subprocess
@@ -281,14 +287,6 @@ def test_a_killed_jvm_fails_its_attempt_and_is_replaced(slot: Slot) -> None:
     assert slot.until("replacing")["reason"] == attempt.ended["error"]["message"]
     slot.until("ready")
     assert jvm_of(slot) != jvm
-    assert slot.value("spark.range(3).count()") == 3
-
-
-def test_an_idle_jvm_that_is_killed_is_replaced(slot: Slot) -> None:
-    jvm = jvm_of(slot)
-    os.kill(jvm, signal.SIGKILL)
-    slot.until("replacing")
-    slot.until("ready")
     assert slot.value("spark.range(3).count()") == 3
 
 

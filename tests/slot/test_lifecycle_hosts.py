@@ -16,8 +16,10 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from services.task_manager.slot.archive import Archive
 from services.task_manager.slot.client import SlotProcess
 from services.task_manager.slot.config import SlotConfig
+from services.task_manager.slot.jvm import find_java, find_spark
 from tests.slot.lifecycle import PATIENCE_S, SESSION, Slot, below, jvm_of, lives, wait_until
 
 pytestmark = pytest.mark.timeout(300)
@@ -81,12 +83,14 @@ def test_a_slot_whose_python_is_not_there_raises(tmp_path: Path) -> None:
         SlotProcess(SlotConfig(slot="s", folder=str(tmp_path / "slot"), python=str(tmp_path / "none")), print)
 
 
-def test_a_slot_whose_settings_keep_spark_from_starting_is_broken(tmp_path: Path) -> None:
-    config = SlotConfig(slot="s", folder=str(tmp_path / "slot"), python=sys.executable, heap_mb=64)
-    events = events_of(config)
-    assert [event["is"] for event in events] == ["replacing", "replacing", "broken", "gone"]
-    assert "System memory" in events[2]["reason"]
-    assert events[2]["hint"] == f"The JVM's log is {tmp_path}/slot/jvm.log."
+def test_a_slot_whose_settings_keep_spark_from_starting_is_broken(tmp_path: Path, archives: str) -> None:
+    folder = str(tmp_path / "slot")
+    events = events_of(
+        SlotConfig(slot="s", folder=folder, python=sys.executable, heap_mb=64, archive_folder=archives)
+    )
+    assert [event["is"] for event in events] == ["replacing", "broken", "gone"]
+    assert "System memory" in events[1]["reason"]
+    assert events[1]["hint"] == f"The JVM's log is {tmp_path}/slot/jvm.log."
 
 
 def reasons(slot: Slot) -> list[str]:
@@ -130,31 +134,28 @@ def test_an_attempt_is_killed_while_its_own_jvm_starts(slot: Slot) -> None:
     assert slot.end(attempt).ended["status"] == "killed"
 
 
-def test_an_archive_of_classes_is_made_and_used(archives: str, tmp_path: Path, slot: Slot) -> None:
+def test_an_idle_jvm_that_is_killed_is_replaced_by_one_that_uses_the_archive_of_classes(slot: Slot, archives: str) -> None:
     archive = wait_until(lambda: next(Path(archives).glob("*.jsa"), None), "an archive was made")
-    os.kill(jvm_of(slot), signal.SIGKILL)
+    jvm = jvm_of(slot)
+    os.kill(jvm, signal.SIGKILL)
+    assert "signal 9" in slot.until("replacing")["reason"]
     slot.until("ready")
+    assert jvm_of(slot) != jvm
     assert str(archive) in Path(f"/proc/{jvm_of(slot)}/maps").read_text()
 
 
-def test_a_broken_archive_is_no_harm_and_a_jvm_that_hangs_is_replaced(archives: str, tmp_path: Path) -> None:
-    archive = wait_until(lambda: next(Path(archives).glob("*.jsa"), None), "an archive was made")
-    (tmp_path / archive.name).write_bytes(b"no archive at all")
-    slot = Slot(tmp_path / "slot", archive_folder=str(tmp_path), quiet_ms=500)
-    try:
-        slot.until("ready")
-        attempt = slot.start("import time; time.sleep(3600)")
-        slot.until("running")
-        jvm = jvm_of(slot)
-        os.kill(jvm, signal.SIGSTOP)
-        slot.process.kill(attempt.name, "it hangs")
-        assert slot.until("ended")["status"] == "killed"
-        assert not lives(jvm)
-        assert slot.until("replacing")["reason"] == "it does not answer"
-        slot.until("ready")
-        assert slot.value("spark.range(3).count()") == 3
-    finally:
-        slot.close()
+def test_a_broken_archive_is_no_harm_and_no_noise(tmp_path: Path) -> None:
+    config = SlotConfig(slot="s", folder=str(tmp_path), python=sys.executable, archive_folder=str(tmp_path / "archives"))
+    java = find_java(None)
+    archive = Archive(config, java, find_spark(config.pyspark_version))
+    assert archive.options() == []
+    assert archive.path is not None
+    Path(archive.path).parent.mkdir()
+    Path(archive.path).write_bytes(b"no archive at all")
+    command = [java, *config.java_options, *archive.options(), "-version"]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (told.returncode, told.stdout) == (0, "")
+    assert "archive" not in told.stderr
 
 
 def test_the_end_of_the_taskmanager_ends_everything(tmp_path: Path, archives: str) -> None:
@@ -182,10 +183,32 @@ sys.stdin.read()
     wait_until(lambda: not any(map(lives, pids)), "all have ended")
 
 
-@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
-def test_a_host_that_is_ended_leaves_nothing_and_its_taskmanager_is_told(
-    tmp_path: Path, archives: str, signum: int
-) -> None:
+def until_gone(slot: Slot) -> int:
+    while True:
+        event = slot.events.get(timeout=PATIENCE_S)
+        if event["is"] == "gone":
+            return event["code"]
+
+
+def test_a_jvm_that_hangs_is_replaced_and_a_host_told_to_end_leaves_nothing(tmp_path: Path, archives: str) -> None:
+    slot = Slot(tmp_path / "slot", archive_folder=archives, quiet_ms=500)
+    slot.until("ready")
+    attempt = slot.start("import time; time.sleep(3600)")
+    slot.until("running")
+    jvm = jvm_of(slot)
+    os.kill(jvm, signal.SIGSTOP)
+    slot.process.kill(attempt.name, "it hangs")
+    assert slot.until("ended")["status"] == "killed"
+    assert not lives(jvm)
+    assert slot.until("replacing")["reason"] == "it does not answer"
+    slot.until("ready")
+    pids = [slot.process.pid, *(process.pid for process in below(slot.process.pid))]
+    os.kill(slot.process.pid, signal.SIGTERM)
+    assert until_gone(slot) == 0
+    assert not any(map(lives, pids))
+
+
+def test_a_host_that_is_killed_leaves_nothing_and_its_taskmanager_is_told(tmp_path: Path, archives: str) -> None:
     slot = Slot(tmp_path / "slot", archive_folder=archives)
     slot.until("ready")
     attempt = slot.start(SLEEPS)
@@ -193,11 +216,8 @@ def test_a_host_that_is_ended_leaves_nothing_and_its_taskmanager_is_told(
     wait_until(lambda: "begun" in attempt.stdout, "the script began")
     pids = [slot.process.pid, *(process.pid for process in below(slot.process.pid))]
     assert len(pids) >= 6
-    os.kill(slot.process.pid, signum)
-    found: list[dict] = []
-    while not found or found[-1]["is"] != "gone":
-        found.append(slot.events.get(timeout=PATIENCE_S))
-    assert found[-1]["code"] == (0 if signum == signal.SIGTERM else -signal.SIGKILL)
+    os.kill(slot.process.pid, signal.SIGKILL)
+    assert until_gone(slot) == -signal.SIGKILL
     assert not any(map(lives, pids))
     slot.process.run("late", {}, "", "", "")  # must not raise
 

@@ -24,7 +24,10 @@ _KEPT = 3
 
 
 class Archive:
-    """The archive for the JVMs of one slot; ``options`` are the JVM options that use it."""
+    """The archive for the JVMs of one slot; ``options`` are the JVM options that use it.
+
+    ``path``: where it is or will be; None without an archive folder.
+    """
 
     def __init__(self, config: SlotConfig, java: str, spark_home: str) -> None:
         self._config = config
@@ -32,7 +35,7 @@ class Archive:
         self._spark_home = spark_home
         self._pid = 0
         self._done: asyncio.Future[int] | None = None
-        self._path = os.path.join(config.archive_folder, self._key() + ".jsa") if config.archive_folder else None
+        self.path = os.path.join(config.archive_folder, self._key() + ".jsa") if config.archive_folder else None
 
     def _key(self) -> str:
         """The hash of what an archive depends on; the JVM checks the class path again and ignores one that does not fit."""
@@ -47,10 +50,10 @@ class Archive:
 
     def options(self) -> list[str]:
         """The options for a JVM that starts now, none while there is no archive."""
-        if self._path is None or not os.path.exists(self._path):
+        if self.path is None or not os.path.exists(self.path):
             return []
         # One that does not fit is no error, and must not print: without -Xlog the JVM warns on stdout.
-        return [f"-XX:SharedArchiveFile={self._path}", "-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr"]
+        return [f"-XX:SharedArchiveFile={self.path}", "-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr"]
 
     def pids(self) -> list[int]:
         """The process that makes the archive, while it does."""
@@ -58,9 +61,9 @@ class Archive:
 
     def make_in_background(self, watch: Callable[[int], asyncio.Future[int]]) -> None:
         """Starts to make the archive if there is none and this host has not tried yet."""
-        if self._path is None or self._done is not None or os.path.exists(self._path):
+        if self.path is None or self._done is not None or os.path.exists(self.path):
             return
-        path = self._path
+        path = self.path
         os.makedirs(os.path.dirname(path), exist_ok=True)
         self._pid = procs.fork(lambda: make(path, self._config, self._java, self._spark_home))
         self._done = watch(self._pid)

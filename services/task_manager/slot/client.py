@@ -17,6 +17,12 @@ _HOST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "host.py")
 _STOP_S = 3.0
 
 
+def _environment(marker: str) -> dict[str, str]:
+    """The host's environment, which user code can read: without the TaskManager's own settings, for some are secrets."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
+    return {**env, procs.MARKER: marker}
+
+
 class SlotProcess:
     """One slot: its host process and a thread that reads what the host says.
 
@@ -79,7 +85,7 @@ class SlotProcess:
                     stdout=subprocess.PIPE,
                     stderr=log,
                     cwd=self._config.folder,
-                    env={**os.environ, procs.MARKER: self._marker},
+                    env=_environment(self._marker),
                     start_new_session=True,
                 )
         except OSError as error:

@@ -50,7 +50,7 @@ from .driver import Children, Driver, DriverLost, Spare
 from .output import CappedLog
 from .process import ERROR, FAILED, REPORT, plain_error
 
-_FAILED_STARTS_MAX = 3
+_FAILED_STARTS_MAX = 2
 _SPARES_LOST_MAX = 3
 _LINE_BYTES = 64 << 20
 # Imported before any fork: what every attempt needs, and what PySpark would import lazily (300 ms) in each of them.
