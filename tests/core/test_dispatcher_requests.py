@@ -85,7 +85,7 @@ def test_a_found_job_that_is_accepted_is_started_and_answered() -> None:
     world = settled()
     world.request(asks(client.CancelJob))
     outputs = world.tell(effects.JobFound(job=JOB, stands=stored()))
-    start, _, cancel, answer = bodies(outputs)
+    _, start, cancel, answer = bodies(outputs)
     assert isinstance(start, jobs.StartJob)
     assert cancel == jobs.CancelStartedJob(job=JOB)
     assert answer == client.CancelAccepted(correlation="2", job=JOB, status="INITIALIZING")

@@ -12,7 +12,7 @@ import pytest
 from millrace.core.election import Role
 from millrace.core.fold import Diverged, Fold, Folded, Oversized
 from millrace.core.messages.events import TaskManagerGone
-from millrace.core.messages.records import Elected, decode
+from millrace.core.messages.records import Elected, Tick, decode, encode
 from millrace.core.topics import TOPICS, Topology
 from millrace.io.interfaces import Put, Txn
 from millrace.io.loop import Hosted, ScopeLoop, Surroundings
@@ -236,7 +236,8 @@ def test_a_replica_that_differs_does_not_park_what_the_others_fold(world: World)
     world.lead()
     world.turn(5)
     folded = world.loop.replica.folded
-    folded.ticked_digest = "another"
+    tick = Tick(epoch=folded.epoch, n=folded.tick + 1, published_through=0, digest="another")
+    world.bus.append(TOPIC, 0, encode(tick), key=b"x")
     with pytest.raises(Diverged):
         world.turn(30)
     assert world.store.list(f"parked/{SCOPE}/")[0] == []
