@@ -83,6 +83,20 @@ def test_a_slot_whose_python_is_not_there_raises(tmp_path: Path) -> None:
         SlotProcess(SlotConfig(slot="s", folder=str(tmp_path / "slot"), python=str(tmp_path / "none")), print)
 
 
+def test_a_slot_whose_folder_cannot_be_made_raises(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        SlotProcess(SlotConfig(slot="s", folder=str(tmp_path / "file" / "slot"), python=sys.executable), print)
+
+
+def test_a_slot_that_cannot_write_to_its_folder_says_so(tmp_path: Path) -> None:
+    (tmp_path / "driver-1").touch()
+    broken, gone = events_of(SlotConfig(slot="s", folder=str(tmp_path), python=sys.executable))
+    assert broken["reason"].startswith(f"The slot cannot use its folder {tmp_path}: ")
+    assert broken["hint"].startswith("Free space")
+    assert gone == {"is": "gone", "code": 0}
+
+
 def test_a_slot_whose_settings_keep_spark_from_starting_is_broken(tmp_path: Path, archives: str) -> None:
     folder = str(tmp_path / "slot")
     events = events_of(

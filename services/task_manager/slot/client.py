@@ -76,8 +76,8 @@ class SlotProcess:
                 self._thread.join()
 
     def _live(self) -> None:
-        os.makedirs(self._config.folder, exist_ok=True)
         try:
+            os.makedirs(self._config.folder, exist_ok=True)
             with open(os.path.join(self._config.folder, "host.log"), "ab") as log:
                 self._process = subprocess.Popen(
                     [self._config.python, _HOST, str(os.getpid())],

@@ -53,6 +53,7 @@ from .process import ERROR, FAILED, REPORT, plain_error
 _FAILED_STARTS_MAX = 2
 _SPARES_LOST_MAX = 3
 _LINE_BYTES = 64 << 20
+_FOLDER_HINT = "Free space on its disk, or give the TaskManager a work folder that it may write to."
 # Imported before any fork: what every attempt needs, and what PySpark would import lazily (300 ms) in each of them.
 _PRELOADED = (
     "pyspark.sql", "pyspark.sql.functions", "pyspark.sql.types", "pyspark.testing", "pyspark.cloudpickle", "pandas", "pyarrow",
@@ -361,13 +362,20 @@ async def _main(out: int, commands: Any) -> None:
     except jvm.CannotStart as broken:
         say(out, "broken", reason=broken.reason, hint=broken.hint)
         return
-    host = Host(config, java, spark_home, out)
+    try:
+        await _serve(Host(config, java, spark_home, out), reader)
+    except OSError as error:
+        say(out, "broken", reason=f"The slot cannot use its folder {config.folder}: {error}", hint=_FOLDER_HINT)
+
+
+async def _serve(host: Host, reader: asyncio.StreamReader) -> None:
+    """Lets the host live until it is told to stop, its TaskManager is gone, or it cannot go on."""
     driver = host.launch()
     _preload()  # while the JVM starts
     life = asyncio.ensure_future(host.live(driver))
     stop = asyncio.ensure_future(_listen(reader, host))
     for signum in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signum, stop.cancel)
+        asyncio.get_running_loop().add_signal_handler(signum, stop.cancel)
     await asyncio.wait({life, stop}, return_when=asyncio.FIRST_COMPLETED)
     if life.done():
         life.result()
