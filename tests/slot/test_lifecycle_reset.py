@@ -163,9 +163,10 @@ def test_the_gateways_references_to_java_objects_do_not_grow(slot: Slot) -> None
         "from py4j.java_gateway import JavaObject\n"
         "bindings = JavaObject('GATEWAY_SERVER', sc._gateway._gateway_client).getGateway().getBindings()\n"
     )
-    before = slot.value(count + "bindings.size()")
     slot.value(count + "kept = [sc._jvm.java.util.ArrayList() for _ in range(500)]\nbindings.size()")
-    assert abs(slot.value(count + "bindings.size()") - before) < 20
+    sizes = [slot.value(count + "bindings.size()") for _ in range(6)]
+    # A probe that runs at the same time holds some dozens; what an attempt holds at its end, six times, is over 300.
+    assert max(sizes) < 300, sizes
 
 
 def test_a_worker_that_ran_nothing_is_kept_and_one_that_did_is_not(slot: Slot) -> None:
