@@ -44,15 +44,18 @@ class Cluster:
         script: Script = all_finish,
         timing: Timing | None = None,
         snapshot_records: int = 1_000,
+        stalls: float = 0.0,
         control: tuple[str, ...] = CONTROL,
         deciding: Mapping[str, dict[str, Any]] | None = None,
     ) -> None:
         """deciding: service -> settings that decide, besides the defaults."""
-        self.world = World(topology or Topology(), seed, script, timing or Timing(), snapshot_records)
+        self.world = World(topology or Topology(), seed, script, timing or Timing(), snapshot_records, stalls)
         self.slots, self._deciding = slots, dict(deciding or {})
         self.processes: dict[str, Process] = {}
         self._past: list[TaskManagerProcess] = []  # those whose names were given to others
         self.client = Client(self.world)
+        self.paused: dict[str, None] = {}  # names of processes that are stopped for a while (SIGSTOP)
+        self.between: Callable[[], None] | None = None  # called whenever something has happened
         self.rounds = 0
         for name in (*control, *(f"task-manager/{number}" for number in range(1, task_managers + 1))):
             self.start(name)
@@ -75,6 +78,7 @@ class Cluster:
         return process
 
     def kill(self, name: str) -> None:
+        self.paused.pop(name, None)
         self.processes[name].kill()
 
     def stop(self, name: str) -> None:
@@ -87,19 +91,23 @@ class Cluster:
         chance, clock, etcd = self.world.random, self.world.clock, self.world.etcd
         self.rounds += 1
         steps: list[tuple[Process | None, Callable[[], bool]]] = [(None, lambda: etcd.deliver(1) > 0)]
-        for process in self.processes.values():
-            if process.alive:
+        for name, process in self.processes.items():
+            if process.alive and name not in self.paused:
                 steps += [(process, step) for step in process.steps()]
         chance.shuffle(steps)
         happened = self._supervise()
         for process, step in steps:
-            if (process is None or process.alive) and chance.random() >= SLEEPY:
-                happened |= step()
+            ready = process is None or (process.alive and process.name not in self.paused)
+            if ready and chance.random() >= SLEEPY and step():
+                happened = True
+                if self.between is not None:
+                    self.between()
         if happened:
             clock.advance(chance.choice(MS_A_ROUND))
             return
         now_ms = clock.now_ms()
-        due_ms = min((each.due_ms() for each in self.processes.values() if each.alive), default=now_ms + 50)
+        awake = [each for name, each in self.processes.items() if each.alive and name not in self.paused]
+        due_ms = min((each.due_ms() for each in awake), default=now_ms + 50)
         clock.advance(min(max(due_ms - now_ms, 1), 50))
 
     def _supervise(self) -> bool:

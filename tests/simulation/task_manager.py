@@ -85,6 +85,7 @@ class TaskManagerProcess:
         self.slots = SimulatedSlots(world, self.id, slots, self.shell.post)
         self.shell.slots = self.slots
         self._begin_ms = 0
+        self._asked_to_stop = False
 
     @property
     def state(self) -> State | None:
@@ -97,8 +98,8 @@ class TaskManagerProcess:
 
     @property
     def wants_again(self) -> bool:
-        """Whether it has ended and is to be started again."""
-        return self.over is not None and self.over.code == AGAIN
+        """Whether it has ended by itself and is to be started again."""
+        return self.over is not None and self.over.code == AGAIN and not self._asked_to_stop
 
     def steps(self) -> list[Callable[[], bool]]:
         if self.journal.folded is None:
@@ -134,6 +135,7 @@ class TaskManagerProcess:
 
     def stop(self) -> None:
         """SIGTERM: it leaves in order, in its own time."""
+        self._asked_to_stop = True
         self.shell.post(StopAsked())
 
     def kill(self) -> None:

@@ -18,17 +18,20 @@ from tests.simulation.store import MemoryEtcd
 
 PREFIX = "/millrace/simulated/"
 STORAGE = "memory://millrace"
+STALLED_MS = (5, 50, 300)
 
 
 @dataclass
 class World:
-    """`script` says how attempts behave, `timing` how long things take; a leader writes a snapshot every `snapshot_records`."""
+    """`script` says how attempts behave, `timing` how long things take; a leader writes a snapshot every
+    `snapshot_records`; `stalls` is the chance that the way to a partition stands still for a while when it is used."""
 
     topology: Topology
     seed: int
     script: Script
     timing: Timing = field(default_factory=Timing)
     snapshot_records: int = 1_000
+    stalls: float = 0.0
     clock: Clock = field(default_factory=Clock)
     book: Book = field(default_factory=Book)
     starts: int = 0  # of processes: names each for ever
@@ -54,17 +57,22 @@ class PacedBus(MemoryBus):
     def __init__(self, world: World, client_id: str, on_fatal: Any) -> None:
         super().__init__(world.broker, client_id=client_id, on_fatal=on_fatal, prompt=False)
         self._world = world
+        self._stalled: dict[tuple[str, int], int] = {}  # partition -> until when
 
     def reader(self, topic: str, partition: int, offset: int) -> PacedReader:
         return PacedReader(self._world, topic, partition, offset)
 
     def some(self) -> bool:
         """The broker takes some of what is queued for one partition or for all, and some of the answers arrive."""
-        chance = self._world.random
+        chance, now_ms = self._world.random, self._world.clock.now_ms()
         queued, unacknowledged = self.queued(), self.unacknowledged()
+        flowing = [each for each in queued if self._stalled.get(each, 0) <= now_ms]
         moved = 0
-        if queued:
-            moved += self.deliver(chance.choice((1, 2, 8, None)), chance.choice((*queued, None)))
+        if flowing and chance.random() < self._world.stalls:
+            self._stalled[chance.choice(flowing)] = now_ms + chance.choice(STALLED_MS)
+        elif flowing:
+            only = chance.choice((*flowing, None)) if len(flowing) == len(queued) else chance.choice(flowing)
+            moved += self.deliver(chance.choice((1, 2, 8, None)), only)
         if unacknowledged:
             moved += self.acknowledge(chance.choice((1, 8, None)), chance.choice((*unacknowledged, None)))
         return moved > 0
