@@ -62,6 +62,8 @@ def submit(running: Cluster) -> tuple[float, float]:
             seen = time.perf_counter() - started
         elif event["type"] in ENDS and event["type"] != "JobFinished":
             raise RuntimeError(f"the job ended with {event}")
+    if not seen:
+        raise RuntimeError("the job ended before its RUNNING was said")
     return accepted, seen
 
 

@@ -30,6 +30,7 @@ from .generations import Generation, Generations, LogReplaced
 from .interfaces import Bus, Entry, OffsetGone, Reader, Received, Store, Unavailable, UnknownOutcome
 from .parked import Parked
 from .performer import Performer, Port
+from .sending import Sending
 from .snapshots import Snapshots
 from .storage import Storage, StorageError
 
@@ -106,6 +107,7 @@ class ScopeLoop:
         self.generation: Generation | None = None
         self.term: Term | None = None
         self._acks: deque[tuple[int, int]] = deque()
+        self._sending = Sending(self._send)
         self._stopping = threading.Event()
         self._damage: str | None = None  # why the generation must be raised, until it is
         self._reader: Reader | None = None
@@ -187,7 +189,9 @@ class ScopeLoop:
             self._fold(replica, received, now)
         self.around.bus.serve()
         while self._acks:
-            replica.acked(*self._acks.popleft())
+            acked = self._acks.popleft()
+            replica.acked(*acked)
+            self._sending.acked(*acked)
         self._caught_up = not batch and (self._caught_up or self._at_end(replica))
         now = self.turned_ms = self.around.clock()
         self._do(replica.beat(now, self.view, self._caught_up))
@@ -246,6 +250,8 @@ class ScopeLoop:
 
     def _patience(self, replica: Replica) -> int:
         """How long a poll may take: until the next tick is due."""
+        if self._sending.holds:
+            return 1
         election, now = replica.election, self.around.clock()
         if election.role is Role.LEADING and election.ticks <= replica.folded.tick:
             return max(1, replica.next_tick_ms(now) - now)
@@ -285,6 +291,18 @@ class ScopeLoop:
                 self._be_reborn(action.reason)
             elif isinstance(action, End):
                 raise RuntimeError(action.reason)
+
+    def _send(self, action: Speak) -> None:
+        said = action.spoken
+        mark = (action.epoch, said.seq)
+        self.around.bus.append(
+            said.topic,
+            said.partition,
+            said.value.encode(),
+            key=said.key.encode(),
+            headers=envelope.of_spoken(self.scope, action.epoch, said),
+            on_ack=lambda: self._acks.append(mark),
+        )
 
     def _campaign(self, expected: int) -> None:
         assert self.replica is not None and self.generation is not None
@@ -346,6 +364,7 @@ class ScopeLoop:
     def _end_term(self) -> None:
         if self.term is not None:
             self.term.ended.set()
+            self._sending.end(self.term.epoch)
             self.term = None
 
     def _save(self, replica: Replica) -> None:

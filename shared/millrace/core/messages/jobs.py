@@ -156,3 +156,6 @@ MESSAGES: tuple[type[Body], ...] = (
     StartJob, CancelStartedJob, JobRetired, DescribeStartedJob, JobMasterStarted, JobStatusChanged, JobEnded, RequestSlots,
     JobMasterDeclared, JobQueued, TaskManagerLost, Query,
 )  # fmt: skip
+
+AFTER_EVENTS = frozenset({JobEnded.model_fields["type"].default})
+"""Their receiver goes on with the job's events: those that their sender said before must stand in Kafka first."""
