@@ -127,7 +127,7 @@ def make(folder: Path, *arguments: str, **environment: str) -> tuple[int, list[s
     done = subprocess.run(
         ["make", "--no-print-directory", *arguments],
         **{"cwd": folder, "capture_output": True, "text": True, "check": False, "timeout": 120},
-        env={**os.environ, "MAKEFLAGS": "", "JAVA_HOME": "", **environment},
+        env={**os.environ, "MAKEFLAGS": "", "MAKELEVEL": "0", "JAVA_HOME": "", **environment},
     )
     lines = (done.stdout + done.stderr).splitlines()
     return done.returncode, [line for line in lines if not line.startswith("make: ***")]
