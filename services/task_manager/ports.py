@@ -44,6 +44,8 @@ class SlotPort(Protocol):
 
     def kill(self, attempt: str, why: str) -> None: ...
 
+    def beat(self, patience_ms: int) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -94,6 +96,11 @@ class Slots:
     def kill(self, effect: KillAttempt) -> None:
         """Ends an attempt; its AttemptEnded follows, or is on the way already."""
         self._lanes[effect.slot].kill(effect)
+
+    def beat(self, patience_ms: int) -> None:
+        """The TaskManager is at work: said to the slots with an attempt, which end when they do not hear it for so long."""
+        for lane in self._lanes:
+            lane.beat(patience_ms)
 
     def close(self, timeout_s: float) -> None:
         """Ends all slots and what runs in them, within this time; what is left dies with this process."""
@@ -146,6 +153,11 @@ class _Lane:
                 self._killed = effect.why
             elif self._process is not None:
                 self._process.kill(effect.attempt, effect.why)
+
+    def beat(self, patience_ms: int) -> None:
+        process = self._process
+        if process is not None and self._ordered and self._effect is not None:
+            process.beat(patience_ms)
 
     # preparing, on a thread of its own
 

@@ -52,6 +52,8 @@ class SlotsPort(Protocol):
 
     def kill(self, effect: KillAttempt) -> None: ...
 
+    def beat(self, patience_ms: int) -> None: ...
+
     def close(self, timeout_s: float) -> None: ...
 
 
@@ -271,6 +273,8 @@ class Shell:
     def _tick(self, now_ms: int) -> None:
         assert self._folded is not None
         self._ticked_ms = now_ms
+        if self.slots is not None:
+            self.slots.beat(fencing.patience_ms(self.state.lost_after_ms))
         self._take(Tick(
             epoch=self.incarnation,
             n=self._folded.tick + 1,

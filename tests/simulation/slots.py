@@ -95,6 +95,9 @@ class SimulatedSlots:
             running.ends = True
             self._after(self._world.timing.kill, lambda: self._end(effect.slot, running, "killed"))
 
+    def beat(self, patience_ms: int) -> None:
+        """A simulated process is stopped with all that it started."""
+
     def close(self, timeout_s: float) -> None:
         """They end with their process."""
 

@@ -33,6 +33,7 @@ class SimulatedSlot:
         self.started = self.closed = False
         self.dirs: tuple[str, str, str] = ("", "", "")
         self.kills: list[tuple[str, str]] = []
+        self.beats: list[int] = []
         if prompt:
             self.ready()
 
@@ -59,6 +60,9 @@ class SimulatedSlot:
         self.kills.append((attempt, why))
         if attempt == self.attempt and not self.started:
             self.killed(why)
+
+    def beat(self, patience_ms: int) -> None:
+        self.beats.append(patience_ms)
 
     def killed(self, why: str = "it was cancelled") -> None:
         self.end("killed", error={"kind": "killed", "retryable": False, "message": why})

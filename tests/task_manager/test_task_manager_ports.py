@@ -178,6 +178,19 @@ def test_an_attempt_that_runs_is_killed_by_its_slot(world: World) -> None:
     assert world.slot.kills == [(ATTEMPT, "canceled")]
 
 
+def test_slots_hear_that_their_task_manager_is_at_work_while_they_have_an_attempt(world: World) -> None:
+    world.slots.beat(1)
+    world.launch()
+    world.slots.beat(2)
+    world.go()
+    world.slots.beat(3)
+    world.slot.start()
+    world.slots.beat(4)
+    world.slot.end("finished", report={"outputs": {}, "result": None})
+    world.slots.beat(5)
+    assert world.slot.beats == [3, 4]
+
+
 def test_an_attempt_that_is_killed_before_its_slot_took_it_leaves_the_slot_ready(world: World) -> None:
     world.launch()
     world.go()

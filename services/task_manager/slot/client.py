@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -23,6 +24,13 @@ def _environment(marker: str) -> dict[str, str]:
     return {**env, procs.MARKER: marker}
 
 
+def _pipe_for_beats() -> tuple[io.FileIO, io.FileIO]:
+    """(where beats are written, where they are read). A host that hangs must not stop who writes: what does not fit is dropped."""
+    heard, beats = os.pipe()
+    os.set_blocking(beats, False)
+    return io.FileIO(beats, "wb"), io.FileIO(heard, "rb")
+
+
 class SlotProcess:
     """One slot: its host process and a thread that reads what the host says.
 
@@ -36,6 +44,7 @@ class SlotProcess:
         self._on_event = on_event
         self._marker = uuid.uuid4().hex
         self._write_lock = threading.Lock()
+        self._beats, self._heard = _pipe_for_beats()
         self._started = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._error: OSError | None = None
@@ -61,6 +70,13 @@ class SlotProcess:
         """Orders the end of an attempt; the answer is ``ended``, ``killed`` unless it ended by itself before."""
         self._send({"do": "kill", "attempt": attempt, "why": why})
 
+    def beat(self, patience_ms: int) -> None:
+        """Shows that the TaskManager is at work: an attempt ends when its host has not heard this for so long. Takes no time."""
+        try:
+            self._beats.write(b"%d\n" % patience_ms)
+        except BrokenPipeError:
+            pass
+
     def stop(self) -> None:
         """Orders the end of the slot and of what runs in it; ``gone`` follows."""
         self._send({"do": "stop"})
@@ -80,18 +96,20 @@ class SlotProcess:
             os.makedirs(self._config.folder, exist_ok=True)
             with open(os.path.join(self._config.folder, "host.log"), "ab") as log:
                 self._process = subprocess.Popen(
-                    [self._config.python, _HOST, str(os.getpid())],
+                    [self._config.python, _HOST, str(os.getpid()), str(self._heard.fileno())],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,
                     cwd=self._config.folder,
                     env=_environment(self._marker),
                     start_new_session=True,
+                    pass_fds=(self._heard.fileno(),),
                 )
         except OSError as error:
             self._error = error
             return
         finally:
+            self._heard.close()
             self._started.set()
         self._send({"do": "start", "config": self._config.to_json()})
         assert self._process.stdout is not None

@@ -12,9 +12,11 @@ import socket
 import time
 from typing import Any
 
-from . import attach
+from . import attach, jvm
 from .quiet import Workers, quiet_down
 from .reset import Baseline
+
+WAREHOUSE = "spark.sql.warehouse.dir"
 
 
 class Control:
@@ -38,6 +40,7 @@ class Control:
 
         self._context = SparkContext(gateway=self._gateway)
         self._baseline = Baseline(self._gateway, self._context._jsc)
+        self._own_warehouses = self._context.getConf().get(WAREHOUSE) == jvm.warehouse(self._folder)
         self._prepare()
         self._baseline.remember()
         return {"application_id": self._context.applicationId}
@@ -69,10 +72,11 @@ class Control:
         return os.path.join(self._folder, "warehouse", str(self._sessions))
 
     def _prepare(self) -> None:
-        """Makes a session with a catalog, a cache and a warehouse of its own, and the JVM's default one."""
+        """Makes a session with a catalog, a cache and a warehouse of its own (unless a warehouse was asked for), and the JVM's
+        default one."""
         self._sessions += 1
         sessions = self._gateway.jvm.org.apache.spark.sql.classic.SparkSession
-        options = {"spark.sql.warehouse.dir": "file:" + self._warehouse()}
+        options = {WAREHOUSE: "file:" + self._warehouse()} if self._own_warehouses else {}
         self._session = sessions(self._context._jsc.sc(), options)
         sessions.setDefaultSession(self._session)
         if self._session.sql("SELECT 1").collect()[0].getInt(0) != 1:

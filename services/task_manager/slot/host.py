@@ -1,6 +1,6 @@
 """The host of a slot: the process between TaskManager and attempts, and the zygote of the latter.
 
-Started as ``python host.py PARENT_PID``. It speaks JSON lines on stdin and stdout:
+Started as ``python host.py PARENT_PID BEATS``. It speaks JSON lines on stdin and stdout:
 
     TaskManager -> host   {"do": "start", "config": SlotConfig} first; then {"do": "run", "attempt", "spec", "dirs"},
                           {"do": "kill", "attempt", "why"}, {"do": "stop"}
@@ -13,7 +13,8 @@ Started as ``python host.py PARENT_PID``. It speaks JSON lines on stdin and stdo
                           {"is": "broken", "reason", "hint"}: the slot cannot be started; the host ends
 
 It never attaches to a JVM itself (a fork of an attached process could not attach again), runs no user code and has one
-thread. When its TaskManager ends, so does it, and everything below it.
+thread. When its TaskManager ends, so does it, and everything below it; also, while an attempt runs, when its TaskManager is stopped or
+hangs: from the file descriptor BEATS it reads, again and again, for how many milliseconds at most it may hear nothing there.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ from .process import ERROR, FAILED, REPORT, plain_error
 _FAILED_STARTS_MAX = 2
 _SPARES_LOST_MAX = 3
 _LINE_BYTES = 64 << 20
+_STEP_S = 0.05
 _FOLDER_HINT = "Free space on its disk, or give the TaskManager a work folder that it may write to."
 # Imported before any fork: what every attempt needs, and what PySpark would import lazily (300 ms) in each of them.
 _PRELOADED = (
@@ -87,6 +89,7 @@ class Host:
         self._children = Children(asyncio.get_running_loop())
         self._commands: dict[str, Command] = {}
         self._ordered = asyncio.Event()
+        self.busy = asyncio.Event()  # there is a command
         self._drivers = 0
         self._archive = archive.Archive(config, java, spark_home)
 
@@ -104,6 +107,7 @@ class Host:
             killed = asyncio.get_running_loop().create_future()
             command = Command(message["attempt"], message["spec"], Dirs(**message["dirs"]), killed)
             self._commands[command.attempt] = command
+            self.busy.set()
             self._ordered.set()
         elif message["do"] == "kill":
             command = self._commands.get(message["attempt"])
@@ -270,6 +274,8 @@ class Host:
 
     def _ended(self, command: Command, status: str, report: Any = None, error: Any = None) -> None:
         del self._commands[command.attempt]
+        if not self._commands:
+            self.busy.clear()
         self._say("ended", attempt=command.attempt, status=status, report=report, error=error)
 
     def _say(self, what: str, **body: Any) -> None:
@@ -376,9 +382,37 @@ async def _serve(host: Host, reader: asyncio.StreamReader) -> None:
     stop = asyncio.ensure_future(_listen(reader, host))
     for signum in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(signum, stop.cancel)
-    await asyncio.wait({life, stop}, return_when=asyncio.FIRST_COMPLETED)
+    silence = asyncio.ensure_future(_silence(int(sys.argv[2]), host))
+    await asyncio.wait({life, stop, silence}, return_when=asyncio.FIRST_COMPLETED)
     if life.done():
         life.result()
+
+
+async def _silence(beats: int, host: Host) -> None:
+    """Returns when an attempt is here and the TaskManager has been silent for too long: others may have been given the attempt.
+
+    In the host's own working time: when it was starved of processor time or stopped as well, at most two of its steps count of that.
+    """
+    loop = asyncio.get_running_loop()
+    silent_s, patience_s = 0.0, float("inf")
+
+    def heard() -> None:
+        nonlocal silent_s, patience_s
+        lines = os.read(beats, 1 << 16).split()
+        if lines:
+            silent_s, patience_s = 0.0, int(lines[-1]) / 1000
+        else:
+            loop.remove_reader(beats)  # the TaskManager has ended, and so will this host
+
+    loop.add_reader(beats, heard)
+    while silent_s < patience_s:
+        if not host.busy.is_set():
+            await host.busy.wait()
+            silent_s = 0.0
+        before = loop.time()
+        await asyncio.sleep(_STEP_S)
+        silent_s += min(loop.time() - before, 2 * _STEP_S)
+    print(f"the TaskManager has not been heard for {silent_s:.2f} s: the slot ends", file=sys.stderr, flush=True)
 
 
 async def _listen(reader: asyncio.StreamReader, host: Host) -> None:

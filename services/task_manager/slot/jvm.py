@@ -124,6 +124,11 @@ def is_local(master: str) -> bool:
     return master.startswith("local")
 
 
+def warehouse(folder: str) -> str:
+    """Where warehouses lie that nobody chose."""
+    return "file:" + os.path.join(folder, "warehouse")
+
+
 def spark_conf(config: SlotConfig, static_conf: dict[str, str], folder: str) -> dict[str, str]:
     """The whole configuration of one JVM: ours, then the slot's, then the job's static one."""
     conf = dict(_DEFAULTS)
@@ -135,7 +140,7 @@ def spark_conf(config: SlotConfig, static_conf: dict[str, str], folder: str) -> 
         if loopback:
             conf.update({"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"})
     conf["spark.driver.memory"] = f"{config.heap_mb}m"
-    conf["spark.sql.warehouse.dir"] = "file:" + os.path.join(folder, "warehouse")
+    conf["spark.sql.warehouse.dir"] = warehouse(folder)
     conf.update(config.conf)
     conf.update(static_conf)
     conf["spark.master"] = config.master
