@@ -157,5 +157,5 @@ MESSAGES: tuple[type[Body], ...] = (
     JobMasterDeclared, JobQueued, TaskManagerLost, Query,
 )  # fmt: skip
 
-AFTER_EVENTS = frozenset({JobEnded.model_fields["type"].default})
+AFTER_EVENTS = frozenset(body.model_fields["type"].default for body in (StartJob, JobEnded))
 """Their receiver goes on with the job's events: those that their sender said before must stand in Kafka first."""
