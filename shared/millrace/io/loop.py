@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
+from pydantic import ValidationError
 
 from millrace.core.election import Role, View
 from millrace.core.fold import Fold, Folded
@@ -151,7 +152,8 @@ class ScopeLoop:
             self.append(append.record)
 
     def _is_current(self, epoch: int) -> bool:
-        return self.term is not None and self.term.epoch == epoch
+        term = self.term  # another thread's: it may be gone between two looks
+        return term is not None and term.epoch == epoch
 
     # the thread
 
@@ -187,6 +189,8 @@ class ScopeLoop:
         now = self.around.clock()
         for received in batch:
             self._fold(replica, received, now)
+            if self.stale or self._damage is not None:
+                return True  # a new generation begins: what follows is not of this one
         self.around.bus.serve()
         while self._acks:
             acked = self._acks.popleft()
@@ -202,7 +206,11 @@ class ScopeLoop:
 
     def _fold(self, replica: Replica, received: Received, now: int) -> None:
         if self.parked.holds(received.offset):
-            replica.folded.next_offset = received.offset + 1
+            try:
+                record = decode(received.value)
+            except ValidationError:
+                record = None
+            self._do(replica.record(received.offset, received.stamp_ms, record, now, parked=True))
             return
         with self.parked.blames(received.offset):
             actions = replica.record(received.offset, received.stamp_ms, decode(received.value), now)
@@ -243,7 +251,7 @@ class ScopeLoop:
 
     def close(self) -> None:
         """The end of this host: a leader's last words, then all is let go."""
-        if self.replica is not None and self.replica.leads and not self.stale:
+        if self.replica is not None and self.replica.leads and not self.stale and self._damage is None:
             self._last_words(self.replica)
         self._leave()
         self.performer.stop(1.0)
@@ -266,17 +274,7 @@ class ScopeLoop:
     def _do(self, actions: list[Action]) -> None:
         for action in actions:
             if isinstance(action, Speak):
-                assert self.generation is not None
-                said = action.spoken
-                mark = (action.epoch, said.seq)
-                self.around.bus.append(
-                    said.topic,
-                    said.partition,
-                    said.value.encode(),
-                    key=said.key.encode(),
-                    headers=envelope.of_spoken(self.scope, self.generation.number, said),
-                    on_ack=lambda mark=mark: self._acks.append(mark),  # type: ignore[misc]
-                )
+                self._sending.say(action)
             elif isinstance(action, Append):
                 self.append(action.record)
             elif isinstance(action, Perform):
@@ -293,14 +291,15 @@ class ScopeLoop:
                 raise RuntimeError(action.reason)
 
     def _send(self, action: Speak) -> None:
-        said = action.spoken
+        assert self.generation is not None
+        said, life = action.spoken, self.generation.number
         mark = (action.epoch, said.seq)
         self.around.bus.append(
             said.topic,
             said.partition,
             said.value.encode(),
             key=said.key.encode(),
-            headers=envelope.of_spoken(self.scope, action.epoch, said),
+            headers=envelope.of_spoken(self.scope, life, said),
             on_ack=lambda: self._acks.append(mark),
         )
 
