@@ -22,7 +22,7 @@ from millrace.core.messages import client
 from millrace.core.messages.base import canonical
 from millrace.core.messages.records import Client, Refusal
 from millrace.edge.files import check_files
-from millrace.edge.sql import check_sql
+from millrace.edge.sql import check_sql, look
 from millrace.io.interfaces import Received
 from millrace.io.storage import Storage, upload_path
 from services.task_manager.slot.conf import classify_conf
@@ -54,6 +54,7 @@ class Intake:
     def __init__(self, storage: Storage, limits: Limits, check_local_files: bool = False) -> None:
         self._storage, self._limits, self._check_local_files = storage, limits, check_local_files
         self._cache: OrderedDict[str, Checked] = OrderedDict()  # digest of a submission -> what it is found to be
+        look("SELECT 1")  # loads the parser now, and not for the first submission
 
     def record(self, received: Received, log: str, prev: int) -> Client:
         """The record for the Dispatcher's inbox. Raises nothing for any bytes; StorageError when storage is away."""

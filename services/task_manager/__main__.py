@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,6 +60,7 @@ def main(argv: Sequence[str] | None = None, factory: SlotFactory | None = None) 
     port = health.start()
     slots.start()  # a JVM takes seconds to be warm: they begin before Kafka answers
     settings.write_ready(health_port=port, id=settings.name)
+    gc.freeze()  # see millrace.io.service
     try:
         code = shell.run(process.stopping, lambda: process.failure)
     except BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -197,6 +198,7 @@ class Process:
         loops += [ScopeLoop(each, around) for each in hosted]
         health = HealthServer(lambda: self._health(loops), self.settings.health_port)
         port = health.start()
+        gc.freeze()  # what is loaded stays: else each full collection looks through it, for 60 ms
         beat.start()
         threads = [threading.Thread(target=loop.run, name=loop.scope, daemon=True) for loop in loops]
         for thread in threads:
@@ -211,7 +213,8 @@ class Process:
             thread.join(max(0.1, deadline - time.monotonic()))
         stop_also()
         beat.stop()
-        beat.release()
+        if time.monotonic() < deadline:  # else etcd hangs, and the lease ends by itself
+            beat.release()
         health.stop()
         self.bus.flush(500)
         self.bus.close()
