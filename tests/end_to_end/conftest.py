@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ def archives(pytestconfig: pytest.Config) -> Path:
 @pytest.fixture(scope="session")
 def stacks_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """MILLRACE_HOME for this run; no process that knows it outlives the run."""
+    logging.getLogger("millrace.client").setLevel(logging.CRITICAL)  # Kafka goes away under clients all the time here
     home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MILLRACE_HOME", str(home))

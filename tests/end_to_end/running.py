@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import textwrap
@@ -29,12 +30,19 @@ RUNNING: list[RunningStack] = []
 HOLD = """
     import os, pathlib, sys, time
     folder = pathlib.Path(sys.argv[1])
+    for other in folder.iterdir():
+        try:
+            if pathlib.Path(f"/proc/{other.name}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "TZX":
+                (folder / "two at once").touch()
+        except OSError:
+            pass  # it has ended
     (folder / str(os.getpid())).touch()
     while not (folder / "go").exists():
         time.sleep(0.02)
     print("let go")
 """
-"""A script that says that it runs by a file with its process's number, and ends when it finds the file `go`."""
+"""A script that says that it runs by a file with its process's number, and ends when it finds the file `go`. An attempt
+that finds another one at work, neither ended nor stopped, says so too."""
 
 
 def until(what: str, found: Callable[[], T], limit_s: float = LIMIT_S) -> T:
@@ -122,7 +130,9 @@ class Held:
     @property
     def pids(self) -> list[int]:
         """The processes of all attempts so far."""
-        return sorted(int(path.name) for path in self.folder.iterdir() if path.name != "go")
+        names = [path.name for path in self.folder.iterdir()]
+        assert "two at once" not in names, names
+        return sorted(int(name) for name in names if name.isdigit())
 
     def started(self, count: int = 1) -> list[int]:
         """The processes, once so many attempts have come to the script's first line."""
@@ -205,6 +215,11 @@ class RunningStack:
         assert not loaded.errors, loaded.errors
         return self.submit({**loaded.raw, **(settings or {})}, loaded.uploads)
 
+    def module(self, source: str, name: str) -> tuple[str, Path]:
+        """(SHA-256, path) of a module with this source."""
+        path = self.python_file(source, name)
+        return hashlib.sha256(path.read_bytes()).hexdigest(), path
+
     def works(self, folder: Path) -> None:
         """Every slot runs a job: as many at once as there are slots."""
         held = [Held(self, folder / f"works-{n}") for n in range(self.options.slots * self.options.task_managers)]
@@ -226,6 +241,14 @@ class RunningStack:
         for process in processes:
             process.kill()
         until(f"end of {services}", lambda: not any(is_running(process) for process in processes))
+
+    def kill_supervisor(self) -> None:
+        """SIGKILL to it alone; returns when it is dead."""
+        supervisor = self.stack.supervisor()
+        assert supervisor is not None
+        supervisor.kill()
+        until("the end of the supervisor", lambda: not is_running(supervisor))
+        self.client.close()
 
     def started_again(self, service: str, old: int) -> None:
         """The supervisor has started it again, and it is up."""
@@ -292,11 +315,11 @@ class Topic:
 
 
 def processes_of(folder: Path) -> list[psutil.Process]:
-    """The living processes that have this folder in their command line or environment."""
+    """The living processes that have this folder in their command line or environment, or work in it."""
     found = []
     for process in psutil.process_iter():
         try:
-            texts = [*process.cmdline(), *process.environ().values()]
+            texts = [*process.cmdline(), *process.environ().values(), process.cwd()]
         except psutil.Error:
             continue
         if process.pid != os.getpid() and any(str(folder) in text for text in texts) and is_running(process):

@@ -1,0 +1,128 @@
+"""Code that exits, kills, hangs, loops and floods: the job ends as it should, and the next job on that slot is unaffected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.end_to_end.running import RunningStack, Watched, until
+
+NO_RESTARTS = {"restart": {"strategy": "none"}}
+SPARK = """
+    import os, sys, time
+    from pathlib import Path
+    from pyspark.sql import SparkSession
+    spark = SparkSession.builder.getOrCreate()
+    jvm = spark._jvm
+"""
+
+
+@pytest.fixture(autouse=True)
+def slots_work_afterwards(running: RunningStack, tmp_path: Path) -> Iterator[None]:
+    yield
+    running.quiesce()
+    running.works(tmp_path)
+
+
+def run(running: RunningStack, code: str, *args: object, **settings: Any) -> Watched:
+    return running.script(SPARK + code, args, settings={**NO_RESTARTS, **settings})
+
+
+ENDS = {
+    "sys.exit(3)": ("sys.exit(3)", "exit", "sys.exit(3)"),
+    "an exception": ("spark.range(3).count()\n    raise ValueError('no such thing')", "user", "ValueError: no such thing"),
+    "os._exit(5)": ("os._exit(5)", "exit", "5"),
+    "a signal": ("os.kill(os.getpid(), 11)", "killed", "SIGSEGV"),
+    "the JVM killed": ("os.kill(jvm.java.lang.ProcessHandle.current().pid(), 9)\n    time.sleep(600)", "jvm", "signal 9"),
+    "the JVM halted": ("jvm.java.lang.Runtime.getRuntime().halt(1)", "jvm", "exit code 1"),
+    "a UDF that exits": (
+        "from pyspark.sql.functions import udf\n    spark.range(1).select(udf(lambda x: os._exit(7))('id')).collect()", None, ""
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("code, kind, words", ENDS.values(), ids=ENDS)
+def test_a_script_that_ends_badly(running: RunningStack, code: str, kind: str | None, words: str) -> None:
+    cause = run(running, f"    {code}\n").cause
+    assert kind is None or cause["kind"] == kind, cause
+    assert words in cause["message"], cause
+    assert cause["message"] and "\n" not in cause["message"]
+
+
+def test_a_script_that_stops_spark_has_finished_and_may_go_on(running: RunningStack) -> None:
+    job = run(running, """
+    spark.stop()
+    again = SparkSession.builder.getOrCreate()
+    print("rows", again.range(5).count())
+    again.sparkContext.stop()
+    """)  # fmt: skip
+    assert job.end["type"] == "JobFinished", job.end
+    assert b"".join(piece.data for piece in running.client.logs(job.id) if piece.stream == "stdout") == b"rows 5\n"
+
+
+LOOPS = {
+    "a script": "(folder / str(os.getpid())).touch()\n    while True: time.sleep(1)",
+    "a script that ignores SIGTERM": (
+        "import signal\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "    (folder / str(os.getpid())).touch()\n    while True: pass"
+    ),
+    "a child in a session of its own": (
+        "import subprocess\n    child = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
+        "    (folder / str(child.pid)).touch()\n    child.wait()"
+    ),
+    "the JVM": "(folder / str(os.getpid())).touch()\n    jvm.java.util.stream.LongStream.range(0, 2**62).sum()",
+    "a Spark job": (
+        "(folder / str(os.getpid())).touch()\n"
+        "    spark.range(10**15).selectExpr('sum(hash(id) * hash(id + 1))').collect()"
+    ),
+    "a UDF": (
+        "from pyspark.sql.functions import udf\n    def stay(x):\n        (folder / str(os.getpid())).touch()\n"
+        "        while True: time.sleep(1)\n    spark.range(1).select(udf(stay)('id')).collect()"
+    ),
+}  # fmt: skip
+
+
+def looping(running: RunningStack, folder: Path, code: str, **settings: Any) -> tuple[Watched, psutil.Process]:
+    """A job that never ends, and the process that is at it."""
+    job = run(running, f"    folder = Path(sys.argv[1])\n    {code}\n", folder, **settings)
+
+    def found() -> list[int]:
+        return [int(path.name) for path in folder.iterdir() if path.name.isdigit()]
+
+    return job, psutil.Process(until("the loop", found)[0])
+
+
+@pytest.mark.parametrize("code", LOOPS.values(), ids=LOOPS)
+def test_what_never_returns_is_cancelled(running: RunningStack, tmp_path: Path, code: str) -> None:
+    job, process = looping(running, tmp_path, code)
+    job.running()
+    job.job.cancel()
+    assert job.end["type"] == "JobCanceled"
+    until("the end of its process", lambda: not process.is_running())
+
+
+@pytest.mark.parametrize("what", ["a script", "a UDF", "the JVM"])
+def test_what_never_returns_meets_its_run_timeout(running: RunningStack, tmp_path: Path, what: str) -> None:
+    job, process = looping(running, tmp_path, LOOPS[what], timeouts={"run_ms": 4000})
+    assert job.cause["kind"] == "timeout", job.cause
+    assert "4000 ms" in job.cause["message"] or "4 s" in job.cause["message"], job.cause
+    until("the end of its process", lambda: not process.is_running())
+
+
+def test_a_hundred_megabytes_of_output_keep_their_head_and_their_tail(running: RunningStack) -> None:
+    job = run(running, """
+    print("the first line")
+    for n in range(100):
+        print("x" * 1_000_000)
+    print("the last line")
+    """)  # fmt: skip
+    assert job.end["type"] == "JobFinished", job.end
+    pieces = [piece.data for piece in running.client.logs(job.id) if piece.stream == "stdout"]
+    text = b"".join(pieces)
+    assert text.startswith(b"the first line\nxxx")
+    assert text.endswith(b"xxx\nthe last line\n")
+    assert 15 << 20 < len(text) < 17 << 20
