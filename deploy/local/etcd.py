@@ -157,9 +157,7 @@ class EtcdServer(LocalServer):
     NAME = "etcd"
     PORT_NAMES = ("client", "peer")
 
-    def __init__(
-        self, data_dir: Path | str, ports: Mapping[str, int] | None = None, etcd: Etcd | None = None
-    ) -> None:
+    def __init__(self, data_dir: Path | str, ports: Mapping[str, int] | None = None, etcd: Etcd | None = None) -> None:
         super().__init__(data_dir, ports)
         self.etcd = etcd
 

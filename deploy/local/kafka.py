@@ -63,9 +63,7 @@ class Distribution:
 
     def console_producer(self, bootstrap: str, topic: str) -> list[str]:
         """The command that publishes each line of its standard input as a record."""
-        return self.tool(
-            "org.apache.kafka.tools.ConsoleProducer", "--bootstrap-server", bootstrap, "--topic", topic
-        )
+        return self.tool("org.apache.kafka.tools.ConsoleProducer", "--bootstrap-server", bootstrap, "--topic", topic)
 
     def console_consumer(self, bootstrap: str, topic: str) -> list[str]:
         """The command that prints a topic's records from the first on."""
@@ -156,9 +154,7 @@ class KafkaBroker(LocalServer):
     NAME = "Kafka"
     PORT_NAMES = ("broker", "controller")
 
-    def __init__(
-        self, data_dir: Path | str, ports: Mapping[str, int] | None = None, heap_mb: int = 512
-    ) -> None:
+    def __init__(self, data_dir: Path | str, ports: Mapping[str, int] | None = None, heap_mb: int = 512) -> None:
         super().__init__(data_dir, ports)
         self.heap_mb = heap_mb
         self.distribution: Distribution | None = None

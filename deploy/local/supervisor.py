@@ -108,7 +108,8 @@ class Supervisor:
             self.stack.write_facts({**self.facts, "services": services})
 
     def _say(self, step: str) -> None:
-        print(step, flush=True)
+        with contextlib.suppress(OSError):  # a full disk must not end what runs
+            print(step, flush=True)
         self._tell(steps=[*self.facts["steps"], step])
 
     # starting
@@ -282,12 +283,20 @@ class Supervisor:
             if time.monotonic() - what.started > STEADY_S:
                 what.delay_s = RESTART_FIRST_S
             self._say(f"{what.instance}: ended with {code}; starting it again")
-            if self.stopping.wait(what.delay_s):
-                return
-            what.delay_s = min(what.delay_s * 2, RESTART_MOST_S)
-            what.restarts += 1
-            self._spawn(what)
-            threading.Thread(target=self._learn_port, args=(what,), daemon=True).start()
+            threading.Thread(target=self._again, args=(what,), daemon=True).start()
+
+    def _again(self, service: Service) -> None:
+        """Starts a service again after its delay; others do not wait for it."""
+        while not self.stopping.wait(service.delay_s):
+            service.delay_s = min(service.delay_s * 2, RESTART_MOST_S)
+            service.restarts += 1
+            try:
+                self._spawn(service)
+            except OSError as failure:
+                self._say(f"{service.instance}: cannot be started now ({failure.strerror}); trying again")
+                continue
+            self._learn_port(service)
+            return
 
     def _learn_port(self, service: Service) -> None:
         with contextlib.suppress(LocalError):

@@ -171,7 +171,7 @@ class JobStore:
 
     # CleanJob
 
-    def clean(self, effects: Sequence[CleanJob], fence: Fence) -> list[JobCleaned]:
+    def clean(self, effects: Sequence[CleanJob], fence: Fence) -> list[JobCleaned | None]:
         """Deletes first, so that a crash between leaves the job dirty and is tried again."""
         for effect in effects:
             tombstone = effect.tombstone
@@ -186,15 +186,19 @@ class JobStore:
         if dirty:
             compares = [Compare(_key(e.job), entry.mod_revision) for e, entry in dirty]
             puts = [Put(_key(e.job), _value(e.tombstone)) for e, _ in dirty]
-            if not self._store.txn(Txn([fence.compare(), *compares], puts)).succeeded:
-                raise Refused  # only a leader changes these keys, one effect at a time: there is another one
+            done = self._store.txn(Txn([fence.compare(), *compares], puts, [fence.compare().key]))
+            if not done.succeeded:
+                leader = done.reads[fence.compare().key]
+                if leader is None or leader.mod_revision != fence.epoch:
+                    raise Refused
+                return [None for _ in effects]  # an earlier try, whose answer was lost, came between: look again
         return [JobCleaned(job=effect.job) for effect in effects]
 
     def _delete(self, job: str, delete: Callable[[], None]) -> None:
         """What cannot be deleted is said, and does not keep the job from being done with: it goes by age."""
         try:
             delete()
-        except (StorageError, OSError) as failure:
+        except Exception as failure:  # a path that a user named can be anything: nothing there may stop the others
             log.warning("leavings of a job could not be deleted", job=job, reason=str(failure))
 
     # RecoverJobs

@@ -16,6 +16,22 @@ def ports() -> dict[type, Port]:
 
 
 def publish_sink(effect: PublishSink, fence: Fence) -> SinkPublished:
+    """As `_publish`; what the user must mend is the job's problem, all else is tried again."""
+    try:
+        return _publish(effect)
+    except (
+        FileExistsError,
+        NotADirectoryError,
+        IsADirectoryError,
+        PermissionError,
+        ImportError,
+        ValueError,
+    ) as failure:
+        what = f"{effect.path} cannot be written as a folder of files: {failure}"
+        return SinkPublished(job=effect.job, vertex=effect.vertex, problem=what[:500])
+
+
+def _publish(effect: PublishSink) -> SinkPublished:
     """Moves the staged files of the attempts that count to the sink's path.
 
     A file's published name is made of (acceptance, vertex, life, subtask), so a repeat after a crash finds what was moved and goes
@@ -42,7 +58,8 @@ def publish_sink(effect: PublishSink, fence: Fence) -> SinkPublished:
             fs.mv(file, published)
             ours.append(published)
     if ours:
-        for file in _files(fs, target) if effect.mode == "overwrite" else jobs_own:
+        # Of what stood there at the start: a later job's files are not ours to delete, should this process have slept meanwhile.
+        for file in standing if effect.mode == "overwrite" else jobs_own:
             if not posixpath.basename(file).startswith(prefix):
                 fs.rm(file)
     return SinkPublished(job=effect.job, vertex=effect.vertex)

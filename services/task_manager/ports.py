@@ -184,7 +184,8 @@ class _Lane:
                 self._process.run(effect.attempt, effect.spec, work, log_, blobs)
                 return
         if why is None:
-            self._over(effect, "failed", error=infrastructure("the slot's process is being started again"))
+            again = infrastructure("the slot's process is being started again")
+            self._over(effect, "failed", error=again, reusable=False)
         else:
             self._over(effect, "killed", error={"kind": "killed", "retryable": False, "message": why})
 

@@ -137,10 +137,13 @@ def test_waiting_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     world = settled()
     monkeypatch.setattr(dispatcher, "WAITING_A_JOB", 2)
     world.accept()
-    assert world.request(asks(client.AwaitJobResult)) == []
-    assert world.request(asks(client.AwaitJobResult)) == []
-    [refused] = bodies(world.request(asks(client.AwaitJobResult)))
+    await_as = [asks(client.AwaitJobResult).model_copy(update={"reply_to": name}) for name in ("a", "b", "c")]
+    assert world.request(await_as[0]) == []
+    assert world.request(await_as[1]) == []
+    [refused] = bodies(world.request(await_as[2]))
     assert refused.kind == "busy"
+    assert world.request(await_as[0]) == []  # who asks again waits once
+    assert world.state.waiting == 2
     monkeypatch.setattr(dispatcher, "WAITING_MOST", 2)
     [refused] = bodies(world.request(asks(client.AwaitJobResult, job=OTHER)))
     assert refused.kind == "busy"

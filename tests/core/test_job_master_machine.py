@@ -8,6 +8,7 @@ import pytest
 
 from millrace.core.machine import Born, Configured, Envelope, Forget, Output, PeerBorn, Publish, Say, Ticked
 from millrace.core.messages import LINKS, effects, jobs, slots
+from services.job_master.core import publication
 from services.job_master.core.machine import JobMaster
 from services.job_master.core.state import State, check
 from services.job_master.core.transitions import EXECUTION_TRANSITIONS, JOB_TRANSITIONS, ExecutionState, JobStatus
@@ -254,6 +255,8 @@ def test_too_many_moves_fail_the_job() -> None:
     shard = Shard()
     shard.start()
     for n in range(21):
+        shard.now += 10_000
+        shard(Ticked(), "")
         shard.offer(f"a{n}")
         said = shard(slots.FailSlot(allocation=f"a{n}", job="j", reason="the slot broke"), TM)
     assert kinds(said)[-1] == "dispatcher JobEnded FAILED"
@@ -493,3 +496,37 @@ def test_every_word_about_the_current_attempt_is_defined_in_every_state(before: 
         assert shard.job.tasks["q"][0].state is ExecutionState.FAILED
     else:
         assert shard.job.tasks["q"][0].state is expected[told]
+
+
+def test_the_first_move_goes_at_once_and_the_next_ones_ever_later() -> None:
+    shard = Shard()
+    shard.start()
+    delays = []
+    for n in range(9):
+        shard.now = max(shard.now, shard.state.due.get("j", 0))
+        shard(Ticked(), "")
+        shard.offer(f"a{n}")
+        shard(slots.FailSlot(allocation=f"a{n}", job="j", reason="storage is away"), TM)
+        delays.append(shard.state.due.get("j", shard.now) - shard.now)
+    assert delays == [0, 100, 200, 400, 800, 1600, 3200, 6400, 10_000]
+
+
+def test_a_result_of_many_parts_is_bounded() -> None:
+    shard = Shard()
+    shard.start()
+    part = {"columns": ["x"], "types": ["string"], "rows": [["y" * 15_000]], "truncated": False}
+    shard.job.results = {n: part for n in range(127)} | {
+        127: {"path": "results/x", "columns": ["x"], "types": ["string"]}
+    }
+    found = publication.result(shard.job)
+    assert found is not None and len(str(found)) < 300_000
+    assert found["parts"][-1]["truncated"]
+
+
+def test_an_id_accepted_anew_is_another_job() -> None:
+    shard = Shard()
+    shard.start()
+    shard.offer("a1")
+    said = shard(jobs.StartJob(job="j", acceptance="later", graph=ONE, accepted_ms=900))
+    assert kinds(said)[:2] == ["task-manager FreeSlots", "resource-manager RequestSlots 0"]
+    assert (shard.job.acceptance, shard.job.wanted) == ("later", 1)

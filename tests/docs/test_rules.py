@@ -12,7 +12,8 @@ import pytest
 from millrace.core.election import Role
 from millrace.core.fold import Diverged, Fold, Folded, Oversized
 from millrace.core.messages.events import TaskManagerGone
-from millrace.core.messages.records import Elected, Tick, decode, encode
+from millrace.core.messages.jobs import JobMasterDeclared
+from millrace.core.messages.records import Elected, Hello, Message, Tick, decode, encode
 from millrace.core.topics import TOPICS, Topology
 from millrace.io.interfaces import Put, Txn
 from millrace.io.loop import Hosted, ScopeLoop, Surroundings
@@ -241,3 +242,19 @@ def test_a_replica_that_differs_does_not_park_what_the_others_fold(world: World)
     with pytest.raises(Diverged):
         world.turn(30)
     assert world.store.list(f"parked/{SCOPE}/")[0] == []
+
+
+def test_a_parked_message_moves_its_senders_mark_and_is_not_done(world: World) -> None:  # [26]
+    fold = world.loop.hosted.machine
+    core = Fold(fold, TOPOLOGY)
+    folded = core.blank(1, 0)
+    core.fold(folded, 0, 1, Elected(generation=1, epoch=1, build="b1", who="x"))
+    hello = {"to": SCOPE, "to_life": 1, "sender": "job-master/0", "life": 1}
+    core.fold(folded, 1, 2, Message(**hello, key=(0, 0), prev=None, body=Hello()))
+    poison = Message(**hello, key=(1, 0), prev=(0, 0), body=JobMasterDeclared())
+    before = freeze(fold, folded)
+    core.pass_over(folded, 2, 3, poison)
+    assert folded.peers["job-master/0"].mark == (1, 0)
+    assert folded.state == thaw(fold, before).state
+    told = core.fold(folded, 3, 4, Message(**hello, key=(2, 0), prev=(1, 0), body=Hello()))
+    assert told.taken and told.damage is None

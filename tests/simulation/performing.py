@@ -27,7 +27,9 @@ class SteppedPerformer:
         ports: Mapping[type[Body], Port],
         on_outcome: Callable[[Perform, Body], None],
         current: Callable[[int], bool],
+        fatal: Callable[[str], None],
     ) -> None:
+        del fatal  # nothing here runs on a thread of its own
         self._world, self._scope, self._on_outcome, self._current = world, scope, on_outcome, current
         self._ports = {
             effect.model_fields["type"].default: (TypeAdapter(effect), port) for effect, port in ports.items()

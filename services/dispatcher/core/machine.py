@@ -441,7 +441,11 @@ def start(job: str, live: LiveJob, graph: dict | None = None) -> Say:
 
 
 def wait(state: State, queue: list[Asking], asking: Asking) -> Outputs:
-    """Lets a request wait in `queue`, if there is room for it."""
+    """Lets a request wait in `queue`, if there is room for it. Who asks the same again waits once: its newest asking is answered."""
+    same = [one for one in queue if asking.reply_to and (one.reply_to, one.type) == (asking.reply_to, asking.type)]
+    if same and asking.type == "AwaitJobResult":
+        queue.remove(same[0])
+        state.waiting -= 1
     if len(queue) < WAITING_A_JOB and state.waiting < WAITING_MOST:
         queue.append(asking)
         state.waiting += 1

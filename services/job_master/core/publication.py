@@ -51,6 +51,20 @@ def staging(job: Job, plan: Plan) -> list[str]:
     return [f"{staging_folder(plan.graph, name)}/{job.acceptance}" for name in sinks]
 
 
+def _bounded(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The parts that fit into RESULT_BYTES, those by path as just that; the last one says if some are left out."""
+    kept: list[dict[str, Any]] = []
+    size = 0
+    for part in parts:
+        short = {"path": part["path"]} if "path" in part else part
+        size += len(json.dumps(short, ensure_ascii=False).encode())
+        if size > RESULT_BYTES:
+            kept[-1:] = [{**last, "truncated": True} for last in kept[-1:]]
+            break
+        kept.append(short)
+    return kept
+
+
 def result(job: Job) -> dict[str, Any] | None:
     """The job's result, its subtasks' parts one after the other, at most RESULT_ROWS rows and RESULT_BYTES where inline.
 
@@ -60,7 +74,7 @@ def result(job: Job) -> dict[str, Any] | None:
     if not parts:
         return None
     if any("path" in part for part in parts):
-        return {"parts": parts}
+        return {"parts": _bounded(parts)}
     rows = [row for part in parts for row in part["rows"]]
     kept, size = 0, 0
     for row in rows[:RESULT_ROWS]:

@@ -5,7 +5,9 @@ Both heartbeats and ticks are records of one log, so a broker that pauses ages n
 
 from __future__ import annotations
 
-from .state import QUIET_BEATS, STEP_MAX_MS, Limits, State, is_quiet
+from millrace.core.messages.slots import QUIET_BEATS
+
+from .state import STEP_MAX_MS, Limits, State, is_quiet
 
 
 def interval_ms(limits: Limits, task_managers: int, now_ms: int) -> int:

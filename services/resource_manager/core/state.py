@@ -24,8 +24,6 @@ ALLOCATED_STATES = (*HELD_STATES, SlotState.RELEASING)
 
 
 STEP_MAX_MS = 500
-QUIET_BEATS = 5
-"""A TaskManager without an allocation beats so many times more slowly, and may be silent for so many times longer."""
 
 
 @dataclass

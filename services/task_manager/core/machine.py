@@ -8,6 +8,7 @@ from millrace.core.machine import Born, Configured, Do, Envelope, Handler, Outpu
 from millrace.core.messages.effects import AttemptKillSent, AttemptLaunched, EndProcess
 from millrace.core.messages.jobs import SlotSpec
 from millrace.core.messages.slots import (
+    QUIET_BEATS,
     AllocateSlot,
     AttemptEnded,
     AttemptRunning,
@@ -32,7 +33,6 @@ from . import slot_table
 from .state import Slot, State
 
 EARLY_MS = 50  # a heartbeat goes at the tick that is nearest to when it is due
-QUIET_BEATS = 5  # without an allocation it beats so many times more slowly: there is nothing to be moved
 FULL_REPORT_BEATS = 10  # every so many heartbeats carry all slots, changed or not
 STOP_MS = 2_500  # for attempts to end, when the process is asked to stop
 

@@ -38,9 +38,10 @@ def infrastructure(message: str) -> dict[str, Any]:
 def allocate(state: State, command: AllocateSlot, now_ms: int) -> Iterator[Output]:
     """Gives a slot to a job and offers it to its JobMaster; one that cannot be given goes back as what it is."""
     slot = state.slots.get(command.slot)
-    if slot is None or slot.state is SlotState.BROKEN:
+    if slot is None or slot.state is SlotState.BROKEN or state.stop_due_ms is not None:
+        # While this process stops, its slots are as good as broken: one that looked free would be given away again at once.
         yield _freed(command.slot, command.allocation, SlotState.BROKEN)
-    elif slot.allocation is not None or state.stop_due_ms is not None:
+    elif slot.allocation is not None:
         yield _freed(command.slot, command.allocation, SlotState.STARTING)
         yield Say(RESOURCE_MANAGER, SlotReport(states=[reported(command.slot, slot)]))
     else:

@@ -88,6 +88,22 @@ class Told:
     superseded: bool = False  # a peer has heard this scope in a later life than this replica folds [28]
 
 
+class _Deaf:
+    """A machine that is told nothing."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.scope, self.peers, self.state_type, self.blank = (
+            machine.scope,
+            machine.peers,
+            machine.state_type,
+            machine.blank,
+        )
+        self.is_idle = machine.is_idle
+
+    def handle(self, state: Any, envelope: Envelope) -> Iterator[Output]:
+        return iter(())
+
+
 class Fold:
     """Folds the inbox of one machine. `life` of the scope is the generation of what it folds."""
 
@@ -118,6 +134,14 @@ class Fold:
             return self._run(folded, offset, Told(taken=True), [(record.body, "", 0)])
         assert isinstance(record, Probe), f"a record of an unknown kind: {record!r}"
         return Told()
+
+    def pass_over(self, folded: Folded, offset: int, stamp_ms: int, record: Record | None) -> Told:
+        """Folds a parked record without its machine [26]: marks, effects and time go on, so that nothing behind it is taken for damage
+        or waits for ever; what it asked for is not done. None: bytes that are no record."""
+        if record is None:
+            folded.next_offset = offset + 1
+            return Told()
+        return Fold(_Deaf(self.machine), self.topology).fold(folded, offset, stamp_ms, record)
 
     def _elected(self, folded: Folded, offset: int, stamp_ms: int, record: Elected) -> Told:
         if record.generation != folded.generation or record.epoch <= folded.epoch:

@@ -86,10 +86,13 @@ class Replica:
     def leads(self) -> bool:
         return self.election.role is Role.LEADING
 
-    def record(self, offset: int, stamp_ms: int, record: Record, now_ms: int) -> list[Action]:
-        """Folds a record of the inbox."""
+    def record(
+        self, offset: int, stamp_ms: int, record: Record | None, now_ms: int, parked: bool = False
+    ) -> list[Action]:
+        """Folds a record of the inbox. parked: it ended processes and is passed over; None is given for bytes that are none."""
         folded, before = self.folded, self.folded.published_through
-        told = self.core.fold(folded, offset, stamp_ms, record)
+        fold = self.core.pass_over if parked else self.core.fold
+        told = fold(folded, offset, stamp_ms, record)  # type: ignore[arg-type]
         if isinstance(record, Probe):
             if record.who != self.who:
                 self.election.attended_ms = now_ms
@@ -182,6 +185,7 @@ class Replica:
                 return []
             epoch = election.epoch
             election.follow(now_ms)
+            election.asked_ms = now_ms + READ_BACK_MS
             return [Resign(epoch, f"its own election was not read back for {READ_BACK_MS // 1000} s")]
         unused = view.mine and (view.epoch or 0) > max(self.folded.epoch, election.last_won)
         if unused and election.role is Role.FOLLOWING:
@@ -203,6 +207,7 @@ class Replica:
             if now_ms - election.ticked_ms >= READ_BACK_MS:
                 epoch = election.epoch
                 election.follow(now_ms)
+                election.asked_ms = now_ms + READ_BACK_MS  # others first: who cannot write would only win again
                 yield Resign(epoch, f"its own tick was not read back for {READ_BACK_MS // 1000} s")
             return
         if now_ms < self.next_tick_ms(now_ms):

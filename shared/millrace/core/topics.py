@@ -85,6 +85,7 @@ class Topic:
 
 
 SERVICES = (DISPATCHER, RESOURCE_MANAGER, JOB_MASTER, TASK_MANAGER)
+INBOXES = frozenset(f"{service}.commands" for service in SERVICES)
 TOPICS: tuple[Topic, ...] = (
     Topic("client.commands", "requests of clients", "any", 1, 7 * DAY_MS, ("anyone",), (DISPATCHER,)),
     Topic("client.replies", "answers to requests", "reply_to", "reply_partitions", DAY_MS, SERVICES[:3], ("anyone",)),

@@ -70,8 +70,8 @@ class Bus(Protocol):
         construction: the process ends [12]. Callable from any thread."""
         ...
 
-    def serve(self) -> None:
-        """Runs the callbacks of delivered records that wait; returns at once."""
+    def serve(self, patience_ms: int = 0) -> None:
+        """Runs the callbacks of delivered records that wait. `patience_ms`: waits so long for one of a public topic."""
         ...
 
     def flush(self, timeout_ms: int) -> int:
@@ -166,7 +166,9 @@ class Store(Protocol):
 
     def revoke(self, lease: int) -> None: ...
 
-    def watch(self, key: str, on_change: Callable[[Entry | None], None], on_lost: Callable[[], None]) -> Callable[[], None]:
+    def watch(
+        self, key: str, on_change: Callable[[Entry | None], None], on_lost: Callable[[], None]
+    ) -> Callable[[], None]:
         """Calls `on_change` (on another thread) with the key's entry after each change (None: deleted). `on_lost`: the watch ended
         (compaction, connection) and must be made anew after a read. Returns what ends the watch."""
         ...

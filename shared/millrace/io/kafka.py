@@ -22,6 +22,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from millrace.core.topics import INBOXES
 from millrace.io.interfaces import OffsetGone, Received, Unavailable
 
 log = logging.getLogger("millrace.kafka")
@@ -102,7 +103,7 @@ _CONSUMER: dict[str, Any] = {
 
 
 class KafkaBus:
-    """One process's producer, readers and questions to a Kafka cluster; see `Bus` for the meaning of each call.
+    """One process's producers, readers and questions to a Kafka cluster; see `Bus` for the meaning of each call.
 
     `bootstrap`: "host:port[,host:port...]". `on_fatal(reason)`: called at most once, on the thread that appends or
     serves, when a record can never be delivered; the process must end then, for what was appended later is lost too.
@@ -120,7 +121,8 @@ class KafkaBus:
         self._on_fatal = on_fatal
         self._shared = {**_COMMON, "bootstrap.servers": bootstrap, "client.id": client_id, "logger": log}
         self._options = dict(options or {})
-        self._producer = Producer({**self._shared, **_PRODUCER, "error_cb": self._failed, **self._options})
+        # One request is in flight a producer: what the public is told must not be in the way of what services tell each other.
+        self._inboxes, self._public = self._producers = (self._new_producer(), self._new_producer())
         self._admin = KafkaAdmin(bootstrap, client_id=client_id, options=options)
         self._acked: deque[Callable[[], None]] = deque()
         self._serving = threading.Lock()
@@ -140,12 +142,13 @@ class KafkaBus:
 
         If the local queue is full (500,000 records or 256 MiB that no broker has taken), it waits for room, in small
         steps. Callbacks do not run meanwhile: one that appends would get in front of this record. So the order of
-        one thread's records is the order of its calls, always; records of several threads have no order between them.
+        one thread's records in a partition is the order of its calls, always; between partitions there is none.
         """
+        producer = self._inboxes if topic in INBOXES else self._public
         sent = {"key": key, "headers": list(headers) or None, "on_delivery": partial(self._delivered, on_ack)}
         while not self._ended:
             try:
-                self._producer.produce(topic, value, partition=partition, **sent)
+                producer.produce(topic, value, partition=partition, **sent)
                 return
             except BufferError:
                 self._collect()
@@ -156,8 +159,8 @@ class KafkaBus:
                     raise ValueError(f"a record of {len(value)} bytes is too large for {topic}[{partition}]") from None
                 self._die(f"cannot append to {topic}[{partition}]: {error.str()}")
 
-    def serve(self) -> None:
-        self._collect()
+    def serve(self, patience_ms: int = 0) -> None:
+        self._collect(patience_ms / 1000)
         while self._acked:
             try:
                 on_ack = self._acked.popleft()
@@ -167,7 +170,8 @@ class KafkaBus:
 
     def flush(self, timeout_ms: int) -> int:
         """See `Bus.flush`. Runs the callbacks too."""
-        left = self._producer.flush(timeout_ms / 1000)
+        end = time.monotonic() + timeout_ms / 1000
+        left = sum(producer.flush(max(0.0, end - time.monotonic())) for producer in self._producers)
         self.serve()
         return left
 
@@ -188,13 +192,18 @@ class KafkaBus:
     def close(self) -> None:
         """Ends at once. What is not acknowledged yet may be lost (`flush` first); what is appended later is dropped."""
         self._ended = True
-        self._producer.purge()
-        self._producer.close()
+        for producer in self._producers:
+            producer.purge()
+            producer.close()
 
-    def _collect(self) -> None:
+    def _new_producer(self) -> Producer:
+        return Producer({**self._shared, **_PRODUCER, "error_cb": self._failed, **self._options})
+
+    def _collect(self, patience_s: float = 0) -> None:
         """Takes the delivery reports that wait (`_delivered` runs in it), in the order they came, from any thread."""
         with self._serving:
-            self._producer.poll(0)
+            self._public.poll(patience_s)
+            self._inboxes.poll(0)
 
     def _delivered(self, on_ack: Callable[[], None] | None, error: KafkaError | None, record: Message) -> None:
         if error is not None:

@@ -38,6 +38,7 @@ from .storage import Storage, StorageError
 SNAPSHOT_RECORDS = 50_000  # folded records between two snapshots
 KEPT_RECORDS = 10_000  # below a snapshot, for replicas that lag and for who looks at what happened
 IDLE_MS = 50  # a follower's longest poll
+HELD_MS = 1  # a wait for an acknowledgement, between two looks at the inbox
 WAIT_S = 0.5  # until etcd or Kafka is asked again
 
 log = structlog.get_logger("loop")
@@ -100,7 +101,7 @@ class ScopeLoop:
         self.generations = Generations(around.store, around.bus, self.scope, self.topic, self.partition, around.who)
         self.snapshots = Snapshots(around.store, around.storage, hosted.machine)
         self.parked = Parked(around.store, self.scope, around.build)
-        self.performer = around.performer(self.scope, hosted.ports, self._on_outcome, self._is_current)
+        self.performer = around.performer(self.scope, hosted.ports, self._on_outcome, self._is_current, around.fatal)
         self.view = View(None)  # of the leader key; set by its watch
         self.stale = False  # etcd names another generation than the one folded here
         self.turned_ms = around.clock()
@@ -163,7 +164,8 @@ class ScopeLoop:
                 self.turn()
             self.close()
         except Exception as failure:
-            self.log.exception("the replica ends")
+            offset = self.replica.folded.next_offset if self.replica is not None else None
+            self.log.exception("the replica ends", offset=offset)
             self.around.fatal(f"{self.scope}: {type(failure).__name__}: {failure}")
 
     def turn(self) -> bool:
@@ -191,11 +193,7 @@ class ScopeLoop:
             self._fold(replica, received, now)
             if self.stale or self._damage is not None:
                 return True  # a new generation begins: what follows is not of this one
-        self.around.bus.serve()
-        while self._acks:
-            acked = self._acks.popleft()
-            replica.acked(*acked)
-            self._sending.acked(*acked)
+        self._take_acks(replica)
         self._caught_up = not batch and (self._caught_up or self._at_end(replica))
         now = self.turned_ms = self.around.clock()
         self._do(replica.beat(now, self.view, self._caught_up))
@@ -203,6 +201,14 @@ class ScopeLoop:
         if replica.leads and replica.folded.next_offset >= self._snapshot_at:
             self._save(replica)
         return bool(batch)
+
+    def _take_acks(self, replica: Replica) -> None:
+        """While a message waits for one, they are waited for and not the next record."""
+        self.around.bus.serve(HELD_MS if self._sending.holds else 0)
+        while self._acks:
+            acked = self._acks.popleft()
+            replica.acked(*acked)
+            self._sending.acked(*acked)
 
     def _fold(self, replica: Replica, received: Received, now: int) -> None:
         if self.parked.holds(received.offset):
@@ -259,7 +265,7 @@ class ScopeLoop:
     def _patience(self, replica: Replica) -> int:
         """How long a poll may take: until the next tick is due."""
         if self._sending.holds:
-            return 1
+            return 0
         election, now = replica.election, self.around.clock()
         if election.role is Role.LEADING and election.ticks <= replica.folded.tick:
             return max(1, replica.next_tick_ms(now) - now)
@@ -353,11 +359,12 @@ class ScopeLoop:
         if replica.leads and (self.term is None or self.term.epoch != replica.election.epoch):
             self._end_term()
             self.term = Term(replica.election.epoch, replica.folded, self.append)
-            self.log.info("leads", epoch=self.term.epoch, generation=replica.folded.generation, build=self.around.build)
+            self.log = self.log.bind(epoch=self.term.epoch)
+            self.log.info("leads", generation=replica.folded.generation, build=self.around.build)
             if self.hosted.on_lead is not None:
                 self.hosted.on_lead(self.term)
         elif not replica.leads and self.term is not None:
-            self.log.warning("leads no more", epoch=self.term.epoch)
+            self.log.warning("leads no more")
             self._end_term()
 
     def _end_term(self) -> None:

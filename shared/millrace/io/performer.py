@@ -43,8 +43,24 @@ Port = Callable[[list[Body], Fence], "list[Body | None]"]
 
 
 def one_by_one(perform: Callable[[Body, Fence], Body | None]) -> Port:
-    """A port of a function of one effect."""
-    return lambda effects, fence: [perform(effect, fence) for effect in effects]
+    """A port of a function of one effect. One that cannot be carried out now is tried again, and does not hold up the others."""
+
+    def each(effects: list[Body], fence: Fence) -> list[Body | None]:
+        outcomes: list[Body | None] = []
+        for effect in effects:
+            try:
+                outcomes.append(perform(effect, fence))
+            except (Unavailable, StorageError) as failure:
+                log.warning("an effect is not carried out yet", effect=type(effect).__name__, reason=str(failure))
+                outcomes.append(None)
+            except Refused:
+                raise
+            except Exception:
+                log.exception("an effect failed", effect=type(effect).__name__)
+                outcomes.append(None)
+        return outcomes
+
+    return each
 
 
 class Performer:
@@ -60,7 +76,9 @@ class Performer:
         ports: Mapping[type[Body], Port],
         on_outcome: Callable[[Perform, Body], None],
         current: Callable[[int], bool],
+        fatal: Callable[[str], None],
     ) -> None:
+        self.fatal = fatal
         self._scope, self._on_outcome, self._current = scope, on_outcome, current
         self._lanes = {effect.model_fields["type"].default: _Lane(self, effect, port) for effect, port in ports.items()}
 
@@ -93,6 +111,13 @@ class _Lane(threading.Thread):
         self._queue.put(None)
 
     def run(self) -> None:
+        try:
+            self._live()
+        except Exception as failure:  # else this kind of effect would never be carried out again
+            log.exception("effects end", effect=self.name)
+            self._performer.fatal(f"{self.name}: {type(failure).__name__}: {failure}")
+
+    def _live(self) -> None:
         again: list[Perform] = []
         wait_s = RETRY_FIRST_S
         while not self._closed.is_set():

@@ -20,7 +20,9 @@ class Sending:
         self._send = send
         self._epoch = 0
         self._events: dict[int, None] = {}  # numbers of events that are not acknowledged, in order
-        self._held: dict[tuple[str, int], deque[tuple[int, Speak]]] = {}  # (goes after this event, what), by destination
+        self._held: dict[
+            tuple[str, int], deque[tuple[int, Speak]]
+        ] = {}  # (goes after this event, what), by destination
 
     @property
     def holds(self) -> bool:

@@ -25,7 +25,9 @@ class Contract:
 
 
 def _contracts() -> Iterable[Contract]:
-    def of(bodies: Iterable[type[Body]], topic: str, senders: tuple[str, ...], receivers: tuple[str, ...]) -> Iterable[Contract]:
+    def of(
+        bodies: Iterable[type[Body]], topic: str, senders: tuple[str, ...], receivers: tuple[str, ...]
+    ) -> Iterable[Contract]:
         for body in bodies:
             fields = body.model_fields
             yield Contract(fields["type"].default, fields["version"].default, body, topic, senders, receivers)
@@ -37,9 +39,13 @@ def _contracts() -> Iterable[Contract]:
         yield from of(bodies, f"{receiver}.commands", (sender,), (receiver,))
     d, rm, jm = (DISPATCHER,), (RESOURCE_MANAGER,), (JOB_MASTER,)
     everyone = ("anyone",)
-    yield from of((events.JobAccepted, events.JobFinished, events.JobFailed, events.JobCanceled), "job.events", d, everyone)
+    yield from of(
+        (events.JobAccepted, events.JobFinished, events.JobFailed, events.JobCanceled), "job.events", d, everyone
+    )
     yield from of((events.JobWaiting, events.JobStateChanged, events.AttemptStateChanged), "job.events", jm, everyone)
-    yield from of((events.TaskManagerJoined, events.TaskManagerGone, events.SlotChanged), "cluster.events", rm, everyone)
+    yield from of(
+        (events.TaskManagerJoined, events.TaskManagerGone, events.SlotChanged), "cluster.events", rm, everyone
+    )
     yield from of((events.DeadLetter,), "dead-letters", d, everyone)
 
 

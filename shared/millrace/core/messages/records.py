@@ -1,4 +1,4 @@
-"""The records of an inbox: the six kinds of design, and the local facts of a TaskManager.
+"""The records of an inbox: six kinds, and the local facts of a TaskManager.
 
 An inbox is the journal of its machine: whatever decides is first a record here [1].
 """
@@ -136,9 +136,7 @@ class Fact(Part):
     body: Annotated[Union[slots.LOCAL_FACTS], Field(discriminator="type")]  # type: ignore[valid-type]  # noqa: UP007
 
 
-Record = Annotated[
-    Elected | Tick | Outcome | Client | Message | Probe | Fact, Field(discriminator="record")
-]
+Record = Annotated[Elected | Tick | Outcome | Client | Message | Probe | Fact, Field(discriminator="record")]
 _RECORD: TypeAdapter[Any] = TypeAdapter(Record)
 
 

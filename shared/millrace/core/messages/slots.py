@@ -7,6 +7,10 @@ from typing import Any, Literal
 from .base import Body, Part
 from .jobs import SlotSpec
 
+QUIET_BEATS = 5
+"""A TaskManager without an allocation beats so many times more slowly (there is nothing to be moved), and may be silent for so many
+times longer."""
+
 # TaskManager -> ResourceManager
 
 
