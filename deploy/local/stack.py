@@ -149,6 +149,8 @@ class Stack:
                 return facts
             if facts.get("state") == "failed":
                 raise LocalError(facts.get("reason") or "the stack failed", facts.get("detail") or "")
+            if started is not None and started.poll() == 0:
+                started = None  # another `up` was first: its supervisor runs the stack
             if started is not None and started.poll() is not None:
                 tail = log_tail([self.supervisor_log])
                 raise LocalError(f"The supervisor ended while it started: see {self.supervisor_log}.", tail)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import queue
@@ -315,7 +316,14 @@ class Supervisor:
 def main() -> int:
     if len(sys.argv) > 2:
         _end_with(int(sys.argv[2]))
-    return Supervisor(Stack(sys.argv[1])).run()
+    stack = Stack(sys.argv[1])
+    lock = os.open(stack.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held while this process lives
+    except BlockingIOError:
+        print(f"another supervisor runs stack {stack.name}; this one ends", flush=True)
+        return 0
+    return Supervisor(stack).run()
 
 
 def _end_with(parent: int) -> None:

@@ -288,6 +288,9 @@ class _Lane:
         except _TooLarge as failure:
             status, report = "failed", None
             error = {"kind": "user", "retryable": False, "message": str(failure)}
+        except Exception as failure:  # its end is told in any case: nobody could end it any more
+            log.exception("what an attempt left cannot be kept", attempt=effect.attempt)
+            status, report, error = "failed", None, infrastructure(f"{type(failure).__name__}: {failure}")
         self._tell(AttemptEnded(
             slot=self._number, attempt=effect.attempt, status=status, report=report, error=error
         ))  # fmt: skip

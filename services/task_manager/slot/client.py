@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import queue
 import subprocess
 import threading
 import uuid
@@ -43,7 +44,8 @@ class SlotProcess:
         self._config = config
         self._on_event = on_event
         self._marker = uuid.uuid4().hex
-        self._write_lock = threading.Lock()
+        # Written by a thread of its own: a host that hangs, with its pipe full, must not hold up who orders.
+        self._outgoing: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._beats, self._heard = _pipe_for_beats()
         self._started = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
@@ -111,19 +113,26 @@ class SlotProcess:
         finally:
             self._heard.close()
             self._started.set()
-        self._send({"do": "start", "config": self._config.to_json()})
+        threading.Thread(target=self._write, name=f"slot-{self._config.slot}-orders", daemon=True).start()
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self._on_event(json.loads(line))
         code = self._process.wait()
+        self._outgoing.put(None)
         procs.kill_marked(self._marker)
         self._on_event({"is": "gone", "code": code})
 
     def _send(self, message: dict[str, Any]) -> None:
+        self._outgoing.put(message)
+
+    def _write(self) -> None:
+        """Writes the orders, in order, until the host has ended."""
         assert self._process is not None and self._process.stdin is not None
-        with self._write_lock:
+        message: dict[str, Any] | None = {"do": "start", "config": self._config.to_json()}
+        while message is not None:
             try:
                 self._process.stdin.write((json.dumps(message) + "\n").encode())
                 self._process.stdin.flush()
             except (BrokenPipeError, ValueError):
-                pass
+                return  # it has ended: `gone` tells
+            message = self._outgoing.get()
