@@ -13,6 +13,12 @@ from deploy.local.stack import Options
 from tests.end_to_end.running import RUNNING, RunningStack, processes_of
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Several waits with generous limits fit into a test."""
+    if Path(__file__).parent in item.path.parents:
+        item.add_marker(pytest.mark.timeout(400))
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """A test that fails shows the last events of its jobs and the ends of the services' logs."""

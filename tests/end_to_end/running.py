@@ -175,7 +175,8 @@ class RunningStack:
         if not work.exists():  # JVMs start fast with the class-data archive of an earlier run
             work.mkdir(parents=True)
             (work / "archives").symlink_to(self.archives)
-        self.facts = self.stack.up(self.options, self.said.append)
+        # In the foreground, so that a run of tests that is killed leaves nothing.
+        self.facts = self.stack.up(self.options, self.said.append, foreground=True)
         self.token = Path(self.facts["token_file"]).read_text()
         self.client = Millrace(self.facts["kafka_bootstrap"], token=self.token, timeout_s=30)
 
@@ -241,6 +242,12 @@ class RunningStack:
         for process in processes:
             process.kill()
         until(f"end of {services}", lambda: not any(is_running(process) for process in processes))
+
+    def server(self, word: str) -> psutil.Process:
+        """The process of Kafka or etcd, by its program or its main class."""
+        found = [each for each in processes_of(self.stack.folder) if word in (each.name(), *each.cmdline())]
+        assert len(found) == 1, found
+        return found[0]
 
     def kill_supervisor(self) -> None:
         """SIGKILL to it alone; returns when it is dead."""

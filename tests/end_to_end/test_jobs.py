@@ -5,7 +5,9 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-from millrace.client import NotFinished
+import pytest
+
+from millrace.client import Millrace, NotFinished, Unavailable
 from tests.end_to_end.running import Held, RunningStack, Watched, until
 
 
@@ -161,6 +163,22 @@ def test_an_ended_job_is_answered_for_after_the_dispatcher_was_killed(running: R
         assert "KeyError: 'k'" in str(refused)
     else:
         raise AssertionError("a FAILED job has no result")
+
+
+def test_a_large_result_is_cut_and_said_to_be(running: RunningStack) -> None:
+    job = running.sql("SELECT id, repeat('x', 100) AS x FROM range(1500) ORDER BY id")
+    assert job.rows == [[n, "x" * 100] for n in range(1000)]
+    assert job.job.result().truncated
+
+
+def test_results_and_logs_are_given_for_the_token_alone(running: RunningStack) -> None:
+    job = running.sql("SELECT 1 AS a")
+    assert job.rows == [[1]]
+    for token in ("", "wrong"):
+        with Millrace(running.facts["kafka_bootstrap"], token=token) as stranger:
+            assert stranger.status(job.id).status == "FINISHED"
+            with pytest.raises(Unavailable, match="token"):
+                stranger.result(job.id)
 
 
 def test_exchange_goes_at_the_jobs_end_and_disk_use_is_told(running: RunningStack) -> None:
