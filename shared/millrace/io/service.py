@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import signal
 import sys
 import threading
 import time
@@ -24,6 +23,7 @@ from .interfaces import Entry, Store, Unavailable
 from .kafka import KafkaBus
 from .loop import Hosted, ScopeLoop, Surroundings, monotonic_ms
 from .settings import ServiceSettings
+from .signals import on_stop
 from .storage import Storage
 
 LEASE_TTL_S = 5
@@ -165,8 +165,7 @@ class Process:
         self.store = store_of(settings)
         self.bus = KafkaBus(settings.kafka_bootstrap, client_id=settings.instance, on_fatal=self.fatal)
         self.storage = Storage(settings.storage_url)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self.stopping.set())
+        on_stop(self.stopping.set)
 
     def fatal(self, reason: str) -> None:
         """Ends the process: what it could not do must not be followed by anything [12]."""

@@ -1,0 +1,35 @@
+"""Stopping by signals."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+CHILD = """
+import signal, threading
+from millrace.io.signals import on_stop
+
+stopping, calls = threading.Event(), []
+
+def ask():
+    calls.append(threading.current_thread().name)
+    stopping.set()
+
+on_stop(ask)
+with stopping._cond:  # as in the middle of wait() or set()
+    signal.raise_signal(signal.{name})
+    signal.raise_signal(signal.SIGTERM)
+stopping.wait()
+signal.raise_signal(signal.SIGTERM)
+print(calls)
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_signals_that_come_while_the_main_thread_holds_the_lock_stop_the_process_once(name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD.format(name=name)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "['signals']\n", "")
