@@ -210,7 +210,7 @@ class MemoryBus:
         self._acked.extend(arrived)
         return len(arrived)
 
-    def serve(self) -> None:
+    def serve(self, patience_ms: int = 0) -> None:
         while self._acked and not self._ended:
             queued = self._acked.popleft()
             if queued.on_ack is not None:

@@ -93,7 +93,7 @@ class Cluster:
         steps: list[tuple[Process | None, Callable[[], bool]]] = [(None, lambda: etcd.deliver(1) > 0)]
         for name, process in self.processes.items():
             if process.alive and name not in self.paused:
-                steps += [(process, step) for step in process.steps()]
+                steps += [(process, step) for step in process.steps]
         chance.shuffle(steps)
         happened = self._supervise()
         for process, step in steps:

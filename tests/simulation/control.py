@@ -10,7 +10,7 @@ from millrace.core.fold import Folded
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.core.replica import Replica
 from millrace.io.interfaces import OffsetGone, Received, Unavailable
-from millrace.io.loop import IDLE_MS, Hosted, ScopeLoop, Surroundings, Term
+from millrace.io.loop import WAIT_S, Hosted, ScopeLoop, Surroundings, Term
 from millrace.io.service import LEASE_RENEW_S, RETRY_S, Beat
 from millrace.io.storage import StorageError
 from services.dispatcher.client_port import STUCK_S, Copier
@@ -26,7 +26,7 @@ from services.resource_manager.core.state import check as check_resource_manager
 from tests.simulation.book import Checked
 from tests.simulation.performing import SteppedPerformer
 from tests.simulation.store import MemoryStore
-from tests.simulation.world import PREFIX, PacedBus, World
+from tests.simulation.world import PREFIX, PacedBus, PacedReader, World
 
 
 class NotedLoop(ScopeLoop):
@@ -35,6 +35,21 @@ class NotedLoop(ScopeLoop):
     def __init__(self, hosted: Hosted, around: Surroundings, world: World) -> None:
         super().__init__(hosted, around)
         self._world = world
+        self._opens_ms = 0
+
+    def wakes_ms(self) -> int:
+        """When its thread goes on if there is nothing to read."""
+        replica, now_ms = self.replica, self._world.clock.now_ms()
+        if replica is None or self._reader is None:
+            return self._opens_ms
+        if replica.leads and replica.election.ticks <= replica.folded.tick and not self._sending.holds:
+            return replica.next_tick_ms(now_ms)
+        return self.turned_ms + self._patience(replica)
+
+    def is_due(self) -> bool:
+        """Whether its thread goes on now."""
+        unread = isinstance(self._reader, PacedReader) and self._reader.has_news()
+        return unread or self.stale or self.wakes_ms() <= self._world.clock.now_ms()
 
     def _fold(self, replica: Replica, received: Received, now: int) -> None:
         super()._fold(replica, received, now)
@@ -42,6 +57,7 @@ class NotedLoop(ScopeLoop):
 
     def _open(self) -> None:
         super()._open()
+        self._opens_ms = self._world.clock.now_ms() + int(1000 * WAIT_S)
         if self.replica is not None:
             self._snapshot_at = self.replica.folded.next_offset + self._world.snapshot_records
 
@@ -60,7 +76,7 @@ class ControlProcess:
         self.store = MemoryStore(world.etcd, PREFIX)
         self._performers: list[SteppedPerformer] = []
         self.beat = Beat(self.store, lambda: self.loops, world.clock.now_ms)
-        self._beat_ms = 0
+        self._beat_ms, self._beats_well = 0, True
         self._port: ClientPortTurns | None = None
         around = Surroundings(
             self.bus,
@@ -77,6 +93,7 @@ class ControlProcess:
         )
         self.loops: list[NotedLoop] = []
         self.loops += [NotedLoop(each, around, world) for each in self._hosted(deciding)]
+        self.steps = self._all_steps()
 
     def _hosted(self, deciding: dict[str, Any]) -> list[Hosted]:
         world, topology = self.world, self.world.topology
@@ -105,38 +122,30 @@ class ControlProcess:
 
     # what may happen in it
 
-    def steps(self) -> list[Callable[[], bool]]:
+    def _all_steps(self) -> list[Callable[[], bool]]:
         found: list[Callable[[], bool]] = [self.bus.some, self._beats]
         found += [lambda loop=loop: self._turn(loop) for loop in self.loops]  # type: ignore[misc]
         found += [performer.turn for performer in self._performers]
-        if self._port is not None:
-            found.append(self._port.turn)
-        return found
+        return [*found, self._port.turn] if self._port is not None else found
 
     def due_ms(self) -> int:
-        now_ms = self.world.clock.now_ms()
-        dues = [self._beat_ms, now_ms + IDLE_MS]
-        for loop in self.loops:
-            replica = loop.replica
-            if replica is not None and replica.leads and replica.election.ticks <= replica.folded.tick:
-                dues.append(replica.next_tick_ms(now_ms))
-        return min(dues)
+        return min(self._beat_ms, *(loop.wakes_ms() for loop in self.loops))
 
     def _turn(self, loop: NotedLoop) -> bool:
         """A turn of the loop; whether it read or said something."""
-        queued = len(self.bus.queued())
+        if not loop.is_due():
+            return False
+        appended = self.bus.appended
         read = loop.turn()
-        self._check_failure()
-        return read or len(self.bus.queued()) > queued
-
-    def _check_failure(self) -> None:
         assert self.failure is None, f"{self.name} ends: {self.failure}"
+        return read or self.bus.appended > appended
 
     def _beats(self) -> bool:
         now_ms = self.world.clock.now_ms()
-        if now_ms < self._beat_ms and not self.beat.lost:
+        if now_ms < self._beat_ms and not (self._beats_well and self.beat.lost):
             return False
-        self._beat_ms = now_ms + int(1000 * (LEASE_RENEW_S if self.beat.turn() else RETRY_S))
+        self._beats_well = self.beat.turn()
+        self._beat_ms = now_ms + int(1000 * (LEASE_RENEW_S if self._beats_well else RETRY_S))
         return True
 
     # its end
@@ -188,7 +197,7 @@ class ClientPortTurns:
         if self._term is None or self._term.ended.is_set():
             self._close()
             return False
-        queued = len(self._bus.queued())
+        appended = self._bus.appended
         try:
             if self._copier is None:
                 self._copier = Copier(self._bus, self._intake, self._term)
@@ -201,7 +210,7 @@ class ClientPortTurns:
             self._moved_ms, self._mark = now_ms, self._copier.mark
         elif now_ms - self._moved_ms > STUCK_S * 1000:
             self._close()
-        return len(self._bus.queued()) > queued
+        return self._bus.appended > appended
 
     def _close(self) -> None:
         if self._copier is not None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from pydantic import TypeAdapter
-
 from millrace.core.messages.base import Body
 from millrace.core.replica import Perform
 from millrace.io.interfaces import Unavailable
@@ -31,9 +29,7 @@ class SteppedPerformer:
     ) -> None:
         del fatal  # nothing here runs on a thread of its own
         self._world, self._scope, self._on_outcome, self._current = world, scope, on_outcome, current
-        self._ports = {
-            effect.model_fields["type"].default: (TypeAdapter(effect), port) for effect, port in ports.items()
-        }
+        self._ports = {effect.model_fields["type"].default: (effect, port) for effect, port in ports.items()}
         self._lanes: dict[str, deque[Perform]] = {name: deque() for name in self._ports}
         self._wait_ms: dict[str, int] = {}
 
@@ -62,11 +58,11 @@ class SteppedPerformer:
     def _perform(self, name: str, batch: list[Perform]) -> list[Perform]:
         if not batch:
             return []
-        adapter, port = self._ports[name]
+        body, port = self._ports[name]
         epoch = batch[-1].epoch
         batch = [action for action in batch if action.epoch == epoch]
         try:
-            outcomes = port([adapter.validate_json(action.value) for action in batch], Fence(self._scope, epoch))
+            outcomes = port([body.model_validate_json(action.value) for action in batch], Fence(self._scope, epoch))
         except Refused:
             return []
         except (Unavailable, StorageError):

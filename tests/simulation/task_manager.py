@@ -8,6 +8,7 @@ from pathlib import Path
 from millrace import __version__
 from millrace.core.fold import TICK_MS, Folded
 from millrace.core.machine import Machine
+from millrace.core.messages.base import Body
 from millrace.core.messages.slots import StopAsked
 from millrace.io.interfaces import Store, Unavailable
 from services.task_manager.core.state import State, check
@@ -82,10 +83,11 @@ class TaskManagerProcess:
             clock=world.clock.now_ms,
             wall_ms=world.clock.now_ms,
         )
-        self.slots = SimulatedSlots(world, self.id, slots, self.shell.post)
+        self.slots = SimulatedSlots(world, self.id, slots, self._post)
         self.shell.slots = self.slots
         self._begin_ms = 0
-        self._asked_to_stop = False
+        self._asked_to_stop = self._has_news = False
+        self.steps: list[Callable[[], bool]] = [self._begin, self.bus.some, self._read, self._turn, self.slots.turn]
 
     @property
     def state(self) -> State | None:
@@ -101,18 +103,13 @@ class TaskManagerProcess:
         """Whether it has ended by itself and is to be started again."""
         return self.over is not None and self.over.code == AGAIN and not self._asked_to_stop
 
-    def steps(self) -> list[Callable[[], bool]]:
-        if self.journal.folded is None:
-            return [self._begin]
-        return [self.bus.some, self.shell.read, self._turn, self.slots.turn]
-
     def due_ms(self) -> int:
         folded, slots_ms = self.journal.folded, self.slots.due_ms()
         due_ms = self._begin_ms if folded is None else folded.tick_stamp_ms + TICK_MS
         return due_ms if slots_ms is None else min(due_ms, slots_ms)
 
     def _begin(self) -> bool:
-        if self.world.clock.now_ms() < self._begin_ms:
+        if self.journal.folded is not None or self.world.clock.now_ms() < self._begin_ms:
             return False
         try:
             self.shell.begin()
@@ -120,15 +117,27 @@ class TaskManagerProcess:
             self._begin_ms = self.world.clock.now_ms() + WAIT_MS
         return True
 
+    def _post(self, body: Body) -> None:
+        self._has_news = True
+        self.shell.post(body)
+
+    def _read(self) -> bool:
+        """A turn of the thread that reads; records of others in the same partition do not wake the one that folds."""
+        self._has_news = (read := self.journal.folded is not None and self.shell.read()) or self._has_news
+        return read
+
     def _turn(self) -> bool:
-        queued = len(self.bus.queued())
+        folded = self.journal.folded
+        if folded is None or not (self._has_news or folded.tick_stamp_ms + TICK_MS <= self.world.clock.now_ms()):
+            return False
+        appended, self._has_news = self.bus.appended, False
         turned = self.shell.turn(0)
         check(self.shell.state)
         if self.over is not None:
             if self.over.code == STOPPED:
                 self.bus.deliver()
             self.kill()
-        return turned or len(self.bus.queued()) > queued
+        return turned or self.bus.appended > appended
 
     def _fatal(self, reason: str) -> None:
         raise AssertionError(f"{self.name} ends: {reason}")
@@ -136,7 +145,7 @@ class TaskManagerProcess:
     def stop(self) -> None:
         """SIGTERM: it leaves in order, in its own time."""
         self._asked_to_stop = True
-        self.shell.post(StopAsked())
+        self._post(StopAsked())
 
     def kill(self) -> None:
         """kill -9; its JVMs and attempts die with it."""

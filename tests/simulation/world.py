@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import fsspec
 
@@ -57,13 +57,20 @@ class PacedBus(MemoryBus):
     def __init__(self, world: World, client_id: str, on_fatal: Any) -> None:
         super().__init__(world.broker, client_id=client_id, on_fatal=on_fatal, prompt=False)
         self._world = world
+        self.appended = 0
         self._stalled: dict[tuple[str, int], int] = {}  # partition -> until when
+
+    def append(self, topic: str, partition: int, value: bytes, **given: Any) -> None:
+        self.appended += 1
+        super().append(topic, partition, value, **given)
 
     def reader(self, topic: str, partition: int, offset: int) -> PacedReader:
         return PacedReader(self._world, topic, partition, offset)
 
     def some(self) -> bool:
         """The broker takes some of what is queued for one partition or for all, and some of the answers arrive."""
+        if not (self._queue or self._unacknowledged):
+            return False
         chance, now_ms = self._world.random, self._world.clock.now_ms()
         queued, unacknowledged = self.queued(), self.unacknowledged()
         flowing = [each for each in queued if self._stalled.get(each, 0) <= now_ms]
@@ -83,22 +90,10 @@ class PacedReader(MemoryReader):
         super().__init__(world.broker, topic, partition, offset)
         self._chance = world.random
 
+    def has_news(self) -> bool:
+        """Whether a poll that waits would end now."""
+        log = self._broker.log(self._topic, self._partition)
+        return not self._broker.paused and not log.first <= self._next == log.end
+
     def poll(self, timeout_ms: int, most: int = 500) -> list[Any]:
         return super().poll(timeout_ms, min(most, self._chance.choice((1, 4, 500))))
-
-
-class Process(Protocol):
-    """A simulated process. Killed, it says and does nothing more, from one instant to the next."""
-
-    name: str
-    alive: bool
-
-    def steps(self) -> list[Any]:
-        """What may happen next in it, each a function that returns whether something happened."""
-        ...
-
-    def due_ms(self) -> int:
-        """When its time is next to be looked at."""
-        ...
-
-    def kill(self) -> None: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from dataclasses import dataclass
@@ -33,18 +34,24 @@ class Pointer:
         return f"snapshots/{scope}/{self.generation}-{self.offset}-{self.sha256[:16]}.json.zst"
 
 
+@functools.cache
+def _adapter(what: type) -> TypeAdapter[Any]:
+    """Made once: that takes longer than most snapshots."""
+    return TypeAdapter(what)
+
+
 def freeze(machine: Machine, folded: Folded) -> bytes:
     """The bytes of a snapshot: equal states, equal bytes."""
-    core = TypeAdapter(Folded).dump_python(folded, mode="json", exclude={"state"})
-    core["state"] = TypeAdapter(machine.state_type).dump_python(folded.state, mode="json")
+    core = _adapter(Folded).dump_python(folded, mode="json", exclude={"state"})
+    core["state"] = _adapter(machine.state_type).dump_python(folded.state, mode="json")
     return zstandard.compress(json.dumps(core, separators=(",", ":")).encode(), 3)
 
 
 def thaw(machine: Machine, data: bytes) -> Folded:
     """The folded state of a snapshot's bytes."""
     core: dict[str, Any] = json.loads(zstandard.decompress(data))
-    state = TypeAdapter(machine.state_type).validate_python(core.pop("state"))
-    folded = TypeAdapter(Folded).validate_python(core)
+    state = _adapter(machine.state_type).validate_python(core.pop("state"))
+    folded = _adapter(Folded).validate_python(core)
     folded.state = state
     return folded
 
