@@ -114,13 +114,15 @@ def test_more_jobs_than_slots_wait_with_reason_and_place(running: RunningStack, 
     told = waits.event("JobWaiting")
     assert (told["reason"], told["position"]) == ("all 2 slots of 2 TaskManagers are busy", 1)
     cancelled = running.sql("SELECT 2 AS a")
-    assert cancelled.event("JobWaiting")["position"] == 2
+    cancelled.event("JobWaiting")
+    both = (waits.id, cancelled.id)
+    until("a place for both", lambda: {running.client.status(job).position for job in both} == {1, 2})
     gives_up = running.sql("SELECT 3 AS a", timeouts={"queue_ms": 300})
     assert gives_up.cause["kind"] == "timeout", gives_up.cause
-    summary = running.client.status(waits.id)
-    assert (summary.waiting, summary.position) == (told["reason"], 1)
+    assert running.client.status(waits.id).waiting == told["reason"]
     cancelled.job.cancel()
     assert cancelled.end["type"] == "JobCanceled"
+    until("the first place", lambda: running.client.status(waits.id).position == 1)
     for job in (cancelled, gives_up):
         assert job.attempts() == []
     for each in held:
