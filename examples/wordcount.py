@@ -1,6 +1,6 @@
 """An ordinary PySpark script, unchanged from spark-submit: counts the words of a text file.
 
-millrace submit examples/wordcount.py "$PWD/README.md" --wait
+millrace submit --wait examples/wordcount.py "$PWD/README.md"
 """
 
 from __future__ import annotations

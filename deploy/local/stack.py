@@ -104,8 +104,12 @@ class Stack:
         foreground: the supervisor ends with this process, however that ends. Raises LocalError, with nothing left running.
         """
         if self.supervisor() is not None:
+            if options is not None and options != self.options():
+                raise LocalError(
+                    f"Stack {self.name} is up already, with other options: say 'millrace down' first; jobs and data stay."
+                )
             progress(f"stack {self.name} is up already")
-            return self._await_ready(None, progress)
+            return self._await_ready(None, progress, said=len(self.facts().get("steps", [])))
         options = options or self.options()
         standing = self.facts().get("options", {}).get("shards", options.shards)
         if standing != options.shards:
@@ -137,8 +141,10 @@ class Stack:
             _end(started.pid)
             raise
 
-    def _await_ready(self, started: subprocess.Popen[bytes] | None, progress: Callable[[str], None]) -> dict[str, Any]:
-        said = 0
+    def _await_ready(
+        self, started: subprocess.Popen[bytes] | None, progress: Callable[[str], None], said: int = 0
+    ) -> dict[str, Any]:
+        """Says the supervisor's steps, from number `said` on, until the stack is ready."""
         deadline = time.monotonic() + START_LIMIT_S
         while time.monotonic() < deadline:
             facts = self.facts()
@@ -180,7 +186,10 @@ class Stack:
             "stack": self.name,
             "folder": str(self.folder),
             "state": facts.get("state", "stopped") if running else "stopped",
-            **{key: facts.get(key) for key in ("kafka_bootstrap", "etcd_endpoint", "blob_url", "warnings", "options")},
+            **{
+                key: facts.get(key)
+                for key in ("kafka_bootstrap", "etcd_endpoint", "blob_url", "token_file", "warnings", "options")
+            },
             "services": services,
             "disk": disk_use(self.folder),
         }

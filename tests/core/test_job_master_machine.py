@@ -168,7 +168,7 @@ def test_running_then_finished_ends_the_job_and_frees_the_slot() -> None:
     ended = said[-1].body  # type: ignore[union-attr]
     assert ended.archive["result"] == {"columns": ["1"], "types": ["int"], "rows": [[1]], "truncated": False}
     assert shard(jobs.JobRetired(job="j", acceptance="acc-j")) == []
-    assert shard.state == State(settings=shard.state.settings)
+    assert shard.state == State(settings=shard.state.settings, now_ms=shard.now)
 
 
 def test_a_late_word_of_an_old_attempt_changes_nothing() -> None:

@@ -310,7 +310,9 @@ def test_a_leader_that_ticks_is_never_preempted() -> None:
     log.elect()
     for n in range(20):
         log.tick()
-        assert log.replicas[1].beat(log.stamp, View(10), caught_up=True) == ([] if n else [Append(Probe(who="r1", n=1))])
+        assert log.replicas[1].beat(log.stamp, View(10), caught_up=True) == (
+            [] if n else [Append(Probe(who="r1", n=1))]
+        )
 
 
 def test_a_process_started_again_takes_over_from_its_earlier_life_at_once() -> None:
@@ -464,3 +466,16 @@ def test_core_born_bodies_are_those_of_the_contract() -> None:
     log.tick()
     kinds = {Configured, Born, PeerBorn, Ticked}
     assert set(log.replicas[0].folded.state.names) == {kind.__name__ for kind in kinds}
+
+
+def test_what_people_read_is_stamped_by_the_broker_and_timers_go_by_machine_time() -> None:
+    log = Log()
+    log.elect()
+    seen: list[Envelope] = []
+    machine = log.replicas[0].core.machine
+    handle = machine.handle
+    machine.handle = lambda state, envelope: (seen.append(envelope), handle(state, envelope))[1]  # type: ignore[method-assign]
+    log.stamp += 3_600_000  # the stack was down for an hour
+    log.tick()
+    assert seen[-1].at_ms == log.stamp
+    assert log.stamp - seen[-1].now_ms > 3_500_000

@@ -108,7 +108,7 @@ class Dispatcher:
         request = record.request
         if record.refusal is not None:
             where = {"topic": "client.commands", "partition": record.partition, "offset": record.offset}
-            letter = events.DeadLetter(**where, **record.refusal.model_dump(), at_ms=envelope.now_ms)
+            letter = events.DeadLetter(**where, **record.refusal.model_dump(), at_ms=envelope.at_ms)
             yield Publish("dead-letters", "client.commands", letter)
         elif isinstance(request, client.SubmitJob) and record.graph is None:
             count = len(record.problems)
@@ -184,7 +184,7 @@ class Dispatcher:
             digest=submitted.digest,
             acceptance=envelope.id,
             shard=self.topology.shard_of(asking.job),
-            accepted_ms=envelope.now_ms,
+            accepted_ms=envelope.at_ms,
             graph=graph,
             name=graph["name"],
         )
@@ -349,7 +349,7 @@ class Dispatcher:
         """An ending stands in etcd: the world is told, the JobMaster forgets the job, its leavings are deleted."""
         remember(state, job, stands)
         forget_oldest(state)
-        told = {"job": job, "at_ms": envelope.now_ms, "archive": stands.archive}
+        told = {"job": job, "at_ms": envelope.at_ms, "archive": stands.archive}
         body: events.JobEvent
         if stands.status == "FINISHED":
             body = events.JobFinished(**told, result=json.loads(result) if result is not None else None)

@@ -62,6 +62,7 @@ class JobMaster:
         return State()
 
     def handle(self, state: State, envelope: Envelope) -> Iterator[Output]:
+        state.now_ms = envelope.now_ms
         return dispatch(self.handlers, state, envelope)
 
     def is_idle(self, state: State) -> bool:
@@ -94,23 +95,23 @@ class JobMaster:
                     yield job_ended(job, self.plan(job))
                 else:
                     yield Say(DISPATCHER, jobs.JobMasterStarted(job=job.id, status=job.status.value))
-                    yield from tell_status(job, envelope.now_ms)
+                    yield from tell_status(job, envelope.at_ms)
         elif peer == RESOURCE_MANAGER:
             for job in state.jobs.values():
                 if job.wanted:
                     yield request_slots(job)
             yield Say(RESOURCE_MANAGER, jobs.JobMasterDeclared(task_managers=_task_managers(state)))
         else:
-            yield from self._lose(state, peer, envelope.body.life - 1, "it was started anew", envelope.now_ms)
+            yield from self._lose(state, peer, envelope.body.life - 1, "it was started anew", envelope.at_ms)
 
     def on_ticked(self, state: State, envelope: Envelope) -> Iterator[Output]:
         for name in [name for name, due in state.due.items() if due <= envelope.now_ms]:
             job = state.jobs[name]
             if job.queue_due_ms is not None and job.queue_due_ms <= envelope.now_ms and job.status not in ENDING_JOB:
-                waited = envelope.now_ms - job.accepted_ms
+                waited = envelope.at_ms - job.accepted_ms
                 message = f"no slot within {waited} ms (timeouts.queue_ms): {job.waiting or 'slots are short'}"
-                fail(job, {"kind": "timeout", "retryable": False, "message": message}, envelope.now_ms)
-            yield from advance(state, job, self.plan(job), envelope.now_ms)
+                fail(job, {"kind": "timeout", "retryable": False, "message": message}, envelope.at_ms)
+            yield from advance(state, job, self.plan(job), envelope.at_ms)
 
     # the Dispatcher
 
@@ -125,7 +126,7 @@ class JobMaster:
         if known is not None:
             yield from self._known(known, envelope)
             if start.cancel:
-                yield from self._cancel(state, known, envelope.now_ms)
+                yield from self._cancel(state, known, envelope.at_ms)
             return
         job = Job(
             id=start.job,
@@ -133,19 +134,19 @@ class JobMaster:
             life=envelope.id.partition(".")[0],
             graph=dict(start.graph),
             accepted_ms=start.accepted_ms,
-            since_ms=envelope.now_ms,
+            since_ms=envelope.at_ms,
         )
         state.jobs[job.id] = job
         plan = self.plan(job)
         if plan is None:
-            fail(job, _unreadable(), envelope.now_ms)
+            fail(job, _unreadable(), envelope.at_ms)
         else:
             job.tasks = new_tasks(plan)
             queue_ms = plan.graph.timeouts.queue_ms
             job.queue_due_ms = None if queue_ms is None else envelope.now_ms + queue_ms
         if start.cancel and plan is not None:
-            move_job(job, JobStatus.CANCELLING, envelope.now_ms)
-        said = list(advance(state, job, plan, envelope.now_ms))
+            move_job(job, JobStatus.CANCELLING, envelope.at_ms)
+        said = list(advance(state, job, plan, envelope.at_ms))
         yield from said[:1]  # RequestSlots: the way of a submission first
         yield Say(DISPATCHER, jobs.JobMasterStarted(job=job.id, status=job.status.value))
         yield from said[1:]
@@ -159,7 +160,7 @@ class JobMaster:
     def on_cancel(self, state: State, envelope: Envelope) -> Iterator[Output]:
         job = state.jobs.get(envelope.body.job)
         if job is not None:  # else it has ended, and its JobEnded is on the way
-            yield from self._cancel(state, job, envelope.now_ms)
+            yield from self._cancel(state, job, envelope.at_ms)
 
     def _cancel(self, state: State, job: Job, now_ms: int) -> Iterator[Output]:
         """At any moment but two: an ended job stays what it is, and sinks being published are not called back."""
@@ -234,7 +235,7 @@ class JobMaster:
         if told.reason is not None:
             event = events.JobWaiting(
                 job=job.id,
-                at_ms=envelope.now_ms,
+                at_ms=envelope.at_ms,
                 count=count(job, "JobWaiting"),
                 reason=told.reason,
                 position=told.position,
@@ -245,7 +246,7 @@ class JobMaster:
         """Decided by the ResourceManager, once, for all."""
         lost = envelope.body
         scope = f"{TASK_MANAGER}/{lost.task_manager}"
-        yield from self._lose(state, scope, lost.incarnation, lost.reason, envelope.now_ms)
+        yield from self._lose(state, scope, lost.incarnation, lost.reason, envelope.at_ms)
         yield Forget(scope, lost.incarnation)
 
     def _lose(self, state: State, scope: str, upto: int, reason: str, now_ms: int) -> Iterator[Output]:
@@ -284,7 +285,7 @@ class JobMaster:
             changed[job.id] = None
         for name in changed:
             job = state.jobs[name]
-            yield from advance(state, job, self.plan(job), envelope.now_ms)
+            yield from advance(state, job, self.plan(job), envelope.at_ms)
         if freed:
             yield Say(envelope.sender, slots.FreeSlots(allocations=freed))
 
@@ -302,15 +303,15 @@ class JobMaster:
         if told.state == "RUNNING":
             if subtask.state is ExecutionState.DEPLOYING:
                 move(subtask, ExecutionState.RUNNING)
-                subtask.running_ms = envelope.now_ms
-                yield attempt_event(job, task, index, envelope.now_ms)
+                subtask.running_ms = envelope.at_ms
+                yield attempt_event(job, task, index, envelope.at_ms)
             return
         if told.state == "FINISHED" and subtask.state is not ExecutionState.CANCELING:
-            yield from self._finished(state, job, plan, task, index, told.report or {}, envelope.now_ms)
+            yield from self._finished(state, job, plan, task, index, told.report or {}, envelope.at_ms)
         else:
             error = told.error or {"kind": "killed", "retryable": False, "message": f"the attempt ended {told.state}"}
-            yield from self._attempt_failed(state, job, task, index, error, envelope.now_ms)
-        yield from advance(state, job, plan, envelope.now_ms)
+            yield from self._attempt_failed(state, job, task, index, error, envelope.at_ms)
+        yield from advance(state, job, plan, envelope.at_ms)
 
     def _finished(
         self, state: State, job: Job, plan: Plan, task: str, index: int, report: Mapping[str, Any], now_ms: int
@@ -356,7 +357,7 @@ class JobMaster:
             subtask.moves += 1
         else:
             job.restarts += 1
-        self._retry(subtask, now_ms + delay if delay else None)
+        self._retry(subtask, state.now_ms + delay if delay else None)
 
     @staticmethod
     def _retry(subtask: Subtask, at_ms: int | None) -> None:
@@ -367,7 +368,7 @@ class JobMaster:
         gone = envelope.body
         job = state.jobs.get(state.allocations.get(gone.allocation, ""))
         if job is not None:
-            yield from self._lose_slots(state, job, [gone.allocation], gone.reason, envelope.now_ms)
+            yield from self._lose_slots(state, job, [gone.allocation], gone.reason, envelope.at_ms)
 
     # storage
 
@@ -379,8 +380,8 @@ class JobMaster:
         job.sinks[told.vertex] = True
         if told.problem is not None and job.status not in ENDING_JOB:
             error = {"kind": "user", "retryable": False, "message": told.problem, "vertex": told.vertex}
-            fail(job, error, envelope.now_ms)
-        yield from advance(state, job, self.plan(job), envelope.now_ms)
+            fail(job, error, envelope.at_ms)
+        yield from advance(state, job, self.plan(job), envelope.at_ms)
 
 
 def _short(error: Mapping[str, Any]) -> dict[str, Any]:

@@ -92,7 +92,8 @@ def attempt_event(job: Job, task: str, index: int, now_ms: int, error: dict[str,
 
 
 def advance(state: State, job: Job, plan: Plan | None, now_ms: int) -> Iterator[Output]:
-    """What follows from the job as it now is. `plan` is None only for a job whose graph cannot be compiled: it is failing."""
+    """What follows from the job as it now is. `now_ms` is when it happened, for people; timers go by `state.now_ms`. `plan` is
+    None only for a job whose graph cannot be compiled: it is failing."""
     before = job.status
     if job.status in ENDED_JOB:
         return
@@ -100,7 +101,7 @@ def advance(state: State, job: Job, plan: Plan | None, now_ms: int) -> Iterator[
         yield from _end_attempts(job, plan, now_ms)
     else:
         assert plan is not None, f"{job.id} runs without a plan"
-        for task, index in runnable(plan, job, now_ms):
+        for task, index in runnable(plan, job, state.now_ms):
             subtask = job.tasks[task][index]
             subtask.retry_ms = None
             move(subtask, ExecutionState.SCHEDULED)

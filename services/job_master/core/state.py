@@ -88,6 +88,7 @@ class Job:
 @dataclass
 class State:
     settings: Settings = field(default_factory=Settings)
+    now_ms: int = 0  # machine time of the last record: what timers go by
     jobs: dict[str, Job] = field(default_factory=dict)  # job id -> job; ended ones until JobRetired [21]
     allocations: dict[str, str] = field(default_factory=dict)  # allocation -> job; exactly the keys of all Job.slots
     due: dict[str, int] = field(default_factory=dict)  # job -> machine time of its next timer (queue time-out or retry)

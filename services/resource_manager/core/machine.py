@@ -131,14 +131,14 @@ def _register(state: State, envelope: Envelope) -> Iterator[Output]:
     if expected is not None and expected.incarnation < envelope.life:
         yield from _tell_lost(state, name, expected.incarnation, "it was started anew")
     slots = {each.slot: Slot(each.memory_mb, SlotState.STARTING) for each in body.slots}
-    since_ms = old.since_ms if old is not None and old.incarnation == envelope.life else envelope.now_ms
-    task_manager = TaskManager(envelope.life, body.host, since_ms, envelope.now_ms, state.clock_ms, slots)
+    since_ms = old.since_ms if old is not None and old.incarnation == envelope.life else envelope.at_ms
+    task_manager = TaskManager(envelope.life, body.host, since_ms, envelope.at_ms, state.clock_ms, slots)
     told += slot_manager.register(state, name, task_manager, body.states)
     yield from _retune(state)
     yield Say(envelope.sender, _registered(state))
     if old is None or old.incarnation != envelope.life:
         yield Publish("cluster.events", name, TaskManagerJoined(
-            task_manager=name, incarnation=envelope.life, host=body.host, slots=len(slots), at_ms=envelope.now_ms
+            task_manager=name, incarnation=envelope.life, host=body.host, slots=len(slots), at_ms=envelope.at_ms
         ))  # fmt: skip
     yield from told
 
@@ -146,13 +146,13 @@ def _register(state: State, envelope: Envelope) -> Iterator[Output]:
 def _slot_report(state: State, envelope: Envelope) -> Iterator[Output]:
     name = _task_manager(envelope)
     if name in state.task_managers and envelope.body.states:
-        yield from slot_manager.report(state, name, envelope.body.states, envelope.now_ms)
+        yield from slot_manager.report(state, name, envelope.body.states, envelope.at_ms)
 
 
 def _heartbeat(state: State, envelope: Envelope) -> Iterator[Output]:
     task_manager = state.task_managers.get(_task_manager(envelope))
     if task_manager is not None:
-        task_manager.last_beat_ms, task_manager.heard_ms = envelope.now_ms, state.clock_ms
+        task_manager.last_beat_ms, task_manager.heard_ms = envelope.at_ms, state.clock_ms
         if envelope.body.states is not None:
             yield from _slot_report(state, envelope)
 
@@ -160,7 +160,7 @@ def _heartbeat(state: State, envelope: Envelope) -> Iterator[Output]:
 def _slot_freed(state: State, envelope: Envelope) -> Iterator[Output]:
     name = _task_manager(envelope)
     if name in state.task_managers:
-        yield from slot_manager.freed(state, name, envelope.body, envelope.now_ms)
+        yield from slot_manager.freed(state, name, envelope.body, envelope.at_ms)
 
 
 def _disconnect(state: State, envelope: Envelope) -> Iterator[Output]:
@@ -219,7 +219,7 @@ def _lose(state: State, envelope: Envelope, name: str, reason: str, *, alive: bo
         yield Say(scope, ReleaseTaskManager(incarnation=lost.incarnation, reason=reason))
     yield Forget(scope, lost.incarnation)
     yield Publish("cluster.events", name, TaskManagerGone(
-        task_manager=name, incarnation=lost.incarnation, reason=reason, at_ms=envelope.now_ms
+        task_manager=name, incarnation=lost.incarnation, reason=reason, at_ms=envelope.at_ms
     ))  # fmt: skip
     yield from slot_manager.unregister(state, name)
     yield from _retune(state)

@@ -81,6 +81,10 @@ def silence_context_loggers() -> None:
         PySparkLogger.getLogger(name).disabled = True
 
 
+_CANNOT_HEAL = ("DATA_SOURCE_NOT_FOUND", "CANNOT_READ_FILE_FOOTER", "FAILED_READ_FILE.CANNOT_READ_FILE_FOOTER")
+"""Conditions of Spark that only another graph or other data would change; Spark reports them while it runs."""
+
+
 def describe(exception: BaseException, spec: dict[str, Any]) -> dict[str, Any]:
     """The error JSON of an exception that left `attempt_run.run(spec, ...)`."""
     # Imported here: an attempt's process has pyspark, whoever only describes a wait status need not.
@@ -109,6 +113,8 @@ def describe(exception: BaseException, spec: dict[str, Any]) -> dict[str, Any]:
         _place_python(error, _frames_of(raised), driver=True)
     if error["vertex"] is None:
         error["vertex"] = _vertex_of_file(error["file"], spec) or PROGRESS.vertex
+    if isinstance(exception, ImportError) or error["condition"] in _CANNOT_HEAL:
+        error["retryable"] = False
     error["detail"] = _detail(exception)
     return error
 

@@ -53,6 +53,7 @@ from .process import ERROR, FAILED, REPORT, plain_error
 
 _FAILED_STARTS_MAX = 2
 _SPARES_LOST_MAX = 3
+NICENESS = 5  # a slot's work must not starve the services' heartbeats
 _LINE_BYTES = 64 << 20
 _STEP_S = 0.05
 _FOLDER_HINT = "Free space on its disk, or give the TaskManager a work folder that it may write to."
@@ -428,6 +429,7 @@ def main() -> int:
     """The host's process; returns its exit code."""
     procs.die_with(int(sys.argv[1]), signal.SIGTERM)
     procs.adopt_orphans()
+    os.nice(NICENESS)
     # Only this module writes to the TaskManager: what anybody prints goes to the host's stderr.
     commands, out = os.fdopen(os.dup(0), "rb", buffering=0), os.dup(1)
     devnull = os.open(os.devnull, os.O_RDONLY)

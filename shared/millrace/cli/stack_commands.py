@@ -155,6 +155,7 @@ def _print_status(found: dict[str, Any]) -> None:
             f"Kafka {found['kafka_bootstrap']}, etcd {found['etcd_endpoint']}, blobs {found['blob_url']}",
             highlight=False,
         )
+        console.print(f"token of the blob server in {found['token_file']}", highlight=False)
         for warning in found["warnings"] or []:
             console.print(f"note: {warning}", highlight=False)
         table = Table("service", "process", "health", "scope", "role", "epoch", "offset", "restarts")

@@ -104,6 +104,12 @@ def submit(
 
         loaded = load_graph(path, parameters)
     else:
+        _refuse(path.suffix != ".py", f"{target} is neither a graph (.yaml, .yml, .json) nor a PySpark script (.py)")
+        ours = [word for word in args or [] if word in ("--wait", "-w", "--follow", "--stack")]
+        if ours:
+            print(
+                f"note: {', '.join(ours)} stands after the script and goes to it; ours stand before it", file=sys.stderr
+            )
         _refuse(parameter, "-p is for graphs; give a script its arguments after its name")
         loaded = _script(path, args or [], {**script, "packages": packages})
     _tell_problems(loaded)

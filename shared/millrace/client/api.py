@@ -24,7 +24,7 @@ from millrace.core.messages.client import (
 )
 
 from . import errors
-from .events import Buffer, Event, Feed, follow_buffer, follow_log
+from .events import ENDS, Buffer, Event, Feed, follow_buffer, follow_log
 from .link import Link, now_ms
 
 BUSY_S = 0.1
@@ -76,9 +76,16 @@ class Job:
     ) -> None:
         self.id, self.status, self.warnings = job, status, warnings
         self._millrace, self._buffer = millrace, buffer
+        self._rows: dict[str, Any] | None = None  # of its end's event, which carries them if they are few
 
     def events(self) -> Iterator[Event]:
         """Its events from the first on, as they come; ends with its end."""
+        for event in self._events():
+            if event["type"] in ENDS:
+                self._rows = event.get("result")
+            yield event
+
+    def _events(self) -> Iterator[Event]:
         given = 0
         if self._buffer is not None:
             buffer, self._buffer = self._buffer, None
@@ -97,7 +104,12 @@ class Job:
         self._millrace.cancel(self.id)
 
     def result(self) -> Result:
-        """Waits for its end; its rows. Raises NotFinished."""
+        """Waits for its end; its rows. Raises NotFinished. Events that nobody has taken are taken."""
+        if self._buffer is not None:  # they come in any case; nothing needs to be asked then
+            for _ in self.events():
+                pass
+        if self._rows is not None:
+            return self._millrace.rows(self._rows)
         self.wait()
         return self._millrace.result(self.id)
 
@@ -303,9 +315,10 @@ class Millrace:
         found = (archive.get("detail") or {}).get("result")
         if found is None:
             raise errors.NotFinished(f"job {job} has no rows to show: what it made is where its sinks are", "FINISHED")
-        return self._rows(found)
+        return self.rows(found)
 
-    def _rows(self, found: Mapping[str, Any]) -> Result:
+    def rows(self, found: Mapping[str, Any]) -> Result:
+        """The Result that an archive, or the event of a job's end, describes; what it only names is fetched."""
         parts = found.get("parts", [found])
         whole = [self._fetch(part["path"]) if "path" in part else part for part in parts]
         rows = [row for part in whole for row in part["rows"]]

@@ -42,8 +42,13 @@ class Buffer:
         except queue.Full:
             self.lost = True  # nobody takes them: they are read from Kafka again when asked for
 
+    def close(self) -> None:
+        """No more events come: whoever waits for one goes on."""
+        with suppress(queue.Full):  # then nobody waits
+            self._queue.put_nowait(None)
+
     def get(self, timeout_s: float | None) -> Event | None:
-        """The next event; None when none comes in time."""
+        """The next event; None when none comes in time, or none at all."""
         with suppress(queue.Empty):
             return self._queue.get(timeout=timeout_s)
         return None
@@ -76,6 +81,8 @@ class Feed:
     def close(self) -> None:
         self._closed.set()
         self._thread.join(5)
+        for buffer in list(self._buffers.values()):
+            buffer.close()
 
     def _read(self) -> None:
         while not self._closed.is_set():

@@ -61,6 +61,7 @@ class Folded:
     tick: int = 0  # the last taken tick of this epoch
     tick_stamp_ms: int = 0  # broker's stamp of the last taken tick; 0: none yet
     next_ms: int = TICK_MS  # within which the leader promised its next tick
+    stamp_ms: int = 0  # broker's stamp of the last record
     now_ms: int = 0  # machine time
     ticks: int = 0  # ticks taken in this generation
     digest: str = ""  # of all outputs so far
@@ -117,7 +118,7 @@ class Fold:
     def fold(self, folded: Folded, offset: int, stamp_ms: int, record: Record) -> Told:
         """Folds one record at `offset` with the broker's `stamp_ms`. Raises Diverged; any other exception is a bug."""
         assert offset >= folded.next_offset, f"offset {offset} after {folded.next_offset}: the log was read twice"
-        folded.next_offset = offset + 1
+        folded.next_offset, folded.stamp_ms = offset + 1, stamp_ms
         if isinstance(record, Elected):
             return self._elected(folded, offset, stamp_ms, record)
         if folded.epoch == 0:
@@ -245,7 +246,7 @@ class Fold:
         for output in first or ():
             index = self._take_in(folded, (offset, index), told, output)
         for body, sender, life in bodies:
-            for output in self._handle(folded, Envelope(sender, life, folded.now_ms, name, body)):
+            for output in self._handle(folded, Envelope(sender, life, folded.now_ms, name, body, folded.stamp_ms)):
                 index = self._take_in(folded, (offset, index), told, output)
         return told
 

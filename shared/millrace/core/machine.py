@@ -47,11 +47,18 @@ class Envelope:
     life: int
     """The sender's life."""
     now_ms: int
-    """Machine time."""
+    """Machine time: for timers. It neither jumps nor runs ahead, and so lags behind the clock after every pause [4]."""
     id: str
     """`<generation>.<offset>` of the record."""
     body: Any
     """A message, an outcome, a Client record, a local fact, or one of Born, Configured, Ticked, PeerBorn."""
+    stamp_ms: int = 0
+    """The broker's stamp of the record; 0: there is none."""
+
+    @property
+    def at_ms(self) -> int:
+        """When it happened, as people read it: the broker's clock. It decides nothing, for it may jump."""
+        return self.stamp_ms or self.now_ms
 
 
 @dataclass(frozen=True, slots=True)
