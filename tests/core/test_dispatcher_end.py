@@ -243,6 +243,19 @@ def test_during_recovery_an_unknown_end_waits_for_the_start_that_follows() -> No
     assert do.effect.ending.acceptance == "0.9"
 
 
+def test_an_end_that_comes_while_etcd_is_asked_about_the_job_waits_for_the_start_that_follows() -> None:
+    """A new generation reads old submissions again: that of a job which has ended meanwhile goes to etcd once more, and the
+    recovery passes the job over. To retire it at its JobMaster now would lose its result, and run it a second time."""
+    world = reborn()
+    world.submit()
+    world.tell(effects.JobsRecovered(jobs={JOB: stored()}))
+    assert world.tell(ended(JOB, "0.9"), sender=SHARD) == []
+    told = bodies(world.tell(effects.JobGraphStored(job=JOB, stands=stored())))
+    assert [each.acceptance for each in told if isinstance(each, jobs.StartJob)] == ["0.9"]
+    [end] = world.tell(ended(JOB, "0.9"), sender=SHARD)
+    assert end.effect.ending.status == "FINISHED"
+
+
 def test_a_stored_graph_that_this_build_cannot_read_stops_nobody() -> None:
     world = reborn()
     told, start = bodies(world.tell(effects.JobsRecovered(jobs={JOB: stored(graph={"name": 7})})))

@@ -402,9 +402,10 @@ class Dispatcher:
             )
             kept = retirement.archive(body, name=live.name, accepted_ms=live.accepted_ms, graph=json.loads(live.graph))
             yield Do(key(body.job), effects.EndJob(job=body.job, ending=stored, archive=kept))
-        elif body.job in state.ended or state.recovery is Recovery.DONE:
+        elif body.job in state.ended or (state.recovery is Recovery.DONE and body.job not in state.fates):
             yield Say(envelope.sender, jobs.JobRetired(job=body.job, acceptance=body.acceptance))
-        # Else it is still to be recovered: StartJob follows then, and the JobMaster answers with the end again [21].
+        # Else it is still to be recovered, or etcd is being asked about it (its submission was read again, and the recovery passed
+        # it over): StartJob follows then, and the JobMaster answers with the end again [21].
 
 
 def key(job: str) -> str:
