@@ -81,8 +81,9 @@ class Feed:
     def close(self) -> None:
         self._closed.set()
         self._thread.join(5)
-        for buffer in list(self._buffers.values()):
-            buffer.close()
+        for buffers in list(self._buffers.values()):
+            for buffer in buffers:
+                buffer.close()
 
     def _read(self) -> None:
         while not self._closed.is_set():

@@ -1,0 +1,80 @@
+"""Where a job's rows come from: the event of its end if it carries them, else the cluster is asked."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from millrace.client import Ending, Job, Millrace, Result, Unavailable
+from millrace.client.events import Buffer
+
+ROWS = {"columns": ["a"], "types": ["int"], "rows": [[1]], "truncated": False}
+TOLD, ASKED = Result(["a"], ["int"], [[1]], False), Result(["a"], ["int"], [[2]], False)
+
+
+class Cluster(Millrace):
+    """Answers without a cluster, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def wait(self, job: str, timeout_s: float | None = None) -> Ending:
+        self.asked.append(f"wait {job}")
+        return Ending(job, "FINISHED", 1, "archives/one")
+
+    def result(self, job: str) -> Result:
+        self.asked.append(f"result {job}")
+        return ASKED
+
+
+def buffer(*events: dict[str, Any]) -> Buffer:
+    filled = Buffer()
+    for event in events:
+        filled.put(json.dumps(event).encode())
+    return filled
+
+
+def job_with(*events: dict[str, Any]) -> tuple[Job, Cluster]:
+    cluster = Cluster()
+    return Job(cluster, "one", "INITIALIZING", [], buffer({"type": "JobAccepted"}, *events)), cluster
+
+
+def test_rows_that_the_end_carries_are_asked_of_nobody() -> None:
+    job, cluster = job_with({"type": "JobFinished", "archive": "archives/one", "result": ROWS})
+    assert [job.result(), job.result()] == [TOLD, TOLD]
+    assert cluster.asked == []
+
+
+def test_also_when_the_events_were_taken_before() -> None:
+    job, cluster = job_with({"type": "JobFinished", "archive": "archives/one", "result": ROWS})
+    assert [event["type"] for event in job.events()] == ["JobAccepted", "JobFinished"]
+    assert job.result() == TOLD
+    assert cluster.asked == []
+
+
+@pytest.mark.parametrize("kind", ["JobFinished", "JobFailed", "JobCanceled"])
+def test_without_rows_in_the_end_the_cluster_is_asked(kind: str) -> None:
+    job, cluster = job_with({"type": kind, "archive": "archives/one"})
+    assert job.result() == ASKED
+    assert cluster.asked == ["wait one", "result one"]
+
+
+def test_a_job_whose_events_are_not_followed_is_asked_for() -> None:
+    cluster = Cluster()
+    assert Job(cluster, "one", "RUNNING", [], None).result() == ASKED
+    assert cluster.asked == ["wait one", "result one"]
+
+
+def test_who_waits_for_an_event_goes_on_when_the_client_is_closed() -> None:
+    job, cluster = job_with()
+    assert job._buffer is not None
+    job._buffer.close()
+
+    def closed(job: str, timeout_s: float | None = None) -> Ending:
+        raise Unavailable("this client was closed")
+
+    cluster.wait = closed  # type: ignore[method-assign]
+    with pytest.raises(Unavailable):
+        job.result()
