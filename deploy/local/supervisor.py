@@ -31,6 +31,7 @@ from deploy.provision import OtherTopology, provision
 from millrace.core.topics import Topology
 from millrace.io.etcd import EtcdStore
 from millrace.io.kafka import KafkaAdmin
+from millrace.io.signals import on_stop
 
 from .downloads import CHECKOUT
 from .errors import LocalError
@@ -79,8 +80,7 @@ class Supervisor:
             self.services.append(Service("task_manager", "services.task_manager", f"task-manager-{index + 1}"))
 
     def run(self) -> int:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._ask_to_stop())
+        on_stop(self._ask_to_stop)
         try:
             self._start()
             self._tell(state="ready")

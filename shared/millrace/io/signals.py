@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import queue
+import os
 import signal
 import threading
 from collections.abc import Callable
 
+STOP = (signal.SIGTERM, signal.SIGINT)
+
 
 def on_stop(ask: Callable[[], None]) -> None:
-    """Calls `ask` once, on a thread of its own, at the first SIGTERM or SIGINT; later ones change nothing.
+    """Calls `ask` once, on a thread of its own, at the first SIGTERM or SIGINT; later ones change nothing. For the main thread.
 
-    Not in the handler itself: that runs inside whatever the main thread does just then, which may hold the lock that `ask` needs.
+    Not in a handler: that runs inside whatever the main thread does just then, which may hold the lock that `ask` needs. And not by the
+    main thread at all: the system may give the signal to any thread, and a main thread that waits for a lock then sleeps on.
     """
-    asked: queue.SimpleQueue[None] = queue.SimpleQueue()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: asked.put(None))
+    heard, told = os.pipe()
+    os.set_blocking(told, False)
+    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    for number in STOP:
+        signal.signal(number, lambda *_: None)
 
     def wait() -> None:
-        asked.get()
+        while os.read(heard, 1)[0] not in STOP:
+            pass
         ask()
 
     threading.Thread(target=wait, name="signals", daemon=True).start()
