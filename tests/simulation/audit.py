@@ -60,17 +60,20 @@ def assert_endings(cluster: Cluster) -> None:
         assert len({each["acceptance"] for each in values}) == 1, f"I3: {job} was accepted twice"
         assert values[1]["status"] == values[2]["status"], f"I4: {job} ended twice: {values}"
         kinds = [type(each).__name__ for each in cluster.client.events(job) if isinstance(each, ENDINGS)]
+        if cluster.world.book.cuts:
+            kinds = list(dict.fromkeys(kinds))  # a reborn scope may say a fact again [16]
         assert kinds == [f"Job{values[1]['status'].capitalize()}"], (
             f"I4: {job} ended {values[1]['status']}, said {kinds}"
         )
 
 
 def assert_answers(cluster: Cluster) -> None:
-    """Every request has one answer."""
+    """Every request has one answer; a reborn Dispatcher reads requests again, and may answer again."""
     replies = cluster.client.replies()
     for number in range(1, cluster.client.asked + 1):
         answers = replies.get(f"{cluster.client.name}-{number}", [])
-        assert len(answers) == 1, f"request {number} has the answers {answers}"
+        right = len(answers) >= 1 if cluster.world.book.cuts else len(answers) == 1
+        assert right, f"request {number} has the answers {answers}"
 
 
 def assert_epochs(cluster: Cluster) -> None:

@@ -30,6 +30,7 @@ class Book:
     folded: int = 0  # records, by all replicas and TaskManagers together
     digests: dict[tuple[str, int, int], str] = field(default_factory=dict)  # (scope, generation, offset) -> outputs
     states: dict[tuple[str, int, int], str] = field(default_factory=dict)  # the same -> hash of the state
+    cuts: int = 0  # of logs
     living: dict[tuple[str, str, int], Living] = field(default_factory=dict)  # (job, task, subtask) -> its attempt
     slots: dict[tuple[str, int], str] = field(default_factory=dict)  # (TaskManager, slot) -> attempt
     launched: dict[str, None] = field(default_factory=dict)  # attempts, in order
@@ -44,6 +45,13 @@ class Book:
         if folded.next_offset % STATES_EVERY == 0:
             state = hashlib.blake2b(freeze(machine, folded)).hexdigest()
             assert self.states.setdefault(where, state) == state, f"I9: states of {machine.scope} differ at {where}"
+
+    def cut(self, scope: str, end: int) -> None:
+        """The log of a scope was cut: other records may stand at these offsets now."""
+        self.cuts += 1
+        for noted in (self.digests, self.states):
+            for where in [where for where in noted if where[0] == scope and where[2] > end]:
+                del noted[where]
 
     # attempts
 

@@ -48,6 +48,8 @@ class NotedLoop(ScopeLoop):
 
     def is_due(self) -> bool:
         """Whether its thread goes on now."""
+        if self._damage is not None:
+            return self._world.clock.now_ms() >= self.turned_ms + int(1000 * WAIT_S)
         unread = isinstance(self._reader, PacedReader) and self._reader.has_news()
         return unread or self.stale or self.wakes_ms() <= self._world.clock.now_ms()
 

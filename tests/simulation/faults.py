@@ -151,6 +151,17 @@ class Faults:
             self._note(f"{topic}[{partition}] {offset} is repeated")
             broker.repeat(topic, partition, offset)
 
+    def _cut(self) -> None:
+        """An inbox loses its last records: an unclean election, a power cut. The scope must begin a new generation."""
+        world = self.cluster.world
+        scope = self.chance.choice(world.topology.scopes())
+        topic, partition = world.topology.inbox(scope)
+        end = max(world.broker.log(topic, partition).end - self.chance.randint(1, 40), 0)
+        self._note(f"{scope} loses its records from {end} on")
+        world.broker.truncate(topic, partition, end)
+        world.book.cut(scope, end)
+
 
 PROCESSES = ("kill", "kill", "stop")
 ALL = ("kill", "kill", "stop", "pause", "pause", "broker", "etcd", "answers", "watches", "lease", "repeat")
+WITH_CUTS = (*ALL, "cut", "cut")

@@ -24,6 +24,15 @@ def test_all_jobs_end_once_whatever_happens(seed: int) -> None:
     Trial(seed, faults=16).run()
 
 
+@pytest.mark.parametrize("seed", (200, 201, 202, 203, 204, 205))
+def test_logs_that_lose_their_ends_lose_no_job(seed: int) -> None:
+    trial = Trial(seed, faults=6, kinds=("cut", "kill", "pause", "broker"))
+    trial.run()
+    raised = [key for _, key, _ in trial.cluster.world.etcd.history if "/generations/" in key]
+    assert trial.cluster.world.book.cuts > 0
+    assert len(raised) > len(set(raised)), "no scope was reborn"
+
+
 def test_a_calm_cluster_leaves_nothing_behind() -> None:
     Trial(101, faults=0).run()
 

@@ -177,7 +177,7 @@ class ScopeLoop:
         replica, reader = self.replica, self._reader
         assert replica is not None
         if self._damage is not None:
-            self._stopping.wait(WAIT_S)
+            self.around.wait(self._stopping, WAIT_S)
             self._be_reborn(self._damage)
             return False
         try:
