@@ -335,6 +335,17 @@ def test_a_pause_of_the_broker_makes_nobody_lost():
     assert driver.tick() == []
 
 
+def test_after_a_gap_in_the_ticks_everybody_has_the_whole_time_again():
+    driver = Driver().declared()
+    driver.register()
+    driver.ask("j")
+    for _ in range(4):
+        driver.tick()
+    assert driver.tick(1_100) == []
+    assert [driver.tick() for _ in range(6)] == [[]] * 6
+    assert driver.tick()[0] == lost("a", 7, "no heartbeat for 700 ms")
+
+
 def test_a_task_manager_that_leaves_in_order_is_lost_at_once():
     driver = Driver().declared()
     driver.register()

@@ -103,7 +103,7 @@ def _fetch_in_a_process(folder: Path, counter: Path, barrier) -> None:
 
 
 def test_several_at_once_fetch_once(tmp_path):
-    spawn = multiprocessing.get_context("spawn")
+    spawn = multiprocessing.get_context("fork")  # "spawn" leaves a process behind that ends with the test run only
     barrier = spawn.Barrier(4)
     arguments = (tmp_path / "kafka", tmp_path / "count", barrier)
     processes = [spawn.Process(target=_fetch_in_a_process, args=arguments) for _ in range(4)]

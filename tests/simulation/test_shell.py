@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from millrace.core.fold import Spoken
 from millrace.io import envelope
-from millrace.io.interfaces import Entry, Put, Txn, Unavailable
+from millrace.io.interfaces import Entry, Put, Txn, TxnResult, Unavailable, UnknownOutcome
 from millrace.io.service import Beat
 from tests.simulation import Clock
 from tests.simulation.cluster import Cluster
@@ -117,3 +117,64 @@ def test_a_memory_etcd_is_what_the_beat_needs() -> None:
     clock.advance(6_000)
     assert beat.turn()
     assert beat.lease() != first
+
+
+class AnswerLost(MemoryStore):
+    """The answer to the first write of a leader key is lost, though it was carried out; then etcd is away for one call."""
+
+    lost = 0
+
+    def txn(self, txn: Txn) -> TxnResult:
+        result = super().txn(txn)
+        if self.lost == 0 and any(isinstance(one, Put) and one.key.startswith("leaders/") for one in txn.then):
+            self.lost += 1
+            self.faults.append("unavailable")
+            raise UnknownOutcome("the answer was lost")
+        return result
+
+
+def with_lost_answer(cluster: Cluster) -> NotedLoop:
+    process, loop = loop_of(cluster)
+    store = AnswerLost(cluster.world.etcd, PREFIX)
+    process.store.txn = store.txn  # type: ignore[method-assign]
+    return loop
+
+
+def test_a_campaign_that_was_won_without_an_answer() -> None:
+    """The lease behind the key is this process's own and lives as long as it: nobody else would ever lead."""
+    cluster = new_cluster()
+    loop = with_lost_answer(cluster)
+    cluster.run(lambda: loop.replica is not None and loop.replica.leads, most_ms=20_000)
+
+
+def test_a_generation_that_was_raised_without_an_answer() -> None:
+    cluster = new_cluster()
+    _, loop = loop_of(cluster)
+    cluster.run(lambda: loop.replica is not None and loop.replica.leads)
+    with_lost_answer(cluster)
+    end = cluster.world.broker.log("dispatcher.commands", 0).end
+    cluster.world.broker.truncate("dispatcher.commands", 0, end - 2)
+    cluster.world.book.cut("dispatcher", end - 2)
+    cluster.run(lambda: (folded := cluster.leader("dispatcher")) is not None and folded.generation == 2, most_ms=20_000)
+
+
+def test_a_replica_that_hears_of_a_later_generation_follows_it() -> None:
+    """A standby that was stopped while the generation was raised reads what others say to it before etcd's watch tells."""
+    quiet_logs()
+    cluster = Cluster(control=("dispatcher#1", "dispatcher#2", "job-master#1"), task_managers=0)
+    cluster.run(lambda: all(cluster.leader(scope) is not None for scope in ("dispatcher", "job-master/0")))
+    cluster.run(most_ms=3_000)
+    leading = next(name for name in ("dispatcher#1", "dispatcher#2") if cluster.processes[name].leads("dispatcher"))
+    standby = "dispatcher#2" if leading == "dispatcher#1" else "dispatcher#1"
+    cluster.paused[standby] = None
+    end = cluster.world.broker.log("dispatcher.commands", 0).end
+    cluster.world.broker.truncate("dispatcher.commands", 0, end - 1)
+    cluster.world.book.cut("dispatcher", end - 1)
+    cluster.run(lambda: (folded := cluster.leader("dispatcher")) is not None and folded.generation == 2, most_ms=20_000)
+    cluster.run(most_ms=3_000)
+    _, loop = loop_of(cluster, standby)
+    assert loop.replica is not None and loop.replica.folded.generation == 1
+    while loop.replica.folded.generation == 1:  # its loop goes on before its watch
+        assert loop.replica.folded.next_offset < cluster.world.broker.log("dispatcher.commands", 0).end or loop.stale
+        loop.turn()
+        assert loop.replica is not None

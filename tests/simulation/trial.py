@@ -43,7 +43,7 @@ class Trial:
             slots=chance.choice((1, 2, 3)),
             script=workload.drawn_behaviour(self.seed),
             control=tuple(f"{service}#{n}" for service in SERVICES for n in range(1, replicas + 1)),
-            snapshot_records=chance.choice((50, 300, 50_000)),
+            snapshot_records=chance.choice((3, 50, 300, 50_000)),
             stalls=chance.choice((0.0, 0.02, 0.1)),
         )
         self.done = Faults(self.cluster, chance, self.faults, self.kinds)

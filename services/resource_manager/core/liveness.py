@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from millrace.core.messages.slots import QUIET_BEATS
 
-from .state import STEP_MAX_MS, Limits, State, is_quiet
+from .state import GAP_MS, STEP_MAX_MS, Limits, State, is_quiet
 
 
 def interval_ms(limits: Limits, task_managers: int, now_ms: int) -> int:
@@ -24,10 +24,17 @@ def interval_ms(limits: Limits, task_managers: int, now_ms: int) -> int:
     return interval
 
 
-def tick(state: State, now_ms: int) -> None:
-    """Time has gone on for the detector."""
+def tick(state: State, now_ms: int, stamp_ms: int) -> None:
+    """Time has gone on for the detector.
+
+    After a gap between the stamps of two ticks nobody was heard, nor could be: the broker was away, and a tick may be back
+    in the log before the first heartbeat is. Everybody has the whole time again.
+    """
     state.clock_ms += min(max(now_ms - state.ticked_ms, 0), STEP_MAX_MS)
-    state.ticked_ms = now_ms
+    if stamp_ms - state.stamp_ms > GAP_MS:
+        for each in state.task_managers.values():
+            each.heard_ms = state.clock_ms
+    state.ticked_ms, state.stamp_ms = now_ms, stamp_ms
 
 
 def silent(state: State) -> list[str]:

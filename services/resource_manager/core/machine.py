@@ -64,7 +64,7 @@ class ResourceManager:
 
 def _born(state: State, envelope: Envelope) -> Iterator[Output]:
     """Nothing to ask: shards and TaskManagers declare themselves."""
-    state.ticked_ms = envelope.now_ms
+    state.ticked_ms, state.stamp_ms = envelope.now_ms, envelope.at_ms
     yield from ()
 
 
@@ -77,7 +77,7 @@ def _configured(state: State, envelope: Envelope) -> Iterator[Output]:
 
 def _ticked(state: State, envelope: Envelope) -> Iterator[Output]:
     now_ms = envelope.now_ms
-    liveness.tick(state, now_ms)
+    liveness.tick(state, now_ms, envelope.at_ms)
     for name in liveness.silent(state):
         silent_ms = state.clock_ms - state.task_managers[name].heard_ms
         yield from _lose(state, envelope, name, f"no heartbeat for {silent_ms} ms")

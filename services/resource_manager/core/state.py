@@ -24,6 +24,7 @@ ALLOCATED_STATES = (*HELD_STATES, SlotState.RELEASING)
 
 
 STEP_MAX_MS = 500
+GAP_MS = 1000  # between the stamps of two ticks, of which a leader writes one every 500 ms at least
 
 
 @dataclass
@@ -51,7 +52,7 @@ class TaskManager:
     host: str
     since_ms: int
     last_beat_ms: int
-    heard_ms: int = 0  # State.clock_ms at the last heartbeat, or when its first slot was given away after that
+    heard_ms: int = 0  # State.clock_ms at the last heartbeat, or when its first slot was given away or ticks went on after that
     slots: dict[int, Slot] = field(default_factory=dict)  # by the TaskManager's number of the slot
 
 
@@ -86,6 +87,7 @@ class State:
     # The detector's time: goes on at ticks, by at most STEP_MAX_MS, so that a pause of the broker makes nobody lost.
     clock_ms: int = 0
     ticked_ms: int = 0  # machine time of the last tick
+    stamp_ms: int = 0  # of the last tick, by the broker's clock
     # By id: those that count as alive.
     task_managers: dict[str, TaskManager] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)

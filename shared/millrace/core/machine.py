@@ -57,7 +57,7 @@ class Envelope:
 
     @property
     def at_ms(self) -> int:
-        """When it happened, as people read it: the broker's clock. It decides nothing, for it may jump."""
+        """When it happened, as people read it: the broker's clock. It may jump, so nobody is ever lost or late by it."""
         return self.stamp_ms or self.now_ms
 
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
@@ -100,6 +100,15 @@ _CONSUMER: dict[str, Any] = {
     "queued.min.messages": 20_000,
     "queued.max.messages.kbytes": 16 * 1024,
 }
+
+
+_ANOTHER_LEADER = (
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+)
+T = TypeVar("T")
 
 
 class KafkaBus:
@@ -317,12 +326,16 @@ class KafkaAdmin:
 
     def offsets(self, topic: str, partition: int) -> tuple[int, int]:
         where = TopicPartition(topic, partition)
-        asked = [
-            self._client.list_offsets({where: spec}, **self._patience)[where]
-            for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
-        ]
-        first, end = (self._answer(one, f"the offsets of {topic}[{partition}]").offset for one in asked)
-        return first, end
+
+        def ask() -> tuple[int, int]:
+            asked = [
+                self._client.list_offsets({where: spec}, **self._patience)[where]
+                for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
+            ]
+            first, end = (self._answer(one, f"the offsets of {topic}[{partition}]").offset for one in asked)
+            return first, end
+
+        return self._of_leader(ask)
 
     def log_id(self, topic: str) -> str:
         return str(self._answer(self.description(topic), f"the topic {topic}").topic_id)
@@ -333,8 +346,22 @@ class KafkaAdmin:
 
     def delete_below(self, topic: str, partition: int, offset: int) -> None:
         where = TopicPartition(topic, partition, offset)
-        asked = self._client.delete_records([where], **self._patience)
-        self._answer(asked[where], f"the records of {topic}[{partition}] below {offset}")
+
+        def ask() -> None:
+            asked = self._client.delete_records([where], **self._patience)
+            self._answer(asked[where], f"the records of {topic}[{partition}] below {offset}")
+
+        self._of_leader(ask)
+
+    def _of_leader(self, ask: Callable[[], T]) -> T:
+        """Asks a partition's leader. The library remembers for minutes who that is and since which epoch, and does not look again
+        when it is refused for that; a new client does."""
+        try:
+            return ask()
+        except _AnotherLeader:
+            with self._making:
+                self._made = None
+            return ask()
 
     def delete_topics(self, names: Sequence[str]) -> None:
         """Deletes topics with all their records; returns when they are gone from the broker."""
@@ -441,10 +468,16 @@ class KafkaAdmin:
         except KafkaException as failure:
             if failure.args[0].code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError.INVALID_CONFIG):
                 raise ValueError(f"Kafka refused {what}: {failure.args[0].str()}") from None
+            if failure.args[0].code() in _ANOTHER_LEADER:
+                raise _AnotherLeader(str(self._unavailable(what, failure))) from None
             raise self._unavailable(what, failure) from None
 
     def _unavailable(self, what: str, failure: KafkaException) -> Unavailable:
         return Unavailable(f"Kafka at {self._bootstrap} could not answer for {what}: {failure.args[0].str()}")
+
+
+class _AnotherLeader(Unavailable):
+    """Whoever was asked does not lead the partition, or not in the epoch that was named."""
 
 
 def _text(value: Any) -> str:

@@ -226,7 +226,10 @@ class ScopeLoop:
         """The replica as the newest snapshot has it, and a reader behind it; neither if something does not answer."""
         try:
             self.stale = False
+            before = self.generation
             self.generation = generation = self.generations.current()
+            if before is not None and generation.number > before.number:
+                self._damage = None  # of a log that is not folded any more
             loaded = self.snapshots.load(generation.number)
             self.parked.load()
         except (Unavailable, StorageError) as failure:
@@ -294,7 +297,18 @@ class ScopeLoop:
             elif isinstance(action, BeReborn):
                 self._be_reborn(action.reason)
             elif isinstance(action, End):
-                raise RuntimeError(action.reason)
+                self._end(action.reason)
+
+    def _end(self, reason: str) -> None:
+        """This replica must not go on. If its scope has begun a new generation it follows that one; else the process ends [28]."""
+        assert self.generation is not None
+        try:
+            self.stale = self.generations.current().number > self.generation.number
+        except Unavailable:
+            self.stale = True  # what has become of it is found out when etcd answers
+        if not self.stale:
+            raise RuntimeError(reason)
+        self.log.warning("the replica begins anew", reason=reason)
 
     def _send(self, action: Speak) -> None:
         assert self.generation is not None

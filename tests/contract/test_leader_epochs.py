@@ -1,0 +1,51 @@
+"""A broker that was paused for longer than its session (a suspended laptop) leads its partitions in a new epoch."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from deploy.local.kafka import KafkaBroker
+from millrace.io.kafka import KafkaAdmin, KafkaBus
+from tests.contract.conftest import eventually
+
+SESSION_S = 3.0  # see deploy.local.kafka
+
+
+def test_offsets_are_told_after_a_pause(tmp_path: Path) -> None:
+    with KafkaBroker(tmp_path) as broker:
+        admin = KafkaAdmin(broker.bootstrap)
+        admin.ensure_topics([("inbox", 1, {})])
+        bus = KafkaBus(broker.bootstrap, client_id="test", on_fatal=pytest.fail)
+        bus.append("inbox", 0, b"1")
+        eventually(lambda: bus.flush(100) == 0, "the record in Kafka")
+        reader = bus.reader("inbox", 0, 0)
+        eventually(lambda: len(reader.poll(100)) == 1, "the record")
+        assert admin.offsets("inbox", 0) == bus.offsets("inbox", 0) == (0, 1)
+
+        process = psutil.Process(broker.child.pid)
+        process.suspend()
+        time.sleep(SESSION_S * 1.5)  # what is tested, not a wait
+        process.resume()
+
+        def led() -> bool:
+            try:
+                client = AdminClient({"bootstrap.servers": broker.bootstrap})  # one that remembers nothing
+                return client.describe_topics(TopicCollection(["inbox"]))["inbox"].result().partitions[0].leader is not None
+            except KafkaException:
+                return False
+
+        eventually(led, "a leader")
+        bus.append("inbox", 0, b"2")
+        eventually(lambda: bus.flush(100) == 0, "the second record in Kafka")
+        eventually(lambda: len(reader.poll(100)) == 1, "the second record")
+        assert bus.offsets("inbox", 0) == admin.offsets("inbox", 0) == (0, 2)
+        bus.delete_below("inbox", 0, 1)
+        assert bus.offsets("inbox", 0) == admin.offsets("inbox", 0) == (1, 2)
+        reader.close()
+        bus.close()
