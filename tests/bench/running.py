@@ -14,7 +14,7 @@ PAUSE_S = 0.02  # what follows a job's end (archive, clean-up) is over when the 
 
 
 def measure(run: Run) -> None:
-    """Simulated slots, alternating with the bare chain; then real ones."""
+    """Simulated slots, then real ones, alternating with the bare chain on the same cluster."""
     _simulated(run, run.count(500, 50))
     _real(run, run.count(100, 10))
 
@@ -37,18 +37,20 @@ def _simulated(run: Run, n: int) -> None:
 
 
 def _real(run: Run, n: int) -> None:
-    ours = []
-    with cluster("running", run.say) as running:
-        for number in range(n + 5):
-            if number % 25 == 5:
-                run.say(f"{number - 5} of {n}, real slots")
+    ours, bare = [], []
+    with cluster("running", run.say) as running, chain(running) as hops:
+        for number in range(WARM_UP + n):
+            if number >= WARM_UP and (number - WARM_UP) % 25 == 0:
+                run.say(f"{number - WARM_UP} of {n}, real slots")
             took = submit(running)
             running.settle()
             time.sleep(PAUSE_S)
-            if number >= 5:
+            hop = hops.turn()
+            if number >= WARM_UP:
                 ours.append(took[1] * 1000)
-    run.samples["real_ms"] = ours
-    _row(run, "submit -> RUNNING, real slots", ours, run.samples["bare_chain_ms"])
+                bare.append(hop * 1000)
+    run.samples |= {"real_ms": ours, "real_bare_chain_ms": bare}
+    _row(run, "submit -> RUNNING, real slots", ours, bare)
 
 
 def submit(running: Cluster) -> tuple[float, float]:

@@ -1,7 +1,8 @@
 """The queue for slots: who waits, why, and in which place; and what the shards are told of it.
 
 The beginning of waiting is told at the next tick (most jobs do not wait so long), its end at once, places once a second
-where they changed. With ten thousand waiting jobs only the first hundred know their place.
+where they changed. With ten thousand waiting jobs only the first hundred know their place, and a flood of jobs is told little by
+little: each telling leads to three records more, which the jobs' own start would have to wait for.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from .state import Job, SlotState, State
 
 PLACES_MAX = 100
 PLACES_EVERY_MS = 1000
+TOLD_A_TICK = 20
 BEYOND = f"more than {PLACES_MAX} waiting jobs go first"
 
 
@@ -59,8 +61,10 @@ def tell(state: State, now_ms: int) -> Iterator[Say]:
     if not state.untold and not anew:
         return
     standings = {name: (position, reason) for name, position, reason in _standings(state)}
-    names = {**state.untold, **state.placed, **dict.fromkeys(standings)} if anew else dict(state.untold)
+    begun = islice(state.untold, TOLD_A_TICK)
+    names = dict.fromkeys([*begun, *state.placed, *standings] if anew else begun)
     for name in names:
+        state.untold.pop(name, None)
         job = state.jobs[name]
         position, reason = standings.get(name, (None, BEYOND))
         if position is None:
@@ -70,7 +74,6 @@ def tell(state: State, now_ms: int) -> Iterator[Say]:
         if (job.told, job.told_position) != (reason, position):
             job.told, job.told_position = reason, position
             yield Say(f"job-master/{job.shard}", JobQueued(job=name, reason=reason, position=position))
-    state.untold.clear()
     if anew:
         state.told_ms = now_ms
 

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from . import control, jvm, process, procs
@@ -67,22 +67,45 @@ class Child:
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
 
-    async def ask(self, body: dict[str, Any] | None, within_s: float) -> dict[str, Any]:
-        """Sends ``body``, if any, and returns the next line; raises DriverLost after ``within_s`` or at its end."""
-        if self._reader is None or self._writer is None:
-            self._reader, self._writer = await asyncio.open_connection(sock=self._socket, limit=1 << 20)
-        try:
-            if body is not None:
-                self._writer.write((json.dumps(body) + "\n").encode())
-                await asyncio.wait_for(self._writer.drain(), within_s)
-            line = await asyncio.wait_for(self._reader.readline(), within_s)
-        except asyncio.TimeoutError:
-            raise DriverLost("it does not answer") from None
-        except OSError:
-            line = b""
+    async def ask(self, body: dict[str, Any], within_s: float) -> dict[str, Any]:
+        """Sends ``body`` and returns the answer; raises as its two halves do."""
+        await self.tell(body, within_s)
+        return await self.answer(within_s)
+
+    async def tell(self, body: dict[str, Any], within_s: float) -> None:
+        """Sends ``body``; raises DriverLost after ``within_s`` or at its end."""
+        await self._within(self._write(body), within_s)
+
+    async def answer(self, within_s: float) -> dict[str, Any]:
+        """The next line; raises DriverLost after ``within_s`` or at its end."""
+        line = await self._within(self._read(), within_s)
         if not line:
             raise DriverLost("it ended")
         return json.loads(line)
+
+    async def _within(self, step: Coroutine[Any, Any, bytes], within_s: float) -> bytes:
+        try:
+            return await asyncio.wait_for(step, within_s)
+        except asyncio.TimeoutError:
+            raise DriverLost("it does not answer") from None
+        except OSError:
+            raise DriverLost("it ended") from None
+
+    async def _write(self, body: dict[str, Any]) -> bytes:
+        _, writer = await self._open()
+        data = (json.dumps(body) + "\n").encode()
+        writer.write(data)
+        await writer.drain()
+        return data
+
+    async def _read(self) -> bytes:
+        reader, _ = await self._open()
+        return await reader.readline()
+
+    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if self._reader is None or self._writer is None:
+            self._reader, self._writer = await asyncio.open_connection(sock=self._socket, limit=1 << 20)
+        return self._reader, self._writer
 
     def kill(self) -> None:
         """Kills it and its process group."""
@@ -245,7 +268,7 @@ class Driver:
         spare = Spare(self._children, self)
         try:
             probe = asyncio.ensure_future(self._ask("probe", RESET_S if self.attempts else START_S))
-            attached, _ = await asyncio.gather(spare.ask(None, ATTACH_S), probe)
+            attached, _ = await asyncio.gather(spare.answer(ATTACH_S), probe)
             if not attached["attached"]:
                 raise DriverLost(attached["reason"])
         except BaseException:

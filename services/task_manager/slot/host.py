@@ -229,8 +229,9 @@ class Host:
             if not command.killed.done():
                 body = {"attempt": command.attempt, "spec": command.spec, "dirs": dataclasses.asdict(command.dirs)}
                 try:
-                    await spare.ask(body, 60)
-                    self._say("running", attempt=command.attempt)
+                    await spare.tell(body, 60)
+                    self._say("running", attempt=command.attempt)  # its process lives, and has it as soon as it wakes
+                    await spare.answer(60)
                 except DriverLost:
                     spare.kill()
                 await asyncio.wait({spare.exited, driver.exited, command.killed}, return_when=asyncio.FIRST_COMPLETED)

@@ -64,7 +64,7 @@ def look(text: str) -> Looked:
 
     logging.getLogger("sqlglot").setLevel(logging.ERROR)  # it warns of what becomes a warning of ours
     try:
-        statements = [each for each in sqlglot.parse(text, dialect="spark") if each is not None]
+        statements = [each for each in sqlglot.parse(text, dialect=_dialect()) if each is not None]
     except sqlglot.errors.ParseError as error:
         return _parse_error(error.errors[0] if error.errors else {}, str(error))
     except sqlglot.errors.TokenError as error:
@@ -82,6 +82,14 @@ def look(text: str) -> Looked:
     if isinstance(statement, (exp.Command, exp.Describe, exp.Show)):
         return Looked(f"only Spark can tell whether this {first} is right", warning=True)
     return Looked(f"must be a query (SELECT, WITH, FROM, VALUES, TABLE), not {first}")
+
+
+@lru_cache(maxsize=1)
+def _dialect() -> Any:
+    """Spark's; by its name a new one would be made for each text."""
+    from sqlglot import Dialect
+
+    return Dialect.get_or_raise("spark")
 
 
 def _tables(statement: Any, exp: Any) -> tuple[str, ...] | None:
