@@ -30,6 +30,8 @@ from services.task_manager.slot.conf import classify_conf
 GRAPH_BYTES_MOST = 256 * 1024  # of a graph as it is stored: it travels inside messages and lies in etcd
 PROBLEMS_BYTES_MOST = 200_000
 HEAD_BYTES = 4096
+SIZES = ("spark.driver.memory", "spark.driver.cores", "spark.executor.", "spark.cores.max", "spark.dynamicAllocation.")
+NO_EFFECT = "has no effect in slots, whose heap and threads are their TaskManager's (millrace up --heap-mb, --cores)"
 CACHED_MOST, CACHED_BYTES_MOST = 256, 32 * 1024
 
 _REQUESTS = {body.model_fields["type"].default: body for body in client.REQUESTS}
@@ -70,6 +72,8 @@ class Intake:
         checked = self._checked(request, digest, len(text))
         problems = [*checked.problems, *(self._elsewhere(checked.graph) if checked.graph else ())]
         good = checked.stored is not None and not problems
+        if not good and not request.reply_to:  # nobody would ever hear of it
+            return Client(**where, refusal=_refusal(received.value, _unheard(request.job, problems)))
         return Client(
             **where,
             request=request.model_copy(update={"graph": {}, "parameters": {}}),
@@ -137,9 +141,18 @@ def check_graph(raw: Mapping[str, Any], parameters: Mapping[str, str], limits: L
 
 
 def check_conf(graph: JobGraph) -> list[Problem]:
-    """Spark settings that no slot can honour."""
+    """Spark settings that no slot can honour; and those that only a Spark cluster of one's own heeds, as warnings."""
     _, _, refused = classify_conf(dict(graph.conf))
-    return [Problem(("conf", key), f"cannot be set by a job: {reason}") for key, reason in refused.items()]
+    problems = [Problem(("conf", key), f"cannot be set by a job: {reason}") for key, reason in refused.items()]
+    for key in graph.conf:
+        if key not in refused and key.startswith(SIZES):
+            problems.append(Problem(("conf", key), NO_EFFECT, None, True))
+    return problems
+
+
+def _unheard(job: str, problems: Iterable[Problem]) -> str:
+    told = (f"{'.'.join(map(str, each.place))}: {each.message}" if each.place else each.message for each in problems)
+    return f"no SubmitJob of job {job}: {'; '.join(told)}"
 
 
 def _told(problems: Iterable[Problem]) -> list[client.Problem]:

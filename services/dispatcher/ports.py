@@ -89,6 +89,9 @@ class JobStore:
         for effect in effects:
             if effect.job in outcomes:
                 self._perhaps.discard((effect.job, effect.stored.acceptance))
+                stands = outcomes[effect.job].stands
+                if stands is not None and stands.acceptance != effect.stored.acceptance:
+                    self._delete_modules(effect.job, effect.stored.acceptance)  # copied in vain: the id is another's
         return [outcomes.get(effect.job) for effect in effects]
 
     def _put_batch(
@@ -176,9 +179,7 @@ class JobStore:
         for effect in effects:
             tombstone = effect.tombstone
             self._delete(effect.job, lambda e=effect: self._storage.delete_tree(e.exchange))
-            self._delete(
-                effect.job, lambda e=effect, t=tombstone: self._storage.delete_tree(f"blobs/{e.job}/{t.acceptance}")
-            )
+            self._delete_modules(effect.job, tombstone.acceptance)
             for folder in effect.staging:
                 self._delete(effect.job, lambda folder=folder: delete_staging(folder))
         reads = self._store.txn(Txn([], [], [_key(effect.job) for effect in effects])).reads
@@ -193,6 +194,9 @@ class JobStore:
                     raise Refused
                 return [None for _ in effects]  # an earlier try, whose answer was lost, came between: look again
         return [JobCleaned(job=effect.job) for effect in effects]
+
+    def _delete_modules(self, job: str, acceptance: str) -> None:
+        self._delete(job, lambda: self._storage.delete_tree(f"blobs/{job}/{acceptance}"))
 
     def _delete(self, job: str, delete: Callable[[], None]) -> None:
         """What cannot be deleted is said, and does not keep the job from being done with: it goes by age."""

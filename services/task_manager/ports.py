@@ -31,6 +31,7 @@ from .core.slot_table import infrastructure
 
 RESULT_BYTES_MAX = 16 << 10  # a larger result goes to storage, and its place into the report
 REPORT_BYTES_MAX = 700_000  # schemas, and the files that a plan pins
+ERROR_BYTES_MAX = 128 << 10  # sixteen times what errors.describe writes of the longest, as escaped JSON
 BLOBS_AGE_S = 7 * 24 * 3600
 AGAIN_S, BROKEN_AGAIN_S = 1.0, 60.0  # until a slot whose host ended, or that is broken, is started again
 
@@ -239,7 +240,7 @@ class _Lane:
             self._tell(AttemptRunning(slot=self._number, attempt=event["attempt"]))
         elif kind == "ended":
             if effect is not None and effect.attempt == event["attempt"]:
-                self._over(effect, event["status"], report=event.get("report"), error=event.get("error"))
+                self._over(effect, event["status"], report=event.get("report"), error=_sound(event.get("error")))
         elif kind == "replacing":
             if not event.get("attempt"):  # else it is the attempt's own JVM
                 self._tell(SlotReplacing(slot=self._number, reason=event["reason"]))
@@ -334,6 +335,21 @@ class _Lane:
 
     def _tell(self, body: Body) -> None:
         self._slots.on_fact(body)
+
+
+def _sound(error: Any) -> dict[str, Any] | None:
+    """An error as it may be passed on: user code can write its file, too."""
+    if error is None:
+        return None
+    sound = (
+        isinstance(error, dict)
+        and all(isinstance(error.get(key), kind) for key, kind in (("kind", str), ("retryable", bool), ("message", str)))
+        and all(value is None or isinstance(value, (str, int)) for value in error.values())
+        and len(json.dumps(error)) <= ERROR_BYTES_MAX
+    )
+    if sound:
+        return dict(error)
+    return {"kind": "user", "retryable": False, "message": "its process left an error that cannot be read"}
 
 
 class _TooLarge(Exception):

@@ -12,7 +12,7 @@ import pytest
 from millrace.cli.connection import NoConnection, find
 from millrace.cli.jobs import _LogPrinter, schema
 from millrace.cli.progress import View, label, show_progress
-from millrace.cli.tables import cause_lines, print_job, print_result, took, unique
+from millrace.cli.tables import cause_lines, print_head, print_job, print_result, took, unique
 from millrace.client import LogPiece, Result
 from millrace.core.messages.client import JobSummary
 
@@ -187,3 +187,13 @@ def test_the_schema_is_that_of_what_is_submitted(capsys: pytest.CaptureFixture[s
     assert wanted <= set(found["$defs"])
     schema("JobGraph")
     assert "vertices" in json.loads(capsys.readouterr().out)["properties"]
+
+
+def test_a_long_result_shows_its_head_and_how_to_see_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [[number] for number in range(1000)]
+    print_head(Result(columns=["n"], types=["int"], rows=rows[:20], truncated=False), "millrace result j")
+    out, err = capsys.readouterr()
+    assert (len(out.splitlines()), err) == (21, "")
+    print_head(Result(columns=["n"], types=["int"], rows=rows, truncated=True), "millrace result j")
+    out, err = capsys.readouterr()
+    assert (len(out.splitlines()), err) == (21, "the first 20 of 1000 rows and more: millrace result j\n")

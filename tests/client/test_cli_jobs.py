@@ -56,7 +56,7 @@ def test_submit_show_list_cancel_result_events(plane: ControlPlane, graph: Path)
     assert len(as_json) == len(told)
     everything = run(plane, "events")[0]
     assert all(line in everything for line in told)
-    assert run(plane, "logs", job) == ("", "")
+    assert run(plane, "logs", job) == ("", f"job {job} has written nothing\n")
 
 
 def test_wait_for_a_job_that_is_canceled(plane: ControlPlane, millrace: Millrace, graph: Path) -> None:

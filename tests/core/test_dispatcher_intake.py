@@ -47,7 +47,7 @@ def of(value: object) -> bytes:
 
 
 def submit(graph: object = GRAPH, **fields: object) -> bytes:
-    return of({"type": "SubmitJob", "version": 1, "job": "j", "graph": graph, **fields})
+    return of({"type": "SubmitJob", "version": 1, "job": "j", "graph": graph, "reply_to": "me", **fields})
 
 
 def take(intake: Intake, value: bytes) -> Client:
@@ -132,6 +132,27 @@ def test_warnings_do_not_stop_a_submission(intake: Intake) -> None:
     record = take(intake, submit({"name": "n", "vertices": {"v": {"sql": "SHOW TABLES"}}}))
     assert record.graph is not None
     assert [warning.message for warning in record.warnings] == ["only Spark can tell whether this SHOW is right"]
+
+
+def test_what_is_wrong_with_a_submission_that_wants_no_answer_is_parked(intake: Intake) -> None:
+    graph = {"name": "n", "vertices": {"v": {"sql": "SELECT * FROM w"}, "x": {"sql": "SELEC 1"}}}
+    record = take(intake, submit(graph, reply_to=""))
+    assert record.request is None
+    assert record.refusal is not None
+    assert record.refusal.reason == (
+        "no SubmitJob of job j: vertices.v.sql: reads w, which is no input; "
+        "vertices.x.sql: does not parse: unexpected 1 at line 1, column 7"
+    )
+
+
+def test_sizes_that_slots_do_not_heed_are_warned_of(intake: Intake) -> None:
+    conf = {"spark.executor.memory": "9g", "spark.driver.memory": "9g", "spark.sql.ansi.enabled": "true"}
+    record = take(intake, submit({**GRAPH, "conf": conf}))
+    assert record.graph is not None
+    assert [(each.place, each.message[:13]) for each in record.warnings] == [
+        (["conf", "spark.executor.memory"], "has no effect"),
+        (["conf", "spark.driver.memory"], "has no effect"),
+    ]
 
 
 def test_local_files_are_looked_for_where_that_is_wanted(storage: Storage, tmp_path: Path) -> None:

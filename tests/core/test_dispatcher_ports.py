@@ -137,6 +137,15 @@ def test_an_accepted_job_keeps_its_modules(world: World) -> None:
     assert world.storage.get(blob_path(JOB, "0.9", SHA)) == b"code"
 
 
+def test_modules_that_were_copied_in_vain_go(world: World) -> None:
+    world.set(stored())
+    world.storage.put_new(upload_path(SHA), b"code")
+    graph = {**GRAPH, "modules": [{"name": "m.py", "sha256": SHA}]}
+    late = stored(graph=graph).model_copy(update={"acceptance": "0.77"})
+    assert world.put(effects.PutJobGraph(job=JOB, stored=late)) == [stored()]
+    assert not world.storage.exists(blob_path(JOB, "0.77", SHA))
+
+
 def test_find(world: World) -> None:
     world.set(stored())
     finds = [effects.FindJob(job=JOB), effects.FindJob(job="other")]

@@ -183,7 +183,7 @@ def test_the_spec_of_a_chain_with_sink_and_result() -> None:
     }
     assert found["outputs"] == [
         {"vertex": "ranked", "edge": "result", "rows": 1000},
-        {"vertex": "report", "edge": "sink", "folder": "/data/.out.staging/job-1-g3/4-report/0/1"},
+        {"vertex": "report", "edge": "sink", "folder": "/data/.out.staging/job-1-g3/4-report/0/1", "name": "job-1-g3-report"},
     ]
 
 

@@ -481,6 +481,7 @@ def test_the_spark_submit_form_is_a_valid_graph() -> None:
     result = accepted(raw)
     assert dump(result) == {
         "name": "etl",
+        "restart": {"strategy": "none"},
         "vertices": {"main": {"spark_app": {"script": "etl.py", "args": ["--day", "$1", "${HOME}", "$$"]}}},
         "modules": [
             {"name": "etl.py", "sha256": HASH, "kind": "file"},

@@ -275,6 +275,30 @@ def test_a_key_that_is_not_there(attempts: Attempts) -> None:
     assert "'orign'" in error["message"] and "origin" in error["message"] and "'a'" in error["message"]
 
 
+def test_a_key_that_is_not_there_is_missed_by_one_share_too(attempts: Attempts, tmp_path: Path) -> None:
+    output = {"vertex": "a", "edge": "hash", "keys": ["orign"], "key_types": None, "shares": 1, "folder": str(tmp_path)}
+    error = attempts.fail(sql("a", "SELECT 1 AS origin"), outputs=[output])
+    assert (error["condition"], error["vertex"], error["retryable"]) == ("HASH_KEY_NOT_FOUND", "a", False)
+
+
+@pytest.mark.parametrize(("there", "fails"), [("else.csv", True), ("job-1-s-0-part.csv", False), (None, False)])
+def test_a_sink_that_may_not_write_says_so_at_once(
+    attempts: Attempts, tmp_path: Path, there: str | None, fails: bool
+) -> None:
+    target = tmp_path / "out"
+    if there:
+        target.mkdir()
+        (target / there).touch()
+    sink = {"id": "s", "sink": {"format": "csv", "path": str(target), "mode": "error"}, "inputs": chained("q")}
+    staged = {"vertex": "s", "edge": "sink", "folder": str(tmp_path / "staged"), "name": "job-1-s"}
+    if not fails:
+        attempts.run(sql("q", "SELECT 1 AS a"), sink, outputs=[staged])
+        return
+    error = attempts.fail(sql("q", "SELECT 1 AS a"), sink, outputs=[staged])
+    assert (error["condition"], error["vertex"], error["retryable"]) == ("PATH_ALREADY_EXISTS", "s", False)
+    assert not (tmp_path / "staged").exists()
+
+
 @pytest.mark.parametrize("parallelism", [1, 2])
 @pytest.mark.parametrize(("edge", "query", "columns"), [
     ("hash", "SELECT k, count(*) AS n, max(v) AS m FROM src GROUP BY k", ["k", "v"]),

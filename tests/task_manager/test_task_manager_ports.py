@@ -233,6 +233,20 @@ def test_a_report_that_no_message_can_carry_fails_the_attempt(world: World) -> N
     assert end.error == {"kind": "user", "retryable": False, "message": message}
 
 
+@pytest.mark.parametrize(
+    "error", ["text", {"kind": "user"}, {"kind": "user", "retryable": True, "message": "x" * 200_000}, {
+        "kind": "user", "retryable": True, "message": "m", "frame": {"deep": []}
+    }],
+)  # fmt: skip
+def test_an_error_that_user_code_wrote_itself_harms_nobody(world: World, error: Any) -> None:
+    world.launch()
+    world.go()
+    world.slot.start()
+    world.slot.end("failed", error=error)
+    (end,) = world.told()[1:]
+    assert end.error == {"kind": "user", "retryable": False, "message": "its process left an error that cannot be read"}
+
+
 def test_a_slot_whose_process_ends_fails_its_attempt_and_is_started_again(world: World) -> None:
     world.launch()
     world.go()

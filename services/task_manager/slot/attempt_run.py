@@ -25,6 +25,7 @@ def run(spec: dict[str, Any], session: Any, dirs: Any) -> dict[str, Any]:
     folder = modules.install(spec, session, dirs)
     if spec["kind"] == "plan":
         return planning.plan(spec, session, folder)
+    exchange.check_sinks(session, spec)
     known = _published_bytes(spec, session)
     # What a source holds is known once it is opened; a python vertex before that may read as much as it likes.
     first = _apply(_sizing(session, None if _opened(spec) else known), spec, [session])

@@ -80,6 +80,7 @@ def write(df: Any, output: dict[str, Any]) -> None:
     folder = output["folder"]
     writer = df.write
     if output["edge"] == "hash" and output["shares"] == 1:
+        key_types(df, output["keys"], output["vertex"])  # what is wrong with two shares is wrong with one
         folder = f"{folder.rstrip('/')}/{SHARE}=0"
     elif output["edge"] == "hash":
         # One open file a share instead of a sort by share, as long as that fits in memory.
@@ -134,6 +135,23 @@ def check_key(vertex: str, key: str, key_type: str) -> None:
             f" hash by collation_key({key}) or by a column without collation",
             vertex=vertex,
         )
+
+
+def check_sinks(session: Any, spec: dict[str, Any]) -> None:
+    """Raises AttemptError PATH_ALREADY_EXISTS for a sink of mode error whose path holds files of others: hours before its publication
+    would find them. Those that an earlier life of the same job published there are its own."""
+    sinks = {vertex["id"]: vertex["sink"] for vertex in spec["vertices"] if vertex.get("sink")}
+    for output in spec["outputs"]:
+        if output["edge"] != "sink" or sinks[output["vertex"]].get("mode") != "error":
+            continue
+        path, fs = frames.path_and_fs(session, sinks[output["vertex"]]["path"])
+        if not fs.exists(path):
+            continue
+        files = fs.listFiles(path, True)
+        while files.hasNext():
+            if not files.next().getPath().getName().startswith(f"{output['name']}-"):
+                message = f"{sinks[output['vertex']]['path']} is there already (mode: error); use mode overwrite or append, or another path"
+                raise AttemptError("PATH_ALREADY_EXISTS", message, vertex=output["vertex"])
 
 
 def write_sink(df: Any, sink: dict[str, Any], folder: str) -> None:

@@ -113,7 +113,7 @@ def _variables(spec: dict[str, Any]) -> dict[str, str]:
 def _describe(error: BaseException, spec: dict[str, Any]) -> dict[str, Any]:
     """The error as JSON; also printed, as Python would have."""
     if not isinstance(error, SystemExit):
-        traceback.print_exception(type(error), error, error.__traceback__)
+        traceback.print_exception(type(error), error, _below_ours(error.__traceback__))
     elif error.code is not None and not isinstance(error.code, int):
         print(error.code, file=sys.stderr)
     try:
@@ -123,6 +123,14 @@ def _describe(error: BaseException, spec: dict[str, Any]) -> dict[str, Any]:
     except Exception:
         traceback.print_exc()
         return plain_error("user", f"{type(error).__name__}: {error}")
+
+
+def _below_ours(trace: types.TracebackType | None) -> types.TracebackType | None:
+    """A traceback without the frames that called the user's code."""
+    here = os.path.dirname(os.path.abspath(__file__)) + os.sep
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith((here, "<frozen ")):
+        trace = trace.tb_next
+    return trace
 
 
 def plain_error(kind: str, message: str, *, retryable: bool = False, detail: str = "") -> dict[str, Any]:

@@ -93,6 +93,8 @@ def logs(
             if wanted and (task is None or task in piece.task.split("+")):
                 printer.print(piece)
     printer.end()
+    if not printer.said:
+        print(f"job {job} has written nothing" + (" to this" * (stream is not Stream.both or task is not None)), file=sys.stderr)
 
 
 class _LogPrinter:
@@ -113,6 +115,10 @@ class _LogPrinter:
         sys.stdout.buffer.write(piece.data)
         sys.stdout.buffer.flush()
         self._open = not piece.data.endswith(b"\n")
+
+    @property
+    def said(self) -> bool:
+        return self._last is not None
 
     def end(self) -> None:
         if self._open:

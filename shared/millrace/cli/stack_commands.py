@@ -81,7 +81,11 @@ def down(
     """Stop the stack; jobs and data stay for the next up, unless --purge."""
     from deploy.local.stack import Stack
 
-    ran = Stack(stack).down(purge)
+    local = Stack(stack)
+    if not local.folder.exists():
+        _say(f"there is no stack {stack}: {local.folder} is not there")
+        return
+    ran = local.down(purge)
     what = "stopped" if ran else "was not running"
     _say(f"stack {stack} {what}{'; its folder is deleted' if purge else ''}")
 
@@ -129,7 +133,7 @@ def demo(
         _tell_problems(loaded)
         with connected(local.name) as millrace:
             _say(f"job flight-delays: examples/flights.yaml on {parameters['data']}")
-            code = _follow(millrace, _submit(millrace, loaded, parameters, None, True), local.name)
+            code = _follow(millrace, _submit(millrace, loaded, parameters, None, True), local.name, keep)
         if code == 0:
             _say(f"the same rows are in {out} as Parquet")
     finally:

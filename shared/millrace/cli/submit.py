@@ -148,41 +148,39 @@ def _submit(millrace: Millrace, loaded: Loaded, parameters: dict[str, str], job:
     return accepted
 
 
-def _follow(millrace: Millrace, job: Job, stack: str) -> int:
-    """Shows progress until the end; the exit code that tells it."""
+def _follow(millrace: Millrace, job: Job, stack: str, lives_on: bool = True) -> int:
+    """Shows progress until the end; the exit code that tells it. lives_on: after Ctrl-C the stack stays, and the job with it."""
     from .progress import show_progress
-    from .tables import print_result
-
     option = "" if stack == "default" else f" --stack {stack}"
     try:
         ending = show_progress(job.id, job.events(), lambda: millrace.wait(job.id))
     except KeyboardInterrupt:
-        print(
-            f"\njob {job.id} goes on. Follow it: millrace events {job.id} -f{option}    cancel it: millrace cancel "
-            f"{job.id}{option}",
-            file=sys.stderr,
-        )
+        if lives_on:
+            follow = f"millrace events {job.id} -f{option}    cancel it: millrace cancel {job.id}{option}"
+            print(f"\njob {job.id} goes on. Follow it: {follow}", file=sys.stderr)
         return Exit.INTERRUPTED
     if ending["type"] == "JobFailed":
         _print_cause(ending.get("cause") or {}, f"millrace logs {job.id}{option}")
         return Exit.FAILED
     if ending["type"] == "JobCanceled":
         return Exit.CANCELED
-    _print_rows(millrace, job.id, ending, print_result)
+    _print_rows(millrace, job.id, ending, f"millrace result {job.id}{option}")
     return Exit.FINISHED
 
 
-def _print_rows(millrace: Millrace, job: str, ending: dict[str, Any], print_result: Any) -> None:
-    """The result, if the job has one: from its last event, or from its archive where it is not small."""
+def _print_rows(millrace: Millrace, job: str, ending: dict[str, Any], more: str) -> None:
+    """The first rows of the result, if the job has one: from its last event, or from its archive where it is not small."""
     from millrace.client import MillraceError, NotFinished, Result
+
+    from .tables import print_head
 
     if sys.stderr.isatty():
         print(file=sys.stderr)  # between progress and rows
     if ending.get("result"):
-        print_result(Result(**ending["result"]), "table")
+        print_head(Result(**ending["result"]), more)
         return
     try:
-        print_result(millrace.result(job), "table")
+        print_head(millrace.result(job), more)
     except NotFinished:
         return  # it has no rows: what it made is where its sinks are
     except MillraceError as failure:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from millrace.client import Result
     from millrace.core.messages.client import JobSummary
 
+HEAD_ROWS = 20
 WIDE = 200  # columns where the output is no terminal
 
 
@@ -123,6 +124,15 @@ def print_result(result: Result, form: str) -> None:
         table(result.columns, ([_cell(value, "NULL") for value in row] for row in result.rows))
     if result.truncated:
         print(f"these are the first {len(result.rows)} rows; all of them are where a sink writes them", file=sys.stderr)
+
+
+def print_head(result: Result, more: str) -> None:
+    """The first HEAD_ROWS rows as a table, and the command that shows more."""
+    if len(result.rows) <= HEAD_ROWS:
+        print_result(result, "table")
+        return
+    table(result.columns, ([_cell(value, "NULL") for value in row] for row in result.rows[:HEAD_ROWS]))
+    print(f"the first {HEAD_ROWS} of {len(result.rows)} rows{' and more' * result.truncated}: {more}", file=sys.stderr)
 
 
 def unique(columns: Sequence[str]) -> list[str]:

@@ -28,9 +28,15 @@ class Rejected(MillraceError):
     """The submission was not accepted, and nothing was kept of it."""
 
     def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
-        super().__init__(message)
         self.problems = list(problems)
         """What is wrong with the graph, each with its place."""
+        super().__init__("\n".join([message, *map(_line, self.problems)]) if self.problems else message)
+
+
+def _line(problem: Problem) -> str:
+    place = ".".join(map(str, problem.place))
+    hint = f" ({problem.hint})" if problem.hint else ""
+    return f"{place + ': ' if place else ''}{problem.message}{hint}"
 
 
 class Invalid(Rejected):

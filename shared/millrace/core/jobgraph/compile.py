@@ -377,9 +377,10 @@ def _output_specs(plan: Plan, report: Mapping[str, Any], task: Task, own: str, s
             if output.vertex == vertex and output.edge == "result":
                 specs.append({"vertex": vertex, "edge": "result", "rows": RESULT_ROWS})
             elif output.vertex == vertex and output.edge == "sink":
-                specs.append(
-                    {"vertex": vertex, "edge": "sink", "folder": f"{staging_folder(plan.graph, vertex)}/{staging}"}
-                )
+                folder = f"{staging_folder(plan.graph, vertex)}/{staging}"
+                # Published files are called so: by these a later attempt knows its job's own (publication.publish).
+                own_name = f"{staging.partition('/')[0]}-{vertex}"
+                specs.append({"vertex": vertex, "edge": "sink", "folder": folder, "name": own_name})
     return specs
 
 

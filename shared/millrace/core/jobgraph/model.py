@@ -296,4 +296,5 @@ def spark_app_graph(
         "vertices": {"main": {"spark_app": app}},
         "modules": [module.model_dump() for module in modules],
         "conf": settings,
+        "restart": {"strategy": "none"},  # as with spark-submit: what a script has done outside, a second run does again
     }
