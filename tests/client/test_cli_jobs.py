@@ -99,6 +99,8 @@ def test_refusals_of_the_cluster(plane: ControlPlane, graph: Path) -> None:
     ]
     for command in ("show", "cancel", "result", "logs", "events"):
         assert run(plane, command, "no-such-job", code=1)[1] == "millrace: there is no job no-such-job\n"
+        _, err = run(plane, command, "no id!", code=1)
+        assert err.startswith("millrace: 'no id!' is no job's id: it begins with a letter or digit,")
     run(plane, "cancel", job)
 
 

@@ -34,6 +34,7 @@ ENDED = ("FINISHED", "FAILED", "CANCELED")
 LOG_NAMES = ("stdout", "stderr")
 
 R = TypeVar("R", bound=client.Reply)
+A = TypeVar("A", bound=client.Request)
 
 
 @dataclass(frozen=True)
@@ -233,7 +234,7 @@ class Millrace:
 
     def status(self, job: str) -> JobSummary:
         """Raises NotFound."""
-        return self._ask(client.GetJobStatus(job=job), client.JobStatusAnswered).summary
+        return self._ask(_about(client.GetJobStatus, job), client.JobStatusAnswered).summary
 
     def show(self, job: str) -> tuple[JobSummary, dict[str, Any] | None, dict[str, Any] | None]:
         """(summary, ExecutionGraph, cause): tasks, subtasks, attempts; of an ended job from its archive. Raises NotFound."""
@@ -249,7 +250,7 @@ class Millrace:
 
     def cancel(self, job: str) -> str:
         """Asks for the job's end; returns its status now. Raises Refused for a FINISHED or FAILED job, NotFound."""
-        return self._ask(client.CancelJob(job=job), client.CancelAccepted).status
+        return self._ask(_about(client.CancelJob, job), client.CancelAccepted).status
 
     def overview(self) -> ClusterOverview:
         return self._ask(client.GetClusterOverview(), client.ClusterOverview)
@@ -265,7 +266,7 @@ class Millrace:
         while not self._closed.is_set():
             left = ASK_AGAIN_S if deadline is None else min(ASK_AGAIN_S, max(0.0, deadline - time.monotonic()))
             try:
-                told = _expect(self._link.ask(client.AwaitJobResult(job=job)).result(left), client.JobResult)
+                told = _expect(self._link.ask(_about(client.AwaitJobResult, job)).result(left), client.JobResult)
             except errors.OutcomeUnknown:
                 if deadline is not None and time.monotonic() >= deadline:
                     raise TimeoutError(f"job {job} has not ended within {timeout_s:.0f} s") from None
@@ -367,10 +368,10 @@ class Millrace:
 
     def _describe(self, job: str) -> JobDescribed:
         try:
-            return self._ask(client.DescribeJob(job=job), JobDescribed)
+            return self._ask(_about(client.DescribeJob, job), JobDescribed)
         except errors.NotFound:
             # A JobMaster that has just forgotten an ended job: the Dispatcher knows by now.
-            return self._ask(client.DescribeJob(job=job), JobDescribed)
+            return self._ask(_about(client.DescribeJob, job), JobDescribed)
 
     def _ask(self, request: client.Request, kind: type[R]) -> R:
         """The answer; who is too busy for one now is asked again within the time-out."""
@@ -435,6 +436,13 @@ def _log_folders(detail: Mapping[str, Any], every: bool) -> Iterator[tuple[str, 
             logs = subtask.get("logs", [])
             for log in logs if every else logs[-1:]:
                 yield task["task"], subtask["subtask"], log["attempt"], log["path"]
+
+
+def _about(kind: type[A], job: str) -> A:
+    try:
+        return kind(job=job)
+    except ValueError:
+        raise errors.Refused(f"{job!r} is no job's id: {client.JOB_ID_RULE}") from None
 
 
 def _first_sentence(error: ValueError) -> str:
