@@ -409,12 +409,12 @@ def test_a_leader_with_nothing_to_do_and_nobody_watching_ticks_slowly_and_says_s
     log.append(tick)
     replica.acked(10, 1)
     sent = log.stamp - 100  # when that tick was sent
-    assert replica.beat(sent + 499, View(10), caught_up=True) == []
-    (slow,) = replica.beat(sent + 500, View(10), caught_up=True)
-    assert isinstance(slow, Append) and slow.record.next_ms == 500  # type: ignore[attr-defined]
+    assert replica.beat(sent + 999, View(10), caught_up=True) == []
+    (slow,) = replica.beat(sent + 1_000, View(10), caught_up=True)
+    assert isinstance(slow, Append) and slow.record.next_ms == 1_000  # type: ignore[attr-defined]
     log.append(slow.record)
     log.append(Probe(who="r7", n=1))
-    (fast,) = replica.beat(sent + 600, View(10), caught_up=True)
+    (fast,) = replica.beat(sent + 1_100, View(10), caught_up=True)
     assert fast.record.next_ms == 100  # type: ignore[union-attr]
 
 

@@ -341,7 +341,7 @@ def test_after_a_gap_in_the_ticks_everybody_has_the_whole_time_again():
     driver.ask("j")
     for _ in range(4):
         driver.tick()
-    assert driver.tick(1_100) == []
+    assert driver.tick(2_100) == []
     assert [driver.tick() for _ in range(6)] == [[]] * 6
     assert driver.tick()[0] == lost("a", 7, "no heartbeat for 700 ms")
 

@@ -158,7 +158,7 @@ def test_records_below_a_snapshot_are_deleted_less_a_margin(
     monkeypatch.setattr("millrace.io.loop.KEPT_RECORDS", 5)
     monkeypatch.setattr("millrace.io.loop.SNAPSHOT_RECORDS", 20)
     world.lead()
-    world.turn(60, ms=500)
+    world.turn(60, ms=1_000)
     offset = json.loads(world.store.get(f"snapshots/{SCOPE}").value)["offset"]
     assert offset > 20
     assert world.broker.log(TOPIC, 0).first == offset - 5

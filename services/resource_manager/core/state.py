@@ -24,7 +24,7 @@ ALLOCATED_STATES = (*HELD_STATES, SlotState.RELEASING)
 
 
 STEP_MAX_MS = 500
-GAP_MS = 1000  # between the stamps of two ticks, of which a leader writes one every 500 ms at least
+GAP_MS = 2000  # between the stamps of two ticks, of which a leader writes one every 1,000 ms at least
 
 
 @dataclass

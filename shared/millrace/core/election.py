@@ -13,7 +13,7 @@ from .fold import TICK_MS
 
 SUSPECT_TICKS = 3  # missed: probe
 SILENCE_TICKS = 5  # missed between two own probes: silence
-QUIET_TICK_MS = 5 * TICK_MS  # between ticks while there is nothing to do and nobody watches
+QUIET_TICK_MS = 10 * TICK_MS  # between ticks while there is nothing to do and nobody watches
 ATTEND_MS = 20_000  # between two words of a standby that it watches
 ATTENDED_MS = 3 * ATTEND_MS  # after which a leader that heard none takes itself to be alone
 STUCK_TICKS = 50  # ticks over which the mark stands below the last output: the leader cannot speak
