@@ -13,7 +13,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from tests.simulation.running import Result, run_seed, run_seeds, seeds_of
+from tests.simulation.running import Result, run_seeds, run_trial, seeds_of
+from tests.simulation.trial import Trial, quiet_logs
+from tests.transcripts.flow import Flow
 
 ROOT = Path(__file__).parents[2]
 SAID_EVERY_S = 2.0
@@ -23,8 +25,8 @@ HASH_SEEDS = ("1", "2")
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="make simulate SEEDS=... (python -m tests.simulation)",
-        description="Runs a cluster in one process for each seed: the real machines, replicas and shells over Kafka, etcd, storage and slots"
-        " in memory. The seed draws size, jobs and faults. Checks the invariants; exits with 1 when one is broken.",
+        description="Runs a cluster in one process for each seed: the real machines, replicas and shells over Kafka, etcd,"
+        " storage and slots in memory. The seed draws size, jobs and faults. Checks the invariants; exits with 1 when one is broken.",
     )
     made.add_argument("seeds", help="17, 0-99, or 3,10-12; a single one is told with all that was done to it")
     made.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
@@ -36,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
+    quiet_logs()
     try:
         seeds = seeds_of(options.seeds)
     except ValueError as wrong:
@@ -61,10 +64,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 def one(seed: int, records: bool) -> int:
     """One seed with its trace."""
+    trial = Trial(seed)
+    flow, begin_ms = Flow(trial.cluster.world), trial.cluster.world.clock.now_ms()
+    result = run_trial(trial)
+    lines = list(result.trace)
     if records:
-        os.environ["MILLRACE_SIMULATION_RECORDS"] = "1"
-    result = run_seed(seed)
-    print("\n".join(result.trace))
+        lines += [(stamp_ms - begin_ms, f"    {line}") for stamp_ms, line in flow.stamped()]
+    print("\n".join(f"{at_ms:6} ms: {line}" for at_ms, line in sorted(lines, key=lambda line: line[0])))
     print(f"seed {seed}: {result.records} records, {result.jobs} jobs, {_faults([result])}")
     print(result.failure or f"all held: {result.hash}")
     return int(result.failure is not None)

@@ -40,6 +40,7 @@ class MemoryBroker:
         self.skew_ms = 0  # of its clock, whose time the stamps are
         self.paused = False
         self.journal: list[Received] = []  # every record ever appended, in the order of all partitions together
+        self.times_ms: list[int] = []  # when each was, by the clock that nobody sets
         self._topics: dict[str, Topic] = {}
         self._made = 0
         self._buses: list[MemoryBus] = []
@@ -80,6 +81,10 @@ class MemoryBroker:
             if bus.prompt:
                 bus.deliver()
 
+    def note(self, record: Received) -> None:
+        self.journal.append(record)
+        self.times_ms.append(self.clock.now_ms())
+
     def now_ms(self) -> int:
         return self.clock.now_ms() + self.skew_ms
 
@@ -93,7 +98,7 @@ class MemoryBroker:
         log = self.log(topic, partition)
         record = replace(log.records[offset - log.first], offset=log.end, stamp_ms=self.now_ms())
         log.records.append(record)
-        self.journal.append(record)
+        self.note(record)
 
     def log(self, topic: str, partition: int) -> Log:
         """One partition as it is, whether the broker answers or not; KeyError or IndexError when it is not there."""
@@ -195,7 +200,7 @@ class MemoryBus:
                 queued.topic, queued.partition, log.end, stamp_ms, queued.key, queued.value, queued.headers
             )
             log.records.append(record)
-            self._broker.journal.append(record)
+            self._broker.note(record)
             if self._queue[0] is queued:
                 self._queue.popleft()
             else:

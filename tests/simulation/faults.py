@@ -27,7 +27,7 @@ class Faults:
     chance: random.Random
     left: int
     kinds: tuple[str, ...]
-    trace: list[str] = field(default_factory=list)
+    trace: list[tuple[int, str]] = field(default_factory=list)
     done: dict[str, int] = field(default_factory=dict)  # kind -> how often
 
     def __post_init__(self) -> None:
@@ -64,7 +64,7 @@ class Faults:
         return self.chance.choice((3, 30, 100, 300))
 
     def _note(self, what: str) -> None:
-        self.trace.append(f"{self.cluster.world.clock.now_ms() - self._begin_ms} ms: {what}")
+        self.trace.append((self.cluster.world.clock.now_ms() - self._begin_ms, what))
 
     def _later(self, spans: tuple[int, ...], what: str, how: Callable[[], object]) -> None:
         self._undo.append((self.cluster.world.clock.now_ms() + self.chance.choice(spans), what, how))

@@ -14,14 +14,15 @@ COMMAND = "make simulate SEEDS={seed}"
 
 @dataclass(frozen=True)
 class Result:
-    """What came of one seed. `hash`: of all that happened; "" when something did not hold, which `failure` says."""
+    """What came of one seed. `hash`: of all that happened; "" when something did not hold, which `failure` says. `trace`: (ms since the
+    start, what was done)."""
 
     seed: int
     hash: str
     records: int
     jobs: int
     faults: dict[str, int]
-    trace: list[str] = field(default_factory=list)
+    trace: list[tuple[int, str]] = field(default_factory=list)
     failure: str | None = None
 
     @property
@@ -47,16 +48,19 @@ def seeds_of(text: str) -> list[int]:
 
 def run_seed(seed: int) -> Result:
     """One trial. What does not hold, and whatever else is raised, is the result's `failure`."""
+    return run_trial(Trial(seed))
+
+
+def run_trial(trial: Trial) -> Result:
+    """As `run_seed`."""
     quiet_logs()
-    trial = Trial(seed)
     hashed, failure = "", None
     try:
         hashed = trial.run()
     except Exception as broken:
         failure = str(broken)
-    return Result(
-        seed, hashed, trial.cluster.world.book.folded, len(trial.jobs), trial.done.done, trial.done.trace, failure
-    )
+    folded = trial.cluster.world.book.folded
+    return Result(trial.seed, hashed, folded, len(trial.jobs), trial.done.done, trial.done.trace, failure)
 
 
 def run_seeds(seeds: Iterable[int], workers: int) -> Iterator[Result]:

@@ -73,7 +73,7 @@ class Trial:
             cluster.run(most_ms=REST_MS)
             audit(cluster)
         except Exception as failure:
-            trace = "\n".join(self.done.trace)
+            trace = "\n".join(f"{at_ms} ms: {what}" for at_ms, what in self.done.trace)
             what = f"{type(failure).__name__}: {failure}"
             raise AssertionError(f"seed {self.seed}, faults {self.faults}: {what}\n{trace}") from failure
         return cluster.hash()

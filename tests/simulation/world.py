@@ -9,9 +9,9 @@ from typing import Any
 import fsspec
 
 from millrace.core.topics import TOPICS, Topology
+from millrace.io.interfaces import Unavailable
 from millrace.io.storage import Storage
 from tests.simulation import Clock
-from millrace.io.interfaces import Unavailable
 from tests.simulation.book import Book
 from tests.simulation.bus import MemoryBroker, MemoryBus, MemoryReader
 from tests.simulation.slots import Script, Timing
@@ -93,8 +93,8 @@ class PacedBus(MemoryBus):
         return 0 if self.cut_off else super().acknowledge(most, only)
 
     def lose_one(self) -> str | None:
-        """A session with a hole: the broker refuses the oldest record of a partition for ever, and has taken those behind it. The partition;
-        None: nothing is on its way."""
+        """A session with a hole: the broker refuses the oldest record of a partition for ever, and takes those behind it.
+        The partition; None: nothing is on its way."""
         if self.cut_off or self._broker.paused or not self._queue:
             return None
         lost, self.holed = self._queue.popleft(), True
