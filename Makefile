@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench up down status etcd lock clean
+.PHONY: help setup demo test lint simulate mutants bench up down status etcd lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,12 @@ test: setup lint ## check the style and run every test
 
 lint: setup ## check the style only
 	@$(BIN)/ruff check .
+
+simulate: setup ## run clusters in memory under faults: make simulate SEEDS=0-99; SEEDS=17 tells what happened; REPEAT=1 twice each
+	@$(BIN)/python -m tests.simulation $(or $(SEEDS),0-99) $(if $(REPEAT),--repeat)
+
+mutants: setup ## break each rule of the design in turn and show that the simulator sees it; writes docs/mutants.md
+	@$(BIN)/python -m tests.simulation.mutants
 
 bench: setup ## measure, next to a peer each; also written to build/bench
 	@$(BIN)/python -m tests.bench

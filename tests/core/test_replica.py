@@ -13,7 +13,7 @@ from millrace.core.fold import Diverged, Fold, Folded
 from millrace.core.machine import Born, Configured, Do, Envelope, Output, PeerBorn, Publish, Say, Ticked
 from millrace.core.messages.effects import FindJob, JobFound
 from millrace.core.messages.jobs import JobMasterStarted
-from millrace.core.messages.records import Elected, Forked, Hello, Message, Outcome, Part, Probe, Tick
+from millrace.core.messages.records import Elected, Forked, Hello, Message, Outcome, Part, Probe, Tick, decode
 from millrace.core.replica import Action, Append, BeReborn, Campaign, End, Perform, Replica, Resign, Speak
 from millrace.core.topics import Topology
 
@@ -267,6 +267,25 @@ def test_what_was_said_to_another_generation_changes_nothing_but_makes_its_sende
     log.append(late.model_copy(update={"key": (5, 0), "prev": (4, 0)}))
     assert folded.state.names == ["Configured", "Born"]
     assert [spoken.key for spoken in folded.outbox.values()] == [OTHER, "task-manager/x"]
+
+
+def test_who_is_known_by_a_late_word_of_a_life_before_hears_of_this_generation_all_the_same() -> None:
+    """A reborn scope reads a Hello of a TaskManager's earlier life, played again; the living one speaks to the generation before."""
+    log = Log()
+    core = log.replicas[0].core
+    folded = log.replicas[0].folded = core.blank(2, 0)
+    log.append(Elected(generation=2, epoch=10, build="b1", who="r0"))
+    first = heard(4, None, to_life=0).model_copy(update={"sender": "task-manager/x", "life": 3, "body": Hello()})
+    log.append(first)
+    living = heard(7, 6, to_life=1).model_copy(update={"sender": "task-manager/x", "life": 9})
+    log.append(living)
+    hello = decode(list(folded.outbox.values())[-1].value.encode())
+    assert isinstance(hello, Message) and isinstance(hello.body, Hello)
+    assert (hello.to, hello.to_life, hello.prev) == ("task-manager/x", 0, None)
+    assert log.append(first) == [], "the earlier life is over"
+    log.append(heard(8, None, to_life=2).model_copy(update={"sender": "task-manager/x", "life": 9, "body": Hello()}))
+    assert folded.state.names == ["Configured", "Born", "PeerBorn", "PeerBorn"]
+    assert folded.peers["task-manager/x"].life == 9 and not folded.peers["task-manager/x"].parted
 
 
 def test_a_message_to_a_later_life_ends_this_one() -> None:

@@ -12,7 +12,7 @@ from millrace.core.fold import Fold, Folded
 from millrace.core.machine import Machine
 from millrace.core.messages.events import JobCanceled, JobFailed, JobFinished
 from millrace.core.messages.records import Key, Message, Record, decode
-from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER
+from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
 from millrace.io.snapshots import freeze
 from services.dispatcher.core.machine import Dispatcher
 from services.job_master.core.machine import JobMaster
@@ -72,7 +72,8 @@ def assert_answers(cluster: Cluster) -> None:
     replies = cluster.client.replies()
     for number in range(1, cluster.client.asked + 1):
         answers = replies.get(f"{cluster.client.name}-{number}", [])
-        right = len(answers) >= 1 if cluster.world.book.cuts else len(answers) == 1
+        book = cluster.world.book
+        right = len(answers) >= 1 if book.cuts or book.asked_again else len(answers) == 1
         assert right, f"request {number} has the answers {answers}"
 
 
@@ -157,10 +158,13 @@ def _replay(cluster: Cluster, machine: Machine, life: int, records: list[tuple[i
     first = records[0][0] if records else 0
     replayed = Replayed(machine.scope, fold.blank(life, first))
     folded = replayed.folded
+    damages: list[tuple[Message, str]] = []
     for offset, stamp_ms, record in records:
         before = _mark(folded, record)
         told = fold.fold(folded, offset, stamp_ms, record)
-        assert told.damage is None, f"I2: {machine.scope} at {offset}: {told.damage}"
+        if told.damage is not None:
+            assert isinstance(record, Message)
+            damages.append((record, f"I2: {machine.scope} at {offset}: {told.damage}"))
         for spoken in told.said:
             if spoken.topic.endswith(".commands"):
                 message = decode(spoken.value.encode())
@@ -168,6 +172,11 @@ def _replay(cluster: Cluster, machine: Machine, life: int, records: list[tuple[i
                 replayed.said.append(message)
         if isinstance(record, Message) and _mark(folded, record) != before:
             replayed.taken.append(record)
+    for record, damage in damages:
+        # A hole that nobody led by: the next message of that life shows it again, unless there is none.
+        last = machine.scope.startswith(TASK_MANAGER) and record is records[-1][2]  # a TaskManager ends with it
+        over = last or folded.peers[record.sender].life > record.life
+        assert over, damage
     return replayed
 
 
@@ -188,7 +197,7 @@ def assert_replay(cluster: Cluster, replayed: list[Replayed]) -> None:
             continue
         assert isinstance(process, ControlProcess)
         for loop in process.loops:
-            if loop.replica is not None and process.alive:
+            if loop.replica is not None and process.alive and not loop.strays:
                 _assert_equal(loop.hosted.machine, loop.replica.folded, again)
 
 

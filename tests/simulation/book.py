@@ -13,6 +13,9 @@ from millrace.io.snapshots import freeze
 
 STATES_EVERY = 250  # offsets between two comparisons of whole states
 
+Where = tuple[str, int, int, tuple[tuple[int, int], ...]]
+"""(scope, generation, offset, the strays of who folded it)"""
+
 
 @dataclass(frozen=True)
 class Living:
@@ -23,23 +26,34 @@ class Living:
     attempt: str
 
 
+@dataclass(frozen=True)
+class Branch:
+    """What a replica has folded of its log, if that was cut. `strays`: (number of the cut, offset at that time) of cuts below what it
+    had folded by then: it knows records that are gone. `seen`: how many cuts it has lived through."""
+
+    strays: tuple[tuple[int, int], ...] = ()
+    seen: int = 0
+
+
 @dataclass
 class Book:
     """The records of a run. Raises AssertionError with the invariant's number when one is broken."""
 
     folded: int = 0  # records, by all replicas and TaskManagers together
-    digests: dict[tuple[str, int, int], str] = field(default_factory=dict)  # (scope, generation, offset) -> outputs
-    states: dict[tuple[str, int, int], str] = field(default_factory=dict)  # the same -> hash of the state
-    cuts: int = 0  # of logs
+    digests: dict[Where, str] = field(default_factory=dict)  # outputs
+    states: dict[Where, str] = field(default_factory=dict)  # hash of the state
+    asked_again: bool = False  # requests of clients were played again
+    cuts: dict[str, list[int]] = field(default_factory=dict)  # scope -> where its log was cut, one after the other
+    snapshots: dict[tuple[str, int, int], Branch] = field(default_factory=dict)  # (scope, generation, offset) -> of what
     living: dict[tuple[str, str, int], Living] = field(default_factory=dict)  # (job, task, subtask) -> its attempt
     slots: dict[tuple[str, int], str] = field(default_factory=dict)  # (TaskManager, slot) -> attempt
     launched: dict[str, None] = field(default_factory=dict)  # attempts, in order
     written: dict[str, str] = field(default_factory=dict)  # folder of an output -> the attempt that finished it
 
-    def record_folded(self, machine: Machine, folded: Folded) -> None:
-        """I9: replicas that have folded the same offset would say the same, and know the same."""
+    def record_folded(self, machine: Machine, folded: Folded, branch: Branch) -> None:
+        """I9: replicas that have folded the same records would say the same, and know the same."""
         self.folded += 1
-        where = (machine.scope, folded.generation, folded.next_offset)
+        where = (machine.scope, folded.generation, folded.next_offset, branch.strays)
         before = self.digests.setdefault(where, folded.digest)
         assert before == folded.digest, f"I9: replicas of {machine.scope} differ at {where}"
         if folded.next_offset % STATES_EVERY == 0:
@@ -48,10 +62,16 @@ class Book:
 
     def cut(self, scope: str, end: int) -> None:
         """The log of a scope was cut: other records may stand at these offsets now."""
-        self.cuts += 1
+        self.cuts.setdefault(scope, []).append(end)
         for noted in (self.digests, self.states):
             for where in [where for where in noted if where[0] == scope and where[2] > end]:
                 del noted[where]
+
+    def branch(self, scope: str, branch: Branch, offset: int) -> Branch:
+        """The branch of a replica that stands at `offset` since before the cuts that it has not seen."""
+        cuts = self.cuts.get(scope, [])
+        strays = [(number, offset) for number in range(branch.seen, len(cuts)) if offset > cuts[number]]
+        return Branch((*branch.strays, *strays), len(cuts))
 
     # attempts
 

@@ -37,8 +37,10 @@ class MemoryBroker:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
+        self.skew_ms = 0  # of its clock, whose time the stamps are
         self.paused = False
         self.journal: list[Received] = []  # every record ever appended, in the order of all partitions together
+        self.times_ms: list[int] = []  # when each was, by the clock that nobody sets
         self._topics: dict[str, Topic] = {}
         self._made = 0
         self._buses: list[MemoryBus] = []
@@ -79,6 +81,13 @@ class MemoryBroker:
             if bus.prompt:
                 bus.deliver()
 
+    def note(self, record: Received) -> None:
+        self.journal.append(record)
+        self.times_ms.append(self.clock.now_ms())
+
+    def now_ms(self) -> int:
+        return self.clock.now_ms() + self.skew_ms
+
     def truncate(self, topic: str, partition: int, end: int) -> None:
         """Cuts the records from offset `end` on: an unclean election, or a power cut. Offsets are given out again."""
         log = self.log(topic, partition)
@@ -87,9 +96,9 @@ class MemoryBroker:
     def repeat(self, topic: str, partition: int, offset: int) -> None:
         """Appends a record a second time, as a producer without idempotence does, or another process in its place."""
         log = self.log(topic, partition)
-        record = replace(log.records[offset - log.first], offset=log.end, stamp_ms=self.clock.now_ms())
+        record = replace(log.records[offset - log.first], offset=log.end, stamp_ms=self.now_ms())
         log.records.append(record)
-        self.journal.append(record)
+        self.note(record)
 
     def log(self, topic: str, partition: int) -> Log:
         """One partition as it is, whether the broker answers or not; KeyError or IndexError when it is not there."""
@@ -186,12 +195,12 @@ class MemoryBus:
             except Unavailable as failure:
                 self._fatal = f"a record for {queued.topic}[{queued.partition}] cannot be delivered: {failure}"
                 break
-            stamp_ms = self._broker.clock.now_ms()
+            stamp_ms = self._broker.now_ms()
             record = Received(
                 queued.topic, queued.partition, log.end, stamp_ms, queued.key, queued.value, queued.headers
             )
             log.records.append(record)
-            self._broker.journal.append(record)
+            self._broker.note(record)
             if self._queue[0] is queued:
                 self._queue.popleft()
             else:

@@ -94,6 +94,8 @@ class Cluster:
         for name, process in self.processes.items():
             if process.alive and name not in self.paused:
                 steps += [(process, step) for step in process.steps]
+            elif process.alive and isinstance(process, TaskManagerProcess):
+                steps.append((None, process.slots.turn))  # processes of their own
         chance.shuffle(steps)
         happened = self._supervise()
         for process, step in steps:
@@ -106,15 +108,15 @@ class Cluster:
             clock.advance(chance.choice(MS_A_ROUND))
             return
         now_ms = clock.now_ms()
-        awake = [each for name, each in self.processes.items() if each.alive and name not in self.paused]
-        due_ms = min((each.due_ms() for each in awake), default=now_ms + 50)
+        living = [(name in self.paused, each) for name, each in self.processes.items() if each.alive]
+        due_ms = min((each.due_ms(paused) for paused, each in living), default=now_ms + 50)
         clock.advance(min(max(due_ms - now_ms, 1), 50))
 
     def _supervise(self) -> bool:
-        """Starts TaskManagers again that ended themselves and ask for it, as who watches them does."""
-        again = [each for each in self.processes.values() if isinstance(each, TaskManagerProcess) and each.wants_again]
+        """Starts processes again that ended themselves and ask for it, as who watches them does."""
+        again = [each for each in self.processes.values() if each.wants_again]
         for process in again:
-            self.start(process.name, process.slot_count)
+            self.start(process.name, process.slot_count if isinstance(process, TaskManagerProcess) else None)
         return bool(again)
 
     def run(self, until: Callable[[], bool] | None = None, *, most_ms: int = 60_000) -> None:

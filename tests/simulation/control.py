@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from millrace import __version__
-from millrace.core.fold import Folded
+from millrace.core.fold import Diverged, Folded
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.core.replica import Replica
 from millrace.io.interfaces import OffsetGone, Received, Unavailable
@@ -23,7 +23,7 @@ from services.job_master.core.state import check as check_job_master
 from services.job_master.ports import ports as job_master_ports
 from services.resource_manager.core.machine import ResourceManager
 from services.resource_manager.core.state import check as check_resource_manager
-from tests.simulation.book import Checked
+from tests.simulation.book import Branch, Checked
 from tests.simulation.performing import SteppedPerformer
 from tests.simulation.store import MemoryStore
 from tests.simulation.world import PREFIX, PacedBus, PacedReader, World
@@ -34,8 +34,15 @@ class NotedLoop(ScopeLoop):
 
     def __init__(self, hosted: Hosted, around: Surroundings, world: World) -> None:
         super().__init__(hosted, around)
-        self._world = world
+        self._world, self._book = world, world.book
         self._opens_ms = 0
+        self._branch = Branch()
+
+    @property
+    def strays(self) -> bool:
+        """Whether it has folded records that its log has lost since."""
+        folded = self.replica.folded if self.replica is not None else None
+        return folded is not None and bool(self._book.branch(self.scope, self._branch, folded.next_offset).strays)
 
     def wakes_ms(self) -> int:
         """When its thread goes on if there is nothing to read."""
@@ -54,17 +61,24 @@ class NotedLoop(ScopeLoop):
         return unread or self.stale or self.wakes_ms() <= self._world.clock.now_ms()
 
     def _fold(self, replica: Replica, received: Received, now: int) -> None:
+        self._branch = self._book.branch(self.scope, self._branch, replica.folded.next_offset)
         super()._fold(replica, received, now)
-        self._world.book.record_folded(self.hosted.machine, replica.folded)
+        self._book.record_folded(self.hosted.machine, replica.folded, self._branch)
 
     def _open(self) -> None:
         super()._open()
         self._opens_ms = self._world.clock.now_ms() + int(1000 * WAIT_S)
         if self.replica is not None:
-            self._snapshot_at = self.replica.folded.next_offset + self._world.snapshot_records
+            folded, cuts = self.replica.folded, len(self._book.cuts.get(self.scope, ()))
+            blank = Branch((), cuts)
+            self._branch = self._book.snapshots.get((self.scope, folded.generation, folded.next_offset), blank)
+            self._snapshot_at = folded.next_offset + self._world.snapshot_records
 
     def _save(self, replica: Replica) -> None:
         super()._save(replica)
+        folded = replica.folded
+        branch = self._book.branch(self.scope, self._branch, folded.next_offset)
+        self._book.snapshots[self.scope, folded.generation, folded.next_offset] = branch
         self._snapshot_at = replica.folded.next_offset + self._world.snapshot_records
 
 
@@ -74,6 +88,7 @@ class ControlProcess:
     def __init__(self, world: World, name: str, deciding: dict[str, Any]) -> None:
         self.world, self.name, self.alive = world, name, True
         self.failure: str | None = None
+        self.wants_again = False  # it has ended by itself, and is started again by who watches it
         self.bus = PacedBus(world, f"{name}.{world.next_start()}", self._fatal)
         self.store = MemoryStore(world.etcd, PREFIX)
         self._performers: list[SteppedPerformer] = []
@@ -130,7 +145,10 @@ class ControlProcess:
         found += [performer.turn for performer in self._performers]
         return [*found, self._port.turn] if self._port is not None else found
 
-    def due_ms(self) -> int:
+    def due_ms(self, paused: bool = False) -> int:
+        """When something happens here by itself."""
+        if paused:
+            return self.world.clock.now_ms() + 50
         return min(self._beat_ms, *(loop.wakes_ms() for loop in self.loops))
 
     def _turn(self, loop: NotedLoop) -> bool:
@@ -138,8 +156,19 @@ class ControlProcess:
         if not loop.is_due():
             return False
         appended = self.bus.appended
-        read = loop.turn()
-        assert self.failure is None, f"{self.name} ends: {self.failure}"
+        try:
+            read = loop.turn()
+        except Diverged:
+            if not self.world.book.cuts:
+                raise
+            self.wants_again = True  # it knows records that are gone, or the leader does
+            self.kill()
+            return True
+        if self.failure is not None:
+            assert self.bus.holed, f"{self.name} ends: {self.failure}"
+            self.wants_again = True
+            self.kill()
+            return True
         return read or self.bus.appended > appended
 
     def _beats(self) -> bool:

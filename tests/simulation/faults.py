@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from millrace.core.topics import TOPICS
-from tests.simulation.cluster import Cluster
+from tests.simulation.cluster import Cluster, Process
 from tests.simulation.control import ControlProcess
 from tests.simulation.store import Fault
 
 DOWN_MS = (0, 50, 300, 1_000, 7_000)
 PAUSED_MS = (100, 600, 3_000, 9_000)
+SKEWS_MS = (-3_600_000, -700, 0, 0, 700, 3_600_000)
 AWAY_MS = (50, 400, 2_500, 8_000)
 ANSWERS: tuple[Fault, ...] = ("unavailable", "unknown, done", "unknown, not done")
 INBOXES = tuple(topic.name for topic in TOPICS if topic.name.endswith(".commands"))
@@ -26,7 +27,8 @@ class Faults:
     chance: random.Random
     left: int
     kinds: tuple[str, ...]
-    trace: list[str] = field(default_factory=list)
+    trace: list[tuple[int, str]] = field(default_factory=list)
+    done: dict[str, int] = field(default_factory=dict)  # kind -> how often
 
     def __post_init__(self) -> None:
         self._begin_ms = self.cluster.world.clock.now_ms()
@@ -42,9 +44,13 @@ class Faults:
         """Something happened in the cluster: a fault may follow at once."""
         self._wait -= 1
         if self.left and self._wait <= 0:
-            self.left -= 1
-            self._wait = self._draw_wait()
-            getattr(self, f"_{self.chance.choice(self.kinds)}")()
+            kind = self.chance.choice(self.kinds)
+            if getattr(self, f"_{kind}")():
+                self.left -= 1
+                self.done[kind] = self.done.get(kind, 0) + 1
+                self._wait = self._draw_wait()
+            else:
+                self._wait = 3  # there is nothing that this could be done to
 
     def heal(self) -> None:
         """Undoes what has lasted long enough."""
@@ -58,100 +64,170 @@ class Faults:
         return self.chance.choice((3, 30, 100, 300))
 
     def _note(self, what: str) -> None:
-        self.trace.append(f"{self.cluster.world.clock.now_ms() - self._begin_ms} ms: {what}")
+        self.trace.append((self.cluster.world.clock.now_ms() - self._begin_ms, what))
 
     def _later(self, spans: tuple[int, ...], what: str, how: Callable[[], object]) -> None:
         self._undo.append((self.cluster.world.clock.now_ms() + self.chance.choice(spans), what, how))
 
-    def _one(self, control: bool = False) -> str | None:
-        """A process that runs."""
+    def _one(self) -> str | None:
+        """A process that runs, and that nothing lasting was done to."""
         names = [
             name
             for name, each in self.cluster.processes.items()
-            if name not in self._down
+            if each.alive
+            and name not in self._down
             and name not in self.cluster.paused
-            and (isinstance(each, ControlProcess) or not control)
+            and not (each.bus.cut_off or each.store.cut_off)
         ]
         return self.chance.choice(names) if names else None
 
-    # the kinds
+    # the kinds: each says whether it was done
 
-    def _kill(self) -> None:
-        self._end("kill", self.cluster.kill)
+    def _kill(self) -> bool:
+        return self._end("kill", self.cluster.kill)
 
-    def _stop(self) -> None:
-        self._end("stop", self.cluster.stop)
+    def _stop(self) -> bool:
+        return self._end("stop", self.cluster.stop)
 
-    def _end(self, what: str, how: Callable[[str], None]) -> None:
+    def _end(self, what: str, how: Callable[[str], None]) -> bool:
         name = self._one()
-        if name is not None:
-            self._note(f"{what} {name}")
-            how(name)
-            self._down[name] = None
-            self._later(DOWN_MS, f"start {name}", lambda: self._start(name))
+        if name is None:
+            return False
+        self._note(f"{what} {name}")
+        process = self.cluster.processes[name]
+        how(name)
+        self._down[name] = None
+        self._later(DOWN_MS, f"start {name}", lambda: self._start(name, process))
+        return True
 
-    def _start(self, name: str) -> None:
-        if self.cluster.processes[name].alive:  # it takes longer to stop
-            self._later((100,), f"start {name}", lambda: self._start(name))
-        else:
+    def _start(self, name: str, before: Process) -> None:
+        process = self.cluster.processes[name]
+        if process.alive and process is before:  # it takes longer to stop
+            self._later((100,), f"start {name}", lambda: self._start(name, before))
+            return
+        if not process.alive:
             self.cluster.start(name)
-            del self._down[name]
+        del self._down[name]
 
-    def _pause(self) -> None:
-        """SIGSTOP and SIGCONT: what it believes is old when it goes on."""
-        name = self._one(control=True)
-        if name is not None:
-            self._note(f"pause {name}")
-            self.cluster.paused[name] = None
-            self._later(PAUSED_MS, f"resume {name}", lambda: self.cluster.paused.pop(name))
+    def _pause(self) -> bool:
+        """SIGSTOP and SIGCONT: what it believes is old when it goes on. A TaskManager's slots are processes of their own."""
+        name = self._one()
+        if name is None:
+            return False
+        self._note(f"pause {name}")
+        self.cluster.paused[name] = None
+        self._later(PAUSED_MS, f"resume {name}", lambda: self.cluster.paused.pop(name))
+        return True
 
-    def _broker(self) -> None:
+    def _broker(self) -> bool:
         broker = self.cluster.world.broker
-        if not broker.paused:
-            self._note("the broker is away")
-            broker.pause()
-            self._later(AWAY_MS, "the broker is back", broker.resume)
+        if broker.paused:
+            return False
+        self._note("the broker is away")
+        broker.pause()
+        self._later(AWAY_MS, "the broker is back", broker.resume)
+        return True
 
-    def _etcd(self) -> None:
+    def _etcd(self) -> bool:
         etcd = self.cluster.world.etcd
-        if not etcd.paused:
-            self._note("etcd is away")
-            etcd.pause()
-            self._later(AWAY_MS, "etcd is back", etcd.resume)
+        if etcd.paused:
+            return False
+        self._note("etcd is away")
+        etcd.pause()
+        self._later(AWAY_MS, "etcd is back", etcd.resume)
+        return True
 
-    def _answers(self) -> None:
+    def _cut_off(self) -> bool:
+        """A process hears neither Kafka nor etcd, nor do they hear it."""
+        return self._part(True, True)
+
+    def _half_cut_off(self) -> bool:
+        """A process is cut off from one of the two. Kafka alone is kept from control processes alone: a TaskManager that etcd answers takes
+        Kafka for paused, and bears it."""
+        kafka = self.chance.random() < 0.5
+        return self._part(kafka, not kafka)
+
+    def _part(self, kafka: bool, etcd: bool) -> bool:
+        name = self._one()
+        if name is None or (kafka and not etcd and not isinstance(self.cluster.processes[name], ControlProcess)):
+            return False
+        process = self.cluster.processes[name]
+        self._note(f"{name} is cut off from {'Kafka' if kafka else ''}{' and ' if kafka and etcd else ''}{'etcd' if etcd else ''}")
+        process.bus.cut_off, process.store.cut_off = kafka, etcd
+        if etcd:
+            self.cluster.world.etcd.lose_watches(process.store)
+
+        def mend() -> None:
+            process.bus.cut_off = process.store.cut_off = False
+
+        self._later(PAUSED_MS, f"{name} is not cut off any more", mend)
+        return True
+
+    def _hole(self) -> bool:
+        """Of what a process has on its way, Kafka refuses the oldest record and takes those behind it."""
+        name = self._one()
+        lost = self.cluster.processes[name].bus.lose_one() if name is not None else None
+        if lost is not None:
+            self._note(f"{name} cannot deliver a record for {lost}")
+        return lost is not None
+
+    def _answers(self) -> bool:
         """Some of a process's next calls to etcd have no answer, or one that is not known."""
         name = self._one()
-        if name is not None:
-            faults = [self.chance.choice(ANSWERS) for _ in range(self.chance.choice((1, 3, 6)))]
-            self._note(f"etcd to {name}: {faults}")
-            self.cluster.processes[name].store.faults.extend(faults)
+        if name is None:
+            return False
+        faults = [self.chance.choice(ANSWERS) for _ in range(self.chance.choice((1, 3, 6)))]
+        self._note(f"etcd to {name}: {faults}")
+        self.cluster.processes[name].store.faults.extend(faults)
+        return True
 
-    def _watches(self) -> None:
+    def _watches(self) -> bool:
         self._note("watches are lost")
         self.cluster.world.etcd.lose_watches()
+        return True
 
-    def _lease(self) -> None:
+    def _lease(self) -> bool:
         """A leader's lease is revoked by hand."""
         leases = sorted({entry.lease for entry in self.cluster.world.etcd.entries("") if entry.lease})
-        if leases and not self.cluster.world.etcd.paused:
-            lease = self.chance.choice(leases)
-            self._note(f"lease {lease} is revoked")
-            self.cluster.world.etcd.end_lease(lease)
+        if not leases or self.cluster.world.etcd.paused:
+            return False
+        lease = self.chance.choice(leases)
+        self._note(f"lease {lease} is revoked")
+        self.cluster.world.etcd.end_lease(lease)
+        return True
 
-    def _repeat(self) -> None:
-        """Records arrive a second time, late."""
-        broker, topology = self.cluster.world.broker, self.cluster.world.topology
-        topic = self.chance.choice([each for each in INBOXES if each != "client.commands"])
-        count = next(each for each in TOPICS if each.name == topic).count(topology)
-        partition = self.chance.randrange(count)
-        log = broker.log(topic, partition)
-        if log.records:
-            offset = self.chance.randrange(max(log.first, log.end - 200), log.end)
-            self._note(f"{topic}[{partition}] {offset} is repeated")
-            broker.repeat(topic, partition, offset)
+    def _clock(self) -> bool:
+        """The broker's clock is set."""
+        broker = self.cluster.world.broker
+        broker.skew_ms = self.chance.choice(SKEWS_MS)
+        self._note(f"the broker's clock is {broker.skew_ms} ms ahead")
+        return True
 
-    def _cut(self) -> None:
+    def _repeat(self) -> bool:
+        """A record arrives a second time, late."""
+        return self._again(1)
+
+    def _replay(self) -> bool:
+        """A whole piece of a topic is played again."""
+        return self._again(self.chance.choice((10, 100, 1_000)))
+
+    def _again(self, count: int) -> bool:
+        world = self.cluster.world
+        topic = self.chance.choice([each for each in TOPICS if each.name in INBOXES])
+        partition = self.chance.randrange(topic.count(world.topology))
+        log = world.broker.log(topic.name, partition)
+        if not log.records:
+            return False
+        first = self.chance.randrange(max(log.first, log.end - 200 * count), log.end)
+        last = min(first + count, log.end)
+        self._note(f"{topic.name}[{partition}] {first} to {last - 1} is repeated")
+        for offset in range(first, last):
+            world.broker.repeat(topic.name, partition, offset)
+        if topic.name == "client.commands":
+            world.book.asked_again = True
+        return True
+
+    def _cut(self) -> bool:
         """An inbox loses its last records: an unclean election, a power cut. The scope must begin a new generation."""
         world = self.cluster.world
         scope = self.chance.choice(world.topology.scopes())
@@ -160,8 +236,11 @@ class Faults:
         self._note(f"{scope} loses its records from {end} on")
         world.broker.truncate(topic, partition, end)
         world.book.cut(scope, end)
+        return True
 
 
 PROCESSES = ("kill", "kill", "stop")
-ALL = ("kill", "kill", "stop", "pause", "pause", "broker", "etcd", "answers", "watches", "lease", "repeat")
+NETWORK = ("cut_off", "half_cut_off", "hole", "repeat", "replay", "broker")
+ALL = (*PROCESSES, "pause", "pause", "etcd", "answers", "watches", "lease", "clock", *NETWORK)
 WITH_CUTS = (*ALL, "cut", "cut")
+CUTS = ("cut", "kill", "pause", "broker")

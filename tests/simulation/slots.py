@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 USER_ERROR = {"kind": "user", "retryable": True, "message": "ZeroDivisionError: division by zero"}
+HOST_ENDED = {"kind": "infrastructure", "retryable": True, "message": "the TaskManager was silent: the slot ended"}
 ANALYSIS_ERROR = {"kind": "analysis", "retryable": False, "message": "there is no table t", "line": 1}
 
 
@@ -68,14 +69,24 @@ class SimulatedSlots:
         self._later: list[tuple[int, int, Callable[[], None]]] = []
         self._numbered = 0
         self._running: dict[int, Running] = {}
+        self._heard_ms, self._patience_ms = 0, 1 << 60
         for slot in range(count):
             self._after(world.timing.start, lambda slot=slot: self._post(SlotReady(slot=slot)))
 
     def due_ms(self) -> int | None:
-        return self._later[0][0] if self._later else None
+        due = [self._later[0][0]] if self._later else []
+        if any(not each.ends for each in self._running.values()):
+            due.append(self._heard_ms + self._patience_ms)
+        return min(due, default=None)
 
     def turn(self) -> bool:
         """What is due happens."""
+        if self._world.clock.now_ms() >= self._heard_ms + self._patience_ms:
+            alone = [(slot, each) for slot, each in self._running.items() if not each.ends]
+            for slot, running in alone:
+                self._end(slot, running, "failed", error=HOST_ENDED)
+            if alone:
+                return True
         if not self._later or self._later[0][0] > self._world.clock.now_ms():
             return False
         heapq.heappop(self._later)[2]()
@@ -85,6 +96,7 @@ class SimulatedSlots:
         living = Living(self._task_manager, effect.slot, effect.attempt)
         self._world.book.attempt_started(effect.spec, living)
         running = self._running[effect.slot] = Running(effect.spec, living)
+        self._heard_ms = max(self._heard_ms, self._world.clock.now_ms())
         behaviour = self._world.script(effect.spec)
         if behaviour.ends != "stuck":
             self._after(self._world.timing.launch, lambda: self._runs(effect.slot, running, behaviour))
@@ -96,7 +108,8 @@ class SimulatedSlots:
             self._after(self._world.timing.kill, lambda: self._end(effect.slot, running, "killed"))
 
     def beat(self, patience_ms: int) -> None:
-        """A simulated process is stopped with all that it started."""
+        """The TaskManager is at work; a slot with an attempt ends when it does not hear this for so long."""
+        self._heard_ms, self._patience_ms = self._world.clock.now_ms(), patience_ms
 
     def close(self, timeout_s: float) -> None:
         """They end with their process."""

@@ -58,12 +58,13 @@ class MemoryEtcd:
         for lease in self._leases.values():
             lease.ends_ms = self.clock.now_ms() + lease.ttl_ms
 
-    def lose_watches(self) -> None:
-        """A compaction or a broken connection: every watch ends; what was not delivered yet never is."""
-        for watch in self._watches:
+    def lose_watches(self, store: MemoryStore | None = None) -> None:
+        """A compaction or a broken connection: every watch (of one client) ends; what was not delivered yet never is."""
+        lost = [watch for watch in self._watches if store in (None, watch.store)]
+        for watch in lost:
             self._news = deque((of, say) for of, say in self._news if of is not watch)
             self._news.append((watch, watch.on_lost))
-        self._watches = []
+        self._watches = [watch for watch in self._watches if watch not in lost]
 
     def deliver(self, most: int | None = None) -> int:
         """Runs the callbacks of the oldest `most` changes that watches have not been told (None: all). How many."""
@@ -160,6 +161,7 @@ class MemoryStore:
         self._etcd = etcd
         self._prefix = prefix.rstrip("/") + "/"
         self._closed = False
+        self.cut_off = False  # etcd does not hear this client
         self.faults: deque[Fault] = deque()
 
     def get(self, key: str) -> Entry | None:
@@ -215,8 +217,8 @@ class MemoryStore:
         return Entry(key, entry.value, entry.create_revision, entry.mod_revision, entry.lease)
 
     def _call(self, ask: Callable, *, changes: bool = False):
-        if self._closed or self._etcd.paused:
-            raise Unavailable("the store is closed" if self._closed else "etcd in memory is paused")
+        if self._closed or self._etcd.paused or self.cut_off:
+            raise Unavailable("the store is closed" if self._closed else "etcd in memory does not answer")
         self._etcd.expire()
         fault = self.faults.popleft() if self.faults else None
         if fault == "unknown, done":

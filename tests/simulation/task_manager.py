@@ -10,7 +10,7 @@ from millrace.core.fold import TICK_MS, Folded
 from millrace.core.machine import Machine
 from millrace.core.messages.base import Body
 from millrace.core.messages.slots import StopAsked
-from millrace.io.interfaces import Store, Unavailable
+from millrace.io.interfaces import OffsetGone, Store, Unavailable
 from services.task_manager.core.state import State, check
 from services.task_manager.journal import Journal
 from services.task_manager.shell import AGAIN, STOPPED, Over, Shell, key_of
@@ -86,7 +86,7 @@ class TaskManagerProcess:
         self.slots = SimulatedSlots(world, self.id, slots, self._post)
         self.shell.slots = self.slots
         self._begin_ms = 0
-        self._asked_to_stop = self._has_news = False
+        self._asked_to_stop = self._has_news = self._gone = False
         self.steps: list[Callable[[], bool]] = [self._begin, self.bus.some, self._read, self._turn, self.slots.turn]
 
     @property
@@ -103,8 +103,11 @@ class TaskManagerProcess:
         """Whether it has ended by itself and is to be started again."""
         return self.over is not None and self.over.code == AGAIN and not self._asked_to_stop
 
-    def due_ms(self) -> int:
+    def due_ms(self, paused: bool = False) -> int:
+        """When something happens here by itself; its slots go on when it is stopped."""
         folded, slots_ms = self.journal.folded, self.slots.due_ms()
+        if paused:
+            return self.world.clock.now_ms() + 50 if slots_ms is None else slots_ms
         due_ms = self._begin_ms if folded is None else folded.tick_stamp_ms + TICK_MS
         return due_ms if slots_ms is None else min(due_ms, slots_ms)
 
@@ -123,7 +126,15 @@ class TaskManagerProcess:
 
     def _read(self) -> bool:
         """A turn of the thread that reads; records of others in the same partition do not wake the one that folds."""
-        self._has_news = (read := self.journal.folded is not None and self.shell.read()) or self._has_news
+        if self.journal.folded is None or self._gone:
+            return False
+        try:
+            read = self.shell.read()
+        except (OffsetGone, Unavailable) as gone:  # as the thread that reads does
+            self._gone = self._has_news = True
+            self.shell._inbox.put(Over(f"its inbox cannot be read on: {gone}", AGAIN))
+            return True
+        self._has_news = read or self._has_news
         return read
 
     def _turn(self) -> bool:
@@ -140,7 +151,8 @@ class TaskManagerProcess:
         return turned or self.bus.appended > appended
 
     def _fatal(self, reason: str) -> None:
-        raise AssertionError(f"{self.name} ends: {reason}")
+        assert self.bus.holed, f"{self.name} ends: {reason}"
+        self.shell.over = Over(reason, AGAIN)
 
     def stop(self) -> None:
         """SIGTERM: it leaves in order, in its own time."""

@@ -178,3 +178,20 @@ def test_a_replica_that_hears_of_a_later_generation_follows_it() -> None:
         assert loop.replica.folded.next_offset < cluster.world.broker.log("dispatcher.commands", 0).end or loop.stale
         loop.turn()
         assert loop.replica is not None
+
+
+def test_a_damaged_log_is_given_up_also_by_who_does_not_lead_any_more() -> None:
+    """The leader reads that its log was cut, and has lost its key just before: it must not lead what is left of the log."""
+    cluster = new_cluster()
+    _, loop = loop_of(cluster)
+    cluster.run(lambda: loop.replica is not None and loop.replica.leads)
+    cluster.run(most_ms=2_000)
+    end = cluster.world.broker.log("dispatcher.commands", 0).end
+    cluster.world.broker.truncate("dispatcher.commands", 0, end - 2)
+    cluster.world.book.cut("dispatcher", end - 2)
+    lease = cluster.world.etcd.entries(f"{PREFIX}leaders/")[0].lease
+    cluster.world.etcd.end_lease(lease)
+    epoch = loop.replica.folded.epoch if loop.replica is not None else 0
+    cluster.run(lambda: (folded := cluster.leader("dispatcher")) is not None and folded.epoch > epoch, most_ms=20_000)
+    folded = cluster.leader("dispatcher")
+    assert folded is not None and folded.generation == 2

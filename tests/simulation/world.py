@@ -9,6 +9,7 @@ from typing import Any
 import fsspec
 
 from millrace.core.topics import TOPICS, Topology
+from millrace.io.interfaces import Unavailable
 from millrace.io.storage import Storage
 from tests.simulation import Clock
 from tests.simulation.book import Book
@@ -58,6 +59,8 @@ class PacedBus(MemoryBus):
         super().__init__(world.broker, client_id=client_id, on_fatal=on_fatal, prompt=False)
         self._world = world
         self.appended = 0
+        self.holed = False  # a record was refused: its process ends when it hears of that
+        self.cut_off = False  # nothing goes to the broker, nothing comes from it
         self._stalled: dict[tuple[str, int], int] = {}  # partition -> until when
 
     def append(self, topic: str, partition: int, value: bytes, **given: Any) -> None:
@@ -65,7 +68,39 @@ class PacedBus(MemoryBus):
         super().append(topic, partition, value, **given)
 
     def reader(self, topic: str, partition: int, offset: int) -> PacedReader:
-        return PacedReader(self._world, topic, partition, offset)
+        return PacedReader(self._world, self, topic, partition, offset)
+
+    def offsets(self, topic: str, partition: int) -> tuple[int, int]:
+        self._reachable()
+        return super().offsets(topic, partition)
+
+    def log_id(self, topic: str) -> str:
+        self._reachable()
+        return super().log_id(topic)
+
+    def delete_below(self, topic: str, partition: int, offset: int) -> None:
+        self._reachable()
+        super().delete_below(topic, partition, offset)
+
+    def _reachable(self) -> None:
+        if self.cut_off:
+            raise Unavailable("the broker cannot be reached")
+
+    def deliver(self, most: int | None = None, only: tuple[str, int] | None = None) -> int:
+        return 0 if self.cut_off else super().deliver(most, only)
+
+    def acknowledge(self, most: int | None = None, only: tuple[str, int] | None = None) -> int:
+        return 0 if self.cut_off else super().acknowledge(most, only)
+
+    def lose_one(self) -> str | None:
+        """A session with a hole: the broker refuses the oldest record of a partition for ever, and takes those behind it.
+        The partition; None: nothing is on its way."""
+        if self.cut_off or self._broker.paused or not self._queue:
+            return None
+        lost, self.holed = self._queue.popleft(), True
+        self.deliver(None, (lost.topic, lost.partition))
+        self._fatal = f"a record for {lost.topic}[{lost.partition}] was refused"
+        return f"{lost.topic}[{lost.partition}]"
 
     def some(self) -> bool:
         """The broker takes some of what is queued for one partition or for all, and some of the answers arrive."""
@@ -86,14 +121,16 @@ class PacedBus(MemoryBus):
 
 
 class PacedReader(MemoryReader):
-    def __init__(self, world: World, topic: str, partition: int, offset: int) -> None:
+    def __init__(self, world: World, bus: PacedBus, topic: str, partition: int, offset: int) -> None:
         super().__init__(world.broker, topic, partition, offset)
-        self._chance = world.random
+        self._chance, self._bus = world.random, bus
 
     def has_news(self) -> bool:
         """Whether a poll that waits would end now."""
         log = self._broker.log(self._topic, self._partition)
-        return not self._broker.paused and not log.first <= self._next == log.end
+        return not (self._broker.paused or self._bus.cut_off) and not log.first <= self._next == log.end
 
     def poll(self, timeout_ms: int, most: int = 500) -> list[Any]:
+        if self._bus.cut_off and not self._closed:
+            return []
         return super().poll(timeout_ms, min(most, self._chance.choice((1, 4, 500))))

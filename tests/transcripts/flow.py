@@ -39,12 +39,16 @@ class Flow:
 
     def lines(self) -> Iterator[str]:
         """What flowed since this was last called."""
+        return (line for _, line in self.stamped())
+
+    def stamped(self) -> Iterator[tuple[int, str]]:
+        """(when, line) of what flowed since. When: by the clock of the world, whatever the broker's is set to."""
         journal = self._world.broker.journal
         while self._next < len(journal):
-            line = self._line(journal[self._next])
+            line, at_ms = self._line(journal[self._next]), self._world.broker.times_ms[self._next]
             self._next += 1
             if line is not None:
-                yield line
+                yield at_ms, line
 
     def _line(self, received: Received) -> str | None:
         if not received.topic.endswith(".commands") or received.topic == "client.commands":

@@ -207,8 +207,11 @@ class Fold:
         if verdict in (Offer.DUPLICATE, Offer.OTHER_LIFE):
             if record.to_life > folded.generation:
                 return Told(superseded=True)
-            if peer is None:
-                # It speaks to an earlier life of ours and is not among those we greet at birth: it must hear of this one.
+            if peer is None or (record.to_life and record.life > peer.life > 0):
+                # It speaks to an earlier life of ours and is not among those we greet at birth, or all that we heard of it is a late
+                # word of a life before, to which we would speak for ever: it must hear of this one.
+                if peer is not None:
+                    folded.peers[record.sender] = Peer(life=record.life - 1, parted=True)
                 return self._run(folded, offset, Told(taken=True), [], [Say(record.sender, Hello())])
             return Told()
         if verdict is Offer.GAP:
@@ -286,16 +289,17 @@ class Fold:
             if not isinstance(output.body, Hello):
                 return None  # not heard yet: declared to when it is [10]
             peer = folded.peers[output.to] = Peer()
-        if peer.parted or (peer.life == 0 and not isinstance(output.body, Hello)):
+        life = 0 if peer.parted else peer.life
+        if life == 0 and not isinstance(output.body, Hello):
             return None
-        if peer.said_to != peer.life or peer.life == 0:
+        if peer.said_to != life or life == 0:
             # Its new life knows nothing of our chain: start anew. To an unheard peer each Hello is a start: what it folds may begin
             # between two of them (records before its first Elected do not count), and prev would then look like a hole.
-            peer.said, peer.said_to = None, peer.life
+            peer.said, peer.said_to = None, life
         topic, partition = self.topology.inbox(output.to)
         message = Message(
             to=output.to,
-            to_life=peer.life,
+            to_life=life,
             sender=self.machine.scope,
             life=folded.generation,
             key=key,

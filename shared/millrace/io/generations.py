@@ -71,8 +71,8 @@ class Generations:
         """Gives the leader key back if it is still that of `epoch`."""
         self._store.txn(Txn([Compare(self.leader_key, epoch)], [Delete(self.leader_key)]))
 
-    def raise_(self, generation: Generation, epoch: int, lease: int, reason: str) -> None:
-        """Raises the generation and takes the leader key, in one transaction [23]; nothing happens if either has changed."""
+    def raise_(self, generation: Generation, epoch: int, lease: int, reason: str) -> bool:
+        """Raises the generation and takes the leader key, in one transaction [23]. False, and nothing happens, if either has changed."""
         value = {
             "generation": generation.number + 1,
             "log_id": self._bus.log_id(self._topic),
@@ -88,6 +88,7 @@ class Generations:
             self._raised = Generation(
                 value["generation"], value["log_id"], value["first_offset"], result.revision, won=result.revision
             )
+        return result.succeeded
 
 
 class LogReplaced(Unavailable):

@@ -351,13 +351,19 @@ class ScopeLoop:
             "the log is not whole: a new generation begins", reason=reason, generation=self.generation.number + 1
         )
         try:
-            self.generations.raise_(self.generation, epoch, self.around.lease(), reason)
+            raised = self.generations.raise_(self.generation, epoch, self.around.lease(), reason)
+            over = raised or self.generations.current().number > self.generation.number
         except Unavailable as failure:
             # Nothing is folded from here on: a snapshot and what is left of the log would look whole.
             self.log.warning("the generation could not be raised yet", reason=str(failure))
             self._damage, self.turned_ms = reason, self.around.clock()
             return
-        self._damage, self.stale = None, True
+        if over:
+            self._damage, self.stale = None, True
+            return
+        # The leader key is another's, or free, and the log as damaged as before: who forgot that would lead what is left of it.
+        self.replica.election.follow(self.around.clock())
+        self._damage, self.turned_ms = reason, self.around.clock()
 
     def _replace_log(self, replaced: LogReplaced) -> None:
         """Another log stands where this generation's was: a new one begins as soon as nobody leads the old one."""
