@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -42,6 +43,8 @@ class Options:
     heap_mb: int = 512
     python: str = ""
     shards: int = 1
+    standbys: int = 0
+    """Further processes of each control service, that take over when the leader ends."""
 
 
 def home() -> Path:
@@ -219,6 +222,10 @@ def _health(service: dict[str, Any]) -> dict[str, Any]:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{service['health_port']}/health", timeout=2) as answer:
             return dict(json.loads(answer.read()))
+    except urllib.error.HTTPError as failure:  # it says what is wrong
+        with contextlib.suppress(Exception):
+            return dict(json.loads(failure.read()))
+        return {"status": f"does not answer: {failure}"}
     except Exception as failure:  # whatever it is, it is what the user asked about
         return {"status": f"does not answer: {failure}"}
 

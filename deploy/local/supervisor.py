@@ -75,7 +75,11 @@ class Supervisor:
         self.deaths: queue.SimpleQueue[Service | LocalServer | None] = queue.SimpleQueue()
         self.stopping = threading.Event()
         self._telling = threading.Lock()  # several threads know something new
-        self.services = [Service(name, f"services.{name}", name.replace("_", "-")) for name in SERVICES[:3]]
+        self.services = [
+            Service(name, f"services.{name}", name.replace("_", "-") + (f"-{number}" if number > 1 else ""))
+            for number in range(1, self.options.standbys + 2)
+            for name in SERVICES[:3]
+        ]
         for index in range(self.options.task_managers):
             self.services.append(Service("task_manager", "services.task_manager", f"task-manager-{index + 1}"))
 
@@ -168,9 +172,7 @@ class Supervisor:
             descriptor = os.open(stack.token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             os.write(descriptor, secrets.token_urlsafe(32).encode())
             os.close(descriptor)
-        port = self.facts.get("blob_port")
-        if port is None or not port_is_free(port):
-            port = free_port([*self.kafka.ports.values(), *self.etcd.ports.values()])
+        port = self._choose_blob_ports()
         settings = {
             "cluster": "default",
             "kafka_bootstrap": self.kafka.bootstrap,
@@ -195,11 +197,24 @@ class Supervisor:
         self._tell(
             kafka_bootstrap=self.kafka.bootstrap,
             etcd_endpoint=self.etcd.endpoint,
-            blob_port=port,
             blob_url=f"http://127.0.0.1:{port}",
             token_file=str(stack.token_file),
             storage=str(stack.folder / "storage"),
         )
+
+    def _choose_blob_ports(self) -> int:
+        """Every Dispatcher has a BlobServer, whose port it keeps while it can; that of the first one, for the settings' file."""
+        taken = [*self.kafka.ports.values(), *self.etcd.ports.values()]
+        before, ports = self.facts.get("blob_ports", {}), {}
+        for service in self.services:
+            if service.name == "dispatcher":
+                port = before.get(service.instance)
+                if port is None or not port_is_free(port):
+                    port = free_port([*taken, *before.values()])
+                ports[service.instance] = port
+                taken.append(port)
+        self._tell(blob_ports=ports)
+        return int(ports["dispatcher"])
 
     # services
 
@@ -220,9 +235,11 @@ class Supervisor:
             "--ready-file",
             str(ready),
         ]
-        command += ["--instance", f"{service.instance}"]
+        command += ["--instance", service.instance]
         if service.name == "task_manager":
             command += ["--id", service.instance]
+        if service.name == "dispatcher":
+            command += ["--blob-port", str(self.facts["blob_ports"][service.instance])]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "shared")])}
         service.child = spawn(command, log=log, env=env, cwd=self.stack.folder)
         service.started = time.monotonic()
@@ -310,7 +327,7 @@ class Supervisor:
     def _stop(self) -> None:
         """Services first, all at once; then the servers under them."""
         living = [service.child for service in self.services if service.child is not None]
-        with ThreadPoolExecutor(8) as pool:
+        with ThreadPoolExecutor(max(2, len(living))) as pool:
             list(pool.map(lambda child: child.stop(STOP_S), living))
             list(pool.map(lambda server: server.stop(), (self.kafka, self.etcd)))
 

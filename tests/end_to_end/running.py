@@ -19,6 +19,8 @@ from deploy.local.processes import is_running, log_tail
 from deploy.local.stack import Options, Stack
 from millrace.client import Job, Millrace, MillraceError
 from millrace.edge.graph_file import load_script
+from millrace.io.etcd import EtcdStore
+from millrace.io.interfaces import Entry
 
 LIMIT_S = 90.0
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -280,6 +282,28 @@ class RunningStack:
                     pass  # it has just ended
         self.jobs.clear()
         until("all slots to be free", self.idle)
+
+    # leaders
+
+    def leader(self, scope: str) -> str:
+        """The name of the process that leads a scope, as soon as there is one that answers."""
+
+        def found() -> str | None:
+            for name, service in self.stack.status()["services"].items():
+                for each in (service["health"] or {}).get("scopes", ()):
+                    if (each["scope"], each["role"]) == (scope, "leader"):
+                        return str(name)
+            return None
+
+        return until(f"a leader of {scope}", found) or ""
+
+    def leader_key(self, scope: str) -> Entry | None:
+        """Who leads, as etcd has it."""
+        store = EtcdStore(self.facts["etcd_endpoint"], "/millrace/default/")
+        try:
+            return store.get(f"leaders/{scope}")
+        finally:
+            store.close()
 
     # reports
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -47,6 +48,12 @@ def up(
     shards: Annotated[
         int | None, typer.Option(min=1, max=64, help="JobMaster shards; fixed for the stack's life (first time: 1).")
     ] = None,
+    standbys: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=8, help="Further processes of each control service, to take over when one dies (first time: 0)."
+        ),
+    ] = None,
 ) -> None:
     """Start Kafka, etcd and the four services.
 
@@ -58,6 +65,7 @@ def up(
     local = Stack(stack)
     given = {
         "slots": slots, "task_managers": task_managers, "cores": cores, "heap_mb": heap_mb, "python": python, "shards": shards,
+        "standbys": standbys,
     }  # fmt: skip
     options = {**local.options().__dict__, **{name: value for name, value in given.items() if value is not None}}
     facts = local.up(Options(**options), _say, foreground=not detach)
@@ -149,7 +157,9 @@ def _print_status(found: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(soft_wrap=True)
+    from .tables import WIDE
+
+    console = Console(width=None if sys.stdout.isatty() else WIDE, soft_wrap=True)
     console.print(f"stack {found['stack']} in {found['folder']}: {found['state']}", highlight=False)
     if found["state"] == "stopped":
         name = "" if found["stack"] == "default" else f" --stack {found['stack']}"

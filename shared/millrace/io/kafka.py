@@ -236,7 +236,7 @@ class KafkaReader:
     def __init__(self, config: Mapping[str, Any], admin: KafkaAdmin, topic: str, partition: int, offset: int) -> None:
         self._admin, self._topic, self._partition, self._next = admin, topic, partition, offset
         self._failure: KafkaError | None = None
-        self._asked: Future | None = None
+        self._asked: tuple[AdminClient, Future] | None = None
         self._ask_s = 0.0
         self._consumer = Consumer(dict(config))
         self._consumer.assign([TopicPartition(topic, partition, offset)])
@@ -283,8 +283,8 @@ class KafkaReader:
         if self._asked is None:
             if time.monotonic() >= self._ask_s:
                 self._asked = self._admin.description(self._topic)
-        elif self._asked.done():
-            asked, self._asked, self._ask_s = self._asked, None, time.monotonic() + _SILENT_S
+        elif self._asked[1].done():
+            (_, asked), self._asked, self._ask_s = self._asked, None, time.monotonic() + _SILENT_S
             failure = asked.exception()
             if isinstance(failure, KafkaException) and failure.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 self._raise(failure.args[0])
@@ -327,9 +327,9 @@ class KafkaAdmin:
     def offsets(self, topic: str, partition: int) -> tuple[int, int]:
         where = TopicPartition(topic, partition)
 
-        def ask() -> tuple[int, int]:
+        def ask(client: AdminClient) -> tuple[int, int]:
             asked = [
-                self._client.list_offsets({where: spec}, **self._patience)[where]
+                client.list_offsets({where: spec}, **self._patience)[where]
                 for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
             ]
             first, end = (self._answer(one, f"the offsets of {topic}[{partition}]").offset for one in asked)
@@ -338,30 +338,38 @@ class KafkaAdmin:
         return self._of_leader(ask)
 
     def log_id(self, topic: str) -> str:
-        return str(self._answer(self.description(topic), f"the topic {topic}").topic_id)
+        client, asked = self.description(topic)
+        found = str(self._answer(asked, f"the topic {topic}").topic_id)
+        del client  # held until here
+        return found
 
-    def description(self, topic: str) -> Future:
-        """Asks what a topic is, without waiting: a future of confluent-kafka's `TopicDescription`."""
-        return self._client.describe_topics(TopicCollection([topic]), **self._patience)[topic]
+    def description(self, topic: str) -> tuple[AdminClient, Future]:
+        """Asks what a topic is, without waiting: a future of confluent-kafka's `TopicDescription`, and the client that was
+        asked: who waits must hold it, for one that nobody holds any more is destroyed, and its futures never end."""
+        client = self._client
+        return client, client.describe_topics(TopicCollection([topic]), **self._patience)[topic]
 
     def delete_below(self, topic: str, partition: int, offset: int) -> None:
         where = TopicPartition(topic, partition, offset)
 
-        def ask() -> None:
-            asked = self._client.delete_records([where], **self._patience)
+        def ask(client: AdminClient) -> None:
+            asked = client.delete_records([where], **self._patience)
             self._answer(asked[where], f"the records of {topic}[{partition}] below {offset}")
 
         self._of_leader(ask)
 
-    def _of_leader(self, ask: Callable[[], T]) -> T:
+    def _of_leader(self, ask: Callable[[AdminClient], T]) -> T:
         """Asks a partition's leader. The library remembers for minutes who that is and since which epoch, and does not look again
-        when it is refused for that; a new client does."""
+        when it is refused for that; a new client does. The old one lives as long as another thread waits for its answer."""
+        client = self._client
         try:
-            return ask()
+            return ask(client)
         except _AnotherLeader:
             with self._making:
-                self._made = None
-            return ask()
+                if self._made is client:
+                    self._made = None
+            client = self._client
+            return ask(client)
 
     def delete_topics(self, names: Sequence[str]) -> None:
         """Deletes topics with all their records; returns when they are gone from the broker."""

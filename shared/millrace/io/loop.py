@@ -39,6 +39,7 @@ SNAPSHOT_RECORDS = 50_000  # folded records between two snapshots
 KEPT_RECORDS = 10_000  # below a snapshot, for replicas that lag and for who looks at what happened
 IDLE_MS = 50  # a follower's longest poll
 HELD_MS = 1  # a wait for an acknowledgement, between two looks at the inbox
+SHOWN = {Role.LEADING: "leader", Role.FOLLOWING: "standby"}  # the others pass in an instant
 WAIT_S = 0.5  # until etcd or Kafka is asked again
 
 log = structlog.get_logger("loop")
@@ -422,10 +423,10 @@ class ScopeLoop:
     def health(self) -> dict[str, Any]:
         """For /health."""
         replica, now = self.replica, self.around.clock()
-        role = replica.election.role.value if replica is not None else "starting"
+        role = SHOWN.get(replica.election.role, replica.election.role.value) if replica is not None else "starting"
         return {
             "scope": self.scope,
-            "role": "leader" if role == "leading" else role,
+            "role": role,
             "epoch": replica.folded.epoch if replica else 0,
             "generation": replica.folded.generation if replica else 0,
             "offset": replica.folded.next_offset if replica else 0,

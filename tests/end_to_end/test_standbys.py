@@ -1,0 +1,122 @@
+"""Standbys on real Kafka and etcd: the leader of any scope is killed or asked to end while a job runs, and nobody notices."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from deploy.local.processes import is_running
+from deploy.local.stack import Options
+from millrace.io.interfaces import Entry
+from tests.end_to_end.running import Held, RunningStack, processes_of, until
+
+SCOPES = ("dispatcher", "resource-manager", "job-master/0", "job-master/1")
+
+
+@pytest.fixture(scope="module")
+def standing(stacks_home: Path, archives: Path) -> Iterator[RunningStack]:
+    with RunningStack("standing", Options(slots=1, task_managers=2, shards=2, standbys=1), archives) as running:
+        yield running
+
+
+@pytest.fixture
+def replicated(standing: RunningStack) -> Iterator[RunningStack]:
+    standing.quiesce()
+    yield standing
+    standing.quiesce()
+
+
+@contextlib.contextmanager
+def nothing_started_again(running: RunningStack) -> Iterator[None]:
+    """The supervisor is stopped meanwhile, so that who takes over was there before."""
+    supervisor = running.stack.supervisor()
+    assert supervisor is not None
+    supervisor.suspend()
+    try:
+        yield
+    finally:
+        supervisor.resume()
+
+
+def taken_over(running: RunningStack, scope: str, before: Entry) -> Entry:
+    """The key of the next leader."""
+
+    def found() -> Entry | None:
+        entry = running.leader_key(scope)
+        return entry if entry is not None and entry.mod_revision != before.mod_revision else None
+
+    entry = until(f"another leader of {scope}", found)
+    assert entry is not None
+    return entry
+
+
+def ran_undisturbed(running: RunningStack, held: Held, pids: list[int]) -> None:
+    assert running.sql("SELECT 1 AS one").rows == [[1]]
+    assert held.pids == pids
+    assert held.let_go().end["type"] == "JobFinished"
+    assert held.pids == pids
+    assert held.watched.attempts() == [("main", 0, 1)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize("scope", SCOPES)
+def test_a_standby_takes_over_and_running_attempts_go_on(
+    replicated: RunningStack, tmp_path: Path, scope: str, number: signal.Signals
+) -> None:
+    held = Held(replicated, tmp_path / "held", settings={"restart": {"strategy": "none"}})
+    pids = held.started()
+    held.watched.running()
+    old = replicated.leader(scope)
+    before, pid = replicated.leader_key(scope), replicated.pid(old)
+    assert before is not None and before.value == old.encode()
+    with nothing_started_again(replicated):
+        leader = psutil.Process(pid)
+        leader.send_signal(number)
+        accepted = replicated.client.begin_submit({"name": "next", "vertices": {"one": {"sql": "SELECT 2 AS two"}}})
+        assert replicated.watch(accepted.result()).rows == [[2]]
+        after = taken_over(replicated, scope, before)
+        assert after.value != old.encode()
+        until("the end of the old leader", lambda: not is_running(leader))
+    # Taken from the dead one before its lease ended, or given back by one that was asked to end.
+    assert (after.create_revision == before.create_revision) == (number is signal.SIGKILL)
+    replicated.started_again(old, pid)
+    assert replicated.leader(scope) == after.value.decode()
+    until("the old leader as a standby", lambda: roles(replicated, old)[scope] == "standby")
+    ran_undisturbed(replicated, held, pids)
+
+
+def roles(running: RunningStack, name: str) -> dict[str, str]:
+    """Scope -> role of one process, from its health; without those that it does not tell yet."""
+    health = running.stack.status()["services"][name]["health"] or {}
+    return dict.fromkeys(SCOPES, "") | {each["scope"]: each["role"] for each in health.get("scopes", ())}
+
+
+def test_every_leader_at_once(replicated: RunningStack, tmp_path: Path) -> None:
+    held = Held(replicated, tmp_path / "held", settings={"restart": {"strategy": "none"}})
+    pids = held.started()
+    held.watched.running()
+    replicated.kill(*dict.fromkeys(replicated.leader(scope) for scope in SCOPES))
+    ran_undisturbed(replicated, held, pids)
+
+
+def test_status_shows_every_replica_and_down_ends_them(replicated: RunningStack) -> None:
+    for scope in SCOPES:
+        kind = scope.partition("/")[0]
+        until(
+            f"one leader and one standby of {scope}",
+            lambda kind=kind, scope=scope: sorted(roles(replicated, name)[scope] for name in (kind, f"{kind}-2"))
+            == ["leader", "standby"],
+        )
+    services = replicated.stack.status()["services"]
+    assert {"dispatcher-2", "resource-manager-2", "job-master-2"} < set(services)
+    for what in ("pid", "health_port", "ready_file", "log"):
+        assert len({service[what] for service in services.values()}) == len(services), what
+    replicated.down()
+    assert processes_of(replicated.stack.folder) == []
+    replicated.up()
+    assert replicated.sql("SELECT 3 AS three").rows == [[3]]
