@@ -18,6 +18,7 @@ import signal
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -143,7 +144,7 @@ class Supervisor:
             raise LocalError(f"The stack's data does not fit: {failure}. 'millrace down --purge' deletes it.") from None
         for server in (self.kafka, self.etcd):
             self._wait_for(server)
-        self._await(lambda: all(self._comes_up(service) for service in self.services), "services")
+        self._await(lambda: all(self._takes_work(service) for service in self.services), "services")
         self._say("services: ready")
 
     def _end_left(self) -> None:
@@ -273,6 +274,16 @@ class Supervisor:
         tail = log_tail([service.child.log])
         words = tail.splitlines()[-1] if code == 2 and tail else f"it ended with {code}, see {service.child.log}"
         raise LocalError(f"{service.instance} does not start: {words}", tail)
+
+    def _takes_work(self, service: Service) -> bool:
+        """It follows its log, or leads. A TaskManager has only to be up: its slots take seconds to be warm, and jobs wait for them."""
+        if not self._comes_up(service) or service.name == "task_manager":
+            return self._comes_up(service)
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{service.facts['health_port']}/ready", timeout=2):
+                return True
+        except OSError:
+            return False
 
     def _wait_for(self, what: Service | LocalServer) -> None:
         """A thread that waits for the child's end and says so."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -154,39 +154,32 @@ def demo(
 
 
 def _print_status(found: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from .tables import table
 
-    from .tables import WIDE
-
-    console = Console(width=None if sys.stdout.isatty() else WIDE, soft_wrap=True)
-    console.print(f"stack {found['stack']} in {found['folder']}: {found['state']}", highlight=False)
+    print(f"stack {found['stack']} in {found['folder']}: {found['state']}")
     if found["state"] == "stopped":
         name = "" if found["stack"] == "default" else f" --stack {found['stack']}"
-        console.print(f"start it: millrace up --detach{name}", highlight=False)
+        print(f"start it: millrace up --detach{name}")
     else:
-        console.print(
-            f"Kafka {found['kafka_bootstrap']}, etcd {found['etcd_endpoint']}, blobs {found['blob_url']}",
-            highlight=False,
-        )
-        console.print(f"token of the blob server in {found['token_file']}", highlight=False)
+        print(f"Kafka {found['kafka_bootstrap']}, etcd {found['etcd_endpoint']}, blobs {found['blob_url']}")
+        print(f"token of the blob server in {found['token_file']}")
         for warning in found["warnings"] or []:
-            console.print(f"note: {warning}", highlight=False)
-        table = Table("service", "process", "health", "scope", "role", "epoch", "offset", "restarts")
-        for name, service in found["services"].items():
-            health = service["health"] or {}
-            scopes = health.get("scopes") or [{}]
-            for scope in scopes:
-                table.add_row(
-                    name, str(service["pid"]), str(health.get("status", "?")), str(scope.get("scope", "")),
-                    str(scope.get("role", "")), str(scope.get("epoch", "")), str(scope.get("offset", "")),
-                    str(service["restarts"]),
-                )  # fmt: skip
-        console.print(table)
-    disk = Table("folder", "MB")
-    for part, size in found["disk"].items():
-        disk.add_row(part if part != "free" else "free on the disk", f"{size / 1e6:,.1f}")
-    console.print(disk)
+            print(f"note: {warning}")
+        table(("service", "process", "scope", "role", "offset", "restarts"), _service_rows(found["services"]))
+    parts = {part: size / 1e6 for part, size in found["disk"].items()}
+    free = parts.pop("free", 0.0)
+    used = ", ".join(f"{part} {size:,.1f}" for part, size in parts.items() if size >= 0.1)
+    print(f"disk, MB: {used or 'nothing'}; {free:,.0f} are free")
+
+
+def _service_rows(services: dict[str, Any]) -> Iterator[tuple[object, ...]]:
+    """A row for each scope of each service; in place of its role, what is wrong with its service."""
+    for name, service in services.items():
+        health = service["health"] or {}
+        said = str(health.get("status", "no answer"))
+        for scope in health.get("scopes") or [{}]:
+            role = scope.get("role", said) if said == "ok" else said
+            yield name, service["pid"], scope.get("scope"), role, scope.get("offset"), service["restarts"]
 
 
 def _stay(local: Any) -> None:
