@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from millrace.core.machine import Born, Configured, Envelope, Forget, PeerBorn, Publish, Say, Ticked
+from millrace.core.machine import Born, Configured, Envelope, Forget, PassedOver, PeerBorn, Publish, Say, Ticked
 from millrace.core.messages import LINKS
 from millrace.core.messages.client import ClusterOverview, SlotInfo, TaskManagerInfo, TaskManagersListed
 from millrace.core.messages.events import SlotChanged, TaskManagerGone, TaskManagerJoined
@@ -525,7 +525,7 @@ def test_settings_that_decide_come_as_a_record():
 
 def test_every_message_to_it_has_a_handler_and_nothing_else():
     links = {body for (_, receiver), bodies in LINKS.items() if receiver == "resource-manager" for body in bodies}
-    assert set(HANDLERS) == links | {Born, Configured, Ticked, PeerBorn}
+    assert set(HANDLERS) == links | {Born, Configured, Ticked, PassedOver, PeerBorn}
 
 
 SLOT_STATES = ("STARTING", "FREE", "ALLOCATED", "ACTIVE", "RELEASING", "BROKEN")

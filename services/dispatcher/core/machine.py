@@ -10,7 +10,19 @@ from pydantic import ValidationError
 
 from millrace.core.jobgraph.compile import compile_graph
 from millrace.core.jobgraph.model import JobGraph
-from millrace.core.machine import Born, Configured, Do, Envelope, Output, PeerBorn, Publish, Say, Ticked, dispatch
+from millrace.core.machine import (
+    Born,
+    Configured,
+    Do,
+    Envelope,
+    Output,
+    PassedOver,
+    PeerBorn,
+    Publish,
+    Say,
+    Ticked,
+    dispatch,
+)
 from millrace.core.messages import client, effects, events, jobs
 from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.records import Client
@@ -42,6 +54,7 @@ class Dispatcher:
             Configured: self.configured,
             Ticked: self.ticked,
             PeerBorn: self.peer_born,
+            PassedOver: self.passed_over,
             Client: self.requested,
             effects.JobGraphStored: self.graph_stored,
             effects.JobFound: self.job_found,
@@ -101,6 +114,16 @@ class Dispatcher:
             del state.declaring[scope]
 
     # from clients
+
+    def passed_over(self, state: State, envelope: Envelope) -> Outputs:
+        """Whoever asked for what ended processes is told so [26]; what others said is not done."""
+        record, error = envelope.body.body, envelope.body.error
+        request = record.request if isinstance(record, Client) else None
+        reason = f"a fault of Millrace in handling this request: {error}"
+        if isinstance(request, client.SubmitJob):
+            yield from reject(request, request.job, "internal", reason)
+        elif request is not None:
+            yield from refuse(request, "internal", reason)
 
     def requested(self, state: State, envelope: Envelope) -> Outputs:
         """A record of client.commands, as the client port understood it."""

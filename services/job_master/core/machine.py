@@ -9,7 +9,19 @@ from pydantic import TypeAdapter, ValidationError
 
 from millrace.core.jobgraph.compile import PLAN_TASK, Plan, compile_graph, result_vertex
 from millrace.core.jobgraph.model import JobGraph
-from millrace.core.machine import Born, Configured, Envelope, Forget, Output, PeerBorn, Publish, Say, Ticked, dispatch
+from millrace.core.machine import (
+    Born,
+    Configured,
+    Envelope,
+    Forget,
+    Output,
+    PassedOver,
+    PeerBorn,
+    Publish,
+    Say,
+    Ticked,
+    dispatch,
+)
 from millrace.core.messages import client, effects, events, jobs, slots
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
 
@@ -46,6 +58,7 @@ class JobMaster:
             Born: self.on_born,
             Ticked: self.on_ticked,
             PeerBorn: self.on_peer_born,
+            PassedOver: self.on_passed_over,
             jobs.StartJob: self.on_start_job,
             jobs.CancelStartedJob: self.on_cancel,
             jobs.JobRetired: self.on_job_retired,
@@ -111,6 +124,24 @@ class JobMaster:
                 waited = envelope.at_ms - job.accepted_ms
                 message = f"no slot within {waited} ms (timeouts.queue_ms): {job.waiting or 'slots are short'}"
                 fail(job, {"kind": "timeout", "retryable": False, "message": message}, envelope.at_ms)
+            yield from advance(state, job, self.plan(job), envelope.at_ms)
+
+    def on_passed_over(self, state: State, envelope: Envelope) -> Iterator[Output]:
+        """The job that a bad record was about fails; it takes down nothing but itself [26]."""
+        body, error = envelope.body.body, envelope.body.error
+        job = state.jobs.get(getattr(body, "job", ""))
+        if job is None and isinstance(body, jobs.StartJob):
+            job = state.jobs[body.job] = Job(
+                id=body.job,
+                acceptance=body.acceptance,
+                life=envelope.id.partition(".")[0],
+                graph={},  # what is in it may be what ended the processes
+                accepted_ms=body.accepted_ms,
+                since_ms=envelope.at_ms,
+            )
+        if job is not None:
+            message = f"a fault of Millrace in handling a {body.type} of this job: {error}"
+            fail(job, {"kind": "infrastructure", "retryable": False, "message": message}, envelope.at_ms)
             yield from advance(state, job, self.plan(job), envelope.at_ms)
 
     # the Dispatcher

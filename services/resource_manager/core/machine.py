@@ -13,6 +13,7 @@ from millrace.core.machine import (
     Forget,
     Handler,
     Output,
+    PassedOver,
     PeerBorn,
     Publish,
     Say,
@@ -247,6 +248,11 @@ def _shards(count: int) -> tuple[str, ...]:
     return tuple(f"{JOB_MASTER}/{k}" for k in range(count))
 
 
+def _passed_over(state: State, envelope: Envelope) -> Iterator[Output]:
+    """What a bad record asked for is not done [26]; its sender learns it as if it had not been heard."""
+    yield from ()
+
+
 def _shard(envelope: Envelope) -> int:
     return int(envelope.sender.removeprefix(f"{JOB_MASTER}/"))
 
@@ -260,6 +266,7 @@ HANDLERS: dict[type, Handler] = {
     Configured: _configured,
     Ticked: _ticked,
     PeerBorn: _peer_born,
+    PassedOver: _passed_over,
     RequestSlots: _request_slots,
     JobMasterDeclared: _job_master_declared,
     RegisterTaskManager: _register,

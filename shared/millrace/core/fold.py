@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .chain import Offer, Peer, offer, take
-from .machine import Born, Configured, Do, Envelope, Forget, Machine, Output, PeerBorn, Publish, Say, Ticked
+from .machine import Born, Configured, Do, Envelope, Forget, Machine, Output, PassedOver, PeerBorn, Publish, Say, Ticked
 from .messages.base import Body
 from .messages.records import Client, Elected, Fact, Forked, Hello, Message, Outcome, Probe, Record, Tick, encode
 from .topics import OUTPUT_BYTES_MAX, Topology
@@ -90,9 +90,10 @@ class Told:
 
 
 class _Deaf:
-    """A machine that is told nothing."""
+    """A machine that is told nothing but that a record was passed over; without `error` not even that."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, error: str | None) -> None:
+        self._machine, self._error = machine, error
         self.scope, self.peers, self.state_type, self.blank = (
             machine.scope,
             machine.peers,
@@ -102,7 +103,9 @@ class _Deaf:
         self.is_idle = machine.is_idle
 
     def handle(self, state: Any, envelope: Envelope) -> Iterator[Output]:
-        return iter(())
+        if self._error is None or not isinstance(envelope.body, (Body, Client)):
+            return iter(())
+        return self._machine.handle(state, replace(envelope, body=PassedOver(envelope.body, self._error)))
 
 
 class Fold:
@@ -136,13 +139,16 @@ class Fold:
         assert isinstance(record, Probe), f"a record of an unknown kind: {record!r}"
         return Told()
 
-    def pass_over(self, folded: Folded, offset: int, stamp_ms: int, record: Record | None) -> Told:
-        """Folds a parked record without its machine [26]: marks, effects and time go on, so that nothing behind it is taken for damage
-        or waits for ever; what it asked for is not done. None: bytes that are no record."""
+    def pass_over(
+        self, folded: Folded, offset: int, stamp_ms: int, record: Record | None, error: str | None = None
+    ) -> Told:
+        """Folds a parked record without its handler [26]: marks, effects and time go on, so that nothing behind it is taken for damage
+        or waits for ever; what it asked for is not done, and the machine hears of that with the error. record None: bytes that are none;
+        error None: hearing of it ended a third process, so nothing is told."""
         if record is None:
             folded.next_offset = offset + 1
             return Told()
-        return Fold(_Deaf(self.machine), self.topology).fold(folded, offset, stamp_ms, record)
+        return Fold(_Deaf(self.machine, error), self.topology).fold(folded, offset, stamp_ms, record)
 
     def _elected(self, folded: Folded, offset: int, stamp_ms: int, record: Elected) -> Told:
         if record.generation != folded.generation or record.epoch <= folded.epoch:

@@ -95,6 +95,14 @@ class Forget:
     life: int
 
 
+@dataclass(frozen=True, slots=True)
+class PassedOver:
+    """In place of the body of a record that ended two processes [26]: whatever it asked for is not done. Who it was about is told."""
+
+    body: Any
+    error: str
+
+
 Output = Say | Publish | Do | Forget
 Handler = Callable[[Any, Envelope], Iterator[Output]]
 

@@ -87,12 +87,16 @@ class Replica:
         return self.election.role is Role.LEADING
 
     def record(
-        self, offset: int, stamp_ms: int, record: Record | None, now_ms: int, parked: bool = False
+        self, offset: int, stamp_ms: int, record: Record | None, now_ms: int, parked: tuple[str | None] | None = None
     ) -> list[Action]:
-        """Folds a record of the inbox. parked: it ended processes and is passed over; None is given for bytes that are none."""
+        """Folds a record of the inbox. parked: it ended processes and is passed over, with what the machine hears of that (see
+        `Fold.pass_over`); a record None stands for bytes that are none."""
         folded, before = self.folded, self.folded.published_through
-        fold = self.core.pass_over if parked else self.core.fold
-        told = fold(folded, offset, stamp_ms, record)  # type: ignore[arg-type]
+        if parked is not None:
+            told = self.core.pass_over(folded, offset, stamp_ms, record, *parked)
+        else:
+            assert record is not None
+            told = self.core.fold(folded, offset, stamp_ms, record)
         if isinstance(record, Probe):
             if record.who != self.who:
                 self.election.attended_ms = now_ms

@@ -212,15 +212,15 @@ class ScopeLoop:
             self._sending.acked(*acked)
 
     def _fold(self, replica: Replica, received: Received, now: int) -> None:
-        if self.parked.holds(received.offset):
+        parked = self.parked.holds(received.offset)
+        with self.parked.blames(received.offset):
             try:
                 record = decode(received.value)
             except ValidationError:
+                if parked is None:
+                    raise
                 record = None
-            self._do(replica.record(received.offset, received.stamp_ms, record, now, parked=True))
-            return
-        with self.parked.blames(received.offset):
-            actions = replica.record(received.offset, received.stamp_ms, decode(received.value), now)
+            actions = replica.record(received.offset, received.stamp_ms, record, now, parked)
         self._do(actions)
 
     def _open(self) -> None:

@@ -24,7 +24,7 @@ class Parked:
 
     def __init__(self, store: Store, scope: str, build: str) -> None:
         self._store, self._prefix, self._build = store, f"parked/{scope}/", build
-        self._offsets: dict[int, str] = {}
+        self._offsets: dict[int, tuple[str | None]] = {}
 
     def load(self) -> None:
         """Raises Unavailable."""
@@ -33,13 +33,15 @@ class Parked:
         for entry in entries:
             value = json.loads(entry.value)
             if value["ended"] >= ENDED_MOST:
-                self._offsets[int(entry.key[len(self._prefix) :])] = value["error"]
+                told = value["error"] if value["ended"] == ENDED_MOST else None  # else telling it ended a process, too
+                self._offsets[int(entry.key[len(self._prefix) :])] = (told,)
 
-    def holds(self, offset: int) -> bool:
-        if offset not in self._offsets:
-            return False
-        log.error("a parked record is passed over", key=f"{self._prefix}{offset}", error=self._offsets[offset])
-        return True
+    def holds(self, offset: int) -> tuple[str | None] | None:
+        """None: the record is good. Else what the machine hears: what the record did (None: nothing at all)."""
+        found = self._offsets.get(offset)
+        if found is not None:
+            log.error("a parked record is passed over", key=f"{self._prefix}{offset}", error=found[0])
+        return found
 
     @contextmanager
     def blames(self, offset: int) -> Iterator[None]:

@@ -129,7 +129,7 @@ class JobRejected(Reply):
     type: Literal["JobRejected"] = "JobRejected"
     version: Literal[1] = 1
     job: str
-    kind: Literal["invalid", "conflict", "late", "busy"]
+    kind: Literal["invalid", "conflict", "late", "busy", "internal"]
     reason: str
     problems: list[Problem] = []
     retry_after_ms: int | None = None
@@ -149,7 +149,7 @@ class RequestRefused(Reply):
 
     type: Literal["RequestRefused"] = "RequestRefused"
     version: Literal[1] = 1
-    kind: Literal["not_found", "conflict", "invalid", "busy"]
+    kind: Literal["not_found", "conflict", "invalid", "busy", "internal"]
     reason: str
 
 

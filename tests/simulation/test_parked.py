@@ -1,0 +1,89 @@
+"""Records that end processes [26]: what they were about ends or is refused, and nothing else does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from millrace.core.machine import Envelope, Output
+from services.dispatcher.core.machine import Dispatcher
+from services.job_master.core.machine import JobMaster
+from tests.simulation.cluster import Cluster
+from tests.simulation.trial import quiet_logs
+
+GRAPH = {"name": "one", "vertices": {"one": {"sql": "SELECT 1 AS one"}}}
+
+
+def new_cluster() -> Cluster:
+    quiet_logs()
+    return Cluster(task_managers=1)
+
+
+def die_and_rise(cluster: Cluster, name: str, jobs: tuple[str, ...]) -> int:
+    """Runs until these jobs have ended, with this process started again whenever it ended itself; how often that was."""
+    for deaths in range(10):
+        try:
+            cluster.run(lambda: cluster.ended(*jobs), most_ms=60_000)
+            return deaths
+        except ZeroDivisionError:
+            cluster.kill(name)
+            cluster.start(name)
+    raise AssertionError("it dies for ever")
+
+
+def test_a_job_whose_handling_ends_processes_fails_and_takes_down_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = JobMaster.on_start_job
+
+    def poisoned(self: JobMaster, state: Any, envelope: Envelope) -> Iterator[Output]:
+        if envelope.body.job == "poison":
+            raise ZeroDivisionError("poisoned")
+        return start(self, state, envelope)
+
+    monkeypatch.setattr(JobMaster, "on_start_job", poisoned)
+    cluster = new_cluster()
+    for job in ("before", "poison", "behind"):
+        cluster.client.submit(job, GRAPH)
+    assert die_and_rise(cluster, "job-master#1", ("before", "poison", "behind")) == 2
+    assert cluster.statuses() == {"before": "FINISHED", "poison": "FAILED", "behind": "FINISHED"}
+    cause = cluster.client.events("poison")[-1].cause
+    assert cause["message"] == "a fault of Millrace in handling a StartJob of this job: ZeroDivisionError: poisoned"
+
+
+def test_a_request_that_ends_processes_is_answered_and_takes_down_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    requested = Dispatcher.requested
+
+    def poisoned(self: Dispatcher, state: Any, envelope: Envelope) -> Iterator[Output]:
+        if envelope.body.request.job == "poison":
+            raise ZeroDivisionError("poisoned")
+        return requested(self, state, envelope)
+
+    monkeypatch.setattr(Dispatcher, "requested", poisoned)
+    cluster = new_cluster()
+    asked = cluster.client.submit("poison", GRAPH)
+    cluster.client.submit("behind", GRAPH)
+    assert die_and_rise(cluster, "dispatcher#1", ("behind",)) == 2
+    assert cluster.statuses() == {"behind": "FINISHED"}
+    (answer,) = cluster.client.replies()[asked]
+    assert (answer.kind, answer.reason) == ("internal", "a fault of Millrace in handling this request: ZeroDivisionError: poisoned")
+
+
+def test_a_service_that_even_dies_of_hearing_of_a_bad_record_goes_on_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = JobMaster.on_start_job
+
+    def poisoned(self: JobMaster, state: Any, envelope: Envelope) -> Iterator[Output]:
+        if envelope.body.job == "poison":
+            raise ZeroDivisionError("poisoned")
+        return start(self, state, envelope)
+
+    def hears(self: JobMaster, state: Any, envelope: Envelope) -> Iterator[Output]:
+        raise ZeroDivisionError("poisoned")
+
+    monkeypatch.setattr(JobMaster, "on_start_job", poisoned)
+    monkeypatch.setattr(JobMaster, "on_passed_over", hears)
+    cluster = new_cluster()
+    for job in ("poison", "behind"):
+        cluster.client.submit(job, GRAPH)
+    assert die_and_rise(cluster, "job-master#1", ("behind",)) == 3
+    assert cluster.statuses() == {"poison": None, "behind": "FINISHED"}
