@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import fsspec
+
 from millrace.core.fold import Fold, Folded
 from millrace.core.machine import Machine
 from millrace.core.messages.events import JobCanceled, JobFailed, JobFinished
@@ -42,6 +44,7 @@ def audit(cluster: Cluster) -> None:
     assert_endings(cluster)
     assert_answers(cluster)
     assert_epochs(cluster)
+    assert_outputs(cluster)
     assert_nothing_left(cluster)
     replayed = replay_all(cluster)
     assert_replay(cluster, replayed)
@@ -62,6 +65,10 @@ def assert_endings(cluster: Cluster) -> None:
         kinds = [type(each).__name__ for each in cluster.client.events(job) if isinstance(each, ENDINGS)]
         if cluster.world.book.cuts:
             kinds = list(dict.fromkeys(kinds))  # a reborn scope may say a fact again [16]
+        told = [type(each).__name__ for each in cluster.client.events(job)]
+        first, last = told[0], told[-1]
+        in_order = first == "JobAccepted" and last.startswith("Job") and last in [each.__name__ for each in ENDINGS]
+        assert in_order or cluster.world.book.cuts, f"I2: of {job} it is told: {told}"
         assert kinds == [f"Job{values[1]['status'].capitalize()}"], (
             f"I4: {job} ended {values[1]['status']}, said {kinds}"
         )
@@ -77,6 +84,25 @@ def assert_answers(cluster: Cluster) -> None:
         assert right, f"request {number} has the answers {answers}"
 
 
+def assert_outputs(cluster: Cluster) -> None:
+    """I7: of a finished job each sink holds the output of one attempt a subtask, and its archive stands."""
+    for job, status in cluster.statuses().items():
+        stored = cluster.stored(job)
+        assert stored is not None and stored.archive is not None
+        assert cluster.world.storage.exists(stored.archive), f"I8: the archive of {job} is missing"
+        graph = json.loads(cluster.world.storage.get(stored.archive))["graph"]
+        for name, vertex in graph["vertices"].items():
+            if status == "FINISHED" and "sink" in vertex:
+                fs, path = fsspec.core.url_to_fs(vertex["sink"]["path"])
+                files = [fs.cat_file(each).decode() for each in fs.find(path)]
+                assert len(files) == vertex.get("parallelism", 1), f"I7: {name} of {job} holds the output of {files}"
+                assert all(each in cluster.world.book.written.values() for each in files), f"I7: {job}: {files}"
+    asked = cluster.client.junk
+    letters = {record.value for record in cluster.world.broker.log("dead-letters", 0).records}
+    repeats = cluster.world.book.asked_again or cluster.world.book.cuts
+    assert len(letters) == asked or (repeats and len(letters) > asked), f"{asked} are no requests, {len(letters)} parked"
+
+
 def assert_epochs(cluster: Cluster) -> None:
     """I1: in etcd's history a scope's epochs rise, and in its log no lower epoch is folded after a higher one."""
     leaders: dict[str, int] = {}
@@ -84,6 +110,15 @@ def assert_epochs(cluster: Cluster) -> None:
         if key.startswith(f"{PREFIX}leaders/") and value is not None:
             assert revision > leaders.get(key, 0), f"I1: {key}"
             leaders[key] = revision
+    for writer, key, leader in cluster.world.etcd.writes:
+        assert writer.encode() == leader, f"I1: {writer} writes {key} while {leader!r} leads"
+    pointers: dict[str, tuple[int, int]] = {}
+    for _, key, value in cluster.world.etcd.history:
+        if key.startswith(f"{PREFIX}snapshots/") and value is not None:
+            pointer = json.loads(value)
+            where = (pointer["generation"], pointer["offset"])
+            assert where > pointers.get(key, (0, 0)), f"I13: {key} goes back from {pointers[key]} to {where} [25]"
+            pointers[key] = where
 
 
 def assert_nothing_left(cluster: Cluster) -> None:

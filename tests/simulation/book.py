@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from millrace.core.election import QUIET_TICK_MS
 from millrace.core.fold import Folded
 from millrace.core.machine import Envelope, Machine, Output
 from millrace.io.snapshots import freeze
@@ -50,9 +51,12 @@ class Book:
     launched: dict[str, None] = field(default_factory=dict)  # attempts, in order
     written: dict[str, str] = field(default_factory=dict)  # folder of an output -> the attempt that finished it
 
-    def record_folded(self, machine: Machine, folded: Folded, branch: Branch) -> None:
-        """I9: replicas that have folded the same records would say the same, and know the same."""
+    def record_folded(self, machine: Machine, folded: Folded, branch: Branch, before_ms: int) -> None:
+        """I9: replicas that have folded the same records would say the same, and know the same. Machine time neither jumps, whatever the
+        broker's clock does, nor goes back [4]. `before_ms`: the machine time before this record; 0: there was none yet."""
         self.folded += 1
+        passed_ms = folded.now_ms - before_ms if before_ms else 0
+        assert 0 <= passed_ms <= 2 * QUIET_TICK_MS, f"[4]: machine time of {machine.scope} goes on by {passed_ms} ms"
         where = (machine.scope, folded.generation, folded.next_offset, branch.strays)
         before = self.digests.setdefault(where, folded.digest)
         assert before == folded.digest, f"I9: replicas of {machine.scope} differ at {where}"

@@ -20,12 +20,17 @@ class Client:
     def __init__(self, world: World, name: str = "client") -> None:
         self._world, self.name = world, name
         self._bus = MemoryBus(world.broker, client_id=name, on_fatal=_refused)
-        self.asked = 0
+        self.asked = self.junk = 0
 
     def send(self, value: bytes) -> None:
         """Any bytes, as a stranger may."""
         self._bus.append("client.commands", 0, value)
         self._bus.serve()
+
+    def babble(self) -> None:
+        """Bytes that are no request."""
+        self.junk += 1
+        self.send(f"{{no request {self.junk}".encode())
 
     def ask(self, request: type[client.Request], **fields: Any) -> str:
         """Sends a request; its correlation."""

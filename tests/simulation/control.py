@@ -62,8 +62,9 @@ class NotedLoop(ScopeLoop):
 
     def _fold(self, replica: Replica, received: Received, now: int) -> None:
         self._branch = self._book.branch(self.scope, self._branch, replica.folded.next_offset)
+        before_ms = replica.folded.now_ms
         super()._fold(replica, received, now)
-        self._book.record_folded(self.hosted.machine, replica.folded, self._branch)
+        self._book.record_folded(self.hosted.machine, replica.folded, self._branch, before_ms)
 
     def _open(self) -> None:
         super()._open()
@@ -90,7 +91,7 @@ class ControlProcess:
         self.failure: str | None = None
         self.wants_again = False  # it has ended by itself, and is started again by who watches it
         self.bus = PacedBus(world, f"{name}.{world.next_start()}", self._fatal)
-        self.store = MemoryStore(world.etcd, PREFIX)
+        self.store = MemoryStore(world.etcd, PREFIX, name)
         self._performers: list[SteppedPerformer] = []
         self.beat = Beat(self.store, lambda: self.loops, world.clock.now_ms)
         self._beat_ms, self._beats_well = 0, True

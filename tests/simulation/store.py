@@ -40,6 +40,7 @@ class MemoryEtcd:
         self.paused = False
         self.revision = 1
         self.history: list[tuple[int, str, bytes | None]] = []  # (revision, key, value; None: deleted), all changes
+        self.writes: list[tuple[str, str, bytes]] = []  # (client, key, who led the Dispatcher then), of all writes to jobs
         self._entries: dict[str, Entry] = {}
         self._leases: dict[int, _Lease] = {}
         self._granted = 0
@@ -157,8 +158,8 @@ class MemoryEtcd:
 class MemoryStore:
     """A process's client of a `MemoryEtcd`; see `Store`. `faults`: what happens to the next calls, one each."""
 
-    def __init__(self, etcd: MemoryEtcd, prefix: str) -> None:
-        self._etcd = etcd
+    def __init__(self, etcd: MemoryEtcd, prefix: str, name: str = "") -> None:
+        self._etcd, self.name = etcd, name
         self._prefix = prefix.rstrip("/") + "/"
         self._closed = False
         self.cut_off = False  # etcd does not hear this client
@@ -183,9 +184,16 @@ class MemoryStore:
             ],
             [self._prefix + key for key in txn.reads],
         )
-        result = self._call(lambda: self._etcd.txn(full), changes=bool(txn.then))
+        result = self._call(lambda: self._txn(full), changes=bool(txn.then))
         reads = {key: self.shown(result.reads[self._prefix + key]) for key in txn.reads}
         return TxnResult(result.succeeded, result.revision, reads)
+
+    def _txn(self, full: Txn) -> TxnResult:
+        leader = self._etcd.entry(f"{self._prefix}leaders/dispatcher")
+        result = self._etcd.txn(full)
+        jobs = [one.key for one in full.then if result.succeeded and one.key.startswith(f"{self._prefix}jobs/")]
+        self._etcd.writes += [(self.name, key, leader.value if leader is not None else b"") for key in jobs]
+        return result
 
     def grant(self, ttl_s: int) -> int:
         return self._call(lambda: self._etcd.grant(ttl_s), changes=True)

@@ -68,7 +68,7 @@ class TaskManagerProcess:
         self.world, self.name, self.alive = world, name, True
         self.id, self.slot_count = name.partition("/")[2], slots
         self.bus = PacedBus(world, f"{name}.{world.next_start()}", self._fatal)
-        self.store = MemoryStore(world.etcd, PREFIX)
+        self.store = MemoryStore(world.etcd, PREFIX, name)
         self.journal = NotedJournal(world, self.id)
         deciding = {"host": f"host-{self.id}", "allocation_timeout_ms": 10_000, "slots_memory_mb": [memory_mb] * slots}
         self.shell = Shell(

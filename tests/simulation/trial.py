@@ -105,6 +105,8 @@ class Trial:
             job = self._to_submit.pop(0)
             for _ in range(chance.choice((1, 1, 1, 1, 2))):  # a client that was not answered in time sends again
                 client.submit(job, workload.drawn(self.seed, job))
+        if self._to_submit and chance.random() < 0.02:
+            client.babble()
         if self._to_cancel and chance.random() < 0.05:
             client.cancel(self._to_cancel.pop(0))
 

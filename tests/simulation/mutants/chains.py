@@ -1,0 +1,169 @@
+"""Mutants of what scopes say to each other."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import millrace.core.fold as fold
+from millrace.core.chain import Offer, Peer
+from millrace.core.machine import PeerBorn
+from millrace.core.messages.records import Message
+from services.dispatcher.core.machine import Dispatcher
+from services.job_master.core.machine import JobMaster
+from services.task_manager.core import machine as task_manager
+from tests.simulation.mutants import around, mutant
+
+
+def _taken_instead(verdict: Offer) -> None:
+    def offer(original: Any, peer: Peer | None, my_life: int, message: Message) -> Offer:
+        found = original(peer, my_life, message)
+        if found is not verdict:
+            return found
+        return Offer.BORN if peer is None or peer.start is None or message.life != peer.life else Offer.TAKE
+
+    around(fold, "offer", offer)
+
+
+@mutant(7, "core/chain.py:offer", "what was said to a life before acts on a state that knows nothing of it")
+def words_to_an_earlier_life_count() -> None:
+    def offer(original: Any, peer: Peer | None, my_life: int, message: Message) -> Offer:
+        return original(peer, my_life, message.model_copy(update={"to_life": my_life}))
+
+    around(fold, "offer", offer)
+
+
+@mutant(7, "core/chain.py:offer", "a zombie and its successor say the same: it counts twice")
+def duplicates_count() -> None:
+    _taken_instead(Offer.DUPLICATE)
+
+
+@mutant(8, "core/chain.py:offer", "a message is missing, and nobody ever says it again")
+def a_hole_is_taken_for_whole() -> None:
+    _taken_instead(Offer.GAP)
+
+
+@mutant(8, "core/chain.py:offer", "the sender's log was cut: it says again what I know in other words")
+def a_fork_is_passed_over() -> None:
+    def offer(original: Any, peer: Peer | None, my_life: int, message: Message) -> Offer:
+        found = original(peer, my_life, message)
+        return Offer.DUPLICATE if found is Offer.FORK else found
+
+    around(fold, "offer", offer)
+
+
+@mutant(8, "core/fold.py:Fold._message", "a chain starts wherever the first message is that is heard")
+def a_chain_starts_anywhere() -> None:
+    def offer(original: Any, peer: Peer | None, my_life: int, message: Message) -> Offer:
+        found = original(peer, my_life, message)
+        first = peer is None or message.life > peer.life or peer.mark is None
+        return Offer.BORN if found is Offer.GAP and first else found
+
+    around(fold, "offer", offer)
+
+
+@mutant(9, "core/fold.py:HELLO_TICKS", "the last message of a chain is lost, and nothing behind it shows that")
+def no_hello_on_quiet_chains() -> None:
+    fold.HELLO_TICKS = 1 << 40
+
+
+@mutant(10, "core/fold.py:Fold._say", "what is said before a peer is heard goes to a life that may never read it")
+def peers_are_told_before_they_are_heard() -> None:
+    def say(original: Any, self: Any, folded: Any, key: Any, output: Any) -> Any:
+        peer = folded.peers.setdefault(output.to, Peer())
+        if peer.life == 0 and not peer.parted:
+            peer.life = 1
+        return original(self, folded, key, output)
+
+    around(fold.Fold, "_say", say)
+
+
+@mutant(10, "core/fold.py:Fold._message", "a reborn TaskManager or a scope that nobody greets is never answered")
+def a_new_life_is_not_answered() -> None:
+    def run(original: Any, self: Any, folded: Any, offset: int, told: Any, bodies: Any, first: Any = None) -> Any:
+        born = any(isinstance(body, PeerBorn) for body, _, _ in bodies)
+        return original(self, folded, offset, told, bodies, [] if born else first)
+
+    around(fold.Fold, "_run", run)
+
+
+def _nothing_to(owner: Any, name: str, peer: str) -> None:
+    def peer_born(original: Any, *arguments: Any) -> Any:
+        if arguments[-1].body.peer.startswith(peer):
+            return iter(())
+        return original(*arguments)
+
+    around(owner, name, peer_born)
+
+
+@mutant(10, "dispatcher/core/machine.py:Dispatcher.peer_born", "a reborn shard never hears of its live jobs")
+def a_reborn_shard_is_told_of_no_job() -> None:
+    _nothing_to(Dispatcher, "peer_born", "job-master/")
+
+
+@mutant(10, "job_master/core/machine.py:JobMaster.on_peer_born", "a job ended while the Dispatcher was born anew")
+def a_reborn_dispatcher_is_told_of_no_job() -> None:
+    _nothing_to(JobMaster, "on_peer_born", "dispatcher")
+
+
+@mutant(10, "job_master/core/machine.py:JobMaster.on_peer_born", "what jobs want is forgotten with the ResourceManager's log")
+def a_reborn_resource_manager_is_told_of_no_want() -> None:
+    _nothing_to(JobMaster, "on_peer_born", "resource-manager")
+
+
+@mutant(10, "job_master/core/machine.py:JobMaster.on_peer_born", "a TaskManager that was started anew has lost what its slots did")
+def a_restarted_task_manager_has_lost_nothing() -> None:
+    _nothing_to(JobMaster, "on_peer_born", "task-manager/")
+
+
+@mutant(10, "task_manager/core/machine.py:_peer_born", "a reborn ResourceManager never knows the TaskManager")
+def a_reborn_resource_manager_is_not_registered_with() -> None:
+    original = task_manager.HANDLERS[PeerBorn]
+
+    def peer_born(state: Any, envelope: Any) -> Any:
+        again = envelope.body.peer == "resource-manager" and envelope.life > 1
+        return iter(()) if again else original(state, envelope)
+
+    task_manager.HANDLERS[PeerBorn] = peer_born
+
+
+@mutant(10, "task_manager/core/machine.py:_peer_born", "slots stay with jobs that a reborn shard knows nothing of")
+def a_reborn_shard_is_offered_nothing() -> None:
+    original = task_manager.HANDLERS[PeerBorn]
+
+    def peer_born(state: Any, envelope: Any) -> Any:
+        return iter(()) if envelope.body.peer.startswith("job-master/") else original(state, envelope)
+
+    task_manager.HANDLERS[PeerBorn] = peer_born
+
+
+@mutant(28, "core/chain.py:offer", "what a dead process said acts beside its successor")
+def words_of_an_earlier_life_count() -> None:
+    def offer(original: Any, peer: Peer | None, my_life: int, message: Message) -> Offer:
+        if peer is not None and 0 < message.life < peer.life:
+            return Offer.TAKE
+        return original(peer, my_life, message)
+
+    def take(original: Any, peers: dict[str, Peer], my_life: int, message: Message) -> None:
+        peer = peers.get(message.sender)
+        if peer is None or message.life >= peer.life:
+            original(peers, my_life, message)
+
+    around(fold, "offer", offer)
+    around(fold, "take", take)
+
+
+@mutant(28, "core/fold.py:Fold._message", "who was replaced goes on")
+def a_later_life_of_ones_own_is_not_noticed() -> None:
+    def message(original: Any, self: Any, folded: Any, offset: int, record: Any) -> Any:
+        return dataclasses.replace(original(self, folded, offset, record), superseded=False)
+
+    around(fold.Fold, "_message", message)
+
+
+@mutant(28, "core/fold.py:Fold._take_in", "a TaskManager that was declared lost goes on being heard")
+def the_lost_are_still_heard() -> None:
+    def take_in(original: Any, self: Any, folded: Any, key: Any, told: Any, output: Any) -> Any:
+        return key[1] if isinstance(output, fold.Forget) else original(self, folded, key, told, output)
+
+    around(fold.Fold, "_take_in", take_in)

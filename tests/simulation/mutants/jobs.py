@@ -1,0 +1,221 @@
+"""Mutants of the Dispatcher's and the JobMaster's decisions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import services.dispatcher.core.machine as dispatcher
+import services.job_master.core.scheduling as scheduling
+from millrace.core.machine import Publish
+from millrace.core.messages import events, jobs
+from services.dispatcher.core import answers
+from services.job_master.core import failover, machine, publication
+from services.job_master.core.machine import JobMaster
+from services.job_master.core.transitions import ExecutionState
+from tests.simulation.mutants import around, mutant
+
+
+@mutant(16, "dispatcher/core/machine.py:Dispatcher.job_ended", "an ending is told before it stands in etcd")
+def an_ending_is_told_before_it_is_stored() -> None:
+    def job_ended(original: Any, self: Any, state: Any, envelope: Any) -> Any:
+        live = state.live.get(envelope.body.job)
+        if live is not None and live.acceptance == envelope.body.acceptance:
+            kind = {"FINISHED": events.JobFinished, "FAILED": events.JobFailed, "CANCELED": events.JobCanceled}
+            told = {"job": envelope.body.job, "at_ms": envelope.at_ms}
+            yield Publish("job.events", envelope.body.job, kind[envelope.body.status](**told))
+        yield from original(self, state, envelope)
+
+    around(dispatcher.Dispatcher, "job_ended", job_ended)
+
+
+@mutant(16, "dispatcher/core/machine.py:Dispatcher.result_stored", "readers are told another ending than the one that stands")
+def the_ending_that_counts_is_ones_own() -> None:
+    def result_stored(original: Any, self: Any, state: Any, envelope: Any) -> Any:
+        live = state.live[envelope.body.job]
+        stands = envelope.body.stands.model_copy(update={"status": live.ending.status, "archive": None})
+        body = envelope.body.model_copy(update={"stands": stands})
+        return original(
+            self,
+            state,
+            type(envelope)(envelope.sender, envelope.life, envelope.now_ms, envelope.id, body, envelope.stamp_ms),
+        )
+
+    around(dispatcher.Dispatcher, "result_stored", result_stored)
+
+
+@mutant(18, "dispatcher/core/machine.py:Dispatcher.job_ended", "an end that is told again is stored again")
+def an_ending_is_stored_each_time_it_is_told() -> None:
+    def job_ended(original: Any, self: Any, state: Any, envelope: Any) -> Any:
+        live = state.live.get(envelope.body.job)
+        if live is not None:
+            live.ending = None
+        return original(self, state, envelope)
+
+    around(dispatcher.Dispatcher, "job_ended", job_ended)
+
+
+@mutant(18, "dispatcher/core/machine.py:remember", "an ended job is not known any more: its JobMaster is never answered")
+def ended_jobs_are_forgotten_at_once() -> None:
+    dispatcher.remember = lambda *given: None
+
+
+@mutant(21, "dispatcher/core/machine.py:Dispatcher.put", "accepted is said before the graph is stored")
+def accepted_is_said_before_it_is_stored() -> None:
+    def put(original: Any, self: Any, state: Any, envelope: Any, asking: Any, submitted: Any) -> Any:
+        yield from original(self, state, envelope, asking, submitted)
+        partition = self.topology.events_partition(asking.job)
+        yield from answers.accepted(asking, "INITIALIZING", partition)
+
+    def accepted(original: Any, asking: Any, status: str, partition: int) -> Any:
+        return iter(()) if status == "INITIALIZING" and asking.submitted is None else original(asking, status, partition)
+
+    around(dispatcher.Dispatcher, "put", put)
+    around(answers, "accepted", accepted)
+
+
+@mutant(21, "job_master/core/scheduling.py:end", "a JobMaster forgets a job when it has told of its end")
+def an_ended_job_is_forgotten_before_it_is_retired() -> None:
+    def forget(original: Any, self: Any, state: Any, envelope: Any) -> Any:
+        yield from original(self, state, envelope)
+        for name in [name for name, job in state.jobs.items() if job.status in machine.ENDED_JOB]:
+            del state.jobs[name]
+
+    around(JobMaster, "on_ticked", forget)
+
+
+@mutant(21, "job_master/core/machine.py:JobMaster.on_start_job", "a job that is known already is started anew")
+def a_known_job_is_started_again() -> None:
+    def start(original: Any, self: Any, state: Any, envelope: Any) -> Any:
+        known = state.jobs.get(envelope.body.job)
+        if known is not None:
+            yield from self._abandon(state, known)
+        yield from original(self, state, envelope)
+
+    around(JobMaster, "on_start_job", start)
+
+
+@mutant(21, "job_master/core/machine.py:JobMaster.on_start_job", "a reborn Dispatcher that asks about an ended job hears nothing")
+def a_known_job_is_not_answered_for() -> None:
+    def start(original: Any, self: Any, state: Any, envelope: Any) -> Any:
+        return iter(()) if envelope.body.job in state.jobs else original(self, state, envelope)
+
+    around(JobMaster, "on_start_job", start)
+
+
+@mutant(21, "job_master/core/machine.py:JobMaster.on_job_retired", "an ended job is kept for ever")
+def a_retired_job_is_kept() -> None:
+    def retired(original: Any, self: Any, state: Any, envelope: Any) -> Any:
+        return iter(())
+
+    around(JobMaster, "on_job_retired", retired)
+
+
+@mutant(21, "dispatcher/core/machine.py:Dispatcher.finish", "nobody tells the JobMaster that the end is stored")
+def a_job_is_never_retired() -> None:
+    def finish(original: Any, *given: Any) -> Any:
+        for output in original(*given):
+            if not isinstance(getattr(output, "body", None), jobs.JobRetired):
+                yield output
+
+    around(dispatcher.Dispatcher, "finish", finish)
+
+
+@mutant(20, "job_master/core/execution_graph.py:attempt_name", "attempts of two lives of a job have one name")
+def attempts_are_named_without_their_life() -> None:
+    def name(job: Any, task_folder: str, subtask: int, attempt: int) -> str:
+        return f"{job.id}/{task_folder}/{subtask}/{attempt}"
+
+    machine.attempt_name = name
+    scheduling.attempt_name = name
+
+
+@mutant(20, "job_master/core/scheduling.py:run_folder", "attempts of two lives of a job write to one folder")
+def exchange_folders_are_named_without_their_life() -> None:
+    scheduling.run_folder = lambda job: job.acceptance
+
+
+@mutant(20, "job_master/core/machine.py:JobMaster.on_task_state_changed", "a late word of an old attempt ends the one that runs")
+def any_attempt_of_the_slot_counts() -> None:
+    def changed(original: Any, self: Any, state: Any, envelope: Any) -> Any:
+        job = state.jobs.get(state.allocations.get(envelope.body.allocation, ""))
+        slot = job.slots[envelope.body.allocation] if job is not None else None
+        if job is not None and slot is not None and slot.task is not None:
+            subtask, plan = job.tasks[slot.task][slot.subtask], self.plan(job)
+            folder = machine.task_folder(plan, slot.task)
+            name = machine.attempt_name(job, folder, slot.subtask, subtask.attempt)
+            body = envelope.body.model_copy(update={"attempt": name})
+            envelope = type(envelope)(
+                envelope.sender, envelope.life, envelope.now_ms, envelope.id, body, envelope.stamp_ms
+            )
+        return original(self, state, envelope)
+
+    around(JobMaster, "on_task_state_changed", changed)
+
+
+@mutant(20, "job_master/core/scheduling.py:_fill_slots", "a retry has the name of the attempt that failed")
+def attempt_numbers_are_not_counted() -> None:
+    def retry(original: Any, subtask: Any, at_ms: int | None) -> None:
+        original(subtask, at_ms)
+        subtask.attempt -= 1
+
+    original = JobMaster._retry
+    JobMaster._retry = staticmethod(lambda subtask, at_ms: retry(original, subtask, at_ms))  # type: ignore[method-assign]
+
+
+@mutant(28, "job_master/core/machine.py:JobMaster.on_task_manager_lost", "tasks of a dead TaskManager are waited for, for ever")
+def nobody_minds_a_lost_task_manager() -> None:
+    JobMaster.on_task_manager_lost = lambda self, state, envelope: iter(())  # type: ignore[method-assign]
+
+
+@mutant(28, "job_master/core/failover.py:is_move", "a lost TaskManager counts as a failure of the job's own")
+def a_move_counts_as_a_failure() -> None:
+    failover.is_move = lambda error: False
+
+
+@mutant(5, "job_master/core/machine.py:JobMaster.on_offer_slots", "a slot that is not wanted any more is taken all the same")
+def an_unwanted_slot_is_kept() -> None:
+    scheduling._give_back = lambda state, job: iter(())
+
+
+@mutant(5, "job_master/core/machine.py:JobMaster.on_offer_slots", "an offer for a job that has ended is not answered")
+def an_offer_to_an_ended_job_is_passed_over() -> None:
+    def offered(original: Any, self: Any, state: Any, envelope: Any) -> Any:
+        return (o for o in original(self, state, envelope) if getattr(o, "body", None).__class__.__name__ != "FreeSlots")
+
+    around(JobMaster, "on_offer_slots", offered)
+
+
+@mutant(16, "job_master/core/publication.py:published", "a job ends before its sinks are published")
+def a_job_ends_before_its_sinks_are_published() -> None:
+    publication.published = lambda job: True
+
+
+@mutant(20, "job_master/core/execution_graph.py:runnable", "a task reads what its producers have not published")
+def tasks_do_not_wait_for_their_producers() -> None:
+    def runnable(original: Any, plan: Any, job: Any, now_ms: int) -> Any:
+        found = original(plan, job, now_ms)
+        if job.planned is None and "@plan" in job.tasks:
+            return found
+        for task, subtasks in job.tasks.items():
+            found += [(task, n) for n, s in enumerate(subtasks) if s.state is ExecutionState.CREATED and (task, n) not in found]
+        return found
+
+    around(scheduling, "runnable", runnable)
+
+
+@mutant(21, "dispatcher/core/machine.py:Dispatcher.ask_live", "the same submission again is another job")
+def the_same_submission_is_another_job() -> None:
+    def ask_ended(original: Any, self: Any, asking: Any, ended: Any) -> Any:
+        if asking.type == "SubmitJob":
+            asking.submitted.digest = "another"
+        return original(self, asking, ended)
+
+    def ask_live(original: Any, self: Any, state: Any, asking: Any, live: Any) -> Any:
+        if asking.type == "SubmitJob":
+            return iter(())
+        return original(self, state, asking, live)
+
+    around(dispatcher.Dispatcher, "ask_ended", ask_ended)
+    around(dispatcher.Dispatcher, "ask_live", ask_live)
+
+

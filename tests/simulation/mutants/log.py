@@ -1,0 +1,326 @@
+"""Mutants of the inbox, of who leads, and of snapshots."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import millrace.core.election as election
+import millrace.core.fold as fold
+import millrace.core.replica as replica
+import millrace.core.speaking as speaking
+import millrace.io.generations as generations
+import millrace.io.loop as loop
+import millrace.io.sending as sending
+import millrace.io.snapshots as snapshots
+from millrace.io.interfaces import Delete, Put, Txn
+from services.dispatcher.client_port import Copier
+from services.job_master.core import scheduling
+from services.resource_manager.core import machine as resource_manager
+from tests.simulation import world
+from tests.simulation.mutants import around, mutant
+
+
+@mutant(1, "core/machine.py:Envelope.id", "names are drawn: each replica has its own")
+def names_are_drawn() -> None:
+    drawn = itertools.count()
+    original = fold.Envelope
+    fold.Envelope = lambda *given, **named: original(*given, **{**named, "id": f"0.{next(drawn)}"})  # type: ignore[misc,assignment]
+
+
+@mutant(1, "job_master/core/execution_graph.py:runnable", "the order of a set is another in every process")
+def a_set_is_iterated() -> None:
+    turns = itertools.count()  # as hashes of objects, not the same twice
+
+    def runnable(original: Any, *given: Any) -> Any:
+        found = original(*given)
+        return found[::-1] if next(turns) % 2 else found
+
+    around(scheduling, "runnable", runnable)
+
+
+@mutant(1, "resource_manager/core/machine.py:_configured", "a setting that decides is the process's own")
+def settings_that_decide_are_ones_own() -> None:
+    calls = itertools.count()
+    original = resource_manager.HANDLERS[resource_manager.Configured]
+
+    def configured(state: Any, envelope: Any) -> Any:
+        yield from original(state, envelope)
+        state.limits.ageing_ms += next(calls)
+
+    resource_manager.HANDLERS[resource_manager.Configured] = configured
+
+
+@mutant(2, "core/fold.py:Fold._client", "a request that two leaders copied is answered twice")
+def requests_are_folded_twice() -> None:
+    def client(original: Any, self: Any, folded: Any, offset: int, record: Any) -> Any:
+        folded.client_mark = record.prev
+        return original(self, folded, offset, record)
+
+    around(fold.Fold, "_client", client)
+
+
+@mutant(2, "dispatcher/client_port.py:Copier", "a new leader's port begins where requests are now, not where they were folded")
+def the_client_port_begins_at_the_end() -> None:
+    def init(original: Any, self: Any, bus: Any, intake: Any, term: Any) -> None:
+        original(self, bus, intake, term)
+        self._reader.close()
+        end = bus.offsets("client.commands", 0)[1]
+        self._prev = max(self._prev, end - 1)
+        self._reader = bus.reader("client.commands", 0, end)
+
+    around(Copier, "__init__", init)
+
+
+@mutant(3, "core/fold.py:Fold._tick", "an old leader's tick counts as the new one's")
+def ticks_of_any_leader_count() -> None:
+    def tick(original: Any, self: Any, folded: Any, offset: int, stamp_ms: int, record: Any) -> Any:
+        return original(self, folded, offset, stamp_ms, record.model_copy(update={"epoch": folded.epoch}))
+
+    around(fold.Fold, "_tick", tick)
+
+
+@mutant(3, "core/fold.py:Fold._tick", "a tick that comes twice or late counts again")
+def ticks_of_any_number_count() -> None:
+    def tick(original: Any, self: Any, folded: Any, offset: int, stamp_ms: int, record: Any) -> Any:
+        return original(self, folded, offset, stamp_ms, record.model_copy(update={"n": folded.tick + 1}))
+
+    around(fold.Fold, "_tick", tick)
+
+
+@mutant(4, "core/fold.py:Fold._tick", "a pause of the broker, or its clock, ages everybody at once")
+def machine_time_follows_any_clock() -> None:
+    def tick(original: Any, self: Any, folded: Any, offset: int, stamp_ms: int, record: Any) -> Any:
+        told = original(self, folded, offset, stamp_ms, record)
+        if told.taken:
+            folded.now_ms = stamp_ms
+        return told
+
+    around(fold.Fold, "_tick", tick)
+
+
+@mutant(6, "core/replica.py:Replica.beat", "who lost the key goes on speaking and reads no refusal")
+def a_leader_does_not_look_at_its_key() -> None:
+    def beat(original: Any, self: Any, now_ms: int, view: Any, caught_up: bool) -> Any:
+        if self.leads:
+            view = election.View(self.election.epoch, True)
+        return original(self, now_ms, view, caught_up)
+
+    def elected(original: Any, self: Any, record: Any, now_ms: int) -> Any:
+        return [] if self.leads else original(self, record, now_ms)
+
+    around(replica.Replica, "beat", beat)
+    around(replica.Replica, "_elected", elected)
+
+
+@mutant(6, "core/election.py:READ_BACK_MS", "a leader that cannot write its log keeps its key for ever")
+def a_leader_waits_for_its_own_words_for_ever() -> None:
+    replica.READ_BACK_MS = 1 << 40
+
+
+@mutant(6, "core/election.py:Election.campaigns", "a resigned leader's key stays its own, and nobody else may have it")
+def a_key_of_ones_own_is_never_taken_anew() -> None:
+    def campaigns(original: Any, self: Any, now_ms: int, view: Any, *rest: Any) -> Any:
+        return None if view.mine else original(self, now_ms, view, *rest)
+
+    around(election.Election, "campaigns", campaigns)
+
+
+@mutant(12, "io/sending.py:Sending.say", "records to one partition overtake each other")
+def records_overtake_each_other() -> None:
+    def append(original: Any, self: Any, *given: Any, **named: Any) -> None:
+        original(self, *given, **named)
+        if len(self._queue) > 1 and self.appended % 5 == 0:
+            self._queue.insert(len(self._queue) - 2, self._queue.pop())
+
+    around(world.PacedBus, "append", append)
+
+
+@mutant(12, "io/sending.py:Sending.say", "a job's end is told before what happened to it")
+def a_message_does_not_wait_for_the_events_before_it() -> None:
+    sending.AFTER_EVENTS = frozenset()  # type: ignore[assignment]
+
+
+@mutant(12, "io/service.py:Process.fatal", "who could not deliver one record goes on with the next")
+def a_refused_record_does_not_end_the_process() -> None:
+    def serve(original: Any, self: Any, patience_ms: int = 0) -> None:
+        self._fatal = None
+        original(self, patience_ms)
+
+    around(world.PacedBus, "serve", serve)
+
+
+def _thawed(change: Any) -> None:
+    def thaw(original: Any, machine: Any, data: bytes) -> Any:
+        folded = original(machine, data)
+        change(folded)
+        return folded
+
+    around(snapshots, "thaw", thaw)
+
+
+@mutant(13, "io/snapshots.py:freeze", "what was not in Kafka yet is never said")
+def a_snapshot_without_the_outbox() -> None:
+    def change(folded: Any) -> None:
+        folded.outbox, folded.published_through = {}, folded.said
+
+    _thawed(change)
+
+
+@mutant(13, "io/snapshots.py:freeze", "effects without an outcome are forgotten")
+def a_snapshot_without_effects() -> None:
+    _thawed(lambda folded: folded.effects.clear())
+
+
+@mutant(13, "io/snapshots.py:freeze", "who starts from it takes again what was taken")
+def a_snapshot_without_marks() -> None:
+    def change(folded: Any) -> None:
+        for peer in folded.peers.values():
+            peer.start = peer.mark = None
+
+    _thawed(change)
+
+
+@mutant(14, "core/speaking.py:Speaking.published_through", "what is on its way is taken for published, and lost with its sender")
+def the_mark_is_before_what_is_on_its_way() -> None:
+    speaking.Speaking.published_through = lambda self: self.queued  # type: ignore[method-assign]
+
+
+@mutant(14, "core/speaking.py:Speaking.begin", "a new leader does not say what the old one may not have said")
+def the_outbox_is_not_said_again() -> None:
+    def begin(original: Any, self: Any, folded: Any) -> Any:
+        _, performed = original(self, folded)
+        self.unacked.clear()
+        self.queued = folded.said
+        return [], performed
+
+    around(speaking.Speaking, "begin", begin)
+
+
+@mutant(14, "core/replica.py:Replica._elected", "who won speaks before it has folded what its forerunner said")
+def who_won_speaks_at_once() -> None:
+    def won(original: Any, self: Any, epoch: int) -> Any:
+        actions = original(self, epoch)
+        self.election.lead(self.election.heard_ms)
+        self.speaking = speaking.Speaking()
+        seqs, _ = self.speaking.begin(self.folded)
+        return [*actions, *(replica.Speak(epoch, self.folded.outbox[seq]) for seq in seqs)]
+
+    around(replica.Replica, "won", won)
+
+
+@mutant(22, "core/fold.py:Fold.fold", "records of a log before this one count in it")
+def records_before_the_first_election_count() -> None:
+    def folded_blank(original: Any, self: Any, generation: int, offset: int) -> Any:
+        return original(self, generation, 0)
+
+    around(fold.Fold, "blank", folded_blank)
+
+
+@mutant(22, "io/snapshots.py:Snapshots.load", "a snapshot of the log before is taken for this one's")
+def a_snapshot_of_another_generation_counts() -> None:
+    def load(original: Any, self: Any, generation: int) -> Any:
+        entry = self._store.get(self._key)
+        loaded = original(self, json.loads(entry.value)["generation"] if entry is not None else generation)
+        if loaded is not None:
+            loaded[0].generation = generation
+        return loaded
+
+    around(snapshots.Snapshots, "load", load)
+
+
+@mutant(22, "core/fold.py:Fold._elected", "a zombie of an earlier epoch is followed")
+def any_election_counts() -> None:
+    def elected(original: Any, self: Any, folded: Any, offset: int, stamp_ms: int, record: Any) -> Any:
+        if folded.epoch and record.epoch < folded.epoch:
+            folded.epoch = record.epoch - 1
+        return original(self, folded, offset, stamp_ms, record)
+
+    around(fold.Fold, "_elected", elected)
+
+
+@mutant(23, "io/generations.py:Generations.raise_", "the leader of the log before still passes its compares")
+def a_generation_is_raised_without_the_key() -> None:
+    def txn(store: Any, txn: Txn) -> Any:
+        raised = [one for one in txn.then if isinstance(one, Put) and one.key.startswith("generations/")]
+        if len(txn.then) == 2 and raised:
+            return store.txn(Txn(txn.compares[1:], raised))
+        return store.txn(txn)
+
+    class Apart:
+        def __init__(self, store: Any) -> None:
+            self._store = store
+
+        def txn(self, given: Txn) -> Any:
+            return txn(self._store, given)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._store, name)
+
+    def init(original: Any, self: Any, store: Any, *rest: Any) -> None:
+        original(self, Apart(store), *rest)
+
+    around(generations.Generations, "__init__", init)
+
+
+@mutant(23, "io/loop.py:ScopeLoop._be_reborn", "a damaged log is led on")
+def a_damaged_log_is_led_on() -> None:
+    def be_reborn(original: Any, self: Any, reason: str) -> None:
+        self._leave()
+
+    around(loop.ScopeLoop, "_be_reborn", be_reborn)
+
+
+@mutant(23, "io/loop.py:ScopeLoop._be_reborn", "who lost its key forgets that the log is damaged")
+def damage_is_forgotten_with_the_key() -> None:
+    def be_reborn(original: Any, self: Any, reason: str) -> None:
+        original(self, reason)
+        if not self.stale and self.replica.election.epoch == 0:
+            self._damage, self.stale = None, True
+
+    around(loop.ScopeLoop, "_be_reborn", be_reborn)
+
+
+@mutant(6, "io/generations.py:Generations.campaign", "a key is taken away from whoever holds it")
+def a_campaign_takes_any_key() -> None:
+    def campaign(original: Any, self: Any, expected: int, lease: int, generation: Any) -> Any:
+        entry = self._store.get(self.leader_key)
+        return original(self, entry.mod_revision if entry is not None else 0, lease, generation)
+
+    around(generations.Generations, "campaign", campaign)
+
+
+@mutant(6, "io/generations.py:Generations.resign", "who resigns gives back a key that is another's by now")
+def a_resignation_deletes_any_key() -> None:
+    generations.Generations.resign = lambda self, epoch: self._store.txn(Txn([], [Delete(self.leader_key)]))  # type: ignore[method-assign]
+
+
+@mutant(25, "io/snapshots.py:Snapshots.save", "a slow old leader writes an older snapshot last")
+def the_pointer_to_a_snapshot_goes_back() -> None:
+    def save(self: Any, folded: Any) -> Any:
+        data = snapshots.freeze(self._machine, folded)
+        sha256 = snapshots.hashlib.sha256(data).hexdigest()
+        pointer = snapshots.Pointer(folded.generation, folded.next_offset, sha256, folded.build)
+        self._storage.put_new(pointer.path(self._machine.scope), data)
+        self._store.txn(Txn([], [Put(self._key, json.dumps(pointer.__dict__).encode())]))
+        return pointer
+
+    snapshots.Snapshots.save = save  # type: ignore[method-assign]
+
+
+@mutant(25, "io/loop.py:ScopeLoop._save", "records are deleted that the snapshot does not hold yet")
+def records_above_the_snapshot_are_deleted() -> None:
+    def save(original: Any, self: Any, folded: Any) -> Any:
+        pointer = original(self, folded)
+        if pointer is not None:
+            loop.KEPT_RECORDS = -1
+        return pointer
+
+    def delete_below(original: Any, self: Any, topic: str, partition: int, offset: int) -> None:
+        original(self, topic, partition, min(offset, self.offsets(topic, partition)[1]))
+
+    around(snapshots.Snapshots, "save", save)
+    around(world.PacedBus, "delete_below", delete_below)
+
+

@@ -1,0 +1,208 @@
+"""Mutants of what is done to the outside world."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import millrace.core.fold as fold
+import millrace.core.speaking as speaking
+import millrace.io.performer as performer
+import services.dispatcher.core.machine as dispatcher
+import services.dispatcher.ports as ports
+import services.job_master.core.publication as publication
+import services.job_master.ports as job_master_ports
+from millrace.core.messages import effects
+from millrace.io.interfaces import Compare, Delete, Txn, UnknownOutcome
+from services.dispatcher.core import retirement
+from services.dispatcher.intake import Intake
+from tests.simulation import performing
+from tests.simulation.mutants import around, mutant
+
+NOTHING = Compare("nothing", 0)
+
+
+@mutant(17, "io/performer.py:Fence.compare", "a leader of the past writes beside the one of today")
+def writes_are_not_fenced() -> None:
+    performer.Fence.compare = lambda self: NOTHING  # type: ignore[method-assign]
+    ports._check_leader = lambda entry, fence: None
+
+
+@mutant(17, "core/speaking.py:Speaking.begin", "what the old leader was about to do is never done")
+def effects_are_not_performed_again() -> None:
+    def begin(original: Any, self: Any, folded: Any) -> Any:
+        seqs, _ = original(self, folded)
+        return seqs, []
+
+    around(speaking.Speaking, "begin", begin)
+
+
+@mutant(17, "core/fold.py:Fold._outcome", "an effect that two leaders performed has two outcomes")
+def an_outcome_counts_twice() -> None:
+    def outcome(original: Any, self: Any, folded: Any, offset: int, record: Any) -> Any:
+        pending = folded.effects.get(record.effect)
+        told = original(self, folded, offset, record)
+        if pending is not None:
+            folded.effects[record.effect] = pending
+        return told
+
+    around(fold.Fold, "_outcome", outcome)
+
+
+@mutant(17, "io/performer.py:Refused", "who leads no more takes its refusal for the answer: it is not there")
+def a_refusal_is_an_outcome() -> None:
+    def perform(original: Any, self: Any, name: str, batch: Any) -> Any:
+        body, port = self._ports[name]
+
+        def refused(given: Any, fence: Any) -> Any:
+            try:
+                return port(given, fence)
+            except performer.Refused:
+                if body is not effects.PutJobGraph:
+                    raise
+                return [effects.JobGraphStored(job=effect.job, stands=None) for effect in given]
+
+        self._ports[name] = (body, refused)
+        try:
+            return original(self, name, batch)
+        finally:
+            self._ports[name] = (body, port)
+
+    around(performing.SteppedPerformer, "_perform", perform)
+
+
+@mutant(17, "dispatcher/ports.py:JobStore.put_graphs", "a put without an answer counts as failed, and its job runs")
+def unknown_is_an_outcome() -> None:
+    def put_batch(original: Any, self: Any, batch: Any, fence: Any, outcomes: Any) -> None:
+        try:
+            original(self, batch, fence, outcomes)
+        except UnknownOutcome:
+            outcomes.update((effect.job, effects.JobGraphStored(job=effect.job, stands=None)) for effect, _ in batch)
+
+    around(ports.JobStore, "_put_batch", put_batch)
+
+
+@mutant(17, "core/speaking.py:Speaking.may_perform", "a job is cleaned up before its end is stored")
+def effects_on_one_key_overtake_each_other() -> None:
+    speaking.Speaking.may_perform = lambda self, key, effect: True  # type: ignore[method-assign]
+    speaking.Speaking.done = lambda self, effect, key: None  # type: ignore[method-assign]
+
+
+@mutant(17, "io/performer.py:Performer", "an effect whose outcome is not known yet is given up")
+def an_effect_is_tried_once() -> None:
+    def perform(original: Any, self: Any, name: str, batch: Any) -> Any:
+        original(self, name, batch)
+        return []
+
+    around(performing.SteppedPerformer, "_perform", perform)
+
+
+@mutant(18, "dispatcher/ports.py:JobStore.put_graphs", "a late repeat of a submission brings an ended job back")
+def a_put_overwrites() -> None:
+    def put_batch(self: Any, batch: Any, fence: Any, outcomes: Any) -> None:
+        puts = [ports.Put(ports._key(effect.job), value) for effect, value in batch]
+        if not self._store.txn(Txn([fence.compare()], puts)).succeeded:
+            raise performer.Refused
+        outcomes.update((e.job, effects.JobGraphStored(job=e.job, stands=e.stored)) for e, _ in batch)
+
+    ports.JobStore._put_batch = put_batch  # type: ignore[method-assign]
+
+
+@mutant(18, "dispatcher/core/retirement.py:tombstone", "what is cleaned up is forgotten, and runs again when it is asked for again")
+def no_tombstone_is_left() -> None:
+    def clean(original: Any, self: Any, given: Any, fence: Any) -> Any:
+        outcomes = original(self, given, fence)
+        done = [effect for effect, outcome in zip(given, outcomes, strict=True) if outcome is not None]
+        self._store.txn(Txn([], [Delete(ports._key(effect.job)) for effect in done]))
+        return outcomes
+
+    around(ports.JobStore, "clean", clean)
+
+
+@mutant(18, "dispatcher/core/machine.py:Dispatcher.know", "an id that etcd knows counts as accepted anew")
+def what_stands_in_etcd_is_not_looked_at() -> None:
+    def graph_stored(original: Any, self: Any, state: Any, envelope: Any) -> Any:
+        fate = state.fates[envelope.body.job]
+        stands = envelope.body.stands
+        if stands is not None and fate.putting is not None:
+            graph = json.loads(fate.putting.submitted.graph)
+            stands = stands.model_copy(update={"acceptance": fate.acceptance, "state": "accepted", "graph": graph})
+            changed = envelope.body.model_copy(update={"stands": stands})
+            envelope = type(envelope)(
+                envelope.sender, envelope.life, envelope.now_ms, envelope.id, changed, envelope.stamp_ms
+            )
+        return original(self, state, envelope)
+
+    around(dispatcher.Dispatcher, "graph_stored", graph_stored)
+
+
+@mutant(19, "dispatcher/ports.py:JobStore._put_batch", "one known id refuses a whole batch, for ever")
+def a_refused_batch_is_not_split() -> None:
+    def put_batch(self: Any, batch: Any, fence: Any, outcomes: Any) -> None:
+        absent = [Compare(ports._key(effect.job), 0) for effect, _ in batch]
+        puts = [ports.Put(ports._key(effect.job), value) for effect, value in batch]
+        if self._store.txn(Txn([fence.compare(), *absent], puts)).succeeded:
+            outcomes.update((e.job, effects.JobGraphStored(job=e.job, stands=e.stored)) for e, _ in batch)
+
+    ports.JobStore._put_batch = put_batch  # type: ignore[method-assign]
+
+
+@mutant(20, "dispatcher/core/retirement.py:archive_path", "what an older life of the JobMaster tells of the end is kept for what counts")
+def archives_have_one_name() -> None:
+    retirement.archive_path = lambda job, acceptance, record: f"archives/{job}.json"
+
+
+@mutant(20, "job_master/ports.py:publish_sink", "what an earlier life of the JobMaster published stays beside what counts")
+def published_files_are_named_anew() -> None:
+    turns = iter(range(1 << 30))
+
+    def publish(original: Any, effect: Any) -> Any:
+        name = f"{effect.name}-{next(turns)}" if effect.mode != "error" else effect.name
+        return original(effect.model_copy(update={"name": name, "mode": "append" if effect.mode != "error" else "error"}))
+
+    around(job_master_ports, "_publish", publish)
+
+
+@mutant(20, "job_master/core/publication.py:publish", "a sink takes whatever the first attempt staged")
+def the_first_attempt_is_published() -> None:
+    original = publication.PublishSink
+
+    def first(**named: Any) -> Any:
+        named["staged"] = [f"{folder.rpartition('/')[0]}/1" for folder in named["staged"]]
+        return original(**named)
+
+    publication.PublishSink = first  # type: ignore[misc,assignment]
+
+
+@mutant(24, "dispatcher/core/machine.py:Dispatcher.born", "accepted jobs are lost with the Dispatcher's log")
+def a_reborn_dispatcher_recovers_nothing() -> None:
+    dispatcher.Dispatcher.born = lambda self, state, envelope: iter(())  # type: ignore[method-assign]
+
+
+@mutant(24, "dispatcher/core/machine.py:Dispatcher.jobs_recovered", "jobs that have ended come back")
+def ended_jobs_are_recovered_as_accepted() -> None:
+    def know(original: Any, self: Any, state: Any, job: str, stands: Any, envelope: Any) -> Any:
+        if stands.state == "dirty":
+            return iter(())
+        return original(self, state, job, stands, envelope)
+
+    around(dispatcher.Dispatcher, "know", know)
+
+
+@mutant(26, "dispatcher/intake.py:Intake.record", "bytes that are no request leave no trace")
+def what_is_no_request_is_dropped() -> None:
+    def requested(original: Any, self: Any, state: Any, envelope: Any) -> Any:
+        return iter(()) if envelope.body.refusal is not None else original(self, state, envelope)
+
+    around(dispatcher.Dispatcher, "requested", requested)
+
+
+@mutant(26, "dispatcher/intake.py:Intake.record", "bytes that are no request end the port, and with it all requests")
+def what_is_no_request_ends_the_port() -> None:
+    def record(original: Any, self: Any, received: Any, log: str, prev: int) -> Any:
+        json.loads(received.value)
+        return original(self, received, log, prev)
+
+    around(Intake, "record", record)
+
+

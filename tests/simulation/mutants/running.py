@@ -1,0 +1,114 @@
+"""Runs mutants until a seed kills each, and writes the table of it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import re
+import statistics
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.running import run_seed
+
+ROOT = Path(__file__).parents[3]
+DOCUMENT = ROOT / "docs" / "mutants.md"
+SEEDS_MOST = 200
+SEED_MOST_S = 60.0  # of one seed, which takes about one: a mutant may go round in circles
+
+HEAD = """# Mutants
+
+`make mutants` takes out or bends a rule of the design in a process of its own, and runs the simulator (`make simulate`) until a seed
+fails: that kills the mutant. *Seeds* is how many that took, of the same seeds for all, from 0 on. What was broken is what the
+seed that killed it said. A mutant that no seed kills would be a rule that nobody needs, or a check that is missing.
+"""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`seeds`: how many were run until one killed it, 0: none did; `broken`: what that one said."""
+
+    mutant: Mutant
+    seeds: int
+    broken: str = ""
+
+
+def run_mutants(mutants: Iterable[Mutant], workers: int, seeds: int = SEEDS_MOST) -> Iterator[Verdict]:
+    """Each in processes of its own; verdicts in the order of the mutants."""
+    with ThreadPoolExecutor(workers) as pool:
+        yield from pool.map(lambda mutant: run_mutant(mutant, seeds), mutants)
+
+
+def run_mutant(mutant: Mutant, seeds: int = SEEDS_MOST) -> Verdict:
+    """Until a seed kills it: something that must hold does not, or nothing goes on any more."""
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=_live, args=(mutant.name, seeds, there))
+    process.start()
+    there.close()
+    done = 0
+    try:
+        while done < seeds:
+            if not here.poll(SEED_MOST_S):
+                return Verdict(mutant, done + 1, "it does not come to an end")
+            failure = here.recv()
+            done += 1
+            if failure is not None:
+                return Verdict(mutant, done, brief(failure))
+    except EOFError:
+        return Verdict(mutant, done + 1, "its process ends")
+    finally:
+        process.kill()
+        process.join()
+        here.close()
+    return Verdict(mutant, 0)
+
+
+def _live(name: str, seeds: int, told: Connection) -> None:
+    MUTANTS[name].apply()
+    for seed in range(seeds):
+        failure = run_seed(seed).failure
+        told.send(failure)
+        if failure is not None:
+            return
+
+
+def brief(failure: str) -> str:
+    """The invariant that was broken, or what kind of error came of it."""
+    what = failure.partition("\n")[0].partition(": ")[2]
+    kind, _, rest = what.partition(": ")
+    invariant = re.match(r"(?:not within \\d+ ms|I\d+|\[\d+\])", rest)
+    if kind == "Stuck":
+        return "I10"
+    if invariant is not None:
+        return invariant[0].strip("[]") if rest.startswith("I") else f"rule {rest[1:rest.index(']')]}"
+    return "an answer is missing or doubled" if rest.startswith("request ") else f"a process ends: {kind}"
+
+
+def document(verdicts: Iterable[Verdict]) -> str:
+    """docs/mutants.md."""
+    listed = sorted(verdicts, key=lambda verdict: (verdict.mutant.rule, verdict.mutant.name))
+    needed = [verdict.seeds for verdict in listed if verdict.seeds]
+    lines = [
+        HEAD,
+        f"{len(needed)} of {len(listed)} mutants are killed, half of them within {statistics.median_low(needed or [0])} seeds.\n",
+        "| rule | mutant | replaced | why it must be seen | broken | seeds |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for each in listed:
+        seeds = str(each.seeds) if each.seeds else f"survives {SEEDS_MOST}"
+        what = each.mutant
+        lines.append(f"| {what.rule} | {what.name} | `{what.place}` | {what.why} | {each.broken} | {seeds} |")
+    return "\n".join(lines) + "\n"
+
+
+def listed(text: str) -> dict[str, int]:
+    """Mutant -> seeds needed (0: it survives), as a text of `document` has them."""
+    rows = re.findall(r"^\| \d+ \| ([^|]+?) \| .* \| (?:survives )?(\d+) \|$", text, re.MULTILINE)
+    survives = set(re.findall(r"^\| \d+ \| ([^|]+?) \| .* \| survives \d+ \|$", text, re.MULTILINE))
+    return {name: 0 if name in survives else int(seeds) for name, seeds in rows}
+
+

@@ -1,0 +1,201 @@
+"""Mutants of the TaskManager's and the ResourceManager's decisions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import services.resource_manager.core.machine as resource_manager
+import services.task_manager.core.machine as task_manager
+from millrace.core.messages import jobs, slots
+from services.resource_manager.core import liveness, slot_manager
+from services.resource_manager.core.state import SlotState, State
+from services.task_manager import shell
+from services.task_manager.core import fencing, slot_table
+from tests.simulation.mutants import around, mutant
+
+
+@mutant(11, "resource_manager/core/state.py:State.open", "slots are given away before all who want some have said so")
+def slots_are_granted_before_all_shards_have_declared() -> None:
+    State.open = True  # type: ignore[assignment,method-assign]
+
+
+@mutant(28, "resource_manager/core/liveness.py:silent", "a dead TaskManager is never declared lost")
+def nobody_is_declared_lost() -> None:
+    liveness.silent = lambda state: []
+
+
+@mutant(28, "resource_manager/core/liveness.py:missing", "what a shard knows of and nobody registers is waited for, for ever")
+def nobody_is_missed() -> None:
+    liveness.missing = lambda state, now_ms: []
+
+
+@mutant(28, "task_manager/core/machine.py:_release", "who was declared lost goes on beside who has its tasks now")
+def who_is_declared_lost_goes_on() -> None:
+    task_manager.HANDLERS[slots.ReleaseTaskManager] = lambda state, envelope: iter(())
+
+
+@mutant(28, "task_manager/core/fencing.py:patience_ms", "who is cut off goes on beside who has its tasks now")
+def who_is_cut_off_goes_on() -> None:
+    fencing.patience_ms = lambda lost_after_ms: 1 << 40
+
+
+@mutant(28, "task_manager/core/fencing.py:patience_ms", "who is cut off ends later than its tasks run elsewhere")
+def who_is_cut_off_is_patient() -> None:
+    fencing.patience_ms = lambda lost_after_ms: 4 * lost_after_ms
+
+
+@mutant(28, "task_manager/shell.py:Shell.begin", "a new process reads what was said to the one before")
+def a_task_manager_reads_its_inbox_from_the_start() -> None:
+    def begin(original: Any, self: Any) -> None:
+        original(self)
+        topic, partition = self.topology.inbox(self.machine.scope)
+        self._reader.close()
+        self._reader = self.bus.reader(topic, partition, 0)
+
+    def message(original: Any, self: Any, folded: Any, offset: int, record: Any) -> Any:
+        if record.to == self.machine.scope and self.machine.scope.startswith("task-manager/"):
+            record = record.model_copy(update={"to_life": folded.generation})
+        return original(self, folded, offset, record)
+
+    around(shell.Shell, "begin", begin)
+    around(shell.Fold, "_message", message)
+
+
+@mutant(28, "task_manager/shell.py:Shell.begin", "two processes of one TaskManager are one to all others")
+def an_incarnation_is_used_again() -> None:
+    incarnations: dict[str, int] = {}
+
+    def blank(original: Any, self: Any, generation: int, offset: int) -> Any:
+        if self.machine.scope.startswith("task-manager/"):
+            generation = incarnations.setdefault(self.machine.scope, generation)
+        return original(self, generation, offset)
+
+    def begin(original: Any, self: Any) -> None:
+        self._fold.shell = self
+        original(self)
+
+    def take(original: Any, self: Any, record: Any, text: Any = None) -> None:
+        self.incarnation = self._folded.generation
+        if isinstance(record, shell.Elected):
+            settings = {**record.settings, "incarnation": self.incarnation}
+            record = record.model_copy(
+                update={"generation": self.incarnation, "epoch": self.incarnation, "settings": settings}
+            )
+        original(self, record, text)
+
+    around(shell.Fold, "blank", blank)
+    around(shell.Shell, "begin", begin)
+    around(shell.Shell, "_take", take)
+
+
+@mutant(5, "task_manager/core/slot_table.py:allocate", "a slot that is taken is given to a second job")
+def a_taken_slot_is_given_away() -> None:
+    def allocate(original: Any, state: Any, command: Any, now_ms: int) -> Any:
+        slot = state.slots.get(command.slot)
+        if slot is not None and slot.allocation is not None and slot.attempt is None:
+            slot.allocation = None
+            slot.state = slot_table.SlotState.FREE
+        return original(state, command, now_ms)
+
+    around(slot_table, "allocate", allocate)
+
+
+@mutant(5, "task_manager/core/slot_table.py:allocate", "a slot that cannot be given is not given back")
+def a_refused_slot_is_not_given_back() -> None:
+    def allocate(original: Any, state: Any, command: Any, now_ms: int) -> Any:
+        return (o for o in original(state, command, now_ms) if not isinstance(o.body, slots.SlotFreed))
+
+    around(slot_table, "allocate", allocate)
+
+
+@mutant(5, "task_manager/core/slot_table.py:deploy", "a task for a slot that is the job's no more is dropped without a word")
+def a_task_without_a_slot_is_dropped() -> None:
+    def deploy(original: Any, state: Any, sender: str, task: Any, now_ms: int) -> Any:
+        for output in original(state, sender, task, now_ms):
+            if not isinstance(getattr(output, "body", None), slots.TaskStateChanged):
+                yield output
+
+    around(slot_table, "deploy", deploy)
+
+
+@mutant(28, "task_manager/core/slot_table.py:free", "a slot that is given back goes on with its attempt")
+def a_slot_is_freed_with_its_attempt() -> None:
+    def free(original: Any, state: Any, allocation: str, why: str) -> Any:
+        number, slot = slot_table._of_allocation(state, allocation)
+        if slot is not None and slot.state is slot_table.SlotState.ACTIVE and not slot.ready:
+            slot.attempt, slot.ready = None, True
+        return original(state, allocation, why)
+
+    around(slot_table, "free", free)
+
+
+@mutant(5, "task_manager/core/slot_table.py:cancel", "a cancel of an attempt that is over is not answered")
+def a_cancel_that_comes_late_is_not_answered() -> None:
+    def cancel(original: Any, state: Any, sender: str, attempt: str, reason: str) -> Any:
+        known = any(slot.attempt is not None and slot.attempt.id == attempt for slot in state.slots.values())
+        return original(state, sender, attempt, reason) if known else iter(())
+
+    around(slot_table, "cancel", cancel)
+
+
+@mutant(5, "task_manager/core/slot_table.py:overdue", "an attempt that hangs holds its slot for ever")
+def time_outs_do_not_end_attempts() -> None:
+    slot_table.overdue = lambda state, now_ms: iter(())
+
+
+@mutant(5, "task_manager/core/slot_table.py:broken", "a broken slot's job is not told")
+def a_broken_slot_is_not_told_of() -> None:
+    def broken(original: Any, state: Any, number: int, reason: str) -> Any:
+        return (o for o in original(state, number, reason) if not isinstance(o.body, (slots.FailSlot, slots.TaskStateChanged)))
+
+    around(slot_table, "broken", broken)
+
+
+@mutant(5, "resource_manager/core/slot_manager.py:report", "what was said before a grant was heard counts against it")
+def an_old_report_takes_a_grant_back() -> None:
+    def report(original: Any, state: Any, name: str, states: Any, now_ms: int) -> Any:
+        for slot in state.task_managers[name].slots.values():
+            if slot.state is SlotState.PENDING:
+                slot.state = SlotState.ALLOCATED
+        return original(state, name, states, now_ms)
+
+    around(slot_manager, "report", report)
+
+
+@mutant(5, "resource_manager/core/slot_manager.py:freed", "a slot is free when any of its allocations is over")
+def any_allocation_that_ends_frees_the_slot() -> None:
+    def freed(original: Any, state: Any, name: str, said: Any, now_ms: int) -> Any:
+        slot = state.task_managers[name].slots.get(said.slot)
+        if slot is not None and slot.allocation is not None:
+            said = said.model_copy(update={"allocation": slot.allocation})
+        return original(state, name, said, now_ms)
+
+    around(slot_manager, "freed", freed)
+
+
+@mutant(10, "resource_manager/core/machine.py:_tell_lost", "one shard alone hears of a lost TaskManager")
+def one_shard_alone_hears_of_a_loss() -> None:
+    def lost(original: Any, state: Any, name: str, incarnation: int, reason: str) -> Any:
+        yield resource_manager.Say(
+            "job-master/0", jobs.TaskManagerLost(task_manager=name, incarnation=incarnation, reason=reason)
+        )
+
+    around(resource_manager, "_tell_lost", lost)
+
+
+@mutant(10, "resource_manager/core/slot_manager.py:forget_requests", "what a reborn shard does not want any more is granted to it")
+def wants_of_a_life_before_stay() -> None:
+    slot_manager.forget_requests = lambda state, shard: None
+
+
+@mutant(10, "resource_manager/core/slot_manager.py:unregister", "slots of a lost TaskManager stay held")
+def slots_of_the_lost_stay_held() -> None:
+    def unregister(state: Any, name: str) -> Any:
+        for slot in state.task_managers[name].slots.values():
+            if slot.state is SlotState.FREE:
+                yield from ()
+        del state.task_managers[name]
+
+    slot_manager.unregister = unregister
+
+
