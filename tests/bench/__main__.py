@@ -17,7 +17,7 @@ from rich.table import Table
 
 from deploy.local.downloads import CHECKOUT
 
-from . import burst, idle, many, memory, pipeline, running, sql, up
+from . import burst, failover, idle, many, memory, pipeline, running, sql, up
 from .figures import Figure, Row, measure
 
 FIGURES = {
@@ -30,6 +30,7 @@ FIGURES = {
         Figure("many", "500 real jobs at once on 2 slots, beside the queries in a warm session", many.measure),
         Figure("up", "millrace up to the first job accepted and the first result", up.measure),
         Figure("memory", "resident memory of each service, idle and after 5,000 jobs", memory.measure),
+        Figure("failover", "a leader or a TaskManager killed, asked to end, stopped -> all goes on", failover.measure),
         Figure("idle", "processor and disk of an idle stack, beside Kafka and etcd alone", idle.measure),
     )
 }

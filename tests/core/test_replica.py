@@ -351,14 +351,28 @@ def test_silence_between_two_own_probes_preempts_exactly_the_silent_epoch() -> N
     standby = log.replicas[1]
     now = log.stamp
     assert standby.beat(now, View(10), caught_up=True) == [Append(Probe(who="r1", n=1))]  # it says that it watches
-    assert standby.beat(now + 299, View(10), caught_up=True) == []
-    (probe,) = standby.beat(now + 300, View(10), caught_up=True)
+    assert standby.beat(now + 149, View(10), caught_up=True) == []
+    (probe,) = standby.beat(now + 150, View(10), caught_up=True)
     assert probe == Append(Probe(who="r1", n=2))
-    log.append(probe.record, ms=300)  # type: ignore[union-attr]
+    log.append(probe.record, ms=150)  # type: ignore[union-attr]
     log.append(Probe(who="r1", n=2), ms=499)
     assert not any(isinstance(a, Campaign) for a in standby.beat(now + 900, View(10), caught_up=True))
     log.append(Probe(who="r1", n=3), ms=1)
     assert standby.beat(now + 2_000, View(10), caught_up=True) == [Campaign(10)]
+
+
+def test_a_follower_looks_at_the_time_when_something_is_due() -> None:
+    log = Log(2)
+    log.elect()
+    election, now = log.replicas[1].election, log.stamp
+    election.probed_ms = now
+    assert election.next_look_ms(now, 100) == now + 50, "no longer than an idle poll"
+    assert election.next_look_ms(now + 140, 100) == now + 150, "when it suspects"
+    election.probed_ms = now + 150
+    assert election.next_look_ms(now + 160, 100) == now + 200, "when it probes again"
+    assert election.next_look_ms(now + 200, 100) == now + 250, "what is due and cannot be done is no reason to turn faster"
+    election.silent = True
+    assert election.next_look_ms(now + 200, 100) == now + 205
 
 
 def test_a_tick_between_probes_is_a_sign_of_life() -> None:
@@ -443,9 +457,9 @@ def test_a_standby_allows_a_slow_leader_what_it_promised() -> None:
     log.tick(next_ms=500)
     standby = log.replicas[1]
     standby.election.probed_ms = log.stamp
-    assert standby.beat(log.stamp + 1_499, View(10), caught_up=True) == []
-    assert standby.beat(log.stamp + 1_500, View(10), caught_up=True) == [Append(Probe(who="r1", n=1))]
-    log.append(Probe(who="r1", n=1), ms=1_500)
+    assert standby.beat(log.stamp + 749, View(10), caught_up=True) == []
+    assert standby.beat(log.stamp + 750, View(10), caught_up=True) == [Append(Probe(who="r1", n=1))]
+    log.append(Probe(who="r1", n=1), ms=750)
     log.append(Probe(who="r1", n=2), ms=2_499)
     assert not standby.election.silent
     log.append(Probe(who="r1", n=3), ms=1)

@@ -11,7 +11,8 @@ from enum import Enum
 
 from .fold import TICK_MS
 
-SUSPECT_TICKS = 3  # missed: probe
+SUSPECT_TICKS = 1.5  # intervals without a tick: probe. It costs a record; silence is judged between probes alone
+PROBE_MS = TICK_MS // 2  # between probes while suspecting: a verdict that is short by a millisecond waits no whole tick
 SILENCE_TICKS = 5  # missed between two own probes: silence
 QUIET_TICK_MS = 10 * TICK_MS  # between ticks while there is nothing to do and nobody watches
 ATTEND_MS = 20_000  # between two words of a standby that it watches
@@ -19,6 +20,8 @@ ATTENDED_MS = 3 * ATTEND_MS  # after which a leader that heard none takes itself
 STUCK_TICKS = 50  # ticks over which the mark stands below the last output: the leader cannot speak
 READ_BACK_MS = 15_000  # a leader that does not read its own tick for so long cannot write its log: it resigns [6]
 CAMPAIGN_MS = 1_000  # between two tries
+IDLE_MS = 50  # a follower's longest wait for a record
+SILENT_LOOK_MS = 5  # the same once the leader is known to be silent
 
 
 class Role(Enum):
@@ -83,6 +86,16 @@ class Election:
 
     def suspects(self, now_ms: int, next_ms: int) -> bool:
         return self.role is Role.FOLLOWING and now_ms - self.heard_ms >= SUSPECT_TICKS * next_ms
+
+    def next_look_ms(self, now_ms: int, next_ms: int) -> int:
+        """When a follower must look at the time again, if nothing is read until then."""
+        if self.role is not Role.FOLLOWING:
+            return now_ms + IDLE_MS
+        if self.silent:
+            return now_ms + SILENT_LOOK_MS
+        suspected_ms = self.heard_ms + int(SUSPECT_TICKS * next_ms)
+        due_ms = self.probed_ms + PROBE_MS if now_ms >= suspected_ms else suspected_ms
+        return due_ms if now_ms < due_ms < now_ms + IDLE_MS else now_ms + IDLE_MS
 
     def campaigns(self, now_ms: int, view: View, folded_epoch: int, caught_up: bool, heir: bool) -> int | None:
         """The mod_revision of the key that is to be replaced (0: absent), or None: this is not the time.

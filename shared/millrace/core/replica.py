@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from .election import ATTEND_MS, ATTENDED_MS, QUIET_TICK_MS, READ_BACK_MS, Election, Role, View
+from .election import ATTEND_MS, ATTENDED_MS, PROBE_MS, QUIET_TICK_MS, READ_BACK_MS, Election, Role, View
 from .fold import TICK_MS, Fold, Folded, Spoken, Told
 from .messages.records import Elected, Outcome, Part, Probe, Record, Tick
 from .speaking import Speaking
@@ -199,7 +199,7 @@ class Replica:
         if expected is not None:
             return [Campaign(expected)]
         suspects = election.suspects(now_ms, self.folded.next_ms)
-        if view.epoch and caught_up and now_ms - election.probed_ms >= (TICK_MS if suspects else ATTEND_MS):
+        if view.epoch and caught_up and now_ms - election.probed_ms >= (PROBE_MS if suspects else ATTEND_MS):
             election.probed_ms, election.probes = now_ms, election.probes + 1
             return [Append(Probe(who=self.who, n=election.probes))]
         return []

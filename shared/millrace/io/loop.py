@@ -37,7 +37,6 @@ from .storage import Storage, StorageError
 
 SNAPSHOT_RECORDS = 50_000  # folded records between two snapshots
 KEPT_RECORDS = 10_000  # below a snapshot, for replicas that lag and for who looks at what happened
-IDLE_MS = 50  # a follower's longest poll
 HELD_MS = 1  # a wait for an acknowledgement, between two looks at the inbox
 SHOWN = {Role.LEADING: "leader", Role.FOLLOWING: "standby"}  # the others pass in an instant
 WAIT_S = 0.5  # until etcd or Kafka is asked again
@@ -273,7 +272,7 @@ class ScopeLoop:
         election, now = replica.election, self.around.clock()
         if election.role is Role.LEADING and election.ticks <= replica.folded.tick:
             return max(1, replica.next_tick_ms(now) - now)
-        return IDLE_MS
+        return election.next_look_ms(now, replica.folded.next_ms) - now
 
     def _at_end(self, replica: Replica) -> bool:
         try:
