@@ -66,9 +66,10 @@ def assert_endings(cluster: Cluster) -> None:
         if cluster.world.book.cuts:
             kinds = list(dict.fromkeys(kinds))  # a reborn scope may say a fact again [16]
         told = [type(each).__name__ for each in cluster.client.events(job)]
-        first, last = told[0], told[-1]
-        in_order = first == "JobAccepted" and last.startswith("Job") and last in [each.__name__ for each in ENDINGS]
+        in_order = told[:1] == ["JobAccepted"] and told[-1] in [each.__name__ for each in ENDINGS]
         assert in_order or cluster.world.book.cuts, f"I2: of {job} it is told: {told}"
+        if not kinds and DISPATCHER in cluster.world.book.cuts:
+            continue  # it stood in an outbox that was given up with its log; whoever asks is told
         assert kinds == [f"Job{values[1]['status'].capitalize()}"], (
             f"I4: {job} ended {values[1]['status']}, said {kinds}"
         )
