@@ -98,6 +98,10 @@ def assert_outputs(cluster: Cluster) -> None:
                 files = [fs.cat_file(each).decode() for each in fs.find(path)]
                 assert len(files) == vertex.get("parallelism", 1), f"I7: {name} of {job} holds the output of {files}"
                 assert all(each in cluster.world.book.written.values() for each in files), f"I7: {job}: {files}"
+
+
+def assert_parked(cluster: Cluster) -> None:
+    """What was no request stands in the dead letters [26]."""
     asked = cluster.client.junk
     letters = {record.value for record in cluster.world.broker.log("dead-letters", 0).records}
     repeats = cluster.world.book.asked_again or cluster.world.book.cuts
