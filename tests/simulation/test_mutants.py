@@ -10,7 +10,7 @@ from tests.simulation.mutants.running import DOCUMENT, Verdict, brief, document,
 from tests.simulation.running import Result, run_seeds, seeds_of
 
 TEXT = DOCUMENT.read_text()
-QUICK = ("duplicates count", "a put overwrites", "effects are not performed again")
+QUICK = ("duplicates count", "attempt numbers are not counted", "effects are not performed again")
 
 
 def test_the_table_lists_the_mutants_that_there_are() -> None:
