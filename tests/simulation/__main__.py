@@ -88,9 +88,13 @@ def summary(results: list[Result], took_s: float) -> str:
         f"failures: {len(failed)}",
     ]
     for result in failed:
-        what = (result.failure or "").partition("\n")[0]
-        lines += [f"  {what[:300]}", f"    {result.command}"]
+        lines += [f"  {brief(result)}", f"    {result.command}"]
     return "\n".join(lines)
+
+
+def brief(result: Result) -> str:
+    """What was broken, in a line."""
+    return (result.failure or "").partition("\n")[0][:300]
 
 
 def differing(first: Iterable[Result], second: Iterable[Result]) -> list[int]:
@@ -112,6 +116,8 @@ def _told(results: Iterable[Result], count: int) -> Iterator[Result]:
     records = failures = 0
     for done, result in enumerate(results, 1):
         records, failures = records + result.records, failures + (result.failure is not None)
+        if result.failure is not None:
+            print(f"{brief(result)}\n  {result.command}", file=sys.stderr, flush=True)
         if time.monotonic() - said > SAID_EVERY_S and done < count:
             said = time.monotonic()
             print(f"{done} of {count} seeds, {records:,} records, {failures} failures", file=sys.stderr, flush=True)

@@ -69,9 +69,10 @@ def assert_endings(cluster: Cluster) -> None:
         if cluster.world.book.cuts:
             kinds = list(dict.fromkeys(kinds))  # a reborn scope may say a fact again [16]
         told = [type(each).__name__ for each in cluster.client.events(job)]
-        first, last = told[0], told[-1]
-        in_order = first == "JobAccepted" and last.startswith("Job") and last in [each.__name__ for each in ENDINGS]
+        in_order = told[:1] == ["JobAccepted"] and told[-1] in [each.__name__ for each in ENDINGS]
         assert in_order or cluster.world.book.cuts, f"I2: of {job} it is told: {told}"
+        if not kinds and DISPATCHER in cluster.world.book.cuts:
+            continue  # it stood in an outbox that was given up with its log; whoever asks is told
         assert kinds == [f"Job{values[1]['status'].capitalize()}"], (
             f"I4: {job} ended {values[1]['status']}, said {kinds}"
         )
@@ -109,8 +110,11 @@ def assert_outputs(cluster: Cluster) -> None:
                 files = [fs.cat_file(each).decode() for each in fs.find(path)]
                 assert len(files) == vertex.get("parallelism", 1), f"I7: {name} of {job} holds the output of {files}"
                 assert all(each in cluster.world.book.written.values() for each in files), f"I7: {job}: {files}"
+
+
+def assert_parked(cluster: Cluster) -> None:
+    """What was no request stands in the dead letters [26]."""
     asked = sum(_is_junk(record.value) for record in cluster.world.broker.log("client.commands", 0).records)
-    assert asked >= cluster.client.junk
     letters = {record.value for record in cluster.world.broker.log("dead-letters", 0).records}
     repeats = cluster.world.book.asked_again or cluster.world.book.cuts
     assert len(letters) == asked or (repeats and len(letters) > asked), f"{asked} are no requests, {len(letters)} parked"

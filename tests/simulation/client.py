@@ -23,21 +23,20 @@ class Client:
         self.asked = self.junk = 0
 
     def send(self, value: bytes) -> None:
-        """Any bytes, as a stranger may."""
+        """Bytes that are no request, as a stranger may."""
+        self.junk += 1
+        self._append(value)
+
+    def _append(self, value: bytes) -> None:
         self._bus.append("client.commands", 0, value)
         self._bus.serve()
-
-    def babble(self) -> None:
-        """Bytes that are no request."""
-        self.junk += 1
-        self.send(f"{{no request {self.junk}".encode())
 
     def ask(self, request: type[client.Request], **fields: Any) -> str:
         """Sends a request; its correlation."""
         self.asked += 1
         correlation = f"{self.name}-{self.asked}"
         body = request(reply_to=self.name, correlation=correlation, **fields)
-        self.send(body.model_dump_json().encode())
+        self._append(body.model_dump_json().encode())
         return correlation
 
     def submit(self, job: str, graph: dict[str, Any], **fields: Any) -> str:

@@ -100,6 +100,16 @@ class Faults:
         self._later(DOWN_MS, f"start {name}", lambda: self._start(name, process))
         return True
 
+    def _lose(self) -> bool:
+        """A TaskManager dies for ever; another one stays."""
+        name = self._one()
+        others = [each for each in self.cluster.task_managers() if each.name not in (name, *self._down)]
+        if name is None or not name.startswith("task-manager/") or not others:
+            return False
+        self._note(f"{name} is lost for ever")
+        self.cluster.kill(name)
+        return True
+
     def _start(self, name: str, before: Process) -> None:
         process = self.cluster.processes[name]
         if process.alive and process is before:  # it takes longer to stop
@@ -241,6 +251,6 @@ class Faults:
 
 PROCESSES = ("kill", "kill", "stop")
 NETWORK = ("cut_off", "half_cut_off", "hole", "repeat", "replay", "broker")
-ALL = (*PROCESSES, "pause", "pause", "etcd", "answers", "watches", "lease", "clock", *NETWORK)
+ALL = (*PROCESSES, "lose", "pause", "pause", "etcd", "answers", "watches", "lease", "clock", *NETWORK)
 WITH_CUTS = (*ALL, "cut", "cut")
 CUTS = ("cut", "kill", "pause", "broker")

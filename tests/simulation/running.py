@@ -48,12 +48,12 @@ def seeds_of(text: str) -> list[int]:
 
 def run_seed(seed: int) -> Result:
     """One trial. What does not hold, and whatever else is raised, is the result's `failure`."""
+    quiet_logs()
     return run_trial(Trial(seed))
 
 
 def run_trial(trial: Trial) -> Result:
     """As `run_seed`."""
-    quiet_logs()
     hashed, failure = "", None
     try:
         hashed = trial.run()

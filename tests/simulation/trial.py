@@ -15,7 +15,7 @@ import structlog
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topology
 from tests.simulation import faults as faults_
 from tests.simulation import workload
-from tests.simulation.audit import audit
+from tests.simulation.audit import assert_parked, audit
 from tests.simulation.cluster import Cluster, Stuck
 from tests.simulation.faults import Faults
 
@@ -36,7 +36,7 @@ class Trial:
 
     def __post_init__(self) -> None:
         self._chance = chance = random.Random(f"trial {self.seed}")
-        faults, kinds = chance.choice((3, 8, 16, 30)), chance.choice(KINDS)
+        faults, kinds = chance.choice((3, 16, 30, 50)), chance.choice(KINDS)
         self.faults = faults if self.faults is None else self.faults
         self.kinds = self.kinds or kinds
         self.jobs = [f"job-{number}" for number in range(chance.choice((5, 10, 20, 30)))]
@@ -72,6 +72,7 @@ class Trial:
             cluster.run(cluster.ready, most_ms=20_000)
             cluster.run(most_ms=REST_MS)
             audit(cluster)
+            assert_parked(cluster)
         except Exception as failure:
             trace = "\n".join(f"{at_ms} ms: {what}" for at_ms, what in self.done.trace)
             what = f"{type(failure).__name__}: {failure}"
@@ -106,7 +107,7 @@ class Trial:
             for _ in range(chance.choice((1, 1, 1, 1, 2))):  # a client that was not answered in time sends again
                 client.submit(job, workload.drawn(self.seed, job))
         if self._to_submit and chance.random() < 0.02:
-            client.babble()
+            client.send(f"{{no request {client.junk}".encode())
         if self._to_cancel and chance.random() < 0.05:
             client.cancel(self._to_cancel.pop(0))
 

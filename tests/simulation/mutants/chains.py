@@ -8,7 +8,7 @@ from typing import Any
 import millrace.core.fold as fold
 from millrace.core.chain import Offer, Peer
 from millrace.core.machine import PeerBorn
-from millrace.core.messages.records import Message
+from millrace.core.messages.records import Hello, Message, encode
 from services.dispatcher.core.machine import Dispatcher
 from services.job_master.core.machine import JobMaster
 from services.task_manager.core import machine as task_manager
@@ -67,24 +67,18 @@ def no_hello_on_quiet_chains() -> None:
     fold.HELLO_TICKS = 1 << 40
 
 
-@mutant(10, "core/fold.py:Fold._say", "what is said before a peer is heard goes to a life that may never read it")
+@mutant(10, "core/fold.py:Fold._say", "what is said before a peer is heard is taken by any life of it, or by none, and nobody sees which")
 def peers_are_told_before_they_are_heard() -> None:
     def say(original: Any, self: Any, folded: Any, key: Any, output: Any) -> Any:
         peer = folded.peers.setdefault(output.to, Peer())
-        if peer.life == 0 and not peer.parted:
-            peer.life = 1
-        return original(self, folded, key, output)
+        if peer.life or peer.parted or isinstance(output.body, Hello):
+            return original(self, folded, key, output)
+        topic, partition = self.topology.inbox(output.to)
+        scope, life = self.machine.scope, folded.generation
+        message = Message(to=output.to, to_life=0, sender=scope, life=life, key=key, prev=None, body=output.body)
+        return self._put(folded, topic, partition, output.to, output.body.type, encode(message).decode())
 
     around(fold.Fold, "_say", say)
-
-
-@mutant(10, "core/fold.py:Fold._message", "a reborn TaskManager or a scope that nobody greets is never answered")
-def a_new_life_is_not_answered() -> None:
-    def run(original: Any, self: Any, folded: Any, offset: int, told: Any, bodies: Any, first: Any = None) -> Any:
-        born = any(isinstance(body, PeerBorn) for body, _, _ in bodies)
-        return original(self, folded, offset, told, bodies, [] if born else first)
-
-    around(fold.Fold, "_run", run)
 
 
 def _nothing_to(owner: Any, name: str, peer: str) -> None:

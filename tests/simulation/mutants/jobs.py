@@ -21,8 +21,10 @@ def an_ending_is_told_before_it_is_stored() -> None:
         live = state.live.get(envelope.body.job)
         if live is not None and live.acceptance == envelope.body.acceptance:
             kind = {"FINISHED": events.JobFinished, "FAILED": events.JobFailed, "CANCELED": events.JobCanceled}
-            told = {"job": envelope.body.job, "at_ms": envelope.at_ms}
-            yield Publish("job.events", envelope.body.job, kind[envelope.body.status](**told))
+            told = {"job": envelope.body.job, "at_ms": envelope.at_ms, "archive": None, "cause": {"kind": "user"}}
+            body = kind[envelope.body.status]
+            wanted = {name: told[name] for name in told if name in body.model_fields}
+            yield Publish("job.events", envelope.body.job, body(**wanted))
         yield from original(self, state, envelope)
 
     around(dispatcher.Dispatcher, "job_ended", job_ended)
@@ -32,7 +34,7 @@ def an_ending_is_told_before_it_is_stored() -> None:
 def the_ending_that_counts_is_ones_own() -> None:
     def result_stored(original: Any, self: Any, state: Any, envelope: Any) -> Any:
         live = state.live[envelope.body.job]
-        stands = envelope.body.stands.model_copy(update={"status": live.ending.status, "archive": None})
+        stands = envelope.body.stands.model_copy(update={"status": live.ending.status})
         body = envelope.body.model_copy(update={"stands": stands})
         return original(
             self,

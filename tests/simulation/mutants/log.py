@@ -26,7 +26,11 @@ from tests.simulation.mutants import around, mutant
 def names_are_drawn() -> None:
     drawn = itertools.count()
     original = fold.Envelope
-    fold.Envelope = lambda *given, **named: original(*given, **{**named, "id": f"0.{next(drawn)}"})  # type: ignore[misc,assignment]
+
+    def envelope(*given: Any) -> Any:
+        return original(*given[:3], f"0.{next(drawn)}", *given[4:])
+
+    fold.Envelope = envelope  # type: ignore[misc,assignment]
 
 
 @mutant(1, "job_master/core/execution_graph.py:runnable", "the order of a set is another in every process")

@@ -29,11 +29,15 @@ seed that killed it said. A mutant that no seed kills would be a rule that nobod
 
 @dataclass(frozen=True)
 class Verdict:
-    """`seeds`: how many were run until one killed it, 0: none did; `broken`: what that one said."""
+    """`seeds`: how many were run until one killed it, or, where it `survives`, in all; `broken`: what the last one said."""
 
     mutant: Mutant
     seeds: int
     broken: str = ""
+
+    @property
+    def survives(self) -> bool:
+        return not self.broken
 
 
 def run_mutants(mutants: Iterable[Mutant], workers: int, seeds: int = SEEDS_MOST) -> Iterator[Verdict]:
@@ -64,7 +68,7 @@ def run_mutant(mutant: Mutant, seeds: int = SEEDS_MOST) -> Verdict:
         process.kill()
         process.join()
         here.close()
-    return Verdict(mutant, 0)
+    return Verdict(mutant, seeds)
 
 
 def _live(name: str, seeds: int, told: Connection) -> None:
@@ -90,25 +94,29 @@ def brief(failure: str) -> str:
 
 def document(verdicts: Iterable[Verdict]) -> str:
     """docs/mutants.md."""
-    listed = sorted(verdicts, key=lambda verdict: (verdict.mutant.rule, verdict.mutant.name))
-    needed = [verdict.seeds for verdict in listed if verdict.seeds]
+    rows = sorted(verdicts, key=lambda verdict: (verdict.mutant.rule, verdict.mutant.name))
+    needed = [verdict.seeds for verdict in rows if not verdict.survives]
     lines = [
         HEAD,
-        f"{len(needed)} of {len(listed)} mutants are killed, half of them within {statistics.median_low(needed or [0])} seeds.\n",
+        f"{len(needed)} of {len(rows)} mutants are killed, half of them within {statistics.median_low(needed or [0])} seeds.\n",
         "| rule | mutant | replaced | why it must be seen | broken | seeds |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    for each in listed:
-        seeds = str(each.seeds) if each.seeds else f"survives {SEEDS_MOST}"
+    for each in rows:
+        seeds = f"survives {each.seeds}" if each.survives else str(each.seeds)
         what = each.mutant
         lines.append(f"| {what.rule} | {what.name} | `{what.place}` | {what.why} | {each.broken} | {seeds} |")
     return "\n".join(lines) + "\n"
 
 
-def listed(text: str) -> dict[str, int]:
-    """Mutant -> seeds needed (0: it survives), as a text of `document` has them."""
-    rows = re.findall(r"^\| \d+ \| ([^|]+?) \| .* \| (?:survives )?(\d+) \|$", text, re.MULTILINE)
-    survives = set(re.findall(r"^\| \d+ \| ([^|]+?) \| .* \| survives \d+ \|$", text, re.MULTILINE))
-    return {name: 0 if name in survives else int(seeds) for name, seeds in rows}
+def listed(text: str) -> list[Verdict]:
+    """The verdicts in a text of `document`, of mutants that there still are."""
+    rows = re.findall(r"^\| \d+ \| ([^|]+?) \| .*? \| ([^|]*?) \| (?:survives )?(\d+) \|$", text, re.MULTILINE)
+    return [Verdict(MUTANTS[name], int(seeds), broken) for name, broken, seeds in rows if name in MUTANTS]
+
+
+def merged(text: str, verdicts: Iterable[Verdict]) -> str:
+    """The document with these verdicts instead of older ones on the same mutants."""
+    return document({each.mutant.name: each for each in (*listed(text), *verdicts)}.values())
 
 
