@@ -19,6 +19,18 @@ from millrace.io.interfaces import Unavailable
 
 PAUSE_S = (0.3, 3.0)  # between two faults
 STOPPED_S = (0.2, 4.0)  # how long a process is stopped
+KINDS = {
+    "leader killed": 5,
+    "leader asked to end": 2,
+    "leader stopped": 3,
+    "leader or standby killed": 2,
+    "lease revoked": 2,
+    "TaskManager killed": 3,
+    "TaskManager stopped": 2,
+    "Kafka killed": 2,
+    "etcd killed": 2,
+}
+"""What can be done, and how often in proportion."""
 
 
 @dataclass
@@ -49,26 +61,25 @@ class Faults:
     def __post_init__(self) -> None:
         self._draw = random.Random(f"{self.seed} faults")
         self._wakers: list[threading.Timer] = []
-        self._kinds: list[tuple[int, str, Callable[[], str | None]]] = [
-            (5, "leader killed", lambda: self._signal_leader(signal.SIGKILL)),
-            (2, "leader asked to end", lambda: self._signal_leader(signal.SIGTERM)),
-            (3, "leader stopped", lambda: self._stop(self._leader)),
-            (2, "standby or leader killed", lambda: self._kill(self._control)),
-            (2, "lease revoked", self._revoke),
-            (3, "TaskManager killed", lambda: self._kill(self._task_manager)),
-            (2, "TaskManager stopped", lambda: self._stop(self._task_manager)),
-            (1, "Kafka killed", lambda: self._server("kafka.Kafka", signal.SIGKILL)),
-            (1, "etcd killed", lambda: self._server("etcd", signal.SIGKILL if self.kill_etcd else signal.SIGTERM)),
-        ]
+        self._do: dict[str, Callable[[], str | None]] = {
+            "leader killed": lambda: self._signal_leader(signal.SIGKILL),
+            "leader asked to end": lambda: self._signal_leader(signal.SIGTERM),
+            "leader stopped": lambda: self._stop(self._leader),
+            "leader or standby killed": lambda: self._kill(self._control),
+            "lease revoked": self._revoke,
+            "TaskManager killed": lambda: self._kill(self._task_manager),
+            "TaskManager stopped": lambda: self._stop(self._task_manager),
+            "Kafka killed": lambda: self._server("kafka.Kafka", signal.SIGKILL),
+            "etcd killed": lambda: self._server("etcd", signal.SIGKILL if self.kill_etcd else signal.SIGTERM),
+        }
 
     def run(self, until_s: float) -> None:
         """One after the other until then; some last while the next come."""
         while time.monotonic() < until_s:
-            kinds = self._kinds
-            _, kind, do = self._draw.choices(kinds, [weight for weight, _, _ in kinds])[0]
+            kind = self._draw.choices(list(KINDS), list(KINDS.values()))[0]
             at_s = time.monotonic()
             with contextlib.suppress(psutil.NoSuchProcess, Unavailable, KeyError):
-                what = do()
+                what = self._do[kind]()
                 if what is not None:
                     self.done.append(Fault(at_s, kind, what))
                     self.say(f"{kind}: {what}")
@@ -138,7 +149,7 @@ class Faults:
 
     def _server(self, word: str, number: signal.Signals) -> str | None:
         """Only one that is up: the supervisor gives up a server that does not come up."""
-        if self.stack.facts()["steps"][-1].endswith("starting it again") or self._starting(word):
+        if self._starting(word):
             return None
         supervisor = self.stack.supervisor()
         assert supervisor is not None

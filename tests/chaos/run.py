@@ -21,7 +21,7 @@ from millrace.io.interfaces import Unavailable
 from millrace.io.kafka import KafkaBus
 from tests.task_manager.timed import TWO_AT_ONCE
 
-from .faults import Fault, Faults
+from .faults import KINDS, Fault, Faults
 from .history import History, Verdict, judge
 from .load import Load
 from .task_managers import TaskManagers
@@ -159,6 +159,9 @@ def _tell(verdict: Verdict, done: list[Fault], load: Load, stack: Stack, say: Sa
     say(f"jobs submitted {verdict.submitted} ({dict(ways)}), accepted {verdict.accepted}, ended {verdict.ended}")
     say(f"lost {len(verdict.lost)}, doubled {len(verdict.doubled)}, otherwise wrong {len(verdict.wrong)}")
     say(f"attempts moved from a lost TaskManager {verdict.moved}")
+    untouched = sorted({fault.kind for fault in done} ^ set(KINDS))
+    if untouched:
+        say(f"note: not drawn this time, or not possible: {', '.join(untouched)}")
     recovered: dict[str, list[float]] = defaultdict(list)
     for fault in done:
         answered = [answered_s for sent_s, answered_s in load.accepted if sent_s >= fault.at_s]
