@@ -3,15 +3,16 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+MINUTES ?= 3
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint simulate mutants bench up down status etcd lock clean
+.PHONY: help setup demo test lint simulate mutants chaos bench bench-failover up down status etcd lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "  PYTHON=python3.12 make setup   takes another Python (3.10 or newer) than python3"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "  PYTHON=python3.12 make setup         takes another Python (3.10 or newer) than python3"
 
 setup: $(STAMP) ## install what is missing: the packages into .venv, Kafka and the demo's data into .millrace/cache
 	@$(BIN)/python -m deploy.local.java
@@ -48,6 +49,12 @@ mutants: setup ## break each rule of the design in turn and show that the simula
 
 bench: setup ## measure, next to a peer each; also written to build/bench
 	@$(BIN)/python -m tests.bench
+
+bench-failover: setup ## measure what the death of a leader or a TaskManager costs
+	@$(BIN)/python -m tests.bench failover
+
+chaos: setup ## kill at random what a stack is made of, under load, for MINUTES=3; nothing may be lost or doubled
+	@$(BIN)/python -m tests.chaos --minutes $(MINUTES)
 
 up: setup ## start Kafka, etcd and the services in the background
 	@$(BIN)/millrace up --detach

@@ -1,0 +1,175 @@
+"""One run: a stack with standbys under load and faults, then peace, then the checks of what was recorded."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import statistics
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from deploy.local.etcd import find_etcd
+from deploy.local.stack import Options, Stack
+from millrace.core.topics import TOPICS, Topology
+from millrace.io.etcd import EtcdStore
+from millrace.io.interfaces import Unavailable
+from millrace.io.kafka import KafkaBus
+from tests.task_manager.timed import TWO_AT_ONCE
+
+from .faults import KINDS, Fault, Faults
+from .history import History, Verdict, judge
+from .load import Load
+from .task_managers import TaskManagers
+
+SHARDS, TASK_MANAGERS, SLOTS = 2, 2, 4
+PEACE_S = 90.0
+"""Within which, after the last fault, every service must be back and every accepted job must have ended."""
+Say = Callable[[str], None]
+
+
+def run(minutes: float, seed: int, spark: bool, say: Say, keep: bool = False) -> bool:
+    """Whether nothing was violated. Prints what happened by `say`."""
+    stack = Stack("chaos")
+    stack.down(purge=True)
+    options = Options(task_managers=TASK_MANAGERS if spark else 0, slots=2 if spark else 1, shards=SHARDS, standbys=1)
+    passed = False
+    try:
+        stack.up(options, say, foreground=True)
+        with TaskManagers(stack, 0 if spark else TASK_MANAGERS, SLOTS) as timed:
+            passed = _run(stack, timed, minutes, seed, spark, say)
+        return passed
+    finally:
+        if keep or not passed:
+            stack.down()
+            say(f"everything is left in {stack.folder}")
+        else:
+            stack.down(purge=True)
+
+
+def _run(stack: Stack, timed: TaskManagers, minutes: float, seed: int, spark: bool, say: Say) -> bool:
+    facts = stack.facts()
+    store = EtcdStore(facts["etcd_endpoint"], "/millrace/default/")
+    scopes = Topology(shards=SHARDS).scopes()
+    _await("every replica", lambda: is_whole(stack, scopes))
+    kill_etcd = find_etcd().crash_safe
+    if not kill_etcd:
+        say("note: this etcd may lose writes when it is killed, so it is asked to end instead: see 'make etcd'")
+
+    def task_managers() -> dict[str, int]:
+        if not spark:
+            return {name: timed.pid(name) for name in timed.names}
+        services = stack.facts()["services"]
+        return {name: each["pid"] for name, each in services.items() if name.startswith("task-manager")}
+
+    faults = Faults(stack, store, scopes, task_managers, kill_etcd, seed, say)
+    load = Load(facts["kafka_bootstrap"], seed)
+    with load:
+        faults.run(time.monotonic() + minutes * 60)
+        faults.heal()
+        say("peace: every job must end now")
+    problems = list(load.errors)
+    peace_s = time.monotonic()
+    for what, found in (
+        ("every replica to be back", lambda: is_whole(stack, scopes)),
+        ("every accepted job to have ended", lambda: _all_ended(store)),
+    ):
+        try:
+            _await(what, found, PEACE_S)
+        except TimeoutError as failure:
+            problems.append(str(failure))
+    say(f"at rest after {time.monotonic() - peace_s:.1f} s")
+    with _bus(facts["kafka_bootstrap"]) as bus:
+        history = History(
+            answers=load.answers,
+            stored={each.key.removeprefix("jobs/"): json.loads(each.value) for each in store.list("jobs/")[0]},
+            events=list(_topic(bus, "job.events")),
+            failures=load.failures if not spark else {},
+            cancels=load.cancels,
+            dead_letters=list(_topic(bus, "dead-letters")),
+            two_at_once=_lines(timed.lives / TWO_AT_ONCE),
+            woken=faults.woken,
+        )
+    verdict = judge(history)
+    _tell(verdict, faults.done, load, stack, say)
+    for each in (*problems, *verdict.violations):
+        say(f"VIOLATION: {each}")
+    store.close()
+    return not (problems or verdict.violations) and verdict.accepted > 0
+
+
+def is_whole(stack: Stack, scopes: tuple[str, ...]) -> bool:
+    """Each scope has its leader and its standby, and all services are well."""
+    health = [each["health"] or {} for each in stack.status()["services"].values()]
+    roles = sorted((scope["scope"], scope["role"]) for each in health for scope in each.get("scopes", ()))
+    wanted = sorted((scope, role) for scope in scopes for role in ("leader", "standby"))
+    return roles == wanted and all(each.get("status") == "ok" for each in health)
+
+
+def _all_ended(store: EtcdStore) -> bool:
+    with contextlib.suppress(Unavailable):
+        return all(json.loads(each.value)["state"] == "clean" for each in store.list("jobs/")[0])
+    return False
+
+
+def _await(what: str, found: Callable[[], bool], limit_s: float = 60.0) -> None:
+    deadline_s = time.monotonic() + limit_s
+    while not found():
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"waited {limit_s:.0f} s in vain for {what}")
+        time.sleep(0.1)
+
+
+@contextmanager
+def _bus(bootstrap: str) -> Iterator[KafkaBus]:
+    def fatal(reason: str) -> None:
+        raise RuntimeError(reason)
+
+    bus = KafkaBus(bootstrap, client_id="chaos", on_fatal=fatal)
+    try:
+        yield bus
+    finally:
+        bus.close()
+
+
+def _topic(bus: KafkaBus, name: str) -> Iterator[dict[str, Any]]:
+    """All that a public topic holds, partition by partition."""
+    topic = next(each for each in TOPICS if each.name == name)
+    for partition in range(topic.count(Topology(shards=SHARDS))):
+        at, end = bus.offsets(name, partition)
+        reader = bus.reader(name, partition, at)
+        while at < end:
+            for received in reader.poll(1_000):
+                at = received.offset + 1
+                yield json.loads(received.value)
+        reader.close()
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _tell(verdict: Verdict, done: list[Fault], load: Load, stack: Stack, say: Say) -> None:
+    ways = Counter(load.answers.values())
+    say(f"faults {len(done)}: {dict(Counter(fault.kind for fault in done))}")
+    say(f"jobs submitted {verdict.submitted} ({dict(ways)}), accepted {verdict.accepted}, ended {verdict.ended}")
+    say(f"lost {len(verdict.lost)}, doubled {len(verdict.doubled)}, otherwise wrong {len(verdict.wrong)}")
+    say(f"attempts moved from a lost TaskManager {verdict.moved}")
+    untouched = sorted({fault.kind for fault in done} ^ set(KINDS))
+    if untouched:
+        say(f"note: not drawn this time, or not possible: {', '.join(untouched)}")
+    recovered: dict[str, list[float]] = defaultdict(list)
+    for fault in done:
+        answered = [answered_s for sent_s, answered_s in load.accepted if sent_s >= fault.at_s]
+        if answered:
+            recovered[fault.kind].append(min(answered) - fault.at_s)
+    for kind, times in sorted(recovered.items()):
+        middle = statistics.median(times)
+        say(f"{kind} -> a later submission accepted: p50 {middle:.2f} s, max {max(times):.2f} s of {len(times)}")
+    ends = re.findall(r"^(\S+): ended with (-?\d+)", stack.supervisor_log.read_text(), re.MULTILINE)
+    by_itself = Counter(name for name, code in ends if code not in ("0", "-9", "-15"))
+    say(f"services that ended by themselves: {dict(by_itself) or 'none'}")

@@ -1,0 +1,78 @@
+"""The checks of a chaos run find what they are for: each history here is wrong in one way."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.chaos.history import Event, History, judge
+
+
+def attempt(number: int, state: str, count: int, **more: Any) -> Event:
+    where = {"task": "one", "subtask": 0, "attempt": number, "error": None}
+    return {"type": "AttemptStateChanged", "job": "a", "count": count, "state": state, **where, **more}
+
+
+def right() -> History:
+    """One job that was moved once and finished; a fact of it was said again."""
+    events = [
+        {"type": "JobAccepted", "job": "a", "count": 1},
+        attempt(1, "RUNNING", 1),
+        attempt(1, "FAILED", 2, error={"kind": "lost"}),
+        attempt(2, "RUNNING", 3),
+        attempt(2, "FINISHED", 4),
+        {"type": "JobFinished", "job": "a", "count": 1},
+        attempt(2, "FINISHED", 4),
+    ]
+    return History({"a": "accepted", "b": "refused"}, {"a": {"state": "clean", "status": "FINISHED"}}, events, {})
+
+
+def test_a_right_history_passes() -> None:
+    verdict = judge(right())
+    assert verdict.violations == []
+    assert (verdict.submitted, verdict.accepted, verdict.ended, verdict.moved) == (2, 1, 1, 1)
+
+
+def _lives(history: History, **more: Any) -> None:
+    history.two_at_once = [{"at_s": 10.0, "other_pid": 7, "job": "a", **more}]
+
+
+WRONG: dict[str, tuple[str, Callable[[History], None]]] = {
+    "not stored": ("lost", lambda h: h.stored.clear()),
+    "not ended": ("lost", lambda h: h.stored["a"].update(state="accepted")),
+    "refused and stored": ("wrong", lambda h: h.stored.update(b=dict(h.stored["a"]))),
+    "another end": ("wrong", lambda h: h.stored["a"].update(status="CANCELED")),
+    "nobody asked for it": ("wrong", lambda h: (h.stored["a"].update(status="FAILED"), h.events[5].update(type="JobFailed"))),
+    "no end said": ("doubled", lambda h: h.events.pop(5)),
+    "ended twice": ("doubled", lambda h: h.events.append({"type": "JobFinished", "job": "a", "count": 2})),
+    "two ends": ("doubled", lambda h: h.events.append({"type": "JobFailed", "job": "a", "count": 1})),
+    "accepted twice": ("doubled", lambda h: h.events.append({"type": "JobAccepted", "job": "a", "count": 2})),
+    "finished twice": ("doubled", lambda h: h.events.append(attempt(2, "FINISHED", 5))),
+    "two attempts finished": ("doubled", lambda h: h.events.insert(3, attempt(1, "FINISHED", 9))),
+    "an old attempt heard": ("wrong", lambda h: h.events.append(attempt(1, "RUNNING", 5))),
+    "an attempt left out": ("wrong", lambda h: h.events.append(attempt(4, "RUNNING", 5))),
+    "finished without it": ("wrong", lambda h: (h.events.pop(4), h.events.pop(5))),
+    "failed by itself": ("wrong", lambda h: h.events[2].update(error={"kind": "infrastructure"})),
+    "events of nobody": ("wrong", lambda h: h.events.append({"type": "JobAccepted", "job": "c", "count": 1})),
+    "a dead letter": ("wrong", lambda h: setattr(h, "dead_letters", [{"reason": "no JSON"}])),
+    "two at once": ("doubled", _lives),
+    "two at once long after waking": ("doubled", lambda h: (_lives(h), setattr(h, "woken", {7: 8.0}))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_history_is_found(name: str) -> None:
+    where, spoil = WRONG[name]
+    history = copy.deepcopy(right())
+    spoil(history)
+    assert getattr(judge(history), where), name
+
+
+def test_one_that_wakes_may_meet_another_for_an_instant() -> None:
+    history = right()
+    _lives(history)
+    history.woken = {7: 9.8}
+    assert judge(history).violations == []

@@ -1,0 +1,19 @@
+"""A short chaos run on real Kafka and etcd, from a fixed seed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from deploy.local.downloads import CHECKOUT
+from tests.bench.clusters import environment
+
+
+def test_nothing_is_lost_or_doubled(stacks_home: Path) -> None:
+    command = [sys.executable, "-m", "tests.chaos", "--minutes", "0.8", "--seed", "1"]
+    ran = subprocess.run(
+        command, cwd=CHECKOUT, env=environment(), capture_output=True, text=True, timeout=350, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "nothing was lost or doubled" in ran.stdout
