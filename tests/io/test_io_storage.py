@@ -168,6 +168,15 @@ def test_copy_new(storage: Storage) -> None:
         storage.copy_new("blobs/none", "blobs/new")
 
 
+def test_deleting_what_is_not_there_leaves_the_folder_above_it(tmp_path: Path) -> None:
+    """Whoever is just making something in it would fail."""
+    local = storage_backends.Folder(tmp_path / "kept")
+    (tmp_path / "kept" / "exchange").mkdir(parents=True)
+    local.delete_tree("exchange/1.7")
+    local.delete("exchange/1.8")
+    assert (tmp_path / "kept" / "exchange").is_dir()
+
+
 def test_sweep_deletes_by_age_with_the_folders_left_empty(folder: Storage) -> None:
     ages = {"logs/j/1/stdout": 10, "logs/j/1/stderr": 5, "logs/j/2/stdout": 11, "logs/.tmp-left": 2, "logs/.tmp-new": 0}
     now_ms = 1_800_000_000_000

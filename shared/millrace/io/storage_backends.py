@@ -139,8 +139,10 @@ class Folder:
         os.utime(self.root / path)
 
     def delete(self, path: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        try:
             (self.root / path).unlink()
+        except FileNotFoundError:
+            return  # nor are the folders above it ours to delete: somebody may be making something there
         with contextlib.suppress(OSError):  # not empty
             for folder in list(Path(path).parents)[:-1]:
                 (self.root / folder).rmdir()
