@@ -181,6 +181,8 @@ class Supervisor:
             "storage_url": str(stack.folder / "storage"),
             "log_format": "json",
             "dispatcher": {"blob_port": port, "blob_token": stack.token_file.read_text()},
+            # A laptop does other work too: a little more patience than a cluster's machines need.
+            "resource_manager": {"lost_after_ms": 800},
             "task_manager": {
                 "slots": self.options.slots,
                 "cores": self.options.cores,

@@ -21,7 +21,6 @@ from millrace.core.topics import Topology
 from millrace.io.etcd import EtcdStore
 from millrace.io.interfaces import Put, Txn
 from millrace.io.service import LEASE_TTL_S
-from services.resource_manager.settings import ResourceManagerSettings
 from tests.chaos.task_managers import TaskManagers
 from tests.task_manager.timed import query
 
@@ -163,9 +162,8 @@ def _lease_alone(cluster: Replicated) -> float:
 
 
 def _lost_after(cluster: Replicated) -> float:
-    settings = YAML(typ="safe").load(cluster.stack.settings_file).get("resource_manager", {})
-    default = ResourceManagerSettings.model_fields["lost_after_ms"].default
-    return float(settings.get("lost_after_ms", default)) / 1000
+    settings = YAML(typ="safe").load(cluster.stack.settings_file)
+    return float(settings["resource_manager"]["lost_after_ms"]) / 1000
 
 
 def _dispatcher_killed(cluster: Replicated, number: signal.Signals = signal.SIGKILL) -> float:
