@@ -39,6 +39,7 @@ from millrace.core.messages.slots import (
     TaskStateChanged,
     Unheard,
 )
+from services.task_manager.core import slot_table
 from services.task_manager.core import state as states
 from services.task_manager.core.machine import HANDLERS, TaskManager
 from services.task_manager.core.state import State, check
@@ -235,6 +236,18 @@ def test_a_slot_that_breaks_while_it_is_given_back():
     driver = Driver().run()
     driver.say(JM0, FreeSlots(allocations=["al"]))
     assert driver.local(SlotBroken(slot=0, reason="no disk")) == [freed("BROKEN")]
+
+
+def test_a_slot_that_is_given_back_counts_as_used_while_an_attempt_lives_in_it():
+    """Its JobMaster may have lost its log and want a slot for the same subtask."""
+    driver = Driver().run()
+    driver.say(JM0, FreeSlots(allocations=["al"]))
+    assert driver.slot() == "RELEASING"
+    assert slot_table.reported(0, driver.state.slots[0]).state == "ACTIVE"
+    driver.state.changed = False
+    driver.local(AttemptEnded(slot=0, attempt="j/t/0/1", status="killed"))
+    assert slot_table.reported(0, driver.state.slots[0]).state == "RELEASING"
+    assert driver.state.changed, "the next heartbeat tells it"
 
 
 # allocation

@@ -226,7 +226,11 @@ def living(state: State) -> bool:
 
 
 def reported(number: int, slot: Slot) -> Reported:
-    return Reported(slot=number, state=slot.state.value, allocation=slot.allocation, job=slot.job)
+    """As the ResourceManager counts it. A slot that was given back is its job's while an attempt lives in it: a JobMaster that lost its log
+    gives back what it does not know, wants a slot for the same subtask, and must not get one before that attempt has ended."""
+    lives = slot.state is SlotState.RELEASING and slot.attempt is not None
+    state = SlotState.ACTIVE if lives else slot.state
+    return Reported(slot=number, state=state.value, allocation=slot.allocation, job=slot.job)
 
 
 def offers(state: State, shard: int) -> Iterator[OfferSlots]:
@@ -309,7 +313,7 @@ def _end(
     attempt = slot.attempt
     assert attempt is not None
     if slot.state is SlotState.RELEASING:
-        slot.attempt = None  # nobody wants to know
+        slot.attempt, state.changed = None, True  # nobody but the ResourceManager wants to know
         return
     _step(attempt, now)
     attempt.report, attempt.error, attempt.due_ms, attempt.spec = report, error, None, {}
