@@ -179,7 +179,7 @@ def test_a_worker_that_ran_nothing_is_kept_and_one_that_did_is_not(slot: Slot) -
     first = workers()
     assert first
     slot.value("spark.range(3).count()")
-    assert workers() == first
+    assert first <= workers()  # the JVM that makes the class archive may have begun to have some, too
     used = slot.value("sc.parallelize(range(2), 2).map(lambda x: __import__('os').getpid()).collect()")
     assert workers().isdisjoint(used)
 
