@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from millrace.core.machine import Born, Configured, Envelope, Forget, Output, PeerBorn, Publish, Say, Ticked
+from millrace.core.machine import Born, Configured, Envelope, Forget, Output, PassedOver, PeerBorn, Publish, Say, Ticked
 from millrace.core.messages import LINKS, effects, jobs, slots
 from services.job_master.core import publication
 from services.job_master.core.machine import JobMaster
@@ -530,3 +530,17 @@ def test_an_id_accepted_anew_is_another_job() -> None:
     said = shard(jobs.StartJob(job="j", acceptance="later", graph=ONE, accepted_ms=900))
     assert kinds(said)[:2] == ["task-manager FreeSlots", "resource-manager RequestSlots 0"]
     assert (shard.job.acceptance, shard.job.wanted) == ("later", 1)
+
+
+@pytest.mark.parametrize("acceptance", ["another", None])
+def test_a_bad_record_about_another_acceptance_or_an_ended_job_harms_nobody(acceptance: str | None) -> None:  # [26]
+    shard = Shard()
+    shard.start()
+    job = shard.state.jobs["j"]
+    if acceptance is None:
+        shard(jobs.CancelStartedJob(job="j"))
+        assert job.status is JobStatus.CANCELED
+    retired = jobs.JobRetired(job="j", acceptance=acceptance or job.acceptance)
+    before = job.status
+    assert shard(PassedOver(retired, "ZeroDivisionError")) == []
+    assert shard.state.jobs["j"].status is before

@@ -139,7 +139,9 @@ class JobMaster:
                 accepted_ms=body.accepted_ms,
                 since_ms=envelope.at_ms,
             )
-        if job is not None:
+        # What was said of another acceptance under this id, or after the end, is no concern of the job known here.
+        mine = job is not None and getattr(body, "acceptance", job.acceptance) == job.acceptance
+        if job is not None and mine and job.status not in ENDED_JOB:
             message = f"a fault of Millrace in handling a {body.type} of this job: {error}"
             fail(job, {"kind": "infrastructure", "retryable": False, "message": message}, envelope.at_ms)
             yield from advance(state, job, self.plan(job), envelope.at_ms)

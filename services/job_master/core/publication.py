@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from millrace.core.jobgraph.compile import RESULT_ROWS, Plan, staging_folder
+from millrace.core.jobgraph.compile import RESULT_ROWS, Plan, sink_name, staging_folder
 from millrace.core.machine import Do, Output
 from millrace.core.messages.effects import PublishSink
 
@@ -35,7 +35,7 @@ def publish(job: Job, plan: Plan) -> Iterator[Output]:
                 path=sink.path,
                 mode=sink.mode,
                 staged=staged,
-                name=f"{job.acceptance}-{output.vertex}",
+                name=sink_name(job.acceptance, output.vertex),
                 life=job.life,
             )
             yield Do(f"sink/{sink.path}", effect)

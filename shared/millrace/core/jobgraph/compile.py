@@ -378,10 +378,14 @@ def _output_specs(plan: Plan, report: Mapping[str, Any], task: Task, own: str, s
                 specs.append({"vertex": vertex, "edge": "result", "rows": RESULT_ROWS})
             elif output.vertex == vertex and output.edge == "sink":
                 folder = f"{staging_folder(plan.graph, vertex)}/{staging}"
-                # Published files are called so: by these a later attempt knows its job's own (publication.publish).
-                own_name = f"{staging.partition('/')[0]}-{vertex}"
-                specs.append({"vertex": vertex, "edge": "sink", "folder": folder, "name": own_name})
+                name = sink_name(staging.partition("/")[0], vertex)
+                specs.append({"vertex": vertex, "edge": "sink", "folder": folder, "name": name})
     return specs
+
+
+def sink_name(acceptance: str, sink: str) -> str:
+    """What the files that a job publishes for a sink begin with: by it the job's own are told from others'."""
+    return f"{acceptance}-{sink}"
 
 
 def staging_folder(graph: JobGraph, sink: str) -> str:
