@@ -18,9 +18,7 @@ from .settings import WebSettings
 from .view import View
 
 logging.getLogger("faust").setLevel(logging.WARNING)  # at "info" they tell each step of their own
-logging.getLogger("aiokafka").setLevel(logging.WARNING)
-# Each of its tries while a new Kafka makes the topic of its groups; what lasts ends the worker.
-logging.getLogger("aiokafka.consumer.group_coordinator").setLevel(logging.CRITICAL)
+logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # a line for each of many tries while Kafka is away
 log = structlog.get_logger("web")
 CHANGELOGS = {JOB_EVENTS: "web.jobs", CLUSTER_EVENTS: "web.cluster"}
 TOPICS = (*CHANGELOGS, *CHANGELOGS.values())

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import typer
 
-from . import jobs, stack_commands
+from . import doctor, jobs, stack_commands
 from .exits import Exit
 from .submit import SubmitCommand, submit
 
@@ -28,6 +28,7 @@ for command in (jobs.taskmanagers, jobs.slots):
     app.command(rich_help_panel="The cluster")(command)
 app.command(rich_help_panel="The cluster")(jobs.schema)
 stack_commands.register(app)
+app.command("doctor", rich_help_panel="Operating")(doctor.doctor)
 
 
 @app.callback()
