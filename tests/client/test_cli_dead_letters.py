@@ -96,8 +96,8 @@ def test_letters_are_listed_and_shown_as_far_as_they_can_be_read(desk: Desk) -> 
     assert "header    ce_source: /billing" in out
     assert '"job": "night-7"' in out
     letters = desk.letters
-    [letter] = [each for each in shown.read() if each.number == unknown]
-    original = shown.original(letter)
+    [letter] = [each for each in letters.read() if each.number == unknown]
+    original = letters.original(letter)
     assert (original.value, original.key, original.headers) == (long, b"k", (("ce_source", b"/billing"),))
     assert desk.json("list", "--job", "night-7")[0]["letter"] == unknown
     assert desk.json("list", "--reason", "not utf-8")[0]["letter"] == rubbish
