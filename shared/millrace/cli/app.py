@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import typer
 
-from . import jobs, stack_commands
+from . import jobs, replay, stack_commands
 from .exits import Exit
 from .submit import SubmitCommand, submit
 
@@ -27,6 +27,7 @@ for command in (jobs.list_jobs, jobs.show, jobs.result, jobs.logs, jobs.cancel, 
 for command in (jobs.taskmanagers, jobs.slots):
     app.command(rich_help_panel="The cluster")(command)
 app.command(rich_help_panel="The cluster")(jobs.schema)
+app.add_typer(replay.app, name="replay", rich_help_panel="The cluster")
 stack_commands.register(app)
 
 
