@@ -177,7 +177,7 @@ def story_of(source: Source, job: str, progress: Progress) -> Story | None:
         progress("logs", number, len(logs))
         found += [each for each in source.scan(logs[where], lambda: scan.pattern) if scan.take(each)]
     progress("logs", len(logs), len(logs))
-    return tell(job, found, source.facts.topology)
+    return tell(job, found)
 
 
 @dataclass

@@ -85,7 +85,8 @@ class Check:
         self.scopes[checked.scope] = checked
         for spoken in folded.outbox.values():
             self._say(checked, spoken, folded.next_offset - 1)
-        agreed, effects = folded.next_offset, {}
+        ticks = [folded.next_offset - 1, folded.next_offset - 1]  # offsets of the last two: a tick tells what was said up to the one before
+        effects: list[tuple[int, str]] = []
         try:
             for step in folding.steps(records):
                 offset = step.recorded.offset
@@ -93,16 +94,16 @@ class Check:
                     self._say(checked, spoken, offset)
                 for effect in step.told.done:
                     checked.effects += 1
-                    effects[effect] = f"now offset {offset} leads to {folded.effects[effect].effect}"
+                    effects.append((offset, folded.effects[effect].effect))
                 if step.told.taken and isinstance(step.record, Tick):
-                    checked.ticks, agreed, effects = checked.ticks + 1, offset, {}
+                    checked.ticks, ticks = checked.ticks + 1, [ticks[1], offset]
+                    effects = [(at, effect) for at, effect in effects if at > ticks[0]]
                 yield step
         except Diverged as failure:
-            shown = [_short(line, 3 * LONGEST) for line in effects.values()][:SHOWN_MOST]
-            offset = folded.next_offset - 1
-            checked.differs(
-                Difference(offset, (str(failure), f"the first record that is folded otherwise is at offset {agreed} to {offset}", *shown))
-            )
+            where = f"the first record that is folded otherwise is at offset {ticks[0] + 1} to {ticks[1]}"
+            shown = [f"now offset {at} leads to {effect}" for at, effect in effects if at <= ticks[1]]
+            why = (str(failure), where, *(_short(line, 3 * LONGEST) for line in shown[:SHOWN_MOST]))
+            checked.differs(Difference(folded.next_offset - 1, why))
         checked.end, checked.digest, checked.published_through = folded.next_offset, folded.digest, folded.published_through
 
     def _say(self, checked: Checked, spoken: Spoken, offset: int) -> None:

@@ -27,8 +27,15 @@ class Recorded(NamedTuple):
     id: str = ""
 
     @property
+    def log(self) -> str:
+        """The scope whose inbox it lies in; of public topics the partition."""
+        inbox = self.topic.endswith(".commands") and self.topic != "client.commands"
+        return self.key if inbox and self.key else log_name(self.topic, self.partition)
+
+    @property
     def place(self) -> str:
-        return f"{log_name(self.topic, self.partition)}@{self.offset}"
+        """Names it for ever, such as dispatcher@12 or job.events[3]@0."""
+        return f"{self.log}@{self.offset}"
 
 
 def log_name(topic: str, partition: int) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from millrace.core.topics import TASK_MANAGER, Topology
+from millrace.core.topics import TASK_MANAGER
 
 from .checking import speaker
 from .recorded import Recorded, parse, title
@@ -20,6 +20,9 @@ NOISE = ("TaskManagerHeartbeat", "SlotReport", "RegisterTaskManager", "Hello", "
 """Said of many jobs at once, or again and again: no step of one job."""
 ALWAYS = ("Elected", "TaskManagerLost", "TaskManagerGone", "TaskManagerJoined")
 """Of no job, but part of the story of every job that lives then."""
+AFTER = {
+    "JobAccepted": "JobGraphStored", "JobFinished": "JobResultStored", "JobFailed": "JobResultStored", "JobCanceled": "JobResultStored",
+}  # fmt: skip
 ENDS = {"JobFinished": "FINISHED", "JobFailed": "FAILED", "JobCanceled": "CANCELED"}
 
 
@@ -88,12 +91,13 @@ def logs_in_order(names: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
     return sorted(names, key=lambda log: (not log[0].startswith(TASK_MANAGER), log))
 
 
-def tell(job: str, records: Iterable[Recorded], topology: Topology) -> Story | None:
+def tell(job: str, records: Iterable[Recorded]) -> Story | None:
     """The story of the job from the records that a `Scan` took, in any order; None: nothing is known of it."""
     found = sorted(_of_its_time(job, records), key=lambda each: each.stamp_ms)
     if not found:
         return None
-    found = _causal(found, topology)
+    causes = Causes(found)
+    found = _causal(found, causes)
     places = {each.place: number for number, each in enumerate(found, 1)}
     start = found[0].stamp_ms
     story = Story(job, "not ended", found[-1].stamp_ms - start, 0)
@@ -101,14 +105,14 @@ def tell(job: str, records: Iterable[Recorded], topology: Topology) -> Story | N
     said: dict[str, None] = {}
     for number, each in enumerate(found, 1):
         kind, detail, sender, _ = title(each)
-        cause = because(each, topology)
+        cause = causes.of(each)
         known = places.get(cause) if cause else None
         before = found[known - 1] if known else found[max(number - 2, 0)]
         again = "(said again)" if speaker(each) and each.id in said else ""
         said[each.id] = None
         shown = " ".join(filter(None, (f"from {sender}" if sender and sender != "client" else "", detail, again)))
         story.steps.append(Step(
-            number, each.stamp_ms, each.stamp_ms - start, each.stamp_ms - before.stamp_ms, scope_of(each), each.place, kind, shown,
+            number, each.stamp_ms, each.stamp_ms - start, each.stamp_ms - before.stamp_ms, each.log, each.place, kind, shown,
             known or cause,
         ))  # fmt: skip
         value = parse(each.value) or {}
@@ -128,14 +132,14 @@ def _of_its_time(job: str, records: Iterable[Recorded]) -> Iterator[Recorded]:
             yield each
 
 
-def _causal(found: list[Recorded], topology: Topology) -> list[Recorded]:
+def _causal(found: list[Recorded], causes: Causes) -> list[Recorded]:
     """The records by time, but none before what led to it: brokers stamp in milliseconds, and two may have two clocks."""
     places = {each.place: each for each in found}
     ordered: dict[str, Recorded] = {}
 
     def put(each: Recorded) -> None:
         chain = [each]
-        while (cause := places.get(because(chain[-1], topology) or "")) and cause.place not in ordered and cause not in chain:
+        while (cause := places.get(causes.of(chain[-1]) or "")) and cause.place not in ordered and cause not in chain:
             chain.append(cause)
         for one in reversed(chain):
             ordered.setdefault(one.place, one)
@@ -145,32 +149,51 @@ def _causal(found: list[Recorded], topology: Topology) -> list[Recorded]:
     return list(ordered.values())
 
 
-def because(recorded: Recorded, topology: Topology) -> str | None:
-    """The place of the record that led to this one, where the record tells it."""
-    value = parse(recorded.value) or {}
-    kind = value.get("record")
-    if kind == "Message" and not str(value.get("sender")).startswith(f"{TASK_MANAGER}/"):
-        return _place(topology, str(value["sender"]), value["key"][0])
-    if kind == "Message":
-        return f"{value['sender']} record {value['key'][0]}"
-    if kind == "Outcome":
-        return f"{recorded.topic}[{recorded.partition}]@{str(value.get('effect')).split('.')[1]}"
-    if kind == "Client":
-        return f"client.commands[{value.get('partition', 0)}]@{value.get('offset')}"
-    return None
+class Causes:
+    """Tells which record led to which, of the records of a story."""
 
+    def __init__(self, records: Iterable[Recorded]) -> None:
+        self._said: dict[tuple[str, int], list[tuple[int, int]]] = {}  # (scope, life) -> (sequence number, offset of the cause)
+        self._inboxes: dict[str, list[Recorded]] = {}
+        for each in records:
+            self._inboxes.setdefault(each.log, []).append(each)
+            value, said_by = parse(each.value) or {}, speaker(each)
+            if said_by is not None and value.get("record") == "Message":
+                self._said.setdefault(said_by[:2], []).append((said_by[2], value["key"][0]))
+        for said in self._said.values():
+            said.sort()
 
-def _place(topology: Topology, scope: str, offset: int) -> str:
-    topic, partition = topology.inbox(scope)
-    return f"{topic}[{partition}]@{offset}"
+    def of(self, recorded: Recorded) -> str | None:
+        """The place of the record that led to this one; None where nothing tells."""
+        value = parse(recorded.value) or {}
+        kind = value.get("record")
+        if kind == "Message":
+            at = "'s journal " if str(value["sender"]).startswith(f"{TASK_MANAGER}/") else "@"
+            return f"{value['sender']}{at}{value['key'][0]}"
+        if kind == "Outcome":
+            return f"{recorded.log}@{str(value.get('effect')).split('.')[1]}"
+        if kind == "Client":
+            return f"client.commands[{value.get('partition', 0)}]@{value.get('offset')}"
+        return self._of_public(recorded, value) if kind is None else None
 
-
-def scope_of(recorded: Recorded) -> str:
-    """Whose inbox the record lies in; for public topics the topic."""
-    if recorded.topic.endswith(".commands") and recorded.topic != "client.commands":
-        return recorded.key or recorded.topic.removesuffix(".commands")
-    said_by = speaker(recorded)
-    return f"{recorded.topic} by {said_by[0]}" if said_by else recorded.topic
+    def _of_public(self, recorded: Recorded, value: dict[str, Any]) -> str | None:
+        """Of a public fact: what led to the messages said before and after it bounds what led to it. A job's beginning and end follow the
+        outcome that stored them [16] [21]; the time that other facts carry is the stamp of the record that led to them."""
+        said_by = speaker(recorded)
+        if said_by is None:
+            return None
+        said = self._said.get(said_by[:2], [])
+        first = max((offset for seq, offset in said if seq < said_by[2]), default=0)
+        last = min((offset for seq, offset in said if seq > said_by[2]), default=None)
+        if first == last:
+            return f"{said_by[0]}@{first}"
+        outcome = AFTER.get(str(value.get("type")))
+        found = [
+            each for each in self._inboxes.get(said_by[0], ())
+            if first <= each.offset and (last is None or each.offset <= last)
+            and (title(each).type == outcome if outcome else each.stamp_ms == value.get("at_ms"))
+        ]  # fmt: skip
+        return found[0].place if len(found) == 1 else None
 
 
 def _body(value: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from millrace.core.fold import Folded
 from millrace.core.machine import Machine
 from millrace.core.messages.base import digest
 
+from .recorded import BadLog
+
 Path = tuple[str, ...]
 
 
@@ -51,14 +53,14 @@ def state_hash(machine: Machine, folded: Folded) -> str:
 
 def part(whole: Any, path: str) -> Any:
     """The part at a path of names joined by dots, such as `state.jobs.hello.tasks`; numbers are places in lists. Names may have dots
-    of their own. Raises KeyError with the names there are."""
+    of their own. Raises BadLog with the names there are."""
     here, rest = whole, path
     while rest:
         names = [str(n) for n in range(len(here))] if isinstance(here, list) else list(here) if isinstance(here, dict) else []
         name = max((each for each in names if rest == each or rest.startswith(f"{each}.")), key=len, default=None)
         if name is None:
             listed = ", ".join(names[:20]) + ", ..." * (len(names) > 20) if names else "nothing"
-            raise KeyError(f"there is no {rest!r} here; there is: {listed}")
+            raise BadLog(f"there is no {rest!r} here; there is: {listed}")
         here, rest = here[int(name)] if isinstance(here, list) else here[name], rest[len(name) + 1 :]
     return here
 
