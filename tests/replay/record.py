@@ -21,7 +21,7 @@ GRAPH = {
         "north": {"sql": "SELECT id % 3 AS shop, id AS amount FROM range(300)"},
         "south": {"sql": "SELECT id % 3 AS shop, 2 * id AS amount FROM range(300)"},
         "sales": {
-            "sql": "SELECT shop, sum(amount) AS total FROM (TABLE north UNION ALL TABLE south) GROUP BY shop ORDER BY shop",
+            "sql": "SELECT shop, sum(amount) AS total FROM (SELECT * FROM north UNION ALL SELECT * FROM south) GROUP BY shop ORDER BY shop",
             "inputs": {"north": "broadcast", "south": "broadcast"},
         },
     },

@@ -18,6 +18,8 @@ from .recorded import Recorded, parse, title
 
 NOISE = ("TaskManagerHeartbeat", "SlotReport", "RegisterTaskManager", "Hello", "JobsListed", "TaskManagersListed")
 """Said of many jobs at once, or again and again: no step of one job."""
+NAMES = ("job", "attempt", "attempts", "allocation", "allocations")
+"""Fields that name a job, or what is its own. (A graph has a name, too.)"""
 ALWAYS = ("Elected", "TaskManagerLost", "TaskManagerGone", "TaskManagerJoined")
 """Of no job, but part of the story of every job that lives then."""
 AFTER = {
@@ -77,13 +79,14 @@ class Scan:
         kind = value.get("record") if value.get("record") in ALWAYS else body.get("type")
         return kind in ALWAYS or (kind not in NOISE and self._names(value))
 
-    def _names(self, value: Any) -> bool:
+    def _names(self, value: Any, field: str = "") -> bool:
         """Whether the job, one of its attempts or one of its allocations is named anywhere in it."""
         if isinstance(value, dict):
-            return any(self._names(inner) for inner in value.values())
+            return any(self._names(inner, name) for name, inner in value.items())
         if isinstance(value, list):
-            return any(self._names(inner) for inner in value)
-        return isinstance(value, str) and (value in self._words or value.startswith(f"{self.job}/"))
+            return any(self._names(inner, field) for inner in value)
+        named = field in NAMES and isinstance(value, str)
+        return named and (value in self._words or value.startswith(f"{self.job}/"))
 
 
 def logs_in_order(names: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
