@@ -30,7 +30,8 @@ def chaos(
 ) -> None:
     """Start a stack of its own with a standby for each service, give it jobs, and kill, stop and cut off what it is made of.
 
-    Then everything is left alone, every accepted job must end, what was recorded in public is checked, and all inboxes must fold again to the same words. The same seed does the same
+    Then everything is left alone, every accepted job must end, what was recorded in public is checked, and all
+    inboxes must fold again to the same words. The same seed does the same
     things in the same order; when they meet what is not the seed's. Exit code 1 if anything was lost, doubled or contradictory: the
     evidence is printed, and the stack's folder is left.
     """

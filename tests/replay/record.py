@@ -15,6 +15,7 @@ from pathlib import Path
 from deploy.local.stack import Options, home
 from tests.end_to_end.running import RunningStack, until
 
+START_S = 300.0  # a busy machine starts JVMs slowly
 GRAPH = {
     "name": "orders",
     "vertices": {
@@ -52,7 +53,7 @@ def main(out: Path) -> None:
     archives = home() / "archives"
     archives.mkdir(parents=True, exist_ok=True)
     with RunningStack("replay", Options(slots=1, task_managers=2, heap_mb=512, standbys=1), archives) as running:
-        until("all slots to be free", running.idle)
+        until("all slots to be free", running.idle, START_S)
         incident(running)
         export_(out, stack="replay")
 

@@ -14,9 +14,10 @@ from tests.replay.conftest import silent
 ROOT = Path(__file__).parents[2]
 RECORDINGS = sorted([*(Path(__file__).parent / "recordings").glob("*.zip"), *(ROOT / "examples" / "incidents").glob("*.zip")])
 WHAT_TO_DO = """
-This build folds recorded inboxes otherwise than the build that wrote them: running clusters would be torn in two, for replicas of one build
-must fold alike [27]. If the change is wanted, give the build another name (the version in shared/millrace/__init__.py and pyproject.toml), and
-record anew: python -m tests.replay.record FILE, python -m tests.chaos --minutes 0.2 --record FILE. Old recordings replay with their own build.
+This build folds recorded inboxes otherwise than the build that wrote them: running clusters would be torn in two, for
+replicas of one build must fold alike [27]. If the change is wanted, give the build another name (the version in
+shared/millrace/__init__.py and pyproject.toml), and record anew: python -m tests.replay.record FILE,
+python -m tests.chaos --minutes 0.2 --record FILE. Old recordings replay with their own build.
 """
 
 
