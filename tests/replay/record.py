@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from deploy.local.stack import Options, home
+from deploy.local.stack import Options, Stack, home
 from tests.end_to_end.running import RunningStack, until
 
 START_S = 300.0  # a busy machine starts JVMs slowly
@@ -50,6 +50,7 @@ def main(out: Path) -> None:
     from millrace.cli.replay import export_
 
     os.environ.setdefault("MILLRACE_HOME", str(Path("build", "replay").absolute()))
+    Stack("replay").down(purge=True)
     archives = home() / "archives"
     archives.mkdir(parents=True, exist_ok=True)
     with RunningStack("replay", Options(slots=1, task_managers=2, heap_mb=512, standbys=1), archives) as running:
