@@ -143,6 +143,8 @@ def test_the_title_of_a_record_is_what_it_is_about() -> None:
         "JobGraphStored", "of effect 1.5.0 state accepted shard 0", "", "a",
     )  # fmt: skip
     assert of({"type": "JobFinished", "job": "a"}, "dispatcher/1/7") == ("JobFinished", "", "dispatcher", "a")
+    assert of({"type": "\x1b[2J\ud800", "reason": "\n"})[:2] == ("\\x1b[2J\\ud800", "reason \\n")
+    assert title(Recorded("t", 0, 1, 2, "k", b'{"a":' * 100_000)).type == "(no JSON object)"
     assert of([1]) == ("(no JSON object)", "3 bytes", "", None)
     refused = {"record": "Client", "offset": 4, "partition": 0, "refusal": {"reason": "no JSON"}}
     assert of(refused) == ("Client", "no request, client.commands[0]@4: no JSON", "", None)

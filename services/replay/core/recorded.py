@@ -116,13 +116,18 @@ def parse(value: bytes) -> dict[str, Any] | None:
     """The JSON object of a record; None: it is none."""
     try:
         found = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):  # strangers write what they like
         return None
     return found if isinstance(found, dict) else None
 
 
 def title(recorded: Recorded) -> Title:
-    """What a record is, from its bytes alone: also of records that this build cannot decode."""
+    """What a record is, from its bytes alone: also of records that this build cannot decode. Its texts can be printed."""
+    kind, detail, sender, job = _title(recorded)
+    return Title(_plain(kind), detail, _plain(sender), None if job is None else _plain(job))
+
+
+def _title(recorded: Recorded) -> Title:
     value = parse(recorded.value)
     if value is None:
         return Title("(no JSON object)", f"{len(recorded.value)} bytes")
@@ -133,7 +138,7 @@ def title(recorded: Recorded) -> Title:
     if kind == "Outcome":
         result = _object(value.get("result"))
         stands = _object(result.get("stands"))
-        detail = " ".join(filter(None, (f"of effect {value.get('effect')}", _fields(result), _fields(stands))))
+        detail = " ".join(filter(None, (f"of effect {_plain(value.get('effect'))}", _fields(result), _fields(stands))))
         return Title(str(result.get("type")), detail, "", _job(result))
     if kind == "Fact":
         body = _object(value.get("body"))
@@ -141,7 +146,7 @@ def title(recorded: Recorded) -> Title:
     if kind == "Client":
         return _client(value)
     if kind == "Elected":
-        detail = f"{value.get('who')} epoch {value.get('epoch')} generation {value.get('generation')} build {value.get('build')}"
+        detail = f"{_plain(value.get('who'))} epoch {value.get('epoch')} generation {value.get('generation')} build {value.get('build')}"
         return Title("Elected", detail)
     if kind == "Tick":
         return Title("Tick", f"{value.get('n')} of epoch {value.get('epoch')}, published through {value.get('published_through')}")
@@ -154,7 +159,7 @@ def _client(value: dict[str, Any]) -> Title:
     place = f"client.commands[{value.get('partition', 0)}]@{value.get('offset')}"
     refusal = _object(value.get("refusal"))
     if refusal:
-        return Title("Client", f"no request, {place}: {refusal.get('reason')}")
+        return Title("Client", f"no request, {place}: {_plain(refusal.get('reason'))}")
     request = _object(value.get("request"))
     problems = value.get("problems") or ()
     found = f"{len(problems)} problems" if problems else "valid" if value.get("graph") is not None else ""
@@ -193,7 +198,7 @@ def _fields(body: dict[str, Any]) -> str:
         if said:
             shown.append(f"{name} {_plain(said.splitlines()[0])}")
     for several, name in (("tasks", "attempt"), ("offers", "allocation")):
-        names = [str(_object(each).get(name)) for each in body.get(several) or () if name in _object(each)]
+        names = [_plain(_object(each).get(name)) for each in body.get(several) or () if name in _object(each)]
         if names:
             shown.append(f"{name} {', '.join(names)}")
     return " ".join(shown)
@@ -201,4 +206,5 @@ def _fields(body: dict[str, Any]) -> str:
 
 def _plain(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+    text = text if text.isprintable() else text.encode("unicode_escape").decode()
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."

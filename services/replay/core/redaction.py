@@ -34,10 +34,9 @@ def tokens(secret: bytes) -> Text:
 def redacted(value: bytes, token: Text) -> bytes:
     """A record with its payloads replaced; bytes that are no JSON become one token."""
     try:
-        found = json.loads(value)
-    except ValueError:
+        return json.dumps(walk(json.loads(value), token), separators=(",", ":"), ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
         return token(value.decode(errors="replace")).encode()
-    return json.dumps(walk(found, token), separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def masked(value: bytes) -> bytes:

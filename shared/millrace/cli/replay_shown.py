@@ -20,7 +20,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from services.replay.core.checking import explain
-from services.replay.core.recorded import Log, Recorded, title
+from services.replay.core.recorded import Log, Recorded, parse, title
 from services.replay.core.story import Scan, Story, logs_in_order
 from services.replay.core.trees import MISSING
 from services.replay.replaying import At, Change, Report
@@ -141,7 +141,7 @@ class Filter:
 def print_records(records: Iterable[Recorded], as_json: bool) -> None:
     for each in records:
         if as_json:
-            print(json.dumps(each._asdict() | {"value": _value(each.value)}, ensure_ascii=False), flush=True)
+            print(json.dumps(each._asdict() | {"value": _value(each.value)}), flush=True)
             continue
         kind, detail, sender, job = title(each)
         about = f"job {job}" if job and f"job {job}" not in detail else ""
@@ -150,10 +150,8 @@ def print_records(records: Iterable[Recorded], as_json: bool) -> None:
 
 
 def _value(value: bytes) -> Any:
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value.decode(errors="replace")
+    found = parse(value)
+    return value.decode(errors="replace") if found is None else found
 
 
 def print_tree(name: str, value: Any) -> None:
