@@ -105,7 +105,11 @@ class Live:
 
     def snapshot(self, scope: Scope, offset: int) -> Folded:
         assert self._storage is not None
-        return thaw(fold_of(scope.name, self.facts.topology).machine, self._storage.get(self._snapshots(scope)[offset]))
+        path = self._snapshots(scope)[offset]
+        try:
+            return thaw(fold_of(scope.name, self.facts.topology).machine, self._storage.get(path))
+        except ValueError as failure:
+            raise BadLog(f"the snapshot {path} is damaged, or another build wrote it: {failure}; its own build reads it") from None
 
     def _snapshots(self, scope: Scope) -> dict[int, str]:
         """Offset -> path of the snapshots of the scope's generation that are kept."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from millrace import __version__
 from millrace.core.fold import Diverged, Folded, Spoken
 
 from .core import trees
@@ -19,7 +18,7 @@ from .core.recorded import BadLog, Facts, Log, Recorded
 from .core.story import Scan, Story, logs_in_order, tell
 from .file import Recording
 from .journal import JournalPart
-from .machines import fold_of
+from .machines import build_of, fold_of
 from .source import Source, log_of, start_of
 
 Progress = Callable[[str, int, int], None]
@@ -79,7 +78,7 @@ class Folder:
         last = None if at is None else at.last(source, self.log)
         folded = start_of(source, self.scope, self.log, last)
         self.folding = Folding(
-            fold_of(name, source.facts.topology), folded, self.scope, __version__, source.facts.redacted
+            fold_of(name, source.facts.topology), folded, self.scope, source.facts.redacted
         )
 
     @property
@@ -121,7 +120,18 @@ class Folder:
         try:
             yield from self.folding.steps(records)
         except Diverged as failure:
-            raise NotTheSame(f"{failure}: this log is not what it was, or this build folds it otherwise; see replay verify") from None
+            why = " ".join(self.other_builds()) or "this log is not what it was"
+            raise NotTheSame(f"{failure}: {why}; replay verify tells where they part") from None
+
+    def other_builds(self) -> list[str]:
+        """What is to be known where another build than this one has written the log."""
+        own = build_of(self.scope.name, self.source.facts.topology)
+        return [
+            f"{self.scope.name} was led by build {build} from offset {offset} on, and this is build {own}: it may fold otherwise, for old "
+            "inboxes replay with their own build [27]"
+            for build, offset in self.folding.builds.items()
+            if build != own
+        ]
 
 
 def state_at(source: Source, name: str, at: At, progress: Progress) -> tuple[int, dict[str, Any]]:
@@ -196,10 +206,12 @@ def verify(source: Source, scope: str | None, progress: Progress) -> Report:
     that stands in all logs with what is said now. Raises BadLog, Broken."""
     facts = source.facts
     facts.whole()
-    check = Check(facts.redacted)
+    check, notes = Check(facts.redacted), []
     with _without_collecting():
         for name in [facts.scope(scope).name] if scope else facts.scopes:
-            _fold_checked(check, Folder(source, name, progress), source)
+            folder = Folder(source, name, progress)
+            _fold_checked(check, folder, source)
+            notes += folder.other_builds()
     logs = source.logs()
     total = sum(log.end - log.first for log in logs)
     done = 0
@@ -211,7 +223,7 @@ def verify(source: Source, scope: str | None, progress: Progress) -> Report:
                 progress("compared", done, total)
     progress("compared", total, total)
     check.close(logs)
-    report = Report(list(check.scopes.values()), _notes(check, facts), check.first)
+    report = Report(list(check.scopes.values()), [*notes, *_notes(check, facts)], check.first)
     if report.difference is not None:
         _explain(report, source)
     return report

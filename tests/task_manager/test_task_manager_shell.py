@@ -503,7 +503,7 @@ def test_a_journal_whose_words_differ_is_told(world: World) -> None:
     with pytest.raises(NotTheSame):
         replay(file)
     told = shown(file)
-    assert told.exit_code == 1 and "see replay verify" in told.stderr
+    assert told.exit_code == 1 and "replay verify tells where" in told.stderr
     file.write_text("{}\n")
     assert shown(file).exit_code == 2 and "is no journal of a TaskManager" in shown(file).stderr
     assert shown(file.with_name("none.jsonl")).exit_code == 2

@@ -27,11 +27,12 @@ class Step:
 
 
 class Folding:
-    """Folds the log of one scope. `build` is the one that folds; `redacted`: ticks name digests of other words, so none is compared."""
+    """Folds the log of one scope. `redacted`: ticks name digests of other words, so none is compared. `builds`: those that led while it
+    was written, with the offset from which on."""
 
-    def __init__(self, fold: Fold, folded: Folded, scope: Scope, build: str, redacted: bool = False) -> None:
-        self.fold, self.folded, self.scope, self.build, self.redacted = fold, folded, scope, build, redacted
-        self._check_build(folded.build, f"its snapshot below offset {folded.next_offset}")
+    def __init__(self, fold: Fold, folded: Folded, scope: Scope, redacted: bool = False) -> None:
+        self.fold, self.folded, self.scope, self.redacted = fold, folded, scope, redacted
+        self.builds = {folded.build: folded.next_offset} if folded.build else {}
 
     def steps(self, records: Iterable[Recorded]) -> Iterator[Step]:
         """Folds them one after the other. Raises BadLog, Diverged (a tick names another digest) and Broken."""
@@ -45,7 +46,7 @@ class Folding:
             parked = self.scope.parked.get(recorded.offset)
             record = self._decoded(recorded, parked is not None)
             if isinstance(record, Elected) and record.generation == folded.generation and record.epoch > folded.epoch:
-                self._check_build(record.build, recorded.place)
+                self.builds.setdefault(record.build, recorded.offset)
             if isinstance(record, Tick) and self.redacted:
                 record = record.model_copy(update={"digest": folded.ticked_digest})
             yield Step(recorded, record, self._told(recorded, record, parked))
@@ -74,17 +75,10 @@ class Folding:
         except UnknownRecord as failure:
             what = str(failure).splitlines()
             raise BadLog(
-                f"{recorded.place} was written by another build than {self.build}: {' '.join(what[1:3]).strip()}; "
-                "replay it with that build, or look at it with replay show"
+                f"{recorded.place} is of a kind or version that this build does not know ({' '.join(what[1:3]).strip()}): "
+                f"replay it with build {self.folded.build}, which wrote it, or look at it with replay show"
             ) from None
         except ValidationError:
             if parked:
                 return None
             raise BadLog(f"{recorded.place} is no record but {len(recorded.value)} other bytes; replay show has them") from None
-
-    def _check_build(self, build: str, where: str) -> None:
-        if build not in ("", self.build):
-            raise BadLog(
-                f"{where} was written by build {build}, and this is build {self.build}: old inboxes replay with their own build "
-                "[27]; replay show and replay story read them all the same"
-            )

@@ -18,7 +18,8 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
-from millrace.core.election import Role, View
+from millrace.core.balance import Standing
+from millrace.core.election import ATTEND_MS, Role, View
 from millrace.core.fold import Fold, Folded
 from millrace.core.machine import Machine
 from millrace.core.messages.base import Body
@@ -37,6 +38,8 @@ from .storage import Storage, StorageError
 
 SNAPSHOT_RECORDS = 50_000  # folded records between two snapshots
 KEPT_RECORDS = 10_000  # below a snapshot, for replicas that lag and for who looks at what happened
+HEARD_MS = ATTEND_MS + 5_000  # a standby that was not heard for so long is not counted on
+FLUSH_MS = 2_000  # for a leader's last words
 HELD_MS = 1  # a wait for an acknowledgement, between two looks at the inbox
 SHOWN = {Role.LEADING: "leader", Role.FOLLOWING: "standby"}  # the others pass in an instant
 WAIT_S = 0.5  # until etcd or Kafka is asked again
@@ -111,6 +114,7 @@ class ScopeLoop:
         self._acks: deque[tuple[int, int]] = deque()
         self._sending = Sending(self._send)
         self._stopping = threading.Event()
+        self._giving_away = threading.Event()
         self._damage: str | None = None  # why the generation must be raised, until it is
         self._reader: Reader | None = None
         self._caught_up = False
@@ -121,6 +125,18 @@ class ScopeLoop:
 
     def stop(self) -> None:
         self._stopping.set()
+
+    def standing(self) -> Standing | None:
+        """Who leads the scope and who could, as far as its log was folded; None: not known yet."""
+        replica = self.replica
+        if replica is None:
+            return None
+        standbys = replica.election.attended_by(self.around.clock(), HEARD_MS)
+        return Standing(self.scope, replica.folded.who, tuple(standbys))
+
+    def give_away(self) -> None:
+        """Lets a standby lead, if this replica does."""
+        self._giving_away.set()
 
     def watched(self, entry: Entry | None) -> None:
         """The leader key has changed (the beat thread's watch)."""
@@ -198,7 +214,10 @@ class ScopeLoop:
         now = self.turned_ms = self.around.clock()
         self._do(replica.beat(now, self.view, self._caught_up))
         self._follow_term(replica)
-        if replica.leads and replica.folded.next_offset >= self._snapshot_at:
+        if self._giving_away.is_set():
+            self._giving_away.clear()
+            self._give_away(replica)
+        elif replica.leads and replica.folded.next_offset >= self._snapshot_at:
             self._save(replica)
         return bool(batch)
 
@@ -408,8 +427,19 @@ class ScopeLoop:
         """A clean stop: a snapshot, and the key given back, so that the next one takes over at once."""
         epoch = replica.election.epoch
         self._end_term()
-        self.around.bus.flush(2_000)
+        self.around.bus.flush(FLUSH_MS)
         self._save(replica)
+        self._resign(epoch)
+
+    def _give_away(self, replica: Replica) -> None:
+        """A clean end of the term, without a snapshot: who takes over has folded all this."""
+        if not replica.leads:
+            return
+        epoch = replica.election.epoch
+        self.log.info("gives the leadership away", epoch=epoch)
+        self._end_term()
+        self.around.bus.flush(FLUSH_MS)
+        replica.election.give_away(self.around.clock())
         self._resign(epoch)
 
     def _resign(self, epoch: int) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import structlog
 
 from millrace import __version__
+from millrace.core.balance import given_away
 from millrace.core.topics import Topology
 
 from . import logs
@@ -31,6 +32,7 @@ LEASE_RENEW_S = 1.5
 RETRY_S = 0.3  # until etcd is asked again
 TURNED_MOST_MS = 3_000  # a loop that has not turned for so long must not keep its lease
 STOP_MOST_S = 4.0
+BALANCE_S = 5.0  # between two looks whether others should lead some of this process's scopes
 
 log = structlog.get_logger("service")
 
@@ -203,7 +205,8 @@ class Process:
         for thread in threads:
             thread.start()
         self.settings.write_ready(health_port=port)
-        self.stopping.wait()
+        while not self.stopping.wait(BALANCE_S):
+            self._balance(loops)
         log.info("stops", reason=self.failure or "asked to")
         deadline = time.monotonic() + STOP_MOST_S
         for loop in loops:
@@ -220,6 +223,15 @@ class Process:
         self.store.close()
         log.info("stopped")
         return 1 if self.failure else 0
+
+    def _balance(self, loops: Sequence[ScopeLoop]) -> None:
+        """Gives one scope away if another process leads too few of them."""
+        standings = [loop.standing() for loop in loops]
+        if None not in standings:
+            scope = given_away(self.settings.instance, [each for each in standings if each is not None])
+            for loop in loops:
+                if loop.scope == scope:
+                    loop.give_away()
 
     @staticmethod
     def _health(loops: Sequence[ScopeLoop]) -> dict[str, Any]:
