@@ -73,14 +73,14 @@ class NotedLoop(ScopeLoop):
             folded, cuts = self.replica.folded, len(self._book.cuts.get(self.scope, ()))
             blank = Branch((), cuts)
             self._branch = self._book.snapshots.get((self.scope, folded.generation, folded.next_offset), blank)
-            self._snapshot_at = folded.next_offset + self._world.snapshot_records
+            self.saving.due = folded.next_offset + self._world.snapshot_records
 
     def _save(self, replica: Replica) -> None:
         super()._save(replica)
         folded = replica.folded
         branch = self._book.branch(self.scope, self._branch, folded.next_offset)
         self._book.snapshots[self.scope, folded.generation, folded.next_offset] = branch
-        self._snapshot_at = replica.folded.next_offset + self._world.snapshot_records
+        self.saving.due = replica.folded.next_offset + self._world.snapshot_records
 
 
 class ControlProcess:
@@ -108,6 +108,7 @@ class ControlProcess:
             clock=world.clock.now_ms,
             performer=self._performer,
             wait=lambda event, seconds: None,
+            beside=lambda make, then: then(b"".join(make())),
         )
         self.loops: list[NotedLoop] = []
         self.loops += [NotedLoop(each, around, world) for each in self._hosted(deciding)]

@@ -64,13 +64,22 @@ class BeReborn:
 
 
 @dataclass(frozen=True)
+class Cede:
+    """The log goes on as another build from `offset` on: fold nothing more, and give back what was won, until its leader has handed
+    over [27]."""
+
+    build: str
+    offset: int
+
+
+@dataclass(frozen=True)
 class End:
     """This replica must not go on: a later life of its scope has been heard [28]."""
 
     reason: str
 
 
-Action = Append | Speak | Perform | Campaign | Resign | BeReborn | End
+Action = Append | Speak | Perform | Campaign | Resign | BeReborn | Cede | End
 
 
 class Replica:
@@ -111,7 +120,7 @@ class Replica:
         if isinstance(record, Tick):
             self.election.heard(now_ms, folded.published_through, before, folded.said)
         elif isinstance(record, Elected):
-            actions += self._elected(record, now_ms)
+            actions += self._elected(record, offset, now_ms)
             if self.leads:
                 return actions  # begin() has said and done what this record led to
         if self.leads:
@@ -121,11 +130,10 @@ class Replica:
             actions.append(BeReborn(told.damage))
         return actions
 
-    def _elected(self, record: Elected, now_ms: int) -> list[Action]:
+    def _elected(self, record: Elected, offset: int, now_ms: int) -> list[Action]:
         election = self.election
         if record.build != self.build:
-            # Replicas fold only as the build that the log names; a snapshot at this offset hands over to the newer one [27].
-            return [End(f"the log goes on as build {record.build} at epoch {record.epoch}; this is build {self.build}")]
+            return [Cede(record.build, offset)]
         if election.role is Role.ELECT and record.epoch == election.epoch and record.who == self.who:
             election.lead(now_ms)
             self.speaking = Speaking()

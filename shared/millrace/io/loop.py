@@ -23,23 +23,25 @@ from millrace.core.fold import Fold, Folded
 from millrace.core.machine import Machine
 from millrace.core.messages.base import Body
 from millrace.core.messages.records import Part, decode, encode
-from millrace.core.replica import Action, Append, BeReborn, Campaign, End, Perform, Replica, Resign, Speak
+from millrace.core.replica import Action, Append, BeReborn, Campaign, Cede, End, Perform, Replica, Resign, Speak
 from millrace.core.topics import Topology
 
 from . import envelope
+from .forked import forked
 from .generations import Generation, Generations, LogReplaced
 from .interfaces import Bus, Entry, OffsetGone, Reader, Received, Store, Unavailable, UnknownOutcome
 from .parked import Parked
 from .performer import Performer, Port
+from .saving import Beside, Saving
 from .sending import Sending
-from .snapshots import Snapshots
+from .snapshots import Snapshots, Unreadable
 from .storage import Storage, StorageError
 
-SNAPSHOT_RECORDS = 50_000  # folded records between two snapshots
-KEPT_RECORDS = 10_000  # below a snapshot, for replicas that lag and for who looks at what happened
 HELD_MS = 1  # a wait for an acknowledgement, between two looks at the inbox
 SHOWN = {Role.LEADING: "leader", Role.FOLLOWING: "standby"}  # the others pass in an instant
 WAIT_S = 0.5  # until etcd or Kafka is asked again
+CEDED_WAIT_S = 0.1  # until it is looked again whether another build has handed over
+ELECT_TURNS = 50  # of a loop that is to end, for what it has won to be folded
 
 log = structlog.get_logger("loop")
 
@@ -90,6 +92,16 @@ class Surroundings:
     """Makes what performs effects (the simulator's does so on the same thread)."""
     wait: Callable[[threading.Event, float], object] = threading.Event.wait
     """Waits for the event, at most so many seconds (in the simulator time goes on between turns, not in them)."""
+    beside: Beside = forked
+    """Makes snapshots (the simulator's does so on the same thread)."""
+
+
+class OtherBuild(Unavailable):
+    """The log is folded by another build."""
+
+    def __init__(self, build: str) -> None:
+        super().__init__(f"the log is folded by build {build}")
+        self.build = build
 
 
 class ScopeLoop:
@@ -97,9 +109,12 @@ class ScopeLoop:
 
     def __init__(self, hosted: Hosted, around: Surroundings) -> None:
         self.hosted, self.around, self.scope = hosted, around, hosted.machine.scope
-        self.topic, self.partition = around.topology.inbox(self.scope)
+        self._inbox = self.topic, self.partition = around.topology.inbox(self.scope)
         self.generations = Generations(around.store, around.bus, self.scope, self.topic, self.partition, around.who)
         self.snapshots = Snapshots(around.store, around.storage, hosted.machine)
+        self.saving = Saving(
+            self.snapshots, hosted.machine, around.beside, lambda offset: around.bus.delete_below(*self._inbox, offset)
+        )
         self.parked = Parked(around.store, self.scope, around.build)
         self.performer = around.performer(self.scope, hosted.ports, self._on_outcome, self._is_current, around.fatal)
         self.view = View(None)  # of the leader key; set by its watch
@@ -114,7 +129,8 @@ class ScopeLoop:
         self._damage: str | None = None  # why the generation must be raised, until it is
         self._reader: Reader | None = None
         self._caught_up = False
-        self._snapshot_at = 0
+        self.waits_for = ""  # the build that folds the log now, if it is another one
+        self._ceded = (0, 0)  # (generation, offset) of the record with which another build began
         self.log = log.bind(scope=self.scope)
 
     # what other threads call
@@ -191,14 +207,14 @@ class ScopeLoop:
         now = self.around.clock()
         for received in batch:
             self._fold(replica, received, now)
-            if self.stale or self._damage is not None:
-                return True  # a new generation begins: what follows is not of this one
+            if self.stale or self._damage is not None or self._reader is None:
+                return True  # a new generation begins, or another build: what follows is not for this replica
         self._take_acks(replica)
         self._caught_up = not batch and (self._caught_up or self._at_end(replica))
         now = self.turned_ms = self.around.clock()
         self._do(replica.beat(now, self.view, self._caught_up))
         self._follow_term(replica)
-        if replica.leads and replica.folded.next_offset >= self._snapshot_at:
+        if replica.leads and replica.folded.next_offset >= self.saving.due:
             self._save(replica)
         return bool(batch)
 
@@ -230,19 +246,22 @@ class ScopeLoop:
             self.generation = generation = self.generations.current()
             if before is not None and generation.number > before.number:
                 self._damage = None  # of a log that is not folded any more
-            loaded = self.snapshots.load(generation.number)
+            loaded = self._load(generation)
             self.parked.load()
-        except (Unavailable, StorageError) as failure:
-            self.log.warning("waiting", reason=str(failure))
+        except (Unavailable, StorageError, Unreadable) as failure:
             self.turned_ms = self.around.clock()
+            if isinstance(failure, OtherBuild):
+                self._wait_for(failure)
+                return
+            self.log.warning("waiting", reason=str(failure))
             if isinstance(failure, LogReplaced) and self.view.epoch == 0:
                 self._replace_log(failure)
             self.around.wait(self._stopping, WAIT_S)
             return
-        core = Fold(self.hosted.machine, self.around.topology)
-        folded = loaded[0] if loaded else core.blank(generation.number, generation.first_offset)
-        self._snapshot_at = folded.next_offset + SNAPSHOT_RECORDS
-        around = self.around
+        core, around = Fold(self.hosted.machine, self.around.topology), self.around
+        folded = loaded or core.blank(generation.number, generation.first_offset)
+        self.saving.begin(folded)
+        self.waits_for = ""
         self.replica = Replica(core, folded, who=around.who, build=around.build, settings=self.hosted.deciding)
         self.replica.election.follow(around.clock())
         self._caught_up = False
@@ -250,6 +269,41 @@ class ScopeLoop:
         self.log.info("following", generation=generation.number, offset=folded.next_offset, snapshot=loaded is not None)
         if generation.won:
             self._do(self.replica.won(generation.won))
+
+    def _load(self, generation: Generation) -> Folded | None:
+        """The state to go on from; None: the log from its start. Raises OtherBuild while that is not this build's to fold [27],
+        Unavailable, StorageError, Unreadable."""
+        pointer = self.snapshots.newest(generation.number)
+        if pointer is not None and pointer.build != self.around.build and not pointer.final:
+            raise OtherBuild(pointer.build)
+        if self._ceded[0] == generation.number and self._ceded[1] >= (pointer.offset if pointer is not None else 0):
+            raise OtherBuild(self.waits_for)
+        loaded = self.snapshots.load(pointer) if pointer is not None else None
+        first = self.around.bus.offsets(self.topic, self.partition)[0]
+        if first > (loaded[0].next_offset if loaded is not None else generation.first_offset):
+            raise LogReplaced(generation, f"{self.topic} begins at {first}, and no whole snapshot reaches so far")
+        return loaded[0] if loaded is not None else None
+
+    def _wait_for(self, other: OtherBuild) -> None:
+        """Another build folds the log: a replica of this one waits until its leader has ended its term in order."""
+        if self.waits_for != other.build:
+            self.waits_for = other.build
+            self.log.warning(
+                "waits for a handover: end the leader of the other build by SIGTERM",
+                folded_by=other.build, build=self.around.build,
+            )  # fmt: skip
+        self.around.wait(self._stopping, CEDED_WAIT_S)
+
+    def _cede(self, action: Cede) -> None:
+        """The log goes on as another build: nothing more is folded here until that one hands over."""
+        assert self.replica is not None and self.generation is not None
+        election = self.replica.election
+        if election.epoch:
+            self._resign(election.epoch)
+        election.follow(self.around.clock())
+        self._ceded = (self.generation.number, action.offset)
+        self._leave()
+        self._wait_for(OtherBuild(action.build))
 
     def _leave(self) -> None:
         """The replica is given up: its term ends, its reader closes."""
@@ -259,7 +313,12 @@ class ScopeLoop:
             self._reader = None
 
     def close(self) -> None:
-        """The end of this host: a leader's last words, then all is let go."""
+        """The end of this host: a leader's last words, then all is let go. Who has just won leads first, for its Elected stands in the
+        log: without last words no other build could go on behind it."""
+        for _ in range(ELECT_TURNS):
+            if self.replica is None or self.replica.election.role is not Role.ELECT:
+                break
+            self.turn()
         if self.replica is not None and self.replica.leads and not self.stale and self._damage is None:
             self._last_words(self.replica)
         self._leave()
@@ -296,6 +355,8 @@ class ScopeLoop:
                 self._resign(action.epoch)
             elif isinstance(action, BeReborn):
                 self._be_reborn(action.reason)
+            elif isinstance(action, Cede):
+                self._cede(action)
             elif isinstance(action, End):
                 self._end(action.reason)
 
@@ -394,22 +455,14 @@ class ScopeLoop:
             self.term = None
 
     def _save(self, replica: Replica) -> None:
-        """A snapshot; what lies below it, less a margin for whoever reads just now, is deleted from the inbox [25]."""
-        try:
-            pointer = self.snapshots.save(replica.folded)
-            self._snapshot_at = replica.folded.next_offset + SNAPSHOT_RECORDS
-            if pointer is not None and pointer.offset > KEPT_RECORDS:
-                self.around.bus.delete_below(self.topic, self.partition, pointer.offset - KEPT_RECORDS)
-        except (Unavailable, StorageError) as failure:
-            self.log.warning("no snapshot", reason=str(failure))
-            self._snapshot_at = replica.folded.next_offset + SNAPSHOT_RECORDS // 10
+        self.saving.save(replica.folded)
 
     def _last_words(self, replica: Replica) -> None:
         """A clean stop: a snapshot, and the key given back, so that the next one takes over at once."""
         epoch = replica.election.epoch
         self._end_term()
         self.around.bus.flush(2_000)
-        self._save(replica)
+        self.saving.last(replica.folded)
         self._resign(epoch)
 
     def _resign(self, epoch: int) -> None:
@@ -423,9 +476,13 @@ class ScopeLoop:
         """For /health."""
         replica, now = self.replica, self.around.clock()
         role = SHOWN.get(replica.election.role, replica.election.role.value) if replica is not None else "starting"
+        if self.waits_for:
+            role = "waiting" if self.view.epoch else "starting"  # without a leader there is none that could hand over
         return {
             "scope": self.scope,
             "role": role,
+            "build": self.around.build,
+            "waits_for": self.waits_for,
             "epoch": replica.folded.epoch if replica else 0,
             "generation": replica.folded.generation if replica else 0,
             "offset": replica.folded.next_offset if replica else 0,

@@ -17,6 +17,7 @@ from millrace import __version__
 from millrace.core.topics import Topology
 
 from . import logs
+from .build import build_of
 from .etcd import EtcdStore
 from .health import HealthServer
 from .interfaces import Entry, Store, Unavailable
@@ -191,8 +192,9 @@ class Process:
         """Hosts the machines until the end; returns the exit code."""
         loops: list[ScopeLoop] = []
         beat = Beat(self.store, lambda: loops)
+        build = build_of([each.machine for each in hosted])
         around = Surroundings(
-            self.bus, self.store, self.storage, topology, self.settings.instance, __version__, beat.lease, self.fatal
+            self.bus, self.store, self.storage, topology, self.settings.instance, build, beat.lease, self.fatal
         )
         loops += [ScopeLoop(each, around) for each in hosted]
         health = HealthServer(lambda: self._health(loops), self.settings.health_port)
