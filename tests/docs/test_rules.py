@@ -16,8 +16,9 @@ from millrace.core.messages.events import TaskManagerGone
 from millrace.core.messages.jobs import JobMasterDeclared
 from millrace.core.messages.records import Elected, Hello, Message, Tick, decode, encode
 from millrace.core.topics import TOPICS, Topology
+from millrace.io.hosting import Hosted, Surroundings
 from millrace.io.interfaces import Put, Txn
-from millrace.io.loop import Hosted, ScopeLoop, Surroundings
+from millrace.io.loop import ScopeLoop
 from millrace.io.parked import Parked
 from millrace.io.snapshots import Pointer, Snapshots, freeze, thaw
 from millrace.io.storage import Storage

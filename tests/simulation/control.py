@@ -9,8 +9,9 @@ from millrace import __version__
 from millrace.core.fold import Diverged, Folded
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.core.replica import Replica
+from millrace.io.hosting import Hosted, Surroundings, Term
 from millrace.io.interfaces import OffsetGone, Received, Unavailable
-from millrace.io.loop import WAIT_S, Hosted, ScopeLoop, Surroundings, Term
+from millrace.io.loop import WAIT_S, ScopeLoop
 from millrace.io.service import LEASE_RENEW_S, RETRY_S, Beat
 from millrace.io.storage import StorageError
 from services.dispatcher.client_port import STUCK_S, Copier

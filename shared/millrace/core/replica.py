@@ -108,7 +108,7 @@ class Replica:
             told = self.core.fold(folded, offset, stamp_ms, record)
         if isinstance(record, Probe):
             if record.who != self.who:
-                self.election.attended_ms = now_ms
+                self.election.attended(record.who, now_ms)
             elif not self.leads:
                 self.election.probed(stamp_ms, folded.next_ms)
             return []
@@ -244,6 +244,6 @@ class Replica:
     def _is_quiet(self, now_ms: int) -> bool:
         """Nothing is on its way, no timer runs, nobody watches: ticks would only warm the room."""
         folded = self.folded
-        if self.speaking.unacked or folded.effects or now_ms - self.election.attended_ms < ATTENDED_MS:
+        if self.speaking.unacked or folded.effects or self.election.attended_by(now_ms, ATTENDED_MS):
             return False
         return self.core.machine.is_idle(folded.state)

@@ -9,34 +9,31 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
 from pydantic import ValidationError
 
-from millrace.core.election import Role, View
+from millrace.core.balance import Standing
+from millrace.core.election import ATTEND_MS, Role, View
 from millrace.core.fold import Fold, Folded
-from millrace.core.machine import Machine
 from millrace.core.messages.base import Body
 from millrace.core.messages.records import Part, decode, encode
 from millrace.core.replica import Action, Append, BeReborn, Campaign, Cede, End, Perform, Replica, Resign, Speak
-from millrace.core.topics import Topology
 
 from . import envelope
-from .forked import forked
 from .generations import Generation, Generations, LogReplaced
-from .interfaces import Bus, Entry, OffsetGone, Reader, Received, Store, Unavailable, UnknownOutcome
+from .hosting import Hosted, Surroundings, Term
+from .interfaces import Entry, OffsetGone, Reader, Received, Unavailable, UnknownOutcome
 from .parked import Parked
-from .performer import Performer, Port
-from .saving import Beside, Saving
+from .saving import Saving
 from .sending import Sending
 from .snapshots import Snapshots, Unreadable
-from .storage import Storage, StorageError
+from .storage import StorageError
 
+HEARD_MS = ATTEND_MS + 5_000  # a standby that was not heard for so long is not counted on
+FLUSH_MS = 2_000  # for a leader's last words
 HELD_MS = 1  # a wait for an acknowledgement, between two looks at the inbox
 SHOWN = {Role.LEADING: "leader", Role.FOLLOWING: "standby"}  # the others pass in an instant
 WAIT_S = 0.5  # until etcd or Kafka is asked again
@@ -44,56 +41,6 @@ CEDED_WAIT_S = 0.1  # until it is looked again whether another build has handed 
 ELECT_TURNS = 50  # of a loop that is to end, for what it has won to be folded
 
 log = structlog.get_logger("loop")
-
-
-def monotonic_ms() -> int:
-    """Milliseconds that also count a suspended machine; a clock that is set decides nothing."""
-    return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1_000_000
-
-
-@dataclass
-class Term:
-    """One term of leadership, as the leader's other threads see it (client port, blob server)."""
-
-    epoch: int
-    folded: Folded
-    append: Callable[[Part], None]
-    """Appends a record to the scope's inbox; callable from any thread."""
-    ended: threading.Event = field(default_factory=threading.Event)
-
-
-@dataclass
-class Hosted:
-    """A machine that a process hosts, with its ports and its deciding settings. `on_lead` starts what runs while it leads and
-    ends when `term.ended` is set."""
-
-    machine: Machine
-    ports: Mapping[type[Body], Port]
-    deciding: dict[str, Any]
-    on_lead: Callable[[Term], None] | None = None
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What the scopes of a process share."""
-
-    bus: Bus
-    store: Store
-    storage: Storage
-    topology: Topology
-    who: str
-    build: str
-    lease: Callable[[], int]
-    """The process's lease; raises Unavailable while it has none."""
-    fatal: Callable[[str], None]
-    """Ends the process with a reason."""
-    clock: Callable[[], int] = monotonic_ms
-    performer: Callable[..., Any] = Performer
-    """Makes what performs effects (the simulator's does so on the same thread)."""
-    wait: Callable[[threading.Event, float], object] = threading.Event.wait
-    """Waits for the event, at most so many seconds (in the simulator time goes on between turns, not in them)."""
-    beside: Beside = forked
-    """Makes snapshots (the simulator's does so on the same thread)."""
 
 
 class OtherBuild(Unavailable):
@@ -126,6 +73,7 @@ class ScopeLoop:
         self._acks: deque[tuple[int, int]] = deque()
         self._sending = Sending(self._send)
         self._stopping = threading.Event()
+        self._giving_away = threading.Event()
         self._damage: str | None = None  # why the generation must be raised, until it is
         self._reader: Reader | None = None
         self._caught_up = False
@@ -137,6 +85,18 @@ class ScopeLoop:
 
     def stop(self) -> None:
         self._stopping.set()
+
+    def standing(self) -> Standing | None:
+        """Who leads the scope and who could, as far as its log was folded; None: not known yet."""
+        replica = self.replica
+        if replica is None or self.waits_for:
+            return None
+        standbys = replica.election.attended_by(self.around.clock(), HEARD_MS)
+        return Standing(self.scope, replica.folded.who, tuple(standbys))
+
+    def give_away(self) -> None:
+        """Lets a standby lead, if this replica does."""
+        self._giving_away.set()
 
     def watched(self, entry: Entry | None) -> None:
         """The leader key has changed (the beat thread's watch)."""
@@ -214,7 +174,10 @@ class ScopeLoop:
         now = self.turned_ms = self.around.clock()
         self._do(replica.beat(now, self.view, self._caught_up))
         self._follow_term(replica)
-        if replica.leads and replica.folded.next_offset >= self.saving.due:
+        if self._giving_away.is_set():
+            self._giving_away.clear()
+            self._give_away(replica)
+        elif replica.leads and replica.folded.next_offset >= self.saving.due:
             self._save(replica)
         return bool(batch)
 
@@ -461,8 +424,19 @@ class ScopeLoop:
         """A clean stop: a snapshot, and the key given back, so that the next one takes over at once."""
         epoch = replica.election.epoch
         self._end_term()
-        self.around.bus.flush(2_000)
+        self.around.bus.flush(FLUSH_MS)
         self.saving.last(replica.folded)
+        self._resign(epoch)
+
+    def _give_away(self, replica: Replica) -> None:
+        """A clean end of the term, without a snapshot: who takes over has folded all this."""
+        if not replica.leads:
+            return
+        epoch = replica.election.epoch
+        self.log.info("gives the leadership away", epoch=epoch)
+        self._end_term()
+        self.around.bus.flush(FLUSH_MS)
+        replica.election.give_away(self.around.clock())
         self._resign(epoch)
 
     def _resign(self, epoch: int) -> None:
