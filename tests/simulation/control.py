@@ -87,8 +87,8 @@ class NotedLoop(ScopeLoop):
 class ControlProcess:
     """`name` is `<service>#<n>`, or `job-master/<shard>#<n>` for one that hosts a single shard."""
 
-    def __init__(self, world: World, name: str, deciding: dict[str, Any]) -> None:
-        self.world, self.name, self.alive = world, name, True
+    def __init__(self, world: World, name: str, deciding: dict[str, Any], build: str = __version__) -> None:
+        self.world, self.name, self.build, self.alive = world, name, build, True
         self.failure: str | None = None
         self.wants_again = False  # it has ended by itself, and is started again by who watches it
         self.bus = PacedBus(world, f"{name}.{world.next_start()}", self._fatal)
@@ -103,7 +103,7 @@ class ControlProcess:
             world.storage,
             world.topology,
             name,
-            __version__,
+            build,
             self.beat.lease,
             self._fatal,
             clock=world.clock.now_ms,
