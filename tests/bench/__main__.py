@@ -17,7 +17,7 @@ from rich.table import Table
 
 from deploy.local.downloads import CHECKOUT
 
-from . import burst, failover, handover, idle, many, memory, pipeline, running, sql, up
+from . import burst, failover, handover, idle, many, memory, pipeline, recovery, running, sql, up
 from .figures import Figure, Row, measure
 
 FIGURES = {
@@ -32,6 +32,7 @@ FIGURES = {
         Figure("memory", "resident memory of each service, idle and after 5,000 jobs", memory.measure),
         Figure("failover", "a leader or a TaskManager killed, asked to end, stopped -> all goes on", failover.measure),
         Figure("handover", "every leader asked to end while another build waits, 100 tasks running", handover.measure),
+        Figure("recovery", "all control services killed with 10,000 jobs; the fold beside a snapshot", recovery.measure),
         Figure("idle", "processor and disk of an idle stack, beside Kafka and etcd alone", idle.measure),
     )
 }

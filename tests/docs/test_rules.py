@@ -127,7 +127,27 @@ def test_who_folded_a_later_epoch_than_etcd_gives_does_not_lead(tmp_path: Path) 
     replica = restored.loop.replica
     assert replica.folded.epoch == epoch
     assert replica.election.role is Role.FOLLOWING
-    assert restored.store.get(f"leaders/{SCOPE}") is None, "what it won it gave back"
+    assert restored.store.get(f"leaders/{SCOPE}") is None
+
+
+def test_who_folded_a_tick_that_knew_a_later_revision_than_etcd_does_not_lead(tmp_path: Path) -> None:  # [24]
+    """The backup was made in the term that still went on: its epoch alone tells nothing."""
+    world = World(tmp_path)
+    world.lead()
+    generation = world.generation()
+    for n in range(50):
+        world.store.txn(Txn([], [Put("jobs/accepted-after-the-backup", str(n).encode())]))
+    world.turn(20)
+    restored = World(tmp_path / "restored")
+    restored.broker, restored.bus = world.broker, world.bus
+    restored.store.txn(Txn([], [Put(f"generations/{SCOPE}", json.dumps(generation).encode())]))
+    restored.loop = restored.host("q")
+    restored.turn(60)
+    assert restored.etcd.revision < restored.loop.replica.folded.revision
+    assert restored.store.get(f"leaders/{SCOPE}") is None and not restored.loop.replica.leads
+    restored.broker.truncate(TOPIC, 0, 3)
+    restored.turn(60)
+    assert restored.generation()["generation"] == 1, "a new generation would take what etcd holds for the truth"
 
 
 def test_a_snapshot_counts_for_its_generation_and_moves_forward_only(world: World) -> None:  # [22], [25]
@@ -332,14 +352,14 @@ def test_what_kafka_would_not_take_is_a_bug_and_says_so() -> None:  # [15]
 
 def test_a_campaign_whose_answer_was_lost_is_won_when_the_key_is_seen(world: World) -> None:  # [17]
     world.turn(1)
-    generations, campaign = world.loop.generations, world.loop.generations.campaign
+    generations, check = world.loop.generations, world.loop.generations._check
 
-    def loses_its_answer(*given: Any) -> Any:
-        generations.campaign = campaign
+    def the_next_answer_is_lost(known: int) -> None:
+        generations._check = check
+        check(known)
         world.store.faults.extend(["unknown, done", "unavailable"])
-        return campaign(*given)
 
-    generations.campaign = loses_its_answer
+    generations._check = the_next_answer_is_lost
     world.turn(200)
     assert world.loop.replica.leads
 

@@ -90,6 +90,7 @@ class Replica:
         self.who, self.build, self.settings = who, build, settings
         self.election = Election()
         self.speaking = Speaking()
+        self._revision = 0
 
     @property
     def leads(self) -> bool:
@@ -184,9 +185,9 @@ class Replica:
         """A port knows what an effect led to. Posted also after the term has ended: it is a fact [17]."""
         return [Append(Outcome(effect=effect, result=result))]
 
-    def beat(self, now_ms: int, view: View, caught_up: bool) -> list[Action]:
-        """The shell's turn, several times a tick."""
-        election = self.election
+    def beat(self, now_ms: int, view: View, caught_up: bool, revision: int = 0) -> list[Action]:
+        """The shell's turn, several times a tick. revision: the highest of etcd's that it has seen."""
+        election, self._revision = self.election, revision
         if election.role in (Role.ELECT, Role.LEADING) and (view.epoch == 0 or (view.epoch or 0) > election.epoch):
             election.follow(now_ms)  # a refused epoch ends the term, not the process [6]
             return []
@@ -232,6 +233,7 @@ class Replica:
                 published_through=self.speaking.published_through(),
                 digest=folded.ticked_digest,
                 next_ms=QUIET_TICK_MS if self._is_quiet(now_ms) else TICK_MS,
+                revision=self._revision,
             )
         )
 

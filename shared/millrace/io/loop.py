@@ -172,7 +172,7 @@ class ScopeLoop:
         self._take_acks(replica)
         self._caught_up = not batch and (self._caught_up or self._at_end(replica))
         now = self.turned_ms = self.around.clock()
-        self._do(replica.beat(now, self.view, self._caught_up))
+        self._do(replica.beat(now, self.view, self._caught_up, self.around.store.revision))
         self._follow_term(replica)
         if self._giving_away.is_set():
             self._giving_away.clear()
@@ -351,18 +351,14 @@ class ScopeLoop:
         assert self.replica is not None and self.generation is not None
         replica = self.replica
         try:
-            epoch = self.generations.campaign(expected, self.around.lease(), self.generation)
+            epoch = self.generations.campaign(
+                expected, self.around.lease(), self.generation, replica.folded.revision
+            )
         except (Unavailable, UnknownOutcome) as failure:
-            self.log.warning("campaign without an answer", reason=str(failure))
+            self.log.warning("could not campaign", reason=str(failure))
             epoch = None
         if epoch is None:
             replica.lost(self.around.clock())
-        elif epoch <= replica.folded.epoch:
-            self._resign(epoch)
-            replica.lost(self.around.clock())
-            self.log.error(
-                "etcd is older than the log: it was restored from a backup", epoch=epoch, folded=replica.folded.epoch
-            )
         else:
             self.view = View(epoch, True)
             self._do(replica.won(epoch))
@@ -375,7 +371,8 @@ class ScopeLoop:
             "the log is not whole: a new generation begins", reason=reason, generation=self.generation.number + 1
         )
         try:
-            raised = self.generations.raise_(self.generation, epoch, self.around.lease(), reason)
+            known = self.replica.folded.revision
+            raised = self.generations.raise_(self.generation, epoch, self.around.lease(), reason, known)
             over = raised or self.generations.current().number > self.generation.number
         except Unavailable as failure:
             # Nothing is folded from here on: a snapshot and what is left of the log would look whole.

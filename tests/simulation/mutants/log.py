@@ -295,9 +295,9 @@ def damage_is_forgotten_with_the_key() -> None:
 
 @mutant(6, "io/generations.py:Generations.campaign", "a key is taken away from whoever holds it")
 def a_campaign_takes_any_key() -> None:
-    def campaign(original: Any, self: Any, expected: int, lease: int, generation: Any) -> Any:
+    def campaign(original: Any, self: Any, expected: int, *rest: Any) -> Any:
         entry = self._store.get(self.leader_key)
-        return original(self, entry.mod_revision if entry is not None else 0, lease, generation)
+        return original(self, entry.mod_revision if entry is not None else 0, *rest)
 
     around(generations.Generations, "campaign", campaign)
 
