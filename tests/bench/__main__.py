@@ -17,7 +17,7 @@ from rich.table import Table
 
 from deploy.local.downloads import CHECKOUT
 
-from . import burst, failover, idle, many, memory, pipeline, running, sql, up
+from . import burst, failover, idle, many, memory, outages, pipeline, running, sql, up
 from .figures import Figure, Row, measure
 
 FIGURES = {
@@ -31,6 +31,7 @@ FIGURES = {
         Figure("up", "millrace up to the first job accepted and the first result", up.measure),
         Figure("memory", "resident memory of each service, idle and after 5,000 jobs", memory.measure),
         Figure("failover", "a leader or a TaskManager killed, asked to end, stopped -> all goes on", failover.measure),
+        Figure("outages", "Kafka, etcd killed or paused, all cores busy -> nobody is blamed for it", outages.measure),
         Figure("idle", "processor and disk of an idle stack, beside Kafka and etcd alone", idle.measure),
     )
 }

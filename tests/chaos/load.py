@@ -32,11 +32,13 @@ class Load:
 
     def __post_init__(self) -> None:
         self._ending = threading.Event()
+        self._connected = threading.Barrier(THREADS + 1)
         self._threads = [threading.Thread(target=self._run, args=(number,), daemon=True) for number in range(THREADS)]
 
     def __enter__(self) -> Load:
         for thread in self._threads:
             thread.start()
+        self._connected.wait(60)  # who has never found a Kafka may say so, and is no client yet
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -48,6 +50,7 @@ class Load:
         draw = random.Random(f"{self.seed} {number}")
         try:
             with Millrace(self.bootstrap, timeout_s=60) as client:
+                self._connected.wait(60)
                 count = 0
                 while not self._ending.is_set():
                     count += 1

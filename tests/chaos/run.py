@@ -83,14 +83,14 @@ def _run(stack: Stack, timed: TaskManagers, minutes: float, seed: int, spark: bo
         except TimeoutError as failure:
             problems.append(str(failure))
     say(f"at rest after {time.monotonic() - peace_s:.1f} s")
-    with _bus(facts["kafka_bootstrap"]) as bus:
+    with open_bus(facts["kafka_bootstrap"]) as bus:
         history = History(
             answers=load.answers,
             stored={each.key.removeprefix("jobs/"): json.loads(each.value) for each in store.list("jobs/")[0]},
-            events=list(_topic(bus, "job.events")),
+            events=list(topic_records(bus, "job.events", SHARDS)),
             failures=load.failures if not spark else {},
             cancels=load.cancels,
-            dead_letters=list(_topic(bus, "dead-letters")),
+            dead_letters=list(topic_records(bus, "dead-letters", SHARDS)),
             two_at_once=_lines(timed.lives / TWO_AT_ONCE),
             woken=faults.woken,
         )
@@ -134,7 +134,7 @@ def _await(what: str, found: Callable[[], bool], limit_s: float = 60.0, left: Ca
 
 
 @contextmanager
-def _bus(bootstrap: str) -> Iterator[KafkaBus]:
+def open_bus(bootstrap: str) -> Iterator[KafkaBus]:
     def fatal(reason: str) -> None:
         raise RuntimeError(reason)
 
@@ -145,10 +145,10 @@ def _bus(bootstrap: str) -> Iterator[KafkaBus]:
         bus.close()
 
 
-def _topic(bus: KafkaBus, name: str) -> Iterator[dict[str, Any]]:
+def topic_records(bus: KafkaBus, name: str, shards: int) -> Iterator[dict[str, Any]]:
     """All that a public topic holds, partition by partition."""
     topic = next(each for each in TOPICS if each.name == name)
-    for partition in range(topic.count(Topology(shards=SHARDS))):
+    for partition in range(topic.count(Topology(shards=shards))):
         at, end = bus.offsets(name, partition)
         reader = bus.reader(name, partition, at)
         while at < end:
