@@ -73,9 +73,9 @@ class Faults:
             "etcd killed": lambda: self._server("etcd", signal.SIGKILL if self.kill_etcd else signal.SIGTERM),
         }
 
-    def run(self, until_s: float) -> None:
+    def run(self, over: Callable[[], bool]) -> None:
         """One after the other until then; some last while the next come."""
-        while time.monotonic() < until_s:
+        while not over():
             kind = self._draw.choices(list(KINDS), list(KINDS.values()))[0]
             at_s = time.monotonic()
             with contextlib.suppress(psutil.NoSuchProcess, Unavailable, KeyError):

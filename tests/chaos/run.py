@@ -23,7 +23,7 @@ from tests.task_manager.timed import TWO_AT_ONCE
 
 from .faults import KINDS, Fault, Faults
 from .history import History, Verdict, judge
-from .load import Load
+from .load import CALM, DENSE, Load
 from .task_managers import TaskManagers
 
 SHARDS, TASK_MANAGERS, SLOTS = 2, 2, 4
@@ -32,16 +32,16 @@ PEACE_S = 90.0
 Say = Callable[[str], None]
 
 
-def run(minutes: float, seed: int, spark: bool, say: Say, keep: bool = False) -> bool:
-    """Whether nothing was violated. Prints what happened by `say`."""
+def run(minutes: float, seed: int, spark: bool, say: Say, keep: bool = False, jobs: int = 0) -> bool:
+    """Whether nothing was violated. Prints what happened by `say`. `jobs`: it goes on until so many were accepted."""
     stack = Stack("chaos")
     stack.down(purge=True)
     options = Options(task_managers=TASK_MANAGERS if spark else 0, slots=2 if spark else 1, shards=SHARDS, standbys=1)
     passed = False
     try:
         stack.up(options, say, foreground=True)
-        with TaskManagers(stack, 0 if spark else TASK_MANAGERS, SLOTS) as timed:
-            passed = _run(stack, timed, minutes, seed, spark, say)
+        with TaskManagers(stack, 0 if spark else TASK_MANAGERS, 4 * SLOTS if jobs else SLOTS) as timed:
+            passed = _run(stack, timed, minutes, seed, spark, say, jobs)
         return passed
     finally:
         if keep or not passed:
@@ -51,7 +51,7 @@ def run(minutes: float, seed: int, spark: bool, say: Say, keep: bool = False) ->
             stack.down(purge=True)
 
 
-def _run(stack: Stack, timed: TaskManagers, minutes: float, seed: int, spark: bool, say: Say) -> bool:
+def _run(stack: Stack, timed: TaskManagers, minutes: float, seed: int, spark: bool, say: Say, jobs: int) -> bool:
     facts = stack.facts()
     store = EtcdStore(facts["etcd_endpoint"], "/millrace/default/")
     scopes = Topology(shards=SHARDS).scopes()
@@ -67,9 +67,10 @@ def _run(stack: Stack, timed: TaskManagers, minutes: float, seed: int, spark: bo
         return {name: each["pid"] for name, each in services.items() if name.startswith("task-manager")}
 
     faults = Faults(stack, store, scopes, task_managers, kill_etcd, seed, say)
-    load = Load(facts["kafka_bootstrap"], seed)
+    load = Load(facts["kafka_bootstrap"], seed, DENSE if jobs else CALM)
     with load:
-        faults.run(time.monotonic() + minutes * 60)
+        until_s = time.monotonic() + minutes * 60
+        faults.run(lambda: time.monotonic() > until_s and len(load.accepted) >= jobs)
         faults.heal()
         say("peace: every job must end now")
     problems = list(load.errors)
@@ -182,3 +183,7 @@ def _tell(verdict: Verdict, done: list[Fault], load: Load, stack: Stack, say: Sa
     ends = re.findall(r"^(\S+): ended with (-?\d+)", stack.supervisor_log.read_text(), re.MULTILINE)
     by_itself = Counter(name for name, code in ends if code not in ("0", "-9", "-15"))
     say(f"services that ended by themselves: {dict(by_itself) or 'none'}")
+    for failed in sorted((stack.folder / "logs").glob("*.failed")):
+        said = [json.loads(line) for line in failed.read_text().splitlines() if line.startswith("{")]
+        why = next((each.get("reason") or each["event"] for each in said if each["level"] == "critical"), said[-1:])
+        say(f"the last words of {failed.name}: {str(why)[:300]}")
