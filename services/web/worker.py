@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import tempfile
 from typing import Any
 
 import faust
@@ -52,6 +54,7 @@ def make(settings: WebSettings, topology: Topology) -> tuple[faust.App, View]:
         consumer_group_instance_id="web",
         consumer_auto_offset_reset="earliest",
         store="memory://",
+        datadir=os.path.join(tempfile.gettempdir(), "millrace-web"),  # nothing comes there; it is made all the same
         topic_allow_declare=False,  # topics are made by the provisioning alone
         topic_disable_leader=True,
         stream_wait_empty=False,

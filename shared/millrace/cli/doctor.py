@@ -1,8 +1,11 @@
-"""`millrace doctor`: what is not well with a cluster, and what to do about it."""
+"""`millrace doctor` and `millrace bundle`: what is not well with a cluster, for its operator and for who helps."""
 
 from __future__ import annotations
 
 import os
+import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -87,3 +90,28 @@ def print_report(report: Report) -> None:
         console.print(f"{report.problems} problem{'s' * (report.problems != 1)}")
     else:
         console.print("all is well")
+
+
+def bundle(
+    out: Annotated[
+        Path | None, typer.Option(help="The archive to write [millrace-bundle-TIME.tar.gz].", show_default=False)
+    ] = None,
+    kafka: KafkaOption = "",
+    etcd: EtcdOption = "",
+    cluster: ClusterOption = "default",
+    stack: StackOption = "default",
+) -> None:
+    """Write a support archive (tar.gz): versions, settings, ends of logs, what doctor found, leaders, topics, dead letters.
+
+    Secrets are left out, and so is what belongs to jobs: their graphs, results and logs. Look through it before you give it away.
+    """
+    from millrace.doctor.bundle import write
+
+    target = out or Path(time.strftime("millrace-bundle-%Y%m%d-%H%M%S.tar.gz"))
+    where = find_cluster(kafka, etcd, cluster, stack)
+    try:
+        names = write(where, target)
+    except OSError as failure:
+        print(f"millrace: {target} cannot be written: {failure.strerror}; name another file with --out", file=sys.stderr)
+        raise typer.Exit(Exit.INVALID) from None
+    print(f"{target}: {len(names)} files, {target.stat().st_size / 1000:,.0f} kB")

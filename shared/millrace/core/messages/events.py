@@ -135,7 +135,8 @@ class SlotChanged(ClusterEvent):
 
 
 class LeaderElected(ClusterEvent):
-    """The new leader of a scope: it speaks for the scope from here on. Known by its epoch, which grows over all lives of the scope."""
+    """The new leader of a scope: it speaks for the scope from here on. Known by its epoch, which grows over all lives of the scope. The
+    record's key is the scope."""
 
     type: Literal["LeaderElected"] = "LeaderElected"
     version: Literal[1] = 1
@@ -162,7 +163,22 @@ class DeadLetter(Body):
     at_ms: int
 
 
+class DeadLetterRedriven(Body):
+    """An operator's tool: the record of the letter at offset `letter` of dead-letters was sent again, unchanged; it stands at `offset` of
+    `topic` now. `repeats` counts such sendings of one record, this one included."""
+
+    type: Literal["DeadLetterRedriven"] = "DeadLetterRedriven"
+    version: Literal[1] = 1
+    letter: int
+    topic: str
+    partition: int
+    offset: int
+    repeats: int
+    by: str
+    at_ms: int
+
+
 EVENTS: tuple[type[Body], ...] = (
     JobAccepted, JobWaiting, JobStateChanged, AttemptStateChanged, JobFinished, JobFailed, JobCanceled, TaskManagerJoined,
-    TaskManagerGone, SlotChanged, LeaderElected, DeadLetter,
+    TaskManagerGone, SlotChanged, LeaderElected, DeadLetter, DeadLetterRedriven,
 )  # fmt: skip
