@@ -33,7 +33,8 @@ app.command(rich_help_panel="The cluster")(jobs.schema)
 app.add_typer(dlq, rich_help_panel="The cluster")
 app.add_typer(replay.app, name="replay", rich_help_panel="The cluster")
 stack_commands.register(app)
-app.command("doctor", rich_help_panel="Operating")(doctor.doctor)
+for command in (doctor.doctor, doctor.bundle):
+    app.command(rich_help_panel="Operating")(command)
 
 
 @app.callback()

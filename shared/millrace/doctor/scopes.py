@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from millrace.core.topics import Topology
 from millrace.io.interfaces import Store
-from millrace.io.loop import SNAPSHOT_RECORDS
+from millrace.io.saving import SNAPSHOT_RECORDS
 
 from .findings import Finding, Unreachable, note, ok, problem
 
