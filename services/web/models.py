@@ -104,7 +104,6 @@ class LeaderRow(Shape):
     leader: str
     epoch: int
     generation: int
-    build: str
     since_ms: int
 
 

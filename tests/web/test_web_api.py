@@ -36,7 +36,7 @@ def view() -> View:
                state="RUNNING", **slot),
         record("cluster.events", 0, "", type="TaskManagerJoined", task_manager="tm", incarnation=7, host="h", slots=1,
                states=["FREE"]),
-        record("cluster.events", 1, type="LeaderElected", scope="dispatcher", leader="d", epoch=3, generation=1, build="1"),
+        record("cluster.events", 1, type="LeaderElected", scope="dispatcher", leader="d", epoch=3, generation=1),
     ):  # fmt: skip
         view.fold(fact_of(message))
     return view

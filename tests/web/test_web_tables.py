@@ -184,7 +184,7 @@ def test_what_was_said_too_long_ago_is_missing_and_no_error() -> None:
 
 def cluster_story() -> Story:
     story = Story("cluster.events")
-    elected = {"scope": "dispatcher", "generation": 1, "build": "1"}
+    elected = {"scope": "dispatcher", "generation": 1}
     story.say("LeaderElected", "dispatcher", **elected, leader="d-1", epoch=5)
     joined = {"task_manager": "tm", "host": "h", "slots": 2}
     story.say("TaskManagerJoined", "tm 7", **joined, incarnation=7, states=["STARTING", "BROKEN"])
@@ -207,7 +207,7 @@ def test_task_managers_slots_and_leaders() -> None:
     assert cluster.slots([]) == [{"task_manager": "tm", "slot": 0, "state": "FREE", **empty}, broken]
     assert cluster.slots([held]) == [{**held, "state": "ACTIVE", "reason": None}, broken]
     assert cluster.leaders() == [
-        {"scope": "dispatcher", "leader": "d-2", "epoch": 9, "generation": 1, "build": "1", "since_ms": T0 + 3}
+        {"scope": "dispatcher", "leader": "d-2", "epoch": 9, "generation": 1, "since_ms": T0 + 3}
     ]
 
 

@@ -47,7 +47,7 @@ class Cluster:
         row = self._rows.get(key)
         if row is not None and body["epoch"] <= row["epoch"]:
             return False  # epochs grow over all lives of a scope
-        values = {name: body[name] for name in ("scope", "leader", "epoch", "generation", "build")}
+        values = {name: body[name] for name in ("scope", "leader", "epoch", "generation")}
         self._rows[key] = noted(row, fact, **values, since_ms=body["at_ms"])
         return True
 

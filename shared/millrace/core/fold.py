@@ -170,7 +170,7 @@ class Fold:
         if not self.machine.scope.startswith(TASK_MANAGER):  # it has no leader: its incarnation is told by the ResourceManager
             fact = LeaderElected(
                 scope=self.machine.scope, leader=record.who, epoch=record.epoch, generation=record.generation,
-                build=record.build, at_ms=stamp_ms,
+                at_ms=stamp_ms,
             )  # fmt: skip
             outputs.append(Publish("cluster.events", self.machine.scope, fact))
         return self._run(folded, offset, told, bodies, outputs)

@@ -145,7 +145,6 @@ class LeaderElected(ClusterEvent):
     """Name of its process."""
     epoch: int
     generation: int
-    build: str
 
 
 class DeadLetter(Body):
