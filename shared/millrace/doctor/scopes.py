@@ -163,7 +163,7 @@ def dead_letters(bootstrap: str) -> Iterator[Finding]:
     if end > first:
         yield note(
             "dead letters", f"{end - first} records from outside could not be used; they are kept on {DEAD_LETTERS} for 30 days",
-            "read their reasons there, and correct who publishes them",
+            "`millrace dlq list` tells who and why; correct them, then `millrace dlq redrive` or `millrace dlq purge`",
         )  # fmt: skip
     else:
         yield ok("dead letters", "none")
