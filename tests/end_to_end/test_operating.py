@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -16,6 +17,7 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
+from deploy.local.downloads import CHECKOUT
 from millrace.cli.app import app
 from tests.end_to_end.running import Held, RunningStack, processes_of, until
 
@@ -33,10 +35,10 @@ class Web:
         self._ready.unlink(missing_ok=True)
         folder = self._running.stack.folder
         command = [sys.executable, "-m", "services.web", "--config", str(self._running.stack.settings_file)]
+        command += ["--ready-file", str(self._ready), "--instance", "web"]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "shared")])}
         with open(folder / "logs" / "web-of-test.log", "ab") as log:
-            self.process = subprocess.Popen(
-                [*command, "--ready-file", str(self._ready), "--instance", "web"], stdout=log, stderr=log, cwd=folder
-            )
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=env)
         until("the web service", lambda: self._ready.exists() or self.process.poll() is not None)
         assert self.process.poll() is None, (folder / "logs" / "web-of-test.log").read_text()[-3000:]
         ports = json.loads(self._ready.read_text())
