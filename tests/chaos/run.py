@@ -18,7 +18,14 @@ from deploy.local.stack import Options, Stack
 from millrace.core.topics import TOPICS, Topology
 from millrace.io.etcd import EtcdStore
 from millrace.io.interfaces import Unavailable
-from millrace.io.kafka import KafkaBus
+from millrace.io.kafka import KafkaBus, KafkaLogs
+from millrace.io.storage import Storage
+from services.replay.core.checking import explain
+from services.replay.core.folding import Broken
+from services.replay.core.recorded import BadLog
+from services.replay.exporting import export
+from services.replay.live import Live
+from services.replay.replaying import verify
 from tests.task_manager.timed import TWO_AT_ONCE
 
 from .faults import KINDS, Fault, Faults
@@ -32,8 +39,11 @@ PEACE_S = 90.0
 Say = Callable[[str], None]
 
 
-def run(minutes: float, seed: int, spark: bool, say: Say, keep: bool = False, jobs: int = 0) -> bool:
-    """Whether nothing was violated. Prints what happened by `say`. `jobs`: it goes on until so many were accepted."""
+def run(
+    minutes: float, seed: int, spark: bool, say: Say, keep: bool = False, jobs: int = 0, record: Path | None = None
+) -> bool:
+    """Whether nothing was violated. Prints what happened by `say`. `jobs`: it goes on until so many were accepted. `record`: the
+    file that all logs are exported to."""
     stack = Stack("chaos")
     stack.down(purge=True)
     options = Options(task_managers=TASK_MANAGERS if spark else 0, slots=2 if spark else 1, shards=SHARDS, standbys=1)
@@ -41,7 +51,7 @@ def run(minutes: float, seed: int, spark: bool, say: Say, keep: bool = False, jo
     try:
         stack.up(options, say, foreground=True)
         with TaskManagers(stack, 0 if spark else TASK_MANAGERS, 4 * SLOTS if jobs else SLOTS) as timed:
-            passed = _run(stack, timed, minutes, seed, spark, say, jobs)
+            passed = _run(stack, timed, minutes, seed, spark, say, jobs, record)
         return passed
     finally:
         if keep or not passed:
@@ -51,7 +61,9 @@ def run(minutes: float, seed: int, spark: bool, say: Say, keep: bool = False, jo
             stack.down(purge=True)
 
 
-def _run(stack: Stack, timed: TaskManagers, minutes: float, seed: int, spark: bool, say: Say, jobs: int) -> bool:
+def _run(
+    stack: Stack, timed: TaskManagers, minutes: float, seed: int, spark: bool, say: Say, jobs: int, record: Path | None
+) -> bool:
     facts = stack.facts()
     store = EtcdStore(facts["etcd_endpoint"], "/millrace/default/")
     scopes = Topology(shards=SHARDS).scopes()
@@ -96,11 +108,34 @@ def _run(stack: Stack, timed: TaskManagers, minutes: float, seed: int, spark: bo
             woken=faults.woken,
         )
     verdict = judge(history)
+    problems += _replayed(facts, record, say)
     _tell(verdict, faults.done, load, stack, say)
     for each in (*problems, *verdict.violations):
         say(f"VIOLATION: {each}")
     store.close()
     return not (problems or verdict.violations) and verdict.accepted > 0
+
+
+def _replayed(facts: dict[str, Any], record: Path | None, say: Say) -> list[str]:
+    """What is wrong with the inboxes, folded again: they must lead to what was said then."""
+    kafka = KafkaLogs(facts["kafka_bootstrap"], client_id="chaos")
+    store = EtcdStore(facts["etcd_endpoint"], "/millrace/default/")
+    source = Live(kafka, store, Storage(facts["storage"]), "default")
+    try:
+        report = verify(source, None, lambda *_: None)
+        folded = sum(each.records for each in report.scopes)
+        compared = sum(len(each.found) for each in report.scopes)
+        say(f"folded again: {folded:,} records, {compared:,} words compared, {'1 or more' if report.difference else 0} differences")
+        if record is not None:
+            export(source, record, None, False, lambda *_: None)
+        if report.difference is None:
+            return []
+        checked, difference = report.difference
+        return [f"replay of {checked.scope}: {'; '.join(explain(difference, report.cause, report.now))}"]
+    except (BadLog, Broken) as failure:
+        return [f"replay: {failure}"]
+    finally:
+        source.close()
 
 
 def is_whole(stack: Stack, scopes: tuple[str, ...]) -> bool:

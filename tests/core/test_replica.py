@@ -14,7 +14,7 @@ from millrace.core.machine import Born, Configured, Do, Envelope, Output, PeerBo
 from millrace.core.messages.effects import FindJob, JobFound
 from millrace.core.messages.jobs import JobMasterStarted
 from millrace.core.messages.records import Elected, Forked, Hello, Message, Outcome, Part, Probe, Tick, decode
-from millrace.core.replica import Action, Append, BeReborn, Campaign, End, Perform, Replica, Resign, Speak
+from millrace.core.replica import Action, Append, BeReborn, Campaign, Cede, End, Perform, Replica, Resign, Speak
 from millrace.core.topics import Topology
 
 ME, OTHER = "dispatcher", "job-master/0"
@@ -296,8 +296,10 @@ def test_a_message_to_a_later_life_ends_this_one() -> None:
 
 def test_a_replica_does_not_fold_as_another_build() -> None:
     log = Log()
+    log.elect(epoch=9)
     actions = log.append(Elected(generation=1, epoch=10, build="b2", who="r9"))
-    assert actions == [End("the log goes on as build b2 at epoch 10; this is build b1")]
+    assert actions == [Cede("b2", 1)]
+    assert log.append(Elected(generation=1, epoch=8, build="b3", who="r8")) == [], "a zombie's, void"
 
 
 def test_every_tenth_tick_says_hello_on_each_chain() -> None:

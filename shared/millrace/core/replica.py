@@ -74,13 +74,22 @@ class BeReborn:
 
 
 @dataclass(frozen=True)
+class Cede:
+    """The log goes on as another build from `offset` on: fold nothing more, and give back what was won, until its leader has handed
+    over [27]."""
+
+    build: str
+    offset: int
+
+
+@dataclass(frozen=True)
 class End:
     """This replica must not go on: a later life of its scope has been heard [28]."""
 
     reason: str
 
 
-Action = Append | Speak | Perform | Campaign | Resign | BeReborn | End
+Action = Append | Speak | Perform | Campaign | Resign | BeReborn | Cede | End
 
 
 class Replica:
@@ -91,6 +100,7 @@ class Replica:
         self.who, self.build, self.settings = who, build, settings
         self.election = Election()
         self.speaking = Speaking()
+        self._revision = 0
 
     @property
     def leads(self) -> bool:
@@ -109,7 +119,7 @@ class Replica:
             told = self.core.fold(folded, offset, stamp_ms, record)
         if isinstance(record, Probe):
             if record.who != self.who:
-                self.election.attended_ms = now_ms
+                self.election.attended(record.who, now_ms)
             elif not self.leads:
                 self.election.probed(stamp_ms, folded.next_ms)
             return []
@@ -121,7 +131,7 @@ class Replica:
         if isinstance(record, Tick):
             self.election.heard(now_ms, folded.published_through, before, folded.said)
         elif isinstance(record, Elected):
-            actions += self._elected(record, now_ms)
+            actions += self._elected(record, offset, now_ms)
             if self.leads:
                 return actions  # begin() has said and done what this record led to
         if self.leads:
@@ -131,11 +141,10 @@ class Replica:
             actions.append(BeReborn(told.damage))
         return actions
 
-    def _elected(self, record: Elected, now_ms: int) -> list[Action]:
+    def _elected(self, record: Elected, offset: int, now_ms: int) -> list[Action]:
         election = self.election
         if record.build != self.build:
-            # Replicas fold only as the build that the log names; a snapshot at this offset hands over to the newer one [27].
-            return [End(f"the log goes on as build {record.build} at epoch {record.epoch}; this is build {self.build}")]
+            return [Cede(record.build, offset)]
         if election.role is Role.ELECT and record.epoch == election.epoch and record.who == self.who:
             election.lead(now_ms)
             self.speaking = Speaking()
@@ -186,9 +195,9 @@ class Replica:
         """A port knows what an effect led to. Posted also after the term has ended: it is a fact [17]."""
         return [Append(Outcome(effect=effect, result=result))]
 
-    def beat(self, now_ms: int, view: View, caught_up: bool) -> list[Action]:
-        """The shell's turn, several times a tick."""
-        election = self.election
+    def beat(self, now_ms: int, view: View, caught_up: bool, revision: int = 0) -> list[Action]:
+        """The shell's turn, several times a tick. revision: the highest of etcd's that it has seen."""
+        election, self._revision = self.election, revision
         if election.role in (Role.ELECT, Role.LEADING) and (view.epoch == 0 or (view.epoch or 0) > election.epoch):
             election.follow(now_ms)  # a refused epoch ends the term, not the process [6]
             return []
@@ -234,6 +243,7 @@ class Replica:
                 published_through=self.speaking.published_through(),
                 digest=folded.ticked_digest,
                 next_ms=QUIET_TICK_MS if self._is_quiet(now_ms) else TICK_MS,
+                revision=self._revision,
             )
         )
 
@@ -246,6 +256,6 @@ class Replica:
     def _is_quiet(self, now_ms: int) -> bool:
         """Nothing is on its way, no timer runs, nobody watches: ticks would only warm the room."""
         folded = self.folded
-        if self.speaking.unacked or folded.effects or now_ms - self.election.attended_ms < ATTENDED_MS:
+        if self.speaking.unacked or folded.effects or self.election.attended_by(now_ms, ATTENDED_MS):
             return False
         return self.core.machine.is_idle(folded.state)
