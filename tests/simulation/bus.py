@@ -219,6 +219,11 @@ class MemoryBus:
         self._acked.extend(arrived)
         return len(arrived)
 
+    @property
+    def has_answers(self) -> bool:
+        """Whether `serve` has something to tell."""
+        return bool(self._acked) or self._fatal is not None
+
     def serve(self, patience_ms: int = 0) -> None:
         while self._acked and not self._ended:
             queued = self._acked.popleft()

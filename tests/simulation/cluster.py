@@ -87,13 +87,15 @@ class Cluster:
     # time goes on
 
     def step(self) -> None:
-        """One round: everything that may happen has its chance, in a drawn order; then time goes on a little."""
+        """One round: whatever may happen has its chance, in a drawn order; then time goes on a little."""
         chance, clock, etcd = self.world.random, self.world.clock, self.world.etcd
         self.rounds += 1
-        steps: list[tuple[Process | None, Callable[[], bool]]] = [(None, lambda: etcd.deliver(1) > 0)]
+        steps: list[tuple[Process | None, Callable[[], bool]]] = []
+        if etcd.has_news:
+            steps.append((None, lambda: etcd.deliver(1) > 0))
         for name, process in self.processes.items():
             if process.alive and name not in self.paused:
-                steps += [(process, step) for step in process.steps]
+                steps += [(process, step) for step in process.ready()]
             elif process.alive and isinstance(process, TaskManagerProcess):
                 steps.append((None, process.slots.turn))  # processes of their own
         chance.shuffle(steps)

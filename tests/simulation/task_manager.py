@@ -16,7 +16,7 @@ from services.task_manager.journal import Journal
 from services.task_manager.shell import AGAIN, STOPPED, Over, Shell, key_of
 from tests.simulation.slots import SimulatedSlots
 from tests.simulation.store import MemoryStore
-from tests.simulation.world import PREFIX, PacedBus, World
+from tests.simulation.world import PREFIX, PacedBus, PacedReader, World
 
 WAIT_MS = 200  # until etcd is asked again at the start
 
@@ -87,7 +87,6 @@ class TaskManagerProcess:
         self.shell.slots = self.slots
         self._begin_ms = 0
         self._asked_to_stop = self._has_news = self._gone = False
-        self.steps: list[Callable[[], bool]] = [self._begin, self.bus.some, self._read, self._turn, self.slots.turn]
 
     @property
     def state(self) -> State | None:
@@ -111,9 +110,26 @@ class TaskManagerProcess:
         due_ms = self._begin_ms if folded is None else folded.tick_stamp_ms + TICK_MS
         return due_ms if slots_ms is None else min(due_ms, slots_ms)
 
+    def ready(self) -> list[Callable[[], bool]]:
+        """The steps for which there is something to do."""
+        now_ms, folded, found = self.world.clock.now_ms(), self.journal.folded, list[Callable[[], bool]]()
+        if self.bus.moves:
+            found.append(self.bus.some)
+        if folded is None:
+            if now_ms >= self._begin_ms:
+                found.append(self._begin)
+        else:
+            reader = self.shell._reader
+            if not self._gone and isinstance(reader, PacedReader) and reader.has_news():
+                found.append(self._read)
+            if self._has_news or folded.tick_stamp_ms + TICK_MS <= now_ms:
+                found.append(self._turn)
+        slots_ms = self.slots.due_ms()
+        if slots_ms is not None and slots_ms <= now_ms:
+            found.append(self.slots.turn)
+        return found
+
     def _begin(self) -> bool:
-        if self.journal.folded is not None or self.world.clock.now_ms() < self._begin_ms:
-            return False
         try:
             self.shell.begin()
         except Unavailable:
@@ -126,8 +142,6 @@ class TaskManagerProcess:
 
     def _read(self) -> bool:
         """A turn of the thread that reads; records of others in the same partition do not wake the one that folds."""
-        if self.journal.folded is None or self._gone:
-            return False
         try:
             read = self.shell.read()
         except (OffsetGone, Unavailable) as gone:  # as the thread that reads does
@@ -138,9 +152,6 @@ class TaskManagerProcess:
         return read
 
     def _turn(self) -> bool:
-        folded = self.journal.folded
-        if folded is None or not (self._has_news or folded.tick_stamp_ms + TICK_MS <= self.world.clock.now_ms()):
-            return False
         appended, self._has_news = self.bus.appended, False
         turned = self.shell.turn(0)
         check(self.shell.state)

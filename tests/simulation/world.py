@@ -45,11 +45,23 @@ class World:
         memory: Any = fsspec.filesystem("memory")  # one for all of the interpreter: a world begins with an empty one
         memory.store.clear()
         memory.pseudo_dirs[:] = [""]
-        self.storage = Storage(STORAGE)
+        self.storage = MemoryStorage(STORAGE)
 
     def next_start(self) -> int:
         self.starts += 1
         return self.starts
+
+
+class MemoryStorage(Storage):
+    """Storage in memory; what is put there takes no way over a file on a disk."""
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        memory: Any = fsspec.filesystem("memory")
+        full = f"{STORAGE}/{path}"
+        if memory.exists(full):
+            return False
+        memory.pipe_file(full, data)
+        return True
 
 
 class PacedBus(MemoryBus):
@@ -102,10 +114,13 @@ class PacedBus(MemoryBus):
         self._fatal = f"a record for {lost.topic}[{lost.partition}] was refused"
         return f"{lost.topic}[{lost.partition}]"
 
+    @property
+    def moves(self) -> bool:
+        """Something is on its way to the broker or back, and the way is open."""
+        return bool(self._queue or self._unacknowledged) and not (self.cut_off or self._broker.paused)
+
     def some(self) -> bool:
         """The broker takes some of what is queued for one partition or for all, and some of the answers arrive."""
-        if not (self._queue or self._unacknowledged):
-            return False
         chance, now_ms = self._world.random, self._world.clock.now_ms()
         queued, unacknowledged = self.queued(), self.unacknowledged()
         flowing = [each for each in queued if self._stalled.get(each, 0) <= now_ms]
