@@ -7,6 +7,7 @@ from its first record on, and what it has said but not yet got into Kafka lies i
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import threading
@@ -82,6 +83,10 @@ class Over:
     code: int
 
 
+class CaughtUp:
+    """All that stood in the inbox when this process woke is in the queue before this."""
+
+
 class Shell:
     """One TaskManager's loop. `run` is a thread's work; a simulator calls `begin`, `read` and `turn` itself."""
 
@@ -113,7 +118,11 @@ class Shell:
         )  # machine time is wall-clock time at the start, then goes on with the monotonic one
         self._fold = Fold(self.machine, topology)
         self._folded: Folded | None = None
-        self._inbox: queue.SimpleQueue[Received | Part | Over] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Received | Part | Over | CaughtUp] = queue.SimpleQueue()
+        self.behind = False  # it was away for so long that others may have its tasks: it must first read what became of it
+        self._behind_until: int | None = None  # where its inbox ended when it woke; None: not asked yet
+        self._next = 0  # what is read next of the inbox
+        self._held: list[tuple[str, LaunchAttempt | KillAttempt]] = []  # effects that wait for that
         self._speaking = Speaking()
         self._acks: deque[int] = deque()
         self._silence = fencing.Silence(clock())
@@ -139,11 +148,11 @@ class Shell:
         entry = self.store.txn(Txn(compares=(), then=(put,), reads=(self.key,))).reads[self.key]
         assert entry is not None, "etcd does not show what it was just given"
         self.incarnation = entry.mod_revision
-        self._reader = self.bus.reader(topic, partition, end)
+        self._reader, self._next = self.bus.reader(topic, partition, end), end
         self._folded = folded = self._fold.blank(self.incarnation, 0)
         self.journal.begin(self.machine, folded)
         self._silence = fencing.Silence(self.clock())
-        self._ticked_ms = self.clock()
+        self._ticked_ms = self.turned_ms = self.clock()
         log.info("begins", incarnation=self.incarnation, topic=topic, partition=partition, offset=end)
         settings = {**self.deciding, "incarnation": self.incarnation}
         self._take(Elected(
@@ -203,10 +212,17 @@ class Shell:
         """Puts what Kafka has for us into the queue; False: there was nothing."""
         assert self._reader is not None
         own = self.machine.scope.encode()
+        if self.behind and self._behind_until is None:
+            with contextlib.suppress(Unavailable):
+                self._behind_until = self.bus.offsets(*self.topology.inbox(self.machine.scope))[1]
         received = self._reader.poll(timeout_ms)
         for each in received:
+            self._next = each.offset + 1
             if each.key == own:  # other TaskManagers share the partition
                 self._inbox.put(each)
+        if self._behind_until is not None and self._next >= self._behind_until:
+            self._behind_until = None
+            self._inbox.put(CaughtUp())
         return bool(received)
 
     def _read_on(self) -> None:
@@ -224,6 +240,7 @@ class Shell:
     def turn(self, patience_ms: int) -> bool:
         """Folds what is in the queue (waits for it so long), looks at the time. False: there was nothing."""
         items = self._waiting(patience_ms)
+        self._notice_absence()
         for item in items:
             if self.over is not None:
                 break
@@ -231,6 +248,8 @@ class Shell:
                 self._receive(item)
             elif isinstance(item, Over):
                 self.over = item
+            elif isinstance(item, CaughtUp):
+                self._go_on()
             else:
                 self._take(item)
         self.bus.serve()
@@ -244,8 +263,20 @@ class Shell:
             self._tick(now_ms)
         return bool(items)
 
-    def _waiting(self, patience_ms: int) -> list[Received | Part | Over]:
-        items: list[Received | Part | Over] = []
+    def _notice_absence(self) -> None:
+        """A process that was stopped, or starved, wakes with commands that it read before: others may have those tasks by now. Until it has
+        read what became of it, it launches nothing."""
+        if self.clock() - self.turned_ms >= fencing.patience_ms(self.state.lost_after_ms):
+            self.behind = True
+
+    def _go_on(self) -> None:
+        """It has read its inbox, and lives."""
+        self.behind, held, self._held = False, self._held, []
+        for name, effect in held:
+            self._perform(name, effect)
+
+    def _waiting(self, patience_ms: int) -> list[Received | Part | Over | CaughtUp]:
+        items: list[Received | Part | Over | CaughtUp] = []
         try:
             items.append(self._inbox.get(patience_ms > 0, patience_ms / 1000 if patience_ms > 0 else None))
             while len(items) < BATCH_MOST:
@@ -330,6 +361,10 @@ class Shell:
         """All take no time here: the slots do what they are told on threads of their own."""
         if isinstance(effect, EndProcess):
             self.over = Over(effect.reason, AGAIN if effect.again else STOPPED)
+            return
+        self._notice_absence()
+        if self.behind:
+            self._held.append((name, effect))
             return
         assert self.slots is not None, "a TaskManager without slots"
         if isinstance(effect, LaunchAttempt):

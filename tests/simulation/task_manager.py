@@ -120,7 +120,8 @@ class TaskManagerProcess:
                 found.append(self._begin)
         else:
             reader = self.shell._reader
-            if not self._gone and isinstance(reader, PacedReader) and reader.has_news():
+            asks = self.shell.behind and self.shell._behind_until is None
+            if not self._gone and isinstance(reader, PacedReader) and (asks or reader.has_news()):
                 found.append(self._read)
             if self._has_news or folded.tick_stamp_ms + TICK_MS <= now_ms:
                 found.append(self._turn)
@@ -148,7 +149,7 @@ class TaskManagerProcess:
             self._gone = self._has_news = True
             self.shell._inbox.put(Over(f"its inbox cannot be read on: {gone}", AGAIN))
             return True
-        self._has_news = read or self._has_news
+        self._has_news = read or self._has_news or not self.shell._inbox.empty()
         return read
 
     def _turn(self) -> bool:

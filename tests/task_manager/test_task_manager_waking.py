@@ -1,0 +1,48 @@
+"""A TaskManager's process that was stopped (SIGSTOP) and goes on: its tasks may be somebody else's by now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from millrace.core.messages.slots import AllocateSlot, ReleaseTaskManager
+from tests.task_manager.test_task_manager_shell import World, connected, deploy
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_a_process_that_wakes_launches_nothing_before_it_has_read_what_became_of_it(world: World) -> None:
+    shell, rm, jm = connected(world, prompt=False)
+    world.made[0].ready()
+    rm.say(AllocateSlot(slot=0, allocation="al", job="j", shard=0))
+    world.go(rm, shell, jm)
+    jm.say(deploy())
+    jm.turn()
+    shell.read()  # it is stopped with a task in its queue, and declared lost meanwhile
+    world.clock.advance(60_000)
+    rm.say(ReleaseTaskManager(incarnation=shell.incarnation, reason="silent"))
+    rm.turn()
+    while shell.turn(0):
+        pass
+    assert shell.over is None and world.made[0].attempt is None
+    world.go(shell)
+    assert shell.over is not None and world.made[0].attempt is None
+
+
+def test_a_process_that_wakes_and_was_not_missed_goes_on(world: World) -> None:
+    shell, rm, jm = connected(world, prompt=False)
+    world.made[0].ready()
+    rm.say(AllocateSlot(slot=0, allocation="al", job="j", shard=0))
+    world.go(rm, shell, jm)
+    jm.say(deploy())
+    jm.turn()
+    shell.read()
+    world.clock.advance(60_000)
+    shell.turn(0)
+    assert world.made[0].attempt is None
+    world.go(shell, times=2)
+    assert world.made[0].attempt == "j/t/0/1" and shell.over is None
