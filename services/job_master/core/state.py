@@ -92,6 +92,7 @@ class State:
     jobs: dict[str, Job] = field(default_factory=dict)  # job id -> job; ended ones until JobRetired [21]
     allocations: dict[str, str] = field(default_factory=dict)  # allocation -> job; exactly the keys of all Job.slots
     due: dict[str, int] = field(default_factory=dict)  # job -> machine time of its next timer (queue time-out or retry)
+    lost: dict[str, int] = field(default_factory=dict)  # TaskManager -> last incarnation declared lost, until a later one is heard
 
 
 def check(state: State) -> None:

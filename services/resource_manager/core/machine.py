@@ -37,6 +37,7 @@ from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_
 from . import liveness, queue, slot_manager
 from .state import Expected, Limits, Slot, SlotState, State, TaskManager, is_quiet
 
+PARTED = "a JobMaster was told so before the ResourceManager lost its log"
 LISTED_SLOTS_MAX = 5000  # in one answer; larger ones would not fit into a record
 
 
@@ -117,11 +118,24 @@ def _job_master_declared(state: State, envelope: Envelope) -> Iterator[Output]:
         elif known.incarnation > incarnation:
             lost = TaskManagerLost(task_manager=name, incarnation=incarnation, reason="it was started anew")
             yield Say(envelope.sender, lost)
+    for name, incarnation in body.lost.items():
+        known = state.task_managers.get(name)
+        if known is None:
+            state.parted[name] = max(incarnation, state.parted.get(name, 0))
+        elif known.incarnation <= incarnation:
+            yield from _lose(state, envelope, name, PARTED)
 
 
 def _register(state: State, envelope: Envelope) -> Iterator[Output]:
     body: RegisterTaskManager = envelope.body
     name = _task_manager(envelope)
+    if state.parted.pop(name, 0) >= envelope.life:
+        state.parted[name] = envelope.life
+        state.expected.pop(name, None)
+        yield from _tell_lost(state, name, envelope.life, PARTED)
+        yield Say(envelope.sender, ReleaseTaskManager(incarnation=envelope.life, reason=PARTED))
+        yield Forget(envelope.sender, envelope.life)
+        return
     old = state.task_managers.get(name)
     told: list[Output] = []
     if old is not None and old.incarnation == envelope.life:

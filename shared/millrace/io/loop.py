@@ -207,7 +207,7 @@ class ScopeLoop:
         self.around.bus.serve(HELD_MS if self._sending.holds else 0)
         while self._acks:
             acked = self._acks.popleft()
-            replica.acked(*acked)
+            self._do(replica.acked(*acked))
             self._sending.acked(*acked)
 
     def _fold(self, replica: Replica, received: Received, now: int) -> None:
