@@ -19,6 +19,7 @@ class Log:
 
     first: int = 0
     records: list[Received] = field(default_factory=list)
+    cuts: list[int] = field(default_factory=list)  # where it was cut, one after the other
 
     @property
     def end(self) -> int:
@@ -92,6 +93,7 @@ class MemoryBroker:
         """Cuts the records from offset `end` on: an unclean election, or a power cut. Offsets are given out again."""
         log = self.log(topic, partition)
         del log.records[max(0, end - log.first) :]
+        log.cuts.append(end)
 
     def repeat(self, topic: str, partition: int, offset: int) -> None:
         """Appends a record a second time, as a producer without idempotence does, or another process in its place."""
@@ -263,12 +265,14 @@ class MemoryBus:
 
 
 class MemoryReader:
-    """Reads one partition of a `MemoryBroker`; see `Reader`. An error is final, as with the real one."""
+    """Reads one partition of a `MemoryBroker`; see `Reader`. An error is final, as with the real one. A cut below what was read is
+    noticed also when the log has grown again: Kafka tells by the epochs of a partition's leaders (KIP-320)."""
 
     def __init__(self, broker: MemoryBroker, topic: str, partition: int, offset: int) -> None:
         self._broker, self._topic, self._partition, self._next = broker, topic, partition, offset
         self._failure: Exception | None = None
         self._closed = False
+        self._cuts: int | None = None  # how many it knows; None: it has not looked yet
 
     def poll(self, timeout_ms: int, most: int = 500) -> list[Received]:
         if self._closed:
@@ -279,7 +283,9 @@ class MemoryReader:
             return []
         try:
             log = self._broker.find(self._topic, self._partition)
-            if not log.first <= self._next <= log.end:
+            known, self._cuts = self._cuts, len(log.cuts)
+            cut = known is not None and any(end < self._next for end in log.cuts[known:])
+            if cut or not log.first <= self._next <= log.end:
                 raise OffsetGone(self._topic, self._partition, self._next, log.first, log.end)
         except (Unavailable, OffsetGone) as failure:
             self._failure = failure

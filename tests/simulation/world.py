@@ -143,7 +143,8 @@ class PacedReader(MemoryReader):
     def has_news(self) -> bool:
         """Whether a poll that waits would end now."""
         log = self._broker.log(self._topic, self._partition)
-        return not (self._broker.paused or self._bus.cut_off) and not log.first <= self._next == log.end
+        quiet = log.first <= self._next == log.end and self._cuts in (None, len(log.cuts))
+        return not (self._broker.paused or self._bus.cut_off or quiet)
 
     def poll(self, timeout_ms: int, most: int = 500) -> list[Any]:
         if self._bus.cut_off and not self._closed:

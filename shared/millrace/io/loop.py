@@ -183,8 +183,8 @@ class ScopeLoop:
         try:
             batch = reader.poll(self._patience(replica))
         except OffsetGone as gone:
-            if gone.offset > gone.end:  # the log was cut above what is folded: what was said of it is lost [8]
-                self._be_reborn(f"the log ends at {gone.end}, offset {gone.offset} was folded before")
+            if gone.offset >= gone.first:  # the log was cut below what is folded: what was said of it is lost, though it may have grown again [8]
+                self._be_reborn(f"the log was cut and ends at {gone.end}; what lay before offset {gone.offset} was folded")
             else:
                 self._leave()
             return False
@@ -231,7 +231,7 @@ class ScopeLoop:
             if before is not None and generation.number > before.number:
                 self._damage = None  # of a log that is not folded any more
             loaded = self.snapshots.load(generation.number)
-            self.parked.load()
+            self.parked.load(generation.number)
         except (Unavailable, StorageError) as failure:
             self.log.warning("waiting", reason=str(failure))
             self.turned_ms = self.around.clock()
