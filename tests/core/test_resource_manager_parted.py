@@ -34,6 +34,14 @@ def test_one_that_registers_later_is_released_then_and_its_next_incarnation_is_w
     assert not driver.state.parted
 
 
+def test_one_that_was_missed_and_registers_after_all_is_released():
+    driver = Driver(shards=2).declared(JM0)
+    driver.say(JM1, JobMasterDeclared(task_managers={"a": 7}))
+    while not driver.tick():
+        pass
+    assert driver.register(life=7) == [*LOST, *RELEASED]
+
+
 def test_a_loss_of_an_older_incarnation_concerns_nobody():
     driver = Driver(shards=2).declared(JM0)
     driver.register(life=7)

@@ -37,7 +37,7 @@ from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_
 from . import liveness, queue, slot_manager
 from .state import Expected, Limits, Slot, SlotState, State, TaskManager, is_quiet
 
-PARTED = "a JobMaster was told so before the ResourceManager lost its log"
+PARTED = "JobMasters were told so before it registered"
 LISTED_SLOTS_MAX = 5000  # in one answer; larger ones would not fit into a record
 
 
@@ -84,7 +84,7 @@ def _ticked(state: State, envelope: Envelope) -> Iterator[Output]:
         silent_ms = state.clock_ms - state.task_managers[name].heard_ms
         yield from _lose(state, envelope, name, f"no heartbeat for {silent_ms} ms")
     for name in liveness.missing(state, now_ms):
-        incarnation = state.expected.pop(name).incarnation
+        incarnation = state.parted[name] = state.expected.pop(name).incarnation
         yield from _tell_lost(state, name, incarnation, "it did not register with the restarted ResourceManager")
     yield from slot_manager.grant(state, envelope.id)  # first, so that nobody is told to wait for what it gets
     yield from queue.tell(state, now_ms)

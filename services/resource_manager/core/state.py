@@ -105,7 +105,8 @@ class State:
     granted: int = 0  # slots granted in this life: the last part of an allocation's name
     # By TaskManager id; none of them is registered.
     expected: dict[str, Expected] = field(default_factory=dict)
-    # TaskManager -> the last incarnation that a shard was told is lost, by a life of ours that is over; none is registered.
+    # TaskManager -> the last incarnation that shards were told is lost, by a life of ours that is over, or as it did not register;
+    # none is registered.
     parted: dict[str, int] = field(default_factory=dict)
 
     @property
