@@ -95,6 +95,12 @@ class MemoryBroker:
         del log.records[max(0, end - log.first) :]
         log.cuts.append(end)
 
+    def replace(self, name: str) -> None:
+        """A topic is deleted and made again: another log, from offset 0 on."""
+        before = self._topics.pop(name)
+        self._made += 1
+        self._topics[name] = Topic(f"log-{self._made}", [Log() for _ in before.partitions], before.config)
+
     def repeat(self, topic: str, partition: int, offset: int) -> None:
         """Appends a record a second time, as a producer without idempotence does, or another process in its place."""
         log = self.log(topic, partition)
@@ -272,7 +278,8 @@ class MemoryReader:
         self._broker, self._topic, self._partition, self._next = broker, topic, partition, offset
         self._failure: Exception | None = None
         self._closed = False
-        self._cuts: int | None = None  # how many it knows; None: it has not looked yet
+        self._log: Log | None = None  # as it was last looked at
+        self._cuts = 0  # of it, at that time
 
     def poll(self, timeout_ms: int, most: int = 500) -> list[Received]:
         if self._closed:
@@ -283,8 +290,8 @@ class MemoryReader:
             return []
         try:
             log = self._broker.find(self._topic, self._partition)
-            known, self._cuts = self._cuts, len(log.cuts)
-            cut = known is not None and any(end < self._next for end in log.cuts[known:])
+            cut = self._is_cut(log)
+            self._log, self._cuts = log, len(log.cuts)
             if cut or not log.first <= self._next <= log.end:
                 raise OffsetGone(self._topic, self._partition, self._next, log.first, log.end)
         except (Unavailable, OffsetGone) as failure:
@@ -294,6 +301,12 @@ class MemoryReader:
         records = log.records[start : start + most]
         self._next += len(records)
         return records
+
+    def _is_cut(self, log: Log) -> bool:
+        """Whether what was read is not in the log any more: it was cut below, or another log stands in its place."""
+        if self._log is None:
+            return False
+        return self._log is not log or any(end < self._next for end in log.cuts[self._cuts :])
 
     def close(self) -> None:
         self._closed = True

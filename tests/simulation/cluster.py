@@ -47,9 +47,10 @@ class Cluster:
         stalls: float = 0.0,
         control: tuple[str, ...] = CONTROL,
         deciding: Mapping[str, dict[str, Any]] | None = None,
+        poison: tuple[str, ...] = (),
     ) -> None:
         """deciding: service -> settings that decide, besides the defaults."""
-        self.world = World(topology or Topology(), seed, script, timing or Timing(), snapshot_records, stalls)
+        self.world = World(topology or Topology(), seed, script, timing or Timing(), snapshot_records, stalls, poison)
         self.slots, self._deciding = slots, dict(deciding or {})
         self.processes: dict[str, Process] = {}
         self._past: list[TaskManagerProcess] = []  # those whose names were given to others

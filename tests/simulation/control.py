@@ -23,7 +23,7 @@ from services.job_master.core.state import check as check_job_master
 from services.job_master.ports import ports as job_master_ports
 from services.resource_manager.core.machine import ResourceManager
 from services.resource_manager.core.state import check as check_resource_manager
-from tests.simulation.book import Branch, Checked
+from tests.simulation.book import Branch, Checked, Poisoned
 from tests.simulation.performing import SteppedPerformer
 from tests.simulation.store import MemoryStore
 from tests.simulation.world import PREFIX, PacedBus, PacedReader, World
@@ -133,7 +133,7 @@ class ControlProcess:
         assert service == "job-master", f"no control service: {self.name}"
         shards = [int(shard)] if shard else range(topology.shards)
         return [
-            Hosted(Checked(JobMaster(k), check_job_master), job_master_ports(), {"moves_most": 20, **deciding})
+            Hosted(Checked(JobMaster(k), check_job_master, world.poison), job_master_ports(), {"moves_most": 20, **deciding})
             for k in shards
         ]
 
@@ -175,6 +175,10 @@ class ControlProcess:
             if not self.world.book.cuts:
                 raise
             self.wants_again = True  # it knows records that are gone, or the leader does
+            self.kill()
+            return True
+        except Poisoned:
+            self.wants_again = True
             self.kill()
             return True
         if self.failure is not None:

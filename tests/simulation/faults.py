@@ -77,7 +77,7 @@ class Faults:
             if each.alive
             and name not in self._down
             and name not in self.cluster.paused
-            and not (each.bus.cut_off or each.store.cut_off)
+            and not (each.bus.cut_off or each.bus.mute or each.bus.deaf or each.store.cut_off)
         ]
         return self.chance.choice(names) if names else None
 
@@ -173,6 +173,32 @@ class Faults:
         self._later(PAUSED_MS, f"{name} is not cut off any more", mend)
         return True
 
+    def _one_way(self) -> bool:
+        """A process is heard by Kafka and hears nothing of it, or the other way round; a TaskManager only the first: see above."""
+        name = self._one()
+        if name is None:
+            return False
+        bus = self.cluster.processes[name].bus
+        bus.mute = isinstance(self.cluster.processes[name], ControlProcess) and self.chance.random() < 0.5
+        bus.deaf = not bus.mute
+        self._note(f"{name} {'cannot write to' if bus.mute else 'cannot read from'} Kafka")
+
+        def mend() -> None:
+            bus.mute = bus.deaf = False
+
+        self._later(PAUSED_MS, f"{name} can again", mend)
+        return True
+
+    def _storage(self) -> bool:
+        """Storage takes nothing more: a full disk."""
+        storage = self.cluster.world.storage
+        if storage.full:
+            return False
+        self._note("storage is full")
+        storage.full = True
+        self._later(AWAY_MS, "storage has room", lambda: setattr(storage, "full", False))
+        return True
+
     def _hole(self) -> bool:
         """Of what a process has on its way, Kafka refuses the oldest record and takes those behind it."""
         name = self._one()
@@ -249,8 +275,22 @@ class Faults:
         return True
 
 
+    def _replace(self) -> bool:
+        """A service's topic is deleted and made again: all its scopes must begin new generations."""
+        world = self.cluster.world
+        topic, _ = world.topology.inbox(self.chance.choice(world.topology.scopes()))
+        if world.broker.paused:
+            return False
+        self._note(f"{topic} is made anew")
+        world.broker.replace(topic)
+        for scope in world.topology.scopes():
+            if world.topology.inbox(scope)[0] == topic:
+                world.book.cut(scope, 0)
+        return True
+
+
 PROCESSES = ("kill", "kill", "stop")
-NETWORK = ("cut_off", "half_cut_off", "hole", "repeat", "replay", "broker")
-ALL = (*PROCESSES, "lose", "pause", "pause", "etcd", "answers", "watches", "lease", "clock", *NETWORK)
-WITH_CUTS = (*ALL, "cut", "cut")
+NETWORK = ("cut_off", "half_cut_off", "one_way", "hole", "repeat", "replay", "broker")
+ALL = (*PROCESSES, "lose", "pause", "pause", "storage", "etcd", "answers", "watches", "lease", "clock", *NETWORK)
+WITH_CUTS = (*ALL, "cut", "cut", "replace")
 CUTS = ("cut", "kill", "pause", "broker")

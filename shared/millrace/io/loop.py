@@ -183,7 +183,7 @@ class ScopeLoop:
         try:
             batch = reader.poll(self._patience(replica))
         except OffsetGone as gone:
-            if gone.offset >= gone.first:  # the log was cut below what is folded: what was said of it is lost, though it may have grown again [8]
+            if gone.offset >= gone.first:  # the log was cut below what is folded, though it may have grown again [8]
                 self._be_reborn(f"the log was cut and ends at {gone.end}; what lay before offset {gone.offset} was folded")
             else:
                 self._leave()
