@@ -26,7 +26,7 @@ from millrace.core.messages.effects import AttemptKillSent, AttemptLaunched, End
 from millrace.core.messages.records import Elected, Fact, Message, Outcome, Part, Tick, UnknownRecord, decode, encode
 from millrace.core.messages.slots import StopAsked, Unheard
 from millrace.core.speaking import Speaking
-from millrace.core.topics import RESOURCE_MANAGER, Topology
+from millrace.core.topics import RESOURCE_MANAGER, Topology, task_manager_key
 from millrace.io import envelope
 from millrace.io.interfaces import Bus, Compare, Delete, OffsetGone, Put, Reader, Received, Store, Txn, Unavailable
 from millrace.io.loop import monotonic_ms
@@ -59,20 +59,15 @@ class SlotsPort(Protocol):
 
 
 class Probe(Protocol):
-    """Finds out whether etcd is there, without waiting for it."""
+    """Finds out whether etcd is there, and what it has of this TaskManager, without waiting for it."""
 
     def ask(self) -> None:
         """Asks, unless an answer is awaited already."""
         ...
 
-    def answered(self) -> bool:
-        """Whether an answer has come since this was last called."""
+    def answered(self) -> int | None:
+        """The incarnation that etcd has (0: none), if an answer has come since this was last called; None: it has not."""
         ...
-
-
-def key_of(name: str) -> str:
-    """A TaskManager's key in etcd; the revision of its last put is the incarnation."""
-    return f"task-managers/{name}"
 
 
 @dataclass(frozen=True)
@@ -109,7 +104,7 @@ class Shell:
         self.journal, self.build, self.clock, self._probe = journal, build, clock, probe
         self.slots: SlotsPort | None = None
         self.machine = TaskManager(name, topology.shards)
-        self.key = key_of(name)
+        self.key = task_manager_key(name)
         self.over: Over | None = None
         self.incarnation = 0
         self.turned_ms = clock()
@@ -322,8 +317,12 @@ class Shell:
         lost_after_ms = self.state.lost_after_ms
         if fencing.asks_etcd(self._silence.kafka_ms, lost_after_ms):
             self._probe.ask()
-        if self._probe.answered():
+        stands = self._probe.answered()
+        if stands is not None:
             self._silence.etcd_answered()
+        if stands not in (None, self.incarnation):
+            self.over = Over("Kafka does not answer it, and etcd says that it was declared lost", AGAIN)
+            return
         if self._silence.both_ms >= fencing.patience_ms(lost_after_ms) and slot_table.living(self.state):
             self._take(Fact(body=Unheard(silent_ms=self._silence.both_ms)))
 
@@ -397,23 +396,22 @@ class EtcdProbe:
     """Asks etcd, by a store of short patience, on a thread of its own."""
 
     def __init__(self, store: Store, name: str) -> None:
-        self._store, self._key = store, key_of(name)
+        self._store, self._key = store, task_manager_key(name)
         self._asking = threading.Lock()
-        self._heard = threading.Event()
+        self._heard: int | None = None
 
     def ask(self) -> None:
         if self._asking.acquire(blocking=False):
             threading.Thread(target=self._ask, name="probe", daemon=True).start()
 
-    def answered(self) -> bool:
-        heard = self._heard.is_set()
-        self._heard.clear()
+    def answered(self) -> int | None:
+        heard, self._heard = self._heard, None
         return heard
 
     def _ask(self) -> None:
         try:
-            self._store.get(self._key)
-            self._heard.set()
+            entry = self._store.get(self._key)
+            self._heard = entry.mod_revision if entry is not None else 0
         except Unavailable:
             pass
         finally:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from millrace.core.machine import Forget, Publish, Say
+from millrace.core.machine import Do, Forget, Publish, Say
+from millrace.core.messages.effects import FenceTaskManager
 from millrace.core.messages.events import TaskManagerGone
 from millrace.core.messages.jobs import JobMasterDeclared
 from millrace.core.messages.slots import AllocateSlot, ReleaseTaskManager, TaskManagerRegistered
 from services.resource_manager.core.machine import PARTED
 from tests.core.test_resource_manager_machine import JM0, JM1, TM_A, Driver, lost
 
+FENCED = Do("task-managers/a", FenceTaskManager(task_manager="a", incarnation=7))
 RELEASED = [Say(TM_A, ReleaseTaskManager(incarnation=7, reason=PARTED)), Forget(TM_A, 7)]
 LOST = [lost("a", 7, PARTED, JM0), lost("a", 7, PARTED, JM1)]
 
@@ -19,7 +21,7 @@ def test_one_that_has_registered_is_released_when_a_shard_tells_of_its_loss():
     driver.ask("j")
     driver.declared(JM0)
     gone = Publish("cluster.events", "a", TaskManagerGone(task_manager="a", incarnation=7, reason=PARTED, at_ms=1_000_000))
-    assert driver.say(JM1, JobMasterDeclared(lost={"a": 7})) == [*LOST, *RELEASED, gone]
+    assert driver.say(JM1, JobMasterDeclared(lost={"a": 7})) == [*LOST, RELEASED[0], FENCED, RELEASED[1], gone]
     assert AllocateSlot in [type(getattr(each, "body", None)) for each in driver.register(life=8)]
 
 

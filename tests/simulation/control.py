@@ -23,6 +23,7 @@ from services.job_master.core.state import check as check_job_master
 from services.job_master.ports import ports as job_master_ports
 from services.resource_manager.core.machine import ResourceManager
 from services.resource_manager.core.state import check as check_resource_manager
+from services.resource_manager.ports import ports as resource_manager_ports
 from tests.simulation.book import Branch, Checked, Poisoned
 from tests.simulation.performing import SteppedPerformer
 from tests.simulation.store import MemoryStore
@@ -129,7 +130,7 @@ class ControlProcess:
             machine = Checked(Dispatcher(topology), check_dispatcher)
             return [Hosted(machine, jobs.ports(), {"retained_jobs": 10_000, **deciding}, on_lead=self._port.lead)]
         if service == "resource-manager":
-            return [Hosted(Checked(ResourceManager(topology.shards), check_resource_manager), {}, deciding)]
+            return [Hosted(Checked(ResourceManager(topology.shards), check_resource_manager), resource_manager_ports(self.store), deciding)]
         assert service == "job-master", f"no control service: {self.name}"
         shards = [int(shard)] if shard else range(topology.shards)
         return [

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from millrace.core.topics import TOPICS
 from tests.simulation.cluster import Cluster, Process
-from tests.simulation.control import ControlProcess
 from tests.simulation.store import Fault
 
 DOWN_MS = (0, 50, 300, 1_000, 7_000)
@@ -152,16 +151,17 @@ class Faults:
         return self._part(True, True)
 
     def _half_cut_off(self) -> bool:
-        """A process is cut off from one of the two. Kafka alone is kept from control processes alone: a TaskManager that etcd answers takes
-        Kafka for paused, and bears it."""
+        """A process is cut off from one of the two."""
         kafka = self.chance.random() < 0.5
         return self._part(kafka, not kafka)
 
     def _part(self, kafka: bool, etcd: bool) -> bool:
         name = self._one()
-        if name is None or (kafka and not etcd and not isinstance(self.cluster.processes[name], ControlProcess)):
+        if name is None:
             return False
         process = self.cluster.processes[name]
+        if kafka and not etcd:
+            self._unheard(name)
         self._note(f"{name} is cut off from {'Kafka' if kafka else ''}{' and ' if kafka and etcd else ''}{'etcd' if etcd else ''}")
         process.bus.cut_off, process.store.cut_off = kafka, etcd
         if etcd:
@@ -173,14 +173,21 @@ class Faults:
         self._later(PAUSED_MS, f"{name} is not cut off any more", mend)
         return True
 
+    def _unheard(self, name: str) -> None:
+        """A TaskManager that Kafka alone does not hear lives on beside its successors until it reads its loss in etcd, a moment later."""
+        if name.startswith("task-manager/"):
+            self.cluster.world.book.unheard[name.partition("/")[2]] = None
+
     def _one_way(self) -> bool:
-        """A process is heard by Kafka and hears nothing of it, or the other way round; a TaskManager only the first: see above."""
+        """A process is heard by Kafka and hears nothing of it, or the other way round."""
         name = self._one()
         if name is None:
             return False
         bus = self.cluster.processes[name].bus
-        bus.mute = isinstance(self.cluster.processes[name], ControlProcess) and self.chance.random() < 0.5
+        bus.mute = self.chance.random() < 0.5
         bus.deaf = not bus.mute
+        if bus.mute:
+            self._unheard(name)
         self._note(f"{name} {'cannot write to' if bus.mute else 'cannot read from'} Kafka")
 
         def mend() -> None:

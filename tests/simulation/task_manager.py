@@ -10,10 +10,11 @@ from millrace.core.fold import TICK_MS, Folded
 from millrace.core.machine import Machine
 from millrace.core.messages.base import Body
 from millrace.core.messages.slots import StopAsked
+from millrace.core.topics import task_manager_key
 from millrace.io.interfaces import OffsetGone, Store, Unavailable
 from services.task_manager.core.state import State, check
 from services.task_manager.journal import Journal
-from services.task_manager.shell import AGAIN, STOPPED, Over, Shell, key_of
+from services.task_manager.shell import AGAIN, STOPPED, Over, Shell
 from tests.simulation.slots import SimulatedSlots
 from tests.simulation.store import MemoryStore
 from tests.simulation.world import PREFIX, PacedBus, PacedReader, World
@@ -46,18 +47,18 @@ class EtcdProbe:
     """Asks etcd as the TaskManager's own thread does; the answer is there at the next look."""
 
     def __init__(self, store: Store, name: str) -> None:
-        self._store, self._key = store, key_of(name)
-        self._answered = False
+        self._store, self._key = store, task_manager_key(name)
+        self._answered: int | None = None
 
     def ask(self) -> None:
         try:
-            self._store.get(self._key)
-            self._answered = True
+            entry = self._store.get(self._key)
+            self._answered = entry.mod_revision if entry is not None else 0
         except Unavailable:
             pass
 
-    def answered(self) -> bool:
-        answered, self._answered = self._answered, False
+    def answered(self) -> int | None:
+        answered, self._answered = self._answered, None
         return answered
 
 

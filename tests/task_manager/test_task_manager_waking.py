@@ -1,4 +1,4 @@
-"""A TaskManager's process that was stopped (SIGSTOP) and goes on: its tasks may be somebody else's by now."""
+"""A TaskManager that was stopped and wakes, or that Kafka alone does not hear: its tasks may be somebody else's by now."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from millrace.core.messages.slots import AllocateSlot, ReleaseTaskManager
-from tests.task_manager.test_task_manager_shell import World, connected, deploy
+from millrace.core.topics import task_manager_key
+from millrace.io.interfaces import Delete, Txn
+from services.task_manager.shell import AGAIN, Over
+from tests.simulation.store import MemoryStore
+from tests.task_manager.test_task_manager_shell import PREFIX, World, connected, deploy, with_attempt
 
 
 @pytest.fixture
@@ -46,3 +50,13 @@ def test_a_process_that_wakes_and_was_not_missed_goes_on(world: World) -> None:
     assert world.made[0].attempt is None
     world.go(shell, times=2)
     assert world.made[0].attempt == "j/t/0/1" and shell.over is None
+
+
+def test_when_kafka_alone_is_silent_and_etcd_says_that_it_was_declared_lost_it_ends(world: World) -> None:
+    shell, _, _ = with_attempt(world)
+    world.broker.pause()
+    world.go(shell, times=20)
+    assert shell.over is None
+    MemoryStore(world.etcd, PREFIX).txn(Txn([], [Delete(task_manager_key("a"))]))
+    world.go(shell, times=2)
+    assert shell.over == Over("Kafka does not answer it, and etcd says that it was declared lost", AGAIN)
