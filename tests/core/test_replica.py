@@ -110,7 +110,7 @@ def test_nothing_counts_before_the_first_elected_of_the_generation() -> None:
     assert log.replicas[0].folded.state.names == ["Configured", "Born"]
 
 
-def test_the_elected_leader_says_hello_to_its_peers_and_to_the_world_that_it_leads_and_ticks_at_once() -> None:
+def test_the_elected_leader_says_hello_to_its_peers_and_ticks_at_once() -> None:
     log = Log()
     assert names(log.elect()) == ["Speak 1 Hello", "Speak 2 LeaderElected", "Append"]
     assert isinstance(log.actions[0][-1], Append) and isinstance(log.actions[0][-1].record, Tick)
