@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -24,6 +25,7 @@ from millrace.io.etcd import EtcdStore
 from millrace.io.kafka import KafkaAdmin
 
 LIMIT_S = 90.0
+NUMBERS = itertools.count(1)  # of facts, over all tests: what ended first is forgotten first
 TASKS = [{"task": "a", "vertices": ["a"], "parallelism": 1}]
 
 
@@ -41,7 +43,6 @@ class Web:
     def __init__(self, kafka: str, etcd: str, folder: Path) -> None:
         self._kafka, self._etcd, self._folder = kafka, etcd, folder
         self._producer = Producer({"bootstrap.servers": kafka, "acks": "all", "log_level": 0})
-        self._seq = 0
 
     def start(self) -> None:
         ready, log = self._folder / "ready.json", self._folder / "web.log"
@@ -71,11 +72,11 @@ class Web:
         return {"jobs": [self.get(f"jobs/{each['job']}")["job"] for each in jobs], "slots": self.get("slots")["slots"]}
 
     def say(self, topic: str, subject: str, type: str, **body: Any) -> None:
-        self._seq += 1
-        value = json.dumps({"type": type, "version": 1, "at_ms": 1_700_000_000_000 + self._seq, "count": 1, **body})
+        number = next(NUMBERS)
+        value = json.dumps({"type": type, "version": 1, "at_ms": 1_700_000_000_000 + number, "count": 1, **body})
         partition = Topology().partition(topic, subject)
         self._producer.produce(
-            topic, value, key=subject, partition=partition, headers=[("ce_id", f"dispatcher/1/{self._seq}".encode())]
+            topic, value, key=subject, partition=partition, headers=[("ce_id", f"dispatcher/1/{number}".encode())]
         )
         self._producer.flush(10)
 
