@@ -152,6 +152,17 @@ def test_a_message_keeps_the_class_of_its_body(data: st.DataObject) -> None:
     assert type(again.body) is type(body) and again == message
 
 
+@settings(max_examples=100, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_the_short_way_to_the_bytes_of_a_message_gives_the_same(data: st.DataObject) -> None:
+    body = data.draw(any_of(data.draw(st.sampled_from(records.MESSAGE_BODIES))))
+    to, sender = data.draw(st.text()), data.draw(st.text())
+    number, key = st.integers(0, 2**62), st.tuples(st.integers(0, 2**62), st.integers(0, 2**30))
+    to_life, life, said, prev = data.draw(number), data.draw(number), data.draw(key), data.draw(st.none() | key)
+    message = Message(to=to, to_life=to_life, sender=sender, life=life, key=said, prev=prev, body=body)
+    assert records.message_json(to, to_life, sender, life, said, prev, body).encode() == encoded(message)
+
+
 def test_equal_messages_are_equal_bytes_in_any_process() -> None:
     told = [
         subprocess.run(

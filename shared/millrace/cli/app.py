@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import typer
 
-from . import jobs, stack_commands
+from . import jobs, replay, stack_commands
 from .dlq import dlq
 from .exits import Exit
 from .submit import SubmitCommand, submit
@@ -31,6 +31,7 @@ for command in (jobs.taskmanagers, jobs.slots):
     app.command(rich_help_panel="The cluster")(command)
 app.command(rich_help_panel="The cluster")(jobs.schema)
 app.add_typer(dlq, rich_help_panel="The cluster")
+app.add_typer(replay.app, name="replay", rich_help_panel="The cluster")
 stack_commands.register(app)
 
 
