@@ -30,6 +30,7 @@ KEYS = {
     "topic": "The topic that the parked record was on.",
     "to": "The scope that the record is for.",
 }
+CHANNELS = tuple(topic for topic in TOPICS if not topic.compacted)  # changelogs hold their owner's rows, and no messages
 Made = dict[str, Any]
 
 
@@ -56,8 +57,8 @@ def document() -> Made:
                 "variables": {"bootstrap": {"default": "127.0.0.1:9092", "description": "host:port"}},
             }
         },
-        "channels": {topic.name: _channel(topic) for topic in TOPICS},
-        "operations": {name: made for topic in TOPICS for name, made in _operations(topic).items()},
+        "channels": {topic.name: _channel(topic) for topic in CHANNELS},
+        "operations": {name: made for topic in CHANNELS for name, made in _operations(topic).items()},
         "components": {"messages": _messages()},
     }
 

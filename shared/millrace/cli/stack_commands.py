@@ -54,6 +54,9 @@ def up(
             min=0, max=8, help="Further processes of each control service, to take over when one dies (first time: 0)."
         ),
     ] = None,
+    web: Annotated[
+        bool | None, typer.Option("--web/--no-web", help="The web service too: read-only JSON (first time: without).")
+    ] = None,
 ) -> None:
     """Start Kafka, etcd and the four services.
 
@@ -65,7 +68,7 @@ def up(
     local = Stack(stack)
     given = {
         "slots": slots, "task_managers": task_managers, "cores": cores, "heap_mb": heap_mb, "python": python, "shards": shards,
-        "standbys": standbys,
+        "standbys": standbys, "web": web,
     }  # fmt: skip
     options = {**local.options().__dict__, **{name: value for name, value in given.items() if value is not None}}
     if shards is None and standbys and not local.facts():
@@ -76,6 +79,8 @@ def up(
     _say(
         f"stack {stack} is up: Kafka {facts['kafka_bootstrap']}, etcd {facts['etcd_endpoint']}, blobs {facts['blob_url']}"
     )
+    if facts.get("web_url"):
+        _say(f"web: {facts['web_url']}/api/v1/overview")
     name = "" if stack == "default" else f" --stack {stack}"
     if detach:
         _say(f"submit: millrace submit{name} examples/hello.yaml --wait    stop: millrace down{name}")
@@ -164,6 +169,8 @@ def _print_status(found: dict[str, Any]) -> None:
         print(f"start it: millrace up --detach{name}")
     else:
         print(f"Kafka {found['kafka_bootstrap']}, etcd {found['etcd_endpoint']}, blobs {found['blob_url']}")
+        if found["web_url"]:
+            print(f"web {found['web_url']}/api/v1/overview")
         print(f"token of the blob server in {found['token_file']}")
         for warning in found["warnings"] or []:
             print(f"note: {warning}")
