@@ -120,7 +120,7 @@ def measure(run: Run) -> None:
         for what, name, once, least, most in control:
             samples = _series(run, cluster, name, n, once)
             _row(run, what, samples, peer, p50(lease_s), least, most)
-        restarted = sum(_restarts(cluster.client, job) for job in held)
+        restarted = sum(restarts(cluster.client, job) for job in held)
         run.samples |= {"lease_alone_s": lease_s, "restarted": restarted}
         run.rows.append(Row(
             "attempts restarted by all of them", len(held), str(restarted), "", "", "", "0", restarted == 0
@@ -204,7 +204,7 @@ def _manager_killed(cluster: Replicated) -> float:
     return took
 
 
-def _restarts(client: Millrace, job: Job) -> int:
+def restarts(client: Millrace, job: Job) -> int:
     """Attempts after the first ones."""
     _, detail, _ = client.show(job.id)
     if detail is None:

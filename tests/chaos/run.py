@@ -30,7 +30,7 @@ from tests.task_manager.timed import TWO_AT_ONCE
 
 from .faults import KINDS, Fault, Faults
 from .history import History, Verdict, judge
-from .load import Load
+from .load import CALM, DENSE, Load
 from .task_managers import TaskManagers
 
 SHARDS, TASK_MANAGERS, SLOTS = 2, 2, 4
@@ -40,17 +40,18 @@ Say = Callable[[str], None]
 
 
 def run(
-    minutes: float, seed: int, spark: bool, say: Say, keep: bool = False, record: Path | None = None
+    minutes: float, seed: int, spark: bool, say: Say, keep: bool = False, jobs: int = 0, record: Path | None = None
 ) -> bool:
-    """Whether nothing was violated. Prints what happened by `say`. record: the file that all logs are exported to."""
+    """Whether nothing was violated. Prints what happened by `say`. `jobs`: it goes on until so many were accepted. `record`: the
+    file that all logs are exported to."""
     stack = Stack("chaos")
     stack.down(purge=True)
     options = Options(task_managers=TASK_MANAGERS if spark else 0, slots=2 if spark else 1, shards=SHARDS, standbys=1)
     passed = False
     try:
         stack.up(options, say, foreground=True)
-        with TaskManagers(stack, 0 if spark else TASK_MANAGERS, SLOTS) as timed:
-            passed = _run(stack, timed, minutes, seed, spark, say, record)
+        with TaskManagers(stack, 0 if spark else TASK_MANAGERS, 4 * SLOTS if jobs else SLOTS) as timed:
+            passed = _run(stack, timed, minutes, seed, spark, say, jobs, record)
         return passed
     finally:
         if keep or not passed:
@@ -61,7 +62,7 @@ def run(
 
 
 def _run(
-    stack: Stack, timed: TaskManagers, minutes: float, seed: int, spark: bool, say: Say, record: Path | None
+    stack: Stack, timed: TaskManagers, minutes: float, seed: int, spark: bool, say: Say, jobs: int, record: Path | None
 ) -> bool:
     facts = stack.facts()
     store = EtcdStore(facts["etcd_endpoint"], "/millrace/default/")
@@ -78,9 +79,10 @@ def _run(
         return {name: each["pid"] for name, each in services.items() if name.startswith("task-manager")}
 
     faults = Faults(stack, store, scopes, task_managers, kill_etcd, seed, say)
-    load = Load(facts["kafka_bootstrap"], seed)
+    load = Load(facts["kafka_bootstrap"], seed, DENSE if jobs else CALM)
     with load:
-        faults.run(time.monotonic() + minutes * 60)
+        until_s = time.monotonic() + minutes * 60
+        faults.run(lambda: time.monotonic() > until_s and len(load.accepted) >= jobs)
         faults.heal()
         say("peace: every job must end now")
     problems = list(load.errors)
@@ -94,14 +96,14 @@ def _run(
         except TimeoutError as failure:
             problems.append(str(failure))
     say(f"at rest after {time.monotonic() - peace_s:.1f} s")
-    with _bus(facts["kafka_bootstrap"]) as bus:
+    with open_bus(facts["kafka_bootstrap"]) as bus:
         history = History(
             answers=load.answers,
             stored={each.key.removeprefix("jobs/"): json.loads(each.value) for each in store.list("jobs/")[0]},
-            events=list(_topic(bus, "job.events")),
+            events=list(topic_records(bus, "job.events", SHARDS)),
             failures=load.failures if not spark else {},
             cancels=load.cancels,
-            dead_letters=list(_topic(bus, "dead-letters")),
+            dead_letters=list(topic_records(bus, "dead-letters", SHARDS)),
             two_at_once=_lines(timed.lives / TWO_AT_ONCE),
             woken=faults.woken,
         )
@@ -168,7 +170,7 @@ def _await(what: str, found: Callable[[], bool], limit_s: float = 60.0, left: Ca
 
 
 @contextmanager
-def _bus(bootstrap: str) -> Iterator[KafkaBus]:
+def open_bus(bootstrap: str) -> Iterator[KafkaBus]:
     def fatal(reason: str) -> None:
         raise RuntimeError(reason)
 
@@ -179,10 +181,10 @@ def _bus(bootstrap: str) -> Iterator[KafkaBus]:
         bus.close()
 
 
-def _topic(bus: KafkaBus, name: str) -> Iterator[dict[str, Any]]:
+def topic_records(bus: KafkaBus, name: str, shards: int) -> Iterator[dict[str, Any]]:
     """All that a public topic holds, partition by partition."""
     topic = next(each for each in TOPICS if each.name == name)
-    for partition in range(topic.count(Topology(shards=SHARDS))):
+    for partition in range(topic.count(Topology(shards=shards))):
         at, end = bus.offsets(name, partition)
         reader = bus.reader(name, partition, at)
         while at < end:
@@ -216,3 +218,7 @@ def _tell(verdict: Verdict, done: list[Fault], load: Load, stack: Stack, say: Sa
     ends = re.findall(r"^(\S+): ended with (-?\d+)", stack.supervisor_log.read_text(), re.MULTILINE)
     by_itself = Counter(name for name, code in ends if code not in ("0", "-9", "-15"))
     say(f"services that ended by themselves: {dict(by_itself) or 'none'}")
+    for failed in sorted((stack.folder / "logs").glob("*.failed")):
+        said = [json.loads(line) for line in failed.read_text().splitlines() if line.startswith("{")]
+        why = next((each.get("reason") or each["event"] for each in said if each["level"] == "critical"), said[-1:])
+        say(f"the last words of {failed.name}: {str(why)[:300]}")

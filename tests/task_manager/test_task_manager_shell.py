@@ -374,7 +374,7 @@ class Running:
 
 
 def real(world: World, **more: Any) -> Running:
-    from millrace.io.loop import monotonic_ms
+    from millrace.io.hosting import monotonic_ms
 
     return Running(world.shell(clock=monotonic_ms, **more))
 

@@ -56,6 +56,7 @@ class Folded:
     generation: int
     next_offset: int
     epoch: int = 0  # of the last valid Elected; 0: none in this generation yet
+    revision: int = 0  # etcd's highest that this log knows of [24]
     build: str = ""
     who: str = ""
     tick: int = 0  # the last taken tick of this epoch
@@ -156,6 +157,7 @@ class Fold:
         first = folded.epoch == 0
         folded.epoch, folded.build, folded.who, folded.tick = record.epoch, record.build, record.who, 0
         folded.next_ms = TICK_MS
+        folded.revision = max(folded.revision, record.epoch)
         if first:
             folded.now_ms = folded.tick_stamp_ms = stamp_ms
         told = Told(taken=True)
@@ -178,6 +180,7 @@ class Fold:
         folded.ticks += 1
         folded.now_ms += min(max(stamp_ms - folded.tick_stamp_ms, 0), 2 * folded.next_ms)  # [4]
         folded.tick_stamp_ms, folded.next_ms = stamp_ms, record.next_ms
+        folded.revision = max(folded.revision, record.revision)
         for seq in range(folded.published_through + 1, min(record.published_through, folded.said) + 1):
             del folded.outbox[seq]
         folded.published_through = max(folded.published_through, min(record.published_through, folded.said))

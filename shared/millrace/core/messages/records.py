@@ -57,7 +57,7 @@ class Tick(Part):
     """The leader's beat. Only number n + 1 of the current epoch is taken [3]. `published_through`: all outputs up to this number
     are in Kafka [14]. `digest`: of all outputs up to the last taken tick; a replica that differs ends itself. `next_ms`: the next
     tick comes at the latest after so long, unless the leader is gone; it is longer while there is nothing to do and nobody to
-    take over."""
+    take over. `revision`: etcd's, as the leader saw it last: an etcd with a lower one was restored from a backup [24]."""
 
     record: Literal["Tick"] = "Tick"
     epoch: int
@@ -65,6 +65,7 @@ class Tick(Part):
     published_through: int
     digest: str
     next_ms: int = 100
+    revision: int = 0
 
 
 class Outcome(Part):
