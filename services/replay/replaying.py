@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.core.fold import Diverged, Folded, Spoken
+from millrace.io.build import build_of
 
 from .core import trees
 from .core.checking import Check, Checked, Difference
@@ -18,7 +19,7 @@ from .core.recorded import BadLog, Facts, Log, Recorded
 from .core.story import Scan, Story, logs_in_order, tell
 from .file import Recording
 from .journal import JournalPart
-from .machines import build_of, fold_of
+from .machines import fold_of
 from .source import Source, log_of, start_of
 
 Progress = Callable[[str, int, int], None]
@@ -125,7 +126,7 @@ class Folder:
 
     def other_builds(self) -> list[str]:
         """What is to be known where another build than this one has written the log."""
-        own = build_of(self.scope.name, self.source.facts.topology)
+        own = build_of([self.machine])
         return [
             f"{self.scope.name} was led by build {build} from offset {offset} on, and this is build {own}: it may fold otherwise, for old "
             "inboxes replay with their own build [27]"
