@@ -156,6 +156,9 @@ def test_trees_differ_at_their_deepest_places() -> None:
     assert list(differences(before, after)) == [
         (("a", "x"), 1, 2), (("gone",), {"z": 1}, MISSING), (("new",), MISSING, None),
     ]  # fmt: skip
+    rows, changed = [{"x": 1}, {"x": 2}], [{"x": 1}, {"x": 3}]
+    assert list(differences(rows, changed)) == [(("1", "x"), 2, 3)]
+    assert list(differences(rows, rows[:1])) == [((), rows, rows[:1])]
     assert list(differences({"a": 1}, {"a": True})) == [(("a",), 1, True)]
 
 
