@@ -16,7 +16,7 @@ from .core import trees
 from .core.checking import Check, Checked, Difference
 from .core.folding import Folding
 from .core.recorded import BadLog, Facts, Log, Recorded
-from .core.story import Scan, Story, logs_in_order, tell
+from .core.story import Scan, Story, logs_of, tell
 from .file import Recording
 from .journal import JournalPart
 from .machines import fold_of
@@ -182,13 +182,19 @@ def changes(source: Source, name: str, first: At, second: At, path: str, progres
 
 def story_of(source: Source, job: str, progress: Progress) -> Story | None:
     """The story of a job; None: nothing is known of it."""
+    return tell(job, records_of(source, job, progress))
+
+
+def records_of(source: Source, job: str, progress: Progress) -> list[Recorded]:
+    """The records of a job's story, log by log."""
     scan, found = Scan(job), []
-    logs = {(log.topic, log.partition): log for log in source.logs()}
-    for number, where in enumerate(logs_in_order(logs)):
-        progress("logs", number, len(logs))
-        found += [each for each in source.scan(logs[where], lambda: scan.pattern) if scan.take(each)]
-    progress("logs", len(logs), len(logs))
-    return tell(job, found)
+    logs = logs_of(job, source.logs(), source.facts.topology)
+    with _without_collecting():
+        for recorded in source.scan(logs, lambda: scan.words):
+            if scan.take(recorded):
+                found.append(recorded)
+                progress(f"logs, at {recorded.log}: records found", len(found), len(found))
+    return found
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Sequence
 
 from millrace.core.fold import Folded
@@ -42,8 +41,8 @@ class Simulated:
         found = self._world.broker.log(log.topic, log.partition)
         return (_recorded(each) for each in found.records[max(0, first - found.first) : log.end - found.first])
 
-    def scan(self, log: Log, pattern: Callable[[], re.Pattern[bytes]]) -> Iterator[Recorded]:
-        return (each for each in self.read(log, log.first) if pattern().search(each.value))
+    def scan(self, logs: Sequence[Log], words: Callable[[], Sequence[bytes]]) -> Iterator[Recorded]:
+        return (each for log in logs for each in self.read(log, log.first) if any(word in each.value for word in words()))
 
     def offset_at(self, log: Log, stamp_ms: int) -> int:
         return next((each.offset for each in self.read(log, log.first) if each.stamp_ms >= stamp_ms), log.end)

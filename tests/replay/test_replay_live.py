@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import asdict
 from types import SimpleNamespace
@@ -83,7 +82,7 @@ def test_it_gives_what_the_cluster_has(live: Live, cluster: Cluster) -> None:
         assert list(live.read(log, log.first)) == list(simulated.read(log, log.first))
         assert [each._replace(id="") for each in simulated.read(log, 3)] == list(live.read(log, 3, ids=False))
     events = next(log for log in live.logs() if log.topic == "job.events" and log.end)
-    found = list(live.scan(events, lambda: re.compile(b"RUNNING")))
+    found = list(live.scan([events], lambda: [b"RUNNING"]))
     assert found == [each for each in simulated.read(events, 0) if b"RUNNING" in each.value] and found
     assert live.offset_at(events, found[0].stamp_ms) <= found[0].offset
     assert verify(live, None, silent).difference is None
@@ -112,7 +111,10 @@ def test_snapshots_are_used_and_checked() -> None:
         state_at(live, "dispatcher", At(30), silent)
 
 
-def test_what_is_written_later_is_followed_in_order(live: Live, cluster: Cluster) -> None:
+def test_what_is_written_later_is_followed_in_order() -> None:
+    cluster = Cluster(task_managers=1, slots=2, seed=4)
+    cluster.run(cluster.ready)
+    live = source_of(cluster)
     followed: Iterator[Any] = live.follow()
     before = {(log.topic, log.partition): log.end for log in live.logs()}
     cluster.client.submit("followed", workload.single())
