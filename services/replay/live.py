@@ -12,7 +12,7 @@ from typing import Any
 from millrace.core.fold import Folded
 from millrace.core.topics import TOPICS
 from millrace.io.interfaces import OffsetGone, Store, Unavailable
-from millrace.io.kafka import KafkaLogs, KafkaReader
+from millrace.io.kafka_logs import KafkaLogs, LogReader
 from millrace.io.parked import Parked
 from millrace.io.service import read_topology
 from millrace.io.snapshots import thaw
@@ -85,7 +85,7 @@ class Live:
         """The library's own messages; they are fetched from now on."""
         return self._read(log, first, self._kafka.reader(log.topic, log.partition, first)) if first < log.end else iter(())
 
-    def _read(self, log: Log, first: int, reader: KafkaReader) -> Iterator[Any]:
+    def _read(self, log: Log, first: int, reader: LogReader) -> Iterator[Any]:
         heard_s = time.monotonic()
         try:
             while True:

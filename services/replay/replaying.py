@@ -58,7 +58,7 @@ def open_file(path: Path) -> Source:
 
 @contextmanager
 def _without_collecting() -> Iterator[None]:
-    """A fold makes no cycles that would have to be looked for, and looking through a large state costs a third of its time."""
+    """A fold makes no cycles, and to look for them through a large state again and again takes time."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -78,9 +78,7 @@ class Folder:
         self.log = log_of(source, self.scope)
         last = None if at is None else at.last(source, self.log)
         folded = start_of(source, self.scope, self.log, last)
-        self.folding = Folding(
-            fold_of(name, source.facts.topology), folded, self.scope, source.facts.redacted
-        )
+        self.folding = Folding(fold_of(name, source.facts.topology), folded, self.scope, source.facts.redacted)
 
     @property
     def folded(self) -> Folded:

@@ -14,10 +14,12 @@ from tests.replay.conftest import silent
 ROOT = Path(__file__).parents[2]
 RECORDINGS = sorted([*(Path(__file__).parent / "recordings").glob("*.zip"), *(ROOT / "examples" / "incidents").glob("*.zip")])
 WHAT_TO_DO = """
-This build folds recorded inboxes otherwise than the build that wrote them: running clusters would be torn in two, for
-replicas of one build must fold alike [27]. If the change is wanted, give the build another name (the version in
-shared/millrace/__init__.py and pyproject.toml), and record anew: python -m tests.replay.record FILE,
-python -m tests.chaos --minutes 0.2 --record FILE. Old recordings replay with their own build.
+This build folds recorded inboxes otherwise than the build that wrote them. A build may (its name is made of its code, and a
+cluster comes to it by a handover at a snapshot [27]), but it must be wanted. If it is, record anew:
+    python -m tests.replay.record examples/incidents/leader-killed.zip   # then set the offsets in the page beside it,
+    python -m tests.replay.page                                          # and have it print what its commands print now
+    python -m tests.chaos --minutes 0.2 --record tests/replay/recordings/chaos.zip
+Old recordings replay with the build that wrote them.
 """
 
 
