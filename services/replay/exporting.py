@@ -10,6 +10,7 @@ from pathlib import Path
 
 from millrace import __version__
 from millrace.core.fold import Folded
+from millrace.io.build import build_of
 
 from .core.folding import Broken
 from .core.recorded import BadLog, Log, Recorded, Scope
@@ -105,7 +106,8 @@ def _add_folded(path: Path, progress: Progress) -> list[str]:
             unfolded.append(f"{name}: {failure}")
             continue
         end = folder.folded
-        folded[name] = {"end": end.next_offset, "digest": end.digest, "state": state_hash(folder.machine, end)}
+        state = state_hash(folder.machine, end)
+        folded[name] = {"end": end.next_offset, "digest": end.digest, "state": state, "build": build_of([folder.machine])}
     written.close()
     add_folded(path, folded)
     return unfolded

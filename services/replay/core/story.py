@@ -92,7 +92,8 @@ def logs_of(job: str, logs: Iterable[Log], topology: Topology) -> list[Log]:
 
 def tell(job: str, records: Iterable[Recorded]) -> Story | None:
     """The story of the job from the records that a `Scan` took, in any order; None: nothing is known of it."""
-    found = sorted(_of_its_time(job, records), key=lambda each: each.stamp_ms)
+    # Of one millisecond the election comes first: who was elected then said the rest.
+    found = sorted(_of_its_time(job, records), key=lambda each: (each.stamp_ms, title(each).type != "Elected"))
     if not found:
         return None
     causes = Causes(found)
