@@ -246,7 +246,7 @@ def _fold_checked(check: Check, folder: Folder, source: Source) -> None:
     checked = check.scopes[scope.name]
     checked.state = trees.state_hash(machine, folder.folded)
     known = source.folded.get(scope.name) if isinstance(source, Recording) else None
-    if known is None or known["build"] != build_of([machine]):
+    if known is None or known.get("build") != build_of([machine]):
         return  # another build's state may have other fields
     if checked.difference is None and known["state"] != checked.state:
         why = f"the state at the end has the hash {checked.state[:16]}, and had {known['state'][:16]} when it was exported"

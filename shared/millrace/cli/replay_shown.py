@@ -214,11 +214,13 @@ def print_story(story: Story, as_json: bool) -> None:
         return
     attempts = f"{story.attempts} attempt{'s' * (story.attempts != 1)}"
     print(f"job {story.job}: {story.status}, {attempts}, {story.took_ms / 1000:.3f} s, from {moment(story.steps[0].stamp_ms)}")
-    rows = [
-        (each.number, f"{each.since_ms / 1000:.3f}", f"+{each.gap_ms / 1000:.3f}", each.because or "", each.place, each.type, each.detail)
-        for each in story.steps
-    ]
-    table(("step", "at, s", "after", "because of", "record", "what", ""), rows)
+    rows = [("step", "at, s", "after", "because of", "record", "what", "")]
+    for each in story.steps:
+        since, gap = f"{each.since_ms / 1000:.3f}", f"+{each.gap_ms / 1000:.3f}"
+        rows.append((str(each.number), since, gap, str(each.because or ""), each.place, each.type, each.detail))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:  # a line each, however long: for grep and cut
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def print_report(report: Report, as_json: bool) -> None:
