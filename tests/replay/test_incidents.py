@@ -13,7 +13,7 @@ from tests.replay.page import PAGES, rewritten
 def test_every_command_of_a_page_prints_what_it_says(page: Path) -> None:
     text = page.read_text()
     assert text.count("```console\n$ millrace replay ") >= 5
-    assert text == rewritten(text), "`python -m tests.replay.page` writes what the commands print now; read it again then"
+    assert text == rewritten(page), "`python -m tests.replay.page` writes what the commands print now; read it again then"
 
 
 def test_there_is_a_page() -> None:
