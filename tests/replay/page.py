@@ -45,7 +45,8 @@ def printed(command: str, elected: int) -> str:
         script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(program)} "$@"\n')
         script.chmod(0o755)
         paths = os.pathsep.join([str(ROOT), str(ROOT / "shared")])
-        env = {**os.environ, "E": str(elected), "TZ": "UTC", "LC_ALL": "C.UTF-8", "PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": paths}
+        env = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": paths, "E": str(elected)}
+        env |= {"TZ": "UTC", "LC_ALL": "C.UTF-8"}
         done = subprocess.run(
             ["bash", "-c", command], cwd=FOLDER, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120,
             check=False,
