@@ -110,11 +110,14 @@ class Failpoint:
         for name, process in self.cluster.processes.items():
             if self._guarded.get(name) is not process:
                 self._guarded[name] = process
-                process.steps = [self._guard(name, process, step) for step in process.steps]
+                self._guard_all(name, process, process.ready)
         self.cluster.step()
         name, now_ms = self.fired, self.cluster.world.clock.now_ms()
         if self.what == "kill" and name is not None and not self.cluster.processes[name].alive and now_ms > self._again_ms:
             self.cluster.start(name)
+
+    def _guard_all(self, name: str, process: Process, ready: Callable[[], list[Callable[[], bool]]]) -> None:
+        process.ready = lambda: [self._guard(name, process, step) for step in ready()]  # type: ignore[method-assign]
 
     def _guard(self, name: str, process: Process, step: Callable[[], bool]) -> Callable[[], bool]:
         def guarded() -> bool:
