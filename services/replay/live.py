@@ -41,7 +41,7 @@ class Live:
                 continue  # nobody has folded it yet
             value, (topic, partition) = json.loads(entry.value), topology.inbox(name)
             parked = Parked(self._store, name, "")
-            parked.load()
+            parked.load(value["generation"])
             scopes[name] = Scope(
                 name, topic, partition, value["generation"], value["log_id"], value["first_offset"], parked.offsets()
             )
