@@ -426,6 +426,13 @@ def test_a_leader_that_cannot_read_back_its_tick_resigns() -> None:
     assert not replica.leads
 
 
+def test_a_broker_that_is_paused_for_a_minute_makes_no_leader_resign() -> None:
+    log = Log()
+    log.elect()
+    assert log.replicas[0].beat(log.stamp + 60_000, View(10), caught_up=True) == []
+    assert log.replicas[0].leads
+
+
 def test_the_next_tick_is_made_only_after_the_last_was_read_back() -> None:
     log = Log()
     append = next(a for a in log.elect() if isinstance(a, Append))

@@ -14,7 +14,7 @@ from typing import Any
 from .chain import Offer, Peer, offer, take
 from .machine import Born, Configured, Do, Envelope, Forget, Machine, Output, PassedOver, PeerBorn, Publish, Say, Ticked
 from .messages.base import Body
-from .messages.records import Client, Elected, Fact, Forked, Hello, Message, Outcome, Probe, Record, Tick, encode
+from .messages.records import Client, Elected, Fact, Forked, Hello, Message, Outcome, Probe, Record, Tick, message_json
 from .topics import OUTPUT_BYTES_MAX, Topology
 
 TICK_MS = 100
@@ -306,17 +306,9 @@ class Fold:
             # between two of them (records before its first Elected do not count), and prev would then look like a hole.
             peer.said, peer.said_to = None, life
         topic, partition = self.topology.inbox(output.to)
-        message = Message(
-            to=output.to,
-            to_life=life,
-            sender=self.machine.scope,
-            life=folded.generation,
-            key=key,
-            prev=peer.said,
-            body=output.body,
-        )
+        value = message_json(output.to, life, self.machine.scope, folded.generation, key, peer.said, output.body)
         peer.said = key
-        return self._put(folded, topic, partition, output.to, output.body.type, encode(message).decode())
+        return self._put(folded, topic, partition, output.to, output.body.type, value)
 
     def _speak(self, folded: Folded, topic: str, partition: int, key: str, body: Body) -> Spoken:
         return self._put(folded, topic, partition, key, body.type, body.model_dump_json())

@@ -10,7 +10,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from .election import ATTEND_MS, ATTENDED_MS, PROBE_MS, QUIET_TICK_MS, READ_BACK_MS, Election, Role, View
+from .election import (
+    ATTEND_MS,
+    ATTENDED_MS,
+    ELECTED_BACK_MS,
+    PROBE_MS,
+    QUIET_TICK_MS,
+    READ_BACK_MS,
+    Election,
+    Role,
+    View,
+)
 from .fold import TICK_MS, Fold, Folded, Spoken, Told
 from .messages.records import Elected, Outcome, Part, Probe, Record, Tick
 from .speaking import Speaking
@@ -194,12 +204,12 @@ class Replica:
         if election.role is Role.LEADING:
             return list(self._tick(now_ms))
         if election.role is Role.ELECT:
-            if now_ms - election.asked_ms < READ_BACK_MS:
+            if now_ms - election.asked_ms < ELECTED_BACK_MS:
                 return []
             epoch = election.epoch
             election.follow(now_ms)
-            election.asked_ms = now_ms + READ_BACK_MS
-            return [Resign(epoch, f"its own election was not read back for {READ_BACK_MS // 1000} s")]
+            election.asked_ms = now_ms + ELECTED_BACK_MS
+            return [Resign(epoch, f"its own election was not read back for {ELECTED_BACK_MS // 1000} s")]
         unused = view.mine and (view.epoch or 0) > max(self.folded.epoch, election.last_won)
         if unused and election.role is Role.FOLLOWING:
             return self.won(view.epoch or 0)  # the answer to the campaign was lost
@@ -220,7 +230,7 @@ class Replica:
             if now_ms - election.ticked_ms >= READ_BACK_MS:
                 epoch = election.epoch
                 election.follow(now_ms)
-                election.asked_ms = now_ms + READ_BACK_MS  # others first: who cannot write would only win again
+                election.asked_ms = now_ms + ELECTED_BACK_MS  # others first: who cannot write would only win again
                 yield Resign(epoch, f"its own tick was not read back for {READ_BACK_MS // 1000} s")
             return
         if now_ms < self.next_tick_ms(now_ms):

@@ -5,6 +5,8 @@ An inbox is the journal of its machine: whatever decides is first a record here 
 
 from __future__ import annotations
 
+import functools
+import json
 from typing import Annotated, Any, Literal, Union
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -121,6 +123,20 @@ class Message(Part):
     body: Annotated[Union[MESSAGE_BODIES], Field(discriminator="type")]  # type: ignore[valid-type]  # noqa: UP007
 
 
+def message_json(to: str, to_life: int, sender: str, life: int, key: Key, prev: Key | None, body: Body) -> str:
+    """What `encode` gives of such a Message, in a quarter of the time: half of a fold's time goes into its words."""
+    before = "null" if prev is None else f"[{prev[0]},{prev[1]}]"
+    return (
+        f'{{"record":"Message","to":{_quoted(to)},"to_life":{to_life},"sender":{_quoted(sender)},"life":{life},'
+        f'"key":[{key[0]},{key[1]}],"prev":{before},"body":{encode(body).decode()}}}'
+    )
+
+
+@functools.lru_cache(4096)
+def _quoted(scope: str) -> str:
+    return json.dumps(scope, ensure_ascii=False)
+
+
 class Probe(Part):
     """A standby's question to the log: do ticks still come? Folded as nothing. Also said now and then, so that a leader knows
     that somebody watches its ticks."""
@@ -155,5 +171,5 @@ def decode(value: bytes) -> Elected | Tick | Outcome | Client | Message | Probe 
         raise UnknownRecord(str(failure)) from None
 
 
-def encode(record: Part) -> bytes:
+def encode(record: Part | Body) -> bytes:
     return record.__pydantic_serializer__.to_json(record)
