@@ -21,12 +21,12 @@ from millrace.core.messages.records import Elected, Tick, decode
 from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER, Topology
 from millrace.io.build import build_of
 from millrace.io.etcd import EtcdStore
-from millrace.io.interfaces import Bus, Compare, Delete, Put, Received, Store, Txn, Unavailable
+from millrace.io.interfaces import Bus, Compare, Delete, Put, Received, Store, Txn
 from millrace.io.kafka import KafkaBus
 from millrace.io.parked import Parked
 from millrace.io.service import read_topology
 from millrace.io.snapshots import Pointer, folder, thaw
-from millrace.io.storage import Storage, StorageError
+from millrace.io.storage import Storage
 from services.dispatcher.core.machine import Dispatcher
 from services.dispatcher.core.state import Recovery
 from services.dispatcher.restored import LedMeanwhile, missing, put_back
@@ -55,9 +55,8 @@ class Known:
     build: str = ""
 
 
-def recover(bus: Bus, store: Store, storage: Storage, say: Callable[[str], None]) -> None:
+def recover(bus: Bus, store: Store, storage: Storage, topology: Topology, say: Callable[[str], None]) -> None:
     """Says a line for each thing that was put right. Raises Refused, Unavailable, StorageError."""
-    topology = read_topology(store)
     scopes = topology.scopes()
     _await_no_leader(store, scopes)
     known = {scope: _read(bus, topology, scope) for scope in scopes}
@@ -234,7 +233,7 @@ def recover_cluster(kafka: str, etcd: str, storage_url: str, cluster: str, say: 
     store = EtcdStore(etcd, f"/millrace/{cluster}/")
     bus = KafkaBus(kafka, client_id="recover", on_fatal=say)
     try:
-        recover(bus, store, Storage(storage_url), say)
+        recover(bus, store, Storage(storage_url), read_topology(store), say)
     finally:
         bus.close()
         store.close()

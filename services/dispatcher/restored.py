@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from millrace.core.messages.effects import StoredJob
 from millrace.core.topics import DISPATCHER, Topology
-from millrace.io.interfaces import Compare, Entry, Put, Store, Txn
+from millrace.io.interfaces import Compare, Put, Store, Txn
 from millrace.io.storage import Storage
 
 from .core.state import EndedJob, LiveJob, State

@@ -17,7 +17,22 @@ from rich.table import Table
 
 from deploy.local.downloads import CHECKOUT
 
-from . import burst, failover, handover, idle, many, memory, outages, pipeline, recovery, replay, running, sql, standbys, up
+from . import (
+    burst,
+    failover,
+    handover,
+    idle,
+    many,
+    memory,
+    outages,
+    pipeline,
+    recovery,
+    replay,
+    running,
+    sql,
+    standbys,
+    up,
+)
 from .figures import Figure, Row, measure
 
 FIGURES = {

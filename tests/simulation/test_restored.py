@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from deploy.recover import Refused, recover
+from millrace import __version__
 from millrace.core.topics import DISPATCHER, JOB_MASTER, TOPICS
-from millrace.io.storage import Storage
 from tests.simulation.bus import MemoryBus
 from tests.simulation.cluster import CONTROL, Cluster
 from tests.simulation.slots import Behaviour
 from tests.simulation.store import MemoryEtcd, MemoryStore
 from tests.simulation.trial import quiet_logs
-from tests.simulation.world import PREFIX
 from tests.simulation.workload import single
+from tests.simulation.world import PREFIX
 
 HELD = ("ends-later", "stays", "new-stays")
 
@@ -38,14 +38,10 @@ def restore(cluster: Cluster, saved: Backup) -> None:
         del etcd._entries[key]
 
 
-def parts(cluster: Cluster) -> tuple[MemoryBus, MemoryStore, Storage]:
-    world = cluster.world
-    return MemoryBus(world.broker, client_id="recover"), MemoryStore(world.etcd, PREFIX), world.storage
-
-
 def put_right(cluster: Cluster) -> list[str]:
-    said: list[str] = []
-    recover(*parts(cluster), said.append)
+    world, said = cluster.world, list[str]()
+    bus = MemoryBus(world.broker, client_id="recover", on_fatal=said.append)
+    recover(bus, MemoryStore(world.etcd, PREFIX), world.storage, world.topology, said.append)
     return said
 
 
@@ -56,9 +52,10 @@ def start(cluster: Cluster) -> None:
 
 
 @pytest.fixture
-def cluster() -> Cluster:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """`old` has ended, `ends-later` and `stays` run; what ended is soon forgotten by the Dispatcher's state."""
     quiet_logs()
+    monkeypatch.setattr("deploy.recover.build_of", lambda machines: __version__)  # as simulated processes are named
 
     def script(spec: dict[str, Any]) -> Behaviour:
         return Behaviour("hang" if spec["job"] in HELD else "finish")
