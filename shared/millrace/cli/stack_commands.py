@@ -123,8 +123,9 @@ def recover(
 ) -> None:
     """Put back what an etcd that was restored from a backup lacks, as the cluster's logs know it.
 
-    Order: end all control services (TaskManagers may go on), restore etcd, run this, start the services again. What is as it should be
-    is not touched; it may be run again. Exit codes: 0 done, 2 refused (the message says what to do first), 3 something does not answer.
+    Order: end all control services (TaskManagers may go on), restore etcd, run this, start the services again. It may be run again.
+
+    Exit codes: 0 done, 2 refused (the message says what to do first), 3 something does not answer.
     """
     from deploy.recover import Refused, recover_cluster
     from millrace.io.interfaces import Unavailable
