@@ -91,7 +91,8 @@ class Cluster:
 
     def recover(self) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", "from millrace.cli import main; main()", "recover"]
-        command += ["--kafka-bootstrap", self.kafka.bootstrap, "--etcd-endpoint", self.etcd.endpoint, "--storage-url", str(self.folder / "storage")]
+        command += ["--kafka-bootstrap", self.kafka.bootstrap, "--etcd-endpoint", self.etcd.endpoint]
+        command += ["--storage-url", str(self.folder / "storage")]
         return subprocess.run(command, capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
 
     def states(self) -> dict[str, str]:
