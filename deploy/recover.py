@@ -21,7 +21,7 @@ from millrace.core.messages.records import Elected, Tick, decode
 from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER, Topology
 from millrace.io.build import build_of
 from millrace.io.etcd import EtcdStore
-from millrace.io.interfaces import Bus, Compare, Delete, Put, Received, Store, Txn
+from millrace.io.interfaces import Bus, Compare, Delete, Put, Received, Store, Txn, Unavailable
 from millrace.io.kafka import KafkaBus
 from millrace.io.parked import Parked
 from millrace.io.service import read_topology
@@ -36,7 +36,7 @@ from services.resource_manager.core.machine import ResourceManager
 LEADER_S = 10.0  # what the backup holds of leases ends within 5 s
 MARGIN = 1_000  # revisions that were given and that no log tells of
 RAISED_MOST = 200_000  # revisions that are used up here, 2,000 a second; more is done when the backup is restored
-POLL_MS = 100
+POLL_MS, SILENCE_MS = 100, 20_000
 
 
 class Refused(Exception):
@@ -86,14 +86,18 @@ def _await_no_leader(store: Store, scopes: tuple[str, ...]) -> None:
 
 
 def _records(bus: Bus, topology: Topology, scope: str, first: int) -> Iterator[Received]:
-    """From `first` to where the log ends now."""
+    """From `first` to where the log ends now. Raises Unavailable."""
     topic, partition = topology.inbox(scope)
     end = bus.offsets(topic, partition)[1]
     reader = bus.reader(topic, partition, first)
+    silent = 0
     try:
         while first < end:
+            if silent * POLL_MS > SILENCE_MS:
+                raise Unavailable(f"Kafka gives no record of {topic}[{partition}] from offset {first} on")
+            silent += 1
             for received in reader.poll(POLL_MS):
-                first = received.offset + 1
+                first, silent = received.offset + 1, 0
                 if received.offset < end:
                     yield received
     finally:
