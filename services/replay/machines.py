@@ -20,7 +20,7 @@ def fold_of(scope: str, topology: Topology) -> Fold:
 
 
 def build_of(scope: str, topology: Topology) -> str:
-    """The name of the build that folds a scope here."""
+    """The version of the build that folds a scope here."""
     return __version__
 
 
