@@ -14,7 +14,7 @@ from millrace.core.election import Role
 from millrace.core.fold import Diverged, Fold, Folded, Oversized
 from millrace.core.messages.events import TaskManagerGone
 from millrace.core.messages.jobs import JobMasterDeclared
-from millrace.core.messages.records import Elected, Hello, Message, Tick, decode, encode
+from millrace.core.messages.records import Elected, Hello, Message, Probe, Tick, decode, encode
 from millrace.core.topics import TOPICS, Topology
 from millrace.io.hosting import Hosted, Surroundings
 from millrace.io.interfaces import Put, Txn
@@ -98,6 +98,17 @@ def test_a_log_that_was_cut_ends_its_generation_and_the_next_is_led_at_once(worl
         "one transaction, and it is the epoch"
     )
     assert world.generation()["first_offset"] == 2
+
+
+def test_a_log_that_was_cut_and_has_grown_again_ends_its_generation(world: World) -> None:  # [8]
+    world.lead()
+    world.turn(10)
+    end = world.broker.log(TOPIC, 0).end
+    world.broker.truncate(TOPIC, 0, 2)
+    while world.broker.log(TOPIC, 0).end <= end:
+        world.bus.append(TOPIC, 0, encode(Probe(who="x", n=1)), key=b"x")
+    world.turn(5)
+    assert world.generation()["generation"] == 2 and world.loop.replica.leads
 
 
 def test_a_log_that_was_made_anew_begins_a_generation_once_nobody_leads_the_old_one(world: World) -> None:  # [22], [23]
@@ -327,18 +338,31 @@ def test_a_record_that_ended_two_processes_is_passed_over_by_the_third(world: Wo
         world.loop = world.host()
     world.turn(8)
     assert world.loop.replica.folded.next_offset > offset + 1
-    entry = json.loads(world.store.get(f"parked/{SCOPE}/{offset}").value)
+    entry = json.loads(world.store.get(f"parked/{SCOPE}/1/{offset}").value)
     assert (entry["ended"], entry["build"]) == (2, "b1")
 
 
 def test_a_bad_record_is_counted_anew_by_another_build(world: World) -> None:  # [26]
     for build in ("b1", "b2"):
-        with pytest.raises(ZeroDivisionError), Parked(world.store, SCOPE, build).blames(7):
+        parked = Parked(world.store, SCOPE, build)
+        parked.load(1)
+        with pytest.raises(ZeroDivisionError), parked.blames(7):
             raise ZeroDivisionError
-    parked = Parked(world.store, SCOPE, "b2")
-    parked.load()
+    parked.load(1)
     assert parked.holds(7) is None
-    assert json.loads(world.store.get(f"parked/{SCOPE}/7").value)["ended"] == 1
+    assert json.loads(world.store.get(f"parked/{SCOPE}/1/7").value)["ended"] == 1
+
+
+def test_a_bad_record_is_bad_in_its_own_generation_alone(world: World) -> None:  # [26], [22]
+    parked = Parked(world.store, SCOPE, "b1")
+    parked.load(1)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError), parked.blames(7):
+            raise ZeroDivisionError
+    parked.load(1)
+    assert parked.holds(7) is not None
+    parked.load(2)  # the log was cut below 7: another record stands there now
+    assert parked.holds(7) is None
 
 
 def test_what_kafka_would_not_take_is_a_bug_and_says_so() -> None:  # [15]

@@ -48,9 +48,10 @@ class Cluster:
         stalls: float = 0.0,
         control: tuple[str, ...] = CONTROL,
         deciding: Mapping[str, dict[str, Any]] | None = None,
+        poison: tuple[str, ...] = (),
     ) -> None:
         """deciding: service -> settings that decide, besides the defaults."""
-        self.world = World(topology or Topology(), seed, script, timing or Timing(), snapshot_records, stalls)
+        self.world = World(topology or Topology(), seed, script, timing or Timing(), snapshot_records, stalls, poison)
         self.slots, self._deciding = slots, dict(deciding or {})
         self.processes: dict[str, Process] = {}
         self._past: list[TaskManagerProcess] = []  # those whose names were given to others
@@ -88,13 +89,15 @@ class Cluster:
     # time goes on
 
     def step(self) -> None:
-        """One round: everything that may happen has its chance, in a drawn order; then time goes on a little."""
+        """One round: whatever may happen has its chance, in a drawn order; then time goes on a little."""
         chance, clock, etcd = self.world.random, self.world.clock, self.world.etcd
         self.rounds += 1
-        steps: list[tuple[Process | None, Callable[[], bool]]] = [(None, lambda: etcd.deliver(1) > 0)]
+        steps: list[tuple[Process | None, Callable[[], bool]]] = []
+        if etcd.has_news:
+            steps.append((None, lambda: etcd.deliver(1) > 0))
         for name, process in self.processes.items():
             if process.alive and name not in self.paused:
-                steps += [(process, step) for step in process.steps]
+                steps += [(process, step) for step in process.ready()]
             elif process.alive and isinstance(process, TaskManagerProcess):
                 steps.append((None, process.slots.turn))  # processes of their own
         chance.shuffle(steps)

@@ -67,6 +67,12 @@ class MemoryEtcd:
             self._news.append((watch, watch.on_lost))
         self._watches = [watch for watch in self._watches if watch not in lost]
 
+    @property
+    def has_news(self) -> bool:
+        """Whether `deliver` has something to tell or to end."""
+        now_ms = self.clock.now_ms()
+        return bool(self._news) or (not self.paused and any(each.ends_ms <= now_ms for each in self._leases.values()))
+
     def deliver(self, most: int | None = None) -> int:
         """Runs the callbacks of the oldest `most` changes that watches have not been told (None: all). How many."""
         self.expire()

@@ -29,14 +29,14 @@ from millrace.core.messages.slots import (
     StopAsked,
     TaskManagerRegistered,
 )
-from millrace.core.topics import TOPICS, Topology
-from millrace.io.interfaces import Unavailable
+from millrace.core.topics import TOPICS, Topology, task_manager_key
+from millrace.io.interfaces import Put, Txn, Unavailable
 from millrace.io.storage import Storage
 from services.replay.replaying import At, Folder, NotTheSame, open_file
 from services.task_manager.core.state import SlotState, check
 from services.task_manager.journal import Journal
 from services.task_manager.ports import Slots
-from services.task_manager.shell import AGAIN, FAILED, STOPPED, EtcdProbe, Over, Shell, key_of
+from services.task_manager.shell import AGAIN, FAILED, STOPPED, EtcdProbe, Over, Shell
 from tests.simulation import Clock
 from tests.simulation.bus import MemoryBroker, MemoryBus
 from tests.simulation.store import MemoryEtcd, MemoryStore
@@ -103,17 +103,18 @@ class AtOnce:
     """A probe that asks etcd when it is told to, on the same thread."""
 
     def __init__(self, store: MemoryStore) -> None:
-        self._store, self._heard = store, False
+        self._store = store
+        self._heard: int | None = None
 
     def ask(self) -> None:
         try:
-            self._store.get("any")
-            self._heard = True
+            entry = self._store.get(task_manager_key("a"))
+            self._heard = entry.mod_revision if entry is not None else 0
         except Unavailable:
             pass
 
-    def answered(self) -> bool:
-        heard, self._heard = self._heard, False
+    def answered(self) -> int | None:
+        heard, self._heard = self._heard, None
         return heard
 
 
@@ -238,7 +239,7 @@ def test_what_stood_in_its_inbox_before_is_not_for_it(world: World) -> None:
     second.begin()
     world.go(second)
     assert second.state.slots[0].state is SlotState.FREE
-    assert second.incarnation > first.incarnation == MemoryStore(world.etcd, PREFIX).get(key_of("a")).mod_revision - 1
+    assert second.incarnation > first.incarnation == MemoryStore(world.etcd, PREFIX).get(task_manager_key("a")).mod_revision - 1
 
 
 def test_an_older_process_of_the_same_name_ends(world: World) -> None:
@@ -384,7 +385,7 @@ def test_a_process_that_is_asked_to_stop_leaves_nothing(world: World) -> None:
     running.await_(lambda: running.shell.state is not None and running.shell.health()["slots"] == {"0": "FREE"})
     assert running.end() == STOPPED
     assert world.made[0].closed
-    assert MemoryStore(world.etcd, PREFIX).get(key_of("a")) is None
+    assert MemoryStore(world.etcd, PREFIX).get(task_manager_key("a")) is None
 
 
 def test_a_process_that_waits_for_kafka_can_be_stopped(world: World) -> None:
@@ -401,7 +402,7 @@ def test_a_process_that_failed_says_so(world: World) -> None:
     running.failure = "a record can never be delivered"
     assert running.end() == FAILED
     assert running.shell.over == Over("a record can never be delivered", FAILED)
-    assert MemoryStore(world.etcd, PREFIX).get(key_of("a")) is not None
+    assert MemoryStore(world.etcd, PREFIX).get(task_manager_key("a")) is not None
 
 
 def test_an_inbox_that_was_cut_ends_this_incarnation(world: World) -> None:
@@ -427,13 +428,14 @@ def test_local_events_wake_it(world: World) -> None:
 def test_etcd_is_asked_on_a_thread_of_its_own(world: World) -> None:
     store = MemoryStore(world.etcd, PREFIX)
     probe = EtcdProbe(store, "a")
-    assert not probe.answered()
+    revision = store.txn(Txn([], [Put(task_manager_key("a"), b"")])).revision
+    assert probe.answered() is None
     probe.ask()
     end = time.monotonic() + 20
-    while not probe.answered():
+    while (answered := probe.answered()) is None:
         assert time.monotonic() < end
         time.sleep(0.005)
-    assert not probe.answered()
+    assert (answered, probe.answered()) == (revision, None)
 
 
 # the journal

@@ -47,6 +47,7 @@ class Pending:
 
     key: str
     effect: str  # its JSON
+    after: int = 0  # performed once all outputs up to this one are in Kafka
 
 
 @dataclass
@@ -278,7 +279,7 @@ class Fold:
         elif isinstance(output, Do):
             effect = f"{folded.generation}.{key[0]}.{key[1]}"
             value = output.effect.model_dump_json()
-            folded.effects[effect] = Pending(output.key, value)
+            folded.effects[effect] = Pending(output.key, value, folded.said if output.after_said else 0)
             self._mix(folded, f"{output.key} {value}")
             told.done.append(effect)
             return key[1] + 1

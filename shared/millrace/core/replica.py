@@ -150,7 +150,7 @@ class Replica:
             self.speaking = Speaking()
             seqs, effects = self.speaking.begin(self.folded)
             said = [Speak(election.epoch, self.folded.outbox[seq]) for seq in seqs]
-            return [*said, *(self._perform(effect) for effect in effects), *self._tick(now_ms)]
+            return [*said, *self._perform(*effects), *self._tick(now_ms)]
         if election.role in (Role.ELECT, Role.LEADING) and record.epoch > election.epoch:
             election.follow(now_ms)
         election.heard(now_ms, 0, 0, 0)
@@ -163,21 +163,22 @@ class Replica:
             actions.append(Speak(self.election.epoch, spoken))
         for effect in told.done:
             if self.speaking.may_perform(self.folded.effects[effect].key, effect):
-                actions.append(self._perform(effect))
+                actions += self._perform(effect)
         if told.outcome is not None and told.outcome_key is not None:
             following = self.speaking.done(told.outcome, told.outcome_key)
             if following is not None:
-                actions.append(self._perform(following))
+                actions += self._perform(following)
         return actions
 
-    def _perform(self, effect: str) -> Perform:
-        pending = self.folded.effects[effect]
-        return Perform(self.election.epoch, effect, pending.key, pending.effect)
+    def _perform(self, *effects: str) -> list[Action]:
+        """Those of them that do not wait for what was said before them."""
+        known = self.folded.effects
+        ready = [effect for effect in effects if not self.speaking.holds(effect, known[effect].after)]
+        return [Perform(self.election.epoch, effect, known[effect].key, known[effect].effect) for effect in ready]
 
-    def acked(self, epoch: int, seq: int) -> None:
+    def acked(self, epoch: int, seq: int) -> list[Action]:
         """An output of the term `epoch` is in Kafka."""
-        if epoch == self.election.epoch:
-            self.speaking.acked(seq)
+        return self._perform(*self.speaking.acked(seq)) if epoch == self.election.epoch else []
 
     def won(self, epoch: int) -> list[Action]:
         """etcd gave this process the key: its mod_revision is the epoch."""

@@ -16,6 +16,11 @@ RECORD_BYTES_MAX = 1_000_000
 OUTPUT_BYTES_MAX = 900_000  # what a machine may say; larger goes by reference [15]
 
 
+def task_manager_key(name: str) -> str:
+    """A TaskManager's key in etcd; the revision of its last put is the incarnation. Gone: it was declared lost."""
+    return f"task-managers/{name}"
+
+
 @dataclass(frozen=True)
 class Topology:
     """What is fixed for a cluster's life and stands in etcd; a service that finds other counts there refuses to start."""

@@ -159,8 +159,8 @@ class ScopeLoop:
         try:
             batch = reader.poll(self._patience(replica))
         except OffsetGone as gone:
-            if gone.offset > gone.end:  # the log was cut above what is folded: what was said of it is lost [8]
-                self._be_reborn(f"the log ends at {gone.end}, offset {gone.offset} was folded before")
+            if gone.offset >= gone.first:  # the log was cut below what is folded, though it may have grown again [8]
+                self._be_reborn(f"the log was cut and ends at {gone.end}; what lay before offset {gone.offset} was folded")
             else:
                 self._leave()
             return False
@@ -186,7 +186,7 @@ class ScopeLoop:
         self.around.bus.serve(HELD_MS if self._sending.holds else 0)
         while self._acks:
             acked = self._acks.popleft()
-            replica.acked(*acked)
+            self._do(replica.acked(*acked))
             self._sending.acked(*acked)
 
     def _fold(self, replica: Replica, received: Received, now: int) -> None:
@@ -210,7 +210,7 @@ class ScopeLoop:
             if before is not None and generation.number > before.number:
                 self._damage = None  # of a log that is not folded any more
             loaded = self._load(generation)
-            self.parked.load()
+            self.parked.load(generation.number)
         except (Unavailable, StorageError, Unreadable) as failure:
             self.turned_ms = self.around.clock()
             if isinstance(failure, OtherBuild):

@@ -23,11 +23,13 @@ class Parked:
     """The bad records of one scope. Read before anything is folded, so that every replica skips the same ones."""
 
     def __init__(self, store: Store, scope: str, build: str) -> None:
-        self._store, self._prefix, self._build = store, f"parked/{scope}/", build
+        self._store, self._scope, self._build = store, scope, build
+        self._prefix = ""
         self._offsets: dict[int, tuple[str | None]] = {}
 
-    def load(self) -> None:
-        """Raises Unavailable."""
+    def load(self, generation: int) -> None:
+        """Of this generation: where a log was cut, another record stands at the offset in the next one. Raises Unavailable."""
+        self._prefix = f"parked/{self._scope}/{generation}/"
         entries, _ = self._store.list(self._prefix)
         self._offsets = {}
         for entry in entries:

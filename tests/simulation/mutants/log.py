@@ -251,6 +251,19 @@ def any_election_counts() -> None:
     around(fold.Fold, "_elected", elected)
 
 
+@mutant(8, "io/loop.py:ScopeLoop.turn", "a log that was cut is read again as if nothing had been folded")
+def a_cut_is_taken_for_a_late_start() -> None:
+    def turn(original: Any, self: Any) -> bool:
+        cut = self._be_reborn
+        self._be_reborn = lambda reason: self._leave() if reason.startswith("the log was cut") else cut(reason)
+        try:
+            return original(self)
+        finally:
+            del self._be_reborn
+
+    around(loop.ScopeLoop, "turn", turn)
+
+
 @mutant(23, "io/generations.py:Generations.raise_", "the leader of the log before still passes its compares")
 def a_generation_is_raised_without_the_key() -> None:
     def txn(store: Any, txn: Txn) -> Any:
