@@ -216,7 +216,7 @@ def _fold(
     if pointer is not None and pointer.generation == folded.generation:
         folded = thaw(machine, storage.get(pointer.path(DISPATCHER)))
     parked = Parked(store, DISPATCHER, build)
-    parked.load()
+    parked.load(folded.generation)
     for received in _records(bus, topology, DISPATCHER, folded.next_offset):
         passed = parked.holds(received.offset)
         try:
