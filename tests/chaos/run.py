@@ -82,7 +82,10 @@ def _run(
     load = Load(facts["kafka_bootstrap"], seed, DENSE if jobs else CALM)
     with load:
         until_s = time.monotonic() + minutes * 60
-        faults.run(lambda: time.monotonic() > until_s and len(load.accepted) >= jobs)
+        faults.run(
+            over=lambda: time.monotonic() > until_s and len(load.accepted) >= jobs,
+            rest=lambda: _rest(stack, scopes),
+        )
         faults.heal()
         say("peace: every job must end now")
     problems = list(load.errors)
@@ -136,6 +139,12 @@ def _replayed(facts: dict[str, Any], record: Path | None, say: Say) -> list[str]
         return [f"replay: {failure}"]
     finally:
         source.close()
+
+
+def _rest(stack: Stack, scopes: tuple[str, ...]) -> None:
+    """The cluster comes to be whole, or has had its time for it; that it does so in the end is asked at peace."""
+    with contextlib.suppress(TimeoutError):
+        _await("every replica", lambda: is_whole(stack, scopes), PEACE_S)
 
 
 def is_whole(stack: Stack, scopes: tuple[str, ...]) -> bool:
