@@ -20,12 +20,14 @@ INBOXES = tuple(topic.name for topic in TOPICS if topic.name.endswith(".commands
 
 @dataclass
 class Faults:
-    """Does `left` faults, of the kinds named, at moments that it draws: between any two steps of any processes."""
+    """Does `left` faults, of the kinds named, at moments that it draws: between any two steps of any processes whose names begin with
+    `aim`, and to the logs of any scopes, or of those."""
 
     cluster: Cluster
     chance: random.Random
     left: int
     kinds: tuple[str, ...]
+    aim: str = ""
     trace: list[tuple[int, str]] = field(default_factory=list)
     done: dict[str, int] = field(default_factory=dict)  # kind -> how often
 
@@ -74,6 +76,7 @@ class Faults:
             name
             for name, each in self.cluster.processes.items()
             if each.alive
+            and name.startswith(self.aim)
             and name not in self._down
             and name not in self.cluster.paused
             and not (each.bus.cut_off or each.bus.mute or each.bus.deaf or each.store.cut_off)
@@ -256,7 +259,7 @@ class Faults:
 
     def _again(self, count: int) -> bool:
         world = self.cluster.world
-        topic = self.chance.choice([each for each in TOPICS if each.name in INBOXES])
+        topic = self.chance.choice([each for each in TOPICS if each.name in INBOXES and each.name.startswith(self.aim)])
         partition = self.chance.randrange(topic.count(world.topology))
         log = world.broker.log(topic.name, partition)
         if not log.records:
@@ -273,7 +276,8 @@ class Faults:
     def _cut(self) -> bool:
         """An inbox loses its last records: an unclean election, a power cut. The scope must begin a new generation."""
         world = self.cluster.world
-        scope = self.chance.choice(world.topology.scopes())
+        scopes = world.topology.scopes()
+        scope = self.chance.choice([scope for scope in scopes if scope.startswith(self.aim)] or scopes)
         topic, partition = world.topology.inbox(scope)
         end = max(world.broker.log(topic, partition).end - self.chance.randint(1, 40), 0)
         self._note(f"{scope} loses its records from {end} on")
