@@ -28,8 +28,8 @@ from millrace.core.messages.slots import StopAsked, Unheard
 from millrace.core.speaking import Speaking
 from millrace.core.topics import RESOURCE_MANAGER, Topology, task_manager_key
 from millrace.io import envelope
+from millrace.io.hosting import monotonic_ms
 from millrace.io.interfaces import Bus, Compare, Delete, OffsetGone, Put, Reader, Received, Store, Txn, Unavailable
-from millrace.io.loop import monotonic_ms
 
 from .core import fencing, slot_table
 from .core.machine import TaskManager

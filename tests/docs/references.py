@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PREFIXES = {
     **dict.fromkeys(("core", "io", "edge", "client", "cli"), "shared/millrace"),
-    **dict.fromkeys(("dispatcher", "resource_manager", "job_master", "task_manager"), "services"),
+    **dict.fromkeys(("dispatcher", "resource_manager", "job_master", "task_manager", "replay"), "services"),
 }
 _PLACE = re.compile(r"`([\w./-]+\.(?:py|ini|yml|yaml|md))(?::([A-Za-z_][\w.]*))?`")
 

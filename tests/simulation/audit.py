@@ -18,7 +18,7 @@ from millrace.core.messages.events import JobCanceled, JobFailed, JobFinished
 from millrace.core.messages.records import Key, Message, Record, decode
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
 from millrace.io.parked import ENDED_MOST
-from millrace.io.snapshots import freeze
+from millrace.io.snapshots import Pointer, freeze
 from services.dispatcher import intake
 from services.dispatcher.core.machine import Dispatcher
 from services.job_master.core.machine import JobMaster
@@ -131,12 +131,11 @@ def assert_epochs(cluster: Cluster) -> None:
             leaders[key] = revision
     for writer, key, leader in cluster.world.etcd.writes:
         assert writer.encode() == leader, f"I1: {writer} writes {key} while {leader!r} leads"
-    pointers: dict[str, tuple[int, int]] = {}
+    pointers: dict[str, tuple[int, int, bool]] = {}
     for _, key, value in cluster.world.etcd.history:
         if key.startswith(f"{PREFIX}snapshots/") and value is not None:
-            pointer = json.loads(value)
-            where = (pointer["generation"], pointer["offset"])
-            assert where > pointers.get(key, (0, 0)), f"I13: {key} goes back from {pointers[key]} to {where} [25]"
+            where = Pointer.parse(value).order
+            assert where > pointers.get(key, (0, 0, False)), f"I13: {key} goes back from {pointers[key]} to {where} [25]"
             pointers[key] = where
 
 

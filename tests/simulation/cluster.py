@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from millrace import __version__
 from millrace.core.fold import Folded
 from millrace.core.messages.effects import StoredJob
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topology
@@ -63,7 +64,7 @@ class Cluster:
 
     # what is done to it
 
-    def start(self, name: str, slots: int | None = None) -> Process:
+    def start(self, name: str, slots: int | None = None, build: str = __version__) -> Process:
         """Starts a process, for the first time or again."""
         before = self.processes.get(name)
         assert before is None or not before.alive, f"{name} runs"
@@ -74,7 +75,7 @@ class Cluster:
             process = TaskManagerProcess(self.world, name, self.slots if slots is None else slots)
         else:
             service = name.partition("#")[0].partition("/")[0]
-            process = ControlProcess(self.world, name, self._deciding.get(service, {}))
+            process = ControlProcess(self.world, name, self._deciding.get(service, {}), build)
         self.processes[name] = process
         return process
 
@@ -119,7 +120,10 @@ class Cluster:
         """Starts processes again that ended themselves and ask for it, as who watches them does."""
         again = [each for each in self.processes.values() if each.wants_again]
         for process in again:
-            self.start(process.name, process.slot_count if isinstance(process, TaskManagerProcess) else None)
+            if isinstance(process, TaskManagerProcess):
+                self.start(process.name, process.slot_count)
+            else:
+                self.start(process.name, build=process.build)
         return bool(again)
 
     def run(self, until: Callable[[], bool] | None = None, *, most_ms: int = 60_000) -> None:

@@ -9,8 +9,9 @@ from millrace import __version__
 from millrace.core.fold import Diverged, Folded
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.core.replica import Replica
+from millrace.io.hosting import Hosted, Surroundings, Term
 from millrace.io.interfaces import OffsetGone, Received, Unavailable
-from millrace.io.loop import HELD_MS, WAIT_S, Hosted, ScopeLoop, Surroundings, Term
+from millrace.io.loop import HELD_MS, WAIT_S, ScopeLoop
 from millrace.io.service import LEASE_RENEW_S, RETRY_S, Beat
 from millrace.io.storage import StorageError
 from services.dispatcher.client_port import STUCK_S, Copier
@@ -66,7 +67,7 @@ class NotedLoop(ScopeLoop):
         if self._damage is not None:
             return False
         unread = isinstance(self._reader, PacedReader) and self._reader.has_news()
-        return unread or self.stale or (self._sending.holds and self.around.bus.has_answers)  # type: ignore[attr-defined]
+        return unread or self.stale or self._giving_away.is_set() or (self._sending.holds and self.around.bus.has_answers)  # type: ignore[attr-defined]
 
     def _fold(self, replica: Replica, received: Received, now: int) -> None:
         self._branch = self._book.branch(self.scope, self._branch, replica.folded.next_offset)
@@ -81,21 +82,21 @@ class NotedLoop(ScopeLoop):
             folded, cuts = self.replica.folded, len(self._book.cuts.get(self.scope, ()))
             blank = Branch((), cuts)
             self._branch = self._book.snapshots.get((self.scope, folded.generation, folded.next_offset), blank)
-            self._snapshot_at = folded.next_offset + self._world.snapshot_records
+            self.saving.due = folded.next_offset + self._world.snapshot_records
 
     def _save(self, replica: Replica) -> None:
         super()._save(replica)
         folded = replica.folded
         branch = self._book.branch(self.scope, self._branch, folded.next_offset)
         self._book.snapshots[self.scope, folded.generation, folded.next_offset] = branch
-        self._snapshot_at = replica.folded.next_offset + self._world.snapshot_records
+        self.saving.due = replica.folded.next_offset + self._world.snapshot_records
 
 
 class ControlProcess:
     """`name` is `<service>#<n>`, or `job-master/<shard>#<n>` for one that hosts a single shard."""
 
-    def __init__(self, world: World, name: str, deciding: dict[str, Any]) -> None:
-        self.world, self.name, self.alive = world, name, True
+    def __init__(self, world: World, name: str, deciding: dict[str, Any], build: str = __version__) -> None:
+        self.world, self.name, self.build, self.alive = world, name, build, True
         self.failure: str | None = None
         self.wants_again = False  # it has ended by itself, and is started again by who watches it
         self.bus = PacedBus(world, f"{name}.{world.next_start()}", self._fatal)
@@ -110,12 +111,13 @@ class ControlProcess:
             world.storage,
             world.topology,
             name,
-            __version__,
+            build,
             self.beat.lease,
             self._fatal,
             clock=world.clock.now_ms,
             performer=self._performer,
             wait=lambda event, seconds: None,
+            beside=lambda make, then: then(b"".join(make())),
         )
         self.loops: list[NotedLoop] = []
         self.loops += [NotedLoop(each, around, world) for each in self._hosted(deciding)]

@@ -170,6 +170,7 @@ class MemoryStore:
         self._closed = False
         self.cut_off = False  # etcd does not hear this client
         self.faults: deque[Fault] = deque()
+        self.revision = 0
 
     def get(self, key: str) -> Entry | None:
         return self._call(lambda: self.shown(self._etcd.entry(self._prefix + key)))
@@ -240,7 +241,9 @@ class MemoryStore:
         if fault is not None:
             unknown = changes and fault != "unavailable"
             raise (UnknownOutcome if unknown else Unavailable)(f"etcd in memory was told to fail: {fault}")
-        return ask()
+        answer = ask()
+        self.revision = max(self.revision, self._etcd.revision)
+        return answer
 
 
 def _check(txn: Txn) -> None:

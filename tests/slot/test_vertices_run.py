@@ -108,16 +108,15 @@ def test_views_and_columns_of_any_name(attempts: Attempts) -> None:
 
 BINDING = """
 def named(right, left): return left.selectExpr("x AS l").join(right.selectExpr("x AS r"))
-def positional(one, two): return one.selectExpr("x AS l").join(two.selectExpr("x AS r"))
 def mixed(other, left): return left.selectExpr("x AS l").join(other.selectExpr("x AS r"))
 def several(*frames): return frames[0].selectExpr("x AS l").join(frames[1].selectExpr("x AS r"))
-def keywords(**frames): return frames["left"].selectExpr("x AS l").join(frames["right"].selectExpr("x AS r"))
+def keywords(n=2, **frames): return frames["left"].selectExpr("x AS l").join(frames["right"].selectExpr("x AS r"))
 def with_spark(left, right, spark, parameters): return spark.sql(f"SELECT 1 AS l, {parameters['n']} AS r")
 def defaults(left, right=None, n=2): return left.selectExpr("x AS l", f"{n} AS r")
 """
 
 
-@pytest.mark.parametrize("name", ["named", "positional", "mixed", "several", "keywords", "with_spark", "defaults"])
+@pytest.mark.parametrize("name", ["named", "mixed", "several", "keywords", "with_spark", "defaults"])
 def test_how_a_function_gets_its_inputs(attempts: Attempts, name: str) -> None:
     modules = [attempts.module("binding.py", BINDING)]
     left, right = sql("left", "SELECT 1 AS x"), sql("right", "SELECT 2 AS x")
@@ -142,6 +141,14 @@ def test_a_function_that_does_not_fit(attempts: Attempts, code: str, condition: 
     )
     assert (error["condition"], error["kind"], error["vertex"]) == (condition, error["kind"], "p")
     assert message in error["message"]
+
+
+@pytest.mark.parametrize("function", ["def f(one, two): return one", "def f(left, one=None, two=None): return left"])
+def test_several_inputs_are_never_given_to_other_names_by_their_order(attempts: Attempts, function: str) -> None:
+    inputs = [sql(name, "SELECT 1 AS x") for name in ("left", "right", "third")]
+    error = attempts.fail(*inputs, python("p", "m:f", "left", "right", "third"), modules=[attempts.module("m.py", function)])
+    assert error["condition"] == "WRONG_PARAMETERS"
+    assert "parameters are named as the inputs are" in error["message"]
 
 
 def test_a_udf_finds_modules_of_the_job_in_the_workers(attempts: Attempts) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,8 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
-from millrace.core.fold import TICK_MS, Diverged, Fold, Folded
+from millrace import __version__
+from millrace.cli.replay import app
+from millrace.core.fold import TICK_MS, Fold, Folded
 from millrace.core.machine import Output, Say
 from millrace.core.messages.base import Body
 from millrace.core.messages.records import Elected, Message, Tick, decode, encode
@@ -27,9 +32,9 @@ from millrace.core.messages.slots import (
 from millrace.core.topics import TOPICS, Topology, task_manager_key
 from millrace.io.interfaces import Put, Txn, Unavailable
 from millrace.io.storage import Storage
-from services.task_manager import replay as replay_command
+from services.replay.replaying import At, Folder, NotTheSame, open_file
 from services.task_manager.core.state import SlotState, check
-from services.task_manager.journal import Journal, replay
+from services.task_manager.journal import Journal
 from services.task_manager.ports import Slots
 from services.task_manager.shell import AGAIN, FAILED, STOPPED, EtcdProbe, Over, Shell
 from tests.simulation import Clock
@@ -126,7 +131,7 @@ class World:
         store = MemoryStore(self.etcd, PREFIX)
         deciding = {"host": "h", "allocation_timeout_ms": 10_000, "slots_memory_mb": [1024]}
         journal = Journal(self.folder / "journal", "a", TOPOLOGY, part_bytes)
-        given = {"clock": self.clock.now_ms, "wall_ms": self.clock.now_ms, "build": "test", **more}
+        given = {"clock": self.clock.now_ms, "wall_ms": self.clock.now_ms, "build": __version__, **more}
         shell = Shell("a", TOPOLOGY, bus, store, deciding, journal, AtOnce(store), **given)
 
         def make(number: int, on_event: Any) -> SimulatedSlot:
@@ -370,7 +375,7 @@ class Running:
 
 
 def real(world: World, **more: Any) -> Running:
-    from millrace.io.loop import monotonic_ms
+    from millrace.io.hosting import monotonic_ms
 
     return Running(world.shell(clock=monotonic_ms, **more))
 
@@ -436,7 +441,20 @@ def test_etcd_is_asked_on_a_thread_of_its_own(world: World) -> None:
 # the journal
 
 
-def test_a_journal_replays_to_the_same_words(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def replay(file: Path) -> Folded:
+    """The state at the end of a part."""
+    source = open_file(file)
+    folder = Folder(source, next(iter(source.facts.scopes)), lambda *_: None)
+    folder.to(At())
+    return folder.folded
+
+
+def shown(file: Path) -> Result:
+    """What the command says of it."""
+    return CliRunner().invoke(app, ["state", SCOPE, "--file", str(file), "--json"])
+
+
+def test_a_journal_replays_to_the_same_words(world: World) -> None:
     shell, _, _ = with_attempt(world)
     shell.journal.close()
     (file,) = (world.folder / "journal").iterdir()
@@ -445,8 +463,8 @@ def test_a_journal_replays_to_the_same_words(world: World, capsys: pytest.Captur
     assert (folded.digest, folded.state, folded.peers) == (
         shell._folded.digest, shell._folded.state, shell._folded.peers
     )  # fmt: skip
-    assert replay_command.main([str(file)]) == 0
-    assert f'"digest": "{folded.digest}"' in capsys.readouterr().out
+    told = json.loads(shown(file).stdout)
+    assert (told["offset"], told["state"]["digest"]) == (folded.next_offset - 1, folded.digest)
 
 
 def test_a_long_journal_is_cut_into_parts_that_replay_alone(world: World) -> None:
@@ -479,18 +497,18 @@ def test_a_journal_that_was_cut_by_a_kill_replays_to_its_last_record(world: Worl
     assert replay(file).next_offset == whole - 1
 
 
-def test_a_journal_whose_words_differ_is_told(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_journal_whose_words_differ_is_told(world: World) -> None:
     shell, _, _ = with_attempt(world)
     shell.journal.close()
     (file,) = (world.folder / "journal").iterdir()
     file.write_text(file.read_text().replace('"host":"h"', '"host":"x"'))
-    with pytest.raises(Diverged):
+    with pytest.raises(NotTheSame):
         replay(file)
-    assert replay_command.main([str(file)]) == 1
-    assert "not the same" in capsys.readouterr().err
+    told = shown(file)
+    assert told.exit_code == 1 and "replay verify tells where" in told.stderr
     file.write_text("{}\n")
-    assert replay_command.main([str(file)]) == 2
-    assert replay_command.main([str(file) + ".none"]) == 2
+    assert shown(file).exit_code == 2 and "is no journal of a TaskManager" in shown(file).stderr
+    assert shown(file.with_name("none.jsonl")).exit_code == 2
 
 
 def test_a_journal_that_cannot_be_written_costs_the_journal_alone(world: World) -> None:

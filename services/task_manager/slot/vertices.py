@@ -115,8 +115,9 @@ def load(vertex: dict[str, Any]) -> Callable[..., Any]:
 def call(vertex: dict[str, Any], inputs: dict[str, Any], session: Any, parameters: dict[str, Any]) -> Any:
     """Calls the function of a python vertex.
 
-    An input goes to the parameter of its name, if there is one; the others take what is left, in the order in which the
-    graph declares them. `spark` and `parameters` are given to a function that names them. It must return a DataFrame.
+    An input goes to the parameter of its name. One without such a parameter takes the one that is left; several go to
+    `*args` in the graph's order or to `**kwargs` by their names, never to other names by their order: a renamed input would
+    change the result without a word. `spark` and `parameters` are given to a function that names them. It must return a DataFrame.
     """
     from pyspark.sql import DataFrame
 
@@ -144,17 +145,22 @@ def _bind(
     given: dict[str, Any] = {name: value for name, value in own.items() if name in named and name not in inputs}
     given.update({alias: df for alias, df in inputs.items() if alias in named})
     rest = [alias for alias in inputs if alias not in named]
-    free = [n for n, p in named.items() if n not in given and p.kind is not p.KEYWORD_ONLY]
-    given.update({name: inputs[alias] for name, alias in zip(free, rest, strict=False)})
-    left = rest[len(free) :]
     several = [n for n, p in signature.parameters.items() if p.kind is p.VAR_POSITIONAL]
     others = [n for n, p in signature.parameters.items() if p.kind is p.VAR_KEYWORD]
+    free = [n for n, p in named.items() if n not in given and p.kind is not p.KEYWORD_ONLY]
+    if several or others:
+        free = [n for n in free if named[n].default is inspect.Parameter.empty]
+    alone = free and len(rest) == 1
+    if alone:
+        given[free[0]] = inputs[rest[0]]
+    left = [] if alone else rest
     missing = [n for n, p in named.items() if n not in given and p.default is p.empty]
     if missing or (left and not several and not others):
         raise AttemptError(
             "WRONG_PARAMETERS",
             f"{vertex['python']}{signature} cannot take the inputs of {vertex['id']!r} ({', '.join(inputs) or 'none'}): "
-            + (f"nothing for {', '.join(missing)}" if missing else f"no parameter for {', '.join(left)}"),
+            + (f"nothing for {', '.join(missing)}" if missing else f"no parameter for {', '.join(left)}")
+            + ("; parameters are named as the inputs are" if len(left) > 1 else ""),
             kind="user",
         )
     if left and several:

@@ -46,7 +46,7 @@ def up(
         str | None, typer.Option(help="Python that runs the jobs; it needs PySpark 4.2 (first time: millrace's own).")
     ] = None,
     shards: Annotated[
-        int | None, typer.Option(min=1, max=64, help="JobMaster shards; fixed for the stack's life (first time: 1).")
+        int | None, typer.Option(min=1, max=64, help="JobMaster shards; fixed for the stack's life (first time: 1, with standbys 2).")
     ] = None,
     standbys: Annotated[
         int | None,
@@ -68,6 +68,8 @@ def up(
         "standbys": standbys,
     }  # fmt: skip
     options = {**local.options().__dict__, **{name: value for name, value in given.items() if value is not None}}
+    if shards is None and standbys and not local.facts():
+        options["shards"] = 2  # each of the two JobMasters then leads one
     facts = local.up(Options(**options), _say, foreground=not detach)
     for warning in facts.get("warnings", []):
         _say(f"note: {warning}")

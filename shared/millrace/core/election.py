@@ -6,7 +6,7 @@ them asks the log itself (probes) before it takes the key away, so that a paused
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from .fold import TICK_MS
@@ -18,8 +18,11 @@ QUIET_TICK_MS = 10 * TICK_MS  # between ticks while there is nothing to do and n
 ATTEND_MS = 20_000  # between two words of a standby that it watches
 ATTENDED_MS = 3 * ATTEND_MS  # after which a leader that heard none takes itself to be alone
 STUCK_TICKS = 50  # ticks over which the mark stands below the last output: the leader cannot speak
-READ_BACK_MS = 15_000  # a leader that does not read its own tick for so long cannot write its log: it resigns [6]
+READ_BACK_MS = 90_000  # a leader that does not read its own tick for so long cannot write its log: it resigns [6]. A broker that is
+# paused for a minute replaces nobody; a standby that can read takes the key of a silent leader long before
+ELECTED_BACK_MS = 15_000  # the same for its own election, behind which no standby knows that it leads
 CAMPAIGN_MS = 1_000  # between two tries
+GIVEN_MS = 500  # in which a standby takes what is given away, before its giver asks for it again
 IDLE_MS = 50  # a follower's longest wait for a record
 SILENT_LOOK_MS = 5  # the same once the leader is known to be silent
 
@@ -54,7 +57,7 @@ class Election:
     silent: bool = False
     stuck: int = 0  # ticks since the mark stands still below the last output
     asked_ms: int = -CAMPAIGN_MS
-    attended_ms: int = -ATTENDED_MS  # leader: when another replica's probe was last folded
+    attendants: dict[str, int] = field(default_factory=dict)  # other replica -> when its last probe was folded
     ticked_ms: int = 0  # leader: when the last tick was sent
     ticks: int = 0  # leader: number of the last tick sent
 
@@ -70,6 +73,22 @@ class Election:
             self.probe_stamp_ms = stamp_ms
         elif stamp_ms - self.probe_stamp_ms >= SILENCE_TICKS * next_ms:
             self.silent = True
+
+    def attended(self, who: str, now_ms: int) -> None:
+        """Another replica's probe was folded."""
+        late = [name for name, at_ms in self.attendants.items() if now_ms - at_ms >= ATTENDED_MS]
+        for name in late:
+            del self.attendants[name]
+        self.attendants[who] = now_ms
+
+    def attended_by(self, now_ms: int, within_ms: int) -> list[str]:
+        """The other replicas that probed within this time. Any thread."""
+        return [name for name, at_ms in list(self.attendants.items()) if now_ms - at_ms < within_ms]
+
+    def give_away(self, now_ms: int) -> None:
+        """A leader lets others lead: it follows, and does not ask for the key at once."""
+        self.follow(now_ms)
+        self.asked_ms = now_ms - CAMPAIGN_MS + GIVEN_MS
 
     def won(self, epoch: int) -> None:
         self.role, self.epoch, self.last_won = Role.ELECT, epoch, epoch

@@ -10,7 +10,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from .election import ATTEND_MS, ATTENDED_MS, PROBE_MS, QUIET_TICK_MS, READ_BACK_MS, Election, Role, View
+from .election import (
+    ATTEND_MS,
+    ATTENDED_MS,
+    ELECTED_BACK_MS,
+    PROBE_MS,
+    QUIET_TICK_MS,
+    READ_BACK_MS,
+    Election,
+    Role,
+    View,
+)
 from .fold import TICK_MS, Fold, Folded, Spoken, Told
 from .messages.records import Elected, Outcome, Part, Probe, Record, Tick
 from .speaking import Speaking
@@ -64,13 +74,22 @@ class BeReborn:
 
 
 @dataclass(frozen=True)
+class Cede:
+    """The log goes on as another build from `offset` on: fold nothing more, and give back what was won, until its leader has handed
+    over [27]."""
+
+    build: str
+    offset: int
+
+
+@dataclass(frozen=True)
 class End:
     """This replica must not go on: a later life of its scope has been heard [28]."""
 
     reason: str
 
 
-Action = Append | Speak | Perform | Campaign | Resign | BeReborn | End
+Action = Append | Speak | Perform | Campaign | Resign | BeReborn | Cede | End
 
 
 class Replica:
@@ -81,6 +100,7 @@ class Replica:
         self.who, self.build, self.settings = who, build, settings
         self.election = Election()
         self.speaking = Speaking()
+        self._revision = 0
 
     @property
     def leads(self) -> bool:
@@ -99,7 +119,7 @@ class Replica:
             told = self.core.fold(folded, offset, stamp_ms, record)
         if isinstance(record, Probe):
             if record.who != self.who:
-                self.election.attended_ms = now_ms
+                self.election.attended(record.who, now_ms)
             elif not self.leads:
                 self.election.probed(stamp_ms, folded.next_ms)
             return []
@@ -111,7 +131,7 @@ class Replica:
         if isinstance(record, Tick):
             self.election.heard(now_ms, folded.published_through, before, folded.said)
         elif isinstance(record, Elected):
-            actions += self._elected(record, now_ms)
+            actions += self._elected(record, offset, now_ms)
             if self.leads:
                 return actions  # begin() has said and done what this record led to
         if self.leads:
@@ -121,11 +141,10 @@ class Replica:
             actions.append(BeReborn(told.damage))
         return actions
 
-    def _elected(self, record: Elected, now_ms: int) -> list[Action]:
+    def _elected(self, record: Elected, offset: int, now_ms: int) -> list[Action]:
         election = self.election
         if record.build != self.build:
-            # Replicas fold only as the build that the log names; a snapshot at this offset hands over to the newer one [27].
-            return [End(f"the log goes on as build {record.build} at epoch {record.epoch}; this is build {self.build}")]
+            return [Cede(record.build, offset)]
         if election.role is Role.ELECT and record.epoch == election.epoch and record.who == self.who:
             election.lead(now_ms)
             self.speaking = Speaking()
@@ -177,21 +196,21 @@ class Replica:
         """A port knows what an effect led to. Posted also after the term has ended: it is a fact [17]."""
         return [Append(Outcome(effect=effect, result=result))]
 
-    def beat(self, now_ms: int, view: View, caught_up: bool) -> list[Action]:
-        """The shell's turn, several times a tick."""
-        election = self.election
+    def beat(self, now_ms: int, view: View, caught_up: bool, revision: int = 0) -> list[Action]:
+        """The shell's turn, several times a tick. revision: the highest of etcd's that it has seen."""
+        election, self._revision = self.election, revision
         if election.role in (Role.ELECT, Role.LEADING) and (view.epoch == 0 or (view.epoch or 0) > election.epoch):
             election.follow(now_ms)  # a refused epoch ends the term, not the process [6]
             return []
         if election.role is Role.LEADING:
             return list(self._tick(now_ms))
         if election.role is Role.ELECT:
-            if now_ms - election.asked_ms < READ_BACK_MS:
+            if now_ms - election.asked_ms < ELECTED_BACK_MS:
                 return []
             epoch = election.epoch
             election.follow(now_ms)
-            election.asked_ms = now_ms + READ_BACK_MS
-            return [Resign(epoch, f"its own election was not read back for {READ_BACK_MS // 1000} s")]
+            election.asked_ms = now_ms + ELECTED_BACK_MS
+            return [Resign(epoch, f"its own election was not read back for {ELECTED_BACK_MS // 1000} s")]
         unused = view.mine and (view.epoch or 0) > max(self.folded.epoch, election.last_won)
         if unused and election.role is Role.FOLLOWING:
             return self.won(view.epoch or 0)  # the answer to the campaign was lost
@@ -212,7 +231,7 @@ class Replica:
             if now_ms - election.ticked_ms >= READ_BACK_MS:
                 epoch = election.epoch
                 election.follow(now_ms)
-                election.asked_ms = now_ms + READ_BACK_MS  # others first: who cannot write would only win again
+                election.asked_ms = now_ms + ELECTED_BACK_MS  # others first: who cannot write would only win again
                 yield Resign(epoch, f"its own tick was not read back for {READ_BACK_MS // 1000} s")
             return
         if now_ms < self.next_tick_ms(now_ms):
@@ -225,6 +244,7 @@ class Replica:
                 published_through=self.speaking.published_through(),
                 digest=folded.ticked_digest,
                 next_ms=QUIET_TICK_MS if self._is_quiet(now_ms) else TICK_MS,
+                revision=self._revision,
             )
         )
 
@@ -237,6 +257,6 @@ class Replica:
     def _is_quiet(self, now_ms: int) -> bool:
         """Nothing is on its way, no timer runs, nobody watches: ticks would only warm the room."""
         folded = self.folded
-        if self.speaking.unacked or folded.effects or now_ms - self.election.attended_ms < ATTENDED_MS:
+        if self.speaking.unacked or folded.effects or self.election.attended_by(now_ms, ATTENDED_MS):
             return False
         return self.core.machine.is_idle(folded.state)

@@ -38,6 +38,10 @@ class Parked:
                 told = value["error"] if value["ended"] == ENDED_MOST else None  # else telling it ended a process, too
                 self._offsets[int(entry.key[len(self._prefix) :])] = (told,)
 
+    def offsets(self) -> dict[int, tuple[str | None]]:
+        """Offset -> what the machine hears, of all that are passed over."""
+        return dict(self._offsets)
+
     def holds(self, offset: int) -> tuple[str | None] | None:
         """None: the record is good. Else what the machine hears: what the record did (None: nothing at all)."""
         found = self._offsets.get(offset)

@@ -14,14 +14,17 @@ from typing import Any
 import structlog
 
 from millrace import __version__
+from millrace.core.balance import given_away
 from millrace.core.topics import Topology
 
 from . import logs
+from .build import build_of
 from .etcd import EtcdStore
 from .health import HealthServer
+from .hosting import Hosted, Surroundings, monotonic_ms
 from .interfaces import Entry, Store, Unavailable
 from .kafka import KafkaBus
-from .loop import Hosted, ScopeLoop, Surroundings, monotonic_ms
+from .loop import ScopeLoop
 from .settings import ServiceSettings
 from .signals import on_stop
 from .storage import Storage
@@ -31,6 +34,7 @@ LEASE_RENEW_S = 1.5
 RETRY_S = 0.3  # until etcd is asked again
 TURNED_MOST_MS = 3_000  # a loop that has not turned for so long must not keep its lease
 STOP_MOST_S = 4.0
+BALANCE_S = 5.0  # between two looks whether others should lead some of this process's scopes
 
 log = structlog.get_logger("service")
 
@@ -191,8 +195,9 @@ class Process:
         """Hosts the machines until the end; returns the exit code."""
         loops: list[ScopeLoop] = []
         beat = Beat(self.store, lambda: loops)
+        build = build_of([each.machine for each in hosted])
         around = Surroundings(
-            self.bus, self.store, self.storage, topology, self.settings.instance, __version__, beat.lease, self.fatal
+            self.bus, self.store, self.storage, topology, self.settings.instance, build, beat.lease, self.fatal
         )
         loops += [ScopeLoop(each, around) for each in hosted]
         health = HealthServer(lambda: self._health(loops), self.settings.health_port)
@@ -203,7 +208,8 @@ class Process:
         for thread in threads:
             thread.start()
         self.settings.write_ready(health_port=port)
-        self.stopping.wait()
+        while not self.stopping.wait(BALANCE_S):
+            self._balance(loops)
         log.info("stops", reason=self.failure or "asked to")
         deadline = time.monotonic() + STOP_MOST_S
         for loop in loops:
@@ -220,6 +226,15 @@ class Process:
         self.store.close()
         log.info("stopped")
         return 1 if self.failure else 0
+
+    def _balance(self, loops: Sequence[ScopeLoop]) -> None:
+        """Gives one scope away if another process leads too few of them."""
+        standings = [loop.standing() for loop in loops]
+        if None not in standings:
+            scope = given_away(self.settings.instance, [each for each in standings if each is not None])
+            for loop in loops:
+                if loop.scope == scope:
+                    loop.give_away()
 
     @staticmethod
     def _health(loops: Sequence[ScopeLoop]) -> dict[str, Any]:
