@@ -29,18 +29,21 @@ STEPS_MOST = 200_000  # of the cluster: a trial takes some thousands
 
 @dataclass
 class Trial:
-    """`faults`: how many things happen to the cluster, of these `kinds`; each is undone somewhat later. None: as the seed says."""
+    """`faults`: how many things happen to the cluster, of these `kinds`, to processes and logs of the services `aim`; each is undone
+    somewhat later. `few`: five jobs. None: as the seed says."""
 
     seed: int
     faults: int | None = None
     kinds: tuple[str, ...] | None = None
+    aim: str | None = None
+    few: bool = False
 
     def __post_init__(self) -> None:
         self._chance = chance = random.Random(f"trial {self.seed}")
         faults, kinds = chance.choice((3, 16, 30, 50)), chance.choice(KINDS)
         self.faults = faults if self.faults is None else self.faults
         self.kinds = self.kinds or kinds
-        self.jobs = [f"job-{number}" for number in range(chance.choice((5, 5, 10, 25)))]
+        self.jobs = [f"job-{number}" for number in range(5 if self.few else chance.choice((5, 5, 10, 25)))]
         shards, replicas = chance.choice((1, 1, 2)), chance.choice((1, 2))
         self.cluster = Cluster(
             Topology(shards=shards),
@@ -53,7 +56,8 @@ class Trial:
             stalls=chance.choice((0.0, 0.02, 0.1)),
             poison=tuple(job for job in self.jobs if chance.random() < 0.02),
         )
-        self.done = Faults(self.cluster, chance, self.faults, self.kinds, chance.choice(AIMS))
+        aim = chance.choice(AIMS) if self.aim is None else self.aim
+        self.done = Faults(self.cluster, chance, self.faults, self.kinds, aim)
         self.cluster.between = self.done.step
         self._known = self._known_ms = 0
         self._to_submit = list(self.jobs)
