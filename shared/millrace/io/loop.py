@@ -373,6 +373,8 @@ class ScopeLoop:
         try:
             known = self.replica.folded.revision
             raised = self.generations.raise_(self.generation, epoch, self.around.lease(), reason, known)
+            if not raised:
+                self.replica.election.follow(self.around.clock())  # the leader key is another's, or free
             over = raised or self.generations.current().number > self.generation.number
         except Unavailable as failure:
             # Nothing is folded from here on: a snapshot and what is left of the log would look whole.
@@ -382,8 +384,7 @@ class ScopeLoop:
         if over:
             self._damage, self.stale = None, True
             return
-        # The leader key is another's, or free, and the log as damaged as before: who forgot that would lead what is left of it.
-        self.replica.election.follow(self.around.clock())
+        # The log is as damaged as before: who forgot that would lead what is left of it.
         self._damage, self.turned_ms = reason, self.around.clock()
 
     def _replace_log(self, replaced: LogReplaced) -> None:
