@@ -135,6 +135,17 @@ def test_who_led_a_log_that_was_made_anew_and_lost_its_key_begins_a_generation(w
     assert world.generation()["generation"] == 2 and world.loop.replica.leads
 
 
+def test_a_log_that_is_made_anew_twice_begins_a_generation_again(world: World) -> None:  # [22], [23]
+    world.lead()
+    world.turn(5)
+    for _ in range(2):  # the second time before the new generation is opened, whose key this process holds
+        world.broker.delete_topics([TOPIC])
+        world.broker.ensure_topics([(TOPIC, 1, {})])
+        world.turn(1)
+    world.turn(5)
+    assert world.generation()["generation"] == 3 and world.loop.replica.leads
+
+
 def test_who_folded_a_later_epoch_than_etcd_gives_does_not_lead(tmp_path: Path) -> None:  # [24]
     world = World(tmp_path)
     for n in range(50):

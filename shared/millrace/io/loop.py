@@ -217,7 +217,7 @@ class ScopeLoop:
                 self._wait_for(failure)
                 return
             self.log.warning("waiting", reason=str(failure))
-            if isinstance(failure, LogReplaced) and self.view.epoch == 0:
+            if isinstance(failure, LogReplaced) and (self.view.epoch == 0 or self.view.mine):
                 self._replace_log(failure)
             self.around.wait(self._stopping, WAIT_S)
             return
@@ -388,9 +388,9 @@ class ScopeLoop:
         self._damage, self.turned_ms = reason, self.around.clock()
 
     def _replace_log(self, replaced: LogReplaced) -> None:
-        """Another log stands where this generation's was: a new one begins as soon as nobody leads the old one."""
+        """Another log stands where this generation's was: a new one begins as soon as nobody else leads the old one."""
         try:
-            self.generations.raise_(replaced.generation, 0, self.around.lease(), str(replaced))
+            self.generations.raise_(replaced.generation, self.view.epoch or 0, self.around.lease(), str(replaced))
         except Unavailable as failure:
             self.log.warning("the generation could not be raised yet", reason=str(failure))
 
