@@ -275,7 +275,8 @@ def _assert_equal(machine: Machine, folded: Folded, again: dict[tuple[str, int],
 
 
 def assert_said_is_taken(cluster: Cluster, replayed: list[Replayed]) -> None:
-    """I2, I8: what one life of a scope said to another is taken there once and in order, up to the end of either."""
+    """I2, I8: what one life of a scope said to another is taken there once and in order, up to the end of either. To a peer that was not
+    heard nothing but Hello is said [10]."""
     over = {(each.scope, each.folded.generation) for each in replayed if not _lives(cluster, each)}
     said: dict[tuple[str, int, str], list[Message]] = {}
     taken: dict[tuple[str, int, str, int], list[Message]] = {}
@@ -283,6 +284,7 @@ def assert_said_is_taken(cluster: Cluster, replayed: list[Replayed]) -> None:
     for each in replayed:
         lives.setdefault(each.scope, []).append(each.folded.generation)
         for message in each.said:
+            assert message.to_life or message.body.type == "Hello", f"[10]: {each.scope} says {message.body.type} to a life not heard"
             said.setdefault((each.scope, each.folded.generation, message.to), []).append(message)
         for message in each.taken:
             taken.setdefault((message.sender, message.life, each.scope, each.folded.generation), []).append(message)

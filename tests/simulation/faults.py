@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from millrace.core.topics import TOPICS
 from tests.simulation.cluster import Cluster, Process
+from tests.simulation.control import ControlProcess
 from tests.simulation.store import Fault
 
 DOWN_MS = (0, 50, 300, 1_000, 7_000)
@@ -93,7 +94,7 @@ class Faults:
 
     def _end(self, what: str, how: Callable[[str], None]) -> bool:
         name = self._one()
-        if name is None:
+        if name is None or self._knows_what_is_gone(name):
             return False
         self._note(f"{what} {name}")
         process = self.cluster.processes[name]
@@ -101,6 +102,12 @@ class Faults:
         self._down[name] = None
         self._later(DOWN_MS, f"start {name}", lambda: self._start(name, process))
         return True
+
+    def _knows_what_is_gone(self, name: str) -> bool:
+        """Whether a process has folded records that a log has lost, and has not noticed yet. It lives on until it has: a cut that no living
+        replica saw is found only when a peer speaks, and the promise does not cover it."""
+        process = self.cluster.processes[name]
+        return isinstance(process, ControlProcess) and any(loop.strays for loop in process.loops)
 
     def _lose(self) -> bool:
         """A TaskManager dies for ever; another one stays."""
@@ -212,7 +219,9 @@ class Faults:
     def _hole(self) -> bool:
         """Of what a process has on its way, Kafka refuses the oldest record and takes those behind it."""
         name = self._one()
-        lost = self.cluster.processes[name].bus.lose_one() if name is not None else None
+        if name is None or self._knows_what_is_gone(name):
+            return False
+        lost = self.cluster.processes[name].bus.lose_one()
         if lost is not None:
             self._note(f"{name} cannot deliver a record for {lost}")
         return lost is not None
@@ -280,11 +289,19 @@ class Faults:
         scope = self.chance.choice([scope for scope in scopes if scope.startswith(self.aim)] or scopes)
         topic, partition = world.topology.inbox(scope)
         end = max(world.broker.log(topic, partition).end - self.chance.randint(1, 40), 0)
+        if not any(self._has_folded(process, scope, end) for process in self.cluster.processes.values()):
+            return False
         self._note(f"{scope} loses its records from {end} on")
         world.broker.truncate(topic, partition, end)
         world.book.cut(scope, end)
         return True
 
+
+    def _has_folded(self, process: Process, scope: str, offset: int) -> bool:
+        if not isinstance(process, ControlProcess) or not process.alive or process.name in self._down:
+            return False
+        folded = process.folded(scope)
+        return folded is not None and folded.next_offset > offset
 
     def _replace(self) -> bool:
         """A service's topic is deleted and made again: all its scopes must begin new generations."""

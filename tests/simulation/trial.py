@@ -30,13 +30,14 @@ STEPS_MOST = 200_000  # of the cluster: a trial takes some thousands
 @dataclass
 class Trial:
     """`faults`: how many things happen to the cluster, of these `kinds`, to processes and logs of the services `aim`; each is undone
-    somewhat later. `few`: five jobs. None: as the seed says."""
+    somewhat later. `few`: five jobs. None: as the seed says. `poison`: jobs whose start ends processes, besides those that it draws."""
 
     seed: int
     faults: int | None = None
     kinds: tuple[str, ...] | None = None
     aim: str | None = None
     few: bool = False
+    poison: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self._chance = chance = random.Random(f"trial {self.seed}")
@@ -54,7 +55,7 @@ class Trial:
             control=tuple(f"{service}#{n}" for service in SERVICES for n in range(1, replicas + 1)),
             snapshot_records=chance.choice((3, 50, 300, 50_000)),
             stalls=chance.choice((0.0, 0.02, 0.1)),
-            poison=tuple(job for job in self.jobs if chance.random() < 0.02),
+            poison=(*self.poison, *(job for job in self.jobs if chance.random() < 0.02)),
         )
         aim = chance.choice(AIMS) if self.aim is None else self.aim
         self.done = Faults(self.cluster, chance, self.faults, self.kinds, aim)

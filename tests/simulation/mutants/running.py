@@ -28,7 +28,7 @@ HERE: dict[int, tuple[tuple[str, ...], tuple[str, ...]]] = {
     6: (("answers", *LEADERS), ("", "dispatcher")),
     7: (("cut", "replay", "kill", "pause"), ("",)),
     8: (("hole", "hole", "cut", "kill"), ("",)),
-    10: (LOGS, ("resource-manager", "dispatcher", "job-master")),
+    10: (LOGS, ("resource-manager", "dispatcher", "job-master", "")),
     11: (LOGS, ("resource-manager",)),
     12: (("hole", "hole", "kill"), ("",)),
     13: (("kill", "stop", "lease"), ("",)),
