@@ -77,6 +77,7 @@ class Faults:
             name
             for name, each in self.cluster.processes.items()
             if each.alive
+            and name == each.name
             and name.startswith(self.aim)
             and name not in self._down
             and name not in self.cluster.paused
@@ -136,6 +137,17 @@ class Faults:
         self._note(f"pause {name}")
         self.cluster.paused[name] = None
         self._later(PAUSED_MS, f"resume {name}", lambda: self.cluster.paused.pop(name))
+        return True
+
+    def _twin(self) -> bool:
+        """A stopped TaskManager is taken for dead: another process of its name is started, and then that one wakes."""
+        name = self._one()
+        if name is None or not name.startswith("task-manager/"):
+            return False
+        self._note(f"{name} is stopped, and another process of its name is started")
+        self.cluster.paused[name] = None
+        again = self.cluster.twin(name)
+        self._later(PAUSED_MS, f"{again} goes on", lambda: self.cluster.paused.pop(again, None))
         return True
 
     def _broker(self) -> bool:
@@ -319,6 +331,6 @@ class Faults:
 
 PROCESSES = ("kill", "kill", "stop")
 NETWORK = ("cut_off", "half_cut_off", "one_way", "hole", "repeat", "replay", "broker")
-ALL = (*PROCESSES, "lose", "pause", "pause", "storage", "etcd", "answers", "watches", "lease", "clock", *NETWORK)
+ALL = (*PROCESSES, "lose", "twin", "pause", "pause", "storage", "etcd", "answers", "watches", "lease", "clock", *NETWORK)
 WITH_CUTS = (*ALL, "cut", "cut", "replace")
 CUTS = ("cut", "kill", "pause", "broker")

@@ -43,7 +43,7 @@ HERE: dict[int, tuple[tuple[str, ...], tuple[str, ...]]] = {
     23: (("cut", "lease", "pause", "half_cut_off", "etcd"), ("",)),
     24: (LOGS, ("dispatcher",)),
     25: (("kill", "lease", "pause", "half_cut_off"), ("",)),
-    28: (("pause", "pause", "cut_off", "kill", "half_cut_off", "lose", "stop", "replay"), ("task-manager",)),
+    28: (("pause", "pause", "cut_off", "kill", "half_cut_off", "lose", "stop", "twin", "replay"), ("task-manager", "")),
 }
 """Rule -> the kinds of faults after which it is needed, and to whom they happen: so it is with every other seed of its mutants."""
 SEED_MOST_S = 300.0  # of one seed, which takes about one on a free core: a mutant may go round in circles
