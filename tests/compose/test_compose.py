@@ -71,9 +71,9 @@ def finished_once(cluster: Cluster, jobs: list[Job]) -> None:
 
 
 def test_the_command_line_on_the_host_runs_a_job_with_nothing_shared(ready):
-    done = ready.cli("submit", str(ROOT / "examples" / "wordcount.py"), "/data/airlines.csv", "--wait")
+    done = ready.cli("submit", "--wait", str(ROOT / "examples" / "wordcount.py"), "/data/airlines.csv")
     assert done.returncode == 0, done.stdout + done.stderr
-    job = done.stdout.split()[0]
+    job = ready.client.list().jobs[0].job
     assert "airlines" in ready.cli("logs", job).stdout
 
 
