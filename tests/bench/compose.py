@@ -19,6 +19,7 @@ def measure(run: Run) -> None:
     if why_not:
         run.say(f"not measured: {why_not}")
         return
+    Cluster("millrace-bench").build()
     fresh: list[tuple[float, float]] = []
     again: list[tuple[float, float]] = []
     alone: list[float] = []

@@ -87,6 +87,10 @@ class Cluster:
         assert not check or done.returncode == 0, f"compose {arguments}: {done.stdout}\n{done.stderr}\n{self.logs()}"
         return done
 
+    def build(self) -> None:
+        """The images as the code is now; what did not change is not made anew."""
+        self.compose("build")
+
     def up(self) -> None:
         """Starts it; images are there."""
         self.compose("up", "--detach", "--no-build")

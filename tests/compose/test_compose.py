@@ -20,7 +20,7 @@ from tests.end_to_end.test_flights import COLUMNS, by_pandas
 WHY_NOT = no_engine()
 pytestmark = [
     pytest.mark.skipif(WHY_NOT is not None, reason=f"docker-compose.yml is not tested: {WHY_NOT}"),
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1200),
 ]
 JOBS = 50
 SLOTS = 2
@@ -36,6 +36,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for file in flights_folder().glob("*.csv"):
         shutil.copy(file, folder)
     return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def images() -> None:
+    Cluster("millrace-tests").build()
 
 
 @pytest.fixture(scope="module")
