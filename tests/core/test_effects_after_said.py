@@ -31,7 +31,7 @@ def performed(actions: list[Action]) -> list[str]:
 
 
 def told() -> Log:
-    """A leader that has said 1 (Hello), 2 (it leads), 3 (Hello) and 4, and then is to do 1.2.1 and, behind it on the same key, 1.2.2."""
+    """A leader that has said 1 (Hello), 2 (that it leads), 3 (Hello) and 4, and then is to do 1.2.1 and, behind it on its key, 1.2.2."""
     log = Log(2)
     log.elect()
     log.append(heard(1, None))

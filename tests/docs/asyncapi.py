@@ -68,7 +68,11 @@ def _channel(topic: Topic) -> Made:
     own = {"cleanup.policy": ["delete"], "retention.ms": topic.retention_ms, "max.message.bytes": _most_bytes(topic)}
     partitions = topic.count(Topology())
     kafka = {"topic": topic.name, "partitions": partitions, "topicConfiguration": own, "bindingVersion": "0.5.0"}
-    fixed = "" if isinstance(topic.partitions, int) else f" {partitions} partitions, unless the cluster was made with another number."
+    fixed = (
+        ""
+        if isinstance(topic.partitions, int)
+        else f" {partitions} partitions, unless the cluster was made with another number."
+    )
     who = "Internal: no promise from release to release." if inbox else "Public."
     return {
         "address": topic.name,
@@ -90,9 +94,17 @@ def _operations(topic: Topic) -> Made:
     writers, readers = (", ".join(each) for each in (topic.writers, topic.readers))
     made: Made = {}
     if topic.name in INBOXES or topic.name == "client.commands":
-        made[f"receive-{topic.name}"] = {"action": "receive", "channel": channel, "summary": f"{readers} read what {writers} wrote."}
+        made[f"receive-{topic.name}"] = {
+            "action": "receive",
+            "channel": channel,
+            "summary": f"{readers} read what {writers} wrote.",
+        }
     if topic.name != "client.commands":
-        made[f"send-{topic.name}"] = {"action": "send", "channel": channel, "summary": f"{writers} write for {readers}."}
+        made[f"send-{topic.name}"] = {
+            "action": "send",
+            "channel": channel,
+            "summary": f"{writers} write for {readers}.",
+        }
     if topic.name == "client.commands":
         made[f"receive-{topic.name}"]["reply"] = {
             "channel": {"$ref": "#/channels/client.replies"},

@@ -39,6 +39,11 @@ def connected(stack: str) -> Iterator[Millrace]:
         yield millrace
 
 
+def is_named() -> bool:
+    """Whether the environment names a cluster, which may be on other machines, so that no local stack is meant."""
+    return bool(os.environ.get("MILLRACE_KAFKA_BOOTSTRAP"))
+
+
 def find(stack: str) -> tuple[str, str]:
     """(Kafka's host:port, the blob server's token or "")."""
     bootstrap = os.environ.get("MILLRACE_KAFKA_BOOTSTRAP", "")

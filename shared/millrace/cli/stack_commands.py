@@ -24,6 +24,7 @@ def register(app: typer.Typer) -> None:
     """Adds the commands to the program."""
     for command in (up, down, status, demo):
         app.command(rich_help_panel="The local stack")(command)
+    app.command(rich_help_panel="The cluster")(recover)
 
 
 def up(
@@ -117,6 +118,31 @@ def status(
         typer.echo(json.dumps(found, indent=1))
         return
     _print_status(found)
+
+
+def recover(
+    kafka_bootstrap: Annotated[str, typer.Option(help="Kafka, host:port.", envvar="MILLRACE_KAFKA_BOOTSTRAP")],
+    etcd_endpoint: Annotated[str, typer.Option(help="etcd, host:port.", envvar="MILLRACE_ETCD_ENDPOINT")],
+    storage_url: Annotated[str, typer.Option(help="The services' storage.", envvar="MILLRACE_STORAGE_URL")],
+    cluster: Annotated[str, typer.Option(help="The cluster's name.", envvar="MILLRACE_CLUSTER")] = "default",
+) -> None:
+    """Put back what an etcd that was restored from a backup lacks, as the cluster's logs know it.
+
+    Order: end all control services (TaskManagers may go on), restore etcd, run this, start the services again. It may be run again.
+
+    Exit codes: 0 done, 2 refused (the message says what to do first), 3 something does not answer.
+    """
+    from deploy.recover import Refused, recover_cluster
+    from millrace.io.interfaces import Unavailable
+    from millrace.io.storage import StorageError
+
+    from .exits import Exit
+
+    try:
+        recover_cluster(kafka_bootstrap, etcd_endpoint, storage_url, cluster, typer.echo)
+    except (Refused, Unavailable, StorageError) as failure:
+        _say(f"millrace: {failure}")
+        raise typer.Exit(Exit.INVALID if isinstance(failure, Refused) else Exit.UNAVAILABLE) from None
 
 
 def demo(

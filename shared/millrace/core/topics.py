@@ -81,7 +81,8 @@ class Topic:
         return self.partitions if isinstance(self.partitions, int) else getattr(topology, self.partitions)
 
     def config(self) -> dict[str, str]:
-        """Topic settings for the broker. LogAppendTime: machine time is made of the broker's stamps [4]."""
+        """Topic settings for the broker. LogAppendTime: machine time is made of the broker's stamps [4]. How many replicas there
+        are and must have a record is the broker's: `default.replication.factor`, `min.insync.replicas`."""
         return {
             "cleanup.policy": "compact" if self.compacted else "delete",
             "retention.ms": str(self.retention_ms),
@@ -89,7 +90,6 @@ class Topic:
             "segment.bytes": str(16 * 1024 * 1024),  # what is deleted goes by whole segments
             "message.timestamp.type": "LogAppendTime",
             "max.message.bytes": str(RECORD_BYTES_MAX + 48_576),
-            "min.insync.replicas": "1",
         }
 
 
