@@ -54,6 +54,11 @@ HEAD = """# Mutants
 fails: that kills the mutant. *Seeds* is how many that took, from 0 on; with every other one the faults are those that the rule is there
 for (`tests/simulation/mutants/running.py:HERE`). What was broken is what the seed that killed it said. A mutant that no seed kills would
 be a rule that nobody needs, or a check that is missing.
+
+Some guards have no mutant, for another one does the same, and both would have to go: that a JobMaster takes the slots of a TaskManager
+that it hears in a new incarnation for gone (the ResourceManager tells it so, too), that the Dispatcher remembers jobs that have ended (etcd
+answers for what it does not know), that a JobMaster looks at the number of an attempt in a slot (what a TaskManager says arrives in order,
+and a slot takes no second attempt before the end of the first was said).
 """
 
 
