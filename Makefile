@@ -4,11 +4,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MINUTES ?= 3
+TESTS ?=
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint simulate mutants bench bench-failover chaos up down status etcd lock clean
+.PHONY: help setup demo test test-compose lint simulate mutants bench bench-failover chaos up down status etcd lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,7 +37,10 @@ demo: setup ## start the stack, run the flights pipeline on it, show the result,
 	@$(BIN)/millrace demo
 
 test: setup lint ## check the style and run every test
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(TESTS)
+
+test-compose: setup ## run docker-compose.yml in a Docker engine, kill its containers, cut its network
+	@$(BIN)/python -m pytest --durations=15 tests/compose
 
 lint: setup ## check the style only
 	@$(BIN)/ruff check .
@@ -50,8 +54,8 @@ mutants: setup ## break each rule of the design in turn and show that the simula
 bench: setup ## measure, next to a peer each; also written to build/bench
 	@$(BIN)/python -m tests.bench
 
-bench-failover: setup ## measure what the death of a leader or a TaskManager costs
-	@$(BIN)/python -m tests.bench failover
+bench-failover: setup ## measure what the death of a leader, a TaskManager, Kafka or etcd costs, and that a pause or busy cores cost nothing
+	@$(BIN)/python -m tests.bench failover outages
 
 chaos: setup ## kill at random what a stack is made of, under load, for MINUTES=3; nothing may be lost or doubled
 	@$(BIN)/python -m tests.chaos --minutes $(MINUTES)
@@ -70,9 +74,12 @@ etcd: setup ## build a current etcd with Go, for the stack to use from then on
 
 lock: setup ## choose the newest versions of all packages anew and pin them with their hashes
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes --no-header \
-		--no-emit-find-links --extra demo --extra dev pyproject.toml --output-file requirements.lock
+		--no-emit-find-links --extra demo --extra web --extra dev pyproject.toml --output-file requirements.lock
 	@printf 'setuptools>=77\n' | $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 \
 		--generate-hashes --no-header --no-emit-find-links --output-file requirements-build.lock -
+	@for image in control task-manager; do $(BIN)/uv pip compile --quiet --universal --python-version 3.10 \
+		--generate-hashes --no-header --no-emit-find-links --no-annotate --constraint requirements.lock \
+		deploy/docker/$$image.in --output-file deploy/docker/$$image.lock; done
 
 clean: ## remove all that setup, tests and benchmarks made; the stack's data in .millrace stays
 	@rm -rf $(VENV) .millrace/cache build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

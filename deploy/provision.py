@@ -1,11 +1,13 @@
 """Makes a cluster what its services expect: topics in Kafka, the topology in etcd. Run again, it changes nothing.
 
-python -m deploy.provision --kafka-bootstrap HOST:PORT --etcd-endpoint HOST:PORT [--cluster NAME] [--shards N]
+python -m deploy.provision --kafka-bootstrap HOST:PORT --etcd-endpoint HOST:PORT [--cluster NAME] [--shards N] [--wait-s SECONDS]
 """
 
 from __future__ import annotations
 
 import json
+import socket
+import time
 from dataclasses import asdict
 from typing import Annotated
 
@@ -15,6 +17,8 @@ from millrace.core.topics import TOPICS, Topology
 from millrace.io.etcd import EtcdStore
 from millrace.io.interfaces import Compare, Put, Store, Txn, Unavailable
 from millrace.io.kafka import KafkaAdmin
+
+ASK_AGAIN_S = 0.2
 
 
 class OtherTopology(Exception):
@@ -37,17 +41,43 @@ def provision(admin: KafkaAdmin, store: Store, topology: Topology) -> list[str]:
     return lines + admin.ensure_topics([(topic.name, topic.count(topology), topic.config()) for topic in TOPICS])
 
 
+def wait_for(addresses: str, give_up_s: float) -> None:
+    """Returns when one of `host:port[,host:port]` takes connections, or at `give_up_s` (monotonic): Kafka's and etcd's own
+    clients tell each refusal."""
+    while True:
+        for address in addresses.split(","):
+            host, _, port = address.removeprefix("http://").rpartition(":")
+            try:
+                socket.create_connection((host, int(port)), timeout=1).close()
+                return
+            except (OSError, ValueError):
+                pass
+        if time.monotonic() > give_up_s:
+            return
+        time.sleep(ASK_AGAIN_S)
+
+
 def main(
     kafka_bootstrap: Annotated[str, typer.Option(help="Kafka, host:port.", envvar="MILLRACE_KAFKA_BOOTSTRAP")],
     etcd_endpoint: Annotated[str, typer.Option(help="etcd, host:port.", envvar="MILLRACE_ETCD_ENDPOINT")],
     cluster: Annotated[str, typer.Option(help="The cluster's name.", envvar="MILLRACE_CLUSTER")] = "default",
     shards: Annotated[int, typer.Option(help="JobMaster shards; fixed for the cluster's life.", min=1, max=64)] = 1,
+    wait_s: Annotated[float, typer.Option(help="Seconds to wait for Kafka and etcd to be there.", min=0)] = 0,
 ) -> None:
     """Makes the topics and stores the topology. Safe to run again."""
+    give_up_s = time.monotonic() + wait_s
     try:
-        lines = provision(
-            KafkaAdmin(kafka_bootstrap), EtcdStore(etcd_endpoint, f"/millrace/{cluster}/"), Topology(shards=shards)
-        )
+        for address in (kafka_bootstrap, etcd_endpoint):
+            wait_for(address, give_up_s)
+        admin, store = KafkaAdmin(kafka_bootstrap), EtcdStore(etcd_endpoint, f"/millrace/{cluster}/")
+        while True:
+            try:
+                lines = provision(admin, store, Topology(shards=shards))
+                break
+            except Unavailable:  # etcd without a leader yet, fewer brokers than a topic has replicas
+                if time.monotonic() > give_up_s:
+                    raise
+                time.sleep(ASK_AGAIN_S)
     except (Unavailable, OtherTopology, ValueError) as failure:
         typer.echo(f"provision: {failure}", err=True)
         raise typer.Exit(3 if isinstance(failure, Unavailable) else 2) from None

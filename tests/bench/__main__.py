@@ -17,7 +17,24 @@ from rich.table import Table
 
 from deploy.local.downloads import CHECKOUT
 
-from . import burst, failover, handover, idle, many, memory, outages, pipeline, recovery, replay, running, sql, standbys, up
+from . import (
+    burst,
+    compose,
+    failover,
+    handover,
+    idle,
+    many,
+    memory,
+    outages,
+    pipeline,
+    recovery,
+    replay,
+    running,
+    sql,
+    standbys,
+    up,
+    web,
+)
 from .figures import Figure, Row, measure
 
 FIGURES = {
@@ -29,6 +46,7 @@ FIGURES = {
         Figure("burst", "submissions accepted and stored a second, beside raw produce and puts", burst.measure),
         Figure("many", "500 real jobs at once on 2 slots, beside the queries in a warm session", many.measure),
         Figure("up", "millrace up to the first job accepted and the first result", up.measure),
+        Figure("compose", "docker compose up to the first job accepted, beside its Kafka and etcd alone", compose.measure),
         Figure("memory", "resident memory of each service, idle and after 5,000 jobs", memory.measure),
         Figure("failover", "a leader or a TaskManager killed, asked to end, stopped -> all goes on", failover.measure),
         Figure("replay", "the state at the end of a long inbox, and the story of one job among many, from Kafka", replay.measure),
@@ -36,6 +54,7 @@ FIGURES = {
         Figure("handover", "every leader asked to end while another build waits, 100 tasks running", handover.measure),
         Figure("recovery", "all control services killed with 10,000 jobs; the fold beside a snapshot", recovery.measure),
         Figure("outages", "Kafka, etcd killed or paused, all cores busy -> nobody is blamed for it", outages.measure),
+        Figure("web", "an event at its service -> in the web service's JSON, and what that costs", web.measure),
         Figure("idle", "processor and disk of an idle stack, beside Kafka and etcd alone", idle.measure),
     )
 }

@@ -19,6 +19,7 @@ from millrace.io.interfaces import Unavailable
 
 PAUSE_S = (0.3, 3.0)  # between two faults
 STOPPED_S = (0.2, 4.0)  # how long a process is stopped
+BOUT = 12  # faults, after which the cluster is left alone until it is whole: on a slow machine it would never be
 KINDS = {
     "leader killed": 5,
     "leader asked to end": 2,
@@ -73,9 +74,12 @@ class Faults:
             "etcd killed": lambda: self._server("etcd", signal.SIGKILL if self.kill_etcd else signal.SIGTERM),
         }
 
-    def run(self, over: Callable[[], bool]) -> None:
-        """One after the other until then; some last while the next come."""
+    def run(self, over: Callable[[], bool], rest: Callable[[], None]) -> None:
+        """One after the other until then; some last while the next come. `rest` waits for a whole cluster."""
         while not over():
+            if self.done and len(self.done) % BOUT == 0:
+                self.heal()
+                rest()
             kind = self._draw.choices(list(KINDS), list(KINDS.values()))[0]
             at_s = time.monotonic()
             with contextlib.suppress(psutil.NoSuchProcess, Unavailable, KeyError):

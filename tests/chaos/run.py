@@ -18,7 +18,8 @@ from deploy.local.stack import Options, Stack
 from millrace.core.topics import TOPICS, Topology
 from millrace.io.etcd import EtcdStore
 from millrace.io.interfaces import Unavailable
-from millrace.io.kafka import KafkaBus, KafkaLogs
+from millrace.io.kafka import KafkaBus
+from millrace.io.kafka_logs import KafkaLogs
 from millrace.io.storage import Storage
 from services.replay.core.checking import explain
 from services.replay.core.folding import Broken
@@ -82,7 +83,10 @@ def _run(
     load = Load(facts["kafka_bootstrap"], seed, DENSE if jobs else CALM)
     with load:
         until_s = time.monotonic() + minutes * 60
-        faults.run(lambda: time.monotonic() > until_s and len(load.accepted) >= jobs)
+        faults.run(
+            over=lambda: time.monotonic() > until_s and len(load.accepted) >= jobs,
+            rest=lambda: _rest(stack, scopes),
+        )
         faults.heal()
         say("peace: every job must end now")
     problems = list(load.errors)
@@ -136,6 +140,12 @@ def _replayed(facts: dict[str, Any], record: Path | None, say: Say) -> list[str]
         return [f"replay: {failure}"]
     finally:
         source.close()
+
+
+def _rest(stack: Stack, scopes: tuple[str, ...]) -> None:
+    """The cluster comes to be whole, or has had its time for it; that it does so in the end is asked at peace."""
+    with contextlib.suppress(TimeoutError):
+        _await("every replica", lambda: is_whole(stack, scopes), PEACE_S)
 
 
 def is_whole(stack: Stack, scopes: tuple[str, ...]) -> bool:

@@ -124,6 +124,15 @@ def test_all_mistakes_of_a_file_are_told_with_their_lines(
     assert sent.given == []
 
 
+def test_the_files_of_a_cluster_elsewhere_are_not_looked_for_here(
+    sent: Client, graph: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph.write_text("name: one\nvertices: {one: {source: {format: csv, path: /its/own/data.csv}}}\n")
+    assert run("submit", graph) == Exit.INVALID
+    monkeypatch.setenv("MILLRACE_KAFKA_BOOTSTRAP", "kafka:9092")
+    assert run("submit", graph) == 0
+
+
 def test_a_file_that_is_not_there(sent: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("submit", tmp_path / "none.yaml") == Exit.INVALID
     assert "none.yaml cannot be read: No such file or directory" in capsys.readouterr().err

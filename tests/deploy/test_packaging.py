@@ -13,8 +13,9 @@ import pytest
 from packaging.requirements import Requirement
 from ruamel.yaml import YAML
 
-from deploy.local import flights
+from deploy.local import etcd, flights, kafka
 from deploy.local.kafka import KafkaBroker
+from millrace.core.topics import TOPICS
 from millrace.io.settings import ServiceSettings
 
 ROOT = Path(__file__).parents[2]
@@ -34,8 +35,8 @@ def locked(name: str) -> dict[str, set[str]]:
 
 
 def declared() -> list[Requirement]:
-    """What pyproject.toml asks for, without the extra ``web``, which is not installed."""
-    text = re.sub(r"^web = .*$", "", (ROOT / "pyproject.toml").read_text(), flags=re.MULTILINE)
+    """What pyproject.toml asks for."""
+    text = (ROOT / "pyproject.toml").read_text()
     wanted = text[text.index("\ndependencies") : text.index("\n[project.scripts]")]
     return [Requirement(line) for line in re.findall(r'"([^"\n]+)"', re.sub(r"#.*", "", wanted))]
 
@@ -48,7 +49,15 @@ def test_the_lock_holds_what_is_declared():
         assert all(wanted.specifier.contains(version) for version in versions), wanted
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements-build.lock"])
+LOCKS = [
+    "requirements.lock",
+    "requirements-build.lock",
+    "deploy/docker/control.lock",
+    "deploy/docker/task-manager.lock",
+]
+
+
+@pytest.mark.parametrize("name", LOCKS)
 def test_every_pin_has_hashes(name):
     entries = re.split(r"^(?=[a-z0-9])", (ROOT / name).read_text(), flags=re.MULTILINE)[1:]
     assert entries
@@ -56,18 +65,21 @@ def test_every_pin_has_hashes(name):
 
 
 def test_no_place_to_fetch_from_is_fixed():
-    for name in ("requirements.lock", "requirements-build.lock"):
+    for name in LOCKS:
         assert not re.search(r"https?://|--index|--find-links", (ROOT / name).read_text())
 
 
+def services() -> dict[str, dict]:
+    return compose()["services"]
+
+
 def test_compose_tells_our_services_only_what_they_know():
-    classes = [importlib.import_module(f"services.{name.replace('-', '_')}.settings") for name in OURS]
-    known = {f"MILLRACE_{field.upper()}" for module in classes for field in fields_of(module)}
-    told = set(compose()["x-settings"])
-    assert told <= known
     for name in OURS:
-        service = compose()["services"][name]
-        assert set(service["environment"]) == told
+        module = importlib.import_module(f"services.{name.replace('-', '_')}.settings")
+        known = {f"MILLRACE_{field.upper()}" for field in fields_of(module)}
+        service = services()[name]
+        assert set(service["environment"]) <= known
+        assert service["environment"].items() >= compose()["x-settings"].items()
         assert (ROOT / "services" / service["command"][2].split(".")[1] / "__main__.py").exists()
 
 
@@ -84,24 +96,60 @@ def test_compose_runs_the_same_kafka_as_the_laptop(tmp_path):
     broker = KafkaBroker(tmp_path)
     broker.ports = {"broker": 9092, "controller": 9093}
     laptop = {key: str(value) for key, value in broker._properties().items()}
-    environment = compose()["services"]["kafka"]["environment"]
     told = {
         key.removeprefix("KAFKA_").lower().replace("_", "."): str(value)
-        for key, value in environment.items()
+        for key, value in services()["kafka"]["environment"].items()
         if key.startswith("KAFKA_") and key not in ("KAFKA_HEAP_OPTS", "KAFKA_LOG_DIRS")
     }
-    assert told == {key: value for key, value in laptop.items() if key in told}
+    addresses = {"listeners", "advertised.listeners", "listener.security.protocol.map", "controller.quorum.voters"}
+    same = (
+        told.keys() - addresses - {"min.insync.replicas"}
+    )  # which is Kafka's default, and told for those of ha to differ
+    assert {key: told[key] for key in same} == {key: laptop[key] for key in same}
     only_for_a_laptop = {"log.dirs", "metric.reporters", "background.threads"}
     sizes = re.compile(r"num\..*\.threads|.*coordinator\.threads|log\.cleaner\..*|log\.retention\.check.*")
     assert {key for key in laptop.keys() - told.keys() if not sizes.fullmatch(key)} == only_for_a_laptop
 
 
-def test_compose_publishes_no_port_and_listens_on_loopback_alone():
-    for name, service in compose()["services"].items():
-        assert "ports" not in service
-        assert name == "pod" or service["network_mode"] == "service:pod"
-        addresses = re.findall(r"//([^:/]*):\d", str(service.get("command", "")) + str(service.get("environment", "")))
-        assert set(addresses) <= {"127.0.0.1"}
+def test_compose_and_the_laptop_have_one_version_of_each_server():
+    assert compose()["x-kafka"]["image"] == f"apache/kafka:{kafka.VERSION}"
+    assert compose()["x-etcd"]["image"] == f"quay.io/coreos/etcd:v{etcd.BUILT_VERSION}"
+
+
+def test_with_ha_every_record_is_on_two_disks_before_it_counts():
+    for name, service in services().items():
+        if service.get("profiles") == ["ha"] and name.startswith("kafka"):
+            told = service["environment"]
+            assert (told["KAFKA_DEFAULT_REPLICATION_FACTOR"], told["KAFKA_MIN_INSYNC_REPLICAS"]) == (3, 2)
+            assert all(value == 3 for key, value in told.items() if key.endswith("TOPIC_REPLICATION_FACTOR"))
+    assert all("min.insync.replicas" not in topic.config() for topic in TOPICS)  # the broker's own holds
+
+
+def test_compose_publishes_its_ports_to_this_machine_alone():
+    ports = [port for service in services().values() for port in service.get("ports", ())]
+    assert len(ports) == 8
+    assert all(re.fullmatch(r"127\.0\.0\.1:\$\{[A-Z0-9_]+_PORT\}:\d+", port) for port in ports)
+
+
+def test_compose_asks_for_what_the_env_file_says_and_nothing_else():
+    said = set(re.findall(r"^([A-Z0-9_]+)=.+$", (ROOT / ".env").read_text(), re.MULTILINE))
+    asked = set(re.findall(r"\$\{([A-Z0-9_]+)\}", (ROOT / "docker-compose.yml").read_text()))
+    assert said == asked | {"COMPOSE_PROJECT_NAME"}
+
+
+def test_every_container_is_bounded_and_starts_again():
+    for name, service in services().items():
+        assert service["restart"] == ("no" if name in ("check", "provision") else "unless-stopped")
+        assert {"mem_limit", "pids_limit", "logging"} <= set(service)
+        assert ("healthcheck" in service) == (name not in ("check", "provision"))
+        assert service["cap_drop"] == ["ALL"]
+
+
+@pytest.mark.parametrize("image", ["control", "task-manager"])
+def test_an_image_has_the_packages_of_the_lock(image):
+    pins, all_pins = locked(f"deploy/docker/{image}.lock"), locked("requirements.lock")
+    assert pins and all(versions <= all_pins[name] for name, versions in pins.items())
+    assert ("pyspark" in pins) == (image == "task-manager")
 
 
 def test_the_demos_data_is_whole():

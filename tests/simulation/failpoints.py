@@ -18,7 +18,7 @@ from services.job_master import ports as job_master_ports
 from tests.simulation.cluster import Cluster, Process
 from tests.simulation.slots import SimulatedSlots
 from tests.simulation.store import MemoryStore
-from tests.simulation.world import PacedBus
+from tests.simulation.world import MemoryStorage, PacedBus
 
 When = Literal["before", "after"]
 What = Literal["kill", "error", "sleep"]
@@ -71,7 +71,7 @@ POINTS = {
     "etcd: the tombstone of a job": Point(MemoryStore, "txn", _writes("jobs/", b'"state":"clean"'), _etcd_error),
     "etcd: the pointer to a snapshot": Point(MemoryStore, "txn", _writes("snapshots/"), _etcd_error),
     "storage: a module of a job": Point(Storage, "copy_new", _stored_below("blobs/uploads"), _disk_error),
-    "storage: the archive": Point(Storage, "put_if_absent", _stored_below("archives/"), _disk_error),
+    "storage: the archive": Point(MemoryStorage, "put_if_absent", _stored_below("archives/"), _disk_error),
     "storage: a snapshot": Point(Storage, "put_new", _stored_below("snapshots/"), _disk_error),
     "storage: the clean-up": Point(Storage, "delete_tree", _stored_below("exchange/"), _disk_error),
     "storage: a sink is published": Point(job_master_ports, "_publish", lambda _: True, lambda _: OSError("the disk is full")),
@@ -110,11 +110,15 @@ class Failpoint:
         for name, process in self.cluster.processes.items():
             if self._guarded.get(name) is not process:
                 self._guarded[name] = process
-                process.steps = [self._guard(name, process, step) for step in process.steps]
+                self._watch(name, process)
         self.cluster.step()
         name, now_ms = self.fired, self.cluster.world.clock.now_ms()
         if self.what == "kill" and name is not None and not self.cluster.processes[name].alive and now_ms > self._again_ms:
             self.cluster.start(name)
+
+    def _watch(self, name: str, process: Process) -> None:
+        ready = process.ready
+        process.ready = lambda: [self._guard(name, process, step) for step in ready()]  # type: ignore[method-assign]
 
     def _guard(self, name: str, process: Process, step: Callable[[], bool]) -> Callable[[], bool]:
         def guarded() -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from .connection import StackOption, connected
+from .connection import StackOption, connected, is_named
 from .exits import Exit
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def submit(
         _refuse(given, f"--{(given or [''])[0].replace('_', '-')} is for scripts; it stands in a graph's file instead")
         from millrace.edge.graph_file import load_graph
 
-        loaded = load_graph(path, parameters)
+        loaded = load_graph(path, parameters, same_machine=not is_named())
     else:
         _refuse(path.suffix != ".py", f"{target} is neither a graph (.yaml, .yml, .json) nor a PySpark script (.py)")
         ours = [word for word in args or [] if word in ("--wait", "-w", "--follow", "--stack")]

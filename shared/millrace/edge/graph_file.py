@@ -66,12 +66,17 @@ class Loaded:
 
 
 def load_graph(
-    path: Path, parameters: Mapping[str, str] | None = None, limits: Limits = DEFAULT_LIMITS, checks: bool = True
+    path: Path,
+    parameters: Mapping[str, str] | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    checks: bool = True,
+    same_machine: bool = True,
 ) -> Loaded:
     """Reads a graph's file (YAML or JSON) and finds all that can be found wrong before submitting; raises nothing.
 
     Relative paths are relative to the file; in a path that starts with a parameter given on the command line, to the
-    working folder. checks: also the SQL, and that local sources are there.
+    working folder. checks: also the SQL, and that local sources are there. same_machine: the cluster sees this machine's
+    files; else a local path is one of its own machines, where nobody can look from here.
     """
     loaded = Loaded(path)
     overrides = dict(parameters or {})
@@ -98,7 +103,7 @@ def load_graph(
         loaded.raw["parameters"] = {name: overrides.get(name, value) for name, value in declared.items()}
     if isinstance(result, JobGraph):
         if checks:
-            loaded.problems += check_sql(result) + check_files(result)
+            loaded.problems += check_sql(result) + (check_files(result) if same_machine else [])
         loaded.graph = None if loaded.errors else result
     return loaded
 

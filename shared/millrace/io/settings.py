@@ -82,7 +82,7 @@ class ServiceSettings(BaseSettings):
         "", max_length=200, description="Name of this process; empty: the service's name and a random suffix."
     )
     kafka_bootstrap: str = Field("127.0.0.1:9092", min_length=1, description="Kafka brokers, host:port[,host:port].")
-    etcd_endpoint: str = Field("127.0.0.1:2379", min_length=1, description="etcd, host:port[,host:port].")
+    etcd_endpoint: str = Field("127.0.0.1:2379", min_length=1, description="etcd, host:port; a name may have several addresses.")
     storage_url: str = Field(
         "data/storage",
         min_length=1,

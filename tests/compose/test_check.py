@@ -1,0 +1,57 @@
+"""What stands before the compose file's other containers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from deploy.docker.check import make_token, problem
+
+SIZES = {
+    **{"KAFKA_MB": "1024", "ETCD_MB": "256", "CONTROL_MB": "256", "TASK_MANAGER_MB": "2048", "SLOT_HEAP_MB": "1024"},
+    **{"SLOTS": "1", "TASK_MANAGERS": "2", "CONTROLS": "6", "PROFILES": "single"},
+}
+
+
+def test_enough_is_no_problem():
+    assert problem(SIZES, 6912) is None
+
+
+def test_too_little_memory_is_told_with_what_to_do():
+    assert problem(SIZES, 6911) == (
+        "the containers may take 6912 MB of memory together and Docker has 6911 MB: give Docker more, "
+        "or lower TASK_MANAGERS or the sizes that end in _MB, in .env."
+    )
+
+
+def test_three_brokers_need_more():
+    assert problem({**SIZES, "PROFILES": "ha"}, 6912 + 2 * 1280 - 1) is not None
+    assert problem({**SIZES, "PROFILES": "ha"}, 6912 + 2 * 1280) is None
+
+
+def test_a_task_manager_too_small_for_its_slots():
+    assert problem({**SIZES, "SLOTS": "2"}, 64_000) == (
+        "TASK_MANAGER_MB=2048 is too little for 2 slot(s) with heaps of 1024 MB: give it 3328, "
+        "or lower SLOTS or SLOT_HEAP_MB, in .env."
+    )
+
+
+@pytest.mark.parametrize("wrong", [{"SLOTS": "many"}, {"SLOTS": ""}])
+def test_a_size_that_is_no_number(wrong):
+    assert "a size of .env is missing or no number" in (problem({**SIZES, **wrong}, 64_000) or "")
+
+
+def test_the_sizes_of_the_env_file_fit_each_other():
+    told = dict(re.findall(r"^([A-Z0-9_]+)=(.+)$", (Path(__file__).parents[2] / ".env").read_text(), re.MULTILINE))
+    assert problem({**told, "CONTROLS": "6"}, 8 * 1024) is None
+
+
+def test_the_token_is_made_once(tmp_path):
+    make_token(tmp_path)
+    token = (tmp_path / "blob-token").read_text()
+    make_token(tmp_path)
+    assert (tmp_path / "blob-token").read_text() == token
+    assert (tmp_path / "dispatcher.yaml").read_text() == f'dispatcher: {{blob_token: "{token}"}}\n'
+    assert (tmp_path / "blob-token").stat().st_mode & 0o077 == 0
