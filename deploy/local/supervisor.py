@@ -81,6 +81,8 @@ class Supervisor:
             for number in range(1, self.options.standbys + 2)
             for name in SERVICES[:3]
         ]
+        if self.options.web:
+            self.services.append(Service("web", "services.web", "web"))
         for index in range(self.options.task_managers):
             self.services.append(Service("task_manager", "services.task_manager", f"task-manager-{index + 1}"))
 
@@ -202,6 +204,12 @@ class Supervisor:
             token_file=str(stack.token_file),
             storage=str(stack.folder / "storage"),
         )
+        if self.options.web:
+            web = self.facts.get("web_port")
+            web = web if web is not None and port_is_free(web) else free_port(self.facts["blob_ports"].values())
+            self._tell(web_port=web, web_url=f"http://127.0.0.1:{web}")
+        else:
+            self._tell(web_url=None)
 
     def _choose_blob_ports(self) -> int:
         """Every Dispatcher has a BlobServer, whose port it keeps while it can; that of the first one, for the settings' file."""
@@ -240,6 +248,8 @@ class Supervisor:
             command += ["--id", service.instance]
         if service.name == "dispatcher":
             command += ["--blob-port", str(self.facts["blob_ports"][service.instance])]
+        if service.name == "web":
+            command += ["--port", str(self.facts["web_port"])]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "shared")])}
         service.child = spawn(command, log=log, env=env, cwd=self.stack.folder)
         service.started = time.monotonic()

@@ -76,8 +76,8 @@ class JobStore:
                 outcomes[effect.job] = JobGraphStored(job=effect.job, stands=stands)
             else:
                 self._keep_modules(effect)
-                fresh.append((effect, _value(effect.stored)))
-        for batch in _batches((each, len(each[1])) for each in fresh):
+                fresh.append((effect, value_of(effect.stored)))
+        for batch in batches((each, len(each[1])) for each in fresh):
             try:
                 self._put_batch(batch, fence, outcomes)
             except UnknownOutcome as unknown:
@@ -97,23 +97,23 @@ class JobStore:
     def _put_batch(
         self, batch: Sequence[tuple[PutJobGraph, bytes]], fence: Fence, outcomes: dict[str, JobGraphStored]
     ) -> None:
-        absent = [Compare(_key(effect.job), 0) for effect, _ in batch]
-        puts = [Put(_key(effect.job), value) for effect, value in batch]
+        absent = [Compare(key_of(effect.job), 0) for effect, _ in batch]
+        puts = [Put(key_of(effect.job), value) for effect, value in batch]
         if self._store.txn(Txn([fence.compare(), *absent], puts)).succeeded:
             outcomes.update((e.job, JobGraphStored(job=e.job, stands=e.stored)) for e, _ in batch)
             return
         for (effect, _), compare, put in zip(batch, absent, puts, strict=True):
             result = self._store.txn(Txn([fence.compare(), compare], [put], [put.key]))
-            stands = effect.stored if result.succeeded else _stored(result.reads[put.key])
+            stands = effect.stored if result.succeeded else stored_of(result.reads[put.key])
             if stands is None:
                 raise Refused
             outcomes[effect.job] = JobGraphStored(job=effect.job, stands=stands)
 
     def _fenced_read(self, job: str, fence: Fence) -> StoredJob | None:
-        result = self._store.txn(Txn([fence.compare()], [], [_key(job)]))
+        result = self._store.txn(Txn([fence.compare()], [], [key_of(job)]))
         if not result.succeeded:
             raise Refused
-        return _stored(result.reads[_key(job)])
+        return stored_of(result.reads[key_of(job)])
 
     def _keep_modules(self, effect: PutJobGraph) -> None:
         """Uploads go by age; what an accepted job uses stays as long as the job."""
@@ -130,8 +130,8 @@ class JobStore:
     # FindJob
 
     def find(self, effects: Sequence[FindJob], fence: Fence) -> list[JobFound]:
-        reads = self._store.txn(Txn([], [], [_key(effect.job) for effect in effects])).reads
-        return [JobFound(job=effect.job, stands=_stored(reads[_key(effect.job)])) for effect in effects]
+        reads = self._store.txn(Txn([], [], [key_of(effect.job) for effect in effects])).reads
+        return [JobFound(job=effect.job, stands=stored_of(reads[key_of(effect.job)])) for effect in effects]
 
     # EndJob
 
@@ -139,7 +139,7 @@ class JobStore:
         """The archives first, so that an ending is never seen without; then the endings."""
         written = [effect for effect in effects if self._archive(effect)]
         outcomes: dict[str, JobResultStored] = {}
-        for batch in _batches((effect, len(_value(effect.ending))) for effect in written):
+        for batch in batches((effect, len(value_of(effect.ending))) for effect in written):
             self._end_batch(batch, fence, outcomes)
         for effect in written:
             for _ in range(SINGLE_TRIES):
@@ -149,14 +149,14 @@ class JobStore:
 
     def _end_batch(self, batch: Sequence[EndJob], fence: Fence, outcomes: dict[str, JobResultStored]) -> None:
         """Adds what stands now; if a key was changed under it, only of those that had ended before."""
-        reads = self._store.txn(Txn([], [], [f"leaders/{fence.scope}", *(_key(effect.job) for effect in batch)])).reads
-        found = {effect.job: (effect, reads[_key(effect.job)]) for effect in batch}
-        known = {job: stands for job, (_, entry) in found.items() if (stands := _stored(entry)) and stands.status}
+        reads = self._store.txn(Txn([], [], [f"leaders/{fence.scope}", *(key_of(effect.job) for effect in batch)])).reads
+        found = {effect.job: (effect, reads[key_of(effect.job)]) for effect in batch}
+        known = {job: stands for job, (_, entry) in found.items() if (stands := stored_of(entry)) and stands.status}
         wanted = [(effect, entry) for effect, entry in found.values() if effect.job not in known]
         _check_leader(reads[f"leaders/{fence.scope}"], fence)
         if wanted:
-            compares = [Compare(_key(e.job), entry.mod_revision if entry else 0) for e, entry in wanted]
-            puts = [Put(_key(e.job), _value(e.ending)) for e, _ in wanted]
+            compares = [Compare(key_of(e.job), entry.mod_revision if entry else 0) for e, entry in wanted]
+            puts = [Put(key_of(e.job), value_of(e.ending)) for e, _ in wanted]
             if self._store.txn(Txn([fence.compare(), *compares], puts)).succeeded:
                 known |= {effect.job: effect.ending for effect, _ in wanted}
         outcomes.update((job, JobResultStored(job=job, stands=stands)) for job, stands in known.items())
@@ -182,11 +182,11 @@ class JobStore:
             self._delete_modules(effect.job, tombstone.acceptance)
             for folder in effect.staging:
                 self._delete(effect.job, lambda folder=folder: delete_staging(folder))
-        reads = self._store.txn(Txn([], [], [_key(effect.job) for effect in effects])).reads
-        dirty = [(e, entry) for e in effects if (entry := reads[_key(e.job)]) and _is_dirty(entry)]
+        reads = self._store.txn(Txn([], [], [key_of(effect.job) for effect in effects])).reads
+        dirty = [(e, entry) for e in effects if (entry := reads[key_of(e.job)]) and _is_dirty(entry)]
         if dirty:
-            compares = [Compare(_key(e.job), entry.mod_revision) for e, entry in dirty]
-            puts = [Put(_key(e.job), _value(e.tombstone)) for e, _ in dirty]
+            compares = [Compare(key_of(e.job), entry.mod_revision) for e, entry in dirty]
+            puts = [Put(key_of(e.job), value_of(e.tombstone)) for e, _ in dirty]
             done = self._store.txn(Txn([fence.compare(), *compares], puts, [fence.compare().key]))
             if not done.succeeded:
                 leader = done.reads[fence.compare().key]
@@ -260,15 +260,15 @@ def _check_leader(entry: Entry | None, fence: Fence) -> None:
         raise Refused
 
 
-def _key(job: str) -> str:
+def key_of(job: str) -> str:
     return f"jobs/{job}"
 
 
-def _value(stored: StoredJob) -> bytes:
+def value_of(stored: StoredJob) -> bytes:
     return stored.model_dump_json(exclude_defaults=True).encode()
 
 
-def _stored(entry: Entry | None) -> StoredJob | None:
+def stored_of(entry: Entry | None) -> StoredJob | None:
     return StoredJob.model_validate_json(entry.value) if entry is not None else None
 
 
@@ -280,7 +280,7 @@ def _json(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _batches(sized: Iterable[tuple[T, int]]) -> Iterable[list[T]]:
+def batches(sized: Iterable[tuple[T, int]]) -> Iterable[list[T]]:
     """Items with their bytes, in groups that fit into one transaction each."""
     batch: list[T] = []
     size = 0

@@ -10,15 +10,15 @@ from pathlib import Path
 
 from millrace import __version__
 from millrace.core.fold import Folded
+from millrace.io.build import build_of
 
 from .core.folding import Broken
 from .core.recorded import BadLog, Log, Recorded, Scope
 from .core.redaction import Text, redacted, tokens, walk
-from .core.story import Scan, logs_in_order
 from .core.trees import state_hash, tree
 from .file import Recording, Writer, add_folded
 from .machines import fold_of
-from .replaying import TOLD_EVERY, Folder, NotTheSame, Progress
+from .replaying import TOLD_EVERY, Folder, NotTheSame, Progress, records_of
 from .source import Source, start_of
 
 
@@ -88,15 +88,11 @@ def _put_job(
     source: Source, job: str, logs: list[Log], writer: Writer, token: Text | None, progress: Progress
 ) -> int:
     """The records of one job's story."""
-    scan, done = Scan(job), 0
-    by_name = {(log.topic, log.partition): log for log in logs}
-    for number, where in enumerate(logs_in_order(by_name)):
-        progress("logs", number, len(logs))
-        found = [each for each in source.scan(by_name[where], lambda: scan.pattern) if scan.take(each)]
-        writer.log(by_name[where], (each._replace(value=redacted(each.value, token)) if token else each for each in found))
-        done += len(found)
-    progress("logs", len(logs), len(logs))
-    return done
+    found = records_of(source, job, progress)
+    for log in logs:
+        own = (each for each in found if (each.topic, each.partition) == (log.topic, log.partition))
+        writer.log(log, (each._replace(value=redacted(each.value, token)) if token else each for each in own))
+    return len(found)
 
 
 def _add_folded(path: Path, progress: Progress) -> list[str]:
@@ -110,7 +106,8 @@ def _add_folded(path: Path, progress: Progress) -> list[str]:
             unfolded.append(f"{name}: {failure}")
             continue
         end = folder.folded
-        folded[name] = {"end": end.next_offset, "digest": end.digest, "state": state_hash(folder.machine, end)}
+        state = state_hash(folder.machine, end)
+        folded[name] = {"end": end.next_offset, "digest": end.digest, "state": state, "build": build_of([folder.machine])}
     written.close()
     add_folded(path, folded)
     return unfolded

@@ -13,7 +13,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -75,12 +74,13 @@ class Recording:
             if recorded.offset >= first:
                 yield recorded
 
-    def scan(self, log: Log, pattern: Callable[[], re.Pattern[bytes]]) -> Iterator[Recorded]:
-        sought = pattern()
-        for line in self._lines(log):
-            if sought.search(line):
-                yield _parsed(log, line)
-                sought = pattern()
+    def scan(self, logs: Sequence[Log], words: Callable[[], Sequence[bytes]]) -> Iterator[Recorded]:
+        sought = words()
+        for log in logs:
+            for line in self._lines(log):
+                if any(word in line for word in sought):
+                    yield _parsed(log, line)
+                    sought = words()
 
     def offset_at(self, log: Log, stamp_ms: int) -> int:
         return next((each.offset for each in self.read(log, log.first) if each.stamp_ms >= stamp_ms), log.end)

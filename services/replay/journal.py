@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -40,8 +39,8 @@ class JournalPart:
     def read(self, log: Log, first: int, ids: bool = True) -> Iterator[Recorded]:
         return (each for each in self._records if each.offset >= first)
 
-    def scan(self, log: Log, pattern: Callable[[], re.Pattern[bytes]]) -> Iterator[Recorded]:
-        return (each for each in self._records if pattern().search(each.value))
+    def scan(self, logs: Sequence[Log], words: Callable[[], Sequence[bytes]]) -> Iterator[Recorded]:
+        return (each for each in self._records if any(word in each.value for word in words()))
 
     def offset_at(self, log: Log, stamp_ms: int) -> int:
         return next((each.offset for each in self._records if each.stamp_ms >= stamp_ms), log.end)

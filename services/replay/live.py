@@ -12,7 +12,7 @@ from typing import Any
 from millrace.core.fold import Folded
 from millrace.core.topics import TOPICS
 from millrace.io.interfaces import OffsetGone, Store, Unavailable
-from millrace.io.kafka import KafkaLogs
+from millrace.io.kafka_logs import KafkaLogs, LogReader
 from millrace.io.parked import Parked
 from millrace.io.service import read_topology
 from millrace.io.snapshots import thaw
@@ -41,7 +41,7 @@ class Live:
                 continue  # nobody has folded it yet
             value, (topic, partition) = json.loads(entry.value), topology.inbox(name)
             parked = Parked(self._store, name, "")
-            parked.load()
+            parked.load(value["generation"])
             scopes[name] = Scope(
                 name, topic, partition, value["generation"], value["log_id"], value["first_offset"], parked.offsets()
             )
@@ -59,12 +59,18 @@ class Live:
     def read(self, log: Log, first: int, ids: bool = True) -> Iterator[Recorded]:
         return (_recorded(log, message, ids) for message in self._messages(log, first))
 
-    def scan(self, log: Log, pattern: Callable[[], re.Pattern[bytes]]) -> Iterator[Recorded]:
-        sought = pattern()
-        for message in self._messages(log, log.first):
-            if sought.search(message.value() or b""):
-                yield _recorded(log, message, True)
-                sought = pattern()
+    def scan(self, logs: Sequence[Log], words: Callable[[], Sequence[bytes]]) -> Iterator[Recorded]:
+        """All of them are fetched at once, and looked through one after the other."""
+        sought = words()
+        read = [(log, self._messages(log, log.first)) for log in logs if log.first < log.end]
+        for log, messages in read:
+            for message in messages:
+                value = message.value() or b""
+                for word in sought:
+                    if word in value:
+                        yield _recorded(log, message, True)
+                        sought = words()
+                        break
 
     def follow(self) -> Iterator[Recorded]:
         """What is written from now on, to any log."""
@@ -76,9 +82,11 @@ class Live:
                 time.sleep(0.05)
 
     def _messages(self, log: Log, first: int) -> Iterator[Any]:
-        if first >= log.end:
-            return
-        reader, heard_s = self._kafka.reader(log.topic, log.partition, first), time.monotonic()
+        """The library's own messages; they are fetched from now on."""
+        return self._read(log, first, self._kafka.reader(log.topic, log.partition, first)) if first < log.end else iter(())
+
+    def _read(self, log: Log, first: int, reader: LogReader) -> Iterator[Any]:
+        heard_s = time.monotonic()
         try:
             while True:
                 messages = reader.scan(WAIT_MS, min(BATCH, max(1, log.end - first)))

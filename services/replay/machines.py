@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from millrace import __version__
 from millrace.core.fold import Fold
 from millrace.core.machine import Machine
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER, Topology
@@ -17,11 +16,6 @@ from .core.recorded import BadLog
 def fold_of(scope: str, topology: Topology) -> Fold:
     """Raises BadLog for what is no scope."""
     return Fold(_machine(scope, topology), topology)
-
-
-def build_of(scope: str, topology: Topology) -> str:
-    """The name of the build that folds a scope here."""
-    return __version__
 
 
 def _machine(scope: str, topology: Topology) -> Machine:

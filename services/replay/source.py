@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
@@ -25,8 +24,8 @@ class Source(Protocol):
         """The records of a log from offset `first` on. `ids`: with the ids of what scopes said, which costs time."""
         ...
 
-    def scan(self, log: Log, pattern: Callable[[], re.Pattern[bytes]]) -> Iterator[Recorded]:
-        """The records of a log whose bytes the pattern finds; it is asked for again after each one."""
+    def scan(self, logs: Sequence[Log], words: Callable[[], Sequence[bytes]]) -> Iterator[Recorded]:
+        """The records of the logs, one log after the other, in whose bytes one of the words stands; they are asked for again after each."""
         ...
 
     def offset_at(self, log: Log, stamp_ms: int) -> int:

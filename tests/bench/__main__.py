@@ -33,6 +33,7 @@ from . import (
     sql,
     standbys,
     up,
+    web,
 )
 from .figures import Figure, Row, measure
 
@@ -53,6 +54,7 @@ FIGURES = {
         Figure("handover", "every leader asked to end while another build waits, 100 tasks running", handover.measure),
         Figure("recovery", "all control services killed with 10,000 jobs; the fold beside a snapshot", recovery.measure),
         Figure("outages", "Kafka, etcd killed or paused, all cores busy -> nobody is blamed for it", outages.measure),
+        Figure("web", "an event at its service -> in the web service's JSON, and what that costs", web.measure),
         Figure("idle", "processor and disk of an idle stack, beside Kafka and etcd alone", idle.measure),
     )
 }

@@ -88,7 +88,7 @@ def sql_graph(query: str, name: str = "bench") -> dict[str, Any]:
 
 @contextlib.contextmanager
 def cluster(
-    name: str, say: Callable[[str], None], slots: int = 2, simulated: bool = False, standbys: int = 0
+    name: str, say: Callable[[str], None], slots: int = 2, simulated: bool = False, standbys: int = 0, web: bool = False
 ) -> Iterator[Cluster]:
     """A fresh stack with one TaskManager, deleted afterwards. `simulated`: its slots have no Spark, and end what they are given
     at once."""
@@ -97,7 +97,7 @@ def cluster(
     if not simulated:
         keep_archives(stack)
     try:
-        stack.up(Options(slots=slots, task_managers=0 if simulated else 1, standbys=standbys), say, foreground=True)
+        stack.up(Options(slots=slots, task_managers=0 if simulated else 1, standbys=standbys, web=web), say, foreground=True)
         with simulated_slots(stack, slots) if simulated else contextlib.nullcontext() as task_manager:
             running = Cluster(stack, slots, task_manager)
             try:

@@ -18,7 +18,8 @@ from deploy.local.stack import Options, Stack
 from millrace.core.topics import TOPICS, Topology
 from millrace.io.etcd import EtcdStore
 from millrace.io.interfaces import Unavailable
-from millrace.io.kafka import KafkaBus, KafkaLogs
+from millrace.io.kafka import KafkaBus
+from millrace.io.kafka_logs import KafkaLogs
 from millrace.io.storage import Storage
 from services.replay.core.checking import explain
 from services.replay.core.folding import Broken

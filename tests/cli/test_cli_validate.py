@@ -99,11 +99,15 @@ def test_a_graph_is_checked_as_the_dispatcher_checks_it(capsys: pytest.CaptureFi
     file.write_text(json.dumps({**GRAPH, "conf": {"spark.submit.deployMode": "cluster"}}, indent=1))
     code, _, err = run(capsys, str(file))
     assert code == 2
-    assert err[0].startswith(f"{file}:9:3: conf.spark.submit.deployMode: cannot be set by a job: the driver always runs in")
+    assert err[0].startswith(
+        f"{file}:9:3: conf.spark.submit.deployMode: cannot be set by a job: the driver always runs in"
+    )
 
 
 def test_from_stdin_and_as_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b'{"type": "CancelJob", "version": 1, "job": 7}')))
+    monkeypatch.setattr(
+        sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b'{"type": "CancelJob", "version": 1, "job": 7}'))
+    )
     code, out, _ = run(capsys, "-", "--json")
     assert code == 2
     assert json.loads("\n".join(out)) == [
@@ -115,4 +119,8 @@ def test_from_stdin_and_as_json(capsys: pytest.CaptureFixture[str], monkeypatch:
 
 
 def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "nothing.json") == (2, [], ["nothing.json cannot be read: No such file or directory", "1 problem"])
+    assert run(capsys, "nothing.json") == (
+        2,
+        [],
+        ["nothing.json cannot be read: No such file or directory", "1 problem"],
+    )

@@ -8,13 +8,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
 from millrace.cli.app import app, guarded
-from millrace.cli.dlq import moment
+from millrace.cli.dlq import _send, moment
 from millrace.client import Millrace, new_id
 from millrace.client.dead_letters import LETTER, ORIGIN, REPEATS, DeadLetters
 from millrace.io.kafka import KafkaAdmin
@@ -35,7 +36,9 @@ class Desk:
     def letters(self) -> DeadLetters:
         return self.millrace.dead_letters()
 
-    def park(self, *values: bytes, key: bytes | None = None, headers: list[tuple[str, bytes]] | None = None) -> list[int]:
+    def park(
+        self, *values: bytes, key: bytes | None = None, headers: list[tuple[str, bytes]] | None = None
+    ) -> list[int]:
         """The numbers of the letters of these records, which are no requests."""
         producer = Producer({"bootstrap.servers": self.plane.kafka.bootstrap})
         start = self.letters.end()
@@ -104,7 +107,10 @@ def test_letters_are_listed_and_shown_as_far_as_they_can_be_read(desk: Desk) -> 
     assert desk.json("list", "--topic", "job.events") == desk.json("list", "--until", "10000d") == []
     assert len(desk.json("list", "--since", "1d")) == len(desk.json("list"))
     code, _, err = desk.run("show", "99999")
-    assert (code, err) == (1, "millrace: there is no letter 99999 (any more): millrace dlq list tells those that are kept\n")
+    assert (code, err) == (
+        1,
+        "millrace: there is no letter 99999 (any more): millrace dlq list tells those that are kept\n",
+    )
 
 
 def test_what_is_still_wrong_is_not_sent_again_unless_it_must_be(desk: Desk) -> None:
@@ -157,7 +163,10 @@ def test_a_job_whose_upload_came_late_is_accepted_once_whoever_sends_it_again(de
     desk.millrace.check_dispatcher()
     listed = [each.job for each in desk.millrace.list(1000).jobs if each.job in jobs]
     assert sorted(listed) == sorted(jobs), "each once"
-    assert desk.json("show", str(numbers[2]))["story"][-1] == f"it was not parked again: millrace show {jobs[2]} tells of its job"
+    assert (
+        desk.json("show", str(numbers[2]))["story"][-1]
+        == f"it was not parked again: millrace show {jobs[2]} tells of its job"
+    )
     assert desk.json("list", "--job", jobs[0], "--open") == []
     for job in jobs:
         desk.millrace.cancel(job)
@@ -208,7 +217,10 @@ def test_a_cluster_that_is_stopped_is_sent_nothing(desk: Desk, monkeypatch: pyte
     [number] = desk.park(b"[]")
     desk.plane.stop("dispatcher")
     try:
-        monkeypatch.setattr("millrace.client.api.Millrace.__init__.__kwdefaults__", {"token": "", "timeout_s": 1.0, "kafka_options": None})
+        monkeypatch.setattr(
+            "millrace.client.api.Millrace.__init__.__kwdefaults__",
+            {"token": "", "timeout_s": 1.0, "kafka_options": None},
+        )
         before = KafkaAdmin(desk.plane.kafka.bootstrap).offsets("dead-letters", 0)
         code, out, err = desk.run("redrive", str(number), "--force", "--yes")
         assert (code, out) == (3, "")
@@ -219,6 +231,29 @@ def test_a_cluster_that_is_stopped_is_sent_nothing(desk: Desk, monkeypatch: pyte
         assert KafkaAdmin(desk.plane.kafka.bootstrap).offsets("dead-letters", 0) == before
     finally:
         desk.plane.start("dispatcher")
+
+
+def test_without_kafka_it_is_said_in_one_line(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLRACE_KAFKA_BOOTSTRAP", "127.0.0.1:1")
+    code, out, err = desk.run("list")
+    assert (code, out, err.count("\n")) == (3, "", 1)
+    assert err.startswith("millrace: Kafka at 127.0.0.1:1 does not answer within 5 s")
+
+
+def test_records_are_sent_no_faster_than_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(now=100.0)
+    sent: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        clock.now += seconds
+
+    def redrive(letter: object, original: object) -> None:
+        clock.now += 0.1  # Kafka takes its time, and that counts
+        sent.append(round(clock.now - 100.0, 3))
+
+    monkeypatch.setattr("millrace.cli.dlq.time", SimpleNamespace(monotonic=lambda: clock.now, sleep=sleep))
+    assert _send(SimpleNamespace(redrive=redrive), [(None, None)] * 4, per_second=4.0) == []  # type: ignore[arg-type]
+    assert sent == [0.1, 0.35, 0.6, 0.85]
 
 
 def test_times_are_ages_or_dates() -> None:

@@ -29,6 +29,7 @@ from millrace.core.topics import (
     SERVICES,
     TASK_MANAGER,
     TOPICS,
+    WEB,
     Topology,
 )
 from services.dispatcher.core.machine import Dispatcher
@@ -223,7 +224,7 @@ def test_a_service_says_and_does_what_is_registered_as_its_own_and_all_of_it(ser
             if isinstance(node, (ast.Attribute, ast.Name)) and isinstance(node.ctx, ast.Load):
                 made.add(node.attr if isinstance(node, ast.Attribute) else node.id)
     own = {contract.type for contract in CONTRACTS.values() if service in contract.senders}
-    own -= {"Hello", "Forked"} | {reply.__name__ for reply in client.REPLIES}
+    own -= {"Hello", "Forked", "LeaderElected"} | {reply.__name__ for reply in client.REPLIES}
     own |= {effect.__name__ for effect in effects.EFFECTS_OF.get(service, {})}
     assert not own - made, "registered as its own, and never made"
     other = {body.__name__ for body in BODIES} - {body.__name__ for body in HANDLERS[service]}
@@ -233,6 +234,7 @@ def test_a_service_says_and_does_what_is_registered_as_its_own_and_all_of_it(ser
 
 def test_every_reply_and_every_public_fact_is_made_somewhere() -> None:
     makers = [*(ROOT / "services").glob("*/core/*.py"), ROOT / "shared" / "millrace" / "client" / "dead_letters.py"]
+    makers.append(ROOT / "shared" / "millrace" / "core" / "fold.py")
     texts = "\n".join(path.read_text() for path in makers)
     unmade = [
         body.__name__ for body in (*client.REPLIES, *events.EVENTS) if not re.search(rf"\b{body.__name__}\b", texts)
@@ -244,7 +246,7 @@ def test_every_reply_and_every_public_fact_is_made_somewhere() -> None:
 
 
 def test_every_topic_that_code_names_is_in_the_table() -> None:
-    shape = re.compile(r"[a-z]+(-[a-z]+)*\.(commands|replies|events)|dead-letters")
+    shape = re.compile(r"[a-z]+(-[a-z]+)*\.(commands|replies|events|jobs|cluster)|dead-letters")
     named_ = {}
     for top in ("shared", "services", "deploy"):
         for path in sorted((ROOT / top).rglob("*.py")):
@@ -256,14 +258,15 @@ def test_every_topic_that_code_names_is_in_the_table() -> None:
 
 
 def test_a_topic_has_writers_readers_and_limits() -> None:
-    parties = {*SERVICES, OPERATOR, "anyone"}
+    parties = {*SERVICES, OPERATOR, WEB, "anyone"}
     for topic in TOPICS:
         assert topic.writers and topic.readers and topic.carries and topic.key
         assert {*topic.writers, *topic.readers} <= parties
         assert topic.retention_ms == -1 or topic.retention_ms > 0
         config = topic.config()
         assert config["message.timestamp.type"] == "LogAppendTime", "machine time is made of the broker's stamps"
-        assert (config["retention.ms"], config["cleanup.policy"]) == (str(topic.retention_ms), "delete")
+        cleanup = "compact" if topic.writers == (WEB,) else "delete"
+        assert (config["retention.ms"], config["cleanup.policy"]) == (str(topic.retention_ms), cleanup)
         inbox = topic.name.endswith(".commands") and topic.name != "client.commands"
         assert "anyone" not in (*topic.writers, *topic.readers) or not inbox, "strangers write no inbox"
 
@@ -273,6 +276,7 @@ def test_partitions_are_those_of_the_topology() -> None:
     assert counts == {
         "client.commands": 1, "client.replies": 2, "job.events": 6, "cluster.events": 1, "dead-letters": 1,
         "dispatcher.commands": 1, "resource-manager.commands": 1, "job-master.commands": 3, "task-manager.commands": 5,
+        "web.jobs": 6, "web.cluster": 1,
     }  # fmt: skip
     used = {topic.partitions for topic in TOPICS if isinstance(topic.partitions, str)}
     assert used == {each.name for each in fields(Topology)}

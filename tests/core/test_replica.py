@@ -112,7 +112,7 @@ def test_nothing_counts_before_the_first_elected_of_the_generation() -> None:
 
 def test_the_elected_leader_says_hello_to_its_peers_and_ticks_at_once() -> None:
     log = Log()
-    assert names(log.elect()) == ["Speak 1 Hello", "Append"]
+    assert names(log.elect()) == ["Speak 1 Hello", "Speak 2 LeaderElected", "Append"]
     assert isinstance(log.actions[0][-1], Append) and isinstance(log.actions[0][-1].record, Tick)
     assert log.replicas[0].leads
 
@@ -127,7 +127,7 @@ def test_a_peer_that_was_not_heard_is_told_nothing_but_hello_and_is_declared_to_
     before = folded.said
     assert log.replicas[0].core._say(folded, (9, 9), Say(OTHER, JobMasterStarted(job="a", status="x"))) is None
     assert folded.said == before
-    assert names(log.append(heard(1, None))) == ["Speak 2 Hello"]
+    assert names(log.append(heard(1, None))) == ["Speak 3 Hello"]
     assert folded.state.names[-1] == "PeerBorn"
 
 
@@ -136,7 +136,7 @@ def test_a_message_leads_to_outputs_with_keys_of_its_offset() -> None:
     log.elect()
     log.append(heard(1, None))
     actions = log.append(heard(2, 1))
-    assert names(actions) == ["Speak 3 JobMasterStarted", "Speak 4 JobMasterStarted", "Perform"]
+    assert names(actions) == ["Speak 4 JobMasterStarted", "Speak 5 JobMasterStarted", "Perform"]
     perform = actions[-1]
     assert isinstance(perform, Perform)
     assert (perform.effect, perform.key, perform.epoch) == ("1.2.1", "jobs/j2", 10)
@@ -161,7 +161,8 @@ def test_a_new_leader_says_the_outbox_again_the_same_words_and_performs_again_wh
     said = [a.spoken for a in log.actions[0] if isinstance(a, Speak)]
     performed = [(a.effect, a.key, a.value) for a in log.actions[0] if isinstance(a, Perform)]
     log.elect(11, which=1)
-    assert [a.spoken for a in log.actions[1] if isinstance(a, Speak)] == said
+    said_again = [a.spoken for a in log.actions[1] if isinstance(a, Speak)]
+    assert said_again[:-1] == said and "epoch\":11" in said_again[-1].value, "and that it leads"
     assert [(a.effect, a.key, a.value) for a in log.actions[1] if isinstance(a, Perform)] == performed
     assert not log.replicas[0].leads and log.replicas[1].leads
 
@@ -172,13 +173,13 @@ def test_published_through_is_one_below_the_oldest_unacknowledged_output_and_tri
     replica = log.replicas[0]
     log.append(heard(1, None))
     log.append(heard(2, 1))
-    assert sorted(replica.folded.outbox) == [1, 2, 3, 4]
+    assert sorted(replica.folded.outbox) == [1, 2, 3, 4, 5]
     assert replica.speaking.published_through() == 0
     for seq in (2, 1, 4):
         replica.acked(10, seq)
     assert replica.speaking.published_through() == 2
     log.tick(published_through=2)
-    assert sorted(replica.folded.outbox) == [3, 4]
+    assert sorted(replica.folded.outbox) == [3, 4, 5]
     replica.acked(9, 3)  # of another term: says nothing about this one
     assert replica.speaking.published_through() == 2
 
@@ -266,7 +267,7 @@ def test_what_was_said_to_another_generation_changes_nothing_but_makes_its_sende
     log.append(late)
     log.append(late.model_copy(update={"key": (5, 0), "prev": (4, 0)}))
     assert folded.state.names == ["Configured", "Born"]
-    assert [spoken.key for spoken in folded.outbox.values()] == [OTHER, "task-manager/x"]
+    assert [spoken.key for spoken in folded.outbox.values()] == [OTHER, ME, "task-manager/x"]
 
 
 def test_who_is_known_by_a_late_word_of_a_life_before_hears_of_this_generation_all_the_same() -> None:
@@ -309,7 +310,7 @@ def test_every_tenth_tick_says_hello_on_each_chain() -> None:
     for _ in range(10):
         log.tick()
     hellos = [a.spoken.seq for a in log.actions[0] if isinstance(a, Speak) and a.spoken.type == "Hello"]
-    assert hellos == [1, 2, 3]
+    assert hellos == [1, 3, 4]
 
 
 # election
@@ -447,9 +448,10 @@ def test_a_leader_with_nothing_to_do_and_nobody_watching_ticks_slowly_and_says_s
     log = Log()
     tick = next(a.record for a in log.elect() if isinstance(a, Append))
     replica = log.replicas[0]
-    assert isinstance(tick, Tick) and tick.next_ms == 100  # its Hello is not in Kafka yet
+    assert isinstance(tick, Tick) and tick.next_ms == 100  # its Hello and its election are not in Kafka yet
     log.append(tick)
     replica.acked(10, 1)
+    replica.acked(10, 2)
     sent = log.stamp - 100  # when that tick was sent
     assert replica.beat(sent + 999, View(10), caught_up=True) == []
     (slow,) = replica.beat(sent + 1_000, View(10), caught_up=True)

@@ -107,7 +107,7 @@ def test_registers_a_task_manager():
     assert driver.register(memory_mb=(1024, 2048)) == [
         Say(TM_A, REGISTERED),
         Publish("cluster.events", "a", TaskManagerJoined(
-            task_manager="a", incarnation=7, host="host-a", slots=2, at_ms=1_000_000
+            task_manager="a", incarnation=7, host="host-a", slots=2, at_ms=1_000_000, states=["FREE", "FREE"]
         )),
     ]  # fmt: skip
 
@@ -219,8 +219,24 @@ def test_a_slot_that_is_not_ready_when_it_is_freed_is_given_when_it_is():
     driver.ask("first")
     driver.ask("second", since_ms=1)
     driver.ask("first", 0)
-    assert driver.free(state="STARTING") == []
-    assert driver.say(TM_A, SlotReport(states=[SlotState(slot=0, state="FREE")])) == [granted("second", "1.9.1")]
+    told = {"task_manager": "a", "incarnation": 7, "slot": 0, "at_ms": 1_000_000}
+    assert driver.free(state="STARTING") == [
+        Publish("cluster.events", "a", SlotChanged(**told, state="STARTING", count=1))
+    ]
+    assert driver.say(TM_A, SlotReport(states=[SlotState(slot=0, state="FREE")])) == [
+        Publish("cluster.events", "a", SlotChanged(**told, state="FREE", count=2)),
+        granted("second", "1.9.1"),
+    ]
+
+
+def test_what_was_said_of_a_slot_is_counted_on_when_its_task_manager_registers_again():
+    driver = Driver().declared()
+    broken, free = (SlotReport(states=[SlotState(slot=0, state=state)]) for state in ("BROKEN", "FREE"))
+    driver.register()
+    counts = [driver.say(TM_A, report)[0].body.count for report in (broken, free)]
+    driver.register()
+    counts += [driver.say(TM_A, report)[0].body.count for report in (broken, free)]
+    assert counts == [1, 2, 3, 4]
 
 
 def test_an_allocation_that_ends_while_the_job_wants_it_is_replaced():
@@ -228,7 +244,9 @@ def test_an_allocation_that_ends_while_the_job_wants_it_is_replaced():
     driver.register(memory_mb=(1, 1))
     driver.ask("j")
     assert driver.free(state="BROKEN") == [
-        Publish("cluster.events", "a", SlotChanged(task_manager="a", slot=0, state="BROKEN", at_ms=1_000_000)),
+        Publish("cluster.events", "a", SlotChanged(
+            task_manager="a", incarnation=7, slot=0, state="BROKEN", at_ms=1_000_000
+        )),
         granted("j", "1.6.1", 1),
     ]
 

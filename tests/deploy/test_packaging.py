@@ -35,8 +35,8 @@ def locked(name: str) -> dict[str, set[str]]:
 
 
 def declared() -> list[Requirement]:
-    """What pyproject.toml asks for, without the extra ``web``, which is not installed."""
-    text = re.sub(r"^web = .*$", "", (ROOT / "pyproject.toml").read_text(), flags=re.MULTILINE)
+    """What pyproject.toml asks for."""
+    text = (ROOT / "pyproject.toml").read_text()
     wanted = text[text.index("\ndependencies") : text.index("\n[project.scripts]")]
     return [Requirement(line) for line in re.findall(r'"([^"\n]+)"', re.sub(r"#.*", "", wanted))]
 

@@ -30,6 +30,7 @@ KEYS = {
     "topic": "The topic that the parked record was on.",
     "to": "The scope that the record is for.",
 }
+CHANNELS = tuple(topic for topic in TOPICS if not topic.compacted)  # changelogs hold their owner's rows, and no messages
 Made = dict[str, Any]
 
 
@@ -56,8 +57,8 @@ def document() -> Made:
                 "variables": {"bootstrap": {"default": "127.0.0.1:9092", "description": "host:port"}},
             }
         },
-        "channels": {topic.name: _channel(topic) for topic in TOPICS},
-        "operations": {name: made for topic in TOPICS for name, made in _operations(topic).items()},
+        "channels": {topic.name: _channel(topic) for topic in CHANNELS},
+        "operations": {name: made for topic in CHANNELS for name, made in _operations(topic).items()},
         "components": {"messages": _messages()},
     }
 
@@ -67,7 +68,11 @@ def _channel(topic: Topic) -> Made:
     own = {"cleanup.policy": ["delete"], "retention.ms": topic.retention_ms, "max.message.bytes": _most_bytes(topic)}
     partitions = topic.count(Topology())
     kafka = {"topic": topic.name, "partitions": partitions, "topicConfiguration": own, "bindingVersion": "0.5.0"}
-    fixed = "" if isinstance(topic.partitions, int) else f" {partitions} partitions, unless the cluster was made with another number."
+    fixed = (
+        ""
+        if isinstance(topic.partitions, int)
+        else f" {partitions} partitions, unless the cluster was made with another number."
+    )
     who = "Internal: no promise from release to release." if inbox else "Public."
     return {
         "address": topic.name,
@@ -89,9 +94,17 @@ def _operations(topic: Topic) -> Made:
     writers, readers = (", ".join(each) for each in (topic.writers, topic.readers))
     made: Made = {}
     if topic.name in INBOXES or topic.name == "client.commands":
-        made[f"receive-{topic.name}"] = {"action": "receive", "channel": channel, "summary": f"{readers} read what {writers} wrote."}
+        made[f"receive-{topic.name}"] = {
+            "action": "receive",
+            "channel": channel,
+            "summary": f"{readers} read what {writers} wrote.",
+        }
     if topic.name != "client.commands":
-        made[f"send-{topic.name}"] = {"action": "send", "channel": channel, "summary": f"{writers} write for {readers}."}
+        made[f"send-{topic.name}"] = {
+            "action": "send",
+            "channel": channel,
+            "summary": f"{writers} write for {readers}.",
+        }
     if topic.name == "client.commands":
         made[f"receive-{topic.name}"]["reply"] = {
             "channel": {"$ref": "#/channels/client.replies"},

@@ -211,7 +211,9 @@ def release() -> Path:
     file = RELEASED / f"{__version__}.json"
     RELEASED.mkdir(exist_ok=True)
     now = contract()
-    lines = [f"{json.dumps(name)}: {json.dumps(schema, separators=(',', ':'))}" for name, schema in now["schemas"].items()]
+    lines = [
+        f"{json.dumps(name)}: {json.dumps(schema, separators=(',', ':'))}" for name, schema in now["schemas"].items()
+    ]
     text = f'{{"topics": {json.dumps(now["topics"])},\n"schemas": {{\n' + ",\n".join(lines) + "\n}}\n"
     with open(file, "x") as out:
         out.write(text)

@@ -21,6 +21,7 @@ from services.job_master.settings import JobMasterSettings
 from services.resource_manager.settings import ResourceManagerSettings
 from services.task_manager.core.state import ATTEMPT_TRANSITIONS, SLOT_TRANSITIONS
 from services.task_manager.settings import TaskManagerSettings
+from services.web.settings import WebSettings
 
 SHORT = 25
 RECORDS = (records.Elected, records.Tick, records.Message, records.Outcome, records.Client, records.Fact, records.Probe)
@@ -95,7 +96,7 @@ def settings_common() -> str:
 
 def settings_own() -> str:
     parts = []
-    for cls in (DispatcherSettings, ResourceManagerSettings, JobMasterSettings, TaskManagerSettings):
+    for cls in (DispatcherSettings, ResourceManagerSettings, JobMasterSettings, TaskManagerSettings, WebSettings):
         parts.append(f"**{cls.service}**\n\n{_settings(cls, ServiceSettings.model_fields)}")
     return "\n\n".join(parts)
 

@@ -11,8 +11,9 @@ from jsonschema import Draft7Validator, Draft202012Validator
 from ruamel.yaml import YAML
 
 from millrace.core.messages import CONTRACTS
-from millrace.core.topics import INBOXES, TOPICS
+from millrace.core.topics import INBOXES
 
+from .asyncapi import CHANNELS
 from .generate import ASYNCAPI, SCHEMAS
 from .schemas import PUBLIC
 
@@ -31,8 +32,8 @@ def test_a_wrong_document_would_be_seen() -> None:
 
 
 def test_every_topic_is_a_channel_with_all_its_messages() -> None:
-    assert list(DOCUMENT["channels"]) == [topic.name for topic in TOPICS]
-    for topic in TOPICS:
+    assert list(DOCUMENT["channels"]) == [topic.name for topic in CHANNELS]
+    for topic in CHANNELS:
         messages = DOCUMENT["channels"][topic.name]["messages"]
         if topic.name in PUBLIC:
             assert list(messages) == [each.type for each in CONTRACTS.values() if each.topic == topic.name]

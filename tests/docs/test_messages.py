@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
+from referencing import Registry, Resource
 
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.core.messages import CONTRACTS
@@ -54,10 +56,14 @@ def test_a_graph_of_the_examples_is_valid(example: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=named)
-def test_an_example_has_what_its_schema_requires_and_nothing_that_it_does_not_know(example: dict[str, Any]) -> None:
+def test_an_example_is_right_by_its_schema_and_has_nothing_that_it_does_not_know(example: dict[str, Any]) -> None:
     [file] = SCHEMAS.rglob(f"{example['type']}.json")
     schema = json.loads(file.read_text())
-    assert set(schema["required"]) <= set(example) <= set(schema["properties"])
+    by_file = Registry(retrieve=lambda uri: Resource.from_contents(json.loads(Path(uri[len("file://") :]).read_text())))
+    validator = Draft202012Validator({"$ref": file.as_uri()}, registry=by_file)
+    assert [error.message for error in validator.iter_errors(example)] == []
+    assert not validator.is_valid({**example, "version": 99})
+    assert set(example) <= set(schema["properties"])
     assert (schema["properties"]["type"]["const"], schema["properties"]["version"]["const"]) == (
         example["type"],
         example["version"],

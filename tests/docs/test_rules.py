@@ -17,7 +17,7 @@ from millrace.core.messages.jobs import JobMasterDeclared
 from millrace.core.messages.records import Elected, Hello, Message, Probe, Tick, decode, encode
 from millrace.core.topics import TOPICS, Topology
 from millrace.io.hosting import Hosted, Surroundings
-from millrace.io.interfaces import Put, Txn
+from millrace.io.interfaces import Delete, Put, Txn
 from millrace.io.loop import ScopeLoop
 from millrace.io.parked import Parked
 from millrace.io.snapshots import Pointer, Snapshots, freeze, thaw
@@ -123,6 +123,27 @@ def test_a_log_that_was_made_anew_begins_a_generation_once_nobody_leads_the_old_
     world.turn(4)
     assert world.generation()["generation"] == 2
     assert world.generation()["log_id"] == world.bus.log_id(TOPIC)
+
+
+def test_who_led_a_log_that_was_made_anew_and_lost_its_key_begins_a_generation(world: World) -> None:  # [22], [23]
+    world.lead()
+    world.turn(5)
+    world.broker.delete_topics([TOPIC])
+    world.broker.ensure_topics([(TOPIC, 1, {})])
+    world.store.txn(Txn([], [Delete(f"leaders/{SCOPE}")]))
+    world.turn(5)
+    assert world.generation()["generation"] == 2 and world.loop.replica.leads
+
+
+def test_a_log_that_is_made_anew_twice_begins_a_generation_again(world: World) -> None:  # [22], [23]
+    world.lead()
+    world.turn(5)
+    for _ in range(2):  # the second time before the new generation is opened, whose key this process holds
+        world.broker.delete_topics([TOPIC])
+        world.broker.ensure_topics([(TOPIC, 1, {})])
+        world.turn(1)
+    world.turn(5)
+    assert world.generation()["generation"] == 3 and world.loop.replica.leads
 
 
 def test_who_folded_a_later_epoch_than_etcd_gives_does_not_lead(tmp_path: Path) -> None:  # [24]

@@ -134,5 +134,11 @@ def test_the_example_in_java(running: RunningStack, tmp_path: Path) -> None:
     if "jdk.compiler" not in modules:
         assert "CI" not in os.environ, f"{java} is no JDK: .ci/run installs one"
         pytest.skip(f"{java} runs programs and compiles none: the example in Java needs a JDK")
-    command: list[str | Path] = [java, "-cp", f"{kafka.folder}/*", EXAMPLES / "publishers" / "Publish.java"]
+    command: list[str | Path] = [
+        java,
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        f"{kafka.folder}/*",
+        EXAMPLES / "publishers" / "Publish.java",
+    ]
     publish(command, running, new_id("java"), "Hello from Java", tmp_path)

@@ -9,14 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from millrace.core.topics import JOB_MASTER
 from services.replay.exporting import export
-from tests.replay.simulated import Simulated
-from tests.simulation import workload
-from tests.simulation.cluster import CONTROL, Cluster
-from tests.simulation.trial import quiet_logs
+from tests.replay.simulated import Simulated, incident
+from tests.simulation.cluster import Cluster
 
-STANDBY = f"{JOB_MASTER}#2"
 Change = Callable[..., Path]
 
 
@@ -26,22 +22,8 @@ def silent(what: str, done: int, total: int) -> None:
 
 @pytest.fixture(scope="session")
 def cluster() -> Cluster:
-    """Two jobs are done; one is canceled; the leader died when the first was being deployed. At rest."""
-    quiet_logs()
-    made = Cluster(task_managers=2, slots=2, seed=7, snapshot_records=10**9, control=(*CONTROL, STANDBY))
-    made.run(made.ready)
-    made.client.submit("wide", workload.wide())
-    made.client.submit("single", workload.single())
-    deployed = made.world.topology.events_partition("wide")
-    made.run(lambda: any(b'"DEPLOYING"' in each.value for each in made.world.broker.log("job.events", deployed).records))
-    made.kill(next(name for name in (f"{JOB_MASTER}#1", STANDBY) if made.processes[name].leads(f"{JOB_MASTER}/0")))
-    made.client.submit("late", workload.wide())
-    made.run(lambda: made.stored("late") is not None)
-    made.client.cancel("late")
-    made.run(lambda: made.ended("wide", "single", "late"))
-    made.run(made.at_rest)
-    made.run(most_ms=500)
-    return made
+    """See `incident`."""
+    return incident()
 
 
 @pytest.fixture(scope="session")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Sequence
 
 from millrace.core.fold import Folded
-from millrace.core.topics import TOPICS
+from millrace.core.topics import JOB_MASTER, TOPICS
 from millrace.io.interfaces import Received
 from millrace.io.snapshots import thaw
 from services.replay.core.recorded import Facts, Log, Recorded, Scope
 from services.replay.machines import fold_of
-from tests.simulation.cluster import Cluster
+from tests.simulation import workload
+from tests.simulation.cluster import CONTROL, Cluster
+from tests.simulation.trial import quiet_logs
 from tests.simulation.world import PREFIX
+
+STANDBY = f"{JOB_MASTER}#2"
 
 
 class Simulated:
@@ -42,8 +45,8 @@ class Simulated:
         found = self._world.broker.log(log.topic, log.partition)
         return (_recorded(each) for each in found.records[max(0, first - found.first) : log.end - found.first])
 
-    def scan(self, log: Log, pattern: Callable[[], re.Pattern[bytes]]) -> Iterator[Recorded]:
-        return (each for each in self.read(log, log.first) if pattern().search(each.value))
+    def scan(self, logs: Sequence[Log], words: Callable[[], Sequence[bytes]]) -> Iterator[Recorded]:
+        return (each for log in logs for each in self.read(log, log.first) if any(word in each.value for word in words()))
 
     def offset_at(self, log: Log, stamp_ms: int) -> int:
         return next((each.offset for each in self.read(log, log.first) if each.stamp_ms >= stamp_ms), log.end)
@@ -71,3 +74,22 @@ def _recorded(received: Received) -> Recorded:
     id = next((value.decode() for name, value in received.headers if name == "ce_id"), "")
     key = (received.key or b"").decode()
     return Recorded(received.topic, received.partition, received.offset, received.stamp_ms, key, received.value, id)
+
+
+def incident() -> Cluster:
+    """Two jobs are done; one is canceled; the leader died when the first was being deployed. At rest."""
+    quiet_logs()
+    made = Cluster(task_managers=2, slots=2, seed=7, snapshot_records=10**9, control=(*CONTROL, STANDBY))
+    made.run(made.ready)
+    made.client.submit("wide", workload.wide())
+    made.client.submit("single", workload.single())
+    deployed = made.world.topology.events_partition("wide")
+    made.run(lambda: any(b'"DEPLOYING"' in each.value for each in made.world.broker.log("job.events", deployed).records))
+    made.kill(next(name for name in (f"{JOB_MASTER}#1", STANDBY) if made.processes[name].leads(f"{JOB_MASTER}/0")))
+    made.client.submit("late", workload.wide())
+    made.run(lambda: made.stored("late") is not None)
+    made.client.cancel("late")
+    made.run(lambda: made.ended("wide", "single", "late"))
+    made.run(made.at_rest)
+    made.run(most_ms=500)
+    return made

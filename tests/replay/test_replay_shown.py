@@ -52,8 +52,10 @@ def test_a_story_tells_what_led_to_what_from_the_submission_to_the_end(told: Sto
 def test_a_story_shows_who_took_over_and_every_attempt_once(told: Story) -> None:
     elected = [step for step in told.steps if step.type == "Elected"]
     assert [step.scope for step in elected] == ["job-master/0"]
-    deployed = [step for step in told.steps if step.type == "DeployTasks"]
-    assert deployed[0].number < elected[0].number
+    told_of = next(step for step in told.steps if "state DEPLOYING" in step.detail)
+    deployed = next(step for step in told.steps if step.type == "DeployTasks")
+    assert told_of.number < elected[0].number < deployed.number
+    assert sum("(said again)" in step.detail for step in told.steps) >= 3
     finished = [step.detail for step in told.steps if step.type == "AttemptStateChanged" and "state FINISHED" in step.detail]
     assert len(finished) == len(set(finished)) == told.attempts
     assert all("late" not in step.detail and "single" not in step.detail for step in told.steps)
@@ -156,6 +158,9 @@ def test_trees_differ_at_their_deepest_places() -> None:
     assert list(differences(before, after)) == [
         (("a", "x"), 1, 2), (("gone",), {"z": 1}, MISSING), (("new",), MISSING, None),
     ]  # fmt: skip
+    rows, changed = [{"x": 1}, {"x": 2}], [{"x": 1}, {"x": 3}]
+    assert list(differences(rows, changed)) == [(("1", "x"), 2, 3)]
+    assert list(differences(rows, rows[:1])) == [((), rows, rows[:1])]
     assert list(differences({"a": 1}, {"a": True})) == [(("a",), 1, True)]
 
 

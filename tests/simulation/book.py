@@ -23,7 +23,7 @@ Where = tuple[str, int, int, tuple[tuple[int, int], ...]]
 class Living:
     """An attempt that runs in a simulated slot."""
 
-    task_manager: str
+    task_manager: str  # its process: <id>.<number of its start>
     slot: int
     attempt: str
 
@@ -48,7 +48,7 @@ class Book:
     cuts: dict[str, list[int]] = field(default_factory=dict)  # scope -> where its log was cut, one after the other
     snapshots: dict[tuple[str, int, int], Branch] = field(default_factory=dict)  # (scope, generation, offset) -> of what
     living: dict[tuple[str, str, int], Living] = field(default_factory=dict)  # (job, task, subtask) -> its attempt
-    slots: dict[tuple[str, int], str] = field(default_factory=dict)  # (TaskManager, slot) -> attempt
+    slots: dict[tuple[str, int], str] = field(default_factory=dict)  # (TaskManager's process, slot) -> attempt
     launched: dict[str, None] = field(default_factory=dict)  # attempts, in order
     unheard: dict[str, None] = field(default_factory=dict)  # TaskManagers that were cut off from Kafka alone: they read their loss in etcd
     written: dict[str, str] = field(default_factory=dict)  # folder of an output -> the attempt that finished it
@@ -87,7 +87,7 @@ class Book:
         slot = (living.task_manager, living.slot)
         assert slot not in self.slots, f"I6: {living.attempt} starts beside {self.slots[slot]} in {slot}"
         other = self.living.get(subtask)
-        assert other is None or other.task_manager in self.unheard, f"I7: {living.attempt} starts while {other} lives"
+        assert other is None or other.task_manager.rpartition(".")[0] in self.unheard, f"I7: {living.attempt} starts while {other} lives"
         assert living.attempt not in self.launched, f"I7: {living.attempt} starts twice"
         for vertex in spec["vertices"]:
             for each in vertex["inputs"].values():

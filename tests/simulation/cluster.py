@@ -79,6 +79,15 @@ class Cluster:
         self.processes[name] = process
         return process
 
+    def twin(self, name: str) -> str:
+        """A second process of the same name is started, by who takes a stopped one for dead; under which name that one is known now."""
+        before = self.processes.pop(name)
+        again = f"{name}, replaced at its start {self.world.starts}"
+        self.processes[again] = before
+        self.paused[again] = self.paused.pop(name)
+        self.start(name)
+        return again
+
     def kill(self, name: str) -> None:
         self.paused.pop(name, None)
         self.processes[name].kill()
@@ -103,7 +112,7 @@ class Cluster:
         chance.shuffle(steps)
         happened = self._supervise()
         for process, step in steps:
-            ready = process is None or (process.alive and process.name not in self.paused)
+            ready = process is None or (process.alive and not any(self.processes[name] is process for name in self.paused))
             if ready and chance.random() >= SLEEPY and step():
                 happened = True
                 if self.between is not None:
@@ -118,7 +127,7 @@ class Cluster:
 
     def _supervise(self) -> bool:
         """Starts processes again that ended themselves and ask for it, as who watches them does."""
-        again = [each for each in self.processes.values() if each.wants_again]
+        again = [each for name, each in self.processes.items() if each.wants_again and name == each.name]
         for process in again:
             if isinstance(process, TaskManagerProcess):
                 self.start(process.name, process.slot_count)

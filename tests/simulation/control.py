@@ -67,7 +67,7 @@ class NotedLoop(ScopeLoop):
         if self._damage is not None:
             return False
         unread = isinstance(self._reader, PacedReader) and self._reader.has_news()
-        return unread or self.stale or (self._sending.holds and self.around.bus.has_answers)  # type: ignore[attr-defined]
+        return unread or self.stale or self._giving_away.is_set() or (self._sending.holds and self.around.bus.has_answers)  # type: ignore[attr-defined]
 
     def _fold(self, replica: Replica, received: Received, now: int) -> None:
         self._branch = self._book.branch(self.scope, self._branch, replica.folded.next_offset)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from millrace.core.topics import TOPICS
 from tests.simulation.cluster import Cluster, Process
+from tests.simulation.control import ControlProcess
 from tests.simulation.store import Fault
 
 DOWN_MS = (0, 50, 300, 1_000, 7_000)
@@ -20,12 +21,14 @@ INBOXES = tuple(topic.name for topic in TOPICS if topic.name.endswith(".commands
 
 @dataclass
 class Faults:
-    """Does `left` faults, of the kinds named, at moments that it draws: between any two steps of any processes."""
+    """Does `left` faults, of the kinds named, at moments that it draws: between any two steps of any processes whose names begin with
+    `aim`, and to the logs of any scopes, or of those."""
 
     cluster: Cluster
     chance: random.Random
     left: int
     kinds: tuple[str, ...]
+    aim: str = ""
     trace: list[tuple[int, str]] = field(default_factory=list)
     done: dict[str, int] = field(default_factory=dict)  # kind -> how often
 
@@ -74,6 +77,8 @@ class Faults:
             name
             for name, each in self.cluster.processes.items()
             if each.alive
+            and name == each.name
+            and name.startswith(self.aim)
             and name not in self._down
             and name not in self.cluster.paused
             and not (each.bus.cut_off or each.bus.mute or each.bus.deaf or each.store.cut_off)
@@ -90,7 +95,7 @@ class Faults:
 
     def _end(self, what: str, how: Callable[[str], None]) -> bool:
         name = self._one()
-        if name is None:
+        if name is None or self._knows_what_is_gone(name):
             return False
         self._note(f"{what} {name}")
         process = self.cluster.processes[name]
@@ -98,6 +103,12 @@ class Faults:
         self._down[name] = None
         self._later(DOWN_MS, f"start {name}", lambda: self._start(name, process))
         return True
+
+    def _knows_what_is_gone(self, name: str) -> bool:
+        """Whether a process has folded records that a log has lost, and has not noticed yet. It lives on until it has: a cut that no living
+        replica saw is found only when a peer speaks, and the promise does not cover it."""
+        process = self.cluster.processes[name]
+        return isinstance(process, ControlProcess) and any(loop.strays for loop in process.loops)
 
     def _lose(self) -> bool:
         """A TaskManager dies for ever; another one stays."""
@@ -126,6 +137,17 @@ class Faults:
         self._note(f"pause {name}")
         self.cluster.paused[name] = None
         self._later(PAUSED_MS, f"resume {name}", lambda: self.cluster.paused.pop(name))
+        return True
+
+    def _twin(self) -> bool:
+        """A stopped TaskManager is taken for dead: another process of its name is started, and then that one wakes."""
+        name = self._one()
+        if name is None or not name.startswith("task-manager/"):
+            return False
+        self._note(f"{name} is stopped, and another process of its name is started")
+        self.cluster.paused[name] = None
+        again = self.cluster.twin(name)
+        self._later(PAUSED_MS, f"{again} goes on", lambda: self.cluster.paused.pop(again, None))
         return True
 
     def _broker(self) -> bool:
@@ -209,7 +231,9 @@ class Faults:
     def _hole(self) -> bool:
         """Of what a process has on its way, Kafka refuses the oldest record and takes those behind it."""
         name = self._one()
-        lost = self.cluster.processes[name].bus.lose_one() if name is not None else None
+        if name is None or self._knows_what_is_gone(name):
+            return False
+        lost = self.cluster.processes[name].bus.lose_one()
         if lost is not None:
             self._note(f"{name} cannot deliver a record for {lost}")
         return lost is not None
@@ -256,7 +280,7 @@ class Faults:
 
     def _again(self, count: int) -> bool:
         world = self.cluster.world
-        topic = self.chance.choice([each for each in TOPICS if each.name in INBOXES])
+        topic = self.chance.choice([each for each in TOPICS if each.name in INBOXES and each.name.startswith(self.aim)])
         partition = self.chance.randrange(topic.count(world.topology))
         log = world.broker.log(topic.name, partition)
         if not log.records:
@@ -273,14 +297,23 @@ class Faults:
     def _cut(self) -> bool:
         """An inbox loses its last records: an unclean election, a power cut. The scope must begin a new generation."""
         world = self.cluster.world
-        scope = self.chance.choice(world.topology.scopes())
+        scopes = world.topology.scopes()
+        scope = self.chance.choice([scope for scope in scopes if scope.startswith(self.aim)] or scopes)
         topic, partition = world.topology.inbox(scope)
         end = max(world.broker.log(topic, partition).end - self.chance.randint(1, 40), 0)
+        if not any(self._has_folded(process, scope, end) for process in self.cluster.processes.values()):
+            return False
         self._note(f"{scope} loses its records from {end} on")
         world.broker.truncate(topic, partition, end)
         world.book.cut(scope, end)
         return True
 
+
+    def _has_folded(self, process: Process, scope: str, offset: int) -> bool:
+        if not isinstance(process, ControlProcess) or not process.alive or process.name in self._down:
+            return False
+        folded = process.folded(scope)
+        return folded is not None and folded.next_offset > offset
 
     def _replace(self) -> bool:
         """A service's topic is deleted and made again: all its scopes must begin new generations."""
@@ -298,6 +331,6 @@ class Faults:
 
 PROCESSES = ("kill", "kill", "stop")
 NETWORK = ("cut_off", "half_cut_off", "one_way", "hole", "repeat", "replay", "broker")
-ALL = (*PROCESSES, "lose", "pause", "pause", "storage", "etcd", "answers", "watches", "lease", "clock", *NETWORK)
+ALL = (*PROCESSES, "lose", "twin", "pause", "pause", "storage", "etcd", "answers", "watches", "lease", "clock", *NETWORK)
 WITH_CUTS = (*ALL, "cut", "cut", "replace")
 CUTS = ("cut", "kill", "pause", "broker")

@@ -7,6 +7,7 @@ import multiprocessing
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.simulation.trial import Trial, quiet_logs
 
@@ -47,13 +48,13 @@ def seeds_of(text: str) -> list[int]:
     return list(found)
 
 
-def run_seed(seed: int) -> Result:
-    """One trial. What does not hold, and whatever else is raised, is the result's `failure`."""
+def run_seed(seed: int, **drawn: Any) -> Result:
+    """One trial. What does not hold, and whatever else is raised, is the result's `failure`. `drawn`: what the seed does not draw."""
     quiet_logs()
     gc.collect()
     gc.disable()  # a trial makes little garbage in circles, and much that stays until its audit
     try:
-        return run_trial(Trial(seed))
+        return run_trial(Trial(seed, **drawn))
     finally:
         gc.enable()
 

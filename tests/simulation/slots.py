@@ -62,10 +62,10 @@ class Running:
 
 
 class SimulatedSlots:
-    """The slots of one TaskManager process. `post` takes their local facts."""
+    """The slots of one TaskManager process, `<id>.<number of its start>`. `post` takes their local facts."""
 
-    def __init__(self, world: World, task_manager: str, count: int, post: Callable[[Body], None]) -> None:
-        self._world, self._task_manager, self._post = world, task_manager, post
+    def __init__(self, world: World, process: str, count: int, post: Callable[[Body], None]) -> None:
+        self._world, self.process, self._post = world, process, post
         self._later: list[tuple[int, int, Callable[[], None]]] = []
         self._numbered = 0
         self._running: dict[int, Running] = {}
@@ -93,7 +93,7 @@ class SimulatedSlots:
         return True
 
     def launch(self, effect: LaunchAttempt) -> None:
-        living = Living(self._task_manager, effect.slot, effect.attempt)
+        living = Living(self.process, effect.slot, effect.attempt)
         self._world.book.attempt_started(effect.spec, living)
         running = self._running[effect.slot] = Running(effect.spec, living)
         self._heard_ms = max(self._heard_ms, self._world.clock.now_ms())

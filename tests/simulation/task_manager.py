@@ -84,7 +84,7 @@ class TaskManagerProcess:
             clock=world.clock.now_ms,
             wall_ms=world.clock.now_ms,
         )
-        self.slots = SimulatedSlots(world, self.id, slots, self._post)
+        self.slots = SimulatedSlots(world, f"{self.id}.{world.starts}", slots, self._post)
         self.shell.slots = self.slots
         self._begin_ms = 0
         self._asked_to_stop = self._has_news = self._gone = False
@@ -177,4 +177,4 @@ class TaskManagerProcess:
         self.alive = False
         self.bus.close()
         self.store.close()
-        self.world.book.task_manager_died(self.id)
+        self.world.book.task_manager_died(self.slots.process)

@@ -24,12 +24,19 @@ def builds(cluster: Cluster) -> dict[str, str | None]:
 
 
 def hand_over(cluster: Cluster, chance: random.Random, number: int, build: str) -> None:
-    """Starts process `number` of each service as this build, and ends the ones before; each at some time of its own."""
+    """Starts process `number` of each service as this build, and ends the ones before; each at some time of its own. Some die before and
+    are started again as they were: while a build is alive the other one waits."""
     for service in SERVICES:
         cluster.start(f"{service}#{number}", build=build)
         cluster.run(most_ms=chance.randint(0, 300))
     old = [name for name, each in cluster.processes.items() if "#" in name and each.alive]
     old = [name for name in old if not name.endswith(f"#{number}")]
+    for name in chance.sample(old, chance.randint(0, len(old))):
+        cluster.kill(name)
+        cluster.run(most_ms=chance.randint(0, 6_000))
+        assert build not in builds(cluster).values(), "nothing was handed over"
+        cluster.start(name, build=cluster.processes[name].build)  # type: ignore[union-attr]
+    cluster.run(lambda: None not in builds(cluster).values(), most_ms=20_000)
     chance.shuffle(old)
     for name in old:
         cluster.stop(name)

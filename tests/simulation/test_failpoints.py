@@ -48,6 +48,21 @@ def test_every_job_ends_once(monkeypatch: pytest.MonkeyPatch, point: str, when: 
     audit(cluster)
 
 
+def test_a_write_that_slept_is_refused_for_its_epoch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader sleeps right before it stores a submission. Its successor finds it too late and says so; nothing stands in the way of the
+    sleeper's write when it wakes, but that it leads no more [17]."""
+    cluster = Cluster(task_managers=1, seed=1, control=CONTROL)
+    failpoint = Failpoint(monkeypatch, cluster, POINTS["etcd: the graph of a job"], "before", "sleep", number=1)
+    run(failpoint, cluster.ready)
+    asked = cluster.client.submit("late", workload.single("late"), accept_before_ms=cluster.world.clock.now_ms() + 400)
+    run(failpoint, lambda: failpoint.fired is not None)
+    cluster.run(most_ms=3_000)
+    [reply] = cluster.client.replies()[asked]
+    assert reply.type == "JobRejected"
+    assert cluster.stored("late") is None
+    audit(cluster)
+
+
 def run(failpoint: Failpoint, until: Callable[[], bool]) -> None:
     """The same as `Cluster.run`, with what the failpoint does."""
     cluster = failpoint.cluster

@@ -34,6 +34,26 @@ def test_logs_that_lose_their_ends_lose_no_job(seed: int) -> None:
     assert len(raised) > len(set(raised)), "no scope was reborn"
 
 
+@pytest.mark.parametrize("seed", (6, 8, 12))
+def test_topics_that_are_made_anew_lose_no_job(seed: int) -> None:
+    trial = Trial(seed, faults=24, kinds=("cut", "replace", "kill", "pause", "broker"), aim="dispatcher", few=True)
+    trial.run()
+    assert trial.done.done["replace"]
+
+
+@pytest.mark.parametrize("seed", (301, 302))
+def test_who_hears_and_is_not_heard_and_storage_that_is_full(seed: int) -> None:
+    trial = Trial(seed, faults=16, kinds=("one_way", "half_cut_off", "storage"), few=True)
+    trial.run()
+    assert trial.done.done["one_way"] and trial.done.done["storage"]
+
+
+def test_a_job_whose_start_ends_processes_fails_whatever_else_happens() -> None:
+    trial = Trial(303, faults=8, kinds=("kill", "pause", "etcd"), few=True, poison=("job-1",))
+    trial.run()
+    assert trial.cluster.statuses()["job-1"] in ("FAILED", "CANCELED")
+
+
 def test_a_calm_cluster_leaves_nothing_behind() -> None:
     Trial(101, faults=0).run()
 

@@ -19,6 +19,7 @@ from tests.simulation.audit import assert_parked, audit
 from tests.simulation.cluster import Cluster, Stuck
 from tests.simulation.faults import Faults
 
+AIMS = ("", "", "", "task-manager", "dispatcher", "resource-manager", "job-master")
 KINDS = (faults_.ALL, faults_.ALL, faults_.WITH_CUTS, faults_.PROCESSES, faults_.CUTS)
 SERVICES = (DISPATCHER, RESOURCE_MANAGER, JOB_MASTER)
 REST_MS = 3_000  # after the last job has ended, before the audit
@@ -28,35 +29,41 @@ STEPS_MOST = 200_000  # of the cluster: a trial takes some thousands
 
 @dataclass
 class Trial:
-    """`faults`: how many things happen to the cluster, of these `kinds`; each is undone somewhat later. None: as the seed says."""
+    """`faults`: how many things happen to the cluster, of these `kinds`, to processes and logs of the services `aim`; each is undone
+    somewhat later. `few`: five jobs. None: as the seed says. `poison`: jobs whose start ends processes, besides those that it draws."""
 
     seed: int
     faults: int | None = None
     kinds: tuple[str, ...] | None = None
+    aim: str | None = None
+    few: bool = False
+    poison: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self._chance = chance = random.Random(f"trial {self.seed}")
         faults, kinds = chance.choice((3, 16, 30, 50)), chance.choice(KINDS)
         self.faults = faults if self.faults is None else self.faults
         self.kinds = self.kinds or kinds
-        self.jobs = [f"job-{number}" for number in range(chance.choice((5, 10, 20, 30)))]
-        shards, replicas = chance.choice((1, 1, 2)), chance.choice((1, 1, 2))
+        self.jobs = [f"job-{number}" for number in range(5 if self.few else chance.choice((5, 5, 10, 25)))]
+        shards, replicas = chance.choice((1, 1, 2)), chance.choice((1, 2))
         self.cluster = Cluster(
             Topology(shards=shards),
             seed=self.seed,
             task_managers=chance.choice((1, 2, 3)),
             slots=chance.choice((1, 2, 3)),
-            script=workload.drawn_behaviour(self.seed),
+            script=workload.drawn_behaviour(self.seed, chance.choice((0.05, 0.12, 0.12, 0.4))),
             control=tuple(f"{service}#{n}" for service in SERVICES for n in range(1, replicas + 1)),
             snapshot_records=chance.choice((3, 50, 300, 50_000)),
             stalls=chance.choice((0.0, 0.02, 0.1)),
-            poison=tuple(job for job in self.jobs if chance.random() < 0.02),
+            poison=(*self.poison, *(job for job in self.jobs if chance.random() < 0.02)),
         )
-        self.done = Faults(self.cluster, chance, self.faults, self.kinds)
+        aim = chance.choice(AIMS) if self.aim is None else self.aim
+        self.done = Faults(self.cluster, chance, self.faults, self.kinds, aim)
         self.cluster.between = self.done.step
         self._known = self._known_ms = 0
         self._to_submit = list(self.jobs)
-        self._to_cancel = [job for job in self.jobs if chance.random() < 0.15]
+        canceled = chance.choice((0.05, 0.15, 0.5))
+        self._to_cancel = [job for job in self.jobs if chance.random() < canceled]
 
     def run(self) -> str:
         """The hash of all that happened. AssertionError with the seed and the trace when something does not hold."""

@@ -111,7 +111,7 @@ def _fields(body: dict[str, Any]) -> str:
         told.append(f"attempt={body['attempt']}")
     told += [f"slot {offer['slot']} for {offer['job']}" for offer in body.get("offers", ())]
     if isinstance(body.get("states"), list):
-        told += [f"{each['slot']}:{each['state']}" for each in body["states"]]
+        told += [each if isinstance(each, str) else f"{each['slot']}:{each['state']}" for each in body["states"]]
     if isinstance(body.get("task_manager"), str) and body["type"] != "AttemptStateChanged":
         told.append(body["task_manager"])
     if isinstance(body.get("stands"), dict):

@@ -85,7 +85,7 @@ class Dispatcher:
     def configured(self, state: State, envelope: Envelope) -> Outputs:
         given = envelope.body.settings
         state.settings = Settings(**{each.name: given[each.name] for each in fields(Settings) if each.name in given})
-        forget_oldest(state)
+        retirement.forget_oldest(state)
         yield from ()
 
     def ticked(self, state: State, envelope: Envelope) -> Outputs:
@@ -348,7 +348,7 @@ class Dispatcher:
             return
         state.recovery = Recovery.DONE
         state.ended = dict(sorted(state.ended.items(), key=lambda item: (item[1].ended_ms, item[0])))
-        forget_oldest(state)
+        retirement.forget_oldest(state)
 
     def result_stored(self, state: State, envelope: Envelope) -> Outputs:
         """The ending that counts is the one that stands [16]."""
@@ -371,7 +371,7 @@ class Dispatcher:
     ) -> Outputs:
         """An ending stands in etcd: the world is told, the JobMaster forgets the job, its leavings are deleted."""
         remember(state, job, stands)
-        forget_oldest(state)
+        retirement.forget_oldest(state)
         told = {"job": job, "at_ms": envelope.at_ms, "archive": stands.archive}
         body: events.JobEvent
         if stands.status == "FINISHED":
@@ -491,10 +491,3 @@ def close(state: State, job: str) -> Fate:
 def remember(state: State, job: str, stands: StoredJob) -> None:
     ended = state.ended[job] = answers.remembered(stands)
     state.ended_counts[ended.status] = state.ended_counts.get(ended.status, 0) + 1
-
-
-def forget_oldest(state: State) -> None:
-    """Once all is recovered: before, the order of `ended` is not that of the endings."""
-    if state.recovery is Recovery.DONE:
-        for job in list(state.ended)[: max(0, len(state.ended) - state.settings.retained_jobs)]:
-            del state.ended[job]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.jobs import JobEnded
+
+from .state import Recovery, State
 
 SMALL_RESULT_BYTES = 16 * 1024
 CAUSE_MESSAGE_MOST = 2_000
@@ -79,3 +82,10 @@ def small_result(detail: Mapping[str, Any]) -> str | None:
 
 def _short(text: str) -> str:
     return text if len(text) <= CAUSE_MESSAGE_MOST else f"{text[:CAUSE_MESSAGE_MOST]}..."
+
+
+def forget_oldest(state: State) -> None:
+    """Once all is recovered: before, the order of `ended` is not that of the endings."""
+    if state.recovery is Recovery.DONE:
+        for job in list(islice(state.ended, max(0, len(state.ended) - state.settings.retained_jobs))):
+            del state.ended[job]

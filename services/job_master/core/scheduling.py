@@ -77,6 +77,7 @@ def drop(state: State, job: Job, allocation: str) -> None:
 
 def attempt_event(job: Job, task: str, index: int, now_ms: int, error: dict[str, Any] | None = None) -> Publish:
     subtask = job.tasks[task][index]
+    slot = job.slots.get(subtask.allocation or "")
     event = AttemptStateChanged(
         job=job.id,
         at_ms=now_ms,
@@ -86,6 +87,7 @@ def attempt_event(job: Job, task: str, index: int, now_ms: int, error: dict[str,
         attempt=subtask.attempt,
         state=subtask.state.value,
         task_manager=subtask.task_manager.partition("/")[2] or None,
+        slot=slot.slot if slot is not None else None,
         error=error,
     )
     return Publish("job.events", job.id, event)

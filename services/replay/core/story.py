@@ -6,15 +6,14 @@ so, an outcome the offset of the record that asked for the effect, a copied requ
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from millrace.core.topics import TASK_MANAGER
+from millrace.core.topics import TASK_MANAGER, Topology
 
 from .checking import speaker
-from .recorded import Recorded, parse, title
+from .recorded import Log, Recorded, parse, title
 
 NOISE = ("TaskManagerHeartbeat", "SlotReport", "RegisterTaskManager", "Hello", "JobsListed", "TaskManagersListed")
 """Said of many jobs at once, or again and again: no step of one job."""
@@ -54,28 +53,23 @@ class Story:
 
 
 class Scan:
-    """Picks the records that may be about a job, by their bytes. Logs are given in the order of `logs_in_order`: what the TaskManagers
-    are told names the allocations that the other logs are searched for."""
+    """Picks the records that may be about a job, by the words in their bytes. Logs are given in the order of `logs_of`: what the
+    TaskManagers are told names the allocations that the other logs are searched for."""
 
     def __init__(self, job: str) -> None:
         self.job = job
         self._words = [job]
-        self._always = b"|".join(rb'"(?:record|type)":"%s"' % each.encode() for each in ALWAYS)
-        self.pattern = self._pattern()
-
-    def _pattern(self) -> re.Pattern[bytes]:
-        words = b"|".join(re.escape(word.encode()) for word in self._words)
-        return re.compile(rb'"(?:%s)["/]|%s' % (words, self._always))
+        self.words = [f'"{job}{end}'.encode() for end in '"/'] + [f'"{name}"'.encode() for name in ALWAYS]
 
     def take(self, recorded: Recorded) -> bool:
-        """Whether a record that the pattern found is of the story."""
+        """Whether a record in which one of the words was found is of the story."""
         value = parse(recorded.value)
         if value is None:
             return False
         body = _body(value)
         if value.get("record") == "Message" and body.get("type") == "AllocateSlot" and body.get("job") == self.job:
             self._words.append(str(body.get("allocation")))
-            self.pattern = self._pattern()
+            self.words.append(f'"{self._words[-1]}"'.encode())
         kind = value.get("record") if value.get("record") in ALWAYS else body.get("type")
         return kind in ALWAYS or (kind not in NOISE and self._names(value))
 
@@ -89,14 +83,17 @@ class Scan:
         return named and (value in self._words or value.startswith(f"{self.job}/"))
 
 
-def logs_in_order(names: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    """(topic, partition) pairs in the order in which a `Scan` must see them."""
-    return sorted(names, key=lambda log: (not log[0].startswith(TASK_MANAGER), log))
+def logs_of(job: str, logs: Iterable[Log], topology: Topology) -> list[Log]:
+    """The logs that may name a job, in the order in which a `Scan` must see them."""
+    events = topology.events_partition(job)
+    known = [log for log in logs if log.topic != "job.events" or log.partition == events]
+    return sorted(known, key=lambda log: (not log.topic.startswith(TASK_MANAGER), log.name))
 
 
 def tell(job: str, records: Iterable[Recorded]) -> Story | None:
     """The story of the job from the records that a `Scan` took, in any order; None: nothing is known of it."""
-    found = sorted(_of_its_time(job, records), key=lambda each: each.stamp_ms)
+    # Of one millisecond the election comes first: who was elected then said the rest.
+    found = sorted(_of_its_time(job, records), key=lambda each: (each.stamp_ms, title(each).type != "Elected"))
     if not found:
         return None
     causes = Causes(found)

@@ -70,8 +70,16 @@ def differences(before: Any, after: Any, path: Path = ()) -> Iterator[tuple[Path
     if isinstance(before, dict) and isinstance(after, dict):
         for name in [*before, *(each for each in after if each not in before)]:
             yield from differences(before.get(name, MISSING), after.get(name, MISSING), (*path, name))
+    elif _rows(before) and _rows(after) and len(before) == len(after):
+        for number, (one, other) in enumerate(zip(before, after, strict=True)):
+            yield from differences(one, other, (*path, str(number)))
     elif before is MISSING or after is MISSING or before != after or type(before) is not type(after):
         yield path, before, after
+
+
+def _rows(value: Any) -> bool:
+    """A list whose places stay what they are, such as the subtasks of a task."""
+    return isinstance(value, list) and all(isinstance(each, dict) for each in value)
 
 
 def value_at(folded: Folded, path: Path) -> Any:
@@ -82,6 +90,8 @@ def value_at(folded: Folded, path: Path) -> Any:
             here = getattr(here, name, MISSING)
         elif isinstance(here, dict):
             here = here.get(name, here.get(int(name), MISSING) if name.lstrip("-").isdigit() else MISSING)
+        elif isinstance(here, list):
+            here = here[int(name)] if name.isdigit() and int(name) < len(here) else MISSING
         else:
             return MISSING
         if here is MISSING:

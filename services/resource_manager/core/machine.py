@@ -149,14 +149,19 @@ def _register(state: State, envelope: Envelope) -> Iterator[Output]:
     if expected is not None and expected.incarnation < envelope.life:
         yield from _tell_lost(state, name, expected.incarnation, "it was started anew")
     slots = {each.slot: Slot(each.memory_mb, SlotState.STARTING) for each in body.slots}
-    since_ms = old.since_ms if old is not None and old.incarnation == envelope.life else envelope.at_ms
+    since_ms = envelope.at_ms
+    if old is not None and old.incarnation == envelope.life:
+        since_ms = old.since_ms
+        for number, slot in slots.items():
+            slot.changes = old.slots[number].changes if number in old.slots else 0  # what was said of it is counted on [16]
     task_manager = TaskManager(envelope.life, body.host, since_ms, envelope.at_ms, state.clock_ms, slots)
     told += slot_manager.register(state, name, task_manager, body.states)
     yield from _retune(state)
     yield Say(envelope.sender, _registered(state))
     if old is None or old.incarnation != envelope.life:
         yield Publish("cluster.events", name, TaskManagerJoined(
-            task_manager=name, incarnation=envelope.life, host=body.host, slots=len(slots), at_ms=envelope.at_ms
+            task_manager=name, incarnation=envelope.life, host=body.host, slots=len(slots), at_ms=envelope.at_ms,
+            states=[slot.state.value for _, slot in sorted(slots.items())],
         ))  # fmt: skip
     yield from told
 

@@ -14,7 +14,17 @@ from millrace.core.messages.slots import AllocateSlot, SlotFreed
 from millrace.core.messages.slots import SlotState as Reported
 
 from . import matching, queue
-from .state import ALLOCATED_STATES, HELD_STATES, Job, SlotState, State, TaskManager, is_quiet, slot_key
+from .state import (
+    ALLOCATED_STATES,
+    HELD_STATES,
+    UNUSABLE_STATES,
+    Job,
+    SlotState,
+    State,
+    TaskManager,
+    is_quiet,
+    slot_key,
+)
 
 
 def request(state: State, shard: int, wanted: RequestSlots) -> Iterator[Output]:
@@ -65,7 +75,8 @@ def grant(state: State, record: str) -> Iterator[Output]:
 def register(state: State, name: str, task_manager: TaskManager, states: Sequence[Reported]) -> Iterator[Output]:
     """Takes a TaskManager's slots in, with the allocations that they carry."""
     state.task_managers[name] = task_manager
-    yield from report(state, name, states, task_manager.since_ms)
+    for number, now, allocation, job in _sound(state, name, states):
+        yield from _set(state, name, number, now, allocation, job)  # TaskManagerJoined tells what they are
 
 
 def unregister(state: State, name: str) -> Iterator[Output]:
@@ -76,7 +87,16 @@ def unregister(state: State, name: str) -> Iterator[Output]:
 
 
 def report(state: State, name: str, states: Sequence[Reported], now_ms: int) -> Iterator[Output]:
-    """Slots as their TaskManager sees them. What it said before it heard of our grant does not count against that."""
+    """Slots as their TaskManager sees them."""
+    for number, now, allocation, job in _sound(state, name, states):
+        yield from _reported(state, name, number, now, allocation, job, now_ms)
+
+
+def _sound(
+    state: State, name: str, states: Sequence[Reported]
+) -> Iterator[tuple[int, SlotState, str | None, str | None]]:
+    """(slot, state, allocation, job) of what a TaskManager says. What it said before it heard of our grant does not count against
+    that."""
     slots = state.task_managers[name].slots
     for said in states:
         slot = slots.get(said.slot)
@@ -87,7 +107,7 @@ def report(state: State, name: str, states: Sequence[Reported], now_ms: int) -> 
             allocation = None
         elif allocation is None:
             now = SlotState.STARTING  # makes no sense; not free, until it says more
-        yield from _reported(state, name, said.slot, now, allocation, said.job, now_ms)
+        yield said.slot, now, allocation, said.job
 
 
 def freed(state: State, name: str, said: SlotFreed, now_ms: int) -> Iterator[Output]:
@@ -103,9 +123,12 @@ def _reported(
     slot = state.task_managers[name].slots[number]
     before = slot.state
     yield from _set(state, name, number, now, allocation, job)
-    if before is not now and SlotState.BROKEN in (before, now):
+    if before is not now and (before in UNUSABLE_STATES or now in UNUSABLE_STATES):
         slot.changes += 1
-        event = SlotChanged(task_manager=name, slot=number, state=now.value, at_ms=now_ms, count=slot.changes)
+        event = SlotChanged(
+            task_manager=name, incarnation=state.task_managers[name].incarnation, slot=number, state=now.value, at_ms=now_ms,
+            count=slot.changes,
+        )  # fmt: skip
         yield Publish("cluster.events", name, event)
 
 

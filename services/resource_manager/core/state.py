@@ -21,6 +21,7 @@ class SlotState(str, Enum):
 
 HELD_STATES = (SlotState.PENDING, SlotState.ALLOCATED, SlotState.ACTIVE)
 ALLOCATED_STATES = (*HELD_STATES, SlotState.RELEASING)
+UNUSABLE_STATES = (SlotState.STARTING, SlotState.BROKEN)  # the world is told of the way into them and out
 
 
 STEP_MAX_MS = 500

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import typer
 
-from . import jobs, replay, stack_commands
+from . import doctor, jobs, replay, stack_commands
 from .dlq import dlq
 from .exits import Exit
 from .submit import SubmitCommand, submit
@@ -33,6 +33,8 @@ app.command(rich_help_panel="The cluster")(jobs.schema)
 app.add_typer(dlq, rich_help_panel="The cluster")
 app.add_typer(replay.app, name="replay", rich_help_panel="The cluster")
 stack_commands.register(app)
+for command in (doctor.doctor, doctor.bundle):
+    app.command(rich_help_panel="Operating")(command)
 
 
 @app.callback()

@@ -49,7 +49,7 @@ def find(stack: str) -> tuple[str, str]:
     bootstrap = os.environ.get("MILLRACE_KAFKA_BOOTSTRAP", "")
     if bootstrap:
         return bootstrap, _token(os.environ.get("MILLRACE_TOKEN_FILE"))
-    facts = _facts(stack)
+    facts = stack_facts(stack)
     if not facts.get("kafka_bootstrap"):
         name = "" if stack == "default" else f" --stack {stack}"
         raise NoConnection(
@@ -73,7 +73,7 @@ def places(stack: str) -> Places:
     """As the services are told it. Raises NoConnection."""
     kafka = os.environ.get("MILLRACE_KAFKA_BOOTSTRAP", "")
     if not kafka:
-        facts = _facts(stack)
+        facts = stack_facts(stack)
         return Places(find(stack)[0], str(facts.get("etcd_endpoint")), str(facts.get("storage", "")), "default")
     etcd = os.environ.get("MILLRACE_ETCD_ENDPOINT", "")
     if not etcd:
@@ -93,7 +93,7 @@ def _token(file: str | None) -> str:
         raise NoConnection(f"the token's file {file} cannot be read: {error.strerror}") from None
 
 
-def _facts(stack: str) -> dict[str, Any]:
+def stack_facts(stack: str) -> dict[str, Any]:
     """The stack's `stack.json`; {} without one."""
     folder = stacks_folder()
     if folder is None or "/" in stack or stack.startswith("."):

@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from millrace.client.dead_letters import DeadLetters, Letter, Original
 
 AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-SEND, AGAIN, OFTEN, GONE, WRONG, ELSEWHERE = "send", "sent already", "sent too often", "gone", "still wrong", "not a client's"
+SEND, AGAIN, OFTEN, GONE, WRONG, ELSEWHERE = (
+    "send",
+    "sent already",
+    "sent too often",
+    "gone",
+    "still wrong",
+    "not a client's",
+)
 """What redrive does with a letter: sends it, or leaves it for this reason."""
 
 dlq = typer.Typer(
@@ -32,14 +39,18 @@ dlq = typer.Typer(
     rich_markup_mode="rich",
 )
 
-ReasonOption = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Only with this text in the reason.")]
+ReasonOption = Annotated[
+    str | None, typer.Option("--reason", metavar="TEXT", help="Only with this text in the reason.")
+]
 TopicOption = Annotated[str | None, typer.Option("--topic", help="Only records that were on this topic.")]
 JobOption = Annotated[str | None, typer.Option("--job", metavar="ID", help="Only records about this job.")]
 SinceOption = Annotated[
     str | None, typer.Option("--since", metavar="TIME", help="Only parked since: 30m, 2h, 3d ago, or 2026-01-31T12:00.")
 ]
 UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only parked before that time.")]
-NumberArgument = Annotated[int, typer.Argument(metavar="LETTER", min=0, help="Its number, as list prints it.", show_default=False)]
+NumberArgument = Annotated[
+    int, typer.Argument(metavar="LETTER", min=0, help="Its number, as list prints it.", show_default=False)
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it; without this it is only told what would be done.")]
 
 
@@ -119,7 +130,8 @@ def show(
 @dlq.command()
 def redrive(
     numbers: Annotated[
-        list[int] | None, typer.Argument(metavar="[LETTER...]", help="These; else what the filters leave.", show_default=False)
+        list[int] | None,
+        typer.Argument(metavar="LETTER...", help="These; else what the filters leave.", show_default=False),
     ] = None,
     reason: ReasonOption = None,
     topic: TopicOption = None,
@@ -156,7 +168,11 @@ def redrive(
         letters = millrace.dead_letters()
         found = _chosen(letters, numbers, reason, topic, job, since, until)
         fates = [_fate(letters, each, most_repeats, force) for each in found]
-        going = [(letter, original) for letter, (fate, _, original) in zip(found, fates, strict=True) if fate == SEND and original]
+        going = [
+            (letter, original)
+            for letter, (fate, _, original) in zip(found, fates, strict=True)
+            if fate == SEND and original
+        ]
         if not yes:
             _print_plan(found, fates, as_json)
             if going and not as_json:
@@ -185,8 +201,12 @@ def _check(millrace: Millrace) -> None:
 
 @dlq.command()
 def purge(
-    below: Annotated[int | None, typer.Option("--below", metavar="LETTER", min=0, help="All letters with a lower number.")] = None,
-    before: Annotated[str | None, typer.Option("--before", metavar="TIME", help="All parked before: 7d ago, or 2026-01-31T12:00.")] = None,
+    below: Annotated[
+        int | None, typer.Option("--below", metavar="LETTER", min=0, help="All letters with a lower number.")
+    ] = None,
+    before: Annotated[
+        str | None, typer.Option("--before", metavar="TIME", help="All parked before: 7d ago, or 2026-01-31T12:00.")
+    ] = None,
     every: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
     yes: YesOption = False,
     stack: StackOption = "default",
@@ -254,7 +274,9 @@ def moment(text: str) -> int:
     try:
         return int(datetime.fromisoformat(text.strip()).astimezone().timestamp() * 1000)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no time: say 30m, 2h or 3d (ago), or 2026-01-31 or 2026-01-31T12:00") from None
+        raise typer.BadParameter(
+            f"{text!r} is no time: say 30m, 2h or 3d (ago), or 2026-01-31 or 2026-01-31T12:00"
+        ) from None
 
 
 def _fate(letters: DeadLetters, letter: Letter, most_repeats: int, force: bool) -> tuple[str, str, Original | None]:
@@ -406,7 +428,12 @@ def _print_plan(found: list[Letter], fates: list[tuple[str, str, Any]], as_json:
 
 
 def _print_done(
-    found: list[Letter], fates: list[tuple[str, str, Any]], sent: int, back: list[Letter], failed: list[str], as_json: bool
+    found: list[Letter],
+    fates: list[tuple[str, str, Any]],
+    sent: int,
+    back: list[Letter],
+    failed: list[str],
+    as_json: bool,
 ) -> None:
     from .tables import print_json
 

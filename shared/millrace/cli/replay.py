@@ -239,7 +239,7 @@ def opened(file: Path | None, stack: str) -> Iterator[Source]:
 def _live(stack: str) -> Source:
     where = places(stack)
     from millrace.io.etcd import EtcdStore
-    from millrace.io.kafka import KafkaLogs
+    from millrace.io.kafka_logs import KafkaLogs
     from millrace.io.storage import Storage
     from services.replay.live import Live
 

@@ -21,9 +21,9 @@ from rich.tree import Tree
 
 from services.replay.core.checking import explain
 from services.replay.core.recorded import Log, Recorded, parse, title
-from services.replay.core.story import Scan, Story, logs_in_order
+from services.replay.core.story import Scan, Story
 from services.replay.core.trees import MISSING
-from services.replay.replaying import At, Change, Report
+from services.replay.replaying import At, Change, Report, records_of
 from services.replay.source import Source
 
 from .tables import WIDE, print_json, table
@@ -102,13 +102,13 @@ class Filter:
         return itertools.takewhile(lambda each: each.offset < end, self.source.read(log, first))
 
     def _of_job(self, job: str) -> Iterable[Recorded]:
-        scan, found = Scan(job), []
-        logs = {(log.topic, log.partition): log for log in self.source.logs()}
-        for where in logs_in_order(logs):
-            first, end = self._bounds(logs[where])
-            for each in self.source.scan(logs[where], lambda: scan.pattern):
-                if scan.take(each) and logs[where] in self.logs and first <= each.offset < end:
-                    found.append(each)
+        bounds = {(log.topic, log.partition): self._bounds(log) for log in self.logs}
+
+        def within(each: Recorded) -> bool:
+            first, end = bounds.get((each.topic, each.partition), (0, 0))
+            return first <= each.offset < end
+
+        found = filter(within, records_of(self.source, job, lambda *_: None))
         return sorted(found, key=lambda each: each.stamp_ms)
 
     def _bounds(self, log: Log) -> tuple[int, int]:
@@ -133,7 +133,7 @@ class Filter:
             raise typer.BadParameter("a file does not grow: --follow is for the live cluster")
         chosen, scan = {(log.topic, log.partition) for log in self.logs}, Scan(self.job) if self.job else None
         for each in follow():
-            named = scan is None or (scan.pattern.search(each.value) and scan.take(each))
+            named = scan is None or (any(word in each.value for word in scan.words) and scan.take(each))
             if named and (each.topic, each.partition) in chosen and self._is_shown(each):
                 yield each
 
@@ -214,11 +214,13 @@ def print_story(story: Story, as_json: bool) -> None:
         return
     attempts = f"{story.attempts} attempt{'s' * (story.attempts != 1)}"
     print(f"job {story.job}: {story.status}, {attempts}, {story.took_ms / 1000:.3f} s, from {moment(story.steps[0].stamp_ms)}")
-    rows = [
-        (each.number, f"{each.since_ms / 1000:.3f}", f"+{each.gap_ms / 1000:.3f}", each.because or "", each.place, each.type, each.detail)
-        for each in story.steps
-    ]
-    table(("step", "at, s", "after", "because of", "record", "what", ""), rows)
+    rows = [("step", "at, s", "after", "because of", "record", "what", "")]
+    for each in story.steps:
+        since, gap = f"{each.since_ms / 1000:.3f}", f"+{each.gap_ms / 1000:.3f}"
+        rows.append((str(each.number), since, gap, str(each.because or ""), each.place, each.type, each.detail))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:  # a line each, however long: for grep and cut
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def print_report(report: Report, as_json: bool) -> None:

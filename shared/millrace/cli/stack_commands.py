@@ -24,6 +24,7 @@ def register(app: typer.Typer) -> None:
     """Adds the commands to the program."""
     for command in (up, down, status, demo):
         app.command(rich_help_panel="The local stack")(command)
+    app.command(rich_help_panel="The cluster")(recover)
 
 
 def up(
@@ -54,6 +55,9 @@ def up(
             min=0, max=8, help="Further processes of each control service, to take over when one dies (first time: 0)."
         ),
     ] = None,
+    web: Annotated[
+        bool | None, typer.Option("--web/--no-web", help="The web service too: read-only JSON (first time: without).")
+    ] = None,
 ) -> None:
     """Start Kafka, etcd and the four services.
 
@@ -65,7 +69,7 @@ def up(
     local = Stack(stack)
     given = {
         "slots": slots, "task_managers": task_managers, "cores": cores, "heap_mb": heap_mb, "python": python, "shards": shards,
-        "standbys": standbys,
+        "standbys": standbys, "web": web,
     }  # fmt: skip
     options = {**local.options().__dict__, **{name: value for name, value in given.items() if value is not None}}
     if shards is None and standbys and not local.facts():
@@ -76,6 +80,8 @@ def up(
     _say(
         f"stack {stack} is up: Kafka {facts['kafka_bootstrap']}, etcd {facts['etcd_endpoint']}, blobs {facts['blob_url']}"
     )
+    if facts.get("web_url"):
+        _say(f"web: {facts['web_url']}/api/v1/overview")
     name = "" if stack == "default" else f" --stack {stack}"
     if detach:
         _say(f"submit: millrace submit{name} examples/hello.yaml --wait    stop: millrace down{name}")
@@ -112,6 +118,31 @@ def status(
         typer.echo(json.dumps(found, indent=1))
         return
     _print_status(found)
+
+
+def recover(
+    kafka_bootstrap: Annotated[str, typer.Option(help="Kafka, host:port.", envvar="MILLRACE_KAFKA_BOOTSTRAP")],
+    etcd_endpoint: Annotated[str, typer.Option(help="etcd, host:port.", envvar="MILLRACE_ETCD_ENDPOINT")],
+    storage_url: Annotated[str, typer.Option(help="The services' storage.", envvar="MILLRACE_STORAGE_URL")],
+    cluster: Annotated[str, typer.Option(help="The cluster's name.", envvar="MILLRACE_CLUSTER")] = "default",
+) -> None:
+    """Put back what an etcd that was restored from a backup lacks, as the cluster's logs know it.
+
+    Order: end all control services (TaskManagers may go on), restore etcd, run this, start the services again. It may be run again.
+
+    Exit codes: 0 done, 2 refused (the message says what to do first), 3 something does not answer.
+    """
+    from deploy.recover import Refused, recover_cluster
+    from millrace.io.interfaces import Unavailable
+    from millrace.io.storage import StorageError
+
+    from .exits import Exit
+
+    try:
+        recover_cluster(kafka_bootstrap, etcd_endpoint, storage_url, cluster, typer.echo)
+    except (Refused, Unavailable, StorageError) as failure:
+        _say(f"millrace: {failure}")
+        raise typer.Exit(Exit.INVALID if isinstance(failure, Refused) else Exit.UNAVAILABLE) from None
 
 
 def demo(
@@ -164,6 +195,8 @@ def _print_status(found: dict[str, Any]) -> None:
         print(f"start it: millrace up --detach{name}")
     else:
         print(f"Kafka {found['kafka_bootstrap']}, etcd {found['etcd_endpoint']}, blobs {found['blob_url']}")
+        if found["web_url"]:
+            print(f"web {found['web_url']}/api/v1/overview")
         print(f"token of the blob server in {found['token_file']}")
         for warning in found["warnings"] or []:
             print(f"note: {warning}")

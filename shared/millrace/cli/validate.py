@@ -194,7 +194,11 @@ def _structure(error: ValidationError, fields: list[str] | None) -> list[Problem
         if kind == "missing":
             problems.append(Problem(place[:-1], f"{place[-1]} is missing"))
         elif kind == "extra_forbidden":
-            hint = did_you_mean(place[-1], fields, f"there are {', '.join(fields)}") if fields and len(place) == 1 else None
+            hint = (
+                did_you_mean(place[-1], fields, f"there are {', '.join(fields)}")
+                if fields and len(place) == 1
+                else None
+            )
             problems.append(Problem(place, f"unknown field {place[-1]}", hint))
         elif kind == "string_pattern_mismatch" and each["ctx"]["pattern"] == JOB_ID_PATTERN:
             problems.append(Problem(place, f"no id of a job: {JOB_ID_RULE}; not {found(each['input'])}"))

@@ -168,7 +168,9 @@ class DeadLetters:
         try:
             self._admin.delete_below(LETTERS, 0, below)
         except ValueError:
-            raise Refused(f"the next letter will be number {self.end()}: none below {below} can be deleted yet") from None
+            raise Refused(
+                f"the next letter will be number {self.end()}: none below {below} can be deleted yet"
+            ) from None
         except NoAnswer as failure:
             raise Unavailable(str(failure)) from None
 

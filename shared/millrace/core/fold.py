@@ -14,8 +14,9 @@ from typing import Any
 from .chain import Offer, Peer, offer, take
 from .machine import Born, Configured, Do, Envelope, Forget, Machine, Output, PassedOver, PeerBorn, Publish, Say, Ticked
 from .messages.base import Body
+from .messages.events import LeaderElected
 from .messages.records import Client, Elected, Fact, Forked, Hello, Message, Outcome, Probe, Record, Tick, message_json
-from .topics import OUTPUT_BYTES_MAX, Topology
+from .topics import OUTPUT_BYTES_MAX, TASK_MANAGER, Topology
 
 TICK_MS = 100
 HELLO_TICKS = 10
@@ -163,11 +164,17 @@ class Fold:
             folded.now_ms = folded.tick_stamp_ms = stamp_ms
         told = Told(taken=True)
         bodies: list[tuple[Any, str, int]] = [(Configured(record.settings), "", 0)]
-        hellos: list[Output] = []
+        outputs: list[Output] = []
         if first:
-            hellos = [Say(peer, Hello()) for peer in self.machine.peers]
+            outputs += [Say(peer, Hello()) for peer in self.machine.peers]
             bodies.append((Born(), "", 0))
-        return self._run(folded, offset, told, bodies, hellos)
+        if not self.machine.scope.startswith(TASK_MANAGER):  # it has no leader: its incarnation is told by the ResourceManager
+            fact = LeaderElected(
+                scope=self.machine.scope, leader=record.who, epoch=record.epoch, generation=record.generation,
+                at_ms=stamp_ms,
+            )  # fmt: skip
+            outputs.append(Publish("cluster.events", self.machine.scope, fact))
+        return self._run(folded, offset, told, bodies, outputs)
 
     def _tick(self, folded: Folded, offset: int, stamp_ms: int, record: Tick) -> Told:
         if record.epoch != folded.epoch or record.n != folded.tick + 1:

@@ -9,6 +9,7 @@ DISPATCHER = "dispatcher"
 RESOURCE_MANAGER = "resource-manager"
 JOB_MASTER = "job-master"
 TASK_MANAGER = "task-manager"
+WEB = "web"
 OPERATOR = "operator"
 
 DAY_MS = 24 * 60 * 60 * 1000
@@ -64,7 +65,8 @@ class Topology:
 
 @dataclass(frozen=True)
 class Topic:
-    """`partitions`: a number, or the Topology field that has it. `retention_ms` -1: for ever (inboxes are cut below snapshots)."""
+    """`partitions`: a number, or the Topology field that has it. `retention_ms` -1: for ever (inboxes are cut below snapshots).
+    `compacted`: of each key the last record is kept."""
 
     name: str
     carries: str
@@ -73,6 +75,7 @@ class Topic:
     retention_ms: int
     writers: tuple[str, ...]
     readers: tuple[str, ...]
+    compacted: bool = False
 
     def count(self, topology: Topology) -> int:
         return self.partitions if isinstance(self.partitions, int) else getattr(topology, self.partitions)
@@ -81,7 +84,7 @@ class Topic:
         """Topic settings for the broker. LogAppendTime: machine time is made of the broker's stamps [4]. How many replicas there
         are and must have a record is the broker's: `default.replication.factor`, `min.insync.replicas`."""
         return {
-            "cleanup.policy": "delete",
+            "cleanup.policy": "compact" if self.compacted else "delete",
             "retention.ms": str(self.retention_ms),
             "retention.bytes": "-1",
             "segment.bytes": str(16 * 1024 * 1024),  # what is deleted goes by whole segments
@@ -96,7 +99,8 @@ TOPICS: tuple[Topic, ...] = (
     Topic("client.commands", "requests of clients", "any", 1, 7 * DAY_MS, ("anyone",), (DISPATCHER,)),
     Topic("client.replies", "answers to requests", "reply_to", "reply_partitions", DAY_MS, SERVICES[:3], ("anyone",)),
     Topic("job.events", "facts about jobs", "job", "job_event_partitions", 7 * DAY_MS, (DISPATCHER, JOB_MASTER), ("anyone",)),
-    Topic("cluster.events", "facts about the cluster", "task_manager", 1, 7 * DAY_MS, (RESOURCE_MANAGER,), ("anyone",)),
+    # Few, and what was said long ago still holds: who joined, who leads.
+    Topic("cluster.events", "facts about the cluster", "task_manager", 1, 365 * DAY_MS, SERVICES[:3], ("anyone",)),
     Topic("dead-letters", "records that could not be used", "topic", 1, 30 * DAY_MS, (DISPATCHER, OPERATOR), ("anyone",)),
     Topic("dispatcher.commands", "inbox of the Dispatcher", "to", 1, -1, SERVICES, (DISPATCHER,)),
     Topic("resource-manager.commands", "inbox of the ResourceManager", "to", 1, -1, SERVICES, (RESOURCE_MANAGER,)),
@@ -104,4 +108,6 @@ TOPICS: tuple[Topic, ...] = (
     Topic(
         "task-manager.commands", "commands to TaskManagers", "to", "task_manager_partitions", DAY_MS, SERVICES, (TASK_MANAGER,)
     ),
+    Topic("web.jobs", "changelog of the web service's jobs", "row", "job_event_partitions", -1, (WEB,), (WEB,), True),
+    Topic("web.cluster", "changelog of its TaskManagers and leaders", "row", 1, -1, (WEB,), (WEB,), True),
 )  # fmt: skip

@@ -217,7 +217,7 @@ class ScopeLoop:
                 self._wait_for(failure)
                 return
             self.log.warning("waiting", reason=str(failure))
-            if isinstance(failure, LogReplaced) and self.view.epoch == 0:
+            if isinstance(failure, LogReplaced) and (self.view.epoch == 0 or self.view.mine):
                 self._replace_log(failure)
             self.around.wait(self._stopping, WAIT_S)
             return
@@ -373,6 +373,8 @@ class ScopeLoop:
         try:
             known = self.replica.folded.revision
             raised = self.generations.raise_(self.generation, epoch, self.around.lease(), reason, known)
+            if not raised:
+                self.replica.election.follow(self.around.clock())  # the leader key is another's, or free
             over = raised or self.generations.current().number > self.generation.number
         except Unavailable as failure:
             # Nothing is folded from here on: a snapshot and what is left of the log would look whole.
@@ -382,14 +384,13 @@ class ScopeLoop:
         if over:
             self._damage, self.stale = None, True
             return
-        # The leader key is another's, or free, and the log as damaged as before: who forgot that would lead what is left of it.
-        self.replica.election.follow(self.around.clock())
+        # The log is as damaged as before: who forgot that would lead what is left of it.
         self._damage, self.turned_ms = reason, self.around.clock()
 
     def _replace_log(self, replaced: LogReplaced) -> None:
-        """Another log stands where this generation's was: a new one begins as soon as nobody leads the old one."""
+        """Another log stands where this generation's was: a new one begins as soon as nobody else leads the old one."""
         try:
-            self.generations.raise_(replaced.generation, 0, self.around.lease(), str(replaced))
+            self.generations.raise_(replaced.generation, self.view.epoch or 0, self.around.lease(), str(replaced))
         except Unavailable as failure:
             self.log.warning("the generation could not be raised yet", reason=str(failure))
 

@@ -14,7 +14,7 @@ from .interfaces import Unavailable
 from .snapshots import Pointer, Snapshots, chunks
 from .storage import StorageError
 
-SNAPSHOT_RECORDS = 50_000  # folded records between two snapshots
+SNAPSHOT_RECORDS = 20_000  # folded records between two snapshots: what a start has to fold again at most, in a second or two
 KEPT_RECORDS = 10_000  # below a snapshot, for replicas that lag and for who looks at what happened
 
 Beside = Callable[[Callable[[], Iterator[bytes]], Callable[[bytes | None], None]], None]

@@ -46,6 +46,7 @@ def _contracts() -> Iterable[Contract]:
     yield from of(
         (events.TaskManagerJoined, events.TaskManagerGone, events.SlotChanged), "cluster.events", rm, everyone
     )
+    yield from of((events.LeaderElected,), "cluster.events", SERVICES[:3], everyone)
     yield from of((events.DeadLetter,), "dead-letters", d, everyone)
     yield from of((events.DeadLetterRedriven,), "dead-letters", (OPERATOR,), everyone)
 

@@ -58,6 +58,8 @@ class AttemptStateChanged(JobEvent):
     attempt: int
     state: str
     task_manager: str | None = None
+    slot: int | None = None
+    """The slot of its TaskManager, while it is in one."""
     error: dict[str, Any] | None = None
 
 
@@ -104,6 +106,8 @@ class TaskManagerJoined(ClusterEvent):
     incarnation: int
     host: str
     slots: int
+    states: list[str]
+    """Of its slots, in their order."""
 
 
 class TaskManagerGone(ClusterEvent):
@@ -117,15 +121,30 @@ class TaskManagerGone(ClusterEvent):
 
 
 class SlotChanged(ClusterEvent):
-    """ResourceManager: a slot broke, or works again."""
+    """ResourceManager: a slot's JVM starts, is warm, or cannot be started. Counted for each slot of an incarnation. That a job is given
+    the slot is no such change: its attempts tell."""
 
     type: Literal["SlotChanged"] = "SlotChanged"
     version: Literal[1] = 1
     task_manager: str
+    incarnation: int
     slot: int
     state: str
     job: str | None = None
     reason: str | None = None
+
+
+class LeaderElected(ClusterEvent):
+    """The new leader of a scope: it speaks for the scope from here on. Known by its epoch, which grows over all lives of the scope. The
+    record's key is the scope."""
+
+    type: Literal["LeaderElected"] = "LeaderElected"
+    version: Literal[1] = 1
+    scope: str
+    leader: str
+    """Name of its process."""
+    epoch: int
+    generation: int
 
 
 class DeadLetter(Body):
@@ -160,5 +179,5 @@ class DeadLetterRedriven(Body):
 
 EVENTS: tuple[type[Body], ...] = (
     JobAccepted, JobWaiting, JobStateChanged, AttemptStateChanged, JobFinished, JobFailed, JobCanceled, TaskManagerJoined,
-    TaskManagerGone, SlotChanged, DeadLetter, DeadLetterRedriven,
+    TaskManagerGone, SlotChanged, LeaderElected, DeadLetter, DeadLetterRedriven,
 )  # fmt: skip

@@ -1,0 +1,243 @@
+"""Makes an etcd that was restored from a backup what the logs of the cluster know it was [24]. Run again, it changes nothing.
+
+A backup is older than the logs: it lacks jobs that were accepted since, shows jobs as running that have ended since, names
+generations that are over, and its revisions, which are epochs and incarnations, would be given a second time. The command is
+`millrace recover`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from pydantic import ValidationError
+
+from millrace.core.fold import Fold, Folded
+from millrace.core.machine import Machine
+from millrace.core.messages.records import Elected, Tick, decode
+from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER, Topology
+from millrace.io.build import build_of
+from millrace.io.etcd import EtcdStore
+from millrace.io.interfaces import Bus, Compare, Delete, Put, Received, Store, Txn, Unavailable
+from millrace.io.kafka import KafkaBus
+from millrace.io.parked import Parked
+from millrace.io.service import read_topology
+from millrace.io.snapshots import Pointer, folder, thaw
+from millrace.io.storage import Storage
+from services.dispatcher.core.machine import Dispatcher
+from services.dispatcher.core.state import Recovery
+from services.dispatcher.restored import LedMeanwhile, missing, put_back
+from services.job_master.core.machine import JobMaster
+from services.resource_manager.core.machine import ResourceManager
+
+LEADER_S = 10.0  # what the backup holds of leases ends within 5 s
+MARGIN = 1_000  # revisions that were given and that no log tells of
+RAISED_MOST = 200_000  # revisions that are used up here, 2,000 a second; more is done when the backup is restored
+POLL_MS, SILENCE_MS = 100, 20_000
+
+
+class Refused(Exception):
+    """It cannot be done now; the message says what to do first."""
+
+
+@dataclass
+class Known:
+    """What the log of a scope tells. `generation` 0: nobody was elected in what is left of it."""
+
+    first: int
+    end: int
+    generation: int = 0
+    elected_at: int = 0  # the first election of that generation
+    revision: int = 0
+    build: str = ""
+
+
+def recover(bus: Bus, store: Store, storage: Storage, topology: Topology, say: Callable[[str], None]) -> None:
+    """Says a line for each thing that was put right. Raises Refused, Unavailable, StorageError."""
+    scopes = topology.scopes()
+    _await_no_leader(store, scopes)
+    known = {scope: _read(bus, topology, scope) for scope in scopes}
+    _raise_revision(store, max(each.revision for each in known.values()), say)
+    for scope in scopes:
+        _put_generation(bus, store, topology, scope, known[scope], say)
+        _put_pointer(store, storage, _machine(topology, scope), known[scope], say)
+    _put_jobs(bus, store, storage, topology, known[DISPATCHER], say)
+
+
+def _machine(topology: Topology, scope: str) -> Machine:
+    if scope == DISPATCHER:
+        return Dispatcher(topology)
+    return ResourceManager(topology.shards) if scope == RESOURCE_MANAGER else JobMaster(int(scope.partition("/")[2]))
+
+
+def _await_no_leader(store: Store, scopes: tuple[str, ...]) -> None:
+    deadline = time.monotonic() + LEADER_S
+    while True:
+        led = [(scope, entry) for scope in scopes if (entry := store.get(f"leaders/{scope}")) is not None]
+        if not led:
+            return
+        if time.monotonic() > deadline:
+            scope, entry = led[0]
+            raise Refused(f"{entry.value.decode()} leads {scope}: end all control services first, then run this again")
+        time.sleep(0.2)
+
+
+def _records(bus: Bus, topology: Topology, scope: str, first: int) -> Iterator[Received]:
+    """From `first` to where the log ends now. Raises Unavailable."""
+    topic, partition = topology.inbox(scope)
+    end = bus.offsets(topic, partition)[1]
+    reader = bus.reader(topic, partition, first)
+    silent = 0
+    try:
+        while first < end:
+            if silent * POLL_MS > SILENCE_MS:
+                raise Unavailable(f"Kafka gives no record of {topic}[{partition}] from offset {first} on")
+            silent += 1
+            for received in reader.poll(POLL_MS):
+                first, silent = received.offset + 1, 0
+                if received.offset < end:
+                    yield received
+    finally:
+        reader.close()
+
+
+def _read(bus: Bus, topology: Topology, scope: str) -> Known:
+    first, end = bus.offsets(*topology.inbox(scope))
+    known = Known(first, end)
+    for received in _records(bus, topology, scope, first):
+        if b'"Elected"' not in received.value and b'"Tick"' not in received.value:
+            continue
+        record = decode(received.value)
+        if isinstance(record, Elected):
+            if record.generation > known.generation:
+                known.generation, known.elected_at = record.generation, received.offset
+            known.revision, known.build = max(known.revision, record.epoch), record.build
+        elif isinstance(record, Tick):
+            known.revision = max(known.revision, record.revision)
+    return known
+
+
+def _raise_revision(store: Store, known: int, say: Callable[[str], None]) -> None:
+    """No revision may be given twice: they are epochs and incarnations."""
+    store.get("recovered")
+    lacking = known + MARGIN - store.revision
+    if store.revision > known:
+        return
+    if lacking > RAISED_MOST:
+        raise Refused(
+            f"etcd is at revision {store.revision} and the logs know of {known}: restore the backup again, by "
+            f"etcdutl snapshot restore --bump-revision {lacking + 1_000_000} --mark-compacted"
+        )
+    say(f"revision: {store.revision} is raised to {known + MARGIN}")
+    while store.revision < known + MARGIN:
+        store.txn(Txn([], [Put("recovered", b"")]))
+    store.txn(Txn([], [Delete("recovered")]))
+
+
+def _put_generation(
+    bus: Bus, store: Store, topology: Topology, scope: str, known: Known, say: Callable[[str], None]
+) -> None:
+    entry = store.get(f"generations/{scope}")
+    standing = json.loads(entry.value)["generation"] if entry is not None else 0
+    if standing >= known.generation:
+        return
+    value = {
+        "generation": known.generation,
+        "log_id": bus.log_id(topology.inbox(scope)[0]),
+        "first_offset": known.elected_at,
+        "reason": "put back after a restore",
+    }
+    _txn(store, scope, f"generations/{scope}", entry.mod_revision if entry else 0, json.dumps(value).encode())
+    say(f"{scope}: generation {standing} is put back to {known.generation}")
+
+
+def _put_pointer(store: Store, storage: Storage, machine: Machine, known: Known, say: Callable[[str], None]) -> None:
+    """The newest two snapshots that are whole."""
+    scope, whole = machine.scope, list[Pointer]()
+    names = [entry.path.rpartition("/")[2] for entry in storage.list(folder(scope))]
+    parts = sorted(((int(g), int(o), name) for name in names for g, o in [name.split("-")[:2]]), reverse=True)
+    for generation, offset, name in parts:
+        if generation == known.generation and known.first <= offset <= known.end and len(whole) < 2:
+            data = storage.get(f"{folder(scope)}/{name}")
+            sha256 = hashlib.sha256(data).hexdigest()
+            if name.split("-")[2].startswith(sha256[:16]):
+                whole.append(Pointer(generation, offset, sha256, thaw(machine, data).build))
+    entry = store.get(f"snapshots/{scope}")
+    standing = Pointer.parse(entry.value) if entry is not None else None
+    if not whole or (standing is not None and standing.order >= whole[0].order):
+        return
+    newest = replace(whole[0], before=whole[1] if len(whole) > 1 else None)
+    _txn(store, scope, f"snapshots/{scope}", entry.mod_revision if entry else 0, newest.value())
+    before = f"offset {standing.offset}" if standing is not None else "none"
+    say(f"{scope}: the snapshot ({before}) is put back to offset {newest.offset}")
+
+
+def _txn(store: Store, scope: str, key: str, revision: int, value: bytes) -> None:
+    nobody = Compare(f"leaders/{scope}", 0)
+    if not store.txn(Txn([nobody, Compare(key, revision)], [Put(key, value)])).succeeded:
+        raise Refused(f"{scope} is led again: end all control services first, then run this again")
+
+
+def _put_jobs(
+    bus: Bus, store: Store, storage: Storage, topology: Topology, known: Known, say: Callable[[str], None]
+) -> None:
+    machine = Dispatcher(topology)
+    build = build_of([machine])
+    if known.build not in ("", build):
+        raise Refused(
+            f"build {known.build} folded the Dispatcher's log, and this is build {build}: run this command of that build"
+        )
+    folded = _fold(bus, store, storage, topology, machine, build)
+    if folded is None or folded.state.recovery is not Recovery.DONE:
+        say("jobs: the Dispatcher's log knows of none; those in etcd are taken as they are")
+        return
+    try:
+        found = missing(folded.state, store, storage, topology)
+        put_back(found, store)
+    except LedMeanwhile:
+        raise Refused("a Dispatcher leads: end all control services first, then run this again") from None
+    accepted = sum(each.stored.state == "accepted" for each in found)
+    say(f"jobs: {accepted} are put back as accepted, {len(found) - accepted} as ended")
+
+
+def _fold(
+    bus: Bus, store: Store, storage: Storage, topology: Topology, machine: Machine, build: str
+) -> Folded | None:
+    """What the Dispatcher knows at the end of its log; None: it never was elected."""
+    entry, generation = store.get(f"snapshots/{DISPATCHER}"), store.get(f"generations/{DISPATCHER}")
+    if generation is None:
+        return None
+    core, value = Fold(machine, topology), json.loads(generation.value)
+    folded = core.blank(value["generation"], value["first_offset"])
+    pointer = Pointer.parse(entry.value) if entry is not None else None
+    if pointer is not None and pointer.generation == folded.generation:
+        folded = thaw(machine, storage.get(pointer.path(DISPATCHER)))
+    parked = Parked(store, DISPATCHER, build)
+    parked.load(folded.generation)
+    for received in _records(bus, topology, DISPATCHER, folded.next_offset):
+        passed = parked.holds(received.offset)
+        try:
+            record = decode(received.value)
+        except ValidationError:
+            if passed is None:
+                raise
+            record = None
+        if passed is not None or record is None:
+            core.pass_over(folded, received.offset, received.stamp_ms, record, *(passed or ()))
+        else:
+            core.fold(folded, received.offset, received.stamp_ms, record)
+    return folded if folded.epoch else None
+
+
+def recover_cluster(kafka: str, etcd: str, storage_url: str, cluster: str, say: Callable[[str], None]) -> None:
+    """As `recover`, of the cluster at these addresses."""
+    store = EtcdStore(etcd, f"/millrace/{cluster}/")
+    bus = KafkaBus(kafka, client_id="recover", on_fatal=say)
+    try:
+        recover(bus, store, Storage(storage_url), read_topology(store), say)
+    finally:
+        bus.close()
+        store.close()

@@ -1,0 +1,106 @@
+"""What an etcd that was restored from a backup lacks, by the Dispatcher's own log: while that is whole it wins [24]."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from millrace.core.messages.effects import StoredJob
+from millrace.core.topics import DISPATCHER, Topology
+from millrace.io.interfaces import Compare, Put, Store, Txn
+from millrace.io.storage import Storage
+
+from .core.state import EndedJob, LiveJob, State
+from .ports import batches, key_of, stored_of, value_of
+
+LOST = {"kind": "internal", "message": "how it ended was lost with etcd, and its archive is gone"}
+BATCH_MOST = 40
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What the key of a job must become. `revision`: of the key as it stands; 0: it is absent."""
+
+    job: str
+    stored: StoredJob
+    revision: int
+
+
+class LedMeanwhile(Exception):
+    """A Dispatcher leads, or a key has changed: nothing may be put back beside it."""
+
+
+def missing(state: State, store: Store, storage: Storage, topology: Topology) -> list[Missing]:
+    """All that the log knows otherwise than etcd. What has an effect in flight is left to it, and so is what is ended and not clean.
+    Raises Unavailable, StorageError."""
+    entries = {entry.key.partition("/")[2]: entry for entry in store.list("jobs/")[0]}
+    archived = _archives(storage)
+    found = []
+    for job in dict.fromkeys([*state.live, *state.ended, *entries, *archived]):
+        entry = entries.get(job)
+        stands = stored_of(entry)
+        if stands is not None and stands.state != "accepted" or job in state.fates:
+            continue
+        live, ended = state.live.get(job), state.ended.get(job)
+        if live is not None and (stands is None or stands.acceptance != live.acceptance):
+            stored = _accepted(live)
+        elif live is None and ended is not None:
+            stored = _tombstone(ended, topology.shard_of(job))
+        elif live is None:
+            stored = _forgotten(job, stands, archived.get(job, []), storage, topology)
+        else:
+            continue  # live, and accepted
+        found.append(Missing(job, stored, entry.mod_revision if entry is not None else 0))
+    return found
+
+
+def put_back(found: Iterable[Missing], store: Store) -> None:
+    """Raises LedMeanwhile, Unavailable; what was put back until then stays, and a repeat goes on."""
+    nobody = Compare(f"leaders/{DISPATCHER}", 0)
+    for batch in batches((each, len(value_of(each.stored))) for each in found):
+        for first in range(0, len(batch), BATCH_MOST):
+            some = batch[first : first + BATCH_MOST]
+            compares = [Compare(key_of(each.job), each.revision) for each in some]
+            puts = [Put(key_of(each.job), value_of(each.stored)) for each in some]
+            if not store.txn(Txn([nobody, *compares], puts)).succeeded:
+                raise LedMeanwhile
+
+
+def _archives(storage: Storage) -> dict[str, list[str]]:
+    """Job -> paths of its archives, the one written last behind the others."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for entry in storage.list("archives"):
+        found.setdefault(entry.path.split("/")[1], []).append((entry.modified_ms, entry.path))
+    return {job: [path for _, path in sorted(paths)] for job, paths in found.items()}
+
+
+def _accepted(live: LiveJob) -> StoredJob:
+    return StoredJob(
+        state="accepted", digest=live.digest, acceptance=live.acceptance, shard=live.shard,
+        accepted_ms=live.accepted_ms, graph=json.loads(live.graph), name=live.name,
+    )  # fmt: skip
+
+
+def _tombstone(ended: EndedJob, shard: int) -> StoredJob:
+    return StoredJob(
+        state="clean", digest=ended.digest, acceptance=ended.acceptance, shard=shard, accepted_ms=ended.accepted_ms,
+        name=ended.name, status=ended.status, ended_ms=ended.ended_ms, archive=ended.archive,
+    )  # fmt: skip
+
+
+def _forgotten(
+    job: str, stands: StoredJob | None, archives: list[str], storage: Storage, topology: Topology
+) -> StoredJob:
+    """An ended job that is too old for the state: its archive tells how it ended. Only an ended job is in no state."""
+    of = [path for path in archives if stands is None or path.split("/")[2] == stands.acceptance]
+    if not of:
+        assert stands is not None, "it is known by its key or by its archive"
+        lost = {"state": "clean", "graph": None, "status": "FAILED", "ended_ms": stands.accepted_ms, "cause": LOST}
+        return stands.model_copy(update=lost)
+    kept = json.loads(storage.get(of[-1]))
+    return StoredJob(
+        state="clean", digest=stands.digest if stands is not None else "", acceptance=of[-1].split("/")[2],
+        shard=topology.shard_of(job), accepted_ms=kept["accepted_ms"], name=kept["name"], status=kept["status"],
+        ended_ms=kept["ended_ms"], archive=of[-1],
+    )  # fmt: skip

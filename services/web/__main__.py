@@ -1,0 +1,105 @@
+"""`python -m services.web`: the one place where the web service's parts are put together."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+import structlog
+
+from millrace import __version__
+from millrace.core.topics import Topology
+from millrace.io import logs
+from millrace.io.health import HealthServer
+from millrace.io.http_server import HttpServer
+from millrace.io.interfaces import Unavailable
+from millrace.io.kafka import KafkaAdmin
+from millrace.io.service import read_topology, store_of
+from millrace.io.signals import on_stop
+
+from .api import application
+from .settings import WebSettings
+from .view import View
+from .worker import TOPICS, make
+
+STOP_MOST_S = 3.0
+LOOK_S = 0.5
+
+log = structlog.get_logger("web")
+
+
+def main() -> int:
+    settings = WebSettings.load_or_exit()
+    logs.configure(
+        settings.service, settings.log_format, settings.log_level,
+        instance=settings.instance, secrets=settings.secret_values(),
+    )  # fmt: skip
+    log.info("starts", version=__version__, pid=os.getpid(), settings=settings.describe())
+    stopping = threading.Event()
+    on_stop(stopping.set)
+    topology = _await_cluster(settings, stopping)
+    if topology is None:
+        return 0
+    app, view = make(settings, topology)
+    failed = False
+    health = HealthServer(lambda: _health(app, view), settings.health_port)
+    server = HttpServer(application(view, settings.host), settings.host, settings.port, name="api")
+    ports = {"health_port": health.start(), "port": server.start()}
+    try:
+        asyncio.run(_work(app, stopping, lambda: settings.write_ready(**ports)))
+    except Exception as failure:
+        failed = True
+        log.critical("the process ends", reason=f"{type(failure).__name__}: {failure}")
+    server.stop()
+    health.stop()
+    log.info("stopped")
+    return 1 if failed else 0
+
+
+def _await_cluster(settings: WebSettings, stopping: threading.Event) -> Topology | None:
+    """Waits for etcd, Kafka and the provisioning, and says so. None: asked to stop meanwhile."""
+    store, admin = store_of(settings), KafkaAdmin(settings.kafka_bootstrap, client_id=settings.instance)
+    said = 0.0
+    try:
+        while not stopping.is_set():
+            try:
+                topology = read_topology(store)
+                for topic in TOPICS:
+                    admin.log_id(topic)
+                return topology
+            except Unavailable as failure:
+                if time.monotonic() - said > 5:
+                    said = time.monotonic()
+                    log.warning("waiting", reason=str(failure))
+                stopping.wait(0.1)
+        return None
+    finally:
+        store.close()
+
+
+async def _work(app: Any, stopping: threading.Event, ready: Any) -> None:
+    """Runs the worker until it is asked to stop. Raises what ended it, if it ends by itself."""
+    await app.start()
+    ready()
+    while not stopping.is_set() and not app.crashed:
+        await asyncio.sleep(LOOK_S)
+    log.info("stops", reason=repr(app.crash_reason) if app.crashed else "asked to")
+    try:
+        await asyncio.wait_for(app.stop(), STOP_MOST_S)
+    except asyncio.TimeoutError:
+        log.warning("the worker did not stop in time: it reads some records again when it is started")
+    if app.crashed:
+        raise RuntimeError(f"the worker failed: {app.crash_reason!r}")
+
+
+def _health(app: Any, view: View) -> dict[str, Any]:
+    _, as_of = view.ask(lambda _: None)
+    return {"status": "the worker failed" if app.crashed else "ok", "ready": view.ready, "as_of": as_of}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,165 @@
+"""The read-only JSON: FastAPI with its OpenAPI document, and metrics for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
+
+from fastapi import FastAPI, HTTPException, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+from millrace import __version__
+from millrace.io.http_server import is_loopback
+
+from . import models
+from .view import View
+
+PAGE_MOST = 1000
+REFUSED: dict[int | str, dict[str, Any]] = {400: {"model": models.Refusal}, 404: {"model": models.Refusal}}
+STARTING: dict[int | str, dict[str, Any]] = {503: {"model": models.Refusal}}
+
+
+def application(view: View, host: str = "127.0.0.1") -> FastAPI:
+    """The application over a view. `host`: what it listens on; behind loopback it answers to loopback's names alone, so that no page
+    in a browser can read it under a name of its own."""
+    app = FastAPI(
+        title="Millrace",
+        version=__version__,
+        description="Jobs, TaskManagers, slots and leaders of a Millrace cluster, read-only, as told on job.events and cluster.events. "
+        "Each answer says as_of when it is.",
+        openapi_url="/api/v1/openapi.json",
+        docs_url=None,  # their pages load scripts from elsewhere
+        redoc_url=None,
+    )
+    if is_loopback(host):
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]"])
+    app.add_exception_handler(StarletteHTTPException, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    _add_answers(app, view)
+    _add_state(app, view)
+    return app
+
+
+def _add_answers(app: FastAPI, view: View) -> None:
+    def ask(question: Callable[[View], Any]) -> tuple[Any, dict[str, Any]]:
+        if not view.ready:
+            raise HTTPException(503, "the tables are being brought back: ask again in a moment")
+        return view.ask(question)
+
+    @app.get("/api/v1/jobs", responses=STARTING | REFUSED)
+    async def jobs(
+        status: Annotated[str | None, Query(description="Only jobs of this status, such as RUNNING.")] = None,
+        limit: Annotated[int, Query(ge=1, le=PAGE_MOST)] = 100,
+        offset: Annotated[int, Query(ge=0)] = 0,
+    ) -> models.Jobs:
+        """The jobs, newest first."""
+        found, as_of = ask(lambda view: view.jobs.listed(status))
+        return models.Jobs(as_of=as_of, total=len(found), jobs=found[offset : offset + limit])
+
+    @app.get("/api/v1/jobs/{job}", responses=STARTING | REFUSED)
+    async def job(job: str) -> models.Job:
+        """A job with its tasks, subtasks and attempts."""
+        found, as_of = ask(lambda view: view.jobs.described(job))
+        if found is None:
+            raise HTTPException(404, f"there is no job {job!r} among those that are shown; `millrace show` knows older ones")
+        return models.Job(as_of=as_of, job=found)
+
+    @app.get("/api/v1/taskmanagers", responses=STARTING | REFUSED)
+    async def task_managers(
+        gone: Annotated[bool, Query(description="Those that are gone, instead of those that are registered.")] = False,
+    ) -> models.TaskManagers:
+        """The TaskManagers, by name."""
+        found, as_of = ask(lambda view: view.cluster.task_managers(gone))
+        return models.TaskManagers(as_of=as_of, task_managers=found)
+
+    @app.get("/api/v1/slots", responses=STARTING)
+    async def slots() -> models.Slots:
+        """The slots of the registered TaskManagers, and what is in them."""
+        found, as_of = ask(_slots)
+        return models.Slots(as_of=as_of, slots=found)
+
+    @app.get("/api/v1/leaders", responses=STARTING)
+    async def leaders() -> models.Leaders:
+        """Who was last elected for each scope."""
+        found, as_of = ask(lambda view: view.cluster.leaders())
+        return models.Leaders(as_of=as_of, leaders=found)
+
+    @app.get("/api/v1/overview", responses=STARTING)
+    async def overview() -> models.Overview:
+        """How many there are of everything."""
+        found, as_of = ask(_overview)
+        return models.Overview(as_of=as_of, **found)
+
+
+def _add_state(app: FastAPI, view: View) -> None:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Metrics(view))
+
+    @app.get("/healthz", responses=STARTING)
+    async def healthz() -> dict[str, Any]:
+        """Whether the tables are whole and follow the topics."""
+        if not view.ready:
+            raise HTTPException(503, "the tables are being brought back")
+        _, as_of = view.ask(lambda _: None)
+        return {"status": "ok", "as_of": as_of}
+
+    @app.get("/metrics", response_class=PlainTextResponse)
+    async def metrics() -> PlainTextResponse:
+        """For Prometheus."""
+        return PlainTextResponse(generate_latest(registry), media_type="text/plain; version=0.0.4")
+
+
+class _Metrics:
+    """Counts what the view shows, when it is asked."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def collect(self) -> Iterator[Metric]:
+        found, as_of = self._view.ask(_overview)
+        for name, what, label in (("jobs", "Jobs by status", "status"), ("slots", "Slots by state", "state")):
+            family = GaugeMetricFamily(f"millrace_{name}", what, labels=[label])
+            for value, count in found[name].items():
+                family.add_metric([value], count)
+            yield family
+        yield GaugeMetricFamily("millrace_task_managers", "Registered TaskManagers", found["task_managers"])
+        facts = CounterMetricFamily("millrace_web_facts", "Records read since the start", labels=["what"])
+        for what, count in self._view.folded.items():
+            facts.add_metric([what], count)
+        yield facts
+        offsets = GaugeMetricFamily("millrace_web_offset", "Last offset shown", labels=["topic", "partition"])
+        for topic, places in as_of["offsets"].items():
+            for partition, offset in places.items():
+                offsets.add_metric([topic, partition], offset)
+        yield offsets
+        yield GaugeMetricFamily("millrace_web_as_of_seconds", "Time of the newest record shown", as_of["time_ms"] / 1000)
+
+
+def _slots(view: View) -> list[dict[str, Any]]:
+    return view.cluster.slots(view.jobs.in_slots())
+
+
+def _overview(view: View) -> dict[str, Any]:
+    states: dict[str, int] = {}
+    for slot in _slots(view):
+        states[slot["state"]] = states.get(slot["state"], 0) + 1
+    return {
+        "jobs": view.jobs.statuses(), "slots": states, "task_managers": len(view.cluster.task_managers()),
+        "leaders": len(view.cluster.leaders()),
+    }  # fmt: skip
+
+
+async def _refused(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, StarletteHTTPException)
+    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+
+async def _invalid(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    return JSONResponse({"error": f"{first['loc'][-1]}: {first['msg']}"}, 400)

@@ -1,0 +1,128 @@
+"""The table of the cluster: a row for each TaskManager and one for each scope's leader, folded from `cluster.events`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from .facts import Fact, Row, Rows, is_news, noted, shown
+
+TOPIC = "cluster.events"
+UNUSABLE = ("STARTING", "BROKEN")  # as the ResourceManager says; who holds a slot that is neither, is told by the attempts
+GONE_KEPT = 100  # TaskManagers that are gone, the newest
+
+
+class Cluster:
+    """The table, over rows that somebody else keeps."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    # folding
+
+    def fold(self, fact: Fact) -> bool:
+        """Takes a fact in. False: it is known already, or of a kind that this table does not hold."""
+        if fact.kind == "LeaderElected":
+            return self._elected(fact)
+        if fact.kind not in ("TaskManagerJoined", "TaskManagerGone", "SlotChanged"):
+            return False
+        key = f"task-manager/{fact.body['task_manager']}"
+        row = self._rows.get(key)
+        incarnation = fact.body["incarnation"]
+        if row is not None and incarnation < row["incarnation"]:
+            return False  # of a process that another one has replaced
+        if row is not None and incarnation > row["incarnation"]:
+            row = None
+        new = _slot(row, fact) if fact.kind == "SlotChanged" else self._member(row, fact)
+        if new is None:
+            return False
+        self._rows[key] = new
+        if fact.kind == "TaskManagerGone":
+            self._forget_old()
+        return True
+
+    def _elected(self, fact: Fact) -> bool:
+        body = fact.body
+        key = f"leader/{body['scope']}"
+        row = self._rows.get(key)
+        if row is not None and body["epoch"] <= row["epoch"]:
+            return False  # epochs grow over all lives of a scope
+        values = {name: body[name] for name in ("scope", "leader", "epoch", "generation")}
+        self._rows[key] = noted(row, fact, **values, since_ms=body["at_ms"])
+        return True
+
+    @staticmethod
+    def _member(row: Row | None, fact: Fact) -> Row | None:
+        if not is_news(row, fact):
+            return None
+        body = fact.body
+        if fact.kind == "TaskManagerGone":
+            before = row or _blank(body)
+            return noted(before, fact, gone_ms=body["at_ms"], reason=body["reason"])
+        blank = _blank(body)
+        since_ms = row["since_ms"] if row is not None and row["since_ms"] else body["at_ms"]
+        known = row["slots"] if row is not None else {}
+        slots = {
+            str(n): {**_NEW, **known.get(str(n), {}), "state": state, "reason": None} for n, state in enumerate(body["states"])
+        }
+        changes = {"slots": slots, "host": body["host"], "since_ms": since_ms, "gone_ms": None, "reason": None}
+        return noted(row or blank, fact, **changes)
+
+    def _forget_old(self) -> None:
+        gone = [row for row in self._rows_of("task-manager/") if row["gone_ms"] is not None]
+        for row in sorted(gone, key=lambda row: row["gone_ms"])[: max(0, len(gone) - GONE_KEPT)]:
+            self._rows.pop(f"task-manager/{row['task_manager']}", None)
+
+    # answers
+
+    def task_managers(self, gone: bool = False) -> list[Row]:
+        """The TaskManagers that are registered, or those that are gone, by name."""
+        return [_member_shown(row) for row in self._rows_of("task-manager/") if (row["gone_ms"] is not None) is gone]
+
+    def slots(self, in_slots: Iterable[Row]) -> list[Row]:
+        """The slots of the registered TaskManagers. A slot is ACTIVE while an attempt is in it; `in_slots`: the attempts that are
+        in slots now."""
+        attempts = {(each["task_manager"], each["slot"]): each for each in in_slots}
+        found = []
+        for row in self._rows_of("task-manager/"):
+            for number, slot in row["slots"].items() if row["gone_ms"] is None else ():
+                held = attempts.get((row["task_manager"], int(number)))
+                state = "ACTIVE" if held is not None else slot["state"] if slot["state"] in UNUSABLE else "FREE"
+                attempt = {name: held[name] if held is not None else None for name in ("job", "task", "subtask", "attempt")}
+                found.append({
+                    "task_manager": row["task_manager"], "slot": int(number), "state": state, **attempt, "reason": slot["reason"],
+                })  # fmt: skip
+        return found
+
+    def leaders(self) -> list[Row]:
+        """Who was last elected for each scope."""
+        return [shown(row) for row in self._rows_of("leader/")]
+
+    def _rows_of(self, prefix: str) -> list[Row]:
+        return [row for key, row in sorted(self._rows.items()) if key.startswith(prefix)]
+
+
+_NEW: Row = {"state": "STARTING", "reason": None, "since_ms": None, "seen": [0, 0]}
+
+
+def _blank(body: Any) -> Row:
+    return {
+        "task_manager": body["task_manager"], "incarnation": body["incarnation"], "host": "", "since_ms": None, "gone_ms": None,
+        "reason": None, "slots": {}, "seen": {},
+    }  # fmt: skip
+
+
+def _slot(row: Row | None, fact: Fact) -> Row | None:
+    """The subject of such a fact is the slot: its number is kept with it."""
+    body = fact.body
+    before = row or _blank(body)
+    slot = before["slots"].get(str(body["slot"]), _NEW)
+    number = [fact.life, body["count"]]
+    if number <= slot["seen"]:
+        return None
+    new = {"state": body["state"], "reason": body.get("reason"), "since_ms": body["at_ms"], "seen": number}
+    return noted(before, fact, slots={**before["slots"], str(body["slot"]): new})
+
+
+def _member_shown(row: Row) -> Row:
+    return {**{name: value for name, value in shown(row).items() if name != "slots"}, "slots": len(row["slots"])}

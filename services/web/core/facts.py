@@ -1,0 +1,48 @@
+"""A public fact as the tables take it, and which facts are new."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+Row = dict[str, Any]
+Rows = MutableMapping[str, Row]
+"""Rows by key. A row is never changed in place: it is replaced by a new one, so that whoever keeps the rows sees each change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One record of `job.events` or `cluster.events`."""
+
+    topic: str
+    partition: int
+    offset: int
+    stamp_ms: int
+    """The broker's stamp."""
+    life: int
+    """The life of the scope that said it: the second part of its `ce_id`; 0 without one."""
+    body: Mapping[str, Any]
+
+    @property
+    def kind(self) -> str:
+        return str(self.body["type"])
+
+
+def is_news(row: Mapping[str, Any] | None, fact: Fact) -> bool:
+    """Whether the row does not hold this fact yet. A fact is known by its subject's row, its kind and its number there [16]: a leader
+    that took over, or a record that is read twice, says nothing new. A scope born anew counts from one again, in a later life."""
+    known = row["seen"].get(fact.kind) if row is not None else None
+    return known is None or [fact.life, fact.body.get("count", 1)] > known
+
+
+def noted(row: Mapping[str, Any] | None, fact: Fact, **changes: Any) -> Row:
+    """The row with these changes, this fact among those that it holds, and where the fact stood."""
+    before = dict(row or {})
+    seen = {**before.get("seen", {}), fact.kind: [fact.life, fact.body.get("count", 1)]}
+    return {**before, **changes, "seen": seen, "as_of": [fact.partition, fact.offset, fact.stamp_ms]}
+
+
+def shown(row: Mapping[str, Any]) -> Row:
+    """The row without what is there for the fold alone."""
+    return {name: value for name, value in row.items() if name not in ("seen", "as_of", "life")}

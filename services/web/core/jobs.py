@@ -1,0 +1,183 @@
+"""The table of jobs: a row for each job and one for each of its subtasks, folded from `job.events`.
+
+A subtask has a row of its own (`<job>/<task>/<subtask>`), so that an event writes little however large its job is.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .facts import Fact, Row, Rows, is_news, noted, shown
+
+TOPIC = "job.events"
+PLAN_TASK = "@plan"
+ATTEMPTS_KEPT = 10  # of a subtask, the newest
+IN_SLOT = ("DEPLOYING", "RUNNING", "CANCELING")
+ENDS = {"JobFinished": "FINISHED", "JobFailed": "FAILED", "JobCanceled": "CANCELED"}
+ENDED = tuple(ENDS.values())
+
+
+class Jobs:
+    """The table, over rows that somebody else keeps. Of ended jobs the newest `retained` stay."""
+
+    def __init__(self, rows: Rows, retained: int) -> None:
+        self._rows, self._retained = rows, retained
+        self._live: dict[str, None] = {}
+        self._ended: OrderedDict[str, None] = OrderedDict()  # the longest ended first
+
+    def load(self) -> None:
+        """Looks through the rows, which were kept over a restart."""
+        jobs = [row for key, row in list(self._rows.items()) if "/" not in key]
+        ended = sorted((row for row in jobs if row["status"] in ENDED), key=lambda row: (row["ended_ms"], row["job"]))
+        self._live = {row["job"]: None for row in jobs if row["status"] not in ENDED}
+        self._ended = OrderedDict((row["job"], None) for row in ended)
+
+    # folding
+
+    def fold(self, fact: Fact) -> bool:
+        """Takes a fact in. False: it is known already, or of a kind that this table does not hold."""
+        if fact.kind == "AttemptStateChanged":
+            return self._attempt(fact)
+        row = self._rows.get(fact.body["job"])
+        if not is_news(row, fact) or (row is not None and row["status"] in ENDED):
+            return False
+        changes = _changes(row, fact)
+        if changes is None:
+            return False
+        self._put(row, fact, changes)
+        return True
+
+    def _put(self, row: Row | None, fact: Fact, changes: Mapping[str, Any]) -> None:
+        job = fact.body["job"]
+        new = noted(row or _blank(job), fact, **changes)
+        self._rows[job] = new
+        if new["status"] in ENDED:
+            self._live.pop(job, None)
+            self._ended[job] = None
+            self._forget_old()
+        else:
+            self._live[job] = None
+
+    def _attempt(self, fact: Fact) -> bool:
+        body = fact.body
+        job = self._rows.get(body["job"])
+        key = subtask_key(body["job"], body["task"], body["subtask"])
+        row = self._rows.get(key)
+        if not is_news(row, fact):
+            return False
+        self._rows[key] = noted(row, fact, life=fact.life, attempts=_attempts(row, fact), **{
+            name: body[name] for name in ("job", "task", "subtask", "attempt", "state")
+        })  # fmt: skip
+        if job is None or job["waiting"] is not None or (body["task"] == PLAN_TASK and not job["planned"]):
+            before = job or _blank(body["job"])
+            planned = before["planned"] or body["task"] == PLAN_TASK
+            self._rows[body["job"]] = {**before, "waiting": None, "position": None, "planned": planned}
+            if before["status"] not in ENDED:
+                self._live[body["job"]] = None
+        return True
+
+    def _forget_old(self) -> None:
+        while len(self._ended) > self._retained:
+            job, _ = self._ended.popitem(last=False)
+            for key in [job, *(subtask_key(job, task, n) for task, n in _subtasks(self._rows[job]))]:
+                self._rows.pop(key, None)
+
+    # answers
+
+    def listed(self, status: str | None = None) -> list[Row]:
+        """The jobs, newest first; those of one status."""
+        rows = [self._rows[job] for job in (*self._live, *self._ended)]
+        found = [row for row in rows if status in (None, row["status"])]
+        return [_summary(row) for row in sorted(found, key=lambda row: (row["accepted_ms"] or 0, row["job"]), reverse=True)]
+
+    def described(self, job: str) -> Row | None:
+        """A job with its tasks, their subtasks and attempts; None: it is not known."""
+        row = self._rows.get(job) if "/" not in job else None
+        if row is None:
+            return None
+        tasks: dict[str, list[Row]] = {}
+        for task, number in _subtasks(row):
+            tasks.setdefault(task, []).append(self._subtask(row, task, number))
+        return {**_summary(row), "cause": row["cause"], "archive": row["archive"], "tasks": [
+            {"task": task, "subtasks": subtasks} for task, subtasks in tasks.items()
+        ]}  # fmt: skip
+
+    def statuses(self) -> dict[str, int]:
+        """How many jobs there are of each status."""
+        counts: dict[str, int] = {}
+        for job in (*self._live, *self._ended):
+            status = self._rows[job]["status"]
+            counts[status] = counts.get(status, 0) + 1
+        return counts
+
+    def in_slots(self) -> Iterator[Row]:
+        """The attempts that hold a slot: job, task, subtask and the attempt."""
+        for job in self._live:
+            row = self._rows[job]
+            for task, number in _subtasks(row):
+                subtask = self._subtask(row, task, number)
+                if subtask["state"] in IN_SLOT:
+                    yield {"job": job, "task": task, "subtask": number, **subtask["attempts"][-1]}
+
+    def _subtask(self, job: Row, task: str, number: int) -> Row:
+        row = self._rows.get(subtask_key(job["job"], task, number))
+        if row is None or row["life"] < job.get("life", 0):  # not yet run since its JobMaster began anew
+            return {"subtask": number, "attempt": 0, "state": "CREATED", "attempts": []}
+        return {name: value for name, value in shown(row).items() if name not in ("job", "task")}
+
+
+def subtask_key(job: str, task: str, subtask: int) -> str:
+    """No job's id has a slash."""
+    return f"{job}/{task}/{subtask}"
+
+
+def _blank(job: str) -> Row:
+    return {
+        "job": job, "name": "", "status": "INITIALIZING", "accepted_ms": None, "since_ms": None, "ended_ms": None,
+        "waiting": None, "position": None, "cause": None, "archive": None, "tasks": [], "planned": False, "life": 0, "seen": {},
+        "as_of": None,
+    }  # fmt: skip
+
+
+def _changes(row: Row | None, fact: Fact) -> Row | None:
+    """What a fact about a job changes; None: it is of no kind that is known here."""
+    body, at_ms = fact.body, fact.body["at_ms"]
+    if fact.kind == "JobAccepted":
+        tasks = [{"task": each["task"], "parallelism": each["parallelism"]} for each in body["tasks"]]
+        since_ms = row["since_ms"] if row is not None and row["since_ms"] else at_ms
+        return {"name": body["name"], "accepted_ms": at_ms, "since_ms": since_ms, "tasks": tasks}
+    if fact.kind == "JobWaiting":
+        return {"waiting": body["reason"], "position": body["position"]}
+    if fact.kind == "JobStateChanged":
+        return {"status": body["status"], "since_ms": at_ms, "cause": body.get("cause"), "life": fact.life}
+    if fact.kind in ENDS:
+        ended = {"status": ENDS[fact.kind], "since_ms": at_ms, "ended_ms": at_ms, "waiting": None, "position": None}
+        return {**ended, "archive": body.get("archive"), "cause": body.get("cause")}
+    return None
+
+
+def _attempts(row: Row | None, fact: Fact) -> list[Row]:
+    """The attempts of a subtask after this fact. Numbers count anew in each life of the JobMaster's state [20]."""
+    body = fact.body
+    before = list(row["attempts"]) if row is not None and row["life"] == fact.life else []
+    last = before.pop() if before and before[-1]["attempt"] == body["attempt"] else {
+        "attempt": body["attempt"], "task_manager": None, "slot": None, "error": None, "since_ms": {},
+    }  # fmt: skip
+    since_ms = {**last["since_ms"], body["state"]: body["at_ms"]}
+    given = {name: body[name] for name in ("task_manager", "slot", "error") if body.get(name) is not None}
+    return [*before, {**last, **given, "state": body["state"], "since_ms": since_ms}][-ATTEMPTS_KEPT:]
+
+
+def _summary(row: Row) -> Row:
+    names = ("job", "name", "status", "accepted_ms", "since_ms", "ended_ms", "waiting", "position")
+    return {name: row[name] for name in names}
+
+
+def _subtasks(row: Row) -> Iterator[tuple[str, int]]:
+    if row["planned"]:
+        yield PLAN_TASK, 0
+    for task in row["tasks"]:
+        for number in range(task["parallelism"]):
+            yield task["task"], number

@@ -1,0 +1,63 @@
+"""What is shown: the tables, and up to where they have been told. One thread folds, others ask."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from .core.cluster import TOPIC as CLUSTER_EVENTS
+from .core.cluster import Cluster
+from .core.facts import Fact, Rows
+from .core.jobs import TOPIC as JOB_EVENTS
+from .core.jobs import Jobs
+
+T = TypeVar("T")
+
+
+class View:
+    """The two tables over the rows that are given."""
+
+    def __init__(self, jobs: Rows, cluster: Rows, retained_jobs: int) -> None:
+        self.jobs, self.cluster = Jobs(jobs, retained_jobs), Cluster(cluster)
+        self.ready = False
+        self.folded = {"news": 0, "known": 0, "unreadable": 0}
+        self._rows = {JOB_EVENTS: jobs, CLUSTER_EVENTS: cluster}
+        self._as_of: dict[str, dict[int, list[int]]] = {JOB_EVENTS: {}, CLUSTER_EVENTS: {}}
+        self._lock = threading.Lock()
+
+    def load(self) -> None:
+        """The rows were brought back after a restart: looks through them."""
+        with self._lock:
+            self.jobs.load()
+            for topic, rows in self._rows.items():
+                self._as_of[topic] = {}
+                for row in list(rows.values()):
+                    self._reached(topic, *(row.get("as_of") or (0, -1, 0)))
+            self.ready = True
+
+    def fold(self, fact: Fact) -> None:
+        """Takes a fact in. Raises KeyError, TypeError, ValueError for one that is none; it is passed over."""
+        with self._lock:
+            self._reached(fact.topic, fact.partition, fact.offset, fact.stamp_ms)
+            what = "unreadable"
+            try:
+                table = self.jobs if fact.topic == JOB_EVENTS else self.cluster
+                what = "news" if table.fold(fact) else "known"
+            finally:
+                self.folded[what] += 1
+
+    def ask(self, question: Callable[[View], T]) -> tuple[T, dict[str, Any]]:
+        """An answer, and as of when it is: the last offset of each partition, and the newest stamp among them."""
+        with self._lock:
+            answer = question(self)
+            offsets = {
+                topic: {str(partition): place[0] for partition, place in sorted(places.items()) if place[0] >= 0}
+                for topic, places in self._as_of.items()
+            }
+            stamps = [place[1] for places in self._as_of.values() for place in places.values()]
+        return answer, {"offsets": offsets, "time_ms": max(stamps, default=0)}
+
+    def _reached(self, topic: str, partition: int, offset: int, stamp_ms: int) -> None:
+        if offset > self._as_of[topic].get(partition, [-1])[0]:
+            self._as_of[topic][partition] = [offset, stamp_ms]

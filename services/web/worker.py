@@ -1,0 +1,114 @@
+"""The Faust worker: brings the facts to the view, and keeps its rows in tables whose changelogs outlive the process."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+from typing import Any
+
+import faust
+import structlog
+
+from millrace.core.topics import Topology
+
+from .core.cluster import TOPIC as CLUSTER_EVENTS
+from .core.facts import Fact
+from .core.jobs import TOPIC as JOB_EVENTS
+from .settings import WebSettings
+from .view import View
+
+logging.getLogger("faust").setLevel(logging.WARNING)  # at "info" they tell each step of their own
+logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # a line for each of many tries while Kafka is away
+log = structlog.get_logger("web")
+CHANGELOGS = {JOB_EVENTS: "web.jobs", CLUSTER_EVENTS: "web.cluster"}
+TOPICS = (*CHANGELOGS, *CHANGELOGS.values())
+SESSION_S = 6.0  # Kafka takes no less; one that is started again under its name waits for nothing
+
+
+class _Table(faust.Table):  # type: ignore[misc]
+    """Rows by key. What changes a row goes to the changelog's partition of its subject, which is that of its facts: whichever row's
+    fact it was that made another one forgotten."""
+
+    subjects: Topology
+    facts: str
+
+    def _changelog_topic_name(self) -> str:
+        return str(self.name)  # as the topics' file has it; its own would be another one
+
+    def partition_for_key(self, key: str) -> int:
+        return self.subjects.partition(self.facts, key.partition("/")[0])
+
+
+def make(settings: WebSettings, topology: Topology) -> tuple[faust.App, View]:
+    """The worker, to be started, and the view that it fills."""
+    app = faust.App(
+        "web",
+        broker=[f"kafka://{host}" for host in settings.kafka_bootstrap.split(",")],
+        broker_client_id=settings.instance,
+        broker_session_timeout=SESSION_S,
+        broker_heartbeat_interval=2.0,
+        # One process shows one cluster. It is known by a name that stays: started again, it has its partitions at once; started
+        # twice, the older one is shut out.
+        consumer_group_instance_id="web",
+        consumer_auto_offset_reset="earliest",
+        store="memory://",
+        datadir=os.path.join(tempfile.gettempdir(), "millrace-web"),  # nothing comes there; it is made all the same
+        topic_allow_declare=False,  # topics are made by the provisioning alone
+        topic_disable_leader=True,
+        stream_wait_empty=False,
+        web_enabled=False,
+        origin="services.web",
+    )
+    topics = {
+        JOB_EVENTS: (topology.job_event_partitions, app.topic(JOB_EVENTS, value_type=bytes, value_serializer="raw")),
+        CLUSTER_EVENTS: (1, app.topic(CLUSTER_EVENTS, value_type=bytes, value_serializer="raw")),
+    }
+    tables = {name: _table(app, name, topology, partitions) for name, (partitions, _) in topics.items()}
+    view = View(tables[JOB_EVENTS], tables[CLUSTER_EVENTS], settings.retained_jobs)
+    for name, (_, topic) in topics.items():
+        app.agent(topic, name=f"web.{name}")(_agent(view))
+    recovered: set[str] = set()
+
+    def recover(name: str) -> Any:
+        async def done() -> None:
+            recovered.add(name)
+            if len(recovered) == len(tables):
+                view.load()
+
+        return done
+
+    for name, table in tables.items():
+        table.on_recover(recover(name))
+    return app, view
+
+
+def _table(app: faust.App, facts: str, topology: Topology, partitions: int) -> Any:
+    table = _Table(app, name=CHANGELOGS[facts], key_type=str, partitions=partitions)
+    table.facts, table.subjects = facts, topology
+    return app.tables.add(table)
+
+
+def _agent(view: View) -> Any:
+    async def fold(stream: Any) -> None:
+        async for event in stream.events():
+            try:
+                view.fold(fact_of(event.message))
+            except (KeyError, TypeError, ValueError) as failure:
+                message = event.message
+                where = {"topic": message.topic, "partition": message.partition, "offset": message.offset}
+                log.warning("a record that is no fact known here", reason=repr(failure), **where)
+
+    return fold
+
+
+def fact_of(message: Any) -> Fact:
+    """The fact that a record holds. Raises KeyError, TypeError, ValueError for one that holds none."""
+    headers = message.headers or {}
+    id = dict(headers.items() if hasattr(headers, "items") else headers).get("ce_id", b"").decode()
+    life = int(id.rsplit("/", 2)[1]) if id.count("/") >= 2 else 0
+    body = json.loads(message.value)
+    if not isinstance(body, dict):
+        raise ValueError("it is no JSON object")
+    return Fact(message.topic, message.partition, message.offset, int(message.timestamp * 1000), life, body)

@@ -1,0 +1,104 @@
+"""What an etcd that was restored from a backup lacks, by the Dispatcher's state [24]."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from millrace.core.messages.effects import StoredJob
+from millrace.core.topics import Topology
+from millrace.io.interfaces import Put, Txn
+from millrace.io.storage import Storage
+from services.dispatcher.core.state import EndedJob, Fate, LiveJob, State
+from services.dispatcher.ports import value_of
+from services.dispatcher.restored import LedMeanwhile, Missing, missing, put_back
+from tests.simulation import Clock
+from tests.simulation.store import MemoryEtcd, MemoryStore
+
+GRAPH = {"name": "n", "vertices": {"a": {"sql": "SELECT 1"}}}
+ACCEPTED = StoredJob(state="accepted", digest="d", acceptance="1.5", shard=0, accepted_ms=7, graph=GRAPH, name="n")
+TOMB = ACCEPTED.model_copy(
+    update={"state": "clean", "graph": None, "status": "FINISHED", "ended_ms": 9, "archive": "archives/j/1.5/1.8.json"}
+)
+LIVE = LiveJob("1.5", "d", 0, 7, "n", json.dumps(GRAPH))
+ENDED = EndedJob("1.5", "d", "n", "FINISHED", 7, 9, "archives/j/1.5/1.8.json")
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore(MemoryEtcd(Clock()), "/test/")
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return Storage(str(tmp_path))
+
+
+def found(state: State, store: MemoryStore, storage: Storage) -> list[Missing]:
+    return missing(state, store, storage, Topology())
+
+
+def put(store: MemoryStore, job: str, stored: StoredJob) -> int:
+    return store.txn(Txn([], [Put(f"jobs/{job}", value_of(stored))])).revision
+
+
+def archive(storage: Storage, status: str) -> None:
+    kept = {"name": "n", "status": status, "accepted_ms": 7, "ended_ms": 9}
+    storage.put_new("archives/j/1.5/1.8.json", json.dumps(kept).encode())
+
+
+def test_a_live_job_comes_back_with_its_graph(store: MemoryStore, storage: Storage) -> None:
+    assert found(State(live={"j": LIVE}), store, storage) == [Missing("j", ACCEPTED, 0)]
+
+
+def test_an_ended_job_comes_back_as_a_tombstone(store: MemoryStore, storage: Storage) -> None:
+    state = State(ended={"j": ENDED})
+    assert found(state, store, storage) == [Missing("j", TOMB, 0)]
+    revision = put(store, "j", ACCEPTED)
+    assert found(state, store, storage) == [Missing("j", TOMB, revision)]
+
+
+def test_an_ended_job_that_the_state_has_forgotten_is_told_by_its_archive(store: MemoryStore, storage: Storage) -> None:
+    archive(storage, "FINISHED")
+    assert found(State(), store, storage) == [Missing("j", TOMB.model_copy(update={"digest": ""}), 0)]
+    revision = put(store, "j", ACCEPTED)
+    assert found(State(), store, storage) == [Missing("j", TOMB, revision)]
+
+
+def test_without_an_archive_it_does_not_run_again_all_the_same(store: MemoryStore, storage: Storage) -> None:
+    put(store, "j", ACCEPTED)
+    [one] = found(State(), store, storage)
+    assert (one.stored.state, one.stored.status, one.stored.graph) == ("clean", "FAILED", None)
+    assert one.stored.cause == {
+        "kind": "internal", "message": "how it ended was lost with etcd, and its archive is gone"
+    }  # fmt: skip
+
+
+def test_what_is_known_alike_or_under_way_is_left_alone(store: MemoryStore, storage: Storage) -> None:
+    archive(storage, "FINISHED")
+    put(store, "live", ACCEPTED)
+    put(store, "ended", TOMB)
+    put(store, "ends", TOMB.model_copy(update={"state": "dirty"}))  # its end is stored, and not folded yet
+    asked = Fate(acceptance="", putting=None)
+    state = State(live={"live": LIVE, "ends": LIVE}, ended={"ended": ENDED}, fates={"j": asked})
+    assert found(state, store, storage) == []
+
+
+def test_nothing_is_put_back_beside_a_leader_or_over_a_change(store: MemoryStore, storage: Storage) -> None:
+    lacking = found(State(live={"j": LIVE}), store, storage)
+    store.txn(Txn([], [Put("leaders/dispatcher", b"d")]))
+    with pytest.raises(LedMeanwhile):
+        put_back(lacking, store)
+    assert store.get("jobs/j") is None
+    put(store, "j", TOMB)
+    with pytest.raises(LedMeanwhile):
+        put_back(lacking, store)
+
+
+def test_many_jobs_are_put_back_in_transactions_that_etcd_takes(store: MemoryStore, storage: Storage) -> None:
+    state = State(live={f"j{n}": LIVE for n in range(300)})
+    put_back(found(state, store, storage), store)
+    assert len(store.list("jobs/")[0]) == 300
+    assert found(state, store, storage) == []

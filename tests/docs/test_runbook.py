@@ -1,0 +1,60 @@
+"""The runbook names what there is: commands with their options, and messages that the code says."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from millrace.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "runbook.md").read_text()
+COMMANDS = sorted(set(re.findall(r"(?:^    |`)(millrace [^`#\n]+?)(?:`|\s*#|\s*$)", TEXT, re.MULTILINE)))
+HEADS = re.findall(r"^### (.+)$", TEXT, re.MULTILINE)
+MESSAGES = [(head, quoted) for head in HEADS for quoted in re.findall(r"`([^`]+)`", head)]
+
+
+def said() -> str:
+    """All text constants of the code, each on a line of its own."""
+    found = []
+    for top in ("shared", "services", "deploy"):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            nodes = ast.walk(ast.parse(path.read_text()))
+            found += [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return "\n".join(found)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_exists_with_its_options(command: str) -> None:
+    words = shlex.split(command)[1:]
+    found: Any = typer.main.get_command(app)
+    while words and hasattr(found, "commands"):
+        assert words[0] in found.commands, command
+        found = found.commands[words.pop(0)]
+    options = {name for parameter in found.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    assert {word.split("=")[0] for word in words if word.startswith("-")} <= options, command
+
+
+def test_the_commands_are_found() -> None:
+    assert {"millrace doctor", "millrace bundle", "millrace show JOB", "millrace up --detach"} <= set(COMMANDS)
+
+
+SAID = said()
+
+
+@pytest.mark.parametrize(("head", "quoted"), MESSAGES)
+def test_a_message_is_one_that_the_code_says(head: str, quoted: str) -> None:
+    parts = [part.strip() for part in quoted.split("…") if part.strip()]
+    assert parts and all(part in SAID for part in parts), [part for part in parts if part not in SAID]
+
+
+def test_every_entry_says_what_to_do() -> None:
+    entries = re.split(r"^### ", TEXT, flags=re.MULTILINE)[1:]
+    assert len(entries) > 30
+    assert [entry.splitlines()[0] for entry in entries if "Do: " not in entry] == []

@@ -1,0 +1,177 @@
+"""What `millrace doctor` says of what it sees; and that a bundle's logs are without secrets."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from millrace.cli.app import app
+from millrace.core.topics import TOPICS, Topology
+from millrace.doctor import etcd, here, kafka, scopes
+from millrace.doctor.bundle import _stripped, scrubbed
+from millrace.doctor.etcd import Member
+from millrace.doctor.findings import Finding
+from millrace.doctor.kafka import Cluster, Partition
+from millrace.doctor.scopes import Scope
+from millrace.io.logs import Redaction
+
+TOPOLOGY = Topology()
+GOOD = Partition(leader=1, replicas=1, in_sync=1)
+
+
+def healthy(brokers: int = 1, **changes: dict[str, Any]) -> Cluster:
+    """A cluster as it should be, with other parts in its topics or configs."""
+    topics = {topic.name: {n: GOOD for n in range(topic.count(TOPOLOGY))} for topic in TOPICS}
+    configs = {topic.name: topic.config() for topic in TOPICS}
+    return Cluster(
+        {n: {} for n in range(1, brokers + 1)}, {**topics, **changes.get("topics", {})},
+        {name: {**config, **changes.get("configs", {}).get(name, {})} for name, config in configs.items()},
+    )  # fmt: skip
+
+
+def said(findings: Iterable[Finding]) -> list[tuple[str, str]]:
+    return [(finding.level, finding.what) for finding in findings]
+
+
+def test_topics_as_they_should_be() -> None:
+    assert said(kafka.topics(healthy(), TOPOLOGY)) == [
+        ("ok", f"all {len(TOPICS)} are there, with the partitions and settings of the topics' file")
+    ]
+
+
+@pytest.mark.parametrize(("changes", "what"), [
+    ({"topics": {"job.events": {}}}, "job.events is not there"),
+    ({"topics": {"job.events": {0: GOOD}}}, "job.events has 1 partitions and not 8: keys lie where nobody looks for them"),
+    ({"topics": {"web.cluster": {0: Partition(-1, 1, 0)}}}, "web.cluster has no leader for partition 0"),
+    ({"topics": {"web.cluster": {0: Partition(1, 3, 2)}}, "configs": {"web.cluster": {"min.insync.replicas": "2"}}},
+     "web.cluster has replicas that are not in sync, of partition 0"),
+    ({"topics": {"web.cluster": {0: Partition(1, 3, 3)}}},
+     "web.cluster has 3 replicas and min.insync.replicas=1: one that is alone may acknowledge"),
+    ({"configs": {"dispatcher.commands": {"retention.ms": "86400000"}}},
+     "dispatcher.commands has retention.ms=86400000 and not -1"),
+])  # fmt: skip
+def test_a_topic_that_is_not_as_the_file_has_it(changes: dict[str, Any], what: str) -> None:
+    found = list(kafka.topics(healthy(**changes), TOPOLOGY))
+    assert [(finding.level, finding.what) for finding in found] == [("problem", what)]
+    assert found[0].fix
+
+
+def test_settings_of_brokers_that_would_lose_records() -> None:
+    cluster = healthy(3)
+    assert [level for level, _ in said(kafka.settings(cluster))] == ["ok"]
+    unclean = dataclasses.replace(cluster, brokers={**cluster.brokers, 2: {"unclean.leader.election.enable": "true"}})
+    assert said(kafka.settings(unclean)) == [
+        ("problem", "broker 2 lets a replica lead that lacks acknowledged records")
+    ]
+    assert [level for level, _ in said(kafka.settings(healthy()))] == ["note"], "one broker is a choice"
+
+
+@pytest.mark.parametrize(("member", "levels", "what"), [
+    (Member("e", "3.5.9", members=3), ["ok"], "version 3.5.9, 0.0 MB, it has a leader and no alarm"),
+    (Member("e", "3.6.0-rc.1", members=3), ["ok"], "version 3.6.0-rc.1, 0.0 MB, it has a leader and no alarm"),
+    (Member("e", "3.5.1", members=3), ["problem"],
+     "e runs 3.5.1, which can lose acknowledged writes when it is killed (etcd issue 13766)"),
+    (Member("e", "3.6.0", members=3, has_leader=False), ["problem"], "e has no leader"),
+    (Member("e", "3.6.0", members=3, errors=("NOSPACE",)), ["problem"], "e raises the alarm 'NOSPACE'"),
+    (Member("e", "3.6.0", members=3, db_bytes=2 << 30), ["note", "ok"],
+     "e holds 2.1 GB; without another quota it takes no writes above 2.1 GB"),
+])  # fmt: skip
+def test_an_etcd_that_would_lose_writes_or_refuse_them(member: Member, levels: list[str], what: str) -> None:
+    found = list(etcd.findings([member]))
+    assert ([finding.level for finding in found], found[0].what) == (levels, what)
+
+
+def test_an_etcd_member_that_does_not_answer_is_a_problem() -> None:
+    found = said(etcd.findings([Member("a", "3.6.0", members=2), Member("b", failure="refused")]))
+    assert found == [("problem", "b does not answer (refused)")]
+
+
+def scope(**changes: Any) -> Scope:
+    good = Scope("dispatcher", "d-1", 1, None, first=0, end=40, tick_ms=-3, snapshot=None, parked=())
+    return dataclasses.replace(good, **changes)
+
+
+@pytest.mark.parametrize(("changes", "level", "what"), [
+    ({}, "ok", "d-1 leads it, and has read its log to the end (40)"),
+    ({"leader": None}, "problem", "nobody leads it"),
+    ({"tick_ms": None}, "problem",
+     "d-1 leads it, and no tick came within 4 s: it is stuck, busy, or has just died"),
+    ({"generation": 2, "reason": "the log ends at 3"}, "note",
+     "it lives in generation 2: its log was damaged once (the log ends at 3)"),
+    ({"end": 200_000}, "problem",
+     "its newest snapshot is 200,000 records old (one is due every 50,000): a start takes long"),
+    ({"snapshot": 5, "first": 9}, "problem", "its snapshot is at 5 and its log begins at 9: nobody can start from it"),
+    ({"parked": ("offset 7: KeyError",)}, "problem", "a record ended a process of it, offset 7: KeyError"),
+    ({"snapshot": 190_000, "end": 200_000}, "ok", "d-1 leads it, and has read its log to the end (200000)"),
+])  # fmt: skip
+def test_a_machine(changes: dict[str, Any], level: str, what: str) -> None:
+    first = next(scopes.findings([scope(**changes)]))
+    assert (first.level, first.what) == (level, what)
+
+
+@pytest.mark.parametrize(("difference_ms", "level"), [(1_999, "ok"), (-2_001, "problem"), (60_000, "problem")])
+def test_clocks(difference_ms: int, level: str) -> None:
+    assert [finding.level for finding in scopes.clock("Kafka", difference_ms)] == [level]
+
+
+def test_replicas_that_are_behind_and_processes_that_are_not_well() -> None:
+    def service(offset: int, status: str = "ok", restarts: int = 0) -> dict[str, Any]:
+        health = {"status": status, "scopes": [{"scope": "dispatcher", "role": "standby", "offset": offset}]}
+        return {"pid": 7, "log": "d.log", "restarts": restarts, "health": health}
+
+    status = {"services": {"dispatcher": service(10), "dispatcher-2": service(10, "stuck: dispatcher", 2)}}
+    assert said(here.lag(status, {"dispatcher": 12})) == [("ok", "no replica is more than 2 records behind")]
+    assert said(here.lag(status, {"dispatcher": 90_010}))[0] == (
+        "problem", "dispatcher (standby) is 90,000 records behind the end of its log",
+    )  # fmt: skip
+    assert said(here.processes(status)) == [
+        ("problem", "dispatcher-2 (process 7): stuck: dispatcher"), ("note", "dispatcher-2 was started again 2 times"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("free", "level"), [(999_000_000, "problem"), (2_000_000_000, "note"), (90_000_000_000, "ok")])
+def test_room_on_the_disk(free: int, level: str) -> None:
+    assert here.disk({"disk": {"free": free}, "folder": "/x"}).level == level
+
+
+def test_what_is_fine_needs_no_fix_and_everything_else_has_one() -> None:
+    found = [
+        *kafka.topics(healthy(), TOPOLOGY), *kafka.settings(healthy()), *etcd.findings([Member("e", "3.5.1", members=1)]),
+        *scopes.findings([scope(leader=None), scope()]),
+    ]  # fmt: skip
+    assert all((finding.level == "ok") == (finding.fix == "") for finding in found)
+
+
+@pytest.mark.parametrize("command", ["doctor", "bundle"])
+def test_a_cluster_is_given_by_both_addresses(command: str) -> None:
+    shown = CliRunner().invoke(app, [command, "--kafka", "127.0.0.1:1"])
+    assert shown.exit_code == 2 and "--etcd is missing" in shown.stderr
+
+
+def test_a_cluster_that_does_not_answer_is_exit_code_3() -> None:
+    shown = CliRunner().invoke(app, ["doctor", "--kafka", "127.0.0.1:1", "--etcd", "127.0.0.1:1"])
+    assert shown.exit_code == 3
+    assert "Kafka at 127.0.0.1:1 does not answer" in shown.stdout and "etcd at 127.0.0.1:1 does not answer" in shown.stdout
+
+
+@pytest.mark.parametrize(("line", "masked"), [
+    ("the key is s3cret-value here", "the key is *** here"),
+    ('{"blob_token":"abc","n":1}', '{"blob_token":"***","n":1}'),
+    ("PYSPARK_GATEWAY_SECRET=0123abc next", "PYSPARK_GATEWAY_SECRET=*** next"),
+    ("spark.hadoop.fs.s3a.access.key=AK spark.x.password: 'p w'", "spark.hadoop.fs.s3a.access.key=*** spark.x.password: '***'"),
+    ("connects to https://me:pw@host/", "connects to https://***@host/"),
+    ("apiKey=2 and 3 tokens", "apiKey=2 and 3 tokens"),
+])  # fmt: skip
+def test_no_secret_stays_in_a_log(line: str, masked: str) -> None:
+    assert scrubbed(Redaction(["s3cret-value"]), line) == masked
+
+
+def test_no_secret_stays_in_settings() -> None:
+    given = {"dispatcher": {"blob_token": "abc", "token_file": "/t", "ports": [1]}, "tokens": 3, "aws_secret_access_key": "k"}
+    assert _stripped(given) == {
+        "dispatcher": {"blob_token": "***", "token_file": "/t", "ports": [1]}, "tokens": 3, "aws_secret_access_key": "***",
+    }  # fmt: skip

@@ -1,0 +1,166 @@
+"""etcd restored from an older backup, then `millrace recover` [24]: no accepted job is lost, no ended one runs again."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from deploy.recover import Refused, recover
+from millrace import __version__
+from millrace.core.topics import DISPATCHER, JOB_MASTER, TOPICS
+from tests.simulation.bus import MemoryBus
+from tests.simulation.cluster import CONTROL, Cluster
+from tests.simulation.slots import Behaviour
+from tests.simulation.store import MemoryEtcd, MemoryStore
+from tests.simulation.trial import quiet_logs
+from tests.simulation.workload import single
+from tests.simulation.world import PREFIX
+
+HELD = ("ends-later", "stays", "new-stays")
+
+Backup = tuple[dict[str, Any], int]
+
+
+def backup(etcd: MemoryEtcd) -> Backup:
+    return copy.deepcopy(etcd._entries), etcd.revision
+
+
+def restore(cluster: Cluster, saved: Backup) -> None:
+    """Leases of the backup have ended; control services are ended before, TaskManagers go on."""
+    for name in CONTROL:
+        if cluster.processes[name].alive:
+            cluster.stop(name)
+    etcd = cluster.world.etcd
+    etcd._entries, etcd.revision = copy.deepcopy(saved[0]), saved[1]
+    for key in [key for key in etcd._entries if key.startswith(f"{PREFIX}leaders/")]:
+        del etcd._entries[key]
+
+
+def put_right(cluster: Cluster) -> list[str]:
+    world, said = cluster.world, list[str]()
+    bus = MemoryBus(world.broker, client_id="recover", on_fatal=said.append)
+    recover(bus, MemoryStore(world.etcd, PREFIX), world.storage, world.topology, said.append)
+    return said
+
+
+def start(cluster: Cluster) -> None:
+    for name in CONTROL:
+        cluster.start(name)
+    cluster.run(lambda: all(cluster.leader(scope) for scope in cluster.world.topology.scopes()), most_ms=20_000)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """`old` has ended, `ends-later` and `stays` run; what ended is soon forgotten by the Dispatcher's state."""
+    quiet_logs()
+    monkeypatch.setattr("deploy.recover.build_of", lambda machines: __version__)  # as simulated processes are named
+
+    def script(spec: dict[str, Any]) -> Behaviour:
+        return Behaviour("hang" if spec["job"] in HELD else "finish")
+
+    made = Cluster(slots=4, script=script, snapshot_records=40, deciding={DISPATCHER: {"retained_jobs": 2}})
+    made.run(made.ready)
+    for job in ("old", "ends-later", "stays"):
+        made.client.submit(job, single())
+    made.run(lambda: made.ended("old") and len(made.world.book.living) == 2)
+    return made
+
+
+def go_on(cluster: Cluster) -> None:
+    """What happens after the backup: jobs are accepted, run and end."""
+    cluster.client.cancel("ends-later")
+    cluster.run(lambda: cluster.ended("ends-later"))
+    for job in ("new-1", "new-2", "new-3", "new-stays"):
+        cluster.client.submit(job, single())
+        cluster.run(lambda job=job: cluster.ended(job) or job in HELD and len(cluster.world.book.living) == 2)
+    cluster.run(most_ms=3_000)
+
+
+STATUSES = {
+    "old": "FINISHED", "ends-later": "CANCELED", "stays": None,
+    "new-1": "FINISHED", "new-2": "FINISHED", "new-3": "FINISHED", "new-stays": None,
+}  # fmt: skip
+
+
+def ends(cluster: Cluster, attempts: int) -> None:
+    """The two that stay are canceled, all is over, and no attempt was started since there were so many."""
+    for job in ("stays", "new-stays"):
+        cluster.client.cancel(job)
+    cluster.run(lambda: cluster.ended(*STATUSES) and cluster.at_rest(), most_ms=60_000)
+    assert cluster.statuses() == {job: status or "CANCELED" for job, status in STATUSES.items()}
+    assert len(cluster.world.book.launched) == attempts
+
+
+def test_recover_puts_back_what_was_accepted_and_what_has_ended(cluster: Cluster) -> None:
+    saved = backup(cluster.world.etcd)
+    go_on(cluster)
+    attempts, before = len(cluster.world.book.launched), cluster.statuses()
+    highest = cluster.world.etcd.revision
+    restore(cluster, saved)
+    assert cluster.statuses() == {"old": "FINISHED", "ends-later": None, "stays": None}
+    said = put_right(cluster)
+    assert cluster.statuses() == before == STATUSES
+    assert cluster.world.etcd.revision > highest, "no epoch and no incarnation is given twice"
+    assert "jobs: 1 are put back as accepted, 4 as ended" in said
+    assert [line for line in said if line.startswith("dispatcher: the snapshot")]
+    assert put_right(cluster) == ["jobs: 0 are put back as accepted, 0 as ended"], "again, it changes nothing"
+    start(cluster)
+    ends(cluster, attempts)
+
+
+def test_what_was_put_back_is_enough_when_the_log_is_lost_after_that(cluster: Cluster) -> None:
+    saved = backup(cluster.world.etcd)
+    go_on(cluster)
+    attempts = len(cluster.world.book.launched)
+    restore(cluster, saved)
+    put_right(cluster)
+    broker = cluster.world.broker
+    broker.delete_topics(["dispatcher.commands"])
+    broker.ensure_topics((each.name, each.count(cluster.world.topology), each.config()) for each in TOPICS)
+    start(cluster)
+    folded = cluster.leader(DISPATCHER)
+    assert folded is not None and folded.generation == 2
+    ends(cluster, attempts)
+
+
+def test_without_recover_nobody_leads(cluster: Cluster) -> None:
+    saved = backup(cluster.world.etcd)
+    go_on(cluster)
+    restore(cluster, saved)
+    for name in CONTROL:
+        cluster.start(name)
+    cluster.run(most_ms=20_000)
+    assert not any(cluster.leader(scope) for scope in cluster.world.topology.scopes())
+
+
+def test_a_generation_that_began_after_the_backup_is_put_back(cluster: Cluster) -> None:
+    saved = backup(cluster.world.etcd)
+    scope = f"{JOB_MASTER}/0"
+    cluster.stop("job-master#1")
+    cluster.world.broker.truncate("job-master.commands", 0, 5)
+    cluster.world.book.cut(scope, 5)
+    cluster.start("job-master#1")
+    cluster.run(lambda: (folded := cluster.leader(scope)) is not None and folded.generation == 2)
+    cluster.run(most_ms=3_000)
+    restore(cluster, saved)
+    assert f"{scope}: generation 1 is put back to 2" in put_right(cluster)
+    start(cluster)
+    folded = cluster.leader(scope)
+    assert folded is not None and folded.generation == 2
+
+
+def test_it_is_refused_while_somebody_leads(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deploy.recover.LEADER_S", 0.0)
+    with pytest.raises(Refused, match="^dispatcher#1 leads dispatcher: end all control services first"):
+        put_right(cluster)
+
+
+def test_it_is_refused_when_too_many_revisions_are_lacking(cluster: Cluster) -> None:
+    saved = backup(cluster.world.etcd)
+    cluster.world.etcd.revision += 1_000_000
+    cluster.run(most_ms=5_000)
+    restore(cluster, saved)
+    with pytest.raises(Refused, match="etcdutl snapshot restore --bump-revision 2001[0-9]{3} --mark-compacted"):
+        put_right(cluster)

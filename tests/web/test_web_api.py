@@ -1,0 +1,109 @@
+"""The web service's answers over HTTP: as its OpenAPI document says, read-only, and to loopback's names alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from types import SimpleNamespace
+
+import pytest
+from starlette.testclient import TestClient
+
+from services.web.api import application
+from services.web.view import View
+from services.web.worker import fact_of
+
+T0 = 1_700_000_000_000
+
+
+def record(topic: str, offset: int, ce_id: str = "dispatcher/3/17", **body: object) -> SimpleNamespace:
+    headers = {"ce_id": ce_id.encode()} if ce_id else {}
+    value = json.dumps({"at_ms": T0, "count": 1, **body}).encode()
+    return SimpleNamespace(
+        topic=topic, partition=0, offset=offset, timestamp=T0 / 1000, headers=headers.items(), value=value
+    )
+
+
+@pytest.fixture
+def view() -> View:
+    view = View({}, {}, 10)
+    view.load()
+    task = {"task": "a", "vertices": ["a"], "parallelism": 1}
+    slot = {"task_manager": "tm", "slot": 0, "error": None}
+    for message in (
+        record("job.events", 0, type="JobAccepted", job="j", name="n", tasks=[task]),
+        record("job.events", 1, "job-master/0/1/4", type="AttemptStateChanged", job="j", task="a", subtask=0, attempt=1,
+               state="RUNNING", **slot),
+        record("cluster.events", 0, "", type="TaskManagerJoined", task_manager="tm", incarnation=7, host="h", slots=1,
+               states=["FREE"]),
+        record("cluster.events", 1, type="LeaderElected", scope="dispatcher", leader="d", epoch=3, generation=1),
+    ):  # fmt: skip
+        view.fold(fact_of(message))
+    return view
+
+
+@pytest.fixture
+def web(view: View) -> TestClient:
+    return TestClient(application(view), base_url="http://127.0.0.1")
+
+
+AS_OF = {"offsets": {"job.events": {"0": 1}, "cluster.events": {"0": 1}}, "time_ms": T0}
+
+
+def test_the_life_of_who_says_a_fact_is_in_its_id() -> None:
+    assert fact_of(record("job.events", 5, "job-master/0/12/345", type="x")).life == 12
+    assert fact_of(record("job.events", 5, "", type="x")).life == 0
+
+
+def test_every_answer_has_its_as_of(web: TestClient) -> None:
+    assert web.get("/api/v1/overview").json() == {
+        "as_of": AS_OF, "jobs": {"INITIALIZING": 1}, "slots": {"ACTIVE": 1}, "task_managers": 1, "leaders": 1,
+    }  # fmt: skip
+    for path in ("jobs", "jobs/j", "taskmanagers", "slots", "leaders"):
+        assert web.get(f"/api/v1/{path}").json()["as_of"] == AS_OF
+    assert web.get("/healthz").json() == {"status": "ok", "as_of": AS_OF}
+    assert web.get("/api/v1/slots").json()["slots"] == [
+        {"task_manager": "tm", "slot": 0, "state": "ACTIVE", "job": "j", "task": "a", "subtask": 0, "attempt": 1, "reason": None}
+    ]
+
+
+def test_pages_of_jobs(web: TestClient) -> None:
+    assert [job["job"] for job in web.get("/api/v1/jobs?status=INITIALIZING&limit=1").json()["jobs"]] == ["j"]
+    found = web.get("/api/v1/jobs?offset=1").json()
+    assert (found["total"], found["jobs"]) == (1, [])
+
+
+@pytest.mark.parametrize(("path", "status", "error"), [
+    ("/api/v1/jobs/k", 404, "there is no job 'k' among those that are shown; `millrace show` knows older ones"),
+    ("/api/v1/jobs?limit=0", 400, "limit: Input should be greater than or equal to 1"),
+    ("/api/v1/nothing", 404, "Not Found"),
+])  # fmt: skip
+def test_a_refusal_is_one_line(web: TestClient, path: str, status: int, error: str) -> None:
+    answer = web.get(path)
+    assert (answer.status_code, answer.json()) == (status, {"error": error})
+
+
+def test_nothing_can_be_changed(web: TestClient) -> None:
+    paths = web.get("/api/v1/openapi.json").json()["paths"]
+    assert {method for operations in paths.values() for method in operations} == {"get"}
+    assert web.post("/api/v1/jobs", json={}).status_code == 405
+
+
+def test_behind_loopback_it_answers_to_no_other_name(view: View, web: TestClient) -> None:
+    assert web.get("/api/v1/jobs", headers={"host": "a-page.example"}).status_code == 400
+    open_to_a_container = TestClient(application(view, "0.0.0.0"), base_url="http://web:8080")
+    assert open_to_a_container.get("/api/v1/jobs").status_code == 200
+
+
+def test_before_the_tables_are_back_it_says_so() -> None:
+    web = TestClient(application(View({}, {}, 10)), base_url="http://localhost")
+    for path in ("/api/v1/jobs", "/api/v1/jobs/j", "/healthz"):
+        assert web.get(path).status_code == 503
+
+
+def test_metrics_are_what_prometheus_reads(web: TestClient) -> None:
+    lines = web.get("/metrics").text.splitlines()
+    assert 'millrace_jobs{status="INITIALIZING"} 1.0' in lines
+    assert 'millrace_slots{state="ACTIVE"} 1.0' in lines
+    assert 'millrace_web_offset{partition="0",topic="job.events"} 1.0' in lines
+    assert all(re.fullmatch(r"#.*|[a-z_]+(\{.*\})? [0-9.e+]+", line) for line in lines), lines

@@ -1,0 +1,267 @@
+"""The web service's tables: facts in, rows and answers out, exactly."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from services.web.core.cluster import GONE_KEPT, Cluster
+from services.web.core.facts import Fact, Row
+from services.web.core.jobs import ATTEMPTS_KEPT, Jobs
+from services.web.view import View
+
+T0 = 1_700_000_000_000
+
+
+class Story:
+    """Facts in the order in which they are said, each at the next offset and one millisecond later."""
+
+    def __init__(self, topic: str = "job.events", partition: int = 0) -> None:
+        self.topic, self.partition = topic, partition
+        self.facts: list[Fact] = []
+        self._counts: dict[tuple[str, str], int] = {}
+
+    def say(self, type: str, subject: str, life: int = 1, **body: Any) -> Fact:
+        number = self._counts[type, subject] = body.pop("count", self._counts.get((type, subject), 0) + 1)
+        n = len(self.facts)
+        what = {"type": type, "version": 1, "at_ms": T0 + n, "count": number, **body}
+        self.facts.append(Fact(self.topic, self.partition, n, T0 + n, life, what))
+        return self.facts[-1]
+
+
+def accepted(story: Story, job: str, parallelism: int = 1) -> None:
+    tasks = [{"task": "a", "vertices": ["a"], "parallelism": parallelism}]
+    story.say("JobAccepted", job, job=job, name=f"name of {job}", tasks=tasks)
+
+
+def attempt(story: Story, job: str, state: str, number: int = 1, subtask: int = 0, life: int = 1, **more: Any) -> None:
+    place = {"task": "a", "subtask": subtask, "attempt": number, "task_manager": "tm", "slot": 1, "error": None}
+    story.say("AttemptStateChanged", job, life, job=job, state=state, **{**place, **more})
+
+
+def whole_job(job: str = "j") -> Story:
+    story = Story()
+    accepted(story, job, parallelism=2)
+    story.say("JobStateChanged", job, job=job, status="RUNNING", cause=None)
+    story.say("JobWaiting", job, job=job, reason="no slot is free", position=3)
+    attempt(story, job, "DEPLOYING")
+    attempt(story, job, "RUNNING")
+    attempt(story, job, "FAILED", error={"kind": "user", "message": "no"}, slot=None)
+    attempt(story, job, "DEPLOYING", number=2, subtask=0)
+    attempt(story, job, "FINISHED", number=2, subtask=0, slot=None)
+    story.say("JobFinished", job, job=job, archive="archives/j", result=None)
+    return story
+
+
+def folded(facts: list[Fact], rows: dict[str, Row] | None = None, retained: int = 10) -> Jobs:
+    jobs = Jobs(rows if rows is not None else {}, retained)
+    for fact in facts:
+        jobs.fold(fact)
+    return jobs
+
+
+def test_a_job_from_its_acceptance_to_its_end() -> None:
+    story = whole_job()
+    after_waiting = folded(story.facts[:3])
+    assert after_waiting.listed() == [{
+        "job": "j", "name": "name of j", "status": "RUNNING", "accepted_ms": T0, "since_ms": T0 + 1, "ended_ms": None,
+        "waiting": "no slot is free", "position": 3,
+    }]  # fmt: skip
+    jobs = folded(story.facts)
+    assert jobs.described("j") == {
+        "job": "j", "name": "name of j", "status": "FINISHED", "accepted_ms": T0, "since_ms": T0 + 8, "ended_ms": T0 + 8,
+        "waiting": None, "position": None, "cause": None, "archive": "archives/j",
+        "tasks": [{"task": "a", "subtasks": [
+            {"subtask": 0, "attempt": 2, "state": "FINISHED", "attempts": [
+                {"attempt": 1, "task_manager": "tm", "slot": 1, "error": {"kind": "user", "message": "no"}, "state": "FAILED",
+                 "since_ms": {"DEPLOYING": T0 + 3, "RUNNING": T0 + 4, "FAILED": T0 + 5}},
+                {"attempt": 2, "task_manager": "tm", "slot": 1, "error": None, "state": "FINISHED",
+                 "since_ms": {"DEPLOYING": T0 + 6, "FINISHED": T0 + 7}},
+            ]},
+            {"subtask": 1, "attempt": 0, "state": "CREATED", "attempts": []},
+        ]}],
+    }  # fmt: skip
+    assert (jobs.statuses(), jobs.described("k"), jobs.described("j/a/0")) == ({"FINISHED": 1}, None, None)
+
+
+def test_a_waiting_job_waits_no_more_once_an_attempt_is_deployed() -> None:
+    jobs = folded(whole_job().facts[:4])
+    assert [(job["waiting"], job["position"]) for job in jobs.listed()] == [(None, None)]
+
+
+def test_the_plan_attempt_is_shown_once_there_is_one() -> None:
+    story = Story()
+    accepted(story, "j")
+    attempt(story, "j", "DEPLOYING", task="@plan")
+    described = folded(story.facts).described("j")
+    assert described is not None and [task["task"] for task in described["tasks"]] == ["@plan", "a"]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_fact_that_is_said_again_or_read_again_counts_once(seed: int) -> None:
+    """A new leader says again what its predecessor may not have said; a restarted reader reads again from where it had committed."""
+    facts, draw = whole_job().facts, random.Random(seed)
+    again: list[Fact] = []
+    for n in range(len(facts)):
+        again.append(facts[n])
+        if draw.random() < 0.4:
+            again += facts[draw.randrange(n + 1) : n + 1]
+    once: dict[str, Row] = {}
+    twice: dict[str, Row] = {}
+    folded(facts, once)
+    folded(again, twice)
+    assert twice == once
+
+
+@pytest.mark.parametrize("cut", range(10))
+def test_a_restart_in_the_middle_gives_the_same_tables(cut: int) -> None:
+    """Rows come back from the changelog; some records are read a second time."""
+    facts = whole_job().facts
+    whole: dict[str, Row] = {}
+    folded(facts, whole)
+    kept: dict[str, Row] = {}
+    folded(facts[:cut], kept)
+    again = Jobs(kept, 10)
+    again.load()
+    for fact in facts[max(0, cut - 3) :]:
+        again.fold(fact)
+    assert kept == whole
+    assert again.listed() == folded(facts).listed()
+
+
+def test_a_reborn_job_master_begins_its_attempts_anew_and_its_late_word_changes_nothing() -> None:
+    story = Story()
+    accepted(story, "j", parallelism=2)
+    story.say("JobStateChanged", "j", job="j", status="RUNNING", cause=None)
+    attempt(story, "j", "DEPLOYING", number=4)
+    attempt(story, "j", "FINISHED", subtask=1)
+    late = story.say("JobStateChanged", "j", job="j", status="CANCELLING", cause=None)
+    story.facts.pop()
+    story.say("JobStateChanged", "j", life=2, job="j", status="RUNNING", cause=None, count=1)
+    attempt(story, "j", "DEPLOYING", number=1, life=2, count=1)
+    jobs = folded([*story.facts, late])
+    described = jobs.described("j")
+    assert described is not None and described["status"] == "RUNNING"
+    (first, second) = described["tasks"][0]["subtasks"]
+    assert [each["attempt"] for each in first["attempts"]] == [1]
+    assert second == {"subtask": 1, "attempt": 0, "state": "CREATED", "attempts": []}
+
+
+def test_of_a_subtasks_attempts_the_newest_are_kept() -> None:
+    story = Story()
+    accepted(story, "j")
+    for number in range(1, ATTEMPTS_KEPT + 3):
+        attempt(story, "j", "FAILED", number=number)
+    described = folded(story.facts).described("j")
+    assert described is not None
+    assert [a["attempt"] for a in described["tasks"][0]["subtasks"][0]["attempts"]] == list(range(3, ATTEMPTS_KEPT + 3))
+
+
+def test_of_ended_jobs_the_newest_are_kept_with_nothing_left_of_the_others() -> None:
+    rows: dict[str, Row] = {}
+    story = Story()
+    for job in ("one", "two", "three"):
+        accepted(story, job)
+        attempt(story, job, "FINISHED")
+    accepted(story, "lives")
+    for job in ("two", "one", "three"):
+        story.say("JobCanceled", job, job=job, archive=None)
+    jobs = folded(story.facts, rows, retained=2)
+    assert [job["job"] for job in jobs.listed()] == ["lives", "three", "one"]
+    assert sorted(rows) == ["lives", "one", "one/a/0", "three", "three/a/0"]
+    assert [job["job"] for job in jobs.listed("CANCELED")] == ["three", "one"]
+
+
+def test_what_was_said_too_long_ago_is_missing_and_no_error() -> None:
+    jobs = folded(whole_job().facts[4:5])
+    assert jobs.listed() == [{
+        "job": "j", "name": "", "status": "INITIALIZING", "accepted_ms": None, "since_ms": None, "ended_ms": None,
+        "waiting": None, "position": None,
+    }]  # fmt: skip
+
+
+def cluster_story() -> Story:
+    story = Story("cluster.events")
+    elected = {"scope": "dispatcher", "generation": 1}
+    story.say("LeaderElected", "dispatcher", **elected, leader="d-1", epoch=5)
+    joined = {"task_manager": "tm", "host": "h", "slots": 2}
+    story.say("TaskManagerJoined", "tm 7", **joined, incarnation=7, states=["STARTING", "BROKEN"])
+    story.say("SlotChanged", "tm 7 0", task_manager="tm", incarnation=7, slot=0, state="FREE", reason=None)
+    story.say("LeaderElected", "dispatcher", **elected, leader="d-2", epoch=9)
+    return story
+
+
+def test_task_managers_slots_and_leaders() -> None:
+    cluster = Cluster({})
+    for fact in cluster_story().facts:
+        assert cluster.fold(fact)
+        assert not cluster.fold(fact), "known"
+    assert cluster.task_managers() == [{
+        "task_manager": "tm", "incarnation": 7, "since_ms": T0 + 1, "gone_ms": None, "reason": None, "slots": 2, "host": "h",
+    }]  # fmt: skip
+    held = {"task_manager": "tm", "slot": 0, "job": "j", "task": "a", "subtask": 0, "attempt": 1}
+    empty = {"job": None, "task": None, "subtask": None, "attempt": None, "reason": None}
+    broken = {"task_manager": "tm", "slot": 1, "state": "BROKEN", **empty}
+    assert cluster.slots([]) == [{"task_manager": "tm", "slot": 0, "state": "FREE", **empty}, broken]
+    assert cluster.slots([held]) == [{**held, "state": "ACTIVE", "reason": None}, broken]
+    assert cluster.leaders() == [
+        {"scope": "dispatcher", "leader": "d-2", "epoch": 9, "generation": 1, "since_ms": T0 + 3}
+    ]
+
+
+def test_a_lost_task_manager_is_gone_until_it_joins_anew() -> None:
+    cluster, story = Cluster({}), cluster_story()
+    story.say("TaskManagerGone", "tm 7", task_manager="tm", incarnation=7, reason="no heartbeat for 700 ms")
+    for fact in story.facts:
+        cluster.fold(fact)
+    assert cluster.task_managers() == [] and cluster.slots([]) == []
+    assert [(row["reason"], row["gone_ms"]) for row in cluster.task_managers(gone=True)] == [
+        ("no heartbeat for 700 ms", T0 + 4)
+    ]
+    joined = {"task_manager": "tm", "host": "h", "slots": 1, "states": ["FREE"]}
+    cluster.fold(story.say("TaskManagerJoined", "tm 8", incarnation=8, **joined))
+    cluster.fold(story.say("SlotChanged", "tm 7 0", task_manager="tm", incarnation=7, slot=0, state="BROKEN"))
+    assert [row["incarnation"] for row in cluster.task_managers()] == [8]
+    assert [slot["state"] for slot in cluster.slots([])] == ["FREE"], "the older incarnation's late word"
+
+
+def test_a_reborn_resource_manager_counts_anew_and_is_heard() -> None:
+    cluster, story = Cluster({}), cluster_story()
+    for fact in story.facts:
+        cluster.fold(fact)
+    told = {"task_manager": "tm", "incarnation": 7, "slot": 0}
+    assert cluster.fold(story.say("SlotChanged", "tm 7 0", life=2, count=1, **told, state="BROKEN", reason="no memory"))
+    assert [slot["state"] for slot in cluster.slots([])] == ["BROKEN", "BROKEN"]
+
+
+def test_of_the_gone_the_newest_are_kept() -> None:
+    rows: dict[str, Row] = {}
+    cluster, story = Cluster(rows), Story("cluster.events")
+    for n in range(GONE_KEPT + 2):
+        cluster.fold(story.say("TaskManagerGone", f"{n}", task_manager=f"tm-{n}", incarnation=n, reason="left"))
+    assert len(rows) == GONE_KEPT and "task-manager/tm-1" not in rows and "task-manager/tm-2" in rows
+
+
+def test_every_answer_says_as_of_when_it_is_after_a_restart_too() -> None:
+    jobs: dict[str, Row] = {}
+    cluster: dict[str, Row] = {}
+    view = View(jobs, cluster, 10)
+    view.load()
+    for fact in (*whole_job().facts, *cluster_story().facts):
+        view.fold(fact)
+    expected = {"offsets": {"job.events": {"0": 8}, "cluster.events": {"0": 3}}, "time_ms": T0 + 8}
+    assert view.ask(lambda view: view.jobs.statuses()) == ({"FINISHED": 1}, expected)
+    again = View(jobs, cluster, 10)
+    again.load()
+    assert again.ask(lambda view: view.jobs.statuses()) == ({"FINISHED": 1}, expected)
+
+
+def test_a_record_that_is_no_fact_is_counted_and_changes_nothing() -> None:
+    view = View({}, {}, 10)
+    with pytest.raises(KeyError):
+        view.fold(Fact("job.events", 0, 0, T0, 1, {"type": "JobAccepted"}))
+    view.fold(Fact("job.events", 0, 1, T0, 1, {"type": "SomethingNew", "job": "j", "at_ms": 1}))
+    assert view.folded == {"news": 0, "known": 1, "unreadable": 1}
+    assert view.ask(lambda view: view.jobs.listed())[0] == []
