@@ -54,8 +54,8 @@ mutants: setup ## break each rule of the design in turn and show that the simula
 bench: setup ## measure, next to a peer each; also written to build/bench
 	@$(BIN)/python -m tests.bench
 
-bench-failover: setup ## measure what the death of a leader or a TaskManager costs
-	@$(BIN)/python -m tests.bench failover
+bench-failover: setup ## measure what the death of a leader, a TaskManager, Kafka or etcd costs, and that a pause or busy cores cost nothing
+	@$(BIN)/python -m tests.bench failover outages
 
 chaos: setup ## kill at random what a stack is made of, under load, for MINUTES=3; nothing may be lost or doubled
 	@$(BIN)/python -m tests.chaos --minutes $(MINUTES)

@@ -225,8 +225,7 @@ class Supervisor:
         ready = run / f"{service.instance}.json"
         ready.unlink(missing_ok=True)
         log = logs / f"{service.instance}.log"
-        with contextlib.suppress(FileNotFoundError):
-            log.replace(log.with_suffix(".log.1"))
+        put_aside(log, service.child.exit_code() if service.child is not None else None)
         command = [
             sys.executable,
             "-m",
@@ -341,6 +340,14 @@ class Supervisor:
         with ThreadPoolExecutor(max(2, len(living))) as pool:
             list(pool.map(lambda child: child.stop(STOP_S), living))
             list(pool.map(lambda server: server.stop(), (self.kafka, self.etcd)))
+
+
+def put_aside(log: Path, code: int | None) -> None:
+    """Makes room for the log of the next process. That of one that ended by a failure of its own (`code`) is kept until another one
+    does."""
+    killed_or_asked = (None, 0, -signal.SIGKILL, -signal.SIGTERM)
+    with contextlib.suppress(FileNotFoundError):
+        log.replace(log.with_suffix(".log.1" if code in killed_or_asked else ".log.failed"))
 
 
 def main() -> int:

@@ -6,8 +6,8 @@ import sys
 
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.io.blobs import BlobServer
+from millrace.io.hosting import Hosted, Term
 from millrace.io.http_server import CannotListen
-from millrace.io.loop import Hosted, Term
 from millrace.io.service import Process
 
 from .client_port import ClientPort

@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 import structlog
 
+from millrace.io.hosting import Term
 from millrace.io.interfaces import Bus, OffsetGone, Unavailable
-from millrace.io.loop import Term
 from millrace.io.storage import StorageError
 
 from .intake import Intake

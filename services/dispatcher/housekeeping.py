@@ -10,7 +10,7 @@ import time
 
 import structlog
 
-from millrace.io.loop import Term
+from millrace.io.hosting import Term
 from millrace.io.storage import Storage, StorageError
 
 FIRST_S, EVERY_S = 60.0, 3600.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from millrace.io.loop import Hosted
+from millrace.io.hosting import Hosted
 from millrace.io.service import Process
 
 from .core.machine import JobMaster

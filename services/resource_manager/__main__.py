@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from millrace.io.loop import Hosted
+from millrace.io.hosting import Hosted
 from millrace.io.service import Process
 
 from .core.machine import ResourceManager
+from .ports import ports
 from .settings import ResourceManagerSettings
 
 
@@ -15,8 +16,7 @@ def main() -> int:
     settings = ResourceManagerSettings.load_or_exit()
     process = Process(settings)
     topology = process.wait_for_topology()
-    # It has no effects: all it decides, it says.
-    return process.run([Hosted(ResourceManager(topology.shards), {}, settings.deciding())], topology)
+    return process.run([Hosted(ResourceManager(topology.shards), ports(process.store), settings.deciding())], topology)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The journal of one incarnation: each record as it was folded, for replay.
+"""The journal of one incarnation: each record as it was folded, for `millrace replay`.
 
 Truth lies in the process; the journal tells afterwards how it came about. Files `<incarnation>.<part>.jsonl`, each with a head (what the
 machine is, the folded state where the file begins) and one line a record. Only the last parts and incarnations are kept.
@@ -11,15 +11,15 @@ import json
 import os
 import re
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 import structlog
+import zstandard
 
-from millrace.core.fold import Fold, Folded
+from millrace.core.fold import Folded
 from millrace.core.machine import Machine
-from millrace.core.messages.records import decode
 from millrace.core.topics import Topology
 from millrace.io.snapshots import freeze, thaw
 
@@ -105,23 +105,35 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def replay(path: Path) -> Folded:
-    """Folds a part of a journal again, from its head on; returns the state after its last whole record.
+@dataclass(frozen=True)
+class Part:
+    """A part of a journal: whose it is, the folded state where it begins, and its whole records."""
 
-    Raises Diverged where the outputs are not those that were said (each tick carries their digest), ValueError for no journal.
-    """
-    with open(path, encoding="utf-8") as lines:
+    name: str
+    incarnation: int
+    topology: Topology
+    folded: Folded
+    records: list[tuple[int, int, bytes]]
+    """(number, stamp in ms, the record's JSON)."""
+
+
+def read(path: Path) -> Part:
+    """Raises OSError, and ValueError for what is no journal."""
+    with open(path, "rb") as lines:
         try:
-            head = json.loads(next(lines, ""))
-            machine = TaskManager(head["name"], head["topology"]["shards"])
+            head = json.loads(next(lines, b""))
+            topology = Topology(**head["topology"])
+            machine = TaskManager(head["name"], topology.shards)
             folded = thaw(machine, base64.b64decode(head["folded"]))
-        except (ValueError, KeyError, TypeError) as error:
+            # A line without an end: the process was killed while it wrote.
+            records = [_record(line) for line in lines if line.endswith(b"\n")]
+            return Part(head["name"], head["incarnation"], topology, folded, records)
+        except (ValueError, KeyError, TypeError, zstandard.ZstdError) as error:
             raise ValueError(f"{path} is no journal of a TaskManager: {error}") from None
-        fold = Fold(machine, Topology(**head["topology"]))
-        for line in lines:
-            if not line.endswith("\n"):
-                break  # the process was killed while it wrote
-            entry = json.loads(line)
-            record = decode(json.dumps(entry["record"]).encode())
-            fold.fold(folded, entry["n"], entry["stamp_ms"], record)
-    return folded
+
+
+def _record(line: bytes) -> tuple[int, int, bytes]:
+    """The record's own bytes stand last in its line."""
+    head, _, record = line.rstrip(b"\n").partition(b',"record":')
+    value = json.loads(head + b"}")
+    return value["n"], value["stamp_ms"], record[:-1]

@@ -7,6 +7,7 @@ from its first record on, and what it has said but not yet got into Kafka lies i
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import threading
@@ -25,10 +26,10 @@ from millrace.core.messages.effects import AttemptKillSent, AttemptLaunched, End
 from millrace.core.messages.records import Elected, Fact, Message, Outcome, Part, Tick, UnknownRecord, decode, encode
 from millrace.core.messages.slots import StopAsked, Unheard
 from millrace.core.speaking import Speaking
-from millrace.core.topics import RESOURCE_MANAGER, Topology
+from millrace.core.topics import RESOURCE_MANAGER, Topology, task_manager_key
 from millrace.io import envelope
+from millrace.io.hosting import monotonic_ms
 from millrace.io.interfaces import Bus, Compare, Delete, OffsetGone, Put, Reader, Received, Store, Txn, Unavailable
-from millrace.io.loop import monotonic_ms
 
 from .core import fencing, slot_table
 from .core.machine import TaskManager
@@ -58,20 +59,15 @@ class SlotsPort(Protocol):
 
 
 class Probe(Protocol):
-    """Finds out whether etcd is there, without waiting for it."""
+    """Finds out whether etcd is there, and what it has of this TaskManager, without waiting for it."""
 
     def ask(self) -> None:
         """Asks, unless an answer is awaited already."""
         ...
 
-    def answered(self) -> bool:
-        """Whether an answer has come since this was last called."""
+    def answered(self) -> int | None:
+        """The incarnation that etcd has (0: none), if an answer has come since this was last called; None: it has not."""
         ...
-
-
-def key_of(name: str) -> str:
-    """A TaskManager's key in etcd; the revision of its last put is the incarnation."""
-    return f"task-managers/{name}"
 
 
 @dataclass(frozen=True)
@@ -80,6 +76,10 @@ class Over:
 
     reason: str
     code: int
+
+
+class CaughtUp:
+    """All that stood in the inbox when this process woke is in the queue before this."""
 
 
 class Shell:
@@ -104,7 +104,7 @@ class Shell:
         self.journal, self.build, self.clock, self._probe = journal, build, clock, probe
         self.slots: SlotsPort | None = None
         self.machine = TaskManager(name, topology.shards)
-        self.key = key_of(name)
+        self.key = task_manager_key(name)
         self.over: Over | None = None
         self.incarnation = 0
         self.turned_ms = clock()
@@ -113,7 +113,11 @@ class Shell:
         )  # machine time is wall-clock time at the start, then goes on with the monotonic one
         self._fold = Fold(self.machine, topology)
         self._folded: Folded | None = None
-        self._inbox: queue.SimpleQueue[Received | Part | Over] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Received | Part | Over | CaughtUp] = queue.SimpleQueue()
+        self.behind = False  # it was away for so long that others may have its tasks: it must first read what became of it
+        self._behind_until: int | None = None  # where its inbox ended when it woke; None: not asked yet
+        self._next = 0  # what is read next of the inbox
+        self._held: list[tuple[str, LaunchAttempt | KillAttempt]] = []  # effects that wait for that
         self._speaking = Speaking()
         self._acks: deque[int] = deque()
         self._silence = fencing.Silence(clock())
@@ -139,11 +143,11 @@ class Shell:
         entry = self.store.txn(Txn(compares=(), then=(put,), reads=(self.key,))).reads[self.key]
         assert entry is not None, "etcd does not show what it was just given"
         self.incarnation = entry.mod_revision
-        self._reader = self.bus.reader(topic, partition, end)
+        self._reader, self._next = self.bus.reader(topic, partition, end), end
         self._folded = folded = self._fold.blank(self.incarnation, 0)
         self.journal.begin(self.machine, folded)
         self._silence = fencing.Silence(self.clock())
-        self._ticked_ms = self.clock()
+        self._ticked_ms = self.turned_ms = self.clock()
         log.info("begins", incarnation=self.incarnation, topic=topic, partition=partition, offset=end)
         settings = {**self.deciding, "incarnation": self.incarnation}
         self._take(Elected(
@@ -203,10 +207,17 @@ class Shell:
         """Puts what Kafka has for us into the queue; False: there was nothing."""
         assert self._reader is not None
         own = self.machine.scope.encode()
+        if self.behind and self._behind_until is None:
+            with contextlib.suppress(Unavailable):
+                self._behind_until = self.bus.offsets(*self.topology.inbox(self.machine.scope))[1]
         received = self._reader.poll(timeout_ms)
         for each in received:
+            self._next = each.offset + 1
             if each.key == own:  # other TaskManagers share the partition
                 self._inbox.put(each)
+        if self._behind_until is not None and self._next >= self._behind_until:
+            self._behind_until = None
+            self._inbox.put(CaughtUp())
         return bool(received)
 
     def _read_on(self) -> None:
@@ -224,6 +235,7 @@ class Shell:
     def turn(self, patience_ms: int) -> bool:
         """Folds what is in the queue (waits for it so long), looks at the time. False: there was nothing."""
         items = self._waiting(patience_ms)
+        self._notice_absence()
         for item in items:
             if self.over is not None:
                 break
@@ -231,6 +243,8 @@ class Shell:
                 self._receive(item)
             elif isinstance(item, Over):
                 self.over = item
+            elif isinstance(item, CaughtUp):
+                self._go_on()
             else:
                 self._take(item)
         self.bus.serve()
@@ -244,8 +258,20 @@ class Shell:
             self._tick(now_ms)
         return bool(items)
 
-    def _waiting(self, patience_ms: int) -> list[Received | Part | Over]:
-        items: list[Received | Part | Over] = []
+    def _notice_absence(self) -> None:
+        """A process that was stopped, or starved, wakes with commands that it read before: others may have those tasks by now. Until it has
+        read what became of it, it launches nothing."""
+        if self.clock() - self.turned_ms >= fencing.patience_ms(self.state.lost_after_ms):
+            self.behind = True
+
+    def _go_on(self) -> None:
+        """It has read its inbox, and lives."""
+        self.behind, held, self._held = False, self._held, []
+        for name, effect in held:
+            self._perform(name, effect)
+
+    def _waiting(self, patience_ms: int) -> list[Received | Part | Over | CaughtUp]:
+        items: list[Received | Part | Over | CaughtUp] = []
         try:
             items.append(self._inbox.get(patience_ms > 0, patience_ms / 1000 if patience_ms > 0 else None))
             while len(items) < BATCH_MOST:
@@ -291,8 +317,12 @@ class Shell:
         lost_after_ms = self.state.lost_after_ms
         if fencing.asks_etcd(self._silence.kafka_ms, lost_after_ms):
             self._probe.ask()
-        if self._probe.answered():
+        stands = self._probe.answered()
+        if stands is not None:
             self._silence.etcd_answered()
+        if stands not in (None, self.incarnation):
+            self.over = Over("Kafka does not answer it, and etcd says that it was declared lost", AGAIN)
+            return
         if self._silence.both_ms >= fencing.patience_ms(lost_after_ms) and slot_table.living(self.state):
             self._take(Fact(body=Unheard(silent_ms=self._silence.both_ms)))
 
@@ -331,6 +361,10 @@ class Shell:
         if isinstance(effect, EndProcess):
             self.over = Over(effect.reason, AGAIN if effect.again else STOPPED)
             return
+        self._notice_absence()
+        if self.behind:
+            self._held.append((name, effect))
+            return
         assert self.slots is not None, "a TaskManager without slots"
         if isinstance(effect, LaunchAttempt):
             self.slots.launch(effect)
@@ -362,23 +396,22 @@ class EtcdProbe:
     """Asks etcd, by a store of short patience, on a thread of its own."""
 
     def __init__(self, store: Store, name: str) -> None:
-        self._store, self._key = store, key_of(name)
+        self._store, self._key = store, task_manager_key(name)
         self._asking = threading.Lock()
-        self._heard = threading.Event()
+        self._heard: int | None = None
 
     def ask(self) -> None:
         if self._asking.acquire(blocking=False):
             threading.Thread(target=self._ask, name="probe", daemon=True).start()
 
-    def answered(self) -> bool:
-        heard = self._heard.is_set()
-        self._heard.clear()
+    def answered(self) -> int | None:
+        heard, self._heard = self._heard, None
         return heard
 
     def _ask(self) -> None:
         try:
-            self._store.get(self._key)
-            self._heard.set()
+            entry = self._store.get(self._key)
+            self._heard = entry.mod_revision if entry is not None else 0
         except Unavailable:
             pass
         finally:

@@ -17,7 +17,23 @@ from rich.table import Table
 
 from deploy.local.downloads import CHECKOUT
 
-from . import burst, compose, failover, idle, many, memory, pipeline, running, sql, standbys, up
+from . import (
+    burst,
+    compose,
+    failover,
+    handover,
+    idle,
+    many,
+    memory,
+    outages,
+    pipeline,
+    recovery,
+    replay,
+    running,
+    sql,
+    standbys,
+    up,
+)
 from .figures import Figure, Row, measure
 
 FIGURES = {
@@ -32,7 +48,11 @@ FIGURES = {
         Figure("compose", "docker compose up to the first job accepted, beside its Kafka and etcd alone", compose.measure),
         Figure("memory", "resident memory of each service, idle and after 5,000 jobs", memory.measure),
         Figure("failover", "a leader or a TaskManager killed, asked to end, stopped -> all goes on", failover.measure),
+        Figure("replay", "the state at the end of a long inbox, and the story of one job among many, from Kafka", replay.measure),
         Figure("standbys", "the same jobs with a standby for each service, beside a stack without", standbys.measure),
+        Figure("handover", "every leader asked to end while another build waits, 100 tasks running", handover.measure),
+        Figure("recovery", "all control services killed with 10,000 jobs; the fold beside a snapshot", recovery.measure),
+        Figure("outages", "Kafka, etcd killed or paused, all cores busy -> nobody is blamed for it", outages.measure),
         Figure("idle", "processor and disk of an idle stack, beside Kafka and etcd alone", idle.measure),
     )
 }

@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -24,11 +25,14 @@ def chaos(
         int | None, typer.Option(help="What faults and jobs are drawn from; drawn and printed without.")
     ] = None,
     spark: Annotated[bool, typer.Option("--spark", help="Slots with Spark; without, attempts only take time.")] = False,
+    record: Annotated[Path | None, typer.Option(metavar="FILE", help="Export all logs at the end, for millrace replay.")] = None,
+    jobs: Annotated[int, typer.Option(min=0, help="Go on until so many jobs were accepted, and send them faster.")] = 0,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the stack's folder also when all is well.")] = False,
 ) -> None:
     """Start a stack of its own with a standby for each service, give it jobs, and kill, stop and cut off what it is made of.
 
-    Then everything is left alone, every accepted job must end, and what was recorded in public is checked. The same seed does the same
+    Then everything is left alone, every accepted job must end, what was recorded in public is checked, and all
+    inboxes must fold again to the same words. The same seed does the same
     things in the same order; when they meet what is not the seed's. Exit code 1 if anything was lost, doubled or contradictory: the
     evidence is printed, and the stack's folder is left.
     """
@@ -40,8 +44,9 @@ def chaos(
     def say(line: str) -> None:
         typer.echo(f"{time.monotonic() - started:7.1f} s  {line}")
 
-    say(f"seed {seed}: python -m tests.chaos --minutes {minutes:g} --seed {seed}{' --spark' if spark else ''}")
-    passed = run(minutes, seed, spark, say, keep)
+    more = (" --spark" if spark else "") + (f" --jobs {jobs}" if jobs else "")
+    say(f"seed {seed}: python -m tests.chaos --minutes {minutes:g} --seed {seed}{more}")
+    passed = run(minutes, seed, spark, say, keep, jobs, record)
     say("nothing was lost or doubled" if passed else f"FAILED with seed {seed}")
     raise typer.Exit(0 if passed else 1)
 

@@ -19,6 +19,7 @@ from millrace.io.interfaces import Unavailable
 
 PAUSE_S = (0.3, 3.0)  # between two faults
 STOPPED_S = (0.2, 4.0)  # how long a process is stopped
+BOUT = 12  # faults, after which the cluster is left alone until it is whole: on a slow machine it would never be
 KINDS = {
     "leader killed": 5,
     "leader asked to end": 2,
@@ -73,9 +74,12 @@ class Faults:
             "etcd killed": lambda: self._server("etcd", signal.SIGKILL if self.kill_etcd else signal.SIGTERM),
         }
 
-    def run(self, until_s: float) -> None:
-        """One after the other until then; some last while the next come."""
-        while time.monotonic() < until_s:
+    def run(self, over: Callable[[], bool], rest: Callable[[], None]) -> None:
+        """One after the other until then; some last while the next come. `rest` waits for a whole cluster."""
+        while not over():
+            if self.done and len(self.done) % BOUT == 0:
+                self.heal()
+                rest()
             kind = self._draw.choices(list(KINDS), list(KINDS.values()))[0]
             at_s = time.monotonic()
             with contextlib.suppress(psutil.NoSuchProcess, Unavailable, KeyError):
@@ -151,15 +155,23 @@ class Faults:
         """Only one that is up: the supervisor gives up a server that does not come up."""
         if self._starting(word):
             return None
-        supervisor = self.stack.supervisor()
-        assert supervisor is not None
-        for child in supervisor.children():
-            if word in (child.name(), *child.cmdline()) and is_running(child):
-                child.send_signal(number)
-                return f"process {child.pid}, {number.name}"
-        return None
+        server = server_of(self.stack, word)
+        if server is None:
+            return None
+        server.send_signal(number)
+        return f"process {server.pid}, {number.name}"
 
     def _starting(self, word: str) -> bool:
         name = "Kafka" if "kafka" in word else "etcd"
         said = [step for step in self.stack.facts()["steps"] if step.startswith(f"{name}:")]
         return not said[-1].startswith(f"{name}: ready")
+
+
+def server_of(stack: Stack, word: str) -> psutil.Process | None:
+    """The process of Kafka or etcd, by its program or its main class; None: it does not run just now."""
+    supervisor = stack.supervisor()
+    assert supervisor is not None
+    for child in supervisor.children():
+        if word in (child.name(), *child.cmdline()) and is_running(child):
+            return child
+    return None

@@ -11,8 +11,9 @@ from millrace.client import Millrace, MillraceError
 from millrace.client.errors import NotFound, OutcomeUnknown, Refused, Rejected, Unavailable
 from tests.task_manager.timed import query
 
-THREADS = 4
-PAUSE_S = (0.1, 0.9)  # of each thread, between two jobs
+CALM = (4, 0.1, 0.9)
+DENSE = (16, 0.0, 0.3)
+"""Threads, and how long each pauses between two jobs, at least and at most in seconds."""
 RESTART = {"attempts": 5, "delay_ms": 50}
 
 
@@ -22,6 +23,7 @@ class Load:
 
     bootstrap: str
     seed: int
+    rate: tuple[int, float, float] = CALM
     answers: dict[str, str] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
     cancels: dict[str, bool] = field(default_factory=dict)
@@ -32,11 +34,13 @@ class Load:
 
     def __post_init__(self) -> None:
         self._ending = threading.Event()
-        self._threads = [threading.Thread(target=self._run, args=(number,), daemon=True) for number in range(THREADS)]
+        self._connected = threading.Barrier(self.rate[0] + 1)
+        self._threads = [threading.Thread(target=self._run, args=(number,), daemon=True) for number in range(self.rate[0])]
 
     def __enter__(self) -> Load:
         for thread in self._threads:
             thread.start()
+        self._connected.wait(60)  # who has never found a Kafka may say so, and is no client yet
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -48,11 +52,12 @@ class Load:
         draw = random.Random(f"{self.seed} {number}")
         try:
             with Millrace(self.bootstrap, timeout_s=60) as client:
+                self._connected.wait(60)
                 count = 0
                 while not self._ending.is_set():
                     count += 1
                     self._one(client, f"chaos-{number}-{count}", draw)
-                    self._ending.wait(draw.uniform(*PAUSE_S))
+                    self._ending.wait(draw.uniform(*self.rate[1:]))
         except Exception as failure:
             self.errors.append(f"a client ended: {type(failure).__name__}: {failure}")
 

@@ -18,12 +18,19 @@ from deploy.local.stack import Options, Stack
 from millrace.core.topics import TOPICS, Topology
 from millrace.io.etcd import EtcdStore
 from millrace.io.interfaces import Unavailable
-from millrace.io.kafka import KafkaBus
+from millrace.io.kafka import KafkaBus, KafkaLogs
+from millrace.io.storage import Storage
+from services.replay.core.checking import explain
+from services.replay.core.folding import Broken
+from services.replay.core.recorded import BadLog
+from services.replay.exporting import export
+from services.replay.live import Live
+from services.replay.replaying import verify
 from tests.task_manager.timed import TWO_AT_ONCE
 
 from .faults import KINDS, Fault, Faults
 from .history import History, Verdict, judge
-from .load import Load
+from .load import CALM, DENSE, Load
 from .task_managers import TaskManagers
 
 SHARDS, TASK_MANAGERS, SLOTS = 2, 2, 4
@@ -32,16 +39,19 @@ PEACE_S = 90.0
 Say = Callable[[str], None]
 
 
-def run(minutes: float, seed: int, spark: bool, say: Say, keep: bool = False) -> bool:
-    """Whether nothing was violated. Prints what happened by `say`."""
+def run(
+    minutes: float, seed: int, spark: bool, say: Say, keep: bool = False, jobs: int = 0, record: Path | None = None
+) -> bool:
+    """Whether nothing was violated. Prints what happened by `say`. `jobs`: it goes on until so many were accepted. `record`: the
+    file that all logs are exported to."""
     stack = Stack("chaos")
     stack.down(purge=True)
     options = Options(task_managers=TASK_MANAGERS if spark else 0, slots=2 if spark else 1, shards=SHARDS, standbys=1)
     passed = False
     try:
         stack.up(options, say, foreground=True)
-        with TaskManagers(stack, 0 if spark else TASK_MANAGERS, SLOTS) as timed:
-            passed = _run(stack, timed, minutes, seed, spark, say)
+        with TaskManagers(stack, 0 if spark else TASK_MANAGERS, 4 * SLOTS if jobs else SLOTS) as timed:
+            passed = _run(stack, timed, minutes, seed, spark, say, jobs, record)
         return passed
     finally:
         if keep or not passed:
@@ -51,7 +61,9 @@ def run(minutes: float, seed: int, spark: bool, say: Say, keep: bool = False) ->
             stack.down(purge=True)
 
 
-def _run(stack: Stack, timed: TaskManagers, minutes: float, seed: int, spark: bool, say: Say) -> bool:
+def _run(
+    stack: Stack, timed: TaskManagers, minutes: float, seed: int, spark: bool, say: Say, jobs: int, record: Path | None
+) -> bool:
     facts = stack.facts()
     store = EtcdStore(facts["etcd_endpoint"], "/millrace/default/")
     scopes = Topology(shards=SHARDS).scopes()
@@ -67,9 +79,13 @@ def _run(stack: Stack, timed: TaskManagers, minutes: float, seed: int, spark: bo
         return {name: each["pid"] for name, each in services.items() if name.startswith("task-manager")}
 
     faults = Faults(stack, store, scopes, task_managers, kill_etcd, seed, say)
-    load = Load(facts["kafka_bootstrap"], seed)
+    load = Load(facts["kafka_bootstrap"], seed, DENSE if jobs else CALM)
     with load:
-        faults.run(time.monotonic() + minutes * 60)
+        until_s = time.monotonic() + minutes * 60
+        faults.run(
+            over=lambda: time.monotonic() > until_s and len(load.accepted) >= jobs,
+            rest=lambda: _rest(stack, scopes),
+        )
         faults.heal()
         say("peace: every job must end now")
     problems = list(load.errors)
@@ -83,23 +99,52 @@ def _run(stack: Stack, timed: TaskManagers, minutes: float, seed: int, spark: bo
         except TimeoutError as failure:
             problems.append(str(failure))
     say(f"at rest after {time.monotonic() - peace_s:.1f} s")
-    with _bus(facts["kafka_bootstrap"]) as bus:
+    with open_bus(facts["kafka_bootstrap"]) as bus:
         history = History(
             answers=load.answers,
             stored={each.key.removeprefix("jobs/"): json.loads(each.value) for each in store.list("jobs/")[0]},
-            events=list(_topic(bus, "job.events")),
+            events=list(topic_records(bus, "job.events", SHARDS)),
             failures=load.failures if not spark else {},
             cancels=load.cancels,
-            dead_letters=list(_topic(bus, "dead-letters")),
+            dead_letters=list(topic_records(bus, "dead-letters", SHARDS)),
             two_at_once=_lines(timed.lives / TWO_AT_ONCE),
             woken=faults.woken,
         )
     verdict = judge(history)
+    problems += _replayed(facts, record, say)
     _tell(verdict, faults.done, load, stack, say)
     for each in (*problems, *verdict.violations):
         say(f"VIOLATION: {each}")
     store.close()
     return not (problems or verdict.violations) and verdict.accepted > 0
+
+
+def _replayed(facts: dict[str, Any], record: Path | None, say: Say) -> list[str]:
+    """What is wrong with the inboxes, folded again: they must lead to what was said then."""
+    kafka = KafkaLogs(facts["kafka_bootstrap"], client_id="chaos")
+    store = EtcdStore(facts["etcd_endpoint"], "/millrace/default/")
+    source = Live(kafka, store, Storage(facts["storage"]), "default")
+    try:
+        report = verify(source, None, lambda *_: None)
+        folded = sum(each.records for each in report.scopes)
+        compared = sum(len(each.found) for each in report.scopes)
+        say(f"folded again: {folded:,} records, {compared:,} words compared, {'1 or more' if report.difference else 0} differences")
+        if record is not None:
+            export(source, record, None, False, lambda *_: None)
+        if report.difference is None:
+            return []
+        checked, difference = report.difference
+        return [f"replay of {checked.scope}: {'; '.join(explain(difference, report.cause, report.now))}"]
+    except (BadLog, Broken) as failure:
+        return [f"replay: {failure}"]
+    finally:
+        source.close()
+
+
+def _rest(stack: Stack, scopes: tuple[str, ...]) -> None:
+    """The cluster comes to be whole, or has had its time for it; that it does so in the end is asked at peace."""
+    with contextlib.suppress(TimeoutError):
+        _await("every replica", lambda: is_whole(stack, scopes), PEACE_S)
 
 
 def is_whole(stack: Stack, scopes: tuple[str, ...]) -> bool:
@@ -134,7 +179,7 @@ def _await(what: str, found: Callable[[], bool], limit_s: float = 60.0, left: Ca
 
 
 @contextmanager
-def _bus(bootstrap: str) -> Iterator[KafkaBus]:
+def open_bus(bootstrap: str) -> Iterator[KafkaBus]:
     def fatal(reason: str) -> None:
         raise RuntimeError(reason)
 
@@ -145,10 +190,10 @@ def _bus(bootstrap: str) -> Iterator[KafkaBus]:
         bus.close()
 
 
-def _topic(bus: KafkaBus, name: str) -> Iterator[dict[str, Any]]:
+def topic_records(bus: KafkaBus, name: str, shards: int) -> Iterator[dict[str, Any]]:
     """All that a public topic holds, partition by partition."""
     topic = next(each for each in TOPICS if each.name == name)
-    for partition in range(topic.count(Topology(shards=SHARDS))):
+    for partition in range(topic.count(Topology(shards=shards))):
         at, end = bus.offsets(name, partition)
         reader = bus.reader(name, partition, at)
         while at < end:
@@ -182,3 +227,7 @@ def _tell(verdict: Verdict, done: list[Fault], load: Load, stack: Stack, say: Sa
     ends = re.findall(r"^(\S+): ended with (-?\d+)", stack.supervisor_log.read_text(), re.MULTILINE)
     by_itself = Counter(name for name, code in ends if code not in ("0", "-9", "-15"))
     say(f"services that ended by themselves: {dict(by_itself) or 'none'}")
+    for failed in sorted((stack.folder / "logs").glob("*.failed")):
+        said = [json.loads(line) for line in failed.read_text().splitlines() if line.startswith("{")]
+        why = next((each.get("reason") or each["event"] for each in said if each["level"] == "critical"), said[-1:])
+        say(f"the last words of {failed.name}: {str(why)[:300]}")

@@ -14,7 +14,7 @@ from deploy.local.kafka import KafkaBroker
 from millrace.io.kafka import KafkaAdmin, KafkaBus
 from tests.contract.conftest import eventually
 
-SESSION_S = 3.0  # see deploy.local.kafka
+SESSION_S = 1.5  # see deploy.local.kafka
 
 
 def test_offsets_are_told_after_a_pause(tmp_path: Path) -> None:

@@ -33,6 +33,17 @@ def test_values_come_back_as_they_were(store_world: StoreWorld) -> None:
         assert (entry.key, entry.value, entry.lease) == (key, value, 0)
 
 
+def test_a_client_knows_the_highest_revision_that_it_was_answered(store_world: StoreWorld) -> None:
+    store, other = store_world.store(), store_world.store()
+    assert store.revision == 0
+    first = put(store, "a")
+    assert store.revision == first
+    later = put(other, "b")
+    assert store.revision == first, "it has not asked since"
+    store.get("a")
+    assert store.revision == later
+
+
 def test_revisions_tell_when_a_key_was_made_and_last_changed(store_world: StoreWorld) -> None:
     store = store_world.store()
     first = put(store, "a", b"1")

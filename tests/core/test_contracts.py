@@ -24,6 +24,7 @@ from millrace.core.messages.records import Client, Hello, Message, UnknownRecord
 from millrace.core.topics import (
     DISPATCHER,
     JOB_MASTER,
+    OPERATOR,
     RESOURCE_MANAGER,
     SERVICES,
     TASK_MANAGER,
@@ -151,6 +152,17 @@ def test_a_message_keeps_the_class_of_its_body(data: st.DataObject) -> None:
     assert type(again.body) is type(body) and again == message
 
 
+@settings(max_examples=100, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_the_short_way_to_the_bytes_of_a_message_gives_the_same(data: st.DataObject) -> None:
+    body = data.draw(any_of(data.draw(st.sampled_from(records.MESSAGE_BODIES))))
+    to, sender = data.draw(st.text()), data.draw(st.text())
+    number, key = st.integers(0, 2**62), st.tuples(st.integers(0, 2**62), st.integers(0, 2**30))
+    to_life, life, said, prev = data.draw(number), data.draw(number), data.draw(key), data.draw(st.none() | key)
+    message = Message(to=to, to_life=to_life, sender=sender, life=life, key=said, prev=prev, body=body)
+    assert records.message_json(to, to_life, sender, life, said, prev, body).encode() == encoded(message)
+
+
 def test_equal_messages_are_equal_bytes_in_any_process() -> None:
     told = [
         subprocess.run(
@@ -220,7 +232,8 @@ def test_a_service_says_and_does_what_is_registered_as_its_own_and_all_of_it(ser
 
 
 def test_every_reply_and_every_public_fact_is_made_somewhere() -> None:
-    texts = "\n".join(path.read_text() for path in sorted((ROOT / "services").glob("*/core/*.py")))
+    makers = [*(ROOT / "services").glob("*/core/*.py"), ROOT / "shared" / "millrace" / "client" / "dead_letters.py"]
+    texts = "\n".join(path.read_text() for path in makers)
     unmade = [
         body.__name__ for body in (*client.REPLIES, *events.EVENTS) if not re.search(rf"\b{body.__name__}\b", texts)
     ]
@@ -243,7 +256,7 @@ def test_every_topic_that_code_names_is_in_the_table() -> None:
 
 
 def test_a_topic_has_writers_readers_and_limits() -> None:
-    parties = {*SERVICES, "anyone"}
+    parties = {*SERVICES, OPERATOR, "anyone"}
     for topic in TOPICS:
         assert topic.writers and topic.readers and topic.carries and topic.key
         assert {*topic.writers, *topic.readers} <= parties

@@ -70,7 +70,7 @@ def test_a_stored_end_is_announced_answered_and_cleaned_up() -> None:
     assert world.tell(effects.JobResultStored(job=JOB, stands=stands)) == [
         Publish("job.events", JOB, finished),
         Say(SHARD, jobs.JobRetired(job=JOB, acceptance=stands.acceptance)),
-        Do(f"jobs/{JOB}", clean),
+        Do(f"jobs/{JOB}", clean, after_said=True),
         Publish("client.replies", "c", result),
     ]
     assert (world.state.live, list(world.state.ended), world.state.live_graphs) == ({}, [JOB], 0)

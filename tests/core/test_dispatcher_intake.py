@@ -15,8 +15,8 @@ from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.core.messages.base import canonical
 from millrace.core.messages.records import Client, Elected, decode, encode
 from millrace.core.topics import Topology
+from millrace.io.hosting import Term
 from millrace.io.interfaces import OffsetGone, Received
-from millrace.io.loop import Term
 from millrace.io.storage import Storage, upload_path
 from services.dispatcher import client_port
 from services.dispatcher.client_port import ClientPort, Copier

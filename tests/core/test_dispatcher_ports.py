@@ -215,6 +215,22 @@ def test_cleaning_deletes_leavings_then_leaves_a_tombstone(world: World, tmp_pat
     assert not staging.exists()
 
 
+def test_endings_that_come_again_late_or_for_nobody_change_nothing(world: World) -> None:
+    """What a store of results owes: dirty twice is once, dirty after clean stays clean, clean twice or of nobody is nothing."""
+    world.put(*puts([JOB]))
+    first, again = stored(state="dirty"), end_effect(status="CANCELED")
+    for effect in (end_effect(), end_effect(), again):
+        [outcome] = world.ports.end([effect], world.fence)
+        assert outcome.stands == world.holds() == first
+    for _ in range(2):
+        assert world.ports.clean([clean_effect()], world.fence) == [effects.JobCleaned(job=JOB)]
+        assert world.holds() == stored(state="clean")
+    [outcome] = world.ports.end([again], world.fence)
+    assert outcome.stands == world.holds() == stored(state="clean")
+    assert world.ports.clean([clean_effect("nobody")], world.fence) == [effects.JobCleaned(job="nobody")]
+    assert world.holds("nobody") is None
+
+
 @pytest.mark.parametrize(
     "path", ["/data/out", "/data/.out.staging", "/data/.out.staging/..", "/data/out.staging/0.9", ""]
 )

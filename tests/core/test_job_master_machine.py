@@ -421,6 +421,14 @@ def test_a_reborn_dispatcher_is_told_of_every_job_and_a_reborn_resource_manager_
     assert said[-1].body.task_managers == {"t1": 1}  # type: ignore[union-attr]
 
 
+def test_a_reborn_resource_manager_is_told_of_lost_task_managers_that_were_not_heard_again() -> None:
+    shard = Shard()
+    shard(jobs.TaskManagerLost(task_manager="t1", incarnation=7, reason="silent"), RM)
+    shard(jobs.TaskManagerLost(task_manager="t2", incarnation=8, reason="silent"), RM)
+    shard(PeerBorn("task-manager/t2", 9), "task-manager/t2", 9)
+    assert shard(PeerBorn(RM, 3), RM)[-1].body == jobs.JobMasterDeclared(task_managers={}, lost={"t1": 7})
+
+
 def test_retired_while_running_frees_everything() -> None:
     shard = Shard()
     shard.start()

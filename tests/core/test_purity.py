@@ -26,7 +26,8 @@ def test_a_core_is_pure(path: Path) -> None:
 
 def test_all_cores_are_found() -> None:
     found = {dotted(path).partition(".core.")[0] for path in MODULES}
-    services = {f"services.{name}" for name in ("dispatcher", "resource_manager", "job_master", "task_manager")}
+    names = ("dispatcher", "resource_manager", "job_master", "task_manager", "replay")
+    services = {f"services.{name}" for name in names}
     assert found == {"millrace", *services}
 
 

@@ -14,7 +14,7 @@ from millrace.core.machine import Born, Configured, Do, Envelope, Output, PeerBo
 from millrace.core.messages.effects import FindJob, JobFound
 from millrace.core.messages.jobs import JobMasterStarted
 from millrace.core.messages.records import Elected, Forked, Hello, Message, Outcome, Part, Probe, Tick, decode
-from millrace.core.replica import Action, Append, BeReborn, Campaign, End, Perform, Replica, Resign, Speak
+from millrace.core.replica import Action, Append, BeReborn, Campaign, Cede, End, Perform, Replica, Resign, Speak
 from millrace.core.topics import Topology
 
 ME, OTHER = "dispatcher", "job-master/0"
@@ -296,8 +296,10 @@ def test_a_message_to_a_later_life_ends_this_one() -> None:
 
 def test_a_replica_does_not_fold_as_another_build() -> None:
     log = Log()
+    log.elect(epoch=9)
     actions = log.append(Elected(generation=1, epoch=10, build="b2", who="r9"))
-    assert actions == [End("the log goes on as build b2 at epoch 10; this is build b1")]
+    assert actions == [Cede("b2", 1)]
+    assert log.append(Elected(generation=1, epoch=8, build="b3", who="r8")) == [], "a zombie's, void"
 
 
 def test_every_tenth_tick_says_hello_on_each_chain() -> None:
@@ -422,6 +424,13 @@ def test_a_leader_that_cannot_read_back_its_tick_resigns() -> None:
     (resign,) = replica.beat(log.stamp + READ_BACK_MS, View(10), caught_up=True)
     assert isinstance(resign, Resign) and resign.epoch == 10
     assert not replica.leads
+
+
+def test_a_broker_that_is_paused_for_a_minute_makes_no_leader_resign() -> None:
+    log = Log()
+    log.elect()
+    assert log.replicas[0].beat(log.stamp + 60_000, View(10), caught_up=True) == []
+    assert log.replicas[0].leads
 
 
 def test_the_next_tick_is_made_only_after_the_last_was_read_back() -> None:

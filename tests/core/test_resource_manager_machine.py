@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from millrace.core.machine import Born, Configured, Envelope, Forget, PassedOver, PeerBorn, Publish, Say, Ticked
+from millrace.core.machine import Born, Configured, Do, Envelope, Forget, PassedOver, PeerBorn, Publish, Say, Ticked
 from millrace.core.messages import LINKS
 from millrace.core.messages.client import ClusterOverview, SlotInfo, TaskManagerInfo, TaskManagersListed
+from millrace.core.messages.effects import FenceTaskManager, TaskManagerFenced
 from millrace.core.messages.events import SlotChanged, TaskManagerGone, TaskManagerJoined
 from millrace.core.messages.jobs import JobMasterDeclared, JobQueued, Query, RequestSlots, SlotSpec, TaskManagerLost
 from millrace.core.messages.slots import (
@@ -299,6 +300,7 @@ def test_a_silent_task_manager_is_lost_once_and_its_jobs_wait_or_move():
         lost("a", 7, "no heartbeat for 700 ms", JM0),
         lost("a", 7, "no heartbeat for 700 ms", JM1),
         Say(TM_A, ReleaseTaskManager(incarnation=7, reason="no heartbeat for 700 ms")),
+        Do("task-managers/a", FenceTaskManager(task_manager="a", incarnation=7)),
         Forget(TM_A, 7),
         Publish("cluster.events", "a", TaskManagerGone(
             task_manager="a", incarnation=7, reason="no heartbeat for 700 ms", at_ms=1_000_700
@@ -425,7 +427,10 @@ def test_a_reborn_resource_manager_tells_a_shard_of_the_task_managers_that_it_mi
         assert driver.tick() == []
     driver.say(TM_A, TaskManagerHeartbeat())
     driver.say(TM_B, TaskManagerHeartbeat())
-    assert driver.tick() == [lost("c", 6, "it did not register with the restarted ResourceManager")]
+    assert driver.tick() == [
+        lost("c", 6, "it did not register with the restarted ResourceManager"),
+        Do("task-managers/c", FenceTaskManager(task_manager="c", incarnation=6)),
+    ]
     assert driver.say(JM0, JobMasterDeclared(task_managers={"a": 4}))[0] == lost("a", 4, "it was started anew")
 
 
@@ -525,7 +530,7 @@ def test_settings_that_decide_come_as_a_record():
 
 def test_every_message_to_it_has_a_handler_and_nothing_else():
     links = {body for (_, receiver), bodies in LINKS.items() if receiver == "resource-manager" for body in bodies}
-    assert set(HANDLERS) == links | {Born, Configured, Ticked, PassedOver, PeerBorn}
+    assert set(HANDLERS) == links | {Born, Configured, Ticked, PassedOver, PeerBorn, TaskManagerFenced}
 
 
 SLOT_STATES = ("STARTING", "FREE", "ALLOCATED", "ACTIVE", "RELEASING", "BROKEN")

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from deploy.local.processes import PORTS, end_tree, free_port, is_running, log_tail, port_is_free, port_owner, spawn
+from deploy.local.supervisor import put_aside
 
 ROOT = Path(__file__).parents[2]
 SLEEP = "import time; time.sleep(600)"
@@ -158,3 +159,14 @@ def test_the_ends_of_logs(tmp_path):
     tail = log_tail([tmp_path / "b"])
     assert tail.endswith("x\nlast")
     assert len(tail) < 16_384 + 10
+
+
+def test_the_log_of_a_process_that_failed_by_itself_is_kept(tmp_path: Path) -> None:
+    log = tmp_path / "dispatcher.log"
+    for words, code in (("killed", -9), ("failed", 1), ("asked to end", 0), ("first", None)):
+        log.write_text(words)
+        put_aside(log, code)
+    put_aside(log, None)  # there is none
+    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {
+        "dispatcher.log.1": "first", "dispatcher.log.failed": "failed",
+    }  # fmt: skip

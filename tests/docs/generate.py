@@ -1,4 +1,4 @@
-"""What in the documents is made from the code: the tables of ARCHITECTURE.md, and docs/schema."""
+"""What in the documents is made from the code: the tables of ARCHITECTURE.md, docs/schema and docs/asyncapi.yaml."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import re
 from functools import cache
 from pathlib import Path
 
-from . import schemas
+from . import asyncapi, schemas
 from .tables import TABLES
 
 ROOT = Path(__file__).parents[2]
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 SCHEMAS = ROOT / "docs" / "schema"
+ASYNCAPI = ROOT / "docs" / "asyncapi.yaml"
 COMMAND = "python -m tests.docs"
 
 _PLACE = re.compile(r"(<!-- table: ([a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -31,7 +32,7 @@ def filled(text: str) -> str:
 def documents() -> dict[Path, str]:
     """All generated files as they should be; ARCHITECTURE.md with its own words as they are."""
     made = {SCHEMAS / name: text for name, text in schemas.files()}
-    return {ARCHITECTURE: filled(ARCHITECTURE.read_text()), **made}
+    return {ARCHITECTURE: filled(ARCHITECTURE.read_text()), ASYNCAPI: asyncapi.text(), **made}
 
 
 def stale() -> list[Path]:

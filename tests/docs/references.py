@@ -11,9 +11,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PREFIXES = {
     **dict.fromkeys(("core", "io", "edge", "client", "cli"), "shared/millrace"),
-    **dict.fromkeys(("dispatcher", "resource_manager", "job_master", "task_manager"), "services"),
+    **dict.fromkeys(("dispatcher", "resource_manager", "job_master", "task_manager", "replay"), "services"),
 }
-_PLACE = re.compile(r"`([\w./-]+\.(?:py|ini|yml|yaml|md))(?::([A-Za-z_][\w.]*))?`")
+_PLACE = re.compile(r"`([\w./-]+\.(?:py|ini|yml|yaml|md|txt))(?::([A-Za-z_][\w.]*))?`")
 
 
 def named(text: str) -> Iterator[tuple[str, str]]:

@@ -1,24 +1,44 @@
-"""JSON Schemas of what strangers write and read, for docs/schema: a folder a topic, a file a message type."""
+"""JSON Schemas for docs/schema: a folder for each public topic, a file for each message type; the records of inboxes in one file."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Union
+
+from pydantic import TypeAdapter
 
 from millrace.core.jobgraph.model import JobGraph
-from millrace.core.messages import CONTRACTS, Contract
+from millrace.core.messages import CONTRACTS, Contract, records
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 PUBLIC = ("client.commands", "client.replies", "job.events", "cluster.events", "dead-letters")
+RECORDS = {
+    model.__name__: model
+    for model in (records.Elected, records.Tick, records.Message, records.Outcome, records.Client, records.Probe)
+}
+"""What stands in an inbox."""
 
 
-def files() -> Iterator[tuple[str, str]]:
-    """(path below docs/schema, text) of every file."""
+def public() -> Iterator[tuple[str, str]]:
+    """(path below docs/schema, text) of what strangers write and read: the published contract."""
     yield "JobGraph.json", _text({"$schema": DIALECT, **_without_titles(JobGraph.model_json_schema())})
     for contract in CONTRACTS.values():
         if contract.topic in PUBLIC:
             yield f"{contract.topic}/{contract.type}.json", _text(_schema(contract))
+
+
+def files() -> Iterator[tuple[str, str]]:
+    """(path below docs/schema, text) of every file."""
+    yield from public()
+    yield "inboxes.json", _text(_inboxes())
+
+
+def _inboxes() -> dict[str, Any]:
+    """All that services write to each other and to themselves: no contract, but what a copied inbox can be read by."""
+    schema = TypeAdapter(Union[tuple(RECORDS.values())]).json_schema(mode="serialization")  # noqa: UP007
+    about = "A record of an inbox. Written and read by services of one build alone: it changes with any release."
+    return {"$schema": DIALECT, "title": "Record", "description": about, **_without_titles(schema)}
 
 
 def _schema(contract: Contract) -> dict[str, Any]:

@@ -122,6 +122,34 @@ def _prose(text: str) -> str:
     return "\n".join([*comments, *strings])
 
 
+# ---- faults
+
+
+def rows_of(path: str, head: str) -> list[list[str]]:
+    """The cells of a table, row by row, without its two first lines."""
+    text = (ROOT / path).read_text()
+    section = text[text.index(f"## {head}") :].partition("\n## ")[0]
+    return [line.strip().strip("|").split("|") for line in section.splitlines() if line.startswith("|")][2:]
+
+
+def is_test(path: str, symbol: str) -> bool:
+    return symbol.startswith("test_") or path.startswith("tests/transcripts/")
+
+
+def test_every_fault_has_what_holds_and_a_test() -> None:
+    rows = rows_of("docs/faults.md", "Faults")
+    assert [row[0].strip() for row in rows] == [f"F{number}" for number in range(1, 23)]
+    for name, fault, holds, tests in rows:
+        assert fault.strip() and holds.strip() and any(is_test(*each) for each in named(tests)), name
+
+
+def test_every_behaviour_has_a_test_or_a_reason_why_there_is_none() -> None:
+    rows = rows_of("docs/faults.md", "Behaviours")
+    assert len(rows) >= 40
+    for flink, here, tests in rows:
+        assert here.strip().startswith(("none: ", "not there yet")) or any(is_test(*each) for each in named(tests)), flink
+
+
 # ---- completeness
 
 

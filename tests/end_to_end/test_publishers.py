@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import subprocess
+import sys
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 
 from deploy.local.kafka import prepare_kafka
 from millrace.client import new_id
 from millrace.client.link import partition_of
 from millrace.core.topics import Topology
-from tests.end_to_end.running import RunningStack, Topic
+from tests.end_to_end.running import EXAMPLES, RunningStack, Topic
 
 PARTITIONS = Topology().job_event_partitions
 ENDS = ("JobFinished", "JobFailed", "JobCanceled")
+TOOLS = {
+    "kafka-console-producer.sh": "org.apache.kafka.tools.ConsoleProducer",
+    "kafka-console-consumer.sh": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+}
 STATES = ["DEPLOYING", "RUNNING", "FINISHED"]
 
 
@@ -85,3 +94,45 @@ def test_kafkas_console_tools_submit_and_follow(running: RunningStack) -> None:
     )  # fmt: skip
     read = subprocess.run(consume, capture_output=True, env=kafka.environment(), check=True, timeout=120)
     assert [json.loads(line) for line in read.stdout.splitlines() if json.loads(line)["job"] == job] == written
+
+
+# ---- examples/publishers, each as it stands
+
+
+def publish(command: list[str | Path], running: RunningStack, job: str, greeting: str, folder: Path) -> None:
+    """Runs an example; it must tell the job's facts to its end. What it calls of Kafka's tools is found in `folder`."""
+    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+    arguments = [*map(str, command), running.facts["kafka_bootstrap"], job]
+    done = subprocess.run(arguments, capture_output=True, text=True, env=environment, timeout=150, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    facts = [json.loads(line) for line in done.stdout.splitlines()]
+    facts = [fact for fact in facts if fact["type"] != "JobAcceptedReply"]
+    assert [fact["job"] for fact in facts] == [job] * len(facts)
+    assert (facts[0]["type"], facts[-1]["type"]) == ("JobAccepted", "JobFinished")
+    assert facts[-1]["result"]["rows"] == [[greeting]]
+
+
+def test_the_example_for_kafkas_console_tools(running: RunningStack, tmp_path: Path) -> None:
+    kafka = prepare_kafka()
+    for name, main in TOOLS.items():  # in the place of an installation
+        tool = tmp_path / name
+        tool.write_text(f'#!/bin/sh\nexec {shlex.join(kafka.tool(main))} "$@"\n')
+        tool.chmod(0o755)
+    job = new_id("console")
+    publish([EXAMPLES / "publishers" / "console.sh"], running, job, "Hello from the console", tmp_path)
+
+
+def test_the_example_in_python(running: RunningStack, tmp_path: Path) -> None:
+    command = [sys.executable, EXAMPLES / "publishers" / "publish.py"]
+    publish(command, running, new_id("python"), "Hello from Python", tmp_path)
+
+
+def test_the_example_in_java(running: RunningStack, tmp_path: Path) -> None:
+    kafka = prepare_kafka()
+    java = kafka.java.path
+    modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True, check=True, timeout=60).stdout
+    if "jdk.compiler" not in modules:
+        assert "CI" not in os.environ, f"{java} is no JDK: .ci/run installs one"
+        pytest.skip(f"{java} runs programs and compiles none: the example in Java needs a JDK")
+    command: list[str | Path] = [java, "-cp", f"{kafka.folder}/*", EXAMPLES / "publishers" / "Publish.java"]
+    publish(command, running, new_id("java"), "Hello from Java", tmp_path)

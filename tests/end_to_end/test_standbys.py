@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import etcd3
 import psutil
 import pytest
 
 from deploy.local.processes import is_running
 from deploy.local.stack import Options
 from millrace.io.interfaces import Entry
+from millrace.io.service import LEASE_TTL_S
 from tests.end_to_end.running import Held, RunningStack, processes_of, until
 
 SCOPES = ("dispatcher", "resource-manager", "job-master/0", "job-master/1")
@@ -101,6 +105,56 @@ def test_every_leader_at_once(replicated: RunningStack, tmp_path: Path) -> None:
     held.watched.running()
     replicated.kill(*dict.fromkeys(replicated.leader(scope) for scope in SCOPES))
     ran_undisturbed(replicated, held, pids)
+
+
+def test_leaders_that_were_stopped_for_three_leases_wake_as_standbys(replicated: RunningStack, tmp_path: Path) -> None:
+    """F1. A leader of each kind is stopped in the midst of submissions, and woken when others lead: what they then write is refused."""
+    held = Held(replicated, tmp_path / "held", settings={"restart": {"strategy": "none"}})
+    pids = held.started()
+    held.watched.running()
+    stopped = SCOPES[:3]  # the other shard is led by the other process
+    names = [replicated.leader(scope) for scope in stopped]
+    before = {scope: replicated.leader_key(scope) for scope in stopped}
+    graphs = [{"name": "n", "vertices": {"n": {"sql": f"SELECT {n} AS n"}}} for n in range(8)]
+    begun = [replicated.client.begin_submit(graph) for graph in graphs[:4]]
+    zombies = [psutil.Process(replicated.pid(name)) for name in names]
+    stopped_s = time.monotonic()
+    for zombie in zombies:
+        zombie.suspend()
+    try:
+        begun += [replicated.client.begin_submit(graph) for graph in graphs[4:]]
+        jobs = [replicated.watch(each.result()) for each in begun]
+        for scope, entry in before.items():
+            assert entry is not None
+            assert taken_over(replicated, scope, entry).value.decode() not in names
+        time.sleep(max(0.0, 3 * LEASE_TTL_S - (time.monotonic() - stopped_s)))  # what is tested, not a wait
+    finally:
+        for zombie in zombies:
+            zombie.resume()
+    for scope in SCOPES[:2]:  # shards may move back, for they are shared out among the processes that host them
+        entry = before[scope]
+        assert entry is not None
+        name = entry.value.decode()
+        until(f"{name} as a standby", lambda name=name, scope=scope: roles(replicated, name)[scope] == "standby")
+    assert [job.rows for job in jobs] == [[[n]] for n in range(8)]
+    assert all(is_running(zombie) for zombie in zombies), "they stay"
+    ran_undisturbed(replicated, held, pids)
+    replicated.quiesce()
+    for job in jobs:
+        until(f"the tombstone of {job.id}", lambda job=job: writes(replicated, job.id)[0] == "clean")
+        assert writes(replicated, job.id) == ("clean", 3), "accepted, ended, clean: each was written once"
+        assert [event["type"] for event in job.events].count("JobFinished") == 1
+
+
+def writes(running: RunningStack, job: str) -> tuple[str, int]:
+    """The state of a job's key in etcd, and how often it was written."""
+    host, _, port = running.facts["etcd_endpoint"].partition(":")
+    client = etcd3.client(host, int(port))
+    try:
+        value, meta = client.get(f"/millrace/default/jobs/{job}")
+        return json.loads(value)["state"], meta.version
+    finally:
+        client.close()
 
 
 def test_shards_are_led_by_all_processes_that_host_them(replicated: RunningStack, tmp_path: Path) -> None:

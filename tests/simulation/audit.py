@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,8 @@ from millrace.core.machine import Machine
 from millrace.core.messages.events import JobCanceled, JobFailed, JobFinished
 from millrace.core.messages.records import Key, Message, Record, decode
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
-from millrace.io.snapshots import freeze
+from millrace.io.parked import ENDED_MOST
+from millrace.io.snapshots import Pointer, freeze
 from services.dispatcher import intake
 from services.dispatcher.core.machine import Dispatcher
 from services.job_master.core.machine import JobMaster
@@ -29,6 +30,7 @@ from tests.simulation.control import ControlProcess
 from tests.simulation.task_manager import TaskManagerProcess
 from tests.simulation.world import PREFIX
 
+NONE: Mapping[int, str] = {}
 ENDINGS = (JobFinished, JobFailed, JobCanceled)
 
 
@@ -129,12 +131,11 @@ def assert_epochs(cluster: Cluster) -> None:
             leaders[key] = revision
     for writer, key, leader in cluster.world.etcd.writes:
         assert writer.encode() == leader, f"I1: {writer} writes {key} while {leader!r} leads"
-    pointers: dict[str, tuple[int, int]] = {}
+    pointers: dict[str, tuple[int, int, bool]] = {}
     for _, key, value in cluster.world.etcd.history:
         if key.startswith(f"{PREFIX}snapshots/") and value is not None:
-            pointer = json.loads(value)
-            where = (pointer["generation"], pointer["offset"])
-            assert where > pointers.get(key, (0, 0)), f"I13: {key} goes back from {pointers[key]} to {where} [25]"
+            where = Pointer.parse(value).order
+            assert where > pointers.get(key, (0, 0, False)), f"I13: {key} goes back from {pointers[key]} to {where} [25]"
             pointers[key] = where
 
 
@@ -180,7 +181,8 @@ def replay_all(cluster: Cluster) -> list[Replayed]:
         assert entry is not None
         value = json.loads(entry.value)
         records = list(_inbox(cluster, scope, value["first_offset"]))
-        found.append(_replay(cluster, _machine(cluster, scope), value["generation"], records))
+        parked = _parked(cluster, scope, value["generation"])
+        found.append(_replay(cluster, _machine(cluster, scope), value["generation"], records, parked))
     for process in cluster.every_task_manager():
         folded, machine = process.journal.folded, TaskManager(process.id, cluster.world.topology.shards)
         if folded is not None:
@@ -205,7 +207,16 @@ def _inbox(cluster: Cluster, scope: str, first: int) -> Iterator[tuple[int, int,
         yield record.offset, record.stamp_ms, decode(record.value)
 
 
-def _replay(cluster: Cluster, machine: Machine, life: int, records: list[tuple[int, int, Record]]) -> Replayed:
+def _parked(cluster: Cluster, scope: str, generation: int) -> dict[int, str]:
+    """Offsets of the records that are passed over -> what they did [26]."""
+    entries = cluster.world.etcd.entries(f"{PREFIX}parked/{scope}/{generation}/")
+    values = {int(entry.key.rpartition("/")[2]): json.loads(entry.value) for entry in entries}
+    return {offset: value["error"] for offset, value in values.items() if value["ended"] >= ENDED_MOST}
+
+
+def _replay(
+    cluster: Cluster, machine: Machine, life: int, records: list[tuple[int, int, Record]], parked: Mapping[int, str] = NONE
+) -> Replayed:
     fold = Fold(machine, cluster.world.topology)
     first = records[0][0] if records else 0
     replayed = Replayed(machine.scope, fold.blank(life, first))
@@ -213,7 +224,10 @@ def _replay(cluster: Cluster, machine: Machine, life: int, records: list[tuple[i
     damages: list[tuple[Message, str]] = []
     for offset, stamp_ms, record in records:
         before = _mark(folded, record)
-        told = fold.fold(folded, offset, stamp_ms, record)
+        if offset in parked:
+            told = fold.pass_over(folded, offset, stamp_ms, record, parked[offset])
+        else:
+            told = fold.fold(folded, offset, stamp_ms, record)
         if told.damage is not None:
             assert isinstance(record, Message)
             damages.append((record, f"I2: {machine.scope} at {offset}: {told.damage}"))

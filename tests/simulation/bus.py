@@ -19,6 +19,7 @@ class Log:
 
     first: int = 0
     records: list[Received] = field(default_factory=list)
+    cuts: list[int] = field(default_factory=list)  # where it was cut, one after the other
 
     @property
     def end(self) -> int:
@@ -92,6 +93,13 @@ class MemoryBroker:
         """Cuts the records from offset `end` on: an unclean election, or a power cut. Offsets are given out again."""
         log = self.log(topic, partition)
         del log.records[max(0, end - log.first) :]
+        log.cuts.append(end)
+
+    def replace(self, name: str) -> None:
+        """A topic is deleted and made again: another log, from offset 0 on."""
+        before = self._topics.pop(name)
+        self._made += 1
+        self._topics[name] = Topic(f"log-{self._made}", [Log() for _ in before.partitions], before.config)
 
     def repeat(self, topic: str, partition: int, offset: int) -> None:
         """Appends a record a second time, as a producer without idempotence does, or another process in its place."""
@@ -219,6 +227,11 @@ class MemoryBus:
         self._acked.extend(arrived)
         return len(arrived)
 
+    @property
+    def has_answers(self) -> bool:
+        """Whether `serve` has something to tell."""
+        return bool(self._acked) or self._fatal is not None
+
     def serve(self, patience_ms: int = 0) -> None:
         while self._acked and not self._ended:
             queued = self._acked.popleft()
@@ -258,12 +271,15 @@ class MemoryBus:
 
 
 class MemoryReader:
-    """Reads one partition of a `MemoryBroker`; see `Reader`. An error is final, as with the real one."""
+    """Reads one partition of a `MemoryBroker`; see `Reader`. An error is final, as with the real one. A cut below what was read is
+    noticed also when the log has grown again: Kafka tells by the epochs of a partition's leaders (KIP-320)."""
 
     def __init__(self, broker: MemoryBroker, topic: str, partition: int, offset: int) -> None:
         self._broker, self._topic, self._partition, self._next = broker, topic, partition, offset
         self._failure: Exception | None = None
         self._closed = False
+        self._log: Log | None = None  # as it was last looked at
+        self._cuts = 0  # of it, at that time
 
     def poll(self, timeout_ms: int, most: int = 500) -> list[Received]:
         if self._closed:
@@ -274,7 +290,9 @@ class MemoryReader:
             return []
         try:
             log = self._broker.find(self._topic, self._partition)
-            if not log.first <= self._next <= log.end:
+            cut = self._is_cut(log)
+            self._log, self._cuts = log, len(log.cuts)
+            if cut or not log.first <= self._next <= log.end:
                 raise OffsetGone(self._topic, self._partition, self._next, log.first, log.end)
         except (Unavailable, OffsetGone) as failure:
             self._failure = failure
@@ -283,6 +301,12 @@ class MemoryReader:
         records = log.records[start : start + most]
         self._next += len(records)
         return records
+
+    def _is_cut(self, log: Log) -> bool:
+        """Whether what was read is not in the log any more: it was cut below, or another log stands in its place."""
+        if self._log is None:
+            return False
+        return self._log is not log or any(end < self._next for end in log.cuts[self._cuts :])
 
     def close(self) -> None:
         self._closed = True

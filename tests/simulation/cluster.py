@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from millrace import __version__
 from millrace.core.fold import Folded
 from millrace.core.messages.effects import StoredJob
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topology
@@ -47,9 +48,10 @@ class Cluster:
         stalls: float = 0.0,
         control: tuple[str, ...] = CONTROL,
         deciding: Mapping[str, dict[str, Any]] | None = None,
+        poison: tuple[str, ...] = (),
     ) -> None:
         """deciding: service -> settings that decide, besides the defaults."""
-        self.world = World(topology or Topology(), seed, script, timing or Timing(), snapshot_records, stalls)
+        self.world = World(topology or Topology(), seed, script, timing or Timing(), snapshot_records, stalls, poison)
         self.slots, self._deciding = slots, dict(deciding or {})
         self.processes: dict[str, Process] = {}
         self._past: list[TaskManagerProcess] = []  # those whose names were given to others
@@ -62,7 +64,7 @@ class Cluster:
 
     # what is done to it
 
-    def start(self, name: str, slots: int | None = None) -> Process:
+    def start(self, name: str, slots: int | None = None, build: str = __version__) -> Process:
         """Starts a process, for the first time or again."""
         before = self.processes.get(name)
         assert before is None or not before.alive, f"{name} runs"
@@ -73,7 +75,7 @@ class Cluster:
             process = TaskManagerProcess(self.world, name, self.slots if slots is None else slots)
         else:
             service = name.partition("#")[0].partition("/")[0]
-            process = ControlProcess(self.world, name, self._deciding.get(service, {}))
+            process = ControlProcess(self.world, name, self._deciding.get(service, {}), build)
         self.processes[name] = process
         return process
 
@@ -87,13 +89,15 @@ class Cluster:
     # time goes on
 
     def step(self) -> None:
-        """One round: everything that may happen has its chance, in a drawn order; then time goes on a little."""
+        """One round: whatever may happen has its chance, in a drawn order; then time goes on a little."""
         chance, clock, etcd = self.world.random, self.world.clock, self.world.etcd
         self.rounds += 1
-        steps: list[tuple[Process | None, Callable[[], bool]]] = [(None, lambda: etcd.deliver(1) > 0)]
+        steps: list[tuple[Process | None, Callable[[], bool]]] = []
+        if etcd.has_news:
+            steps.append((None, lambda: etcd.deliver(1) > 0))
         for name, process in self.processes.items():
             if process.alive and name not in self.paused:
-                steps += [(process, step) for step in process.steps]
+                steps += [(process, step) for step in process.ready()]
             elif process.alive and isinstance(process, TaskManagerProcess):
                 steps.append((None, process.slots.turn))  # processes of their own
         chance.shuffle(steps)
@@ -116,7 +120,10 @@ class Cluster:
         """Starts processes again that ended themselves and ask for it, as who watches them does."""
         again = [each for each in self.processes.values() if each.wants_again]
         for process in again:
-            self.start(process.name, process.slot_count if isinstance(process, TaskManagerProcess) else None)
+            if isinstance(process, TaskManagerProcess):
+                self.start(process.name, process.slot_count)
+            else:
+                self.start(process.name, build=process.build)
         return bool(again)
 
     def run(self, until: Callable[[], bool] | None = None, *, most_ms: int = 60_000) -> None:

@@ -9,8 +9,9 @@ from millrace import __version__
 from millrace.core.fold import Diverged, Folded
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.core.replica import Replica
+from millrace.io.hosting import Hosted, Surroundings, Term
 from millrace.io.interfaces import OffsetGone, Received, Unavailable
-from millrace.io.loop import WAIT_S, Hosted, ScopeLoop, Surroundings, Term
+from millrace.io.loop import HELD_MS, WAIT_S, ScopeLoop
 from millrace.io.service import LEASE_RENEW_S, RETRY_S, Beat
 from millrace.io.storage import StorageError
 from services.dispatcher.client_port import STUCK_S, Copier
@@ -23,7 +24,8 @@ from services.job_master.core.state import check as check_job_master
 from services.job_master.ports import ports as job_master_ports
 from services.resource_manager.core.machine import ResourceManager
 from services.resource_manager.core.state import check as check_resource_manager
-from tests.simulation.book import Branch, Checked
+from services.resource_manager.ports import ports as resource_manager_ports
+from tests.simulation.book import Branch, Checked, Poisoned
 from tests.simulation.performing import SteppedPerformer
 from tests.simulation.store import MemoryStore
 from tests.simulation.world import PREFIX, PacedBus, PacedReader, World
@@ -36,6 +38,7 @@ class NotedLoop(ScopeLoop):
         super().__init__(hosted, around)
         self._world, self._book = world, world.book
         self._opens_ms = 0
+        self.wakes_ms = 0  # when its thread goes on if there is nothing to read
         self._branch = Branch()
 
     @property
@@ -44,21 +47,27 @@ class NotedLoop(ScopeLoop):
         folded = self.replica.folded if self.replica is not None else None
         return folded is not None and bool(self._book.branch(self.scope, self._branch, folded.next_offset).strays)
 
-    def wakes_ms(self) -> int:
-        """When its thread goes on if there is nothing to read."""
-        replica, now_ms = self.replica, self._world.clock.now_ms()
-        if replica is None or self._reader is None:
-            return self._opens_ms
-        if replica.leads and replica.election.ticks <= replica.folded.tick and not self._sending.holds:
-            return replica.next_tick_ms(now_ms)
-        return self.turned_ms + self._patience(replica)
+    def turn(self) -> bool:
+        try:
+            return super().turn()
+        finally:
+            if self.replica is None or self._reader is None:
+                self.wakes_ms = self._opens_ms
+            elif self._damage is not None:
+                self.wakes_ms = self.turned_ms + int(1000 * WAIT_S)
+            elif self._sending.holds:
+                self.wakes_ms = self.turned_ms + HELD_MS
+            else:
+                self.wakes_ms = self._world.clock.now_ms() + self._patience(self.replica)
 
     def is_due(self) -> bool:
         """Whether its thread goes on now."""
+        if self.wakes_ms <= self._world.clock.now_ms():
+            return True
         if self._damage is not None:
-            return self._world.clock.now_ms() >= self.turned_ms + int(1000 * WAIT_S)
+            return False
         unread = isinstance(self._reader, PacedReader) and self._reader.has_news()
-        return unread or self.stale or self.wakes_ms() <= self._world.clock.now_ms()
+        return unread or self.stale or (self._sending.holds and self.around.bus.has_answers)  # type: ignore[attr-defined]
 
     def _fold(self, replica: Replica, received: Received, now: int) -> None:
         self._branch = self._book.branch(self.scope, self._branch, replica.folded.next_offset)
@@ -73,21 +82,21 @@ class NotedLoop(ScopeLoop):
             folded, cuts = self.replica.folded, len(self._book.cuts.get(self.scope, ()))
             blank = Branch((), cuts)
             self._branch = self._book.snapshots.get((self.scope, folded.generation, folded.next_offset), blank)
-            self._snapshot_at = folded.next_offset + self._world.snapshot_records
+            self.saving.due = folded.next_offset + self._world.snapshot_records
 
     def _save(self, replica: Replica) -> None:
         super()._save(replica)
         folded = replica.folded
         branch = self._book.branch(self.scope, self._branch, folded.next_offset)
         self._book.snapshots[self.scope, folded.generation, folded.next_offset] = branch
-        self._snapshot_at = replica.folded.next_offset + self._world.snapshot_records
+        self.saving.due = replica.folded.next_offset + self._world.snapshot_records
 
 
 class ControlProcess:
     """`name` is `<service>#<n>`, or `job-master/<shard>#<n>` for one that hosts a single shard."""
 
-    def __init__(self, world: World, name: str, deciding: dict[str, Any]) -> None:
-        self.world, self.name, self.alive = world, name, True
+    def __init__(self, world: World, name: str, deciding: dict[str, Any], build: str = __version__) -> None:
+        self.world, self.name, self.build, self.alive = world, name, build, True
         self.failure: str | None = None
         self.wants_again = False  # it has ended by itself, and is started again by who watches it
         self.bus = PacedBus(world, f"{name}.{world.next_start()}", self._fatal)
@@ -102,16 +111,17 @@ class ControlProcess:
             world.storage,
             world.topology,
             name,
-            __version__,
+            build,
             self.beat.lease,
             self._fatal,
             clock=world.clock.now_ms,
             performer=self._performer,
             wait=lambda event, seconds: None,
+            beside=lambda make, then: then(b"".join(make())),
         )
         self.loops: list[NotedLoop] = []
         self.loops += [NotedLoop(each, around, world) for each in self._hosted(deciding)]
-        self.steps = self._all_steps()
+        self._turns = [(loop, lambda loop=loop: self._turn(loop)) for loop in self.loops]
 
     def _hosted(self, deciding: dict[str, Any]) -> list[Hosted]:
         world, topology = self.world, self.world.topology
@@ -122,11 +132,11 @@ class ControlProcess:
             machine = Checked(Dispatcher(topology), check_dispatcher)
             return [Hosted(machine, jobs.ports(), {"retained_jobs": 10_000, **deciding}, on_lead=self._port.lead)]
         if service == "resource-manager":
-            return [Hosted(Checked(ResourceManager(topology.shards), check_resource_manager), {}, deciding)]
+            return [Hosted(Checked(ResourceManager(topology.shards), check_resource_manager), resource_manager_ports(self.store), deciding)]
         assert service == "job-master", f"no control service: {self.name}"
         shards = [int(shard)] if shard else range(topology.shards)
         return [
-            Hosted(Checked(JobMaster(k), check_job_master), job_master_ports(), {"moves_most": 20, **deciding})
+            Hosted(Checked(JobMaster(k), check_job_master, world.poison), job_master_ports(), {"moves_most": 20, **deciding})
             for k in shards
         ]
 
@@ -140,22 +150,27 @@ class ControlProcess:
 
     # what may happen in it
 
-    def _all_steps(self) -> list[Callable[[], bool]]:
-        found: list[Callable[[], bool]] = [self.bus.some, self._beats]
-        found += [lambda loop=loop: self._turn(loop) for loop in self.loops]  # type: ignore[misc]
-        found += [performer.turn for performer in self._performers]
-        return [*found, self._port.turn] if self._port is not None else found
+    def ready(self) -> list[Callable[[], bool]]:
+        """The steps for which there is something to do."""
+        found: list[Callable[[], bool]] = []
+        if self.bus.moves:
+            found.append(self.bus.some)
+        if self.world.clock.now_ms() >= self._beat_ms or (self._beats_well and self.beat.lost):
+            found.append(self._beats)
+        found += [turn for loop, turn in self._turns if loop.is_due()]
+        found += [performer.turn for performer in self._performers if performer.waits]
+        if self._port is not None and self._port.waits:
+            found.append(self._port.turn)
+        return found
 
     def due_ms(self, paused: bool = False) -> int:
         """When something happens here by itself."""
         if paused:
             return self.world.clock.now_ms() + 50
-        return min(self._beat_ms, *(loop.wakes_ms() for loop in self.loops))
+        return min(self._beat_ms, *(loop.wakes_ms for loop in self.loops))
 
     def _turn(self, loop: NotedLoop) -> bool:
         """A turn of the loop; whether it read or said something."""
-        if not loop.is_due():
-            return False
         appended = self.bus.appended
         try:
             read = loop.turn()
@@ -163,6 +178,10 @@ class ControlProcess:
             if not self.world.book.cuts:
                 raise
             self.wants_again = True  # it knows records that are gone, or the leader does
+            self.kill()
+            return True
+        except Poisoned:
+            self.wants_again = True
             self.kill()
             return True
         if self.failure is not None:
@@ -173,11 +192,8 @@ class ControlProcess:
         return read or self.bus.appended > appended
 
     def _beats(self) -> bool:
-        now_ms = self.world.clock.now_ms()
-        if now_ms < self._beat_ms and not (self._beats_well and self.beat.lost):
-            return False
         self._beats_well = self.beat.turn()
-        self._beat_ms = now_ms + int(1000 * (LEASE_RENEW_S if self._beats_well else RETRY_S))
+        self._beat_ms = self.world.clock.now_ms() + int(1000 * (LEASE_RENEW_S if self._beats_well else RETRY_S))
         return True
 
     # its end
@@ -224,6 +240,16 @@ class ClientPortTurns:
         self._close()
         self._term = term
 
+    @property
+    def waits(self) -> bool:
+        """Whether there is something to copy, or to wait for."""
+        return self._term is not None and (self._copier is None or bool(self._copier.flying) or self._reads())
+
+    def _reads(self) -> bool:
+        assert self._term is not None and self._copier is not None
+        reader = self._copier._reader
+        return self._term.ended.is_set() or (isinstance(reader, PacedReader) and reader.has_news())
+
     def turn(self) -> bool:
         now_ms = self._world.clock.now_ms()
         if self._term is None or self._term.ended.is_set():
@@ -233,7 +259,9 @@ class ClientPortTurns:
         try:
             if self._copier is None:
                 self._copier = Copier(self._bus, self._intake, self._term)
-                self._moved_ms, self._mark = now_ms, -1
+                self._mark = -1
+            if not self._copier.flying:
+                self._moved_ms = now_ms
             self._copier.copy(0)
         except (Unavailable, OffsetGone, StorageError):
             self._close()

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from millrace.core.topics import TOPICS
 from tests.simulation.cluster import Cluster, Process
-from tests.simulation.control import ControlProcess
 from tests.simulation.store import Fault
 
 DOWN_MS = (0, 50, 300, 1_000, 7_000)
@@ -77,7 +76,7 @@ class Faults:
             if each.alive
             and name not in self._down
             and name not in self.cluster.paused
-            and not (each.bus.cut_off or each.store.cut_off)
+            and not (each.bus.cut_off or each.bus.mute or each.bus.deaf or each.store.cut_off)
         ]
         return self.chance.choice(names) if names else None
 
@@ -152,16 +151,17 @@ class Faults:
         return self._part(True, True)
 
     def _half_cut_off(self) -> bool:
-        """A process is cut off from one of the two. Kafka alone is kept from control processes alone: a TaskManager that etcd answers takes
-        Kafka for paused, and bears it."""
+        """A process is cut off from one of the two."""
         kafka = self.chance.random() < 0.5
         return self._part(kafka, not kafka)
 
     def _part(self, kafka: bool, etcd: bool) -> bool:
         name = self._one()
-        if name is None or (kafka and not etcd and not isinstance(self.cluster.processes[name], ControlProcess)):
+        if name is None:
             return False
         process = self.cluster.processes[name]
+        if kafka and not etcd:
+            self._unheard(name)
         self._note(f"{name} is cut off from {'Kafka' if kafka else ''}{' and ' if kafka and etcd else ''}{'etcd' if etcd else ''}")
         process.bus.cut_off, process.store.cut_off = kafka, etcd
         if etcd:
@@ -171,6 +171,39 @@ class Faults:
             process.bus.cut_off = process.store.cut_off = False
 
         self._later(PAUSED_MS, f"{name} is not cut off any more", mend)
+        return True
+
+    def _unheard(self, name: str) -> None:
+        """A TaskManager that Kafka alone does not hear lives on beside its successors until it reads its loss in etcd, a moment later."""
+        if name.startswith("task-manager/"):
+            self.cluster.world.book.unheard[name.partition("/")[2]] = None
+
+    def _one_way(self) -> bool:
+        """A process is heard by Kafka and hears nothing of it, or the other way round."""
+        name = self._one()
+        if name is None:
+            return False
+        bus = self.cluster.processes[name].bus
+        bus.mute = self.chance.random() < 0.5
+        bus.deaf = not bus.mute
+        if bus.mute:
+            self._unheard(name)
+        self._note(f"{name} {'cannot write to' if bus.mute else 'cannot read from'} Kafka")
+
+        def mend() -> None:
+            bus.mute = bus.deaf = False
+
+        self._later(PAUSED_MS, f"{name} can again", mend)
+        return True
+
+    def _storage(self) -> bool:
+        """Storage takes nothing more: a full disk."""
+        storage = self.cluster.world.storage
+        if storage.full:
+            return False
+        self._note("storage is full")
+        storage.full = True
+        self._later(AWAY_MS, "storage has room", lambda: setattr(storage, "full", False))
         return True
 
     def _hole(self) -> bool:
@@ -249,8 +282,22 @@ class Faults:
         return True
 
 
+    def _replace(self) -> bool:
+        """A service's topic is deleted and made again: all its scopes must begin new generations."""
+        world = self.cluster.world
+        topic, _ = world.topology.inbox(self.chance.choice(world.topology.scopes()))
+        if world.broker.paused:
+            return False
+        self._note(f"{topic} is made anew")
+        world.broker.replace(topic)
+        for scope in world.topology.scopes():
+            if world.topology.inbox(scope)[0] == topic:
+                world.book.cut(scope, 0)
+        return True
+
+
 PROCESSES = ("kill", "kill", "stop")
-NETWORK = ("cut_off", "half_cut_off", "hole", "repeat", "replay", "broker")
-ALL = (*PROCESSES, "lose", "pause", "pause", "etcd", "answers", "watches", "lease", "clock", *NETWORK)
-WITH_CUTS = (*ALL, "cut", "cut")
+NETWORK = ("cut_off", "half_cut_off", "one_way", "hole", "repeat", "replay", "broker")
+ALL = (*PROCESSES, "lose", "pause", "pause", "storage", "etcd", "answers", "watches", "lease", "clock", *NETWORK)
+WITH_CUTS = (*ALL, "cut", "cut", "replace")
 CUTS = ("cut", "kill", "pause", "broker")

@@ -40,6 +40,11 @@ class SteppedPerformer:
         for lane in self._lanes.values():
             lane.clear()
 
+    @property
+    def waits(self) -> bool:
+        """Whether an effect waits to be performed."""
+        return any(self._lanes.values())
+
     def turn(self) -> bool:
         now_ms = self._world.clock.now_ms()
         ready = [name for name, lane in self._lanes.items() if lane and self._wait_ms.get(name, 0) <= now_ms]

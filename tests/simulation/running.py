@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import re
 from collections.abc import Iterable, Iterator
@@ -49,7 +50,12 @@ def seeds_of(text: str) -> list[int]:
 def run_seed(seed: int) -> Result:
     """One trial. What does not hold, and whatever else is raised, is the result's `failure`."""
     quiet_logs()
-    return run_trial(Trial(seed))
+    gc.collect()
+    gc.disable()  # a trial makes little garbage in circles, and much that stays until its audit
+    try:
+        return run_trial(Trial(seed))
+    finally:
+        gc.enable()
 
 
 def run_trial(trial: Trial) -> Result:

@@ -67,6 +67,12 @@ class MemoryEtcd:
             self._news.append((watch, watch.on_lost))
         self._watches = [watch for watch in self._watches if watch not in lost]
 
+    @property
+    def has_news(self) -> bool:
+        """Whether `deliver` has something to tell or to end."""
+        now_ms = self.clock.now_ms()
+        return bool(self._news) or (not self.paused and any(each.ends_ms <= now_ms for each in self._leases.values()))
+
     def deliver(self, most: int | None = None) -> int:
         """Runs the callbacks of the oldest `most` changes that watches have not been told (None: all). How many."""
         self.expire()
@@ -164,6 +170,7 @@ class MemoryStore:
         self._closed = False
         self.cut_off = False  # etcd does not hear this client
         self.faults: deque[Fault] = deque()
+        self.revision = 0
 
     def get(self, key: str) -> Entry | None:
         return self._call(lambda: self.shown(self._etcd.entry(self._prefix + key)))
@@ -234,7 +241,9 @@ class MemoryStore:
         if fault is not None:
             unknown = changes and fault != "unavailable"
             raise (UnknownOutcome if unknown else Unavailable)(f"etcd in memory was told to fail: {fault}")
-        return ask()
+        answer = ask()
+        self.revision = max(self.revision, self._etcd.revision)
+        return answer
 
 
 def _check(txn: Txn) -> None:

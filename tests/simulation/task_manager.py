@@ -10,13 +10,14 @@ from millrace.core.fold import TICK_MS, Folded
 from millrace.core.machine import Machine
 from millrace.core.messages.base import Body
 from millrace.core.messages.slots import StopAsked
+from millrace.core.topics import task_manager_key
 from millrace.io.interfaces import OffsetGone, Store, Unavailable
 from services.task_manager.core.state import State, check
 from services.task_manager.journal import Journal
-from services.task_manager.shell import AGAIN, STOPPED, Over, Shell, key_of
+from services.task_manager.shell import AGAIN, STOPPED, Over, Shell
 from tests.simulation.slots import SimulatedSlots
 from tests.simulation.store import MemoryStore
-from tests.simulation.world import PREFIX, PacedBus, World
+from tests.simulation.world import PREFIX, PacedBus, PacedReader, World
 
 WAIT_MS = 200  # until etcd is asked again at the start
 
@@ -46,18 +47,18 @@ class EtcdProbe:
     """Asks etcd as the TaskManager's own thread does; the answer is there at the next look."""
 
     def __init__(self, store: Store, name: str) -> None:
-        self._store, self._key = store, key_of(name)
-        self._answered = False
+        self._store, self._key = store, task_manager_key(name)
+        self._answered: int | None = None
 
     def ask(self) -> None:
         try:
-            self._store.get(self._key)
-            self._answered = True
+            entry = self._store.get(self._key)
+            self._answered = entry.mod_revision if entry is not None else 0
         except Unavailable:
             pass
 
-    def answered(self) -> bool:
-        answered, self._answered = self._answered, False
+    def answered(self) -> int | None:
+        answered, self._answered = self._answered, None
         return answered
 
 
@@ -87,7 +88,6 @@ class TaskManagerProcess:
         self.shell.slots = self.slots
         self._begin_ms = 0
         self._asked_to_stop = self._has_news = self._gone = False
-        self.steps: list[Callable[[], bool]] = [self._begin, self.bus.some, self._read, self._turn, self.slots.turn]
 
     @property
     def state(self) -> State | None:
@@ -111,9 +111,27 @@ class TaskManagerProcess:
         due_ms = self._begin_ms if folded is None else folded.tick_stamp_ms + TICK_MS
         return due_ms if slots_ms is None else min(due_ms, slots_ms)
 
+    def ready(self) -> list[Callable[[], bool]]:
+        """The steps for which there is something to do."""
+        now_ms, folded, found = self.world.clock.now_ms(), self.journal.folded, list[Callable[[], bool]]()
+        if self.bus.moves:
+            found.append(self.bus.some)
+        if folded is None:
+            if now_ms >= self._begin_ms:
+                found.append(self._begin)
+        else:
+            reader = self.shell._reader
+            asks = self.shell.behind and self.shell._behind_until is None
+            if not self._gone and isinstance(reader, PacedReader) and (asks or reader.has_news()):
+                found.append(self._read)
+            if self._has_news or folded.tick_stamp_ms + TICK_MS <= now_ms:
+                found.append(self._turn)
+        slots_ms = self.slots.due_ms()
+        if slots_ms is not None and slots_ms <= now_ms:
+            found.append(self.slots.turn)
+        return found
+
     def _begin(self) -> bool:
-        if self.journal.folded is not None or self.world.clock.now_ms() < self._begin_ms:
-            return False
         try:
             self.shell.begin()
         except Unavailable:
@@ -126,21 +144,16 @@ class TaskManagerProcess:
 
     def _read(self) -> bool:
         """A turn of the thread that reads; records of others in the same partition do not wake the one that folds."""
-        if self.journal.folded is None or self._gone:
-            return False
         try:
             read = self.shell.read()
         except (OffsetGone, Unavailable) as gone:  # as the thread that reads does
             self._gone = self._has_news = True
             self.shell._inbox.put(Over(f"its inbox cannot be read on: {gone}", AGAIN))
             return True
-        self._has_news = read or self._has_news
+        self._has_news = read or self._has_news or not self.shell._inbox.empty()
         return read
 
     def _turn(self) -> bool:
-        folded = self.journal.folded
-        if folded is None or not (self._has_news or folded.tick_stamp_ms + TICK_MS <= self.world.clock.now_ms()):
-            return False
         appended, self._has_news = self.bus.appended, False
         turned = self.shell.turn(0)
         check(self.shell.state)

@@ -151,6 +151,7 @@ def test_a_generation_that_was_raised_without_an_answer() -> None:
     cluster = new_cluster()
     _, loop = loop_of(cluster)
     cluster.run(lambda: loop.replica is not None and loop.replica.leads)
+    cluster.run(most_ms=1_000)
     with_lost_answer(cluster)
     end = cluster.world.broker.log("dispatcher.commands", 0).end
     cluster.world.broker.truncate("dispatcher.commands", 0, end - 2)

@@ -50,6 +50,7 @@ class Trial:
             control=tuple(f"{service}#{n}" for service in SERVICES for n in range(1, replicas + 1)),
             snapshot_records=chance.choice((3, 50, 300, 50_000)),
             stalls=chance.choice((0.0, 0.02, 0.1)),
+            poison=tuple(job for job in self.jobs if chance.random() < 0.02),
         )
         self.done = Faults(self.cluster, chance, self.faults, self.kinds)
         self.cluster.between = self.done.step

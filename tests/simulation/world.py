@@ -10,7 +10,7 @@ import fsspec
 
 from millrace.core.topics import TOPICS, Topology
 from millrace.io.interfaces import Unavailable
-from millrace.io.storage import Storage
+from millrace.io.storage import Storage, StorageError
 from tests.simulation import Clock
 from tests.simulation.book import Book
 from tests.simulation.bus import MemoryBroker, MemoryBus, MemoryReader
@@ -25,7 +25,8 @@ STALLED_MS = (5, 50, 300)
 @dataclass
 class World:
     """`script` says how attempts behave, `timing` how long things take; a leader writes a snapshot every
-    `snapshot_records`; `stalls` is the chance that the way to a partition stands still for a while when it is used."""
+    `snapshot_records`; `stalls` is the chance that the way to a partition stands still for a while when it is used; to handle the start
+    of a job in `poison` ends a process."""
 
     topology: Topology
     seed: int
@@ -33,6 +34,7 @@ class World:
     timing: Timing = field(default_factory=Timing)
     snapshot_records: int = 1_000
     stalls: float = 0.0
+    poison: tuple[str, ...] = ()
     clock: Clock = field(default_factory=Clock)
     book: Book = field(default_factory=Book)
     starts: int = 0  # of processes: names each for ever
@@ -45,11 +47,27 @@ class World:
         memory: Any = fsspec.filesystem("memory")  # one for all of the interpreter: a world begins with an empty one
         memory.store.clear()
         memory.pseudo_dirs[:] = [""]
-        self.storage = Storage(STORAGE)
+        self.storage = MemoryStorage(STORAGE)
 
     def next_start(self) -> int:
         self.starts += 1
         return self.starts
+
+
+class MemoryStorage(Storage):
+    """Storage in memory; what is put there takes no way over a file on a disk. `full`: it takes nothing."""
+
+    full = False
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        if self.full:
+            raise StorageError(path, "there is no room", "wait")
+        memory: Any = fsspec.filesystem("memory")
+        full = f"{STORAGE}/{path}"
+        if memory.exists(full):
+            return False
+        memory.pipe_file(full, data)
+        return True
 
 
 class PacedBus(MemoryBus):
@@ -61,6 +79,7 @@ class PacedBus(MemoryBus):
         self.appended = 0
         self.holed = False  # a record was refused: its process ends when it hears of that
         self.cut_off = False  # nothing goes to the broker, nothing comes from it
+        self.mute = self.deaf = False  # one of the two alone
         self._stalled: dict[tuple[str, int], int] = {}  # partition -> until when
 
     def append(self, topic: str, partition: int, value: bytes, **given: Any) -> None:
@@ -83,29 +102,32 @@ class PacedBus(MemoryBus):
         super().delete_below(topic, partition, offset)
 
     def _reachable(self) -> None:
-        if self.cut_off:
+        if self.cut_off or self.mute or self.deaf:
             raise Unavailable("the broker cannot be reached")
 
     def deliver(self, most: int | None = None, only: tuple[str, int] | None = None) -> int:
-        return 0 if self.cut_off else super().deliver(most, only)
+        return 0 if self.cut_off or self.mute else super().deliver(most, only)
 
     def acknowledge(self, most: int | None = None, only: tuple[str, int] | None = None) -> int:
-        return 0 if self.cut_off else super().acknowledge(most, only)
+        return 0 if self.cut_off or self.mute else super().acknowledge(most, only)
 
     def lose_one(self) -> str | None:
         """A session with a hole: the broker refuses the oldest record of a partition for ever, and takes those behind it.
         The partition; None: nothing is on its way."""
-        if self.cut_off or self._broker.paused or not self._queue:
+        if self.cut_off or self.mute or self._broker.paused or not self._queue:
             return None
         lost, self.holed = self._queue.popleft(), True
         self.deliver(None, (lost.topic, lost.partition))
         self._fatal = f"a record for {lost.topic}[{lost.partition}] was refused"
         return f"{lost.topic}[{lost.partition}]"
 
+    @property
+    def moves(self) -> bool:
+        """Something is on its way to the broker or back, and the way is open."""
+        return bool(self._queue or self._unacknowledged) and not (self.cut_off or self.mute or self._broker.paused)
+
     def some(self) -> bool:
         """The broker takes some of what is queued for one partition or for all, and some of the answers arrive."""
-        if not (self._queue or self._unacknowledged):
-            return False
         chance, now_ms = self._world.random, self._world.clock.now_ms()
         queued, unacknowledged = self.queued(), self.unacknowledged()
         flowing = [each for each in queued if self._stalled.get(each, 0) <= now_ms]
@@ -128,9 +150,10 @@ class PacedReader(MemoryReader):
     def has_news(self) -> bool:
         """Whether a poll that waits would end now."""
         log = self._broker.log(self._topic, self._partition)
-        return not (self._broker.paused or self._bus.cut_off) and not log.first <= self._next == log.end
+        quiet = log.first <= self._next == log.end and not self._is_cut(log)
+        return not (self._broker.paused or self._bus.cut_off or self._bus.deaf or quiet)
 
     def poll(self, timeout_ms: int, most: int = 500) -> list[Any]:
-        if self._bus.cut_off and not self._closed:
+        if (self._bus.cut_off or self._bus.deaf) and not self._closed:
             return []
         return super().poll(timeout_ms, min(most, self._chance.choice((1, 4, 500))))

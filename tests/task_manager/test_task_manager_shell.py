@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,8 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
-from millrace.core.fold import TICK_MS, Diverged, Fold, Folded
+from millrace import __version__
+from millrace.cli.replay import app
+from millrace.core.fold import TICK_MS, Fold, Folded
 from millrace.core.machine import Output, Say
 from millrace.core.messages.base import Body
 from millrace.core.messages.records import Elected, Message, Tick, decode, encode
@@ -24,14 +29,14 @@ from millrace.core.messages.slots import (
     StopAsked,
     TaskManagerRegistered,
 )
-from millrace.core.topics import TOPICS, Topology
-from millrace.io.interfaces import Unavailable
+from millrace.core.topics import TOPICS, Topology, task_manager_key
+from millrace.io.interfaces import Put, Txn, Unavailable
 from millrace.io.storage import Storage
-from services.task_manager import replay as replay_command
+from services.replay.replaying import At, Folder, NotTheSame, open_file
 from services.task_manager.core.state import SlotState, check
-from services.task_manager.journal import Journal, replay
+from services.task_manager.journal import Journal
 from services.task_manager.ports import Slots
-from services.task_manager.shell import AGAIN, FAILED, STOPPED, EtcdProbe, Over, Shell, key_of
+from services.task_manager.shell import AGAIN, FAILED, STOPPED, EtcdProbe, Over, Shell
 from tests.simulation import Clock
 from tests.simulation.bus import MemoryBroker, MemoryBus
 from tests.simulation.store import MemoryEtcd, MemoryStore
@@ -98,17 +103,18 @@ class AtOnce:
     """A probe that asks etcd when it is told to, on the same thread."""
 
     def __init__(self, store: MemoryStore) -> None:
-        self._store, self._heard = store, False
+        self._store = store
+        self._heard: int | None = None
 
     def ask(self) -> None:
         try:
-            self._store.get("any")
-            self._heard = True
+            entry = self._store.get(task_manager_key("a"))
+            self._heard = entry.mod_revision if entry is not None else 0
         except Unavailable:
             pass
 
-    def answered(self) -> bool:
-        heard, self._heard = self._heard, False
+    def answered(self) -> int | None:
+        heard, self._heard = self._heard, None
         return heard
 
 
@@ -125,7 +131,7 @@ class World:
         store = MemoryStore(self.etcd, PREFIX)
         deciding = {"host": "h", "allocation_timeout_ms": 10_000, "slots_memory_mb": [1024]}
         journal = Journal(self.folder / "journal", "a", TOPOLOGY, part_bytes)
-        given = {"clock": self.clock.now_ms, "wall_ms": self.clock.now_ms, "build": "test", **more}
+        given = {"clock": self.clock.now_ms, "wall_ms": self.clock.now_ms, "build": __version__, **more}
         shell = Shell("a", TOPOLOGY, bus, store, deciding, journal, AtOnce(store), **given)
 
         def make(number: int, on_event: Any) -> SimulatedSlot:
@@ -233,7 +239,7 @@ def test_what_stood_in_its_inbox_before_is_not_for_it(world: World) -> None:
     second.begin()
     world.go(second)
     assert second.state.slots[0].state is SlotState.FREE
-    assert second.incarnation > first.incarnation == MemoryStore(world.etcd, PREFIX).get(key_of("a")).mod_revision - 1
+    assert second.incarnation > first.incarnation == MemoryStore(world.etcd, PREFIX).get(task_manager_key("a")).mod_revision - 1
 
 
 def test_an_older_process_of_the_same_name_ends(world: World) -> None:
@@ -369,7 +375,7 @@ class Running:
 
 
 def real(world: World, **more: Any) -> Running:
-    from millrace.io.loop import monotonic_ms
+    from millrace.io.hosting import monotonic_ms
 
     return Running(world.shell(clock=monotonic_ms, **more))
 
@@ -379,7 +385,7 @@ def test_a_process_that_is_asked_to_stop_leaves_nothing(world: World) -> None:
     running.await_(lambda: running.shell.state is not None and running.shell.health()["slots"] == {"0": "FREE"})
     assert running.end() == STOPPED
     assert world.made[0].closed
-    assert MemoryStore(world.etcd, PREFIX).get(key_of("a")) is None
+    assert MemoryStore(world.etcd, PREFIX).get(task_manager_key("a")) is None
 
 
 def test_a_process_that_waits_for_kafka_can_be_stopped(world: World) -> None:
@@ -396,7 +402,7 @@ def test_a_process_that_failed_says_so(world: World) -> None:
     running.failure = "a record can never be delivered"
     assert running.end() == FAILED
     assert running.shell.over == Over("a record can never be delivered", FAILED)
-    assert MemoryStore(world.etcd, PREFIX).get(key_of("a")) is not None
+    assert MemoryStore(world.etcd, PREFIX).get(task_manager_key("a")) is not None
 
 
 def test_an_inbox_that_was_cut_ends_this_incarnation(world: World) -> None:
@@ -422,19 +428,33 @@ def test_local_events_wake_it(world: World) -> None:
 def test_etcd_is_asked_on_a_thread_of_its_own(world: World) -> None:
     store = MemoryStore(world.etcd, PREFIX)
     probe = EtcdProbe(store, "a")
-    assert not probe.answered()
+    revision = store.txn(Txn([], [Put(task_manager_key("a"), b"")])).revision
+    assert probe.answered() is None
     probe.ask()
     end = time.monotonic() + 20
-    while not probe.answered():
+    while (answered := probe.answered()) is None:
         assert time.monotonic() < end
         time.sleep(0.005)
-    assert not probe.answered()
+    assert (answered, probe.answered()) == (revision, None)
 
 
 # the journal
 
 
-def test_a_journal_replays_to_the_same_words(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def replay(file: Path) -> Folded:
+    """The state at the end of a part."""
+    source = open_file(file)
+    folder = Folder(source, next(iter(source.facts.scopes)), lambda *_: None)
+    folder.to(At())
+    return folder.folded
+
+
+def shown(file: Path) -> Result:
+    """What the command says of it."""
+    return CliRunner().invoke(app, ["state", SCOPE, "--file", str(file), "--json"])
+
+
+def test_a_journal_replays_to_the_same_words(world: World) -> None:
     shell, _, _ = with_attempt(world)
     shell.journal.close()
     (file,) = (world.folder / "journal").iterdir()
@@ -443,8 +463,8 @@ def test_a_journal_replays_to_the_same_words(world: World, capsys: pytest.Captur
     assert (folded.digest, folded.state, folded.peers) == (
         shell._folded.digest, shell._folded.state, shell._folded.peers
     )  # fmt: skip
-    assert replay_command.main([str(file)]) == 0
-    assert f'"digest": "{folded.digest}"' in capsys.readouterr().out
+    told = json.loads(shown(file).stdout)
+    assert (told["offset"], told["state"]["digest"]) == (folded.next_offset - 1, folded.digest)
 
 
 def test_a_long_journal_is_cut_into_parts_that_replay_alone(world: World) -> None:
@@ -477,18 +497,18 @@ def test_a_journal_that_was_cut_by_a_kill_replays_to_its_last_record(world: Worl
     assert replay(file).next_offset == whole - 1
 
 
-def test_a_journal_whose_words_differ_is_told(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_journal_whose_words_differ_is_told(world: World) -> None:
     shell, _, _ = with_attempt(world)
     shell.journal.close()
     (file,) = (world.folder / "journal").iterdir()
     file.write_text(file.read_text().replace('"host":"h"', '"host":"x"'))
-    with pytest.raises(Diverged):
+    with pytest.raises(NotTheSame):
         replay(file)
-    assert replay_command.main([str(file)]) == 1
-    assert "not the same" in capsys.readouterr().err
+    told = shown(file)
+    assert told.exit_code == 1 and "replay verify tells where" in told.stderr
     file.write_text("{}\n")
-    assert replay_command.main([str(file)]) == 2
-    assert replay_command.main([str(file) + ".none"]) == 2
+    assert shown(file).exit_code == 2 and "is no journal of a TaskManager" in shown(file).stderr
+    assert shown(file.with_name("none.jsonl")).exit_code == 2
 
 
 def test_a_journal_that_cannot_be_written_costs_the_journal_alone(world: World) -> None:

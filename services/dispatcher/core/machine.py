@@ -389,7 +389,7 @@ class Dispatcher:
                 exchange=retirement.exchange_path(stands.acceptance),
                 staging=stands.staging,
             )
-            yield Do(key(job), clean)
+            yield Do(key(job), clean, after_said=True)  # while it is dirty, a new generation says the ending again
 
     def job_cleaned(self, state: State, envelope: Envelope) -> Outputs:
         """Nothing is left to do for the job."""

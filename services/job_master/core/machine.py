@@ -113,8 +113,10 @@ class JobMaster:
             for job in state.jobs.values():
                 if job.wanted:
                     yield request_slots(job)
-            yield Say(RESOURCE_MANAGER, jobs.JobMasterDeclared(task_managers=_task_managers(state)))
+            declared = jobs.JobMasterDeclared(task_managers=_task_managers(state), lost=dict(state.lost))
+            yield Say(RESOURCE_MANAGER, declared)
         else:
+            state.lost.pop(peer.partition("/")[2], None)
             yield from self._lose(state, peer, envelope.body.life - 1, "it was started anew", envelope.at_ms)
 
     def on_ticked(self, state: State, envelope: Envelope) -> Iterator[Output]:
@@ -279,6 +281,7 @@ class JobMaster:
         """Decided by the ResourceManager, once, for all."""
         lost = envelope.body
         scope = f"{TASK_MANAGER}/{lost.task_manager}"
+        state.lost[lost.task_manager] = max(lost.incarnation, state.lost.get(lost.task_manager, 0))
         yield from self._lose(state, scope, lost.incarnation, lost.reason, envelope.at_ms)
         yield Forget(scope, lost.incarnation)
 

@@ -92,6 +92,8 @@ class State:
     jobs: dict[str, Job] = field(default_factory=dict)  # job id -> job; ended ones until JobRetired [21]
     allocations: dict[str, str] = field(default_factory=dict)  # allocation -> job; exactly the keys of all Job.slots
     due: dict[str, int] = field(default_factory=dict)  # job -> machine time of its next timer (queue time-out or retry)
+    # TaskManager -> the last incarnation that was declared lost, until a later one is heard
+    lost: dict[str, int] = field(default_factory=dict)
 
 
 def check(state: State) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from millrace.core.machine import (
     Born,
     Configured,
+    Do,
     Envelope,
     Forget,
     Handler,
@@ -21,6 +22,7 @@ from millrace.core.machine import (
     dispatch,
 )
 from millrace.core.messages.client import ClusterOverview, SlotInfo, TaskManagerInfo, TaskManagersListed
+from millrace.core.messages.effects import FenceTaskManager, TaskManagerFenced
 from millrace.core.messages.events import TaskManagerGone, TaskManagerJoined
 from millrace.core.messages.jobs import JobMasterDeclared, Query, RequestSlots, TaskManagerLost
 from millrace.core.messages.slots import (
@@ -32,11 +34,12 @@ from millrace.core.messages.slots import (
     TaskManagerHeartbeat,
     TaskManagerRegistered,
 )
-from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
+from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER, task_manager_key
 
 from . import liveness, queue, slot_manager
 from .state import Expected, Limits, Slot, SlotState, State, TaskManager, is_quiet
 
+PARTED = "JobMasters were told so before it registered"
 LISTED_SLOTS_MAX = 5000  # in one answer; larger ones would not fit into a record
 
 
@@ -83,8 +86,9 @@ def _ticked(state: State, envelope: Envelope) -> Iterator[Output]:
         silent_ms = state.clock_ms - state.task_managers[name].heard_ms
         yield from _lose(state, envelope, name, f"no heartbeat for {silent_ms} ms")
     for name in liveness.missing(state, now_ms):
-        incarnation = state.expected.pop(name).incarnation
+        incarnation = state.parted[name] = state.expected.pop(name).incarnation
         yield from _tell_lost(state, name, incarnation, "it did not register with the restarted ResourceManager")
+        yield _fence(name, incarnation)
     yield from slot_manager.grant(state, envelope.id)  # first, so that nobody is told to wait for what it gets
     yield from queue.tell(state, now_ms)
 
@@ -117,11 +121,24 @@ def _job_master_declared(state: State, envelope: Envelope) -> Iterator[Output]:
         elif known.incarnation > incarnation:
             lost = TaskManagerLost(task_manager=name, incarnation=incarnation, reason="it was started anew")
             yield Say(envelope.sender, lost)
+    for name, incarnation in body.lost.items():
+        known = state.task_managers.get(name)
+        if known is None:
+            state.parted[name] = max(incarnation, state.parted.get(name, 0))
+        elif known.incarnation <= incarnation:
+            yield from _lose(state, envelope, name, PARTED)
 
 
 def _register(state: State, envelope: Envelope) -> Iterator[Output]:
     body: RegisterTaskManager = envelope.body
     name = _task_manager(envelope)
+    if state.parted.pop(name, 0) >= envelope.life:
+        state.parted[name] = envelope.life
+        state.expected.pop(name, None)
+        yield from _tell_lost(state, name, envelope.life, PARTED)
+        yield Say(envelope.sender, ReleaseTaskManager(incarnation=envelope.life, reason=PARTED))
+        yield Forget(envelope.sender, envelope.life)
+        return
     old = state.task_managers.get(name)
     told: list[Output] = []
     if old is not None and old.incarnation == envelope.life:
@@ -218,12 +235,23 @@ def _lose(state: State, envelope: Envelope, name: str, reason: str, *, alive: bo
     scope = f"{TASK_MANAGER}/{name}"
     if alive:
         yield Say(scope, ReleaseTaskManager(incarnation=lost.incarnation, reason=reason))
+        yield _fence(name, lost.incarnation)
     yield Forget(scope, lost.incarnation)
     yield Publish("cluster.events", name, TaskManagerGone(
         task_manager=name, incarnation=lost.incarnation, reason=reason, at_ms=envelope.at_ms
     ))  # fmt: skip
     yield from slot_manager.unregister(state, name)
     yield from _retune(state)
+
+
+def _fence(name: str, incarnation: int) -> Do:
+    """It may live on and not be heard by Kafka, nor hear it, while etcd answers it."""
+    return Do(task_manager_key(name), FenceTaskManager(task_manager=name, incarnation=incarnation))
+
+
+def _fenced(state: State, envelope: Envelope) -> Iterator[Output]:
+    """Nothing depends on it."""
+    yield from ()
 
 
 def _tell_lost(state: State, name: str, incarnation: int, reason: str) -> Iterator[Output]:
@@ -275,4 +303,5 @@ HANDLERS: dict[type, Handler] = {
     SlotFreed: _slot_freed,
     DisconnectTaskManager: _disconnect,
     Query: _query,
+    TaskManagerFenced: _fenced,
 }

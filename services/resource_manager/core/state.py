@@ -105,6 +105,9 @@ class State:
     granted: int = 0  # slots granted in this life: the last part of an allocation's name
     # By TaskManager id; none of them is registered.
     expected: dict[str, Expected] = field(default_factory=dict)
+    # TaskManager -> the last incarnation that shards were told is lost, by a life of ours that is over, or as it did not register;
+    # none is registered.
+    parted: dict[str, int] = field(default_factory=dict)
 
     @property
     def open(self) -> bool:
@@ -152,5 +155,6 @@ def check(state: State) -> None:
         assert job in waiting or known.told is None, f"{job} does not wait and its shard was told so"
     assert set(state.untold) <= waiting and set(state.placed) <= waiting
     assert not set(state.expected) & set(state.task_managers)
+    assert not set(state.parted) & set(state.task_managers)
     if state.open and state.free:
         assert not any(memory <= max(state.free) for memory in state.queues), "a free slot, and who can use it"

@@ -7,9 +7,11 @@ from collections.abc import Callable
 
 import typer
 
-from . import jobs, stack_commands
+from . import jobs, replay, stack_commands
+from .dlq import dlq
 from .exits import Exit
 from .submit import SubmitCommand, submit
+from .validate import validate
 
 app = typer.Typer(
     name="millrace",
@@ -24,9 +26,12 @@ app = typer.Typer(
 app.command(cls=SubmitCommand, rich_help_panel="Jobs")(submit)
 for command in (jobs.list_jobs, jobs.show, jobs.result, jobs.logs, jobs.cancel, jobs.events):
     app.command(command.__name__.removesuffix("_jobs"), rich_help_panel="Jobs")(command)
+app.command(rich_help_panel="Jobs")(validate)
 for command in (jobs.taskmanagers, jobs.slots):
     app.command(rich_help_panel="The cluster")(command)
 app.command(rich_help_panel="The cluster")(jobs.schema)
+app.add_typer(dlq, rich_help_panel="The cluster")
+app.add_typer(replay.app, name="replay", rich_help_panel="The cluster")
 stack_commands.register(app)
 
 

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,6 +57,29 @@ def find(stack: str) -> tuple[str, str]:
             "MILLRACE_KAFKA_BOOTSTRAP"
         )
     return str(facts["kafka_bootstrap"]), _token(facts.get("token_file"))
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a cluster keeps what it knows. `storage` "": not known, so snapshots cannot be read."""
+
+    kafka: str
+    etcd: str
+    storage: str
+    cluster: str
+
+
+def places(stack: str) -> Places:
+    """As the services are told it. Raises NoConnection."""
+    kafka = os.environ.get("MILLRACE_KAFKA_BOOTSTRAP", "")
+    if not kafka:
+        facts = _facts(stack)
+        return Places(find(stack)[0], str(facts.get("etcd_endpoint")), str(facts.get("storage", "")), "default")
+    etcd = os.environ.get("MILLRACE_ETCD_ENDPOINT", "")
+    if not etcd:
+        raise NoConnection("where etcd is must be known too: name it in MILLRACE_ETCD_ENDPOINT (and storage in MILLRACE_STORAGE_URL)")
+    cluster = os.environ.get("MILLRACE_CLUSTER", "default")
+    return Places(kafka, etcd, os.environ.get("MILLRACE_STORAGE_URL", ""), cluster)
 
 
 def _token(file: str | None) -> str:

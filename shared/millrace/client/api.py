@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from millrace.core.messages import client
 from millrace.core.messages.client import (
@@ -26,6 +26,9 @@ from millrace.core.messages.client import (
 from . import errors
 from .events import ENDS, Buffer, Event, Feed, follow_buffer, follow_log
 from .link import Link, now_ms
+
+if TYPE_CHECKING:
+    from .dead_letters import DeadLetters
 
 BUSY_S = 0.1
 LATE_S = 2.0  # after a submission's time is up: an answer may still be on its way
@@ -363,6 +366,18 @@ class Millrace:
                 return
             read[key] = read.get(key, 0) + len(piece.data)
             yield piece.data
+
+    # dead letters
+
+    def dead_letters(self) -> DeadLetters:
+        """What the Dispatcher could not use: to read, send again, delete."""
+        from .dead_letters import DeadLetters
+
+        return DeadLetters(self._link)
+
+    def check_dispatcher(self) -> None:
+        """Returns when a Dispatcher has taken all requests that were published before this call. Raises Unavailable."""
+        self._ask(client.DescribeBlobServer(), client.BlobServerDescribed)
 
     # the parts
 

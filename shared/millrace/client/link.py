@@ -13,14 +13,14 @@ import secrets
 import threading
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from millrace.core.messages import client
 
-from .errors import OutcomeUnknown, Unavailable
+from .errors import OutcomeUnknown, Refused, Unavailable
 
 REQUESTS, REPLIES, EVENTS = "client.commands", "client.replies", "job.events"
 TURN_S = 0.1  # how soon a failed delivery or a close is seen; answers come at once
@@ -89,7 +89,7 @@ class Link:
         connect_s: float = 5.0,
         delivery_s: float = 10.0,
     ) -> None:
-        self.bootstrap = bootstrap
+        self.bootstrap, self.options = bootstrap, options
         self.reply_to = f"client-{secrets.token_hex(8)}"
         self._key = self.reply_to.encode()
         self._config = {"bootstrap.servers": bootstrap, "client.id": self.reply_to, **_COMMON, **(options or {})}
@@ -159,6 +159,23 @@ class Link:
             self.forget(correlation)
             raise Unavailable(f"the request cannot be sent: {failure}") from None
         return pending
+
+    def publish(self, topic: str, value: bytes, *, key: bytes | None, headers: Sequence[tuple[str, bytes]] = ()) -> int:
+        """Writes one record to partition 0 and waits until Kafka has it; its offset. Raises Refused, Unavailable."""
+        done: list[tuple[KafkaError | None, int | None]] = []
+        try:
+            self._producer.produce(
+                topic, value, key=key, headers=list(headers), partition=0,
+                on_delivery=lambda error, message: done.append((error, message.offset())),
+            )  # fmt: skip
+        except (KafkaException, BufferError) as failure:
+            raise Refused(f"a record of {len(value)} bytes for {topic} is not taken: {failure}") from None
+        while not done:
+            self._producer.poll(TURN_S)  # ends: what is not delivered in `delivery_s` has failed
+        error, offset = done[0]
+        if error is not None:
+            raise Unavailable(f"Kafka at {self.bootstrap} did not take a record for {topic}: {error.str()}")
+        return offset or 0
 
     def forget(self, correlation: str) -> None:
         self._pending.pop(correlation, None)

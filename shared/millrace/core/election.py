@@ -18,7 +18,9 @@ QUIET_TICK_MS = 10 * TICK_MS  # between ticks while there is nothing to do and n
 ATTEND_MS = 20_000  # between two words of a standby that it watches
 ATTENDED_MS = 3 * ATTEND_MS  # after which a leader that heard none takes itself to be alone
 STUCK_TICKS = 50  # ticks over which the mark stands below the last output: the leader cannot speak
-READ_BACK_MS = 15_000  # a leader that does not read its own tick for so long cannot write its log: it resigns [6]
+READ_BACK_MS = 90_000  # a leader that does not read its own tick for so long cannot write its log: it resigns [6]. A broker that is
+# paused for a minute replaces nobody; a standby that can read takes the key of a silent leader long before
+ELECTED_BACK_MS = 15_000  # the same for its own election, behind which no standby knows that it leads
 CAMPAIGN_MS = 1_000  # between two tries
 GIVEN_MS = 500  # in which a standby takes what is given away, before its giver asks for it again
 IDLE_MS = 50  # a follower's longest wait for a record

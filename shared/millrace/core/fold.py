@@ -14,7 +14,7 @@ from typing import Any
 from .chain import Offer, Peer, offer, take
 from .machine import Born, Configured, Do, Envelope, Forget, Machine, Output, PassedOver, PeerBorn, Publish, Say, Ticked
 from .messages.base import Body
-from .messages.records import Client, Elected, Fact, Forked, Hello, Message, Outcome, Probe, Record, Tick, encode
+from .messages.records import Client, Elected, Fact, Forked, Hello, Message, Outcome, Probe, Record, Tick, message_json
 from .topics import OUTPUT_BYTES_MAX, Topology
 
 TICK_MS = 100
@@ -47,6 +47,7 @@ class Pending:
 
     key: str
     effect: str  # its JSON
+    after: int = 0  # performed once all outputs up to this one are in Kafka
 
 
 @dataclass
@@ -56,6 +57,7 @@ class Folded:
     generation: int
     next_offset: int
     epoch: int = 0  # of the last valid Elected; 0: none in this generation yet
+    revision: int = 0  # etcd's highest that this log knows of [24]
     build: str = ""
     who: str = ""
     tick: int = 0  # the last taken tick of this epoch
@@ -156,6 +158,7 @@ class Fold:
         first = folded.epoch == 0
         folded.epoch, folded.build, folded.who, folded.tick = record.epoch, record.build, record.who, 0
         folded.next_ms = TICK_MS
+        folded.revision = max(folded.revision, record.epoch)
         if first:
             folded.now_ms = folded.tick_stamp_ms = stamp_ms
         told = Told(taken=True)
@@ -178,6 +181,7 @@ class Fold:
         folded.ticks += 1
         folded.now_ms += min(max(stamp_ms - folded.tick_stamp_ms, 0), 2 * folded.next_ms)  # [4]
         folded.tick_stamp_ms, folded.next_ms = stamp_ms, record.next_ms
+        folded.revision = max(folded.revision, record.revision)
         for seq in range(folded.published_through + 1, min(record.published_through, folded.said) + 1):
             del folded.outbox[seq]
         folded.published_through = max(folded.published_through, min(record.published_through, folded.said))
@@ -275,7 +279,7 @@ class Fold:
         elif isinstance(output, Do):
             effect = f"{folded.generation}.{key[0]}.{key[1]}"
             value = output.effect.model_dump_json()
-            folded.effects[effect] = Pending(output.key, value)
+            folded.effects[effect] = Pending(output.key, value, folded.said if output.after_said else 0)
             self._mix(folded, f"{output.key} {value}")
             told.done.append(effect)
             return key[1] + 1
@@ -303,17 +307,9 @@ class Fold:
             # between two of them (records before its first Elected do not count), and prev would then look like a hole.
             peer.said, peer.said_to = None, life
         topic, partition = self.topology.inbox(output.to)
-        message = Message(
-            to=output.to,
-            to_life=life,
-            sender=self.machine.scope,
-            life=folded.generation,
-            key=key,
-            prev=peer.said,
-            body=output.body,
-        )
+        value = message_json(output.to, life, self.machine.scope, folded.generation, key, peer.said, output.body)
         peer.said = key
-        return self._put(folded, topic, partition, output.to, output.body.type, encode(message).decode())
+        return self._put(folded, topic, partition, output.to, output.body.type, value)
 
     def _speak(self, folded: Folded, topic: str, partition: int, key: str, body: Body) -> Spoken:
         return self._put(folded, topic, partition, key, body.type, body.model_dump_json())

@@ -81,10 +81,12 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Do:
-    """An effect. Effects with one `key` (an etcd key, a slot) go one after the other [17]."""
+    """An effect. Effects with one `key` (an etcd key, a slot) go one after the other [17]. `after_said`: it is performed once all that
+    was said before it is in Kafka, because it takes away what a new generation would say it again from [16]."""
 
     key: str
     effect: Body
+    after_said: bool = False
 
 
 @dataclass(frozen=True, slots=True)

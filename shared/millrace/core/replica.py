@@ -10,7 +10,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from .election import ATTEND_MS, ATTENDED_MS, PROBE_MS, QUIET_TICK_MS, READ_BACK_MS, Election, Role, View
+from .election import (
+    ATTEND_MS,
+    ATTENDED_MS,
+    ELECTED_BACK_MS,
+    PROBE_MS,
+    QUIET_TICK_MS,
+    READ_BACK_MS,
+    Election,
+    Role,
+    View,
+)
 from .fold import TICK_MS, Fold, Folded, Spoken, Told
 from .messages.records import Elected, Outcome, Part, Probe, Record, Tick
 from .speaking import Speaking
@@ -64,13 +74,22 @@ class BeReborn:
 
 
 @dataclass(frozen=True)
+class Cede:
+    """The log goes on as another build from `offset` on: fold nothing more, and give back what was won, until its leader has handed
+    over [27]."""
+
+    build: str
+    offset: int
+
+
+@dataclass(frozen=True)
 class End:
     """This replica must not go on: a later life of its scope has been heard [28]."""
 
     reason: str
 
 
-Action = Append | Speak | Perform | Campaign | Resign | BeReborn | End
+Action = Append | Speak | Perform | Campaign | Resign | BeReborn | Cede | End
 
 
 class Replica:
@@ -81,6 +100,7 @@ class Replica:
         self.who, self.build, self.settings = who, build, settings
         self.election = Election()
         self.speaking = Speaking()
+        self._revision = 0
 
     @property
     def leads(self) -> bool:
@@ -111,7 +131,7 @@ class Replica:
         if isinstance(record, Tick):
             self.election.heard(now_ms, folded.published_through, before, folded.said)
         elif isinstance(record, Elected):
-            actions += self._elected(record, now_ms)
+            actions += self._elected(record, offset, now_ms)
             if self.leads:
                 return actions  # begin() has said and done what this record led to
         if self.leads:
@@ -121,17 +141,16 @@ class Replica:
             actions.append(BeReborn(told.damage))
         return actions
 
-    def _elected(self, record: Elected, now_ms: int) -> list[Action]:
+    def _elected(self, record: Elected, offset: int, now_ms: int) -> list[Action]:
         election = self.election
         if record.build != self.build:
-            # Replicas fold only as the build that the log names; a snapshot at this offset hands over to the newer one [27].
-            return [End(f"the log goes on as build {record.build} at epoch {record.epoch}; this is build {self.build}")]
+            return [Cede(record.build, offset)]
         if election.role is Role.ELECT and record.epoch == election.epoch and record.who == self.who:
             election.lead(now_ms)
             self.speaking = Speaking()
             seqs, effects = self.speaking.begin(self.folded)
             said = [Speak(election.epoch, self.folded.outbox[seq]) for seq in seqs]
-            return [*said, *(self._perform(effect) for effect in effects), *self._tick(now_ms)]
+            return [*said, *self._perform(*effects), *self._tick(now_ms)]
         if election.role in (Role.ELECT, Role.LEADING) and record.epoch > election.epoch:
             election.follow(now_ms)
         election.heard(now_ms, 0, 0, 0)
@@ -144,21 +163,22 @@ class Replica:
             actions.append(Speak(self.election.epoch, spoken))
         for effect in told.done:
             if self.speaking.may_perform(self.folded.effects[effect].key, effect):
-                actions.append(self._perform(effect))
+                actions += self._perform(effect)
         if told.outcome is not None and told.outcome_key is not None:
             following = self.speaking.done(told.outcome, told.outcome_key)
             if following is not None:
-                actions.append(self._perform(following))
+                actions += self._perform(following)
         return actions
 
-    def _perform(self, effect: str) -> Perform:
-        pending = self.folded.effects[effect]
-        return Perform(self.election.epoch, effect, pending.key, pending.effect)
+    def _perform(self, *effects: str) -> list[Action]:
+        """Those of them that do not wait for what was said before them."""
+        known = self.folded.effects
+        ready = [effect for effect in effects if not self.speaking.holds(effect, known[effect].after)]
+        return [Perform(self.election.epoch, effect, known[effect].key, known[effect].effect) for effect in ready]
 
-    def acked(self, epoch: int, seq: int) -> None:
+    def acked(self, epoch: int, seq: int) -> list[Action]:
         """An output of the term `epoch` is in Kafka."""
-        if epoch == self.election.epoch:
-            self.speaking.acked(seq)
+        return self._perform(*self.speaking.acked(seq)) if epoch == self.election.epoch else []
 
     def won(self, epoch: int) -> list[Action]:
         """etcd gave this process the key: its mod_revision is the epoch."""
@@ -176,21 +196,21 @@ class Replica:
         """A port knows what an effect led to. Posted also after the term has ended: it is a fact [17]."""
         return [Append(Outcome(effect=effect, result=result))]
 
-    def beat(self, now_ms: int, view: View, caught_up: bool) -> list[Action]:
-        """The shell's turn, several times a tick."""
-        election = self.election
+    def beat(self, now_ms: int, view: View, caught_up: bool, revision: int = 0) -> list[Action]:
+        """The shell's turn, several times a tick. revision: the highest of etcd's that it has seen."""
+        election, self._revision = self.election, revision
         if election.role in (Role.ELECT, Role.LEADING) and (view.epoch == 0 or (view.epoch or 0) > election.epoch):
             election.follow(now_ms)  # a refused epoch ends the term, not the process [6]
             return []
         if election.role is Role.LEADING:
             return list(self._tick(now_ms))
         if election.role is Role.ELECT:
-            if now_ms - election.asked_ms < READ_BACK_MS:
+            if now_ms - election.asked_ms < ELECTED_BACK_MS:
                 return []
             epoch = election.epoch
             election.follow(now_ms)
-            election.asked_ms = now_ms + READ_BACK_MS
-            return [Resign(epoch, f"its own election was not read back for {READ_BACK_MS // 1000} s")]
+            election.asked_ms = now_ms + ELECTED_BACK_MS
+            return [Resign(epoch, f"its own election was not read back for {ELECTED_BACK_MS // 1000} s")]
         unused = view.mine and (view.epoch or 0) > max(self.folded.epoch, election.last_won)
         if unused and election.role is Role.FOLLOWING:
             return self.won(view.epoch or 0)  # the answer to the campaign was lost
@@ -211,7 +231,7 @@ class Replica:
             if now_ms - election.ticked_ms >= READ_BACK_MS:
                 epoch = election.epoch
                 election.follow(now_ms)
-                election.asked_ms = now_ms + READ_BACK_MS  # others first: who cannot write would only win again
+                election.asked_ms = now_ms + ELECTED_BACK_MS  # others first: who cannot write would only win again
                 yield Resign(epoch, f"its own tick was not read back for {READ_BACK_MS // 1000} s")
             return
         if now_ms < self.next_tick_ms(now_ms):
@@ -224,6 +244,7 @@ class Replica:
                 published_through=self.speaking.published_through(),
                 digest=folded.ticked_digest,
                 next_ms=QUIET_TICK_MS if self._is_quiet(now_ms) else TICK_MS,
+                revision=self._revision,
             )
         )
 

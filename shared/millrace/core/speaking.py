@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -16,6 +17,7 @@ class Speaking:
     queued: int = 0  # the last queued
     in_flight: dict[str, str] = field(default_factory=dict)  # effect key -> the one effect being performed
     waiting: dict[str, deque[str]] = field(default_factory=dict)  # effect key -> effects behind it
+    held: deque[tuple[int, str]] = field(default_factory=deque)  # (output, effect that goes once all up to that one are in Kafka), in order
 
     def begin(self, folded: Folded) -> tuple[list[int], list[str]]:
         """The whole outbox is said again [14], and effects without an outcome are performed again [17]: (seqs, effect ids)."""
@@ -28,8 +30,20 @@ class Speaking:
         self.queued = seq
         return True
 
-    def acked(self, seq: int) -> None:
+    def acked(self, seq: int) -> list[str]:
+        """An output is in Kafka: the effects that waited for it."""
         self.unacked.pop(seq, None)
+        ready = []
+        while self.held and self.held[0][0] <= self.published_through():
+            ready.append(self.held.popleft()[1])
+        return ready
+
+    def holds(self, effect: str, after: int) -> bool:
+        """Whether an effect, first on its key, must wait until outputs up to `after` are in Kafka; `acked` tells when they are."""
+        if after <= self.published_through():
+            return False
+        bisect.insort(self.held, (after, effect))
+        return True
 
     def published_through(self) -> int:
         """One below the oldest unacknowledged output [14]."""

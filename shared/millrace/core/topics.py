@@ -9,10 +9,16 @@ DISPATCHER = "dispatcher"
 RESOURCE_MANAGER = "resource-manager"
 JOB_MASTER = "job-master"
 TASK_MANAGER = "task-manager"
+OPERATOR = "operator"
 
 DAY_MS = 24 * 60 * 60 * 1000
 RECORD_BYTES_MAX = 1_000_000
 OUTPUT_BYTES_MAX = 900_000  # what a machine may say; larger goes by reference [15]
+
+
+def task_manager_key(name: str) -> str:
+    """A TaskManager's key in etcd; the revision of its last put is the incarnation. Gone: it was declared lost."""
+    return f"task-managers/{name}"
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic("client.replies", "answers to requests", "reply_to", "reply_partitions", DAY_MS, SERVICES[:3], ("anyone",)),
     Topic("job.events", "facts about jobs", "job", "job_event_partitions", 7 * DAY_MS, (DISPATCHER, JOB_MASTER), ("anyone",)),
     Topic("cluster.events", "facts about the cluster", "task_manager", 1, 7 * DAY_MS, (RESOURCE_MANAGER,), ("anyone",)),
-    Topic("dead-letters", "records that could not be used", "topic", 1, 30 * DAY_MS, (DISPATCHER,), ("anyone",)),
+    Topic("dead-letters", "records that could not be used", "topic", 1, 30 * DAY_MS, (DISPATCHER, OPERATOR), ("anyone",)),
     Topic("dispatcher.commands", "inbox of the Dispatcher", "to", 1, -1, SERVICES, (DISPATCHER,)),
     Topic("resource-manager.commands", "inbox of the ResourceManager", "to", 1, -1, SERVICES, (RESOURCE_MANAGER,)),
     Topic("job-master.commands", "inboxes of the JobMaster shards", "to", "shards", -1, SERVICES, (JOB_MASTER,)),

@@ -62,6 +62,11 @@ class EtcdStore:
         self._kv = rpc_pb2_grpc.KVStub(self._channel)
         self._lease = rpc_pb2_grpc.LeaseStub(self._channel)
         self._watches: set[_Watch] = set()
+        self._revision = 0
+
+    @property
+    def revision(self) -> int:
+        return self._revision
 
     def get(self, key: str) -> Entry | None:
         request = rpc_pb2.RangeRequest(key=self._full(key))
@@ -164,11 +169,14 @@ class EtcdStore:
 
     def _call(self, method: Callable[..., Any], request: Any, *, changes: bool = False) -> Any:
         try:
-            return method(request, timeout=self._timeout_s)
+            answer = method(request, timeout=self._timeout_s)
         except grpc.RpcError as failure:
             raise self._meaning(failure, changes) from None
         except ValueError as failure:  # grpc's way to say that the channel was closed
             raise Unavailable(f"the store at {self._endpoint} was closed") from failure
+        if answer is not None:
+            self._revision = max(self._revision, answer.header.revision)
+        return answer
 
     def _meaning(self, failure: Any, changes: bool) -> Exception:
         """What a failed call means. Whatever is not known to have changed nothing has an unknown outcome."""

@@ -51,9 +51,10 @@ class Generations:
             found, self._raised = self._raised, None
         return found
 
-    def campaign(self, expected: int, lease: int, generation: Generation) -> int | None:
+    def campaign(self, expected: int, lease: int, generation: Generation, known: int = 0) -> int | None:
         """Takes the leader key if its mod_revision is `expected` (0: absent) and the generation stands; the epoch, or None.
-        Raises Unavailable, UnknownOutcome (then the next look at the key tells)."""
+        Raises Unavailable, OlderStore (etcd is below the revision `known`), UnknownOutcome (then the next look at the key tells)."""
+        self._check(known)
         txn = Txn(
             [Compare(self.leader_key, expected), Compare(self.generation_key, generation.revision)],
             [Put(self.leader_key, self._who.encode(), lease)],
@@ -71,8 +72,10 @@ class Generations:
         """Gives the leader key back if it is still that of `epoch`."""
         self._store.txn(Txn([Compare(self.leader_key, epoch)], [Delete(self.leader_key)]))
 
-    def raise_(self, generation: Generation, epoch: int, lease: int, reason: str) -> bool:
-        """Raises the generation and takes the leader key, in one transaction [23]. False, and nothing happens, if either has changed."""
+    def raise_(self, generation: Generation, epoch: int, lease: int, reason: str, known: int = 0) -> bool:
+        """Raises the generation and takes the leader key, in one transaction [23]. False, and nothing happens, if either has changed.
+        Raises Unavailable, OlderStore."""
+        self._check(known)
         value = {
             "generation": generation.number + 1,
             "log_id": self._bus.log_id(self._topic),
@@ -89,6 +92,18 @@ class Generations:
                 value["generation"], value["log_id"], value["first_offset"], result.revision, won=result.revision
             )
         return result.succeeded
+
+    def _check(self, known: int) -> None:
+        revision = self._store.txn(Txn([], [], [self.leader_key])).revision
+        if revision < known:
+            raise OlderStore(
+                f"etcd is at revision {revision} and this log knows of {known}: it was restored from a backup; end all control "
+                "services, run `millrace recover`, start them again"
+            )
+
+
+class OlderStore(Unavailable):
+    """etcd is older than the log [24]."""
 
 
 class LogReplaced(Unavailable):

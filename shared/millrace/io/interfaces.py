@@ -146,6 +146,11 @@ class Store(Protocol):
     """etcd, as far as a service needs it. Keys are given without the cluster's prefix; reads are linearizable. All calls may raise
     Unavailable (nothing was changed) and the changing ones UnknownOutcome. Callable from any thread."""
 
+    @property
+    def revision(self) -> int:
+        """The highest revision that an answer to this client has carried; 0: none yet. Asks nothing."""
+        ...
+
     def get(self, key: str) -> Entry | None: ...
 
     def list(self, prefix: str) -> tuple[list[Entry], int]:

@@ -266,6 +266,18 @@ class KafkaReader:
     def close(self) -> None:
         self._consumer.close()
 
+    def scan(self, timeout_ms: int, most: int) -> list[Message]:
+        """Up to so many of the library's own messages, for who looks at millions and wants few of them; see `poll`."""
+        if self._failure is not None:
+            self._raise(self._failure)
+        messages: list[Message] = self._consumer.consume(most, timeout_ms / 1000)
+        for message in messages:
+            if message.error() is not None:
+                self._raise(message.error())
+        if messages:
+            self._next = messages[-1].offset() + 1
+        return messages
+
     def _received(self, message: Message) -> Received:
         return Received(
             self._topic,
@@ -297,6 +309,19 @@ class KafkaReader:
             first, end = self._admin.offsets(self._topic, self._partition)
             raise OffsetGone(self._topic, self._partition, self._next, first, end)
         raise Unavailable(f"cannot read {self._topic}[{self._partition}]: {error.str()}")
+
+
+class KafkaLogs:
+    """Reads a cluster's logs, and can do nothing else to them."""
+
+    def __init__(self, bootstrap: str, *, client_id: str, options: Mapping[str, Any] | None = None) -> None:
+        self._config = {**_COMMON, "bootstrap.servers": bootstrap, "client.id": client_id, "logger": log}
+        self._config |= {**_CONSUMER, "queued.min.messages": 100_000, "queued.max.messages.kbytes": 64 * 1024, **(options or {})}
+        self._admin = KafkaAdmin(bootstrap, client_id=client_id, options=options)
+        self.offsets, self.log_id, self.offset_at = self._admin.offsets, self._admin.log_id, self._admin.offset_at
+
+    def reader(self, topic: str, partition: int, offset: int) -> KafkaReader:
+        return KafkaReader(self._config, self._admin, topic, partition, offset)
 
 
 class KafkaAdmin:
@@ -336,6 +361,18 @@ class KafkaAdmin:
             return first, end
 
         return self._of_leader(ask)
+
+    def offset_at(self, topic: str, partition: int, stamp_ms: int) -> int:
+        """The first offset whose record the broker stamped at this time or later; the end of the log if there is none."""
+        where = TopicPartition(topic, partition)
+
+        def ask(client: AdminClient) -> int:
+            asked = client.list_offsets({where: OffsetSpec.for_timestamp(stamp_ms)}, **self._patience)[where]
+            found: int = self._answer(asked, f"the time of {topic}[{partition}]").offset
+            return found
+
+        found = self._of_leader(ask)
+        return found if found >= 0 else self.offsets(topic, partition)[1]
 
     def log_id(self, topic: str) -> str:
         client, asked = self.description(topic)

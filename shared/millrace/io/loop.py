@@ -9,10 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -21,78 +18,37 @@ from pydantic import ValidationError
 from millrace.core.balance import Standing
 from millrace.core.election import ATTEND_MS, Role, View
 from millrace.core.fold import Fold, Folded
-from millrace.core.machine import Machine
 from millrace.core.messages.base import Body
 from millrace.core.messages.records import Part, decode, encode
-from millrace.core.replica import Action, Append, BeReborn, Campaign, End, Perform, Replica, Resign, Speak
-from millrace.core.topics import Topology
+from millrace.core.replica import Action, Append, BeReborn, Campaign, Cede, End, Perform, Replica, Resign, Speak
 
 from . import envelope
 from .generations import Generation, Generations, LogReplaced
-from .interfaces import Bus, Entry, OffsetGone, Reader, Received, Store, Unavailable, UnknownOutcome
+from .hosting import Hosted, Surroundings, Term
+from .interfaces import Entry, OffsetGone, Reader, Received, Unavailable, UnknownOutcome
 from .parked import Parked
-from .performer import Performer, Port
+from .saving import Saving
 from .sending import Sending
-from .snapshots import Snapshots
-from .storage import Storage, StorageError
+from .snapshots import Snapshots, Unreadable
+from .storage import StorageError
 
-SNAPSHOT_RECORDS = 50_000  # folded records between two snapshots
-KEPT_RECORDS = 10_000  # below a snapshot, for replicas that lag and for who looks at what happened
 HEARD_MS = ATTEND_MS + 5_000  # a standby that was not heard for so long is not counted on
 FLUSH_MS = 2_000  # for a leader's last words
 HELD_MS = 1  # a wait for an acknowledgement, between two looks at the inbox
 SHOWN = {Role.LEADING: "leader", Role.FOLLOWING: "standby"}  # the others pass in an instant
 WAIT_S = 0.5  # until etcd or Kafka is asked again
+CEDED_WAIT_S = 0.1  # until it is looked again whether another build has handed over
+ELECT_TURNS = 50  # of a loop that is to end, for what it has won to be folded
 
 log = structlog.get_logger("loop")
 
 
-def monotonic_ms() -> int:
-    """Milliseconds that also count a suspended machine; a clock that is set decides nothing."""
-    return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1_000_000
+class OtherBuild(Unavailable):
+    """The log is folded by another build."""
 
-
-@dataclass
-class Term:
-    """One term of leadership, as the leader's other threads see it (client port, blob server)."""
-
-    epoch: int
-    folded: Folded
-    append: Callable[[Part], None]
-    """Appends a record to the scope's inbox; callable from any thread."""
-    ended: threading.Event = field(default_factory=threading.Event)
-
-
-@dataclass
-class Hosted:
-    """A machine that a process hosts, with its ports and its deciding settings. `on_lead` starts what runs while it leads and
-    ends when `term.ended` is set."""
-
-    machine: Machine
-    ports: Mapping[type[Body], Port]
-    deciding: dict[str, Any]
-    on_lead: Callable[[Term], None] | None = None
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What the scopes of a process share."""
-
-    bus: Bus
-    store: Store
-    storage: Storage
-    topology: Topology
-    who: str
-    build: str
-    lease: Callable[[], int]
-    """The process's lease; raises Unavailable while it has none."""
-    fatal: Callable[[str], None]
-    """Ends the process with a reason."""
-    clock: Callable[[], int] = monotonic_ms
-    performer: Callable[..., Any] = Performer
-    """Makes what performs effects (the simulator's does so on the same thread)."""
-    wait: Callable[[threading.Event, float], object] = threading.Event.wait
-    """Waits for the event, at most so many seconds (in the simulator time goes on between turns, not in them)."""
+    def __init__(self, build: str) -> None:
+        super().__init__(f"the log is folded by build {build}")
+        self.build = build
 
 
 class ScopeLoop:
@@ -100,9 +56,12 @@ class ScopeLoop:
 
     def __init__(self, hosted: Hosted, around: Surroundings) -> None:
         self.hosted, self.around, self.scope = hosted, around, hosted.machine.scope
-        self.topic, self.partition = around.topology.inbox(self.scope)
+        self._inbox = self.topic, self.partition = around.topology.inbox(self.scope)
         self.generations = Generations(around.store, around.bus, self.scope, self.topic, self.partition, around.who)
         self.snapshots = Snapshots(around.store, around.storage, hosted.machine)
+        self.saving = Saving(
+            self.snapshots, hosted.machine, around.beside, lambda offset: around.bus.delete_below(*self._inbox, offset)
+        )
         self.parked = Parked(around.store, self.scope, around.build)
         self.performer = around.performer(self.scope, hosted.ports, self._on_outcome, self._is_current, around.fatal)
         self.view = View(None)  # of the leader key; set by its watch
@@ -118,7 +77,8 @@ class ScopeLoop:
         self._damage: str | None = None  # why the generation must be raised, until it is
         self._reader: Reader | None = None
         self._caught_up = False
-        self._snapshot_at = 0
+        self.waits_for = ""  # the build that folds the log now, if it is another one
+        self._ceded = (0, 0)  # (generation, offset) of the record with which another build began
         self.log = log.bind(scope=self.scope)
 
     # what other threads call
@@ -129,7 +89,7 @@ class ScopeLoop:
     def standing(self) -> Standing | None:
         """Who leads the scope and who could, as far as its log was folded; None: not known yet."""
         replica = self.replica
-        if replica is None:
+        if replica is None or self.waits_for:
             return None
         standbys = replica.election.attended_by(self.around.clock(), HEARD_MS)
         return Standing(self.scope, replica.folded.who, tuple(standbys))
@@ -199,25 +159,25 @@ class ScopeLoop:
         try:
             batch = reader.poll(self._patience(replica))
         except OffsetGone as gone:
-            if gone.offset > gone.end:  # the log was cut above what is folded: what was said of it is lost [8]
-                self._be_reborn(f"the log ends at {gone.end}, offset {gone.offset} was folded before")
+            if gone.offset >= gone.first:  # the log was cut below what is folded, though it may have grown again [8]
+                self._be_reborn(f"the log was cut and ends at {gone.end}; what lay before offset {gone.offset} was folded")
             else:
                 self._leave()
             return False
         now = self.around.clock()
         for received in batch:
             self._fold(replica, received, now)
-            if self.stale or self._damage is not None:
-                return True  # a new generation begins: what follows is not of this one
+            if self.stale or self._damage is not None or self._reader is None:
+                return True  # a new generation begins, or another build: what follows is not for this replica
         self._take_acks(replica)
         self._caught_up = not batch and (self._caught_up or self._at_end(replica))
         now = self.turned_ms = self.around.clock()
-        self._do(replica.beat(now, self.view, self._caught_up))
+        self._do(replica.beat(now, self.view, self._caught_up, self.around.store.revision))
         self._follow_term(replica)
         if self._giving_away.is_set():
             self._giving_away.clear()
             self._give_away(replica)
-        elif replica.leads and replica.folded.next_offset >= self._snapshot_at:
+        elif replica.leads and replica.folded.next_offset >= self.saving.due:
             self._save(replica)
         return bool(batch)
 
@@ -226,7 +186,7 @@ class ScopeLoop:
         self.around.bus.serve(HELD_MS if self._sending.holds else 0)
         while self._acks:
             acked = self._acks.popleft()
-            replica.acked(*acked)
+            self._do(replica.acked(*acked))
             self._sending.acked(*acked)
 
     def _fold(self, replica: Replica, received: Received, now: int) -> None:
@@ -249,19 +209,22 @@ class ScopeLoop:
             self.generation = generation = self.generations.current()
             if before is not None and generation.number > before.number:
                 self._damage = None  # of a log that is not folded any more
-            loaded = self.snapshots.load(generation.number)
-            self.parked.load()
-        except (Unavailable, StorageError) as failure:
-            self.log.warning("waiting", reason=str(failure))
+            loaded = self._load(generation)
+            self.parked.load(generation.number)
+        except (Unavailable, StorageError, Unreadable) as failure:
             self.turned_ms = self.around.clock()
+            if isinstance(failure, OtherBuild):
+                self._wait_for(failure)
+                return
+            self.log.warning("waiting", reason=str(failure))
             if isinstance(failure, LogReplaced) and self.view.epoch == 0:
                 self._replace_log(failure)
             self.around.wait(self._stopping, WAIT_S)
             return
-        core = Fold(self.hosted.machine, self.around.topology)
-        folded = loaded[0] if loaded else core.blank(generation.number, generation.first_offset)
-        self._snapshot_at = folded.next_offset + SNAPSHOT_RECORDS
-        around = self.around
+        core, around = Fold(self.hosted.machine, self.around.topology), self.around
+        folded = loaded or core.blank(generation.number, generation.first_offset)
+        self.saving.begin(folded)
+        self.waits_for = ""
         self.replica = Replica(core, folded, who=around.who, build=around.build, settings=self.hosted.deciding)
         self.replica.election.follow(around.clock())
         self._caught_up = False
@@ -269,6 +232,41 @@ class ScopeLoop:
         self.log.info("following", generation=generation.number, offset=folded.next_offset, snapshot=loaded is not None)
         if generation.won:
             self._do(self.replica.won(generation.won))
+
+    def _load(self, generation: Generation) -> Folded | None:
+        """The state to go on from; None: the log from its start. Raises OtherBuild while that is not this build's to fold [27],
+        Unavailable, StorageError, Unreadable."""
+        pointer = self.snapshots.newest(generation.number)
+        if pointer is not None and pointer.build != self.around.build and not pointer.final:
+            raise OtherBuild(pointer.build)
+        if self._ceded[0] == generation.number and self._ceded[1] >= (pointer.offset if pointer is not None else 0):
+            raise OtherBuild(self.waits_for)
+        loaded = self.snapshots.load(pointer) if pointer is not None else None
+        first = self.around.bus.offsets(self.topic, self.partition)[0]
+        if first > (loaded[0].next_offset if loaded is not None else generation.first_offset):
+            raise LogReplaced(generation, f"{self.topic} begins at {first}, and no whole snapshot reaches so far")
+        return loaded[0] if loaded is not None else None
+
+    def _wait_for(self, other: OtherBuild) -> None:
+        """Another build folds the log: a replica of this one waits until its leader has ended its term in order."""
+        if self.waits_for != other.build:
+            self.waits_for = other.build
+            self.log.warning(
+                "waits for a handover: end the leader of the other build by SIGTERM",
+                folded_by=other.build, build=self.around.build,
+            )  # fmt: skip
+        self.around.wait(self._stopping, CEDED_WAIT_S)
+
+    def _cede(self, action: Cede) -> None:
+        """The log goes on as another build: nothing more is folded here until that one hands over."""
+        assert self.replica is not None and self.generation is not None
+        election = self.replica.election
+        if election.epoch:
+            self._resign(election.epoch)
+        election.follow(self.around.clock())
+        self._ceded = (self.generation.number, action.offset)
+        self._leave()
+        self._wait_for(OtherBuild(action.build))
 
     def _leave(self) -> None:
         """The replica is given up: its term ends, its reader closes."""
@@ -278,7 +276,12 @@ class ScopeLoop:
             self._reader = None
 
     def close(self) -> None:
-        """The end of this host: a leader's last words, then all is let go."""
+        """The end of this host: a leader's last words, then all is let go. Who has just won leads first, for its Elected stands in the
+        log: without last words no other build could go on behind it."""
+        for _ in range(ELECT_TURNS):
+            if self.replica is None or self.replica.election.role is not Role.ELECT:
+                break
+            self.turn()
         if self.replica is not None and self.replica.leads and not self.stale and self._damage is None:
             self._last_words(self.replica)
         self._leave()
@@ -315,6 +318,8 @@ class ScopeLoop:
                 self._resign(action.epoch)
             elif isinstance(action, BeReborn):
                 self._be_reborn(action.reason)
+            elif isinstance(action, Cede):
+                self._cede(action)
             elif isinstance(action, End):
                 self._end(action.reason)
 
@@ -346,18 +351,14 @@ class ScopeLoop:
         assert self.replica is not None and self.generation is not None
         replica = self.replica
         try:
-            epoch = self.generations.campaign(expected, self.around.lease(), self.generation)
+            epoch = self.generations.campaign(
+                expected, self.around.lease(), self.generation, replica.folded.revision
+            )
         except (Unavailable, UnknownOutcome) as failure:
-            self.log.warning("campaign without an answer", reason=str(failure))
+            self.log.warning("could not campaign", reason=str(failure))
             epoch = None
         if epoch is None:
             replica.lost(self.around.clock())
-        elif epoch <= replica.folded.epoch:
-            self._resign(epoch)
-            replica.lost(self.around.clock())
-            self.log.error(
-                "etcd is older than the log: it was restored from a backup", epoch=epoch, folded=replica.folded.epoch
-            )
         else:
             self.view = View(epoch, True)
             self._do(replica.won(epoch))
@@ -370,7 +371,8 @@ class ScopeLoop:
             "the log is not whole: a new generation begins", reason=reason, generation=self.generation.number + 1
         )
         try:
-            raised = self.generations.raise_(self.generation, epoch, self.around.lease(), reason)
+            known = self.replica.folded.revision
+            raised = self.generations.raise_(self.generation, epoch, self.around.lease(), reason, known)
             over = raised or self.generations.current().number > self.generation.number
         except Unavailable as failure:
             # Nothing is folded from here on: a snapshot and what is left of the log would look whole.
@@ -413,22 +415,14 @@ class ScopeLoop:
             self.term = None
 
     def _save(self, replica: Replica) -> None:
-        """A snapshot; what lies below it, less a margin for whoever reads just now, is deleted from the inbox [25]."""
-        try:
-            pointer = self.snapshots.save(replica.folded)
-            self._snapshot_at = replica.folded.next_offset + SNAPSHOT_RECORDS
-            if pointer is not None and pointer.offset > KEPT_RECORDS:
-                self.around.bus.delete_below(self.topic, self.partition, pointer.offset - KEPT_RECORDS)
-        except (Unavailable, StorageError) as failure:
-            self.log.warning("no snapshot", reason=str(failure))
-            self._snapshot_at = replica.folded.next_offset + SNAPSHOT_RECORDS // 10
+        self.saving.save(replica.folded)
 
     def _last_words(self, replica: Replica) -> None:
         """A clean stop: a snapshot, and the key given back, so that the next one takes over at once."""
         epoch = replica.election.epoch
         self._end_term()
         self.around.bus.flush(FLUSH_MS)
-        self._save(replica)
+        self.saving.last(replica.folded)
         self._resign(epoch)
 
     def _give_away(self, replica: Replica) -> None:
@@ -453,9 +447,13 @@ class ScopeLoop:
         """For /health."""
         replica, now = self.replica, self.around.clock()
         role = SHOWN.get(replica.election.role, replica.election.role.value) if replica is not None else "starting"
+        if self.waits_for:
+            role = "waiting" if self.view.epoch else "starting"  # without a leader there is none that could hand over
         return {
             "scope": self.scope,
             "role": role,
+            "build": self.around.build,
+            "waits_for": self.waits_for,
             "epoch": replica.folded.epoch if replica else 0,
             "generation": replica.folded.generation if replica else 0,
             "offset": replica.folded.next_offset if replica else 0,

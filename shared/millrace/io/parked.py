@@ -23,11 +23,13 @@ class Parked:
     """The bad records of one scope. Read before anything is folded, so that every replica skips the same ones."""
 
     def __init__(self, store: Store, scope: str, build: str) -> None:
-        self._store, self._prefix, self._build = store, f"parked/{scope}/", build
+        self._store, self._scope, self._build = store, scope, build
+        self._prefix = ""
         self._offsets: dict[int, tuple[str | None]] = {}
 
-    def load(self) -> None:
-        """Raises Unavailable."""
+    def load(self, generation: int) -> None:
+        """Of this generation: where a log was cut, another record stands at the offset in the next one. Raises Unavailable."""
+        self._prefix = f"parked/{self._scope}/{generation}/"
         entries, _ = self._store.list(self._prefix)
         self._offsets = {}
         for entry in entries:
@@ -35,6 +37,10 @@ class Parked:
             if value["ended"] >= ENDED_MOST:
                 told = value["error"] if value["ended"] == ENDED_MOST else None  # else telling it ended a process, too
                 self._offsets[int(entry.key[len(self._prefix) :])] = (told,)
+
+    def offsets(self) -> dict[int, tuple[str | None]]:
+        """Offset -> what the machine hears, of all that are passed over."""
+        return dict(self._offsets)
 
     def holds(self, offset: int) -> tuple[str | None] | None:
         """None: the record is good. Else what the machine hears: what the record did (None: nothing at all)."""

@@ -18,11 +18,13 @@ from millrace.core.balance import given_away
 from millrace.core.topics import Topology
 
 from . import logs
+from .build import build_of
 from .etcd import EtcdStore
 from .health import HealthServer
+from .hosting import Hosted, Surroundings, monotonic_ms
 from .interfaces import Entry, Store, Unavailable
 from .kafka import KafkaBus
-from .loop import Hosted, ScopeLoop, Surroundings, monotonic_ms
+from .loop import ScopeLoop
 from .settings import ServiceSettings
 from .signals import on_stop
 from .storage import Storage
@@ -193,8 +195,9 @@ class Process:
         """Hosts the machines until the end; returns the exit code."""
         loops: list[ScopeLoop] = []
         beat = Beat(self.store, lambda: loops)
+        build = build_of([each.machine for each in hosted])
         around = Surroundings(
-            self.bus, self.store, self.storage, topology, self.settings.instance, __version__, beat.lease, self.fatal
+            self.bus, self.store, self.storage, topology, self.settings.instance, build, beat.lease, self.fatal
         )
         loops += [ScopeLoop(each, around) for each in hosted]
         health = HealthServer(lambda: self._health(loops), self.settings.health_port)

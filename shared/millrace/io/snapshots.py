@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
+import io
 import json
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, get_type_hints
 
 import structlog
 import zstandard
@@ -16,44 +19,106 @@ from millrace.core.fold import Folded
 from millrace.core.machine import Machine
 
 from .interfaces import Compare, Put, Store, Txn
-from .storage import Storage
+from .storage import NotFound, Storage
+
+CHUNK_ENTRIES = 500  # of a table: none holds the interpreter for long, neither written nor read
 
 log = structlog.get_logger("snapshots")
 
 
 @dataclass(frozen=True)
 class Pointer:
-    """What `snapshots/<scope>` holds. The name in storage carries the hash: a torn or flipped snapshot is known by it."""
+    """What `snapshots/<scope>` holds. The name in storage carries the hash: a torn or flipped snapshot is known by it.
+
+    `final`: the leader that wrote it has ended its term with it, and said nothing about later records: another build may go on from
+    here [27]. `before`: the snapshot before this one, to fall back to."""
 
     generation: int
     offset: int
     sha256: str
     build: str
+    final: bool = False
+    before: Pointer | None = None
+
+    @staticmethod
+    def parse(value: bytes) -> Pointer:
+        found = json.loads(value)
+        before = found.pop("before", None)
+        return Pointer(**found, before=Pointer(**before) if before else None)
+
+    def value(self) -> bytes:
+        """As it stands in etcd: one snapshot before this one, not all."""
+        before = dataclasses.replace(self.before, before=None) if self.before else None
+        return json.dumps(asdict(dataclasses.replace(self, before=before)), separators=(",", ":")).encode()
+
+    @property
+    def order(self) -> tuple[int, int, bool]:
+        return self.generation, self.offset, self.final
 
     def path(self, scope: str) -> str:
-        return f"snapshots/{scope}/{self.generation}-{self.offset}-{self.sha256[:16]}.json.zst"
+        return f"{folder(scope)}/{self.generation}-{self.offset}-{self.sha256[:16]}.jsonl.zst"
+
+
+class Unreadable(ValueError):
+    """Another build wrote the snapshot, and this one does not know what is in it."""
+
+
+def folder(scope: str) -> str:
+    """In storage."""
+    return f"snapshots/{scope}"
 
 
 @functools.cache
-def _adapter(what: type) -> TypeAdapter[Any]:
-    """Made once: that takes longer than most snapshots."""
-    return TypeAdapter(what)
+def _adapters(owner: type) -> dict[str, TypeAdapter[Any]]:
+    """Field -> its adapter. Made once: that takes longer than most snapshots."""
+    return {name: TypeAdapter(hint) for name, hint in get_type_hints(owner).items() if (owner, name) != (Folded, "state")}
+
+
+def chunks(machine: Machine, folded: Folded) -> Iterator[bytes]:
+    """The bytes of a snapshot, piece by piece: a line for each field, and one for every few entries of a table."""
+    compressor = zstandard.ZstdCompressor(level=3).compressobj()
+    for name, owner, holder in (("core", Folded, folded), ("state", machine.state_type, folded.state)):
+        for field, adapter in _adapters(owner).items():
+            for part in _parts(getattr(holder, field)):
+                line = b"%s %s %s\n" % (name.encode(), field.encode(), adapter.dump_json(part))
+                yield compressor.compress(line)
+    yield compressor.flush()
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    if not isinstance(value, dict) or len(value) <= CHUNK_ENTRIES:
+        yield value
+        return
+    keys = list(value)
+    for first in range(0, len(keys), CHUNK_ENTRIES):
+        yield {key: value[key] for key in keys[first : first + CHUNK_ENTRIES]}
 
 
 def freeze(machine: Machine, folded: Folded) -> bytes:
-    """The bytes of a snapshot: equal states, equal bytes."""
-    core = _adapter(Folded).dump_python(folded, mode="json", exclude={"state"})
-    core["state"] = _adapter(machine.state_type).dump_python(folded.state, mode="json")
-    return zstandard.compress(json.dumps(core, separators=(",", ":")).encode(), 3)
+    """A snapshot in one piece: equal states, equal bytes."""
+    return b"".join(chunks(machine, folded))
 
 
 def thaw(machine: Machine, data: bytes) -> Folded:
-    """The folded state of a snapshot's bytes."""
-    core: dict[str, Any] = json.loads(zstandard.decompress(data))
-    state = _adapter(machine.state_type).validate_python(core.pop("state"))
-    folded = _adapter(Folded).validate_python(core)
-    folded.state = state
-    return folded
+    """The folded state of a snapshot's bytes. Raises ValueError for what is none, or none of this build."""
+    found: dict[str, dict[str, Any]] = {"core": {}, "state": {}}
+    owners = {"core": Folded, "state": machine.state_type}
+    try:
+        for line in io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(data)):
+            name, field, text = line.split(b" ", 2)
+            values, adapter = found[name.decode()], _adapters(owners[name.decode()])[field.decode()]
+            part = adapter.validate_json(text)
+            if field.decode() in values:
+                values[field.decode()].update(part)
+            else:
+                values[field.decode()] = part
+        return Folded(**found["core"], state=machine.state_type(**found["state"]))
+    except ValidationError as failure:
+        raise ValueError(f"{failure.error_count()} values of {field.decode()} are not what they should be") from None
+    except KeyError as failure:
+        raise ValueError(f"there is no field {failure}") from None
+    except (TypeError, zstandard.ZstdError) as failure:
+        raise ValueError(str(failure)) from None
 
 
 class Snapshots:
@@ -63,48 +128,64 @@ class Snapshots:
         self._store, self._storage, self._machine = store, storage, machine
         self._key = f"snapshots/{machine.scope}"
 
-    def load(self, generation: int) -> tuple[Folded, Pointer] | None:
-        """The newest snapshot of this generation; None: there is none that counts [22]. Raises Unavailable."""
+    def newest(self, generation: int) -> Pointer | None:
+        """The newest snapshot's pointer; None: there is none of this generation [22]. Raises Unavailable."""
         entry = self._store.get(self._key)
-        if entry is None:
-            return None
-        pointer = Pointer(**json.loads(entry.value))
-        if pointer.generation != generation:
-            return None
-        data = self._storage.get(pointer.path(self._machine.scope))
-        if hashlib.sha256(data).hexdigest() != pointer.sha256:
-            raise ValueError(f"the snapshot {pointer.path(self._machine.scope)} is damaged: its hash differs")
-        try:
-            return thaw(self._machine, data), pointer
-        except ValidationError as failure:
-            raise ValueError(
-                f"build {pointer.build} wrote the snapshot {pointer.path(self._machine.scope)}, which this build cannot read: "
-                f"run the build that wrote it ({failure.error_count()} fields differ)"
-            ) from None
+        pointer = Pointer.parse(entry.value) if entry is not None else None
+        return pointer if pointer is not None and pointer.generation == generation else None
 
-    def _delete_old(self, newest: Pointer) -> None:
-        """All but the newest two: the one before it may be being read."""
-        folder = f"snapshots/{self._machine.scope}"
-        names = [entry.path for entry in self._storage.list(folder)]
-        old = sorted(names, key=lambda path: [int(part) for part in path.rpartition("/")[2].split("-")[:2]])[:-2]
-        for path in old:
-            if path != newest.path(self._machine.scope):
-                self._storage.delete_tree(path)
+    def load(self, pointer: Pointer) -> tuple[Folded, Pointer] | None:
+        """The snapshot, or if it is damaged the one before it; None: there is none that is whole. Raises StorageError if storage does not
+        answer or has neither, Unreadable."""
+        missing: NotFound | None = None
+        for each in (pointer, pointer.before):
+            if each is None or each.generation != pointer.generation:
+                continue
+            path = each.path(self._machine.scope)
+            try:
+                data = self._storage.get(path)
+            except NotFound as failure:
+                missing = missing or failure
+                log.error("a snapshot is not in storage", path=path)
+                continue
+            if hashlib.sha256(data).hexdigest() != each.sha256:
+                log.error("a snapshot is damaged: its hash differs", path=path)
+                continue
+            try:
+                return thaw(self._machine, data), each
+            except ValueError as failure:
+                raise Unreadable(
+                    f"build {each.build} wrote the snapshot {path}, which this build cannot read: run the build that wrote it ({failure})"
+                ) from None
+        if missing is not None:
+            raise missing
+        return None
 
-    def save(self, folded: Folded) -> Pointer | None:
-        """Writes a snapshot of `folded` (which must not change meanwhile); None: a newer one stands. Raises Unavailable."""
-        data = freeze(self._machine, folded)
-        pointer = Pointer(folded.generation, folded.next_offset, hashlib.sha256(data).hexdigest(), folded.build)
+    def save(self, folded: Folded, final: bool = False) -> Pointer | None:
+        """Writes a snapshot of `folded` (which must not change meanwhile); None: a newer one stands. Raises Unavailable, StorageError."""
+        return self.keep(folded.generation, folded.next_offset, folded.build, freeze(self._machine, folded), final)
+
+    def keep(self, generation: int, offset: int, build: str, data: bytes, final: bool = False) -> Pointer | None:
+        """As `save`, of bytes that were made before."""
+        pointer = Pointer(generation, offset, hashlib.sha256(data).hexdigest(), build, final)
         self._storage.put_new(pointer.path(self._machine.scope), data)
         entry = self._store.get(self._key)
         if entry is not None:
-            standing = Pointer(**json.loads(entry.value))
-            if (standing.generation, standing.offset) >= (pointer.generation, pointer.offset):
+            standing = Pointer.parse(entry.value)
+            if standing.order >= pointer.order:
                 return None
-        value = json.dumps(pointer.__dict__, separators=(",", ":")).encode()
-        done = self._store.txn(Txn([Compare(self._key, entry.mod_revision if entry else 0)], [Put(self._key, value)]))
-        if not done.succeeded:
+            same = standing.order[:2] == pointer.order[:2]  # the end of a term in which nothing was folded since
+            pointer = dataclasses.replace(pointer, before=standing.before if same else standing)
+        put = Put(self._key, pointer.value())
+        if not self._store.txn(Txn([Compare(self._key, entry.mod_revision if entry else 0)], [put])).succeeded:
             return None
-        self._delete_old(pointer)
-        log.info("snapshot", scope=self._machine.scope, offset=pointer.offset, bytes=len(data))
+        self._delete_old(pointer.before or pointer)
+        log.info("snapshot", scope=self._machine.scope, offset=offset, bytes=len(data), final=final)
         return pointer
+
+    def _delete_old(self, oldest: Pointer) -> None:
+        """All below the older one of the two that count; what lies above may be another's who is just writing."""
+        for entry in self._storage.list(folder(self._machine.scope)):
+            generation, offset, _ = entry.path.rpartition("/")[2].split("-")
+            if (int(generation), int(offset)) < oldest.order[:2]:
+                self._storage.delete_tree(entry.path)

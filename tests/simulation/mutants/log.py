@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from typing import Any
 
 import millrace.core.election as election
@@ -12,6 +11,7 @@ import millrace.core.replica as replica
 import millrace.core.speaking as speaking
 import millrace.io.generations as generations
 import millrace.io.loop as loop
+import millrace.io.saving as saving
 import millrace.io.sending as sending
 import millrace.io.snapshots as snapshots
 from millrace.io.interfaces import Delete, Put, Txn
@@ -222,15 +222,22 @@ def records_before_the_first_election_count() -> None:
     around(fold.Fold, "blank", folded_blank)
 
 
-@mutant(22, "io/snapshots.py:Snapshots.load", "a snapshot of the log before is taken for this one's")
+@mutant(22, "io/snapshots.py:Snapshots.newest", "a snapshot of the log before is taken for this one's")
 def a_snapshot_of_another_generation_counts() -> None:
-    def load(original: Any, self: Any, generation: int) -> Any:
+    wanted: dict[Any, int] = {}
+
+    def newest(original: Any, self: Any, generation: int) -> Any:
+        wanted[self] = generation
         entry = self._store.get(self._key)
-        loaded = original(self, json.loads(entry.value)["generation"] if entry is not None else generation)
+        return snapshots.Pointer.parse(entry.value) if entry is not None else None
+
+    def load(original: Any, self: Any, pointer: Any) -> Any:
+        loaded = original(self, pointer)
         if loaded is not None:
-            loaded[0].generation = generation
+            loaded[0].generation = wanted[self]
         return loaded
 
+    around(snapshots.Snapshots, "newest", newest)
     around(snapshots.Snapshots, "load", load)
 
 
@@ -242,6 +249,19 @@ def any_election_counts() -> None:
         return original(self, folded, offset, stamp_ms, record)
 
     around(fold.Fold, "_elected", elected)
+
+
+@mutant(8, "io/loop.py:ScopeLoop.turn", "a log that was cut is read again as if nothing had been folded")
+def a_cut_is_taken_for_a_late_start() -> None:
+    def turn(original: Any, self: Any) -> bool:
+        cut = self._be_reborn
+        self._be_reborn = lambda reason: self._leave() if reason.startswith("the log was cut") else cut(reason)
+        try:
+            return original(self)
+        finally:
+            del self._be_reborn
+
+    around(loop.ScopeLoop, "turn", turn)
 
 
 @mutant(23, "io/generations.py:Generations.raise_", "the leader of the log before still passes its compares")
@@ -288,9 +308,9 @@ def damage_is_forgotten_with_the_key() -> None:
 
 @mutant(6, "io/generations.py:Generations.campaign", "a key is taken away from whoever holds it")
 def a_campaign_takes_any_key() -> None:
-    def campaign(original: Any, self: Any, expected: int, lease: int, generation: Any) -> Any:
+    def campaign(original: Any, self: Any, expected: int, *rest: Any) -> Any:
         entry = self._store.get(self.leader_key)
-        return original(self, entry.mod_revision if entry is not None else 0, lease, generation)
+        return original(self, entry.mod_revision if entry is not None else 0, *rest)
 
     around(generations.Generations, "campaign", campaign)
 
@@ -300,31 +320,28 @@ def a_resignation_deletes_any_key() -> None:
     generations.Generations.resign = lambda self, epoch: self._store.txn(Txn([], [Delete(self.leader_key)]))  # type: ignore[method-assign]
 
 
-@mutant(25, "io/snapshots.py:Snapshots.save", "a slow old leader writes an older snapshot last")
+@mutant(25, "io/snapshots.py:Snapshots.keep", "a slow old leader writes an older snapshot last")
 def the_pointer_to_a_snapshot_goes_back() -> None:
-    def save(self: Any, folded: Any) -> Any:
-        data = snapshots.freeze(self._machine, folded)
+    def keep(self: Any, generation: int, offset: int, build: str, data: bytes, final: bool = False) -> Any:
         sha256 = snapshots.hashlib.sha256(data).hexdigest()
-        pointer = snapshots.Pointer(folded.generation, folded.next_offset, sha256, folded.build)
+        pointer = snapshots.Pointer(generation, offset, sha256, build, final)
         self._storage.put_new(pointer.path(self._machine.scope), data)
-        self._store.txn(Txn([], [Put(self._key, json.dumps(pointer.__dict__).encode())]))
+        self._store.txn(Txn([], [Put(self._key, pointer.value())]))
         return pointer
 
-    snapshots.Snapshots.save = save  # type: ignore[method-assign]
+    snapshots.Snapshots.keep = keep  # type: ignore[method-assign]
 
 
-@mutant(25, "io/loop.py:ScopeLoop._save", "records are deleted that the snapshot does not hold yet")
+@mutant(25, "io/saving.py:Saving._clean", "records are deleted that the snapshot does not hold yet")
 def records_above_the_snapshot_are_deleted() -> None:
-    def save(original: Any, self: Any, folded: Any) -> Any:
-        pointer = original(self, folded)
+    def clean(self: Any, pointer: Any) -> None:
         if pointer is not None:
-            loop.KEPT_RECORDS = -1
-        return pointer
+            self._delete_below(pointer.offset + 1)
 
     def delete_below(original: Any, self: Any, topic: str, partition: int, offset: int) -> None:
         original(self, topic, partition, min(offset, self.offsets(topic, partition)[1]))
 
-    around(snapshots.Snapshots, "save", save)
+    saving.Saving._clean = clean  # type: ignore[method-assign]
     around(world.PacedBus, "delete_below", delete_below)
 
 

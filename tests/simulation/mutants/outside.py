@@ -7,6 +7,7 @@ from typing import Any
 
 import millrace.core.fold as fold
 import millrace.core.speaking as speaking
+import millrace.io.parked as parked
 import millrace.io.performer as performer
 import services.dispatcher.core.machine as dispatcher
 import services.dispatcher.ports as ports
@@ -16,6 +17,7 @@ from millrace.core.messages import effects
 from millrace.io.interfaces import Compare, Delete, Txn, UnknownOutcome
 from services.dispatcher.core import retirement
 from services.dispatcher.intake import Intake
+from services.job_master.core.machine import JobMaster
 from tests.simulation import performing
 from tests.simulation.mutants import around, mutant
 
@@ -187,6 +189,16 @@ def ended_jobs_are_recovered_as_accepted() -> None:
         return original(self, state, job, stands, envelope)
 
     around(dispatcher.Dispatcher, "know", know)
+
+
+@mutant(26, "io/parked.py:Parked.load", "a record that ends processes ends one after the other, for ever")
+def a_bad_record_is_never_passed_over() -> None:
+    parked.ENDED_MOST = 1 << 40
+
+
+@mutant(26, "job_master/core/machine.py:JobMaster.on_passed_over", "the job that a bad record was about is never heard of again")
+def a_bad_record_is_nobodys_concern() -> None:
+    JobMaster.on_passed_over = lambda self, state, envelope: iter(())  # type: ignore[method-assign]
 
 
 @mutant(26, "dispatcher/intake.py:Intake.record", "bytes that are no request leave no trace")

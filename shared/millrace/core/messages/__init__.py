@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, SERVICES, TASK_MANAGER
+from ..topics import DISPATCHER, JOB_MASTER, OPERATOR, RESOURCE_MANAGER, SERVICES, TASK_MANAGER
 from . import client, events, jobs, records, slots
 from .base import Body
 
@@ -47,6 +47,7 @@ def _contracts() -> Iterable[Contract]:
         (events.TaskManagerJoined, events.TaskManagerGone, events.SlotChanged), "cluster.events", rm, everyone
     )
     yield from of((events.DeadLetter,), "dead-letters", d, everyone)
+    yield from of((events.DeadLetterRedriven,), "dead-letters", (OPERATOR,), everyone)
 
 
 LINKS: dict[tuple[str, str], tuple[type[Body], ...]] = {

@@ -9,7 +9,8 @@ from pydantic import Field
 from .base import Body, Part
 
 JOB_ID_RULE = "it begins with a letter or digit, and at most 99 letters, digits, _, . or - follow"
-JobId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
+JOB_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
+JobId = Annotated[str, Field(pattern=JOB_ID_PATTERN)]
 
 
 class Request(Body):

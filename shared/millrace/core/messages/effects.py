@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from ..topics import DISPATCHER, JOB_MASTER, TASK_MANAGER
+from ..topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
 from .base import Body, Part
 
 
@@ -213,6 +213,23 @@ class AttemptKillSent(Body):
     attempt: str
 
 
+class FenceTaskManager(Body):
+    """Deletes the key of a TaskManager that was declared lost: one that is cut off from Kafka alone reads in etcd that it must end."""
+
+    type: Literal["FenceTaskManager"] = "FenceTaskManager"
+    version: Literal[1] = 1
+    task_manager: str
+    incarnation: int
+
+
+class TaskManagerFenced(Body):
+    """The key is not that of the lost incarnation any more."""
+
+    type: Literal["TaskManagerFenced"] = "TaskManagerFenced"
+    version: Literal[1] = 1
+    task_manager: str
+
+
 class EndProcess(Body):
     """The TaskManager ends itself: stopped, fenced, released or replaced. Its slots and their attempts end with it."""
 
@@ -231,6 +248,7 @@ EFFECTS_OF: dict[str, dict[type[Body], type[Body] | None]] = {
         CleanJob: JobCleaned,
         RecoverJobs: JobsRecovered,
     },
+    RESOURCE_MANAGER: {FenceTaskManager: TaskManagerFenced},
     JOB_MASTER: {PublishSink: SinkPublished},
     TASK_MANAGER: {LaunchAttempt: AttemptLaunched, KillAttempt: AttemptKillSent, EndProcess: None},
 }

@@ -143,7 +143,22 @@ class DeadLetter(Body):
     at_ms: int
 
 
+class DeadLetterRedriven(Body):
+    """An operator's tool: the record of the letter at offset `letter` of dead-letters was sent again, unchanged; it stands at `offset` of
+    `topic` now. `repeats` counts such sendings of one record, this one included."""
+
+    type: Literal["DeadLetterRedriven"] = "DeadLetterRedriven"
+    version: Literal[1] = 1
+    letter: int
+    topic: str
+    partition: int
+    offset: int
+    repeats: int
+    by: str
+    at_ms: int
+
+
 EVENTS: tuple[type[Body], ...] = (
     JobAccepted, JobWaiting, JobStateChanged, AttemptStateChanged, JobFinished, JobFailed, JobCanceled, TaskManagerJoined,
-    TaskManagerGone, SlotChanged, DeadLetter,
+    TaskManagerGone, SlotChanged, DeadLetter, DeadLetterRedriven,
 )  # fmt: skip

@@ -112,6 +112,9 @@ class JobMasterDeclared(Body):
     task_managers: dict[str, int] = {}
     """The TaskManagers on which the shard holds allocations: id -> incarnation. One that does not register with the new life of the
     ResourceManager in time, or registers in a later incarnation, is declared lost."""
+    lost: dict[str, int] = {}
+    """The TaskManagers that the shard was told are lost: id -> the last such incarnation. The shard hears them no more, so one that lives
+    after all, and whose loss was forgotten with the ResourceManager's log, is released."""
 
 
 class JobQueued(Body):

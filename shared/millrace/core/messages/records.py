@@ -5,6 +5,8 @@ An inbox is the journal of its machine: whatever decides is first a record here 
 
 from __future__ import annotations
 
+import functools
+import json
 from typing import Annotated, Any, Literal, Union
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -55,7 +57,7 @@ class Tick(Part):
     """The leader's beat. Only number n + 1 of the current epoch is taken [3]. `published_through`: all outputs up to this number
     are in Kafka [14]. `digest`: of all outputs up to the last taken tick; a replica that differs ends itself. `next_ms`: the next
     tick comes at the latest after so long, unless the leader is gone; it is longer while there is nothing to do and nobody to
-    take over."""
+    take over. `revision`: etcd's, as the leader saw it last: an etcd with a lower one was restored from a backup [24]."""
 
     record: Literal["Tick"] = "Tick"
     epoch: int
@@ -63,6 +65,7 @@ class Tick(Part):
     published_through: int
     digest: str
     next_ms: int = 100
+    revision: int = 0
 
 
 class Outcome(Part):
@@ -120,6 +123,20 @@ class Message(Part):
     body: Annotated[Union[MESSAGE_BODIES], Field(discriminator="type")]  # type: ignore[valid-type]  # noqa: UP007
 
 
+def message_json(to: str, to_life: int, sender: str, life: int, key: Key, prev: Key | None, body: Body) -> str:
+    """What `encode` gives of such a Message, in a quarter of the time: half of a fold's time goes into its words."""
+    before = "null" if prev is None else f"[{prev[0]},{prev[1]}]"
+    return (
+        f'{{"record":"Message","to":{_quoted(to)},"to_life":{to_life},"sender":{_quoted(sender)},"life":{life},'
+        f'"key":[{key[0]},{key[1]}],"prev":{before},"body":{encode(body).decode()}}}'
+    )
+
+
+@functools.lru_cache(4096)
+def _quoted(scope: str) -> str:
+    return json.dumps(scope, ensure_ascii=False)
+
+
 class Probe(Part):
     """A standby's question to the log: do ticks still come? Folded as nothing. Also said now and then, so that a leader knows
     that somebody watches its ticks."""
@@ -154,5 +171,5 @@ def decode(value: bytes) -> Elected | Tick | Outcome | Client | Message | Probe 
         raise UnknownRecord(str(failure)) from None
 
 
-def encode(record: Part) -> bytes:
+def encode(record: Part | Body) -> bytes:
     return record.__pydantic_serializer__.to_json(record)

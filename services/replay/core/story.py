@@ -1,0 +1,206 @@
+"""The story of one job: the records that are about it, in all inboxes and public topics, each with the record that led to it.
+
+What led to what is written in the records themselves: a message carries the offset of the record that its sender folded when it said
+so, an outcome the offset of the record that asked for the effect, a copied request its offset in client.commands. Nothing is folded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from millrace.core.topics import TASK_MANAGER
+
+from .checking import speaker
+from .recorded import Recorded, parse, title
+
+NOISE = ("TaskManagerHeartbeat", "SlotReport", "RegisterTaskManager", "Hello", "JobsListed", "TaskManagersListed")
+"""Said of many jobs at once, or again and again: no step of one job."""
+NAMES = ("job", "attempt", "attempts", "allocation", "allocations")
+"""Fields that name a job, or what is its own. (A graph has a name, too.)"""
+ALWAYS = ("Elected", "TaskManagerLost", "TaskManagerGone", "TaskManagerJoined")
+"""Of no job, but part of the story of every job that lives then."""
+AFTER = {
+    "JobAccepted": "JobGraphStored", "JobFinished": "JobResultStored", "JobFailed": "JobResultStored", "JobCanceled": "JobResultStored",
+}  # fmt: skip
+ENDS = {"JobFinished": "FINISHED", "JobFailed": "FAILED", "JobCanceled": "CANCELED"}
+
+
+@dataclass
+class Step:
+    """`because`: the number of the step that led to it, or the place of a record that is not among the steps, or None: nothing
+    says. `gap_ms`: since the step that led to it, else since the step before."""
+
+    number: int
+    stamp_ms: int
+    since_ms: int
+    gap_ms: int
+    scope: str
+    place: str
+    type: str
+    detail: str
+    because: int | str | None
+
+
+@dataclass
+class Story:
+    job: str
+    status: str
+    took_ms: int
+    attempts: int
+    steps: list[Step] = field(default_factory=list)
+
+
+class Scan:
+    """Picks the records that may be about a job, by their bytes. Logs are given in the order of `logs_in_order`: what the TaskManagers
+    are told names the allocations that the other logs are searched for."""
+
+    def __init__(self, job: str) -> None:
+        self.job = job
+        self._words = [job]
+        self._always = b"|".join(rb'"(?:record|type)":"%s"' % each.encode() for each in ALWAYS)
+        self.pattern = self._pattern()
+
+    def _pattern(self) -> re.Pattern[bytes]:
+        words = b"|".join(re.escape(word.encode()) for word in self._words)
+        return re.compile(rb'"(?:%s)["/]|%s' % (words, self._always))
+
+    def take(self, recorded: Recorded) -> bool:
+        """Whether a record that the pattern found is of the story."""
+        value = parse(recorded.value)
+        if value is None:
+            return False
+        body = _body(value)
+        if value.get("record") == "Message" and body.get("type") == "AllocateSlot" and body.get("job") == self.job:
+            self._words.append(str(body.get("allocation")))
+            self.pattern = self._pattern()
+        kind = value.get("record") if value.get("record") in ALWAYS else body.get("type")
+        return kind in ALWAYS or (kind not in NOISE and self._names(value))
+
+    def _names(self, value: Any, field: str = "") -> bool:
+        """Whether the job, one of its attempts or one of its allocations is named anywhere in it."""
+        if isinstance(value, dict):
+            return any(self._names(inner, name) for name, inner in value.items())
+        if isinstance(value, list):
+            return any(self._names(inner, field) for inner in value)
+        named = field in NAMES and isinstance(value, str)
+        return named and (value in self._words or value.startswith(f"{self.job}/"))
+
+
+def logs_in_order(names: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """(topic, partition) pairs in the order in which a `Scan` must see them."""
+    return sorted(names, key=lambda log: (not log[0].startswith(TASK_MANAGER), log))
+
+
+def tell(job: str, records: Iterable[Recorded]) -> Story | None:
+    """The story of the job from the records that a `Scan` took, in any order; None: nothing is known of it."""
+    found = sorted(_of_its_time(job, records), key=lambda each: each.stamp_ms)
+    if not found:
+        return None
+    causes = Causes(found)
+    found = _causal(found, causes)
+    places = {each.place: number for number, each in enumerate(found, 1)}
+    start = found[0].stamp_ms
+    story = Story(job, "not ended", found[-1].stamp_ms - start, 0)
+    attempts: dict[tuple[Any, ...], None] = {}
+    said: dict[str, None] = {}
+    for number, each in enumerate(found, 1):
+        kind, detail, sender, _ = title(each)
+        cause = causes.of(each)
+        known = places.get(cause) if cause else None
+        before = found[known - 1] if known else found[max(number - 2, 0)]
+        again = "(said again)" if speaker(each) and each.id in said else ""
+        said[each.id] = None
+        shown = " ".join(filter(None, (f"from {sender}" if sender and sender != "client" else "", detail, again)))
+        story.steps.append(Step(
+            number, each.stamp_ms, each.stamp_ms - start, each.stamp_ms - before.stamp_ms, each.log, each.place, kind, shown,
+            known or cause,
+        ))  # fmt: skip
+        value = parse(each.value) or {}
+        story.status = ENDS.get(kind, story.status)
+        if kind == "AttemptStateChanged":
+            attempts[value.get("task"), value.get("subtask"), value.get("attempt")] = None
+    story.attempts = len(attempts)
+    return story
+
+
+def _of_its_time(job: str, records: Iterable[Recorded]) -> Iterator[Recorded]:
+    """Without what was said of no job before the first or after the last record of this one."""
+    taken = list(records)
+    own = [each.stamp_ms for each in taken if title(each).type not in ALWAYS]
+    for each in taken:
+        if own and min(own) <= each.stamp_ms <= max(own):
+            yield each
+
+
+def _causal(found: list[Recorded], causes: Causes) -> list[Recorded]:
+    """The records by time, but none before what led to it: brokers stamp in milliseconds, and two may have two clocks."""
+    places = {each.place: each for each in found}
+    ordered: dict[str, Recorded] = {}
+
+    def put(each: Recorded) -> None:
+        chain = [each]
+        while (cause := places.get(causes.of(chain[-1]) or "")) and cause.place not in ordered and cause not in chain:
+            chain.append(cause)
+        for one in reversed(chain):
+            ordered.setdefault(one.place, one)
+
+    for each in found:
+        put(each)
+    return list(ordered.values())
+
+
+class Causes:
+    """Tells which record led to which, of the records of a story."""
+
+    def __init__(self, records: Iterable[Recorded]) -> None:
+        self._said: dict[tuple[str, int], list[tuple[int, int]]] = {}  # (scope, life) -> (sequence number, offset of the cause)
+        self._inboxes: dict[str, list[Recorded]] = {}
+        for each in records:
+            self._inboxes.setdefault(each.log, []).append(each)
+            value, said_by = parse(each.value) or {}, speaker(each)
+            if said_by is not None and value.get("record") == "Message":
+                self._said.setdefault(said_by[:2], []).append((said_by[2], value["key"][0]))
+        for said in self._said.values():
+            said.sort()
+
+    def of(self, recorded: Recorded) -> str | None:
+        """The place of the record that led to this one; None where nothing tells."""
+        value = parse(recorded.value) or {}
+        kind = value.get("record")
+        if kind == "Message":
+            at = "'s journal " if str(value["sender"]).startswith(f"{TASK_MANAGER}/") else "@"
+            return f"{value['sender']}{at}{value['key'][0]}"
+        if kind == "Outcome":
+            return f"{recorded.log}@{str(value.get('effect')).split('.')[1]}"
+        if kind == "Client":
+            return f"client.commands[{value.get('partition', 0)}]@{value.get('offset')}"
+        return self._of_public(recorded, value) if kind is None else None
+
+    def _of_public(self, recorded: Recorded, value: dict[str, Any]) -> str | None:
+        """Of a public fact: what led to the messages said before and after it bounds what led to it. A job's beginning and end follow the
+        outcome that stored them [16] [21]; the time that other facts carry is the stamp of the record that led to them."""
+        said_by = speaker(recorded)
+        if said_by is None:
+            return None
+        said = self._said.get(said_by[:2], [])
+        first = max((offset for seq, offset in said if seq < said_by[2]), default=0)
+        last = min((offset for seq, offset in said if seq > said_by[2]), default=None)
+        if first == last:
+            return f"{said_by[0]}@{first}"
+        outcome = AFTER.get(str(value.get("type")))
+        found = [
+            each for each in self._inboxes.get(said_by[0], ())
+            if first <= each.offset and (last is None or each.offset <= last)
+            and (title(each).type == outcome if outcome else each.stamp_ms == value.get("at_ms"))
+        ]  # fmt: skip
+        return found[0].place if len(found) == 1 else None
+
+
+def _body(value: dict[str, Any]) -> dict[str, Any]:
+    for name in ("body", "result", "request"):
+        if isinstance(value.get(name), dict):
+            return dict(value[name])
+    return value

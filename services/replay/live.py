@@ -1,0 +1,135 @@
+"""A live cluster as a source: its logs in Kafka, its generations in etcd, its snapshots in storage. Reads, and nothing else."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from millrace.core.fold import Folded
+from millrace.core.topics import TOPICS
+from millrace.io.interfaces import OffsetGone, Store, Unavailable
+from millrace.io.kafka import KafkaLogs
+from millrace.io.parked import Parked
+from millrace.io.service import read_topology
+from millrace.io.snapshots import thaw
+from millrace.io.storage import Storage
+
+from .core.recorded import BadLog, Facts, Log, Recorded, Scope
+from .machines import fold_of
+
+BATCH = 10_000
+WAIT_MS = 1_000
+SILENT_S = 15.0  # a log that should have more records and gives none
+
+
+class Live:
+    """See `Source`. Each log ends where it ended when it was first asked for. `storage` None: no snapshot is used."""
+
+    def __init__(self, kafka: KafkaLogs, store: Store, storage: Storage | None, cluster: str) -> None:
+        self._kafka, self._store, self._storage = kafka, store, storage
+        self.facts = self._read_facts(cluster)
+
+    def _read_facts(self, cluster: str) -> Facts:
+        topology, scopes = read_topology(self._store), {}
+        for name in topology.scopes():
+            entry = self._store.get(f"generations/{name}")
+            if entry is None:
+                continue  # nobody has folded it yet
+            value, (topic, partition) = json.loads(entry.value), topology.inbox(name)
+            parked = Parked(self._store, name, "")
+            parked.load()
+            scopes[name] = Scope(
+                name, topic, partition, value["generation"], value["log_id"], value["first_offset"], parked.offsets()
+            )
+        return Facts(cluster, topology, scopes)
+
+    @functools.cache  # noqa: B019  one source a process
+    def logs(self) -> list[Log]:
+        found = []
+        for topic in TOPICS:
+            log_id = self._kafka.log_id(topic.name)
+            for partition in range(topic.count(self.facts.topology)):
+                found.append(Log(topic.name, partition, log_id, *self._kafka.offsets(topic.name, partition)))
+        return found
+
+    def read(self, log: Log, first: int, ids: bool = True) -> Iterator[Recorded]:
+        return (_recorded(log, message, ids) for message in self._messages(log, first))
+
+    def scan(self, log: Log, pattern: Callable[[], re.Pattern[bytes]]) -> Iterator[Recorded]:
+        sought = pattern()
+        for message in self._messages(log, log.first):
+            if sought.search(message.value() or b""):
+                yield _recorded(log, message, True)
+                sought = pattern()
+
+    def follow(self) -> Iterator[Recorded]:
+        """What is written from now on, to any log."""
+        readers = [(log, self._kafka.reader(log.topic, log.partition, log.end)) for log in self.logs()]
+        while True:
+            found = [(log, message) for log, reader in readers for message in reader.scan(0, BATCH)]
+            yield from sorted((_recorded(log, message, True) for log, message in found), key=lambda each: each.stamp_ms)
+            if not found:
+                time.sleep(0.05)
+
+    def _messages(self, log: Log, first: int) -> Iterator[Any]:
+        if first >= log.end:
+            return
+        reader, heard_s = self._kafka.reader(log.topic, log.partition, first), time.monotonic()
+        try:
+            while True:
+                messages = reader.scan(WAIT_MS, min(BATCH, max(1, log.end - first)))
+                for message in messages:
+                    if message.offset() >= log.end:
+                        return
+                    yield message
+                if messages:
+                    first, heard_s = messages[-1].offset() + 1, time.monotonic()
+                    if first >= log.end:
+                        return
+                elif time.monotonic() - heard_s > SILENT_S:
+                    raise Unavailable(f"Kafka gives no record of {log.name} from offset {first} on, and it ends at {log.end}")
+        except OffsetGone as gone:
+            raise BadLog(f"{log.name} has lost offset {gone.offset} while it was read: it has {gone.first} to {gone.end}") from None
+        finally:
+            reader.close()
+
+    def offset_at(self, log: Log, stamp_ms: int) -> int:
+        return self._kafka.offset_at(log.topic, log.partition, stamp_ms)
+
+    def snapshots(self, scope: Scope) -> Sequence[int]:
+        return sorted(self._snapshots(scope))
+
+    def snapshot(self, scope: Scope, offset: int) -> Folded:
+        assert self._storage is not None
+        path = self._snapshots(scope)[offset]
+        try:
+            return thaw(fold_of(scope.name, self.facts.topology).machine, self._storage.get(path))
+        except ValueError as failure:
+            raise BadLog(f"the snapshot {path} is damaged, or another build wrote it: {failure}; its own build reads it") from None
+
+    def _snapshots(self, scope: Scope) -> dict[int, str]:
+        """Offset -> path of the snapshots of the scope's generation that are kept."""
+        found = {}
+        for entry in self._storage.list(f"snapshots/{scope.name}") if self._storage is not None else ():
+            named = re.fullmatch(r"(\d+)-(\d+)-.*", entry.path.rpartition("/")[2])
+            if named and int(named[1]) == scope.generation:
+                found[int(named[2])] = entry.path
+        return found
+
+    def close(self) -> None:
+        self._store.close()
+
+
+def _recorded(log: Log, message: Any, ids: bool) -> Recorded:
+    key, id = message.key(), ""
+    for name, value in (message.headers() or ()) if ids else ():
+        if name == "ce_id":
+            id = value.decode(errors="replace")
+    return Recorded(
+        log.topic, log.partition, message.offset(), message.timestamp()[1],
+        key.decode(errors="replace") if key else "", message.value() or b"", id,
+    )  # fmt: skip

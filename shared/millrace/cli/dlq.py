@@ -1,0 +1,423 @@
+"""`millrace dlq`: the dead letters: list, show, redrive, purge."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .connection import StackOption, connected
+from .exits import Exit
+from .jobs import JsonOption
+
+if TYPE_CHECKING:
+    from millrace.client import Millrace
+    from millrace.client.dead_letters import DeadLetters, Letter, Original
+
+AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+SEND, AGAIN, OFTEN, GONE, WRONG, ELSEWHERE = "send", "sent already", "sent too often", "gone", "still wrong", "not a client's"
+"""What redrive does with a letter: sends it, or leaves it for this reason."""
+
+dlq = typer.Typer(
+    name="dlq",
+    no_args_is_help=True,
+    help="List, show, send again and delete dead letters: records of client.commands that were no valid request.\n\n"
+    "A letter's number is its offset on the topic dead-letters, which keeps it for 30 days.",
+    rich_markup_mode="rich",
+)
+
+ReasonOption = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Only with this text in the reason.")]
+TopicOption = Annotated[str | None, typer.Option("--topic", help="Only records that were on this topic.")]
+JobOption = Annotated[str | None, typer.Option("--job", metavar="ID", help="Only records about this job.")]
+SinceOption = Annotated[
+    str | None, typer.Option("--since", metavar="TIME", help="Only parked since: 30m, 2h, 3d ago, or 2026-01-31T12:00.")
+]
+UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only parked before that time.")]
+NumberArgument = Annotated[int, typer.Argument(metavar="LETTER", min=0, help="Its number, as list prints it.", show_default=False)]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it; without this it is only told what would be done.")]
+
+
+@dlq.command("list")
+def list_letters(
+    reason: ReasonOption = None,
+    topic: TopicOption = None,
+    job: JobOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    waiting: Annotated[bool, typer.Option("--open", help="Only those that were not sent again.")] = False,
+    most: Annotated[int, typer.Option("-n", "--most", min=1, help="How many.")] = 50,
+    as_json: JsonOption = False,
+    stack: StackOption = "default",
+) -> None:
+    """List the dead letters, newest first.
+
+    millrace dlq list --since 2h --reason "not JSON"
+
+    millrace dlq list --job nightly-7 --json
+    """
+    with connected(stack) as millrace:
+        found = _chosen(millrace.dead_letters(), None, reason, topic, job, since, until)
+    found = [each for each in reversed(found) if not waiting or each.redriven is None]
+    from .tables import print_json, table
+
+    if as_json:
+        print_json([_plain(each) for each in found[:most]])
+        return
+    table(("letter", "parked", "was at", "type", "job", "bytes", "reason", "sent again"), map(_row, found[:most]))
+    if len(found) > most:
+        print(f"{most} of {len(found)}; more with -n", file=sys.stderr)
+
+
+@dlq.command()
+def show(
+    number: NumberArgument,
+    raw: Annotated[bool, typer.Option("--raw", help="Write the record's bytes to stdout, and nothing else.")] = False,
+    as_json: JsonOption = False,
+    stack: StackOption = "default",
+) -> None:
+    """Show a dead letter: why, from where, what the record says, and what became of it.
+
+    millrace dlq show 12
+
+    millrace dlq show 12 --raw > record.json     # the whole record: mend it, millrace validate record.json, publish it
+    """
+    from millrace.client.dead_letters import Gone
+
+    with connected(stack) as millrace:
+        letters = millrace.dead_letters()
+        every = letters.read()
+        letter = _numbered(every, [number])[0]
+        original: Original | None = None
+        try:
+            original = letters.original(letter)
+            whole = f"there, in {original.place}"
+        except Gone as gone:
+            whole = str(gone)
+    if raw:
+        if original is None:
+            print(f"millrace: {whole}", file=sys.stderr)
+            raise typer.Exit(Exit.FAILED)
+        sys.stdout.buffer.write(original.value)
+        sys.stdout.flush()
+        return
+    headers = {name: value.decode(errors="replace") for name, value in original.headers} if original else {}
+    shown = {**_plain(letter), "whole": whole, "headers": headers, "story": list(_story(every, letter))}
+    from .tables import print_json
+
+    if as_json:
+        print_json(shown)
+        return
+    _print_letter(letter, shown)
+
+
+@dlq.command()
+def redrive(
+    numbers: Annotated[
+        list[int] | None, typer.Argument(metavar="[LETTER...]", help="These; else what the filters leave.", show_default=False)
+    ] = None,
+    reason: ReasonOption = None,
+    topic: TopicOption = None,
+    job: JobOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    every: Annotated[bool, typer.Option("--all", help="All, where neither letters nor filters are given.")] = False,
+    yes: YesOption = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Send also what is still no valid request by this version's rules.")
+    ] = False,
+    most_repeats: Annotated[
+        int, typer.Option("--most-repeats", min=1, help="Leave a record that was sent again so often.")
+    ] = 3,
+    per_second: Annotated[float, typer.Option("--per-second", min=0.1, help="Send no faster.")] = 50.0,
+    as_json: JsonOption = False,
+    stack: StackOption = "default",
+) -> None:
+    """Send dead letters' records to client.commands again, unchanged. Without --yes: tell what would be sent, by reason.
+
+    For records whose trouble is over: a newer Dispatcher knows their type, or the upload that was missing is there. The ids in them stay
+    what they were, so a job that was accepted meanwhile is the same job, and not a second one. Each sending is written down on
+    dead-letters: after an interruption the same command goes on where it stood. Records of inboxes are never sent again.
+
+    Exit codes: 0 done, 1 some could not be sent, 3 no Dispatcher answers (nothing was sent).
+
+    millrace dlq redrive --reason "was not uploaded" --since 1d
+
+    millrace dlq redrive 12 13 --yes
+    """
+    if not (numbers or reason or topic or job or since or until or every):
+        raise typer.BadParameter("say which: letters, filters, or --all")
+    with connected(stack) as millrace:
+        letters = millrace.dead_letters()
+        found = _chosen(letters, numbers, reason, topic, job, since, until)
+        fates = [_fate(letters, each, most_repeats, force) for each in found]
+        going = [(letter, original) for letter, (fate, _, original) in zip(found, fates, strict=True) if fate == SEND and original]
+        if not yes:
+            _print_plan(found, fates, as_json)
+            if going and not as_json:
+                print(f"nothing was sent; --yes sends {len(going)}", file=sys.stderr)
+            return
+        _check(millrace)
+        end = letters.end()
+        failed = _send(letters, going, per_second)
+        sent = {each.redriven.offset for each, _ in going if each.redriven is not None}
+        millrace.check_dispatcher()
+        back = [each for each in letters.read() if each.number >= end and each.letter.offset in sent]
+    _print_done(found, fates, len(sent), back, failed, as_json)
+    if failed:
+        raise typer.Exit(Exit.FAILED)
+
+
+def _check(millrace: Millrace) -> None:
+    """A stopped cluster takes nothing: what is sent to it would be sent a second time by whoever wonders."""
+    from millrace.client import Unavailable
+
+    try:
+        millrace.check_dispatcher()
+    except Unavailable as failure:
+        raise Unavailable(f"nothing was sent: the cluster is stopped, or has no Dispatcher ({failure})") from None
+
+
+@dlq.command()
+def purge(
+    below: Annotated[int | None, typer.Option("--below", metavar="LETTER", min=0, help="All letters with a lower number.")] = None,
+    before: Annotated[str | None, typer.Option("--before", metavar="TIME", help="All parked before: 7d ago, or 2026-01-31T12:00.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
+    yes: YesOption = False,
+    stack: StackOption = "default",
+) -> None:
+    """Delete the oldest dead letters for good. Kafka deletes from the oldest on, up to a number: none is left out.
+
+    millrace dlq purge --before 7d
+
+    millrace dlq purge --below 120 --yes
+    """
+    if (below is not None) + (before is not None) + every != 1:
+        raise typer.BadParameter("say up to where: one of --below, --before, --all")
+    with connected(stack) as millrace:
+        letters = millrace.dead_letters()
+        known = letters.read()
+        if before is not None:
+            until_ms = moment(before)
+            kept = [each.number for each in known if each.letter.at_ms >= until_ms]
+            below = min(kept, default=letters.end())
+        end = letters.end() if below is None else below
+        gone = [each for each in known if each.number < end]
+        if yes:
+            letters.purge(end)
+    waiting = sum(each.redriven is None for each in gone)
+    what = f"{len(gone)} letter{'s' * (len(gone) != 1)} below {end}, {waiting} of them not sent again"
+    print(f"deleted {what}" if yes else f"would delete {what}; --yes does it")
+
+
+# ---- which letters, and what can be done
+
+
+def _chosen(
+    letters: DeadLetters, numbers: list[int] | None, reason: str | None, topic: str | None, job: str | None,
+    since: str | None, until: str | None,
+) -> list[Letter]:  # fmt: skip
+    """The letters that all filters leave, oldest first."""
+    since_ms, until_ms = (None if each is None else moment(each) for each in (since, until))
+    found = letters.read(since_ms)
+    if numbers:
+        found = _numbered(found, numbers)
+    return [
+        each for each in found
+        if (reason is None or reason.lower() in each.letter.reason.lower())
+        and (topic is None or each.letter.topic == topic)
+        and (job is None or each.job == job)
+        and (until_ms is None or each.letter.at_ms < until_ms)
+    ]  # fmt: skip
+
+
+def _numbered(letters: Iterable[Letter], numbers: list[int]) -> list[Letter]:
+    from millrace.client import NotFound
+
+    by_number = {each.number: each for each in letters}
+    missing = [number for number in numbers if number not in by_number]
+    if missing:
+        raise NotFound(f"there is no letter {missing[0]} (any more): millrace dlq list tells those that are kept")
+    return [by_number[number] for number in dict.fromkeys(numbers)]
+
+
+def moment(text: str) -> int:
+    """A moment as Unix time in milliseconds: an age (90s, 30m, 2h, 3d), or a date with or without a time, in the local time zone."""
+    age = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
+    if age:
+        return int((time.time() - float(age.group(1)) * AGES[age.group(2)]) * 1000)
+    try:
+        return int(datetime.fromisoformat(text.strip()).astimezone().timestamp() * 1000)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no time: say 30m, 2h or 3d (ago), or 2026-01-31 or 2026-01-31T12:00") from None
+
+
+def _fate(letters: DeadLetters, letter: Letter, most_repeats: int, force: bool) -> tuple[str, str, Original | None]:
+    """(what redrive does with a letter, why, its record)."""
+    from millrace.client.dead_letters import Gone
+    from millrace.client.link import REQUESTS
+
+    if letter.letter.topic != REQUESTS:
+        return ELSEWHERE, f"it was on {letter.letter.topic}", None
+    if letter.redriven is not None:
+        return AGAIN, f"to offset {letter.redriven.offset}", None
+    try:
+        original = letters.original(letter)
+    except Gone as gone:
+        return GONE, str(gone), None
+    repeats = max(letter.repeats, original.repeats)
+    if repeats >= most_repeats:
+        return OFTEN, f"{repeats} times", None
+    wrong = None if force else still_wrong(original.value)
+    return (SEND, "", original) if wrong is None else (WRONG, wrong, None)
+
+
+def still_wrong(value: bytes) -> str | None:
+    """Why a record would be parked again, or refused with nobody to hear it; None: by the record alone nothing is wrong."""
+    from millrace.core.jobgraph.model import DEFAULT_LIMITS
+    from millrace.core.jobgraph.parse import Refused
+    from millrace.core.messages.client import SubmitJob
+    from services.dispatcher.intake import check_graph, decode
+
+    try:
+        request = decode(value, DEFAULT_LIMITS)
+    except Refused as refused:
+        return str(refused)
+    if isinstance(request, SubmitJob):
+        if request.accept_before_ms is not None and request.accept_before_ms * 1_000_000 < time.time_ns():
+            return "its accept_before_ms has passed: it would be rejected as late"
+        found = check_graph(request.graph, request.parameters, DEFAULT_LIMITS)
+        if found.problems:
+            return str(found.problems[0])
+    return None
+
+
+def _send(letters: DeadLetters, going: list[tuple[Letter, Original]], per_second: float) -> list[str]:
+    """Sends one after the other, no faster than allowed; what could not be sent, in one line each."""
+    from rich.console import Console
+    from rich.progress import track
+
+    from millrace.client import Refused
+
+    failed = []
+    console = Console(stderr=True)
+    started = time.monotonic()
+    for n, (letter, original) in enumerate(track(going, "sending", console=console, disable=not console.is_terminal)):
+        time.sleep(max(0.0, started + n / per_second - time.monotonic()))
+        try:
+            letters.redrive(letter, original)
+        except Refused as refused:
+            failed.append(f"letter {letter.number}: {refused}")
+    return failed
+
+
+# ---- what is printed
+
+
+def _row(each: Letter) -> tuple[object, ...]:
+    from .tables import when
+
+    told = each.letter
+    return (
+        each.number, when(told.at_ms), f"{told.topic} {told.offset}", each.type, each.job, told.size_bytes, told.reason[:100],
+        _fact(each),
+    )  # fmt: skip
+
+
+def _fact(each: Letter) -> str:
+    """What became of it."""
+    from .tables import when
+
+    if each.redriven is None:
+        return ""
+    times = f", time {each.redriven.repeats}" if each.redriven.repeats > 1 else ""
+    return f"{when(each.redriven.at_ms)} to offset {each.redriven.offset}{times}"
+
+
+def _plain(each: Letter) -> dict[str, Any]:
+    told = each.letter.model_dump(exclude={"type", "version", "head_base64"})
+    text = each.head.decode(errors="replace")
+    return {
+        "letter": each.number, **told, "kind": each.kind, "type": each.type, "job": each.job,
+        "value": each.value if each.value is not None else text, "truncated": each.letter.size_bytes > len(each.head),
+        "repeats": each.repeats, "redriven": each.redriven.model_dump(exclude={"type", "version"}) if each.redriven else None,
+    }  # fmt: skip
+
+
+def _story(every: list[Letter], letter: Letter) -> Iterable[str]:
+    """The tries of one record, oldest first: where it was parked, when it was sent again, where it was parked then."""
+    from .tables import when
+
+    before = {(e.redriven.topic, e.redriven.partition, e.redriven.offset): e for e in every if e.redriven}
+    chain = [letter]
+    while (told := chain[0].letter) and (earlier := before.get((told.topic, told.partition, told.offset))):
+        chain.insert(0, earlier)
+    after = {(e.letter.topic, e.letter.partition, e.letter.offset): e for e in every}
+    while (fact := chain[-1].redriven) and (later := after.get((fact.topic, fact.partition, fact.offset))):
+        chain.append(later)
+    for each in chain:
+        yield f"{when(each.letter.at_ms)}  letter {each.number}: parked from offset {each.letter.offset}: {each.letter.reason}"
+        if each.redriven is not None:
+            yield f"{when(each.redriven.at_ms)}  sent again by {each.redriven.by}, to offset {each.redriven.offset}"
+    if chain[-1].redriven is not None:
+        yield "it was not parked again" + (f": millrace show {letter.job} tells of its job" if letter.job else "")
+
+
+def _print_letter(letter: Letter, shown: dict[str, Any]) -> None:
+    import json
+
+    from .tables import when
+
+    told = letter.letter
+    print(f"letter    {letter.number}, parked {when(told.at_ms)}")
+    print(f"reason    {told.reason}")
+    print(f"was at    {told.topic}[{told.partition}], offset {told.offset}")
+    print(f"record    {told.size_bytes} bytes, sha256 {told.sha256}")
+    print(f"whole     {shown['whole']}")
+    for name, value in shown["headers"].items():
+        print(f"header    {name}: {value}")
+    print("story")
+    for line in shown["story"]:
+        print(f"  {line}")
+    print("what it says" + (f" (the first {len(letter.head)} bytes)" if shown["truncated"] else ""))
+    value = shown["value"]
+    print(value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False))
+
+
+def _print_plan(found: list[Letter], fates: list[tuple[str, str, Any]], as_json: bool) -> None:
+    """The letters by reason, and what would be done with them."""
+    from .tables import print_json, table
+
+    counts = Counter((letter.kind, fate) for letter, (fate, _, _) in zip(found, fates, strict=True))
+    examples: dict[tuple[str, str], str] = {}
+    for letter, (fate, why, _) in zip(found, fates, strict=True):
+        examples.setdefault((letter.kind, fate), f"letter {letter.number}" + (f": {why}" if why else ""))
+    rows = [(n, kind, fate, examples[kind, fate]) for (kind, fate), n in counts.most_common()]
+    heads = ("letters", "parked because", "would be", "such as")
+    if as_json:
+        print_json([dict(zip(("letters", "kind", "fate", "example"), row, strict=True)) for row in rows])
+        return
+    table(heads, [(n, kind, "sent" if fate == SEND else f"left: {fate}", told) for n, kind, fate, told in rows])
+
+
+def _print_done(
+    found: list[Letter], fates: list[tuple[str, str, Any]], sent: int, back: list[Letter], failed: list[str], as_json: bool
+) -> None:
+    from .tables import print_json
+
+    left = Counter(fate for fate, _, _ in fates if fate != SEND)
+    if as_json:
+        again = [{"letter": each.number, "reason": each.letter.reason} for each in back]
+        print_json({"sent": sent, "left": dict(left), "parked_again": again, "failed": failed})
+        return
+    told = "".join(f", {n} left ({fate})" for fate, n in sorted(left.items()))
+    print(f"sent {sent} of {len(found)}{told}")
+    for each in back:
+        print(f"parked again as letter {each.number}: {each.letter.reason}", file=sys.stderr)
+    for line in failed:
+        print(f"not sent: {line}", file=sys.stderr)

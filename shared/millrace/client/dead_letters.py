@@ -1,0 +1,229 @@
+"""Dead letters: what the Dispatcher could not use, from parking to another try.
+
+A letter's number is its offset on `dead-letters`. What became of it stands there, too: whoever sends its record again writes a
+`DeadLetterRedriven` behind it, so that no try is forgotten and an interrupted one goes on where it stood.
+"""
+
+from __future__ import annotations
+
+import base64
+import getpass
+import hashlib
+import json
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from pydantic_core import from_json
+
+from millrace.core.messages.base import Body
+from millrace.core.messages.events import DeadLetter, DeadLetterRedriven
+from millrace.io.interfaces import Unavailable as NoAnswer
+from millrace.io.kafka import KafkaAdmin
+
+from .errors import MillraceError, Refused, Unavailable
+from .link import REQUESTS, Link, now_ms
+
+LETTERS = "dead-letters"
+SILENT_S = 10.0
+LETTER, ORIGIN, REPEATS, BY = (f"millrace-redrive-{name}" for name in ("letter", "origin", "repeats", "by"))
+"""Headers of a record that was sent again: the letter's number, where the record was first, the how manieth try, who."""
+
+B = TypeVar("B", bound=Body)
+
+
+class Gone(MillraceError):
+    """The whole record is nowhere any more; the letter has its first 4 KiB."""
+
+
+@dataclass(frozen=True)
+class Original:
+    """A parked record as it was written. `place`: where it was found. Without key and headers where only the letter has it."""
+
+    value: bytes
+    key: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+    place: str
+
+    @property
+    def repeats(self) -> int:
+        """How often it had been sent again when it was parked, by its headers."""
+        found = dict(self.headers).get(REPEATS, b"0")
+        return int(found) if found.isdigit() else 0
+
+
+@dataclass
+class Letter:
+    """A dead letter. `redriven`: its record was sent again, as it says; `repeats`: how often that had happened before."""
+
+    number: int
+    letter: DeadLetter
+    redriven: DeadLetterRedriven | None = None
+    repeats: int = 0
+    value: Any = field(init=False)
+    """What its first 4 KiB tell of the record: as much of its JSON as there is; None if it is no JSON."""
+
+    def __post_init__(self) -> None:
+        self.value = None
+        with suppress(ValueError):
+            self.value = from_json(self.head, allow_partial="trailing-strings")
+
+    @property
+    def head(self) -> bytes:
+        """The first 4 KiB of the record."""
+        return base64.b64decode(self.letter.head_base64)
+
+    @property
+    def type(self) -> str | None:
+        """The type that the record names."""
+        return self._text("type")
+
+    @property
+    def job(self) -> str | None:
+        """The job that the record is about."""
+        return self._text("job")
+
+    @property
+    def kind(self) -> str:
+        """The reason without what differs from record to record: for counting."""
+        told = re.sub(r"'[^']*'", "'...'", self.letter.reason.split(": ")[0].split("; ")[0])
+        return re.sub(r"(?<![\w-])\d+", "N", re.sub(r" of job \S+", "", told))
+
+    def _text(self, name: str) -> str | None:
+        found = self.value.get(name) if isinstance(self.value, dict) else None
+        return found if isinstance(found, str) else None
+
+
+class DeadLetters:
+    """The dead letters of the cluster that `link` is connected to. Every call may raise Unavailable."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._admin = KafkaAdmin(link.bootstrap, client_id=link.reply_to, options=link.options)
+
+    def read(self, since_ms: int | None = None) -> list[Letter]:
+        """All letters that are kept, oldest first, with what became of them; those parked since a moment."""
+        found: dict[int, Letter] = {}
+        tries: dict[tuple[str, int, int], int] = {}  # where a record was sent to again -> the how manieth time
+        for message in self._records(since_ms):
+            number, value = message.offset() or 0, message.value() or b""
+            letter, fact = _body(DeadLetter, value), _body(DeadLetterRedriven, value)
+            if letter is not None:
+                found[number] = Letter(number, letter)
+            elif fact is not None:
+                tries[fact.topic, fact.partition, fact.offset] = fact.repeats
+                if fact.letter in found:
+                    found[fact.letter].redriven = fact
+        for each in found.values():  # a record may be parked again before it is written down that it was sent
+            each.repeats = tries.get((each.letter.topic, each.letter.partition, each.letter.offset), 0)
+        return list(found.values())
+
+    def end(self) -> int:
+        """The number that the next letter will get, or what is written about one."""
+        return self._marks(LETTERS, 0)[1]
+
+    def original(self, letter: Letter) -> Original:
+        """The whole record. Raises Gone, with the reason."""
+        told = letter.letter
+        where = f"{told.topic}[{told.partition}] at offset {told.offset}"
+        message = self._at(told.topic, told.partition, told.offset)
+        if message is not None and _fits(told, message.value() or b""):
+            headers = tuple((name, value or b"") for name, value in message.headers() or ())
+            return Original(message.value() or b"", message.key(), headers, where)
+        if _fits(told, letter.head):
+            return Original(letter.head, None, (), "the letter itself")
+        why = "another record stands there now" if message is not None else "it was deleted there"
+        raise Gone(
+            f"letter {letter.number} keeps the first {len(letter.head)} of {told.size_bytes} bytes; the rest was in {where}, and {why}"
+        )
+
+    def redrive(self, letter: Letter, original: Original) -> DeadLetterRedriven:
+        """Sends the record again as it was, and writes down that it was. Raises Refused for what Kafka does not take.
+
+        Nothing of the record is changed: its job's id makes a second acceptance of the same job harmless.
+        """
+        told = letter.letter
+        if told.topic != REQUESTS:
+            raise Refused(f"letter {letter.number} was on {told.topic}: only records of {REQUESTS} are sent again")
+        repeats, who = max(letter.repeats, original.repeats) + 1, f"{getpass.getuser()}@{socket.gethostname()}"
+        kept = [(name, value) for name, value in original.headers if name not in (LETTER, REPEATS, BY)]
+        if ORIGIN not in dict(kept):
+            kept.append((ORIGIN, f"{told.topic}/{told.partition}/{told.offset}".encode()))
+        added = {LETTER: letter.number, REPEATS: repeats, BY: who}
+        headers = [*kept, *((name, str(value).encode()) for name, value in added.items())]
+        offset = self._link.publish(told.topic, original.value, key=original.key, headers=headers)
+        fact = DeadLetterRedriven(
+            letter=letter.number, topic=told.topic, partition=0, offset=offset, repeats=repeats, by=who, at_ms=now_ms()
+        )
+        self._link.publish(LETTERS, fact.model_dump_json().encode(), key=told.topic.encode())
+        letter.redriven = fact
+        return fact
+
+    def purge(self, below: int) -> None:
+        """Deletes all letters with a lower number, for good. Raises Refused for one that is not there yet."""
+        try:
+            self._admin.delete_below(LETTERS, 0, below)
+        except ValueError:
+            raise Refused(f"the next letter will be number {self.end()}: none below {below} can be deleted yet") from None
+        except NoAnswer as failure:
+            raise Unavailable(str(failure)) from None
+
+    def _records(self, since_ms: int | None) -> Iterator[Message]:
+        first, end = self._marks(LETTERS, 0)
+        with closing(self._link.reader()) as reader:
+            if since_ms is not None:
+                first = self._first_since(reader, since_ms, end)
+            reader.assign([TopicPartition(LETTERS, 0, first)])
+            while first < end:
+                message = _next(reader)
+                first = (message.offset() or 0) + 1
+                yield message
+
+    def _first_since(self, reader: Consumer, since_ms: int, end: int) -> int:
+        try:
+            [found] = reader.offsets_for_times([TopicPartition(LETTERS, 0, since_ms)], timeout=SILENT_S)
+        except KafkaException as failure:
+            raise Unavailable(f"Kafka at {self._link.bootstrap} does not answer: {failure.args[0].str()}") from None
+        return found.offset if found.offset >= 0 else end
+
+    def _at(self, topic: str, partition: int, offset: int) -> Message | None:
+        """The record at an offset; None: it is not there."""
+        first, end = self._marks(topic, partition)
+        if not first <= offset < end:
+            return None
+        with closing(self._link.reader()) as reader:
+            reader.assign([TopicPartition(topic, partition, offset)])
+            message = _next(reader)
+        return message if message.offset() == offset else None
+
+    def _marks(self, topic: str, partition: int) -> tuple[int, int]:
+        try:
+            return self._admin.offsets(topic, partition)
+        except NoAnswer as failure:
+            raise Unavailable(str(failure)) from None
+
+
+def _next(reader: Consumer) -> Message:
+    message = reader.poll(SILENT_S)
+    if message is None:
+        raise Unavailable(f"Kafka gives no record within {SILENT_S:.0f} s")
+    if message.error() is not None:
+        raise Unavailable(f"Kafka gives no record: {message.error().str()}")
+    return message
+
+
+def _fits(letter: DeadLetter, value: bytes) -> bool:
+    return len(value) == letter.size_bytes and hashlib.sha256(value).hexdigest() == letter.sha256
+
+
+def _body(kind: type[B], value: bytes) -> B | None:
+    """The message, also from a later build that says more in it; None if it is another one."""
+    with suppress(ValueError):
+        raw = json.loads(value)
+        if isinstance(raw, dict) and raw.get("type") == kind.__name__:
+            return kind.model_validate({name: raw[name] for name in kind.model_fields if name in raw})
+    return None

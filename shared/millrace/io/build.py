@@ -1,0 +1,21 @@
+"""The name of this build: which code folds."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Iterable
+from pathlib import Path
+
+import millrace
+from millrace.core.machine import Machine
+
+
+def build_of(machines: Iterable[Machine]) -> str:
+    """The version, and a digest of all code that decides what these machines' records lead to: two builds of one name fold alike [27]."""
+    cores = {Path(millrace.__file__).parent / "core", *(Path(inspect.getfile(type(each))).parent for each in machines)}
+    mixed = hashlib.blake2b(digest_size=4)
+    for core in sorted(cores):
+        for path in sorted(core.rglob("*.py")):
+            mixed.update(f"{path.relative_to(core.parent)} ".encode() + path.read_bytes())
+    return f"{millrace.__version__}+{mixed.hexdigest()}"

@@ -1,0 +1,227 @@
+"""`millrace dlq` over a real Kafka and a real Dispatcher."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from millrace.cli.app import app, guarded
+from millrace.cli.dlq import moment
+from millrace.client import Millrace, new_id
+from millrace.client.dead_letters import LETTER, ORIGIN, REPEATS, DeadLetters
+from millrace.io.kafka import KafkaAdmin
+from tests.client.cluster import ControlPlane
+
+UPLOAD = b"def f(): pass\n# of the dead letters\n"
+
+
+@dataclass
+class Desk:
+    """Parks records, and runs `millrace dlq`."""
+
+    plane: ControlPlane
+    millrace: Millrace
+    capsys: pytest.CaptureFixture[str]
+
+    @property
+    def letters(self) -> DeadLetters:
+        return self.millrace.dead_letters()
+
+    def park(self, *values: bytes, key: bytes | None = None, headers: list[tuple[str, bytes]] | None = None) -> list[int]:
+        """The numbers of the letters of these records, which are no requests."""
+        producer = Producer({"bootstrap.servers": self.plane.kafka.bootstrap})
+        start = self.letters.end()
+        for value in values:
+            producer.produce("client.commands", value, key=key, headers=headers or [])
+        assert producer.flush(20) == 0
+        self.millrace.check_dispatcher()
+        found = [each.number for each in self.letters.read() if each.number >= start]
+        assert len(found) == len(values)
+        return found
+
+    def run(self, *args: str) -> tuple[int, str, str]:
+        """(exit code, stdout, stderr)"""
+        self.capsys.readouterr()
+        code = guarded(lambda: app(["dlq", *args]))
+        said = self.capsys.readouterr()
+        return code, said.out, said.err
+
+    def json(self, *args: str) -> Any:
+        code, out, err = self.run(*args, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+
+@pytest.fixture
+def desk(
+    plane: ControlPlane, millrace: Millrace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Desk]:
+    monkeypatch.setenv("MILLRACE_KAFKA_BOOTSTRAP", plane.kafka.bootstrap)
+    yield Desk(plane, millrace, capsys)
+
+
+def needs_upload(job: str, sha256: str) -> bytes:
+    """Without reply_to: parked while the upload is not there."""
+    graph = {
+        "name": "x",
+        "vertices": {"a": {"sql": "SELECT 1 AS a"}, "b": {"python": "m:f", "inputs": {"a": "forward"}}},
+        "modules": [{"name": "m.py", "sha256": sha256, "kind": "py"}],
+    }
+    return json.dumps({"type": "SubmitJob", "version": 1, "job": job, "graph": graph}).encode()
+
+
+def test_letters_are_listed_and_shown_as_far_as_they_can_be_read(desk: Desk) -> None:
+    long = b'{"type": "SubmitJobs", "version": 1, "job": "night-7", "graph": "' + b"x" * 9000 + b'"}'
+    rubbish, unknown = desk.park(b"\xff\xfe", long, key=b"k", headers=[("ce_source", b"/billing")])
+    found = desk.json("list", "-n", "2")
+    assert [(each["letter"], each["type"], each["job"]) for each in found] == [
+        (unknown, "SubmitJobs", "night-7"), (rubbish, None, None),
+    ]  # fmt: skip
+    assert found[0]["reason"].startswith("unknown type 'SubmitJobs'; known are SubmitJob, ")
+    assert (found[0]["kind"], found[1]["kind"]) == ("unknown type '...'", "not UTF-8 at byte N")
+    assert (found[0]["truncated"], found[1]["truncated"]) == (True, False)
+    assert found[0]["value"]["version"] == 1
+
+    _, out, _ = desk.run("show", str(unknown))
+    assert out.startswith(f"letter    {unknown}, parked ")
+    assert f"whole     there, in client.commands[0] at offset {found[0]['offset']}" in out
+    assert "header    ce_source: /billing" in out
+    assert '"job": "night-7"' in out
+    letters = desk.letters
+    [letter] = [each for each in letters.read() if each.number == unknown]
+    original = letters.original(letter)
+    assert (original.value, original.key, original.headers) == (long, b"k", (("ce_source", b"/billing"),))
+    assert desk.json("list", "--job", "night-7")[0]["letter"] == unknown
+    assert desk.json("list", "--reason", "not utf-8")[0]["letter"] == rubbish
+    assert desk.json("list", "--topic", "job.events") == desk.json("list", "--until", "10000d") == []
+    assert len(desk.json("list", "--since", "1d")) == len(desk.json("list"))
+    code, _, err = desk.run("show", "99999")
+    assert (code, err) == (1, "millrace: there is no letter 99999 (any more): millrace dlq list tells those that are kept\n")
+
+
+def test_what_is_still_wrong_is_not_sent_again_unless_it_must_be(desk: Desk) -> None:
+    numbers = desk.park(b"{", b"[]", b"[1]", b'{"type": "CancelJob", "version": 1}')
+    plan = desk.json("redrive", *map(str, numbers))
+    assert [(row["letters"], row["kind"], row["fate"]) for row in plan] == [
+        (2, 'no message', "still wrong"), (1, "not JSON", "still wrong"), (1, "no CancelJob", "still wrong"),
+    ]  # fmt: skip
+    before = desk.letters.end()
+    assert desk.json("redrive", *map(str, numbers), "--yes") == {
+        "sent": 0, "left": {"still wrong": 4}, "parked_again": [], "failed": [],
+    }  # fmt: skip
+    assert desk.letters.end() == before
+
+    first = numbers[-1]
+    for again in (1, 2, 3):
+        done = desk.json("redrive", str(first), "--force", "--yes")
+        assert done["sent"] == 1
+        [back] = done["parked_again"]
+        assert back["reason"] == "no CancelJob: job: Field required"
+        first = back["letter"]
+        [letter] = [each for each in desk.letters.read() if each.number == first]
+        headers = dict(desk.letters.original(letter).headers)
+        assert (letter.repeats, headers[REPEATS]) == (again, str(again).encode())
+    assert headers[ORIGIN] == f"client.commands/0/{desk.json('show', str(numbers[-1]))['offset']}".encode()
+    assert headers[LETTER] != str(numbers[-1]).encode()
+    assert desk.json("redrive", str(first), "--force", "--yes")["left"] == {"sent too often": 1}
+    assert desk.json("redrive", str(first), "--force", "--most-repeats", "4")[0]["fate"] == "send"
+    story = desk.json("show", str(numbers[-1]))["story"]
+    assert [line.split("  ")[1].split(" ")[0] for line in story] == ["letter", "sent"] * 3 + ["letter"]
+
+
+def test_a_job_whose_upload_came_late_is_accepted_once_whoever_sends_it_again(desk: Desk, tmp_path: Path) -> None:
+    sha256 = hashlib.sha256(UPLOAD).hexdigest()
+    jobs = [new_id("late") for _ in range(3)]
+    numbers = desk.park(*(needs_upload(job, sha256) for job in jobs))
+    assert all("was not uploaded" in each["reason"] for each in desk.json("list", "-n", "3"))
+    (tmp_path / "m.py").write_bytes(UPLOAD)
+    desk.millrace._blob_client().put_file(tmp_path / "m.py")
+
+    code, out, err = desk.run("redrive", "--reason", "was not uploaded")
+    assert (code, err) == (0, "nothing was sent; --yes sends 3\n")
+    assert out.splitlines()[1].split()[:5] == ["3", "no", "SubmitJob", "sent", "letter"]
+    assert desk.json("redrive", str(numbers[0]), "--yes")["sent"] == 1  # an interrupted run, as it were
+    assert desk.json("redrive", "--reason", "was not uploaded", "--yes") == {
+        "sent": 2, "left": {"sent already": 1}, "parked_again": [], "failed": [],
+    }  # fmt: skip
+    [letter] = [each for each in desk.letters.read() if each.number == numbers[1]]
+    desk.letters.redrive(letter, desk.letters.original(letter))  # as if the first sending had not been written down
+    desk.millrace.check_dispatcher()
+    listed = [each.job for each in desk.millrace.list(1000).jobs if each.job in jobs]
+    assert sorted(listed) == sorted(jobs), "each once"
+    assert desk.json("show", str(numbers[2]))["story"][-1] == f"it was not parked again: millrace show {jobs[2]} tells of its job"
+    assert desk.json("list", "--job", jobs[0], "--open") == []
+    for job in jobs:
+        desk.millrace.cancel(job)
+
+
+def test_a_record_that_is_late_by_now_is_not_sent_to_be_refused_unheard(desk: Desk) -> None:
+    value = json.loads(needs_upload(new_id("late"), "0" * 64))
+    [number] = desk.park(json.dumps({**value, "accept_before_ms": int(time.time() * 1000) - 5}).encode())
+    [row] = desk.json("redrive", str(number))
+    assert row["example"] == f"letter {number}: its accept_before_ms has passed: it would be rejected as late"
+
+
+def test_what_was_deleted_at_its_origin_is_sent_from_its_letter_if_that_has_all_of_it(desk: Desk) -> None:
+    small, large = desk.park(b'{"type": "X", "a": 1}', b'{"type": "X", "a": "' + b"x" * 5000 + b'"}')
+    letters = desk.letters
+    origin = max(each.letter.offset for each in letters.read())
+    KafkaAdmin(desk.plane.kafka.bootstrap).delete_below("client.commands", 0, origin + 1)
+    found = {each.number: each for each in letters.read()}
+    original = letters.original(found[small])
+    assert (original.value, original.place) == (b'{"type": "X", "a": 1}', "the letter itself")
+    assert desk.run("show", str(large), "--raw") == (
+        1, "", f"millrace: letter {large} keeps the first 4096 of 5022 bytes; the rest was in client.commands[0] at offset {origin}, "
+        "and it was deleted there\n",
+    )  # fmt: skip
+    assert desk.json("redrive", str(small), str(large), "--force", "--yes")["left"] == {"gone": 1}
+    assert desk.json("show", str(large))["value"]["type"] == "X"
+
+
+def test_letters_are_deleted_up_to_a_number_and_not_without_a_yes(desk: Desk) -> None:
+    first, second, third = desk.park(b"1", b"2", b"3")
+    count = len(desk.letters.read())
+    waiting = len(desk.json("list", "--open", "-n", "1000"))
+    kept = 1
+    expected = f"{count - kept} letters below {third}, {waiting - kept} of them not sent again"
+    assert desk.run("purge", "--below", str(third)) == (0, f"would delete {expected}; --yes does it\n", "")
+    assert len(desk.letters.read()) == count
+    assert desk.run("purge", "--below", str(third), "--yes") == (0, f"deleted {expected}\n", "")
+    assert [each.number for each in desk.letters.read()] == [third]
+    code, _, err = desk.run("purge", "--below", str(third + 1000), "--yes")
+    assert (code, err.split(":")[1]) == (1, f" the next letter will be number {third + 1}")
+    assert desk.run("purge", "--before", "1d")[1].startswith("would delete 0 letters below ")
+    assert desk.run("purge", "--all", "--yes")[1].startswith("deleted 1 letter below ")
+    assert desk.run("redrive")[0] == desk.run("purge")[0] == 2
+    assert desk.run("list", "--since", "soon")[0] == 2
+
+
+def test_a_cluster_that_is_stopped_is_sent_nothing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    [number] = desk.park(b"[]")
+    desk.plane.stop("dispatcher")
+    try:
+        monkeypatch.setattr("millrace.client.api.Millrace.__init__.__kwdefaults__", {"token": "", "timeout_s": 1.0, "kafka_options": None})
+        before = KafkaAdmin(desk.plane.kafka.bootstrap).offsets("dead-letters", 0)
+        code, out, err = desk.run("redrive", str(number), "--force", "--yes")
+        assert (code, out) == (3, "")
+        assert err == (
+            "millrace: nothing was sent: the cluster is stopped, or has no Dispatcher (no answer to DescribeBlobServer within 1 s; "
+            "is a Dispatcher running?)\n"
+        )
+        assert KafkaAdmin(desk.plane.kafka.bootstrap).offsets("dead-letters", 0) == before
+    finally:
+        desk.plane.start("dispatcher")
+
+
+def test_times_are_ages_or_dates() -> None:
+    now = int(time.time() * 1000)
+    assert now - 7_300_000 < moment("2h") <= now - 7_199_000
+    assert moment("2026-01-31T12:00+00:00") == 1769860800000

@@ -1,0 +1,124 @@
+"""Snapshots in chunks, made by a copy of the process; the name of a build."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import millrace
+from millrace.core.fold import Fold, Folded
+from millrace.core.topics import Topology
+from millrace.io import build
+from millrace.io.forked import forked
+from millrace.io.snapshots import CHUNK_ENTRIES, chunks, freeze, thaw
+from services.dispatcher.core.machine import Dispatcher
+from services.dispatcher.core.state import LiveJob
+from services.resource_manager.core.machine import ResourceManager
+
+MACHINE = Dispatcher(Topology())
+
+
+def folded_with(jobs: int) -> Folded:
+    folded = Fold(MACHINE, Topology()).blank(3, 17)
+    for number in range(jobs):
+        folded.state.live[f"job-{number}"] = LiveJob(f"1.{number}", "d", 0, number, 'a "name"\n', f'{{"n": {number}}}')
+    return folded
+
+
+class Collected:
+    """What a copy gives."""
+
+    def __init__(self) -> None:
+        self.data: bytes | None = b"nothing yet"
+        self._there = threading.Event()
+
+    def __call__(self, data: bytes | None) -> None:
+        self.data = data
+        self._there.set()
+
+    def wait(self) -> bytes | None:
+        assert self._there.wait(30)
+        return self.data
+
+
+@pytest.mark.parametrize("jobs", [0, 1, CHUNK_ENTRIES, 2 * CHUNK_ENTRIES + 1])
+def test_what_is_thawed_is_what_was_frozen(jobs: int) -> None:
+    folded = folded_with(jobs)
+    data = freeze(MACHINE, folded)
+    assert thaw(MACHINE, data) == folded
+    assert list(thaw(MACHINE, data).state.live) == list(folded.state.live), "in the same order"
+    assert freeze(MACHINE, thaw(MACHINE, data)) == data
+
+
+def test_what_this_build_does_not_know_is_refused_in_a_sentence() -> None:
+    data = freeze(MACHINE, folded_with(1))
+    with pytest.raises(ValueError, match="there is no field"):
+        thaw(ResourceManager(1), data)
+    with pytest.raises(ValueError):
+        thaw(MACHINE, b"no snapshot")
+
+
+def test_a_copy_of_the_process_makes_it_while_the_state_goes_on() -> None:
+    folded, collected = folded_with(3 * CHUNK_ENTRIES), Collected()
+    data = freeze(MACHINE, folded)
+
+    def slowly() -> Iterator[bytes]:
+        for chunk in chunks(MACHINE, folded):
+            time.sleep(0.001)
+            yield chunk
+
+    forked(slowly, collected)
+    folded.state.live.clear()
+    folded.next_offset += 1
+    assert collected.wait() == data
+
+
+def test_a_copy_that_fails_gives_nothing_and_leaves_no_process() -> None:
+    def fails() -> Iterator[bytes]:
+        yield b"half"
+        raise ValueError
+
+    collected = Collected()
+    forked(fails, collected)
+    assert collected.wait() is None
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_a_copy_keeps_nothing_open_that_belongs_to_its_parent() -> None:
+    reading, writing = os.pipe()
+    collected = Collected()
+
+    def tells() -> Iterator[bytes]:
+        for number in (reading, writing):
+            try:
+                os.fstat(number)
+                yield b"open"
+            except OSError:
+                yield b"closed "
+
+    try:
+        forked(tells, collected)
+        assert collected.wait() == b"closed closed "
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def test_a_build_is_named_after_its_version_and_the_code_that_folds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    standing = build.build_of([MACHINE])
+    assert standing.startswith(f"{millrace.__version__}+") and standing == build.build_of([MACHINE])
+    assert standing != build.build_of([ResourceManager(1)]), "each service has a core of its own"
+    (tmp_path / "core").mkdir()
+    (tmp_path / "core" / "a.py").write_text("1")
+    monkeypatch.setattr(build.millrace, "__file__", str(tmp_path / "__init__.py"))
+    first = build.build_of([MACHINE])
+    (tmp_path / "core" / "a.py").write_text("2")
+    assert len({standing, first, build.build_of([MACHINE])}) == 3

@@ -1,0 +1,179 @@
+"""What the commands tell of a recorded run: stories with their causes, states in part, what changed and by what, records."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.replay.core.recorded import BadLog, Recorded, title
+from services.replay.core.redaction import masked, redacted, tokens
+from services.replay.core.story import Story
+from services.replay.core.trees import MISSING, differences, part
+from services.replay.replaying import At, changes, open_file, state_at, story_of
+from tests.replay.conftest import silent
+from tests.replay.test_replay_recording import run
+
+
+@pytest.fixture(scope="module")
+def told(recording: Path) -> Story:
+    """The story of the job that was being deployed when the leader died."""
+    found = story_of(open_file(recording), "wide", silent)
+    assert found is not None
+    return found
+
+
+def causes(story: Story) -> dict[str, str]:
+    """Type of a step -> type of the step that led to it, of the first of each."""
+    found: dict[str, str] = {}
+    for step in story.steps:
+        if isinstance(step.because, int):
+            found.setdefault(step.type, story.steps[step.because - 1].type)
+    return found
+
+
+def test_a_story_tells_what_led_to_what_from_the_submission_to_the_end(told: Story) -> None:
+    assert (told.status, told.steps[0].type, told.steps[0].place) == ("FINISHED", "SubmitJob", "client.commands[0]@0")
+    known = causes(told)
+    expected = {
+        "SubmitJob": "SubmitJob", "JobGraphStored": "SubmitJob", "StartJob": "JobGraphStored", "JobMasterStarted": "StartJob",
+        "RequestSlots": "StartJob", "AllocateSlot": "RequestSlots", "DeployTasks": "OfferSlots", "JobEnded": "TaskStateChanged",
+        "JobResultStored": "JobEnded", "JobRetired": "JobResultStored", "JobFinished": "JobResultStored",
+    }  # fmt: skip
+    assert {name: known.get(name) for name in expected} == expected
+    for step in told.steps:
+        assert not isinstance(step.because, int) or step.because < step.number
+        assert step.since_ms >= 0 and step.gap_ms >= 0
+    assert told.took_ms == told.steps[-1].since_ms
+
+
+def test_a_story_shows_who_took_over_and_every_attempt_once(told: Story) -> None:
+    elected = [step for step in told.steps if step.type == "Elected"]
+    assert [step.scope for step in elected] == ["job-master/0"]
+    deployed = [step for step in told.steps if step.type == "DeployTasks"]
+    assert deployed[0].number < elected[0].number
+    finished = [step.detail for step in told.steps if step.type == "AttemptStateChanged" and "state FINISHED" in step.detail]
+    assert len(finished) == len(set(finished)) == told.attempts
+    assert all("late" not in step.detail and "single" not in step.detail for step in told.steps)
+
+
+def test_a_story_is_printed_and_is_json(recording: Path, told: Story) -> None:
+    shown = run("story", "wide", "--file", recording).stdout.splitlines()
+    assert shown[0].startswith(f"job wide: FINISHED, {told.attempts} attempts, ")
+    assert len(shown) == len(told.steps) + 2
+    found = json.loads(run("story", "wide", "--file", recording, "--json").stdout)
+    assert [step["place"] for step in found["steps"]] == [step.place for step in told.steps]
+
+
+def test_a_state_at_a_place_is_the_fold_up_to_it(recording: Path) -> None:
+    source = open_file(recording)
+    end, tree = state_at(source, "dispatcher", At(), silent)
+    assert sorted(tree["state"]["ended"]) == ["late", "single", "wide"] and tree["next_offset"] == end + 1
+    stored = story_of(source, "single", silent)
+    assert stored is not None
+    (before,) = [step for step in stored.steps if step.type == "JobResultStored"]
+    offset = int(before.place.partition("@")[2])
+    for at in (At(offset - 1), At(offset)):
+        reached, tree = state_at(source, "dispatcher", at, silent)
+        assert reached == at.offset
+        assert ("single" in tree["state"]["live"], "single" in tree["state"]["ended"]) == (at.offset < offset, at.offset == offset)
+    reached, _ = state_at(source, "dispatcher", At(stamp_ms=before.stamp_ms), silent)
+    assert reached >= offset
+    shown = run("state", "dispatcher", "--file", recording, "--path", "state.ended.single.status", "--json")
+    assert json.loads(shown.stdout) == {"scope": "dispatcher", "offset": end, "path": "state.ended.single.status", "state": "FINISHED"}
+    assert "└── FINISHED" in run("state", "dispatcher", "--file", recording, "--path", "state.ended.single.status").stdout
+
+
+def test_what_changed_is_told_with_the_records_that_changed_it(recording: Path) -> None:
+    source = open_file(recording)
+    story = story_of(source, "single", silent)
+    assert story is not None
+    (stored,) = [step for step in story.steps if step.type == "JobResultStored"]
+    offset = int(stored.place.partition("@")[2])
+    _, _, found = changes(source, "dispatcher", At(offset - 1), At(offset), "state", silent)
+    by_path = {each.path: each for each in found}
+    assert by_path["state.live.single"].after is MISSING and by_path["state.ended.single"].before is MISSING
+    assert by_path["state.ended_counts.FINISHED"].after == by_path["state.ended_counts.FINISHED"].before + 1 if (
+        by_path["state.ended_counts.FINISHED"].before is not MISSING
+    ) else by_path["state.ended_counts.FINISHED"].after == 1
+    assert {each.offset for change in found for each in change.records} == {offset}
+    _, _, found = changes(source, "dispatcher", At(0), At(), "state.ended.single", silent)
+    assert [(each.path, each.records[0].offset) for each in found] == [("state.ended.single", offset)]
+    shown = json.loads(run("diff", "dispatcher", offset - 1, offset, "--file", recording, "--json").stdout)
+    assert {each["path"] for each in shown["changes"]} == set(by_path)
+    text = run("diff", "dispatcher", offset - 1, offset, "--file", recording).stdout
+    assert f"offset {offset} JobResultStored" in text
+
+
+def test_records_are_shown_by_scope_job_type_time_and_offset(recording: Path) -> None:
+    def shown(*words: object) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in run("show", "--file", recording, "--json", *words).stdout.splitlines()]
+
+    source = open_file(recording)
+    everything = shown("--all")
+    assert len(everything) == sum(log.end - log.first for log in source.logs())
+    assert [each["stamp_ms"] for each in everything] == sorted(each["stamp_ms"] for each in everything)
+    inbox = shown("--all", "--scope", "job-master/0")
+    assert [each["offset"] for each in inbox] == list(range(len(inbox)))
+    assert shown("--all", "--scope", "job-master/0", "--from", 10, "--to", 12) == inbox[10:13]
+    late = [each for each in inbox if each["stamp_ms"] >= inbox[30]["stamp_ms"]]
+    assert shown("--all", "--scope", "job-master/0", "-n", 3) == inbox[-3:]
+    assert shown("--scope", "job-master/0", "--type", "Elected,Tick") == [
+        each for each in inbox if each["value"]["record"] in ("Elected", "Tick")
+    ]
+    assert len(late) > 1
+    assert {each["value"]["job"] for each in shown("--job", "single", "--scope", "job.events")} == {"single"}
+    assert run("show", "--file", recording, "--scope", "nothing").exit_code == 2
+    lines = run("show", "--file", recording, "--scope", "client.commands").stdout.splitlines()
+    assert [line.split()[2:4] for line in lines[:2]] == [["client.commands[0]@0", "SubmitJob"], ["client.commands[0]@1", "SubmitJob"]]
+
+
+def test_the_title_of_a_record_is_what_it_is_about() -> None:
+    def of(value: object, id: str = "") -> tuple[str, ...]:
+        return tuple(title(Recorded("t", 0, 1, 2, "k", json.dumps(value).encode(), id)))
+
+    body = {"type": "DeployTasks", "version": 1, "tasks": [{"attempt": "a/0-x/0/1.1", "allocation": "1.2.3"}]}
+    assert of({"record": "Message", "sender": "job-master/0", "body": body}) == (
+        "DeployTasks", "attempt a/0-x/0/1.1", "job-master/0", "a",
+    )  # fmt: skip
+    result = {"type": "JobGraphStored", "job": "a", "stands": {"state": "accepted", "shard": 0}}
+    assert of({"record": "Outcome", "effect": "1.5.0", "result": result}) == (
+        "JobGraphStored", "of effect 1.5.0 state accepted shard 0", "", "a",
+    )  # fmt: skip
+    assert of({"type": "JobFinished", "job": "a"}, "dispatcher/1/7") == ("JobFinished", "", "dispatcher", "a")
+    assert of({"type": "\x1b[2J\ud800", "reason": "\n"})[:2] == ("\\x1b[2J\\ud800", "reason \\n")
+    assert title(Recorded("t", 0, 1, 2, "k", b'{"a":' * 100_000)).type == "(no JSON object)"
+    assert of([1]) == ("(no JSON object)", "3 bytes", "", None)
+    refused = {"record": "Client", "offset": 4, "partition": 0, "refusal": {"reason": "no JSON"}}
+    assert of(refused) == ("Client", "no request, client.commands[0]@4: no JSON", "", None)
+
+
+def test_trees_differ_at_their_deepest_places() -> None:
+    before = {"a": {"x": 1, "y": [1, 2]}, "gone": {"z": 1}}
+    after = {"a": {"x": 2, "y": [1, 2]}, "new": None}
+    assert list(differences(before, after)) == [
+        (("a", "x"), 1, 2), (("gone",), {"z": 1}, MISSING), (("new",), MISSING, None),
+    ]  # fmt: skip
+    assert list(differences({"a": 1}, {"a": True})) == [(("a",), 1, True)]
+
+
+def test_a_path_may_go_through_names_with_dots() -> None:
+    tree = {"jobs": {"a.b": {"c": [{"d": 1}]}, "a": 2}}
+    assert part(tree, "jobs.a.b.c.0.d") == 1 and part(tree, "jobs.a") == 2 and part(tree, "") is tree
+    with pytest.raises(BadLog, match=r"there is no 'x' here; there is: a.b, a"):
+        part(tree, "jobs.x")
+
+
+def test_what_is_redacted_keeps_its_shape() -> None:
+    token = tokens(b"secret")
+    value = {"job": "a", "graph": {"vertices": {"q": {"sql": "SELECT 1"}}, "parameters": {"p": "x"}}, "rows": [[1, "y", True, None]]}
+    found = json.loads(redacted(json.dumps(value).encode(), token))
+    assert found["job"] == "a" and found["rows"][0][0] == 0 and found["rows"][0][2:] == [True, None]
+    assert found["graph"]["vertices"]["q"]["sql"] == token("SELECT 1") != token("SELECT 2")
+    assert redacted(json.dumps(found).encode(), token) == json.dumps(found, separators=(",", ":")).encode()
+    assert masked(json.dumps(value).encode()) == masked(json.dumps(found).encode())
+    nested = json.loads(redacted(json.dumps({"graph": json.dumps(value)}).encode(), token))
+    assert json.loads(nested["graph"]) == found
+    assert redacted(b"no json", token).startswith(b"redacted:")

@@ -1,0 +1,62 @@
+"""A TaskManager that was stopped and wakes, or that Kafka alone does not hear: its tasks may be somebody else's by now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from millrace.core.messages.slots import AllocateSlot, ReleaseTaskManager
+from millrace.core.topics import task_manager_key
+from millrace.io.interfaces import Delete, Txn
+from services.task_manager.shell import AGAIN, Over
+from tests.simulation.store import MemoryStore
+from tests.task_manager.test_task_manager_shell import PREFIX, World, connected, deploy, with_attempt
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_a_process_that_wakes_launches_nothing_before_it_has_read_what_became_of_it(world: World) -> None:
+    shell, rm, jm = connected(world, prompt=False)
+    world.made[0].ready()
+    rm.say(AllocateSlot(slot=0, allocation="al", job="j", shard=0))
+    world.go(rm, shell, jm)
+    jm.say(deploy())
+    jm.turn()
+    shell.read()  # it is stopped with a task in its queue, and declared lost meanwhile
+    world.clock.advance(60_000)
+    rm.say(ReleaseTaskManager(incarnation=shell.incarnation, reason="silent"))
+    rm.turn()
+    while shell.turn(0):
+        pass
+    assert shell.over is None and world.made[0].attempt is None
+    world.go(shell)
+    assert shell.over is not None and world.made[0].attempt is None
+
+
+def test_a_process_that_wakes_and_was_not_missed_goes_on(world: World) -> None:
+    shell, rm, jm = connected(world, prompt=False)
+    world.made[0].ready()
+    rm.say(AllocateSlot(slot=0, allocation="al", job="j", shard=0))
+    world.go(rm, shell, jm)
+    jm.say(deploy())
+    jm.turn()
+    shell.read()
+    world.clock.advance(60_000)
+    shell.turn(0)
+    assert world.made[0].attempt is None
+    world.go(shell, times=2)
+    assert world.made[0].attempt == "j/t/0/1" and shell.over is None
+
+
+def test_when_kafka_alone_is_silent_and_etcd_says_that_it_was_declared_lost_it_ends(world: World) -> None:
+    shell, _, _ = with_attempt(world)
+    world.broker.pause()
+    world.go(shell, times=20)
+    assert shell.over is None
+    MemoryStore(world.etcd, PREFIX).txn(Txn([], [Delete(task_manager_key("a"))]))
+    world.go(shell, times=2)
+    assert shell.over == Over("Kafka does not answer it, and etcd says that it was declared lost", AGAIN)
