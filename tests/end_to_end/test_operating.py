@@ -90,7 +90,7 @@ def test_it_ends_when_asked_and_what_happens_meanwhile_is_seen_after(running: Ru
     job = running.sql("SELECT 1 AS a")
     assert job.end["type"] == "JobFinished"
     web.start()
-    until("the job", lambda: web.get(f"jobs/{job.id}")["job"]["status"] == "FINISHED")
+    until("the job", lambda: {each["job"]: each["status"] for each in web.get("jobs")["jobs"]}.get(job.id) == "FINISHED")
 
 
 def test_doctor_finds_a_stack_well_but_for_what_is_not(running: RunningStack) -> None:
