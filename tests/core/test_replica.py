@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from millrace.core.election import READ_BACK_MS, Role, View
+from millrace.core.election import READ_BACK_MS, RETURN_MS, Role, View
 from millrace.core.fold import Diverged, Fold, Folded
 from millrace.core.machine import Born, Configured, Do, Envelope, Output, PeerBorn, Publish, Say, Ticked
 from millrace.core.messages.effects import FindJob, JobFound
@@ -354,6 +354,9 @@ def test_silence_between_two_own_probes_preempts_exactly_the_silent_epoch() -> N
     standby = log.replicas[1]
     now = log.stamp
     assert standby.beat(now, View(10), caught_up=True) == [Append(Probe(who="r1", n=1))]  # it says that it watches
+    log.append(Probe(who="r1", n=1), ms=0)
+    log.tick()
+    now = log.stamp
     assert standby.beat(now + 149, View(10), caught_up=True) == []
     (probe,) = standby.beat(now + 150, View(10), caught_up=True)
     assert probe == Append(Probe(who="r1", n=2))
@@ -362,6 +365,27 @@ def test_silence_between_two_own_probes_preempts_exactly_the_silent_epoch() -> N
     assert not any(isinstance(a, Campaign) for a in standby.beat(now + 900, View(10), caught_up=True))
     log.append(Probe(who="r1", n=3), ms=1)
     assert standby.beat(now + 2_000, View(10), caught_up=True) == [Campaign(10)]
+
+
+def test_a_pause_of_the_log_is_no_silence_of_its_leader() -> None:
+    """1. The broker is paused for a minute; 2. it goes on with the probes that waited, one before and one after; 3. the leader's tick comes
+    a little later, for its connection had to be made anew."""
+    log = Log(2)
+    log.elect()
+    standby, now = log.replicas[1], log.stamp
+    assert standby.beat(now + 150, View(10), caught_up=True) == [Append(Probe(who="r1", n=1))]
+    log.append(Probe(who="r1", n=1), ms=150)
+    (probe,) = standby.beat(now + 200, View(10), caught_up=True)
+    assert standby.beat(now + 60_000, View(10), caught_up=True) == [], "one that is not read back is not asked again"
+    log.append(probe.record, ms=60_000)  # type: ignore[union-attr]
+    for number in range(3, 3 + RETURN_MS // 500):
+        log.append(Probe(who="r1", n=number), ms=499)
+    assert not any(isinstance(a, Campaign) for a in standby.beat(log.stamp, View(10), caught_up=True))
+    log.append(Probe(who="r1", n=8), ms=3)
+    log.append(Probe(who="r1", n=9), ms=499)
+    assert not standby.election.silent
+    log.append(Probe(who="r1", n=10), ms=1)
+    assert standby.election.silent, "but it ends"
 
 
 def test_a_follower_looks_at_the_time_when_something_is_due() -> None:

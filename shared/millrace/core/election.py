@@ -14,6 +14,8 @@ from .fold import TICK_MS
 SUSPECT_TICKS = 1.5  # intervals without a tick: probe. It costs a record; silence is judged between probes alone
 PROBE_MS = TICK_MS // 2  # between probes while suspecting: a verdict that is short by a millisecond waits no whole tick
 SILENCE_TICKS = 5  # missed between two own probes: silence
+PAUSE_TICKS = 10  # without any record at all: the log itself was silent, for a standby that suspects writes to it
+RETURN_MS = 1_500  # after such a pause: the leader's words may take longer to come through than one's own
 QUIET_TICK_MS = 10 * TICK_MS  # between ticks while there is nothing to do and nobody watches
 ATTEND_MS = 20_000  # between two words of a standby that it watches
 ATTENDED_MS = 3 * ATTEND_MS  # after which a leader that heard none takes itself to be alone
@@ -52,7 +54,10 @@ class Election:
     last_won: int = 0
     heard_ms: int = 0  # when the last taken tick (or Elected) was folded
     probe_stamp_ms: int = 0  # stamp of the first own probe folded since; 0: none
+    read_stamp_ms: int = 0  # stamp of the last record folded
+    returned_stamp_ms: int = 0  # probes before this stamp prove nothing
     probed_ms: int = 0  # when the last probe was sent
+    asking: bool = False  # the last probe was not read back yet
     probes: int = 0
     silent: bool = False
     stuck: int = 0  # ticks since the mark stands still below the last output
@@ -67,8 +72,16 @@ class Election:
         self.stuck = self.stuck + 1 if published_through == before < said else 0
         self.silent = self.stuck >= STUCK_TICKS
 
+    def read(self, stamp_ms: int, next_ms: int) -> None:
+        """Any record was folded. After a pause of the log, which a broker or a network makes, all have time to come back."""
+        if self.read_stamp_ms and stamp_ms - self.read_stamp_ms > PAUSE_TICKS * next_ms:
+            self.probe_stamp_ms, self.returned_stamp_ms = 0, stamp_ms + RETURN_MS
+        self.read_stamp_ms = stamp_ms
+
     def probed(self, stamp_ms: int, next_ms: int) -> None:
         """An own probe was folded. Without a tick since the one before, over five of the promised intervals, there is silence."""
+        if stamp_ms < self.returned_stamp_ms:
+            return
         if not self.probe_stamp_ms:
             self.probe_stamp_ms = stamp_ms
         elif stamp_ms - self.probe_stamp_ms >= SILENCE_TICKS * next_ms:

@@ -117,10 +117,13 @@ class Replica:
         else:
             assert record is not None
             told = self.core.fold(folded, offset, stamp_ms, record)
+        self.election.read(stamp_ms, folded.next_ms)
         if isinstance(record, Probe):
             if record.who != self.who:
                 self.election.attended(record.who, now_ms)
-            elif not self.leads:
+                return []
+            self.election.asking = False
+            if not self.leads:
                 self.election.probed(stamp_ms, folded.next_ms)
             return []
         if not told.taken and not told.damage and not told.superseded:
@@ -219,8 +222,9 @@ class Replica:
         if expected is not None:
             return [Campaign(expected)]
         suspects = election.suspects(now_ms, self.folded.next_ms)
-        if view.epoch and caught_up and now_ms - election.probed_ms >= (PROBE_MS if suspects else ATTEND_MS):
-            election.probed_ms, election.probes = now_ms, election.probes + 1
+        due = now_ms - election.probed_ms >= (PROBE_MS if suspects else ATTEND_MS)
+        if view.epoch and caught_up and due and not election.asking:
+            election.probed_ms, election.probes, election.asking = now_ms, election.probes + 1, True
             return [Append(Probe(who=self.who, n=election.probes))]
         return []
 
