@@ -20,7 +20,7 @@ from millrace.client import Job, Millrace, MillraceError
 from millrace.core.topics import TOPICS, Topology
 from millrace.io.etcd import EtcdStore
 
-PORTS = ("KAFKA_PORT", "KAFKA_2_PORT", "KAFKA_3_PORT", "ETCD_PORT", "BLOB_PORT", "BLOB_2_PORT")
+PORTS = ("KAFKA_PORT", "KAFKA_2_PORT", "KAFKA_3_PORT", "ETCD_PORT", "BLOB_PORT", "BLOB_2_PORT", "WEB_PORT")
 ONE_SHOT = ("check", "provision")
 LIMIT_S = 120.0
 HEALTH = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:8080/health').read().decode())"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import socket
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,12 @@ def test_the_flights_pipeline_gives_the_same(ready, data):
     written = pd.read_parquet(data / "out").sort_values(["weather", "rank"])
     assert written.columns.tolist() == COLUMNS
     assert written.to_numpy().tolist() == by_pandas(flights_folder())
+
+
+def test_the_web_service_shows_it_on_the_host(ready):
+    url = f"http://127.0.0.1:{ready.settings['WEB_PORT']}/api/v1/jobs"
+    job = submit(ready.client, [sql(0)])[0].id
+    until("the job in the web service's list", lambda: job in urllib.request.urlopen(url, timeout=5).read().decode())
 
 
 @pytest.mark.parametrize("service", ["dispatcher", "resource-manager", "job-master", "task-manager", "kafka", "etcd"])

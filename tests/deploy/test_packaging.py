@@ -19,7 +19,7 @@ from millrace.core.topics import TOPICS
 from millrace.io.settings import ServiceSettings
 
 ROOT = Path(__file__).parents[2]
-OURS = ("dispatcher", "resource-manager", "job-master", "task-manager")
+OURS = ("dispatcher", "resource-manager", "job-master", "task-manager", "web")
 
 
 def compose() -> dict:
@@ -127,7 +127,7 @@ def test_with_ha_every_record_is_on_two_disks_before_it_counts():
 
 def test_compose_publishes_its_ports_to_this_machine_alone():
     ports = [port for service in services().values() for port in service.get("ports", ())]
-    assert len(ports) == 8
+    assert len(ports) == 9
     assert all(re.fullmatch(r"127\.0\.0\.1:\$\{[A-Z0-9_]+_PORT\}:\d+", port) for port in ports)
 
 
