@@ -153,6 +153,13 @@ def test_an_ended_job_that_only_etcd_knows_is_cleaned_up() -> None:
     assert list(world.state.ended) == [JOB]
 
 
+def test_an_ended_job_under_a_name_that_a_cut_log_gave_again_is_not_accepted_once_more() -> None:
+    world = settled()
+    acceptance = world.submit()[0].effect.stored.acceptance
+    outputs = world.tell(effects.JobGraphStored(job=JOB, stands=stored(state="dirty", acceptance=acceptance)))
+    assert effects.CleanJob in [type(body) for body in bodies(outputs)] and not world.state.live
+
+
 def test_without_room_a_submission_is_told_to_come_again() -> None:
     world = settled(max_live_jobs=2)
     world.accept(OTHER)

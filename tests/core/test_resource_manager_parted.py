@@ -5,7 +5,7 @@ from __future__ import annotations
 from millrace.core.machine import Do, Forget, Publish, Say
 from millrace.core.messages.effects import FenceTaskManager
 from millrace.core.messages.events import TaskManagerGone
-from millrace.core.messages.jobs import JobMasterDeclared
+from millrace.core.messages.jobs import JobMasterDeclared, TaskManagersParted
 from millrace.core.messages.slots import AllocateSlot, ReleaseTaskManager, TaskManagerRegistered
 from services.resource_manager.core.machine import PARTED
 from tests.core.test_resource_manager_machine import JM0, JM1, TM_A, Driver, lost
@@ -21,13 +21,15 @@ def test_one_that_has_registered_is_released_when_a_shard_tells_of_its_loss():
     driver.ask("j")
     driver.declared(JM0)
     gone = Publish("cluster.events", "a", TaskManagerGone(task_manager="a", incarnation=7, reason=PARTED, at_ms=1_000_000))
-    assert driver.say(JM1, JobMasterDeclared(lost={"a": 7})) == [*LOST, RELEASED[0], FENCED, RELEASED[1], gone]
+    assert driver.say(JM1, TaskManagersParted(lost={"a": 7})) == [*LOST, RELEASED[0], FENCED, RELEASED[1], gone]
+    driver.declared(JM1)
     assert AllocateSlot in [type(getattr(each, "body", None)) for each in driver.register(life=8)]
 
 
 def test_one_that_registers_later_is_released_then_and_its_next_incarnation_is_welcome():
     driver = Driver(shards=2).declared(JM0)
-    driver.say(JM1, JobMasterDeclared(task_managers={"a": 7}, lost={"a": 7}))
+    assert driver.say(JM1, TaskManagersParted(lost={"a": 7})) == []
+    driver.say(JM1, JobMasterDeclared(task_managers={"a": 7}))
     assert driver.register(life=7) == [*LOST, *RELEASED]
     assert driver.register(life=7) == [*LOST, *RELEASED]
     assert driver.register(life=8)[0] == Say(
@@ -47,5 +49,5 @@ def test_one_that_was_missed_and_registers_after_all_is_released():
 def test_a_loss_of_an_older_incarnation_concerns_nobody():
     driver = Driver(shards=2).declared(JM0)
     driver.register(life=7)
-    assert driver.say(JM1, JobMasterDeclared(lost={"a": 6})) == []
+    assert driver.say(JM1, TaskManagersParted(lost={"a": 6})) == []
     assert list(driver.state.task_managers) == ["a"]

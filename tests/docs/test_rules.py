@@ -374,6 +374,21 @@ def test_a_bad_record_is_counted_anew_by_another_build(world: World) -> None:  #
     assert json.loads(world.store.get(f"parked/{SCOPE}/1/7").value)["ended"] == 1
 
 
+def test_a_bad_record_that_ends_a_leader_and_its_standbys_at_once_is_told_of(world: World) -> None:  # [26]
+    replicas = [Parked(world.store, SCOPE, "b1") for _ in range(3)]
+    for each in replicas:
+        each.load(1)
+    for each in replicas:
+        with pytest.raises(ZeroDivisionError), each.blames(7):
+            raise ZeroDivisionError("bad")
+    replicas[0].load(1)
+    assert replicas[0].holds(7) == ("ZeroDivisionError: bad",)
+    with pytest.raises(ZeroDivisionError), replicas[0].blames(7):  # hearing of it ends a process, too
+        raise ZeroDivisionError("bad")
+    replicas[0].load(1)
+    assert replicas[0].holds(7) == (None,)
+
+
 def test_a_bad_record_is_bad_in_its_own_generation_alone(world: World) -> None:  # [26], [22]
     parked = Parked(world.store, SCOPE, "b1")
     parked.load(1)

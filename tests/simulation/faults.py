@@ -319,7 +319,8 @@ class Faults:
 
 
     def _has_folded(self, process: Process, scope: str, offset: int) -> bool:
-        if not isinstance(process, ControlProcess) or not process.alive or process.name in self._down:
+        gone = process.name in self._down or process.name in self.cluster.paused
+        if not isinstance(process, ControlProcess) or not process.alive or gone:
             return False
         folded = process.folded(scope)
         return folded is not None and folded.next_offset > offset

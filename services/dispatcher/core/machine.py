@@ -276,7 +276,7 @@ class Dispatcher:
         if body.stands is None:
             reason = "it came too late: accept_before_ms had passed by the Dispatcher's clock; submit again"
             yield from reject(asking, body.job, "late", reason)
-        elif body.stands.acceptance == fate.acceptance:
+        elif body.stands.acceptance == fate.acceptance and body.stands.state == "accepted":  # a cut log may give a name again
             yield from self.accept(state, body.job, body.stands, envelope)
             yield from answers.accepted(asking, "INITIALIZING", self.topology.events_partition(body.job))
         else:

@@ -113,8 +113,9 @@ class JobMaster:
             for job in state.jobs.values():
                 if job.wanted:
                     yield request_slots(job)
-            declared = jobs.JobMasterDeclared(task_managers=_task_managers(state), lost=dict(state.lost))
-            yield Say(RESOURCE_MANAGER, declared)
+            if state.lost:
+                yield Say(RESOURCE_MANAGER, jobs.TaskManagersParted(lost=dict(state.lost)))
+            yield Say(RESOURCE_MANAGER, jobs.JobMasterDeclared(task_managers=_task_managers(state)))
         else:
             state.lost.pop(peer.partition("/")[2], None)
             yield from self._lose(state, peer, envelope.body.life - 1, "it was started anew", envelope.at_ms)

@@ -24,7 +24,7 @@ from millrace.core.machine import (
 from millrace.core.messages.client import ClusterOverview, SlotInfo, TaskManagerInfo, TaskManagersListed
 from millrace.core.messages.effects import FenceTaskManager, TaskManagerFenced
 from millrace.core.messages.events import TaskManagerGone, TaskManagerJoined
-from millrace.core.messages.jobs import JobMasterDeclared, Query, RequestSlots, TaskManagerLost
+from millrace.core.messages.jobs import JobMasterDeclared, Query, RequestSlots, TaskManagerLost, TaskManagersParted
 from millrace.core.messages.slots import (
     DisconnectTaskManager,
     RegisterTaskManager,
@@ -121,7 +121,11 @@ def _job_master_declared(state: State, envelope: Envelope) -> Iterator[Output]:
         elif known.incarnation > incarnation:
             lost = TaskManagerLost(task_manager=name, incarnation=incarnation, reason="it was started anew")
             yield Say(envelope.sender, lost)
-    for name, incarnation in body.lost.items():
+
+
+def _parted(state: State, envelope: Envelope) -> Iterator[Output]:
+    """A life of ours that is over had declared them lost."""
+    for name, incarnation in envelope.body.lost.items():
         known = state.task_managers.get(name)
         if known is None:
             state.parted[name] = max(incarnation, state.parted.get(name, 0))
@@ -301,6 +305,7 @@ HANDLERS: dict[type, Handler] = {
     PeerBorn: _peer_born,
     PassedOver: _passed_over,
     RequestSlots: _request_slots,
+    TaskManagersParted: _parted,
     JobMasterDeclared: _job_master_declared,
     RegisterTaskManager: _register,
     TaskManagerHeartbeat: _heartbeat,

@@ -67,7 +67,9 @@ class Parked:
             value = json.loads(entry.value) if entry is not None else {"ended": 0, "build": self._build}
             if value["build"] != self._build:
                 value = {"ended": 0, "build": self._build}
-            value = {"ended": value["ended"] + 1, "build": self._build, "error": error}
+            # Who did not know that it is passed over shows nothing about hearing of it: a leader and its standby may end at once.
+            ended = value["ended"] + 1 if offset in self._offsets else min(value["ended"] + 1, ENDED_MOST)
+            value = {"ended": ended, "build": self._build, "error": error}
             put = Put(key, json.dumps(value, separators=(",", ":")).encode())
             self._store.txn(Txn([Compare(key, entry.mod_revision if entry is not None else 0)], [put]))
         except Unavailable as unavailable:

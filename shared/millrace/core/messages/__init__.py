@@ -55,7 +55,7 @@ LINKS: dict[tuple[str, str], tuple[type[Body], ...]] = {
     (DISPATCHER, JOB_MASTER): (jobs.StartJob, jobs.CancelStartedJob, jobs.JobRetired, jobs.DescribeStartedJob),
     (JOB_MASTER, DISPATCHER): (jobs.JobMasterStarted, jobs.JobStatusChanged, jobs.JobEnded),
     (DISPATCHER, RESOURCE_MANAGER): (jobs.Query,),
-    (JOB_MASTER, RESOURCE_MANAGER): (jobs.RequestSlots, jobs.JobMasterDeclared),
+    (JOB_MASTER, RESOURCE_MANAGER): (jobs.RequestSlots, jobs.TaskManagersParted, jobs.JobMasterDeclared),
     (RESOURCE_MANAGER, JOB_MASTER): (jobs.JobQueued, jobs.TaskManagerLost),
     (TASK_MANAGER, RESOURCE_MANAGER): (
         slots.RegisterTaskManager, slots.SlotReport, slots.TaskManagerHeartbeat, slots.SlotFreed, slots.DisconnectTaskManager,

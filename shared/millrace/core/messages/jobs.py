@@ -104,6 +104,16 @@ class RequestSlots(Body):
     memory_mb: int | None = None
 
 
+class TaskManagersParted(Body):
+    """A shard tells a new life of the ResourceManager, before it has declared, which TaskManagers it was told are lost. It hears them no
+    more, so one that lives after all, and whose loss was forgotten with the ResourceManager's log, is released."""
+
+    type: Literal["TaskManagersParted"] = "TaskManagersParted"
+    version: Literal[1] = 1
+    lost: dict[str, int]
+    """id -> the last incarnation that is lost."""
+
+
 class JobMasterDeclared(Body):
     """Ends a shard's declaration to a new life of the ResourceManager, which grants only when every shard has declared [11]."""
 
@@ -112,9 +122,6 @@ class JobMasterDeclared(Body):
     task_managers: dict[str, int] = {}
     """The TaskManagers on which the shard holds allocations: id -> incarnation. One that does not register with the new life of the
     ResourceManager in time, or registers in a later incarnation, is declared lost."""
-    lost: dict[str, int] = {}
-    """The TaskManagers that the shard was told are lost: id -> the last such incarnation. The shard hears them no more, so one that lives
-    after all, and whose loss was forgotten with the ResourceManager's log, is released."""
 
 
 class JobQueued(Body):
@@ -157,7 +164,7 @@ class SlotSpec(Part):
 
 MESSAGES: tuple[type[Body], ...] = (
     StartJob, CancelStartedJob, JobRetired, DescribeStartedJob, JobMasterStarted, JobStatusChanged, JobEnded, RequestSlots,
-    JobMasterDeclared, JobQueued, TaskManagerLost, Query,
+    TaskManagersParted, JobMasterDeclared, JobQueued, TaskManagerLost, Query,
 )  # fmt: skip
 
 AFTER_EVENTS = frozenset(body.model_fields["type"].default for body in (StartJob, JobEnded))
