@@ -112,8 +112,8 @@ def _run(
             woken=faults.woken,
         )
     verdict = judge(history)
-    problems += _replayed(facts, record, say)
     _tell(verdict, faults.done, load, stack, say)
+    problems += _replayed(facts, record, say)  # which takes long where there was much
     for each in (*problems, *verdict.violations):
         say(f"VIOLATION: {each}")
     store.close()

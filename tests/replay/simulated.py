@@ -1,15 +1,18 @@
-"""A simulated cluster as a source of recorded logs."""
+"""A simulated cluster as a source of recorded logs. `python -m tests.replay.simulated OUT` records an incident in one."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from millrace.core.fold import Folded
 from millrace.core.topics import JOB_MASTER, TOPICS
 from millrace.io.interfaces import Received
 from millrace.io.snapshots import thaw
 from services.replay.core.recorded import Facts, Log, Recorded, Scope
+from services.replay.exporting import export
 from services.replay.machines import fold_of
 from tests.simulation import workload
 from tests.simulation.cluster import CONTROL, Cluster
@@ -93,3 +96,9 @@ def incident() -> Cluster:
     made.run(made.at_rest)
     made.run(most_ms=500)
     return made
+
+
+if __name__ == "__main__":
+    out = Path(sys.argv[1])
+    out.unlink(missing_ok=True)
+    print(export(Simulated(incident()), out, None, False, lambda *_: None))

@@ -21,6 +21,7 @@ from millrace.io.parked import ENDED_MOST
 from millrace.io.snapshots import Pointer, freeze
 from services.dispatcher import intake
 from services.dispatcher.core.machine import Dispatcher
+from services.job_master.core.failover import is_move
 from services.job_master.core.machine import JobMaster
 from services.resource_manager.core.machine import ResourceManager
 from services.task_manager.core.machine import TaskManager
@@ -67,6 +68,8 @@ def assert_endings(cluster: Cluster) -> None:
         assert [each["state"] for each in values] == ["accepted", "dirty", "clean"], f"I4: {job} went through {values}"
         assert len({each["acceptance"] for each in values}) == 1, f"I3: {job} was accepted twice"
         assert values[1]["status"] == values[2]["status"], f"I4: {job} ended twice: {values}"
+        cause = values[1].get("cause") or {}
+        assert not is_move(cause), f"I4: {job} fails for what was not its own doing: {cause}"
         kinds = [type(each).__name__ for each in cluster.client.events(job) if isinstance(each, ENDINGS)]
         if DISPATCHER in cluster.world.book.cuts:
             kinds = list(dict.fromkeys(kinds))  # a reborn scope may say a fact again [16]

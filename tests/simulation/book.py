@@ -50,7 +50,7 @@ class Book:
     living: dict[tuple[str, str, int], Living] = field(default_factory=dict)  # (job, task, subtask) -> its attempt
     slots: dict[tuple[str, int], str] = field(default_factory=dict)  # (TaskManager's process, slot) -> attempt
     launched: dict[str, None] = field(default_factory=dict)  # attempts, in order
-    unheard: dict[str, None] = field(default_factory=dict)  # TaskManagers that were cut off from Kafka alone: they read their loss in etcd
+    unheard: dict[str, None] = field(default_factory=dict)  # processes of TaskManagers that may live beside their successors for a moment
     written: dict[str, str] = field(default_factory=dict)  # folder of an output -> the attempt that finished it
 
     def record_folded(self, machine: Machine, folded: Folded, branch: Branch, before_ms: int) -> None:
@@ -87,7 +87,7 @@ class Book:
         slot = (living.task_manager, living.slot)
         assert slot not in self.slots, f"I6: {living.attempt} starts beside {self.slots[slot]} in {slot}"
         other = self.living.get(subtask)
-        assert other is None or other.task_manager.rpartition(".")[0] in self.unheard, f"I7: {living.attempt} starts while {other} lives"
+        assert other is None or other.task_manager in self.unheard, f"I7: {living.attempt} starts while {other} lives"
         assert living.attempt not in self.launched, f"I7: {living.attempt} starts twice"
         for vertex in spec["vertices"]:
             for each in vertex["inputs"].values():

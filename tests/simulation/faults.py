@@ -10,12 +10,14 @@ from millrace.core.topics import TOPICS
 from tests.simulation.cluster import Cluster, Process
 from tests.simulation.control import ControlProcess
 from tests.simulation.store import Fault
+from tests.simulation.task_manager import TaskManagerProcess
 
 DOWN_MS = (0, 50, 300, 1_000, 7_000)
 PAUSED_MS = (100, 600, 3_000, 9_000)
 SKEWS_MS = (-3_600_000, -700, 0, 0, 700, 3_600_000)
 AWAY_MS = (50, 400, 2_500, 8_000)
 ANSWERS: tuple[Fault, ...] = ("unavailable", "unknown, done", "unknown, not done")
+VAIN_MOST = 2_000  # faults that could not be done: then there are no more
 INBOXES = tuple(topic.name for topic in TOPICS if topic.name.endswith(".commands"))
 
 
@@ -36,7 +38,7 @@ class Faults:
         self._begin_ms = self.cluster.world.clock.now_ms()
         self._undo: list[tuple[int, str, Callable[[], object]]] = []  # (when, what, how)
         self._down: dict[str, None] = {}  # processes that were ended, or are ending, and are to be started again
-        self._wait = self._draw_wait()
+        self._wait, self._vain = self._draw_wait(), 0
 
     @property
     def over(self) -> bool:
@@ -52,7 +54,9 @@ class Faults:
                 self.done[kind] = self.done.get(kind, 0) + 1
                 self._wait = self._draw_wait()
             else:
-                self._wait = 3  # there is nothing that this could be done to
+                self._wait, self._vain = 3, self._vain + 1  # there is nothing that this could be done to
+                if self._vain > VAIN_MOST:
+                    self.left = 0
 
     def heal(self) -> None:
         """Undoes what has lasted long enough."""
@@ -113,8 +117,10 @@ class Faults:
     def _lose(self) -> bool:
         """A TaskManager dies for ever; another one stays."""
         name = self._one()
-        others = [each for each in self.cluster.task_managers() if each.name not in (name, *self._down)]
-        if name is None or not name.startswith("task-manager/") or not others:
+        if name is None or not name.startswith("task-manager/"):
+            return False
+        living = [each for each, process in self.cluster.processes.items() if process.alive and each == process.name]
+        if not any(each.startswith("task-manager/") and each not in (name, *self._down) for each in living):
             return False
         self._note(f"{name} is lost for ever")
         self.cluster.kill(name)
@@ -140,11 +146,13 @@ class Faults:
         return True
 
     def _twin(self) -> bool:
-        """A stopped TaskManager is taken for dead: another process of its name is started, and then that one wakes."""
+        """A stopped TaskManager is taken for dead: another process of its name is started, and then that one wakes. Who hears of the
+        new one gives its tasks away at once; those in its slots end by themselves when they miss it."""
         name = self._one()
         if name is None or not name.startswith("task-manager/"):
             return False
         self._note(f"{name} is stopped, and another process of its name is started")
+        self._unheard(name)
         self.cluster.paused[name] = None
         again = self.cluster.twin(name)
         self._later(PAUSED_MS, f"{again} goes on", lambda: self.cluster.paused.pop(again, None))
@@ -197,8 +205,9 @@ class Faults:
 
     def _unheard(self, name: str) -> None:
         """A TaskManager that Kafka alone does not hear lives on beside its successors until it reads its loss in etcd, a moment later."""
-        if name.startswith("task-manager/"):
-            self.cluster.world.book.unheard[name.partition("/")[2]] = None
+        process = self.cluster.processes[name]
+        if isinstance(process, TaskManagerProcess):
+            self.cluster.world.book.unheard[process.slots.process] = None
 
     def _one_way(self) -> bool:
         """A process is heard by Kafka and hears nothing of it, or the other way round."""

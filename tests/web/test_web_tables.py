@@ -174,6 +174,23 @@ def test_of_ended_jobs_the_newest_are_kept_with_nothing_left_of_the_others() -> 
     assert [job["job"] for job in jobs.listed("CANCELED")] == ["three", "one"]
 
 
+def test_a_forgotten_job_whose_facts_are_read_again_is_forgotten_again_and_no_other() -> None:
+    """Rows come back from the changelog, and the facts since the last commit are read a second time."""
+    rows: dict[str, Row] = {}
+    story = Story()
+    for job in ("one", "two", "three"):
+        accepted(story, job)
+        attempt(story, job, "FINISHED")
+        story.say("JobCanceled", job, job=job, archive=None)
+    before = folded(story.facts, rows, retained=2).listed()
+    again = Jobs(rows, 2)
+    again.load()
+    for fact in story.facts:
+        again.fold(fact)
+    assert again.listed() == before and [job["job"] for job in before] == ["three", "two"]
+    assert sorted(rows) == ["three", "three/a/0", "two", "two/a/0"]
+
+
 def test_what_was_said_too_long_ago_is_missing_and_no_error() -> None:
     jobs = folded(whole_job().facts[4:5])
     assert jobs.listed() == [{

@@ -5,7 +5,7 @@ A subtask has a row of its own (`<job>/<task>/<subtask>`), so that an event writ
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from bisect import insort
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -25,14 +25,13 @@ class Jobs:
     def __init__(self, rows: Rows, retained: int) -> None:
         self._rows, self._retained = rows, retained
         self._live: dict[str, None] = {}
-        self._ended: OrderedDict[str, None] = OrderedDict()  # the longest ended first
+        self._ended: list[tuple[int, str]] = []  # (ended_ms, job), sorted
 
     def load(self) -> None:
         """Looks through the rows, which were kept over a restart."""
         jobs = [row for key, row in list(self._rows.items()) if "/" not in key]
-        ended = sorted((row for row in jobs if row["status"] in ENDED), key=lambda row: (row["ended_ms"], row["job"]))
         self._live = {row["job"]: None for row in jobs if row["status"] not in ENDED}
-        self._ended = OrderedDict((row["job"], None) for row in ended)
+        self._ended = sorted((row["ended_ms"], row["job"]) for row in jobs if row["status"] in ENDED)
 
     # folding
 
@@ -55,7 +54,7 @@ class Jobs:
         self._rows[job] = new
         if new["status"] in ENDED:
             self._live.pop(job, None)
-            self._ended[job] = None
+            insort(self._ended, (new["ended_ms"], job))
             self._forget_old()
         else:
             self._live[job] = None
@@ -79,8 +78,10 @@ class Jobs:
         return True
 
     def _forget_old(self) -> None:
+        """Those that ended first go first, whenever they were told: a job that was forgotten and whose facts are read again after a
+        restart goes again, and no younger one in its place."""
         while len(self._ended) > self._retained:
-            job, _ = self._ended.popitem(last=False)
+            _, job = self._ended.pop(0)
             for key in [job, *(subtask_key(job, task, n) for task, n in _subtasks(self._rows[job]))]:
                 self._rows.pop(key, None)
 
@@ -88,7 +89,7 @@ class Jobs:
 
     def listed(self, status: str | None = None) -> list[Row]:
         """The jobs, newest first; those of one status."""
-        rows = [self._rows[job] for job in (*self._live, *self._ended)]
+        rows = [self._rows[job] for job in self._jobs()]
         found = [row for row in rows if status in (None, row["status"])]
         return [_summary(row) for row in sorted(found, key=lambda row: (row["accepted_ms"] or 0, row["job"]), reverse=True)]
 
@@ -107,7 +108,7 @@ class Jobs:
     def statuses(self) -> dict[str, int]:
         """How many jobs there are of each status."""
         counts: dict[str, int] = {}
-        for job in (*self._live, *self._ended):
+        for job in self._jobs():
             status = self._rows[job]["status"]
             counts[status] = counts.get(status, 0) + 1
         return counts
@@ -120,6 +121,9 @@ class Jobs:
                 subtask = self._subtask(row, task, number)
                 if subtask["state"] in IN_SLOT:
                     yield {"job": job, "task": task, "subtask": number, **subtask["attempts"][-1]}
+
+    def _jobs(self) -> list[str]:
+        return [*self._live, *(job for _, job in self._ended)]
 
     def _subtask(self, job: Row, task: str, number: int) -> Row:
         row = self._rows.get(subtask_key(job["job"], task, number))

@@ -105,11 +105,6 @@ def a_reborn_resource_manager_is_told_of_no_want() -> None:
     _nothing_to(JobMaster, "on_peer_born", "resource-manager")
 
 
-@mutant(10, "job_master/core/machine.py:JobMaster.on_peer_born", "a TaskManager that was started anew has lost what its slots did")
-def a_restarted_task_manager_has_lost_nothing() -> None:
-    _nothing_to(JobMaster, "on_peer_born", "task-manager/")
-
-
 @mutant(10, "task_manager/core/machine.py:_peer_born", "a reborn ResourceManager never knows the TaskManager")
 def a_reborn_resource_manager_is_not_registered_with() -> None:
     original = task_manager.HANDLERS[PeerBorn]

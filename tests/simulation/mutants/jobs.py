@@ -56,11 +56,6 @@ def an_ending_is_stored_each_time_it_is_told() -> None:
     around(dispatcher.Dispatcher, "job_ended", job_ended)
 
 
-@mutant(18, "dispatcher/core/machine.py:remember", "an ended job is not known any more: its JobMaster is never answered")
-def ended_jobs_are_forgotten_at_once() -> None:
-    dispatcher.remember = lambda *given: None
-
-
 @mutant(21, "dispatcher/core/machine.py:Dispatcher.put", "accepted is said before the graph is stored")
 def accepted_is_said_before_it_is_stored() -> None:
     def put(original: Any, self: Any, state: Any, envelope: Any, asking: Any, submitted: Any) -> Any:
@@ -134,24 +129,6 @@ def attempts_are_named_without_their_life() -> None:
 @mutant(20, "job_master/core/scheduling.py:run_folder", "attempts of two lives of a job write to one folder")
 def exchange_folders_are_named_without_their_life() -> None:
     scheduling.run_folder = lambda job: job.acceptance
-
-
-@mutant(20, "job_master/core/machine.py:JobMaster.on_task_state_changed", "a late word of an old attempt ends the one that runs")
-def any_attempt_of_the_slot_counts() -> None:
-    def changed(original: Any, self: Any, state: Any, envelope: Any) -> Any:
-        job = state.jobs.get(state.allocations.get(envelope.body.allocation, ""))
-        slot = job.slots[envelope.body.allocation] if job is not None else None
-        if job is not None and slot is not None and slot.task is not None:
-            subtask, plan = job.tasks[slot.task][slot.subtask], self.plan(job)
-            folder = machine.task_folder(plan, slot.task)
-            name = machine.attempt_name(job, folder, slot.subtask, subtask.attempt)
-            body = envelope.body.model_copy(update={"attempt": name})
-            envelope = type(envelope)(
-                envelope.sender, envelope.life, envelope.now_ms, envelope.id, body, envelope.stamp_ms
-            )
-        return original(self, state, envelope)
-
-    around(JobMaster, "on_task_state_changed", changed)
 
 
 @mutant(20, "job_master/core/scheduling.py:_fill_slots", "a retry has the name of the attempt that failed")

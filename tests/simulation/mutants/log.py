@@ -106,10 +106,10 @@ def machine_time_follows_any_clock() -> None:
 
 @mutant(6, "core/replica.py:Replica.beat", "who lost the key goes on speaking and reads no refusal")
 def a_leader_does_not_look_at_its_key() -> None:
-    def beat(original: Any, self: Any, now_ms: int, view: Any, caught_up: bool) -> Any:
+    def beat(original: Any, self: Any, now_ms: int, view: Any, *rest: Any) -> Any:
         if self.leads:
             view = election.View(self.election.epoch, True)
-        return original(self, now_ms, view, caught_up)
+        return original(self, now_ms, view, *rest)
 
     def elected(original: Any, self: Any, record: Any, now_ms: int) -> Any:
         return [] if self.leads else original(self, record, now_ms)

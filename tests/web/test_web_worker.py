@@ -1,0 +1,138 @@
+"""The web process on a real Kafka and etcd: facts are seen, tables outlive it, it ends when asked."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from confluent_kafka import Producer
+
+from deploy.local.downloads import CHECKOUT
+from deploy.local.etcd import EtcdServer
+from deploy.local.kafka import KafkaBroker
+from deploy.provision import provision
+from millrace.core.topics import Topology
+from millrace.io.etcd import EtcdStore
+from millrace.io.kafka import KafkaAdmin
+
+LIMIT_S = 90.0
+NUMBERS = itertools.count(1)  # of facts, over all tests: what ended first is forgotten first
+TASKS = [{"task": "a", "vertices": ["a"], "parallelism": 1}]
+
+
+def until(what: str, found: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + LIMIT_S
+    while not (value := found()):
+        assert time.monotonic() < deadline, f"waited {LIMIT_S:.0f} s in vain for {what}"
+        time.sleep(0.02)
+    return value
+
+
+class Web:
+    """A web process, started as a service is, and what is said to it."""
+
+    def __init__(self, kafka: str, etcd: str, folder: Path) -> None:
+        self._kafka, self._etcd, self._folder = kafka, etcd, folder
+        self._producer = Producer({"bootstrap.servers": kafka, "acks": "all", "log_level": 0})
+
+    def start(self) -> None:
+        ready, log = self._folder / "ready.json", self._folder / "web.log"
+        ready.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "services.web", "--kafka-bootstrap", self._kafka, "--etcd-endpoint", self._etcd]
+        command += ["--ready-file", str(ready), "--retained-jobs", "2", "--log-format", "json"]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "shared")])}
+        with open(log, "ab") as out:
+            self.process = subprocess.Popen(command, stdout=out, stderr=out, cwd=self._folder, env=env)
+        until("the web service", lambda: ready.exists() or self.process.poll() is not None)
+        assert self.process.poll() is None, log.read_text()[-3000:]
+        port = json.loads(ready.read_text())["port"]
+        self._http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=5, trust_env=False)
+        until("its tables", lambda: self._http.get("/healthz").status_code == 200)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def get(self, path: str) -> dict[str, Any]:
+        shown: dict[str, Any] = self._http.get(f"/api/v1/{path}").json()
+        return shown
+
+    def shown(self) -> dict[str, Any]:
+        """All but as of when: a partition of which nothing is kept is not in that any more."""
+        jobs = self.get("jobs")["jobs"]
+        return {"jobs": [self.get(f"jobs/{each['job']}")["job"] for each in jobs], "slots": self.get("slots")["slots"]}
+
+    def say(self, topic: str, subject: str, type: str, **body: Any) -> None:
+        number = next(NUMBERS)
+        value = json.dumps({"type": type, "version": 1, "at_ms": 1_700_000_000_000 + number, "count": 1, **body})
+        partition = Topology().partition(topic, subject)
+        self._producer.produce(
+            topic, value, key=subject, partition=partition, headers=[("ce_id", f"dispatcher/1/{number}".encode())]
+        )
+        self._producer.flush(10)
+
+    def job(self, job: str, end: bool = True) -> None:
+        self.say("job.events", job, "JobAccepted", job=job, name="n", tasks=TASKS)
+        place = {"task": "a", "subtask": 0, "attempt": 1, "task_manager": "tm", "slot": 0}
+        self.say("job.events", job, "AttemptStateChanged", job=job, state="RUNNING", **place)
+        if end:
+            self.say("job.events", job, "JobCanceled", job=job, archive=None)
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """Kafka and etcd of their own: topics bear their real names."""
+    folder = tmp_path_factory.mktemp("servers")
+    with KafkaBroker(folder / "kafka") as kafka, EtcdServer(folder / "etcd") as etcd:
+        provision(KafkaAdmin(kafka.bootstrap), EtcdStore(etcd.endpoint, "/millrace/default/"), Topology())  # type: ignore[attr-defined]
+        yield kafka.bootstrap, etcd.endpoint  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def web(servers: tuple[str, str], tmp_path: Path) -> Iterator[Web]:
+    web = Web(*servers, tmp_path)
+    web.start()
+    yield web
+    web.kill()
+
+
+def test_facts_are_seen_tables_outlive_a_kill_and_what_was_forgotten_stays_so(web: Web) -> None:
+    joined = {"task_manager": "tm", "incarnation": 3, "host": "h", "slots": 1, "states": ["FREE"]}
+    web.say("cluster.events", "tm", "TaskManagerJoined", **joined)
+    for job in ("one", "two", "three"):  # on three partitions; the first to end is forgotten
+        web.job(job)
+        until(job, lambda job=job: [j for j in web.get("jobs")["jobs"] if (j["job"], j["status"]) == (job, "CANCELED")])
+    web.job("lives", end=False)
+    until("lives", lambda: web.get("slots")["slots"][0]["job"] == "lives")
+    assert [job["job"] for job in web.get("jobs")["jobs"]] == ["lives", "three", "two"]
+    before = web.shown()
+    for end in (web.kill, lambda: (web.process.terminate(), web.process.wait(LIMIT_S))):
+        end()
+        web.start()
+        assert web.shown() == before
+    web.say("job.events", "lives", "JobCanceled", job="lives", archive=None)
+    until("its end", lambda: web.get("jobs/lives")["job"]["status"] == "CANCELED")
+    assert [job["job"] for job in web.get("jobs")["jobs"]] == ["lives", "three"]
+
+
+def test_it_ends_when_asked_and_what_happened_meanwhile_is_seen_after(web: Web) -> None:
+    web.process.terminate()
+    assert web.process.wait(LIMIT_S) == 0
+    web.job("meanwhile")
+    web.start()
+    until("the job", lambda: web.get("jobs/meanwhile").get("job", {}).get("status") == "CANCELED")
+
+
+def test_bytes_that_are_no_fact_are_passed_over(web: Web) -> None:
+    web.say("job.events", "bad", "JobAccepted")
+    web.job("good")
+    until("the good one", lambda: web.get("jobs/good").get("job", {}).get("status") == "CANCELED")
