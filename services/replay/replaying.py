@@ -125,11 +125,12 @@ class Folder:
     def other_builds(self) -> list[str]:
         """What is to be known where another build than this one has written the log."""
         own = build_of([self.machine])
+        # Behind the + stands a digest of the code: a recording outlives many of one version.
         return [
             f"{self.scope.name} was led by build {build} from offset {offset} on, and this is build {own}: it may fold otherwise, for old "
             "inboxes replay with their own build [27]"
             for build, offset in self.folding.builds.items()
-            if build.partition("+")[0] != own.partition("+")[0]  # behind the + stands a digest of the code: a recording outlives many of one version
+            if build.partition("+")[0] != own.partition("+")[0]
         ]
 
 
