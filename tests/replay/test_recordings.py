@@ -18,10 +18,10 @@ RECORDINGS = sorted([*(Path(__file__).parent / "recordings").glob("*.zip"), *(RO
 WHAT_TO_DO = """
 This build folds recorded inboxes otherwise than the build that wrote them. A build may (its name is made of its code, and a
 cluster comes to it by a handover at a snapshot [27]), but it must be wanted. If it is, record anew:
-    python -m tests.replay.simulated examples/incidents/leader-killed.zip
+    python -m tests.replay.simulated tests/replay/recordings/simulated.zip
+    python -m tests.replay.record build/real.zip   # on real Kafka, etcd and Spark; python -m tests.chaos --minutes 0.2 --record FILE is another
+    python -m tests.replay.moved build/real.zip examples/incidents/leader-killed.zip "$PWD/build/replay=/var/lib/millrace" "$PWD=/opt/millrace"
     python -m tests.replay.page   # writes what the commands of its page print now; read it again
-    python -m tests.chaos --minutes 0.2 --record build/chaos.zip   # a real run, for tests/replay/recordings; tests.replay.record is another
-    python -m tests.replay.moved build/chaos.zip tests/replay/recordings/chaos.zip "$MILLRACE_HOME=/var/lib/millrace" "$PWD=/opt/millrace"
 Old recordings replay with the build that wrote them.
 """
 
