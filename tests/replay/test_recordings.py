@@ -19,8 +19,8 @@ WHAT_TO_DO = """
 This build folds recorded inboxes otherwise than the build that wrote them. A build may (its name is made of its code, and a
 cluster comes to it by a handover at a snapshot [27]), but it must be wanted. If it is, record anew:
     python -m tests.replay.simulated tests/replay/recordings/simulated.zip
-    python -m tests.replay.record build/real.zip   # on real Kafka, etcd and Spark; python -m tests.chaos --minutes 0.2 --record FILE is another
-    python -m tests.replay.moved build/real.zip examples/incidents/leader-killed.zip "$PWD/build/replay=/var/lib/millrace" "$PWD=/opt/millrace"
+    python -m tests.replay.record build/real.zip   # on real Kafka, etcd and Spark, as python -m tests.chaos --record FILE
+    python -m tests.replay.moved build/real.zip examples/incidents/leader-killed.zip "$PWD/build/replay=/var/lib" "$PWD=/opt/millrace"
     python -m tests.replay.page   # writes what the commands of its page print now; read it again
 Old recordings replay with the build that wrote them.
 """
