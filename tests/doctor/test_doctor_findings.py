@@ -18,6 +18,7 @@ from millrace.doctor.findings import Finding
 from millrace.doctor.kafka import Cluster, Partition
 from millrace.doctor.scopes import Scope
 from millrace.io.logs import Redaction
+from millrace.io.saving import SNAPSHOT_RECORDS
 
 TOPOLOGY = Topology()
 GOOD = Partition(leader=1, replicas=1, in_sync=1)
@@ -103,7 +104,7 @@ def scope(**changes: Any) -> Scope:
     ({"generation": 2, "reason": "the log ends at 3"}, "note",
      "it lives in generation 2: its log was damaged once (the log ends at 3)"),
     ({"end": 200_000}, "problem",
-     "its newest snapshot is 200,000 records old (one is due every 50,000): a start takes long"),
+     f"its newest snapshot is 200,000 records old (one is due every {SNAPSHOT_RECORDS:,}): a start takes long"),
     ({"snapshot": 5, "first": 9}, "problem", "its snapshot is at 5 and its log begins at 9: nobody can start from it"),
     ({"parked": ("offset 7: KeyError",)}, "problem", "a record ended a process of it, offset 7: KeyError"),
     ({"snapshot": 190_000, "end": 200_000}, "ok", "d-1 leads it, and has read its log to the end (200000)"),

@@ -25,7 +25,7 @@ def test_all_jobs_end_once_whatever_happens(seed: int) -> None:
     Trial(seed, faults=16).run()
 
 
-@pytest.mark.parametrize("seed", (200, 201, 202, 203, 204, 206))
+@pytest.mark.parametrize("seed", (201, 202, 203, 204, 205, 206))
 def test_logs_that_lose_their_ends_lose_no_job(seed: int) -> None:
     trial = Trial(seed, faults=8, kinds=("cut", "cut", "kill", "pause", "broker"))
     trial.run()
