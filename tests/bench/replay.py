@@ -89,7 +89,8 @@ def _written(bootstrap: str, endpoint: str, cluster: str, counts: dict[str, int]
     store, topology = EtcdStore(endpoint, f"/millrace/{cluster}/"), Topology()
     admin = KafkaAdmin(bootstrap)
     admin.ensure_topics(
-        (topic.name, topic.count(topology), {**topic.config(), "message.timestamp.type": "CreateTime"}) for topic in TOPICS
+        (topic.name, topic.count(topology), {**topic.config(), "message.timestamp.type": "CreateTime", "retention.ms": "-1"})
+        for topic in TOPICS  # the stamps are old ones, and must not make the records go
     )
     store.txn(Txn([Compare("topology", 0)], [Put("topology", json.dumps(topology.__dict__).encode())]))
     for scope in topology.scopes():
