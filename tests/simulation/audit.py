@@ -15,7 +15,9 @@ from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.core.jobgraph.parse import Refused
 from millrace.core.machine import Machine
 from millrace.core.messages.events import JobCanceled, JobFailed, JobFinished
+from millrace.core.messages.jobs import TaskManagerLost
 from millrace.core.messages.records import Key, Message, Record, decode
+from millrace.core.messages.slots import AllocateSlot
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
 from millrace.io.parked import ENDED_MOST
 from millrace.io.snapshots import Pointer, freeze
@@ -114,7 +116,10 @@ def assert_outputs(cluster: Cluster) -> None:
         stored = cluster.stored(job)
         assert stored is not None and stored.archive is not None
         assert cluster.world.storage.exists(stored.archive), f"I8: the archive of {job} is missing"
-        graph = json.loads(cluster.world.storage.get(stored.archive))["graph"]
+        archive = json.loads(cluster.world.storage.get(stored.archive))
+        told = archive["status"], archive["ended_ms"]
+        assert told == (stored.status, stored.ended_ms), f"I4: {job} ended {stored.status}, its archive tells of another end: {told}"
+        graph = archive["graph"]
         for name, vertex in graph["vertices"].items():
             if status == "FINISHED" and "sink" in vertex:
                 fs, path = fsspec.core.url_to_fs(vertex["sink"]["path"])
@@ -125,7 +130,8 @@ def assert_outputs(cluster: Cluster) -> None:
 
 def assert_parked(cluster: Cluster) -> None:
     """What was no request stands in the dead letters [26]."""
-    asked = sum(_is_junk(record.value) for record in cluster.world.broker.log("client.commands", 0).records)
+    requests = [record.value for record in cluster.world.broker.journal if record.topic == "client.commands"]
+    asked = sum(map(_is_junk, requests))
     letters = {record.value for record in cluster.world.broker.log("dead-letters", 0).records}
     repeats = cluster.world.book.asked_again or _reborn(cluster, DISPATCHER)
     assert len(letters) == asked or (repeats and len(letters) > asked), f"{asked} are no requests, {len(letters)} parked"
@@ -140,6 +146,8 @@ def assert_epochs(cluster: Cluster) -> None:
             leaders[key] = revision
     for writer, key, leader in cluster.world.etcd.writes:
         assert writer.encode() == leader, f"I1: {writer} writes {key} while {leader!r} leads"
+    for writer, key, leader in cluster.world.etcd.given_back:
+        assert writer.encode() == leader, f"[6]: {writer} gives {key} back, which is the key of {leader!r}"
     pointers: dict[str, tuple[int, int, bool]] = {}
     for _, key, value in cluster.world.etcd.history:
         if key.startswith(f"{PREFIX}snapshots/") and value is not None:
@@ -231,8 +239,9 @@ def _replay(
     replayed = Replayed(machine.scope, fold.blank(life, first))
     folded = replayed.folded
     damages: list[tuple[Message, str]] = []
+    heard = Heard()
     for offset, stamp_ms, record in records:
-        before = _mark(folded, record)
+        before, busy = _mark(folded, record), _busy(folded, record)
         if offset in parked:
             told = fold.pass_over(folded, offset, stamp_ms, record, parked[offset])
         else:
@@ -245,14 +254,44 @@ def _replay(
                 message = decode(spoken.value.encode())
                 assert isinstance(message, Message)
                 replayed.said.append(message)
+                if isinstance(message.body, AllocateSlot):
+                    state = folded.state
+                    assert len(state.declared) == state.shards, f"[11]: {machine.scope} grants, and only {state.declared} have declared"
         if isinstance(record, Message) and _mark(folded, record) != before:
             replayed.taken.append(record)
+            heard.take(machine.scope, record)
+            assert not busy, f"I6: {machine.scope} is to give a slot away that is held: {record.body}"
     for record, damage in damages:
         # A hole that nobody led by: the next message of that life shows it again, unless there is none.
         last = machine.scope.startswith(TASK_MANAGER) and record is records[-1][2]  # a TaskManager ends with it
         over = last or folded.peers[record.sender].life > record.life
         assert over, damage
     return replayed
+
+
+@dataclass
+class Heard:
+    """What a scope has taken of others [28]: of a life behind the first word of a later one, or behind the news that it is lost, nothing."""
+
+    lives: dict[str, int] = field(default_factory=dict)  # sender -> the life last heard
+    lost: dict[str, int] = field(default_factory=dict)  # TaskManager -> the incarnation that is lost
+
+    def take(self, scope: str, message: Message) -> None:
+        sender, life = message.sender, message.life
+        assert life >= self.lives.get(sender, 0), f"[28]: {scope} hears life {life} of {sender} after {self.lives[sender]}"
+        assert life > self.lost.get(sender, 0), f"[28]: {scope} goes on hearing {sender} ({life}), which is lost"
+        self.lives[sender] = life
+        if isinstance(message.body, TaskManagerLost):
+            name = f"{TASK_MANAGER}/{message.body.task_manager}"
+            self.lost[name] = max(message.body.incarnation, self.lost.get(name, 0))
+
+
+def _busy(folded: Folded, record: Record) -> bool:
+    """Whether a record gives a slot to a job that its TaskManager holds for one."""
+    if not (isinstance(record, Message) and isinstance(record.body, AllocateSlot)):
+        return False
+    slot = folded.state.slots.get(record.body.slot)
+    return slot is not None and slot.allocation is not None
 
 
 def _mark(folded: Folded, record: Record) -> tuple[int, Key | None] | None:

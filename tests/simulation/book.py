@@ -53,12 +53,14 @@ class Book:
     unheard: dict[str, None] = field(default_factory=dict)  # processes of TaskManagers that may live beside their successors for a moment
     written: dict[str, str] = field(default_factory=dict)  # folder of an output -> the attempt that finished it
 
-    def record_folded(self, machine: Machine, folded: Folded, branch: Branch, before_ms: int) -> None:
+    def record_folded(self, machine: Machine, folded: Folded, branch: Branch, before_ms: int, before_epoch: int) -> None:
         """I9: replicas that have folded the same records would say the same, and know the same. Machine time neither jumps, whatever the
-        broker's clock does, nor goes back [4]. `before_ms`: the machine time before this record; 0: there was none yet."""
+        broker's clock does, nor goes back [4]. I1: nor does the epoch. `before_ms`, `before_epoch`: before this record; 0: there was
+        none yet."""
         self.folded += 1
         passed_ms = folded.now_ms - before_ms if before_ms else 0
         assert 0 <= passed_ms <= 2 * QUIET_TICK_MS, f"[4]: machine time of {machine.scope} goes on by {passed_ms} ms"
+        assert folded.epoch >= before_epoch, f"I1: {machine.scope} goes back from epoch {before_epoch} to {folded.epoch}"
         where = (machine.scope, folded.generation, folded.next_offset, branch.strays)
         before = self.digests.setdefault(where, folded.digest)
         assert before == folded.digest, f"I9: replicas of {machine.scope} differ at {where}"

@@ -27,6 +27,10 @@ class Client:
         self.junk += 1
         self._append(value)
 
+    def delete_below(self, offset: int) -> None:
+        """Old requests go."""
+        self._bus.delete_below("client.commands", 0, offset)
+
     def _append(self, value: bytes) -> None:
         self._bus.append("client.commands", 0, value)
         self._bus.serve()

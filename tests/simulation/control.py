@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from millrace import __version__
@@ -28,7 +29,7 @@ from services.resource_manager.ports import ports as resource_manager_ports
 from tests.simulation.book import Branch, Checked, Poisoned
 from tests.simulation.performing import SteppedPerformer
 from tests.simulation.store import MemoryStore
-from tests.simulation.world import PREFIX, PacedBus, PacedReader, World
+from tests.simulation.world import PREFIX, STALLED_MS, PacedBus, PacedReader, World
 
 
 class NotedLoop(ScopeLoop):
@@ -38,6 +39,7 @@ class NotedLoop(ScopeLoop):
         super().__init__(hosted, around)
         self._world, self._book = world, world.book
         self._opens_ms = 0
+        self.unanswered = False  # etcd does not answer when it gives its key back
         self.wakes_ms = 0  # when its thread goes on if there is nothing to read
         self._branch = Branch()
 
@@ -71,9 +73,27 @@ class NotedLoop(ScopeLoop):
 
     def _fold(self, replica: Replica, received: Received, now: int) -> None:
         self._branch = self._book.branch(self.scope, self._branch, replica.folded.next_offset)
-        before_ms = replica.folded.now_ms
+        before_ms, before_epoch = replica.folded.now_ms, replica.folded.epoch
         super()._fold(replica, received, now)
-        self._book.record_folded(self.hosted.machine, replica.folded, self._branch, before_ms)
+        self._book.record_folded(self.hosted.machine, replica.folded, self._branch, before_ms, before_epoch)
+
+    def _campaign(self, expected: int) -> None:
+        """[6]: nobody takes away the key of an epoch that it has not read of in the log; its holder may be about to write."""
+        assert self.replica is not None
+        etcd, key, epoch = self._world.etcd, f"{PREFIX}{self.generations.leader_key}", self.replica.folded.epoch
+        etcd.expire()
+        before = etcd.entry(key)
+        super()._campaign(expected)
+        after = etcd.entry(key)
+        if before is not None and after is not None and after.mod_revision > before.mod_revision:
+            known = before.mod_revision == epoch or before.value == self.around.who.encode()
+            assert known, f"[6]: {self.around.who} takes {key} from {before.value!r}, of whose epoch nothing was folded"
+
+    def _resign(self, epoch: int) -> None:
+        if self.unanswered:
+            self.unanswered = False
+            self.around.store.faults.appendleft("unavailable")  # type: ignore[attr-defined]
+        super()._resign(epoch)
 
     def _open(self) -> None:
         super()._open()
@@ -105,6 +125,7 @@ class ControlProcess:
         self.beat = Beat(self.store, lambda: self.loops, world.clock.now_ms)
         self._beat_ms, self._beats_well = 0, True
         self._port: ClientPortTurns | None = None
+        self._copies: deque[tuple[int, Callable[[bytes | None], None], bytes]] = deque()
         around = Surroundings(
             self.bus,
             self.store,
@@ -117,7 +138,7 @@ class ControlProcess:
             clock=world.clock.now_ms,
             performer=self._performer,
             wait=lambda event, seconds: None,
-            beside=lambda make, then: then(b"".join(make())),
+            beside=self._beside,
         )
         self.loops: list[NotedLoop] = []
         self.loops += [NotedLoop(each, around, world) for each in self._hosted(deciding)]
@@ -148,6 +169,19 @@ class ControlProcess:
     def _fatal(self, reason: str) -> None:
         self.failure = reason
 
+    def _beside(self, make: Callable[[], Iterator[bytes]], then: Callable[[bytes | None], None]) -> None:
+        """The copy of the process that makes a snapshot takes its time; what it makes is of now."""
+        data = b"".join(make())
+        if self.world.stalls:
+            self._copies.append((self.world.clock.now_ms() + self.world.random.choice(STALLED_MS), then, data))
+        else:
+            then(data)
+
+    def _copied(self) -> bool:
+        _, then, data = self._copies.popleft()
+        then(data)
+        return True
+
     # what may happen in it
 
     def ready(self) -> list[Callable[[], bool]]:
@@ -159,6 +193,8 @@ class ControlProcess:
             found.append(self._beats)
         found += [turn for loop, turn in self._turns if loop.is_due()]
         found += [performer.turn for performer in self._performers if performer.waits]
+        if self._copies and self._copies[0][0] <= self.world.clock.now_ms():
+            found.append(self._copied)
         if self._port is not None and self._port.waits:
             found.append(self._port.turn)
         return found

@@ -6,31 +6,41 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from millrace.core.topics import TOPICS
+from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TOPICS
 from tests.simulation.cluster import Cluster, Process
-from tests.simulation.control import ControlProcess
+from tests.simulation.control import ControlProcess, NotedLoop
 from tests.simulation.store import Fault
 from tests.simulation.task_manager import TaskManagerProcess
+from tests.simulation.world import PREFIX
 
 DOWN_MS = (0, 50, 300, 1_000, 7_000)
 PAUSED_MS = (100, 600, 3_000, 9_000)
 SKEWS_MS = (-3_600_000, -700, 0, 0, 700, 3_600_000)
 AWAY_MS = (50, 400, 2_500, 8_000)
 ANSWERS: tuple[Fault, ...] = ("unavailable", "unknown, done", "unknown, not done")
+WAITS = (3, 30, 100, 300)  # steps
+WORD_STEPS = 400  # in which a word must come, else the fault goes without
 VAIN_MOST = 2_000  # faults that could not be done: then there are no more
+CONTROL = (DISPATCHER, RESOURCE_MANAGER, JOB_MASTER)
 INBOXES = tuple(topic.name for topic in TOPICS if topic.name.endswith(".commands"))
 
 
 @dataclass
 class Faults:
     """Does `left` faults, of the kinds named, at moments that it draws: between any two steps of any processes whose names begin with
-    `aim`, and to the logs of any scopes, or of those."""
+    `aim`, and to the logs of any scopes, or of those.
+
+    A kind may bring its own aim, and others that follow at once: `lose+cut:resource-manager`. `waits`: how many steps lie between two
+    faults. `after`: words; each fault then waits for a record, or a key of etcd, that has one of them.
+    """
 
     cluster: Cluster
     chance: random.Random
     left: int
     kinds: tuple[str, ...]
     aim: str = ""
+    waits: tuple[int, ...] = WAITS
+    after: tuple[str, ...] = ()
     trace: list[tuple[int, str]] = field(default_factory=list)
     done: dict[str, int] = field(default_factory=dict)  # kind -> how often
 
@@ -38,6 +48,8 @@ class Faults:
         self._begin_ms = self.cluster.world.clock.now_ms()
         self._undo: list[tuple[int, str, Callable[[], object]]] = []  # (when, what, how)
         self._down: dict[str, None] = {}  # processes that were ended, or are ending, and are to be started again
+        self._read = self._seen = 0  # of the broker's journal, and of etcd's history
+        self._word, self._patience = b"", 0
         self._wait, self._vain = self._draw_wait(), 0
 
     @property
@@ -46,10 +58,12 @@ class Faults:
 
     def step(self) -> None:
         """Something happened in the cluster: a fault may follow at once."""
+        if self._word and not self._comes():
+            return
         self._wait -= 1
         if self.left and self._wait <= 0:
             kind = self.chance.choice(self.kinds)
-            if getattr(self, f"_{kind}")():
+            if self._do(kind):
                 self.left -= 1
                 self.done[kind] = self.done.get(kind, 0) + 1
                 self._wait = self._draw_wait()
@@ -66,8 +80,32 @@ class Faults:
             self._note(each[1])
             each[2]()
 
+    def _do(self, kind: str) -> bool:
+        """Whether the first of what a kind names was done; the others follow if they can."""
+        aim, done = self.aim, []
+        for one in kind.split("+"):
+            name, _, own = one.partition(":")
+            self.aim = own or aim
+            done.append(getattr(self, f"_{name}")())
+            if not done[0]:
+                break
+        self.aim = aim
+        return done[0]
+
     def _draw_wait(self) -> int:
-        return self.chance.choice((3, 30, 100, 300))
+        if self.after:
+            self._word, self._patience = self.chance.choice(self.after).encode(), WORD_STEPS
+        return self.chance.choice(self.waits)
+
+    def _comes(self) -> bool:
+        """Whether the word that is waited for has come, or has taken too long."""
+        journal, history = self.cluster.world.broker.journal, self.cluster.world.etcd.history
+        values = [record.value for record in journal[self._read :]]
+        values += [key.encode() + (value or b"") for _, key, value in history[self._seen :]]
+        self._read, self._seen, self._patience = len(journal), len(history), self._patience - 1
+        if self._patience <= 0 or any(self._word in value for value in values):
+            self._word = b""
+        return not self._word
 
     def _note(self, what: str) -> None:
         self.trace.append((self.cluster.world.clock.now_ms() - self._begin_ms, what))
@@ -237,6 +275,75 @@ class Faults:
         self._later(AWAY_MS, "storage has room", lambda: setattr(storage, "full", False))
         return True
 
+    def _jvm(self) -> bool:
+        """The JVM of a slot dies, whatever it is at."""
+        task_managers = [each for each in self.cluster.task_managers() if each.state is not None]
+        if not task_managers:
+            return False
+        process = self.chance.choice(task_managers)
+        slot, for_good = self.chance.randrange(process.slot_count), self.chance.random() < 0.5
+        self._note(f"the JVM of slot {slot} of {process.name} dies{' for good' if for_good else ''}")
+        process.slots.jvm_ends(slot, for_good)
+        return True
+
+    def _leading(self) -> list[tuple[ControlProcess, NotedLoop]]:
+        """Who leads the scopes that are aimed at, of all that nothing lasting was done to."""
+        found = []
+        for name, each in self.cluster.processes.items():
+            if isinstance(each, ControlProcess) and each.alive and name not in self.cluster.paused:
+                found += [(each, one) for one in each.loops if each.leads(one.scope) and one.scope.startswith(self.aim)]
+        return found
+
+    def _give(self) -> bool:
+        """A leader gives a scope away; sometimes etcd does not answer when it gives the key back."""
+        leading = self._leading()
+        if not leading:
+            return False
+        process, loop = self.chance.choice(leading)
+        loop.unanswered = self.chance.random() < 0.5
+        self._note(f"{process.name} gives {loop.scope} away{', and etcd does not answer' if loop.unanswered else ''}")
+        loop.give_away()
+        return True
+
+    def _term(self) -> bool:
+        """SIGTERM to a process that is stopped: it hears of it when it goes on."""
+        name = self._one()
+        if name is None:
+            return False
+        self._note(f"pause {name}, and ask it to end")
+        self.cluster.paused[name] = None
+        self._down[name] = None
+        self._later(PAUSED_MS, f"resume and stop {name}", lambda: self._resume_and_stop(name))
+        return True
+
+    def _resume_and_stop(self, name: str) -> None:
+        process = self.cluster.processes[name]
+        del self.cluster.paused[name]
+        self.cluster.stop(name)
+        self._later(DOWN_MS, f"start {name}", lambda: self._start(name, process))
+
+    def _voiceless(self) -> bool:
+        """A control process cannot write to Kafka any more, ever; another one of its service can."""
+        name = self._one()
+        service = name.partition("#")[0] if name else ""
+        well = [each for each in self.cluster.processes if each.startswith(f"{service}#") and each != name and each not in self._down]
+        if name is None or "#" not in name or not well or any(self.cluster.processes[each].bus.mute for each in well):
+            return False
+        self._note(f"{name} cannot write to Kafka any more")
+        self.cluster.processes[name].bus.mute = True
+        return True
+
+    def _oblivion(self) -> bool:
+        """Requests that were folded go by age: a reborn Dispatcher cannot read them again."""
+        world = self.cluster.world
+        folded = self.cluster.leader(DISPATCHER)
+        if folded is None or world.broker.paused:
+            return False
+        end = min(folded.client_mark + 1, world.broker.log("client.commands", 0).end)
+        self._note(f"requests below {end} are deleted")
+        self.cluster.client.delete_below(end)
+        return True
+
     def _hole(self) -> bool:
         """Of what a process has on its way, Kafka refuses the oldest record and takes those behind it."""
         name = self._one()
@@ -257,6 +364,16 @@ class Faults:
         self.cluster.processes[name].store.faults.extend(faults)
         return True
 
+    def _puts(self) -> bool:
+        """As `_answers`, of the next writes to jobs alone."""
+        name = self._one()
+        if name is None or not name.startswith(DISPATCHER):
+            return False
+        faults = [self.chance.choice(ANSWERS) for _ in range(self.chance.choice((1, 3)))]
+        self._note(f"etcd to {name}, when it writes jobs: {faults}")
+        self.cluster.processes[name].store.write_faults.extend(faults)
+        return True
+
     def _watches(self) -> bool:
         self._note("watches are lost")
         self.cluster.world.etcd.lose_watches()
@@ -264,7 +381,8 @@ class Faults:
 
     def _lease(self) -> bool:
         """A leader's lease is revoked by hand."""
-        leases = sorted({entry.lease for entry in self.cluster.world.etcd.entries("") if entry.lease})
+        keys = f"{PREFIX}leaders/{self.aim}" if self.aim.startswith(CONTROL) else ""
+        leases = sorted({entry.lease for entry in self.cluster.world.etcd.entries(keys) if entry.lease})
         if not leases or self.cluster.world.etcd.paused:
             return False
         lease = self.chance.choice(leases)
@@ -312,11 +430,23 @@ class Faults:
         end = max(world.broker.log(topic, partition).end - self.chance.randint(1, 40), 0)
         if not any(self._has_folded(process, scope, end) for process in self.cluster.processes.values()):
             return False
-        self._note(f"{scope} loses its records from {end} on")
-        world.broker.truncate(topic, partition, end)
-        world.book.cut(scope, end)
+        self._truncate(scope, end)
         return True
 
+    def _truncate(self, scope: str, end: int) -> None:
+        world = self.cluster.world
+        self._note(f"{scope} loses its records from {end} on")
+        world.broker.truncate(*world.topology.inbox(scope), end)
+        world.book.cut(scope, end)
+
+    def _all_cut(self) -> bool:
+        """All inboxes lose their last records together."""
+        done, aim = [], self.aim
+        for scope in self.cluster.world.topology.scopes():
+            self.aim = scope
+            done.append(self._cut())
+        self.aim = aim
+        return any(done)
 
     def _has_folded(self, process: Process, scope: str, offset: int) -> bool:
         gone = process.name in self._down or process.name in self.cluster.paused

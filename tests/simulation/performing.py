@@ -10,13 +10,14 @@ from millrace.core.replica import Perform
 from millrace.io.interfaces import Unavailable
 from millrace.io.performer import BATCH_MOST, Fence, Port, Refused
 from millrace.io.storage import StorageError
-from tests.simulation.world import World
+from tests.simulation.world import STALLED_MS, World
 
 AGAIN_MS = 50
 
 
 class SteppedPerformer:
-    """As `millrace.io.performer.Performer`, without its threads: each turn performs a batch of one type of effect."""
+    """As `millrace.io.performer.Performer`, without its threads: each turn performs a batch of one type of effect, or
+    lets that type wait for a while."""
 
     def __init__(
         self,
@@ -51,6 +52,9 @@ class SteppedPerformer:
         if not ready:
             return False
         name = self._world.random.choice(ready)
+        if self._world.stalls and self._world.random.random() < self._world.stalls:
+            self._wait_ms[name] = now_ms + self._world.random.choice(STALLED_MS)
+            return True
         lane = self._lanes[name]
         most = self._world.random.choice((1, 3, BATCH_MOST))
         batch = [lane.popleft() for _ in range(min(most, len(lane)))]

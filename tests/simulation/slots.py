@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 USER_ERROR = {"kind": "user", "retryable": True, "message": "ZeroDivisionError: division by zero"}
 HOST_ENDED = {"kind": "infrastructure", "retryable": True, "message": "the TaskManager was silent: the slot ended"}
+JVM_ENDED = {"kind": "infrastructure", "retryable": True, "message": "the JVM of the slot has ended"}
 ANALYSIS_ERROR = {"kind": "analysis", "retryable": False, "message": "there is no table t", "line": 1}
 
 
@@ -106,6 +107,20 @@ class SimulatedSlots:
         if running is not None and running.living.attempt == effect.attempt and not running.ends:
             running.ends = True
             self._after(self._world.timing.kill, lambda: self._end(effect.slot, running, "killed"))
+
+    def jvm_ends(self, slot: int, for_good: bool) -> None:
+        """The JVM of a slot dies. `for_good`: it does not start again, until it is repaired."""
+        running = self._running.pop(slot, None)
+        if running is not None:
+            self._world.book.attempt_ended(running.spec, running.living, False)
+            if not for_good:
+                self._post(AttemptEnded(slot=slot, attempt=running.living.attempt, status="failed", error=JVM_ENDED))
+        if for_good:
+            self._post(SlotBroken(slot=slot, reason="its JVM does not start any more"))
+        else:
+            self._post(SlotReplacing(slot=slot, reason="its JVM has ended"))
+        span = self._world.timing.repair if for_good else self._world.timing.start
+        self._after(span, lambda: self._post(SlotReady(slot=slot)))
 
     def beat(self, patience_ms: int) -> None:
         """The TaskManager is at work; a slot with an attempt ends when it does not hear this for so long."""

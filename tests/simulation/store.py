@@ -41,6 +41,7 @@ class MemoryEtcd:
         self.revision = 1
         self.history: list[tuple[int, str, bytes | None]] = []  # (revision, key, value; None: deleted), all changes
         self.writes: list[tuple[str, str, bytes]] = []  # (client, key, who led the Dispatcher then), of all writes to jobs
+        self.given_back: list[tuple[str, str, bytes]] = []  # (client, key, whose it was), of all leader keys that were deleted
         self._entries: dict[str, Entry] = {}
         self._leases: dict[int, _Lease] = {}
         self._granted = 0
@@ -170,6 +171,7 @@ class MemoryStore:
         self._closed = False
         self.cut_off = False  # etcd does not hear this client
         self.faults: deque[Fault] = deque()
+        self.write_faults: deque[Fault] = deque()  # of the next writes to jobs alone
         self.revision = 0
 
     def get(self, key: str) -> Entry | None:
@@ -191,14 +193,19 @@ class MemoryStore:
             ],
             [self._prefix + key for key in txn.reads],
         )
+        if self.write_faults and any(one.key.startswith("jobs/") for one in txn.then):
+            self.faults.appendleft(self.write_faults.popleft())
         result = self._call(lambda: self._txn(full), changes=bool(txn.then))
         reads = {key: self.shown(result.reads[self._prefix + key]) for key in txn.reads}
         return TxnResult(result.succeeded, result.revision, reads)
 
     def _txn(self, full: Txn) -> TxnResult:
         leader = self._etcd.entry(f"{self._prefix}leaders/dispatcher")
+        held = {one.key: self._etcd.entry(one.key) for one in full.then if isinstance(one, Delete) and "/leaders/" in one.key}
         result = self._etcd.txn(full)
         jobs = [one.key for one in full.then if result.succeeded and one.key.startswith(f"{self._prefix}jobs/")]
+        if result.succeeded:
+            self._etcd.given_back += [(self.name, key, entry.value) for key, entry in held.items() if entry is not None]
         self._etcd.writes += [(self.name, key, leader.value if leader is not None else b"") for key in jobs]
         return result
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import random
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import structlog
 
@@ -24,13 +26,18 @@ KINDS = (faults_.ALL, faults_.ALL, faults_.WITH_CUTS, faults_.PROCESSES, faults_
 SERVICES = (DISPATCHER, RESOURCE_MANAGER, JOB_MASTER)
 REST_MS = 3_000  # after the last job has ended, before the audit
 IDLE_MOST_MS = 30_000  # between two facts about jobs while all are well and jobs wait for their end
+LIVE_MOST = 3  # jobs, in a paced trial
 STEPS_MOST = 200_000  # of the cluster: a trial takes some thousands
 
 
 @dataclass
 class Trial:
     """`faults`: how many things happen to the cluster, of these `kinds`, to processes and logs of the services `aim`; each is undone
-    somewhat later. `few`: five jobs. None: as the seed says. `poison`: jobs whose start ends processes, besides those that it draws."""
+    somewhat later. `few`: five jobs. None: as the seed says. `poison`: jobs whose start ends processes, besides those that it draws.
+
+    `shape`: other things that the seed would draw, by name. `paced`: no more than three jobs are live at a time, so that the faults find
+    some, and there are no faults any more when all jobs have ended. `waits`, `after`: see Faults.
+    """
 
     seed: int
     faults: int | None = None
@@ -38,6 +45,10 @@ class Trial:
     aim: str | None = None
     few: bool = False
     poison: tuple[str, ...] = ()
+    shape: Mapping[str, Any] = field(default_factory=dict)
+    paced: bool = False
+    waits: tuple[int, ...] = faults_.WAITS
+    after: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self._chance = chance = random.Random(f"trial {self.seed}")
@@ -45,25 +56,32 @@ class Trial:
         self.faults = faults if self.faults is None else self.faults
         self.kinds = self.kinds or kinds
         self.jobs = [f"job-{number}" for number in range(5 if self.few else chance.choice((5, 5, 10, 25)))]
-        shards, replicas = chance.choice((1, 1, 2)), chance.choice((1, 2))
+        shards, replicas = self._drawn("shards", (1, 1, 2)), self._drawn("replicas", (1, 2))
         self.cluster = Cluster(
             Topology(shards=shards),
             seed=self.seed,
-            task_managers=chance.choice((1, 2, 3)),
-            slots=chance.choice((1, 2, 3)),
-            script=workload.drawn_behaviour(self.seed, chance.choice((0.05, 0.12, 0.12, 0.4))),
+            task_managers=self._drawn("task_managers", (1, 2, 3)),
+            slots=self._drawn("slots", (1, 2, 3)),
+            script=workload.drawn_behaviour(self.seed, self._drawn("failing", (0.05, 0.12, 0.12, 0.4))),
             control=tuple(f"{service}#{n}" for service in SERVICES for n in range(1, replicas + 1)),
-            snapshot_records=chance.choice((3, 50, 300, 50_000)),
-            stalls=chance.choice((0.0, 0.02, 0.1)),
+            snapshot_records=self._drawn("snapshot_records", (3, 50, 300, 50_000)),
+            stalls=self._drawn("stalls", (0.0, 0.02, 0.1)),
+            timing=self.shape.get("timing"),
+            deciding=self.shape.get("deciding"),
             poison=(*self.poison, *(job for job in self.jobs if chance.random() < 0.02)),
         )
         aim = chance.choice(AIMS) if self.aim is None else self.aim
-        self.done = Faults(self.cluster, chance, self.faults, self.kinds, aim)
+        self.done = Faults(self.cluster, chance, self.faults, self.kinds, aim, self.waits, self.after)
         self.cluster.between = self.done.step
         self._known = self._known_ms = 0
         self._to_submit = list(self.jobs)
-        canceled = chance.choice((0.05, 0.15, 0.5))
+        canceled = self._drawn("canceled", (0.05, 0.15, 0.5))
         self._to_cancel = [job for job in self.jobs if chance.random() < canceled]
+
+    def _drawn(self, name: str, choices: tuple[Any, ...]) -> Any:
+        """As the shape says, else as the seed does."""
+        drawn = self._chance.choice(choices)
+        return self.shape.get(name, drawn)
 
     def run(self) -> str:
         """The hash of all that happened. AssertionError with the seed and the trace when something does not hold."""
@@ -108,9 +126,15 @@ class Trial:
         waiting = self._to_submit or self._to_cancel or not self.done.over
         return not waiting and self.cluster.ended(*self.jobs)
 
+    def _live(self) -> int:
+        """How many jobs were submitted and have not ended."""
+        return sum(job not in self._to_submit and not self.cluster.ended(job) for job in self.jobs)
+
     def _act(self) -> None:
         chance, client = self._chance, self.cluster.client
-        while self._to_submit and chance.random() < 0.5:
+        if self.paced and not self._to_submit and not self._live():
+            self.done.left = 0
+        while self._to_submit and chance.random() < 0.5 and not (self.paced and self._live() >= LIVE_MOST):
             job = self._to_submit.pop(0)
             for _ in range(chance.choice((1, 1, 1, 1, 2))):  # a client that was not answered in time sends again
                 client.submit(job, workload.drawn(self.seed, job))

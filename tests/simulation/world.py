@@ -25,8 +25,8 @@ STALLED_MS = (5, 50, 300)
 @dataclass
 class World:
     """`script` says how attempts behave, `timing` how long things take; a leader writes a snapshot every
-    `snapshot_records`; `stalls` is the chance that the way to a partition stands still for a while when it is used; to handle the start
-    of a job in `poison` ends a process."""
+    `snapshot_records`; `stalls` is the chance that the way to a partition, or effects of one type, stand still for a while when it is their
+    turn; to handle the start of a job in `poison` ends a process."""
 
     topology: Topology
     seed: int

@@ -12,41 +12,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.mutants.here import drawn
 from tests.simulation.running import run_seed
 
 UNFIT = re.compile(r"^[^\n]*?(TypeError|AttributeError|NameError): ")  # the code has changed under the mutant: it shows nothing
 ROOT = Path(__file__).parents[3]
 DOCUMENT = ROOT / "docs" / "mutants.md"
 SEEDS_MOST = 200
-FAULTS = 24  # in a trial of a mutant, with few jobs: its rule is asked for often
-LEADERS = ("pause", "kill", "lease", "half_cut_off", "one_way", "watches")
-LOGS = ("cut", "cut", "replace", "kill", "pause", "broker")
-REPEATS = ("repeat", "replay", "replay", "kill", "lease", "cut")
-HERE: dict[int, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    2: (REPEATS, ("dispatcher",)),
-    3: (("pause", "lease", "replay", "kill"), ("", "dispatcher")),
-    5: (("kill", "pause", "cut_off", "stop", "cut"), ("task-manager", "", "job-master")),
-    6: (("answers", *LEADERS), ("", "dispatcher")),
-    7: (("cut", "replay", "kill", "pause"), ("",)),
-    8: (("hole", "hole", "cut", "kill"), ("",)),
-    10: (LOGS, ("resource-manager", "dispatcher", "job-master", "")),
-    11: (LOGS, ("resource-manager",)),
-    12: (("hole", "hole", "kill"), ("",)),
-    13: (("kill", "stop", "lease"), ("",)),
-    14: (("kill", "lease", "pause", "broker"), ("",)),
-    16: (("cut", "kill", "etcd", "answers", "pause"), ("job-master", "dispatcher")),
-    17: (("answers", "kill", "lease", "etcd", "pause", "replay"), ("dispatcher",)),
-    18: (("cut", "replace", *REPEATS), ("dispatcher", "job-master")),
-    19: (("answers", "kill", "replay"), ("dispatcher",)),
-    20: (LOGS, ("job-master",)),
-    21: (LOGS, ("dispatcher", "job-master")),
-    22: (("cut", "replace", "lease", "pause", "replay"), ("",)),
-    23: (("cut", "lease", "pause", "half_cut_off", "etcd"), ("",)),
-    24: (LOGS, ("dispatcher",)),
-    25: (("kill", "lease", "pause", "half_cut_off"), ("",)),
-    28: (("pause", "pause", "cut_off", "kill", "half_cut_off", "lose", "stop", "twin", "replay"), ("task-manager", "")),
-}
-"""Rule -> the kinds of faults after which it is needed, and to whom they happen: so it is with every other seed of its mutants."""
 SEED_MOST_S = 300.0  # of one seed, which takes about one on a free core: a mutant may go round in circles
 
 HEAD = """# Mutants
@@ -96,7 +68,7 @@ def run_mutant(mutant: Mutant, seeds: int = SEEDS_MOST) -> Verdict:
                 return Verdict(mutant, done + 1, "it does not come to an end")
             failure = here.recv()
             done += 1
-            if failure is not None and not UNFIT.search(failure) and holds(mutant.rule, done - 1):
+            if failure is not None and not UNFIT.search(failure) and holds(mutant, done - 1):
                 return Verdict(mutant, done, brief(failure))
     except EOFError:
         return Verdict(mutant, done + 1, "its process ends")
@@ -111,21 +83,19 @@ def _live(name: str, seeds: int, told: Connection) -> None:
     mutant = MUTANTS[name]
     mutant.apply()
     for seed in range(seeds):
-        told.send(run(mutant.rule, seed))
+        told.send(run(mutant, seed))
 
 
-def run(rule: int, seed: int) -> str | None:
-    """A seed of the mutants of a rule: what did not hold."""
-    kinds, aims = HERE.get(rule, (None, ("",)))
-    drawn = {"few": True, "faults": FAULTS, "kinds": kinds, "aim": aims[seed // 2 % len(aims)]}
-    return run_seed(seed, **(drawn if seed % 2 else {})).failure
+def run(mutant: Mutant, seed: int) -> str | None:
+    """A seed of a mutant: what did not hold."""
+    return run_seed(seed, **drawn(mutant, seed)).failure
 
 
-def holds(rule: int, seed: int) -> bool:
-    """Whether all holds in that seed without a mutant: else it says nothing about one."""
+def holds(mutant: Mutant, seed: int) -> bool:
+    """Whether all holds in that seed without the mutant: else it says nothing about it."""
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe(duplex=False)
-    process = context.Process(target=lambda: there.send(run(rule, seed)))
+    process = context.Process(target=lambda: there.send(run(mutant, seed)))
     process.start()
     there.close()
     try:
@@ -136,7 +106,7 @@ def holds(rule: int, seed: int) -> bool:
         process.join()
         here.close()
     if failure is not None:
-        print(f"rule {rule}, seed {seed} fails without a mutant: {failure.partition(chr(10))[0]}", flush=True)
+        print(f"{mutant.name}, seed {seed} fails without a mutant: {failure.partition(chr(10))[0]}", flush=True)
     return failure is None
 
 
