@@ -195,7 +195,8 @@ def _put_jobs(
         say("jobs: the Dispatcher's log knows of none; those in etcd are taken as they are")
         return
     try:
-        found = missing(folded.state, store, storage, topology)
+        pending = {effect.key for effect in folded.effects.values()}
+        found = missing(folded.state, pending, store, storage, topology)
         put_back(found, store)
     except LedMeanwhile:
         raise Refused("a Dispatcher leads: end all control services first, then run this again") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from millrace.core.messages.effects import StoredJob
@@ -11,6 +11,7 @@ from millrace.core.topics import DISPATCHER, Topology
 from millrace.io.interfaces import Compare, Put, Store, Txn
 from millrace.io.storage import Storage
 
+from .core.retirement import tombstone
 from .core.state import EndedJob, LiveJob, State
 from .ports import batches, key_of, stored_of, value_of
 
@@ -31,26 +32,30 @@ class LedMeanwhile(Exception):
     """A Dispatcher leads, or a key has changed: nothing may be put back beside it."""
 
 
-def missing(state: State, store: Store, storage: Storage, topology: Topology) -> list[Missing]:
-    """All that the log knows otherwise than etcd. What has an effect in flight is left to it, and so is what is ended and not clean.
-    Raises Unavailable, StorageError."""
+def missing(
+    state: State, pending: Collection[str], store: Store, storage: Storage, topology: Topology
+) -> list[Missing]:
+    """All that the log knows otherwise than etcd. What has an effect in flight (`pending`: their keys) is left to it. Raises
+    Unavailable, StorageError."""
     entries = {entry.key.partition("/")[2]: entry for entry in store.list("jobs/")[0]}
     archived = _archives(storage)
     found = []
     for job in dict.fromkeys([*state.live, *state.ended, *entries, *archived]):
         entry = entries.get(job)
         stands = stored_of(entry)
-        if stands is not None and stands.state != "accepted" or job in state.fates:
+        if job in state.fates or key_of(job) in pending or stands is not None and stands.state == "clean":
             continue
         live, ended = state.live.get(job), state.ended.get(job)
         if live is not None and (stands is None or stands.acceptance != live.acceptance):
             stored = _accepted(live)
+        elif live is None and stands is not None and stands.state == "dirty":
+            stored = tombstone(stands)  # it was cleaned up since the backup
         elif live is None and ended is not None:
             stored = _tombstone(ended, topology.shard_of(job))
         elif live is None:
             stored = _forgotten(job, stands, archived.get(job, []), storage, topology)
         else:
-            continue  # live, and accepted
+            continue  # live, and accepted; or its end is stored, and not folded yet
         found.append(Missing(job, stored, entry.mod_revision if entry is not None else 0))
     return found
 

@@ -36,8 +36,8 @@ def storage(tmp_path: Path) -> Storage:
     return Storage(str(tmp_path))
 
 
-def found(state: State, store: MemoryStore, storage: Storage) -> list[Missing]:
-    return missing(state, store, storage, Topology())
+def found(state: State, store: MemoryStore, storage: Storage, *pending: str) -> list[Missing]:
+    return missing(state, pending, store, storage, Topology())
 
 
 def put(store: MemoryStore, job: str, stored: StoredJob) -> int:
@@ -84,6 +84,12 @@ def test_what_is_known_alike_or_under_way_is_left_alone(store: MemoryStore, stor
     asked = Fate(acceptance="", putting=None)
     state = State(live={"live": LIVE, "ends": LIVE}, ended={"ended": ENDED}, fates={"j": asked})
     assert found(state, store, storage) == []
+
+
+def test_what_was_still_to_be_cleaned_up_then_and_is_done_is_a_tombstone(store: MemoryStore, storage: Storage) -> None:
+    revision = put(store, "j", TOMB.model_copy(update={"state": "dirty", "staging": ["out/.s.staging/1.5"]}))
+    assert found(State(ended={"j": ENDED}), store, storage) == [Missing("j", TOMB, revision)]
+    assert found(State(ended={"j": ENDED}), store, storage, "jobs/j") == [], "it is being cleaned up"
 
 
 def test_nothing_is_put_back_beside_a_leader_or_over_a_change(store: MemoryStore, storage: Storage) -> None:

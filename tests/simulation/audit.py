@@ -239,13 +239,18 @@ def _replay(
     replayed = Replayed(machine.scope, fold.blank(life, first))
     folded = replayed.folded
     damages: list[tuple[Message, str]] = []
-    heard = Heard()
+    heard, handed = Heard(), _handed_over(cluster, machine.scope, life)
+    elected = -1  # offset of the last Elected that counts
     for offset, stamp_ms, record in records:
-        before, busy = _mark(folded, record), _busy(folded, record)
+        before, busy, epoch, build = _mark(folded, record), _busy(folded, record), folded.epoch, folded.build
         if offset in parked:
             told = fold.pass_over(folded, offset, stamp_ms, record, parked[offset])
         else:
             told = fold.fold(folded, offset, stamp_ms, record)
+        if folded.epoch > epoch:
+            over = any(by == build and elected < final <= offset for final, by in handed)
+            assert build in ("", folded.build) or over, f"[27]: build {build} of {machine.scope} has not handed over"
+            elected = offset
         if told.damage is not None:
             assert isinstance(record, Message)
             damages.append((record, f"I2: {machine.scope} at {offset}: {told.damage}"))
@@ -256,17 +261,24 @@ def _replay(
                 replayed.said.append(message)
                 if isinstance(message.body, AllocateSlot):
                     state = folded.state
-                    assert len(state.declared) == state.shards, f"[11]: {machine.scope} grants, and only {state.declared} have declared"
+                    assert len(state.declared) == state.shards, f"[11]: only {state.declared} have declared"
         if isinstance(record, Message) and _mark(folded, record) != before:
             replayed.taken.append(record)
             heard.take(machine.scope, record)
-            assert not busy, f"I6: {machine.scope} is to give a slot away that is held: {record.body}"
+            assert not busy, f"I6: {machine.scope} gives a held slot away: {record.body}"
     for record, damage in damages:
         # A hole that nobody led by: the next message of that life shows it again, unless there is none.
         last = machine.scope.startswith(TASK_MANAGER) and record is records[-1][2]  # a TaskManager ends with it
         over = last or folded.peers[record.sender].life > record.life
         assert over, damage
     return replayed
+
+
+def _handed_over(cluster: Cluster, scope: str, generation: int) -> list[tuple[int, str]]:
+    """(offset, build) of the snapshots that ended a leader's term in order [27]."""
+    values = [value for _, key, value in cluster.world.etcd.history if key == f"{PREFIX}snapshots/{scope}" and value]
+    pointers = [Pointer.parse(value) for value in values]
+    return [(each.offset, each.build) for each in pointers if each.final and each.generation == generation]
 
 
 @dataclass

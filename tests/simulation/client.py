@@ -27,6 +27,14 @@ class Client:
         self.junk += 1
         self._append(value)
 
+    def answered_below(self) -> int:
+        """The offset of the oldest request without an answer."""
+        log, answered = self._world.broker.log("client.commands", 0), self.replies()
+        for record in log.records:
+            if not record.value.startswith(b'{"') or json.loads(record.value)["correlation"] not in answered:
+                return record.offset
+        return log.end
+
     def delete_below(self, offset: int) -> None:
         """Old requests go."""
         self._bus.delete_below("client.commands", 0, offset)

@@ -183,6 +183,19 @@ class Cluster:
         slots = sum(each.slot_count for each in self.task_managers())
         return sum(len(keys) for keys in resource_manager.state.free.values()) == slots
 
+    def led(self) -> dict[str, list[str]]:
+        """Process -> what it leads, of the processes that host several scopes and can write."""
+        return {
+            name: [loop.scope for loop in each.loops if each.leads(loop.scope)]
+            for name, each in self.processes.items()
+            if isinstance(each, ControlProcess) and each.alive and len(each.loops) > 1 and not each.bus.mute
+        }
+
+    def balanced(self) -> bool:
+        """Whether none of them leads two scopes more than another."""
+        counts = [len(scopes) for scopes in self.led().values()]
+        return sum(counts) == self.world.topology.shards and max(counts) - min(counts) < 2
+
     def at_rest(self) -> bool:
         """Whether every request was folded, every job has ended, every slot is free, and nothing is on its way."""
         dispatcher = self.leader(DISPATCHER)

@@ -13,7 +13,7 @@ from millrace.core.replica import Replica
 from millrace.io.hosting import Hosted, Surroundings, Term
 from millrace.io.interfaces import OffsetGone, Received, Unavailable
 from millrace.io.loop import HELD_MS, WAIT_S, ScopeLoop
-from millrace.io.service import LEASE_RENEW_S, RETRY_S, Beat
+from millrace.io.service import BALANCE_S, LEASE_RENEW_S, RETRY_S, Beat, balance
 from millrace.io.storage import StorageError
 from services.dispatcher.client_port import STUCK_S, Copier
 from services.dispatcher.core.machine import Dispatcher
@@ -124,6 +124,7 @@ class ControlProcess:
         self._performers: list[SteppedPerformer] = []
         self.beat = Beat(self.store, lambda: self.loops, world.clock.now_ms)
         self._beat_ms, self._beats_well = 0, True
+        self._balance_ms = world.clock.now_ms() + int(1000 * BALANCE_S)
         self._port: ClientPortTurns | None = None
         self._copies: deque[tuple[int, Callable[[bytes | None], None], bytes]] = deque()
         around = Surroundings(
@@ -170,9 +171,9 @@ class ControlProcess:
         self.failure = reason
 
     def _beside(self, make: Callable[[], Iterator[bytes]], then: Callable[[bytes | None], None]) -> None:
-        """The copy of the process that makes a snapshot takes its time; what it makes is of now."""
+        """The copy of the process that makes a snapshot may take its time; what it makes is of now."""
         data = b"".join(make())
-        if self.world.stalls:
+        if self.world.stalls and self.world.random.random() < self.world.stalls:
             self._copies.append((self.world.clock.now_ms() + self.world.random.choice(STALLED_MS), then, data))
         else:
             then(data)
@@ -191,6 +192,8 @@ class ControlProcess:
             found.append(self.bus.some)
         if self.world.clock.now_ms() >= self._beat_ms or (self._beats_well and self.beat.lost):
             found.append(self._beats)
+        if len(self.loops) > 1 and self.world.clock.now_ms() >= self._balance_ms:
+            found.append(self._balances)
         found += [turn for loop, turn in self._turns if loop.is_due()]
         found += [performer.turn for performer in self._performers if performer.waits]
         if self._copies and self._copies[0][0] <= self.world.clock.now_ms():
@@ -230,6 +233,11 @@ class ControlProcess:
     def _beats(self) -> bool:
         self._beats_well = self.beat.turn()
         self._beat_ms = self.world.clock.now_ms() + int(1000 * (LEASE_RENEW_S if self._beats_well else RETRY_S))
+        return True
+
+    def _balances(self) -> bool:
+        balance(self.name, self.loops)
+        self._balance_ms = self.world.clock.now_ms() + int(1000 * BALANCE_S)
         return True
 
     # its end

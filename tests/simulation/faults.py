@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TOPICS
+from millrace.io.snapshots import Pointer
 from tests.simulation.cluster import Cluster, Process
 from tests.simulation.control import ControlProcess, NotedLoop
 from tests.simulation.store import Fault
@@ -334,12 +335,10 @@ class Faults:
         return True
 
     def _oblivion(self) -> bool:
-        """Requests that were folded go by age: a reborn Dispatcher cannot read them again."""
-        world = self.cluster.world
-        folded = self.cluster.leader(DISPATCHER)
-        if folded is None or world.broker.paused:
+        """Requests that were answered go by age: a reborn Dispatcher cannot read them again."""
+        broker, end = self.cluster.world.broker, self.cluster.client.answered_below()
+        if broker.paused or end <= broker.log("client.commands", 0).first:
             return False
-        end = min(folded.client_mark + 1, world.broker.log("client.commands", 0).end)
         self._note(f"requests below {end} are deleted")
         self.cluster.client.delete_below(end)
         return True
@@ -438,6 +437,39 @@ class Faults:
         self._note(f"{scope} loses its records from {end} on")
         world.broker.truncate(*world.topology.inbox(scope), end)
         world.book.cut(scope, end)
+
+    def _cut_unseen(self) -> bool:
+        """An inbox loses its last records while nobody lives who has folded it: it is found when a peer speaks."""
+        world = self.cluster.world
+        scope = self.chance.choice([scope for scope in world.topology.scopes() if scope.startswith(self.aim)])
+        hosts = [
+            name
+            for name, each in self.cluster.processes.items()
+            if isinstance(each, ControlProcess) and any(one.scope == scope for one in each.loops)
+        ]
+        living = [name for name in hosts if self.cluster.processes[name].alive]
+        if any(name in self.cluster.paused or name in self._down or self._knows_what_is_gone(name) for name in living):
+            return False
+        for name in living:
+            process = self.cluster.processes[name]
+            self._note(f"kill {name}")
+            self.cluster.kill(name)
+            self._down[name] = None
+            self._later(DOWN_MS, f"start {name}", lambda name=name, process=process: self._start(name, process))
+        self._truncate(scope, max(world.broker.log(*world.topology.inbox(scope)).end - self.chance.randint(1, 10), 0))
+        return True
+
+    def _torn(self) -> bool:
+        """A bit of a scope's newest snapshot is another one in storage."""
+        scopes = [scope for scope in self.cluster.world.topology.scopes() if scope.startswith(self.aim)]
+        scope = self.chance.choice(scopes)
+        entry = self.cluster.world.etcd.entry(f"{PREFIX}snapshots/{scope}")
+        if entry is None:
+            return False
+        path = Pointer.parse(entry.value).path(scope)
+        self._note(f"{path} is torn")
+        self.cluster.world.storage.tear(path)
+        return True
 
     def _all_cut(self) -> bool:
         """All inboxes lose their last records together."""

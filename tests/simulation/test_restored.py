@@ -2,60 +2,24 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
 
-from deploy.recover import Refused, recover
-from millrace import __version__
+from deploy.recover import Refused
 from millrace.core.topics import DISPATCHER, JOB_MASTER, TOPICS
-from tests.simulation.bus import MemoryBus
 from tests.simulation.cluster import CONTROL, Cluster
+from tests.simulation.restoring import backup, put_right, restore, restored, start
 from tests.simulation.slots import Behaviour
-from tests.simulation.store import MemoryEtcd, MemoryStore
 from tests.simulation.trial import quiet_logs
 from tests.simulation.workload import single
-from tests.simulation.world import PREFIX
 
 HELD = ("ends-later", "stays", "new-stays")
 
-Backup = tuple[dict[str, Any], int]
-
-
-def backup(etcd: MemoryEtcd) -> Backup:
-    return copy.deepcopy(etcd._entries), etcd.revision
-
-
-def restore(cluster: Cluster, saved: Backup) -> None:
-    """Leases of the backup have ended; control services are ended before, TaskManagers go on."""
-    for name in CONTROL:
-        if cluster.processes[name].alive:
-            cluster.stop(name)
-    etcd = cluster.world.etcd
-    etcd._entries, etcd.revision = copy.deepcopy(saved[0]), saved[1]
-    for key in [key for key in etcd._entries if key.startswith(f"{PREFIX}leaders/")]:
-        del etcd._entries[key]
-
-
-def put_right(cluster: Cluster) -> list[str]:
-    world, said = cluster.world, list[str]()
-    bus = MemoryBus(world.broker, client_id="recover", on_fatal=said.append)
-    recover(bus, MemoryStore(world.etcd, PREFIX), world.storage, world.topology, said.append)
-    return said
-
-
-def start(cluster: Cluster) -> None:
-    for name in CONTROL:
-        cluster.start(name)
-    cluster.run(lambda: all(cluster.leader(scope) for scope in cluster.world.topology.scopes()), most_ms=20_000)
-
-
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+def cluster() -> Cluster:
     """`old` has ended, `ends-later` and `stays` run; what ended is soon forgotten by the Dispatcher's state."""
     quiet_logs()
-    monkeypatch.setattr("deploy.recover.build_of", lambda machines: __version__)  # as simulated processes are named
 
     def script(spec: dict[str, Any]) -> Behaviour:
         return Behaviour("hang" if spec["job"] in HELD else "finish")
@@ -164,3 +128,9 @@ def test_it_is_refused_when_too_many_revisions_are_lacking(cluster: Cluster) -> 
     restore(cluster, saved)
     with pytest.raises(Refused, match="etcdutl snapshot restore --bump-revision 2001[0-9]{3} --mark-compacted"):
         put_right(cluster)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_jobs_before_and_after_a_backup(seed: int) -> None:
+    quiet_logs()
+    restored(seed)

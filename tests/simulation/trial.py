@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topology
+from millrace.io.service import BALANCE_S
 from tests.simulation import faults as faults_
 from tests.simulation import workload
 from tests.simulation.audit import assert_parked, audit
@@ -24,6 +25,7 @@ from tests.simulation.faults import Faults
 AIMS = ("", "", "", "task-manager", "dispatcher", "resource-manager", "job-master")
 KINDS = (faults_.ALL, faults_.ALL, faults_.WITH_CUTS, faults_.PROCESSES, faults_.CUTS)
 SERVICES = (DISPATCHER, RESOURCE_MANAGER, JOB_MASTER)
+BALANCED_MS = 60_000  # from rest on until leaders are shared: a standby is heard every 20 s, and one scope goes every 5 s
 REST_MS = 3_000  # after the last job has ended, before the audit
 IDLE_MOST_MS = 30_000  # between two facts about jobs while all are well and jobs wait for their end
 LIVE_MOST = 3  # jobs, in a paced trial
@@ -36,7 +38,8 @@ class Trial:
     somewhat later. `few`: five jobs. None: as the seed says. `poison`: jobs whose start ends processes, besides those that it draws.
 
     `shape`: other things that the seed would draw, by name. `paced`: no more than three jobs are live at a time, so that the faults find
-    some, and there are no faults any more when all jobs have ended. `waits`, `after`: see Faults.
+    some, and there are no faults before the first job and when all have ended. `waits`, `after`: see Faults. `steps_most`: it counts as
+    stuck after so many.
     """
 
     seed: int
@@ -48,6 +51,7 @@ class Trial:
     shape: Mapping[str, Any] = field(default_factory=dict)
     paced: bool = False
     waits: tuple[int, ...] = faults_.WAITS
+    steps_most: int = STEPS_MOST
     after: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -72,7 +76,7 @@ class Trial:
         )
         aim = chance.choice(AIMS) if self.aim is None else self.aim
         self.done = Faults(self.cluster, chance, self.faults, self.kinds, aim, self.waits, self.after)
-        self.cluster.between = self.done.step
+        self.cluster.between = None if self.paced else self.done.step
         self._known = self._known_ms = 0
         self._to_submit = list(self.jobs)
         canceled = self._drawn("canceled", (0.05, 0.15, 0.5))
@@ -97,6 +101,7 @@ class Trial:
                 self._look()
             cluster.run(cluster.ready, most_ms=20_000)
             cluster.run(most_ms=REST_MS)
+            self._assert_balance()
             audit(cluster)
             assert_parked(cluster)
         except Exception as failure:
@@ -105,13 +110,23 @@ class Trial:
             raise AssertionError(f"seed {self.seed}, faults {self.faults}: {what}\n{trace}") from failure
         return cluster.hash()
 
+    def _assert_balance(self) -> None:
+        """[6]: processes that host several scopes lead as many each, and then leave it at that."""
+        cluster = self.cluster
+        if len(cluster.led()) < 2:
+            return
+        cluster.run(cluster.balanced, most_ms=BALANCED_MS)
+        before = cluster.led()
+        cluster.run(most_ms=2 * int(1000 * BALANCE_S))
+        assert cluster.led() == before, f"[6]: at rest scopes go from {before} to {cluster.led()}"
+
     def _look(self) -> None:
         """I10: when all is well again, jobs go on."""
         cluster, now_ms = self.cluster, self.cluster.world.clock.now_ms()
         facts = self._facts()
         if facts != self._known or not self.done.over:
             self._known, self._known_ms = facts, now_ms
-        stuck = now_ms - self._known_ms > IDLE_MOST_MS or cluster.rounds > STEPS_MOST
+        stuck = now_ms - self._known_ms > IDLE_MOST_MS or cluster.rounds > self.steps_most
         if stuck:
             left = [job for job in self.jobs if not cluster.ended(job)]
             raise Stuck(f"I10: {left} do not go on: {cluster.describe()}")
@@ -138,6 +153,7 @@ class Trial:
             job = self._to_submit.pop(0)
             for _ in range(chance.choice((1, 1, 1, 1, 2))):  # a client that was not answered in time sends again
                 client.submit(job, workload.drawn(self.seed, job))
+            self.cluster.between = self.done.step
         if self._to_submit and chance.random() < 0.02:
             client.send(f"{{no request {client.junk}".encode())
         if self._to_cancel and chance.random() < 0.05:

@@ -55,6 +55,16 @@ def read_topology(store: Store) -> Topology:
     return Topology(**json.loads(entry.value))
 
 
+def balance(me: str, loops: Sequence[ScopeLoop]) -> None:
+    """Gives one of this process's scopes away if another process leads too few of them."""
+    standings = [loop.standing() for loop in loops]
+    if None not in standings:
+        scope = given_away(me, [each for each in standings if each is not None])
+        for loop in loops:
+            if loop.scope == scope:
+                loop.give_away()
+
+
 class Beat(threading.Thread):
     """The small thread that keeps the lease and watches the scopes' keys in etcd: it needs neither Kafka nor the loops, so that
     their work never costs the leadership; but it renews only while the loops turn."""
@@ -209,7 +219,7 @@ class Process:
             thread.start()
         self.settings.write_ready(health_port=port)
         while not self.stopping.wait(BALANCE_S):
-            self._balance(loops)
+            balance(self.settings.instance, loops)
         log.info("stops", reason=self.failure or "asked to")
         deadline = time.monotonic() + STOP_MOST_S
         for loop in loops:
@@ -226,15 +236,6 @@ class Process:
         self.store.close()
         log.info("stopped")
         return 1 if self.failure else 0
-
-    def _balance(self, loops: Sequence[ScopeLoop]) -> None:
-        """Gives one scope away if another process leads too few of them."""
-        standings = [loop.standing() for loop in loops]
-        if None not in standings:
-            scope = given_away(self.settings.instance, [each for each in standings if each is not None])
-            for loop in loops:
-                if loop.scope == scope:
-                    loop.give_away()
 
     @staticmethod
     def _health(loops: Sequence[ScopeLoop]) -> dict[str, Any]:

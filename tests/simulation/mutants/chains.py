@@ -95,11 +95,6 @@ def a_reborn_shard_is_told_of_no_job() -> None:
     _nothing_to(Dispatcher, "peer_born", "job-master/")
 
 
-@mutant(10, "job_master/core/machine.py:JobMaster.on_peer_born", "a job ended while the Dispatcher was born anew")
-def a_reborn_dispatcher_is_told_of_no_job() -> None:
-    _nothing_to(JobMaster, "on_peer_born", "dispatcher")
-
-
 @mutant(10, "job_master/core/machine.py:JobMaster.on_peer_born", "what jobs want is forgotten with the ResourceManager's log")
 def a_reborn_resource_manager_is_told_of_no_want() -> None:
     _nothing_to(JobMaster, "on_peer_born", "resource-manager")

@@ -2,66 +2,115 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from tests.simulation.handover import over_and_back
 from tests.simulation.mutants import Mutant
+from tests.simulation.restoring import restored
 from tests.simulation.slots import Timing
 
 Here = dict[str, Any]
 """What of a trial is not drawn from its seed."""
 
 FAULTS = 10
-WAITS = (1, 3, 10, 30)
-SMALL: Here = {"few": True, "paced": True, "faults": FAULTS, "waits": WAITS}
+WAITS = (3, 30, 100)
+SMALL: Here = {"few": True, "paced": True, "faults": FAULTS, "waits": WAITS, "steps_most": 30_000}
 LONG = Timing(run=(200, 2_500))  # attempts that others may be started beside
+STUBBORN = Timing(run=(200, 2_500), kill=(300, 900))
+COLD = Timing(start=(900, 2_500), replaced=0.9)  # tasks wait for their slots
 
 
-def here(*kinds: str, aim: str = "", after: tuple[str, ...] = (), faults: int = FAULTS, poison: tuple[str, ...] = (), **shape: Any) -> Here:
-    """`shape`: see Trial."""
-    return {**SMALL, "kinds": kinds or None, "aim": aim, "after": after, "faults": faults, "poison": poison, "shape": shape}
+def here(*kinds: str, **given: Any) -> Here:
+    """`given`: fields of Trial, and names in its shape."""
+    fields = {name: given.pop(name) for name in ("aim", "after", "faults", "waits", "poison") if name in given}
+    return {**SMALL, "kinds": kinds, "aim": "", **fields, "shape": given}
 
 
 LED = {"replicas": 2, "snapshot_records": 50}
 SAVED = {"snapshot_records": 3, "stalls": 0.1}
+SOON = (0, 1, 3)
+TIGHT = {"slots": 1, "task_managers": 1}
+FORGETFUL = {"deciding": {"dispatcher": {"retained_jobs": 1}}}
 
-HERE: dict[int | str, tuple[Here, ...]] = {
+BY_RULE: dict[int, tuple[Here, ...]] = {
     1: (here("kill", "lease", "pause", replicas=2),),
     2: (here("replay", "repeat", "replay", "kill", "lease", aim="dispatcher"), here("replay", "lease", "pause:dispatcher", **LED)),
     3: (here("pause", "lease", "replay", "kill", aim="dispatcher"), here("pause", "lease", "replay")),
-    5: (here("jvm", "kill", "pause", aim="task-manager", failing=0.4), here("cut:job-master", "jvm", "kill", canceled=0.5, task_managers=1)),
-    6: (here("term", "give", "lease+pause", "pause", "lease", **LED), here("give", "answers:dispatcher", replicas=1)),
+    5: (
+        here("jvm", "kill", "pause", aim="task-manager", failing=0.4),
+        here("cut:job-master", "jvm", "kill", canceled=0.5, task_managers=1),
+    ),
+    6: (here("term", "give", "lease", "pause", aim="dispatcher", **LED),),
     7: (here("cut", "replay", "kill"),),
     8: (here("hole", "hole", "cut", "kill"), here("cut", snapshot_records=3)),
-    10: (here("cut:resource-manager", "cut:job-master", "cut:dispatcher", "replace"), here("cut:job-master", canceled=0.5, slots=1, task_managers=1)),
+    10: (here("cut:resource-manager", "cut:job-master", "cut:dispatcher", "replace"),),
     11: (here("cut:resource-manager", "cut:resource-manager", "kill:job-master", shards=2),),
     12: (here("hole", "hole", "kill"), here("kill", stalls=0.1)),
-    13: (here("kill", "stop", aim="dispatcher", replicas=1, **SAVED), here("kill", "stop", "kill:job-master", replicas=1, **SAVED)),
+    13: (here("kill", "stop", aim="dispatcher", replicas=1, **SAVED), here("kill", "stop", aim="job-master", replicas=1, **SAVED)),
     14: (here("kill", stalls=0.1, replicas=1), here("kill", "lease", "pause", stalls=0.1)),
-    16: (here("kill:job-master", "pause:job-master", "cut:dispatcher", after=("SinkPublished", "JobEnded", "PublishSink"), stalls=0.1),),
-    17: (here("puts", "kill", "lease", "pause", aim="dispatcher", stalls=0.1), here("lease:dispatcher+pause:dispatcher", **LED, stalls=0.1)),
-    18: (
-        here("cut", "replace", "puts", aim="dispatcher"),
-        here("replay", "replay", "repeat", deciding={"dispatcher": {"retained_jobs": 1}}),
-    ),
-    19: (here("replay", "replay", "repeat", deciding={"dispatcher": {"retained_jobs": 1}}, stalls=0.1), here("replace:dispatcher", "cut:dispatcher")),
-    20: (here("cut:job-master", "cut:dispatcher", "kill:job-master", after=("SinkPublished", "FINISHED", "JobEnded"), stalls=0.1), here("cut:job-master")),
-    21: (here("cut:dispatcher", "cut:job-master", "kill:dispatcher"), here("puts", "cut:dispatcher", after=("JobEnded", "StartJob", "dirty"))),
-    22: (here("cut", "cut", "kill", snapshot_records=3), here("one_way:dispatcher+lease:dispatcher", "pause+lease", after=("leaders/",), **LED)),
+    16: (here("cut:dispatcher", "kill:job-master", after=("SinkPublished", "JobEnded"), waits=SOON, stalls=0.1),),
+    17: (here("puts", "kill", "lease", "pause", aim="dispatcher", stalls=0.1),),
+    18: (here("replay", "replay", "repeat", **FORGETFUL), here("cut", "replace", "puts", aim="dispatcher", **FORGETFUL)),
+    19: (here("replay", "replay", "repeat", stalls=0.1, **FORGETFUL), here("replace:dispatcher", "cut:dispatcher")),
+    20: (here("cut:job-master", after=("SinkPublished", "FINISHED", "JobEnded"), stalls=0.1), here("cut:job-master")),
+    21: (here("cut:dispatcher", "cut:job-master", "kill:dispatcher"), here("cut:dispatcher", after=("JobEnded", "StartJob"))),
+    22: (here("cut", "cut", "kill", snapshot_records=3),),
     23: (here("cut", "lease", "pause", "half_cut_off", "etcd"), here("cut:dispatcher+lease:dispatcher", "cut:job-master+lease:job-master")),
-    24: (here("oblivion+cut:dispatcher", "cut:dispatcher", after=("dirty", "accepted", "JobEnded")),),
-    25: (here("pause", "lease", "half_cut_off", replicas=2, **SAVED), here("kill", "pause:dispatcher", replicas=2, **SAVED)),
+    24: (here("cut:dispatcher", "oblivion+cut:dispatcher"),),
+    25: (here("pause", "lease", aim="dispatcher", replicas=2, **SAVED), here("pause", "kill", replicas=2, **SAVED)),
     26: (here("kill", faults=3, poison=("job-1",)),),
     28: (
-        here("cut_off", "pause", "one_way", "kill", aim="task-manager", task_managers=2, timing=LONG, failing=0.4),
+        here("cut_off", "pause", "one_way", "kill", aim="task-manager", task_managers=2, timing=LONG),
         here("twin", "lose", "stop", "kill", aim="task-manager", task_managers=3, timing=LONG),
-        here("cut:job-master", "pause:task-manager", "lose+cut:resource-manager", task_managers=2, timing=LONG),
     ),
 }
-"""Of a mutant by its name, or of all mutants of a rule."""
+"""Of all mutants of a rule that have nothing of their own."""
+
+BY_NAME: dict[str, tuple[Here, ...]] = {
+    "a refused slot is not given back": (here("jvm", after=("AllocateSlot",), waits=(1,), **TIGHT),),
+    "an old report takes a grant back": (here("one_way:task-manager", after=("RequestSlots",), waits=SOON),),
+    "a slot that is given back is nobodys at once": (here("cut:job-master", after=("RUNNING",), waits=SOON, timing=STUBBORN, slots=3),),
+    "a slot is freed with its attempt": (here("cut:job-master", after=("RUNNING",), waits=SOON, timing=LONG, slots=1),),
+    "a cancel before the start is not told": (here("kill", faults=3, canceled=0.8, timing=COLD, **TIGHT),),
+    "a campaign takes any key": (here("lease", replicas=3),),
+    "a key of ones own is never taken anew": (here("give", replicas=1),),
+    "a resignation deletes any key": (here("term", replicas=2),),
+    "who cannot write its election keeps the key": (here("voiceless", "lease", "lease", aim="dispatcher", replicas=2),),
+    "a fork is passed over": (here("cut_unseen:job-master", "cut_unseen:resource-manager", stalls=0.1, snapshot_records=50_000),),
+    "one shard alone hears of a loss": (
+        here("lose", after=("RUNNING",), waits=SOON, faults=2, shards=2, task_managers=3, slots=1, timing=LONG),
+    ),
+    "wants of a life before stay": (
+        here("cut:job-master", after=("CancelStartedJob",), waits=SOON, canceled=0.8, stalls=0.1, timing=LONG, **TIGHT),
+    ),
+    "a snapshot without the outbox": (
+        here("kill:job-master", "kill:dispatcher", after=("snapshots/",), waits=(0, 1), replicas=1, snapshot_records=3, stalls=0.3),
+    ),
+    "the mark is before what is on its way": (here("kill:job-master", "kill:dispatcher", after=("Tick",), waits=(0,), stalls=0.3),),
+    "a torn snapshot counts": (here("torn:dispatcher+kill:dispatcher", "torn:job-master+kill:job-master", replicas=1, snapshot_records=50),),
+    "a snapshot is of a later moment": (here("kill", replicas=1, snapshot_records=3, stalls=0.3),),
+    "a table is kept by its first piece": (here("kill", snapshot_records=3),),
+    "nobody gives a scope away": (here("kill", "lease", shards=2, replicas=2),),
+    "a scope is given to an equal": (here("kill", "lease", shards=2, replicas=2),),
+    "a refusal is an outcome": (here("pause:dispatcher", after=("SubmitJob",), waits=(1, 3, 6), replicas=2, stalls=0.1),),
+    "unknown is an outcome": (here("puts", aim="dispatcher"),),
+    "archives have one name": (here("puts:dispatcher", "all_cut", "etcd", after=("JobEnded",), waits=(3, 10, 30), stalls=0.1),),
+    "published files are named anew": (here("cut:job-master", after=("SinkPublished",), waits=SOON, stalls=0.1),),
+    "any election counts": (here("pause+lease", after=("leaders/dispatcher",), aim="dispatcher", waits=SOON, replicas=2),),
+    "a reborn dispatcher passes over dirty jobs": (here("cut:dispatcher", after=("dirty",), waits=SOON),),
+    "a reborn dispatcher recovers nothing": (here("oblivion+cut:dispatcher"),),
+    "a move counts as a failure": (here("kill", "lose", aim="task-manager", task_managers=2, timing=LONG, failing=0.05),),
+    "nobody is missed": (here("lose+cut:resource-manager", after=("RUNNING",), waits=SOON, task_managers=3, timing=LONG),),
+}
+
+
+SCENES: dict[int, Callable[[int], None]] = {24: restored, 27: lambda seed: over_and_back(seed, times=2)}
+"""Rule -> what is run instead of a trial, for the mutants in `restored.py`."""
 
 
 def drawn(mutant: Mutant, seed: int) -> Here:
     """The trial of a seed: one of those in its turn; and now and then one as any seed draws it, but small."""
-    chosen = HERE.get(mutant.name, HERE.get(mutant.rule, ()))
+    chosen = BY_NAME.get(mutant.name, BY_RULE.get(mutant.rule, ()))
     turn = seed % (2 * len(chosen) + 1) if chosen else 0
     return chosen[turn % len(chosen)] if turn < 2 * len(chosen) else SMALL

@@ -30,21 +30,6 @@ def an_ending_is_told_before_it_is_stored() -> None:
     around(dispatcher.Dispatcher, "job_ended", job_ended)
 
 
-@mutant(16, "dispatcher/core/machine.py:Dispatcher.result_stored", "readers are told another ending than the one that stands")
-def the_ending_that_counts_is_ones_own() -> None:
-    def result_stored(original: Any, self: Any, state: Any, envelope: Any) -> Any:
-        live = state.live[envelope.body.job]
-        stands = envelope.body.stands.model_copy(update={"status": live.ending.status})
-        body = envelope.body.model_copy(update={"stands": stands})
-        return original(
-            self,
-            state,
-            type(envelope)(envelope.sender, envelope.life, envelope.now_ms, envelope.id, body, envelope.stamp_ms),
-        )
-
-    around(dispatcher.Dispatcher, "result_stored", result_stored)
-
-
 @mutant(18, "dispatcher/core/machine.py:Dispatcher.job_ended", "an end that is told again is stored again")
 def an_ending_is_stored_each_time_it_is_told() -> None:
     def job_ended(original: Any, self: Any, state: Any, envelope: Any) -> Any:

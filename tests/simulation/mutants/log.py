@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -13,10 +14,12 @@ import millrace.io.generations as generations
 import millrace.io.loop as loop
 import millrace.io.saving as saving
 import millrace.io.sending as sending
+import millrace.io.service as service
 import millrace.io.snapshots as snapshots
 from millrace.io.interfaces import Delete, Put, Txn
 from services.dispatcher.client_port import Copier
 from services.job_master.core import scheduling
+from services.job_master.core.transitions import ExecutionState
 from services.resource_manager.core import machine as resource_manager
 from tests.simulation import world
 from tests.simulation.mutants import around, mutant
@@ -31,17 +34,6 @@ def names_are_drawn() -> None:
         return original(*given[:3], f"0.{next(drawn)}", *given[4:])
 
     fold.Envelope = envelope  # type: ignore[misc,assignment]
-
-
-@mutant(1, "job_master/core/execution_graph.py:runnable", "the order of a set is another in every process")
-def a_set_is_iterated() -> None:
-    turns = itertools.count()  # as hashes of objects, not the same twice
-
-    def runnable(original: Any, *given: Any) -> Any:
-        found = original(*given)
-        return found[::-1] if next(turns) % 2 else found
-
-    around(scheduling, "runnable", runnable)
 
 
 @mutant(1, "resource_manager/core/machine.py:_configured", "a setting that decides is the process's own")
@@ -116,11 +108,6 @@ def a_leader_does_not_look_at_its_key() -> None:
 
     around(replica.Replica, "beat", beat)
     around(replica.Replica, "_elected", elected)
-
-
-@mutant(6, "core/election.py:READ_BACK_MS", "a leader that cannot write its log keeps its key for ever")
-def a_leader_waits_for_its_own_words_for_ever() -> None:
-    replica.READ_BACK_MS = 1 << 40
 
 
 @mutant(6, "core/election.py:Election.campaigns", "a resigned leader's key stays its own, and nobody else may have it")
@@ -345,3 +332,67 @@ def records_above_the_snapshot_are_deleted() -> None:
     around(world.PacedBus, "delete_below", delete_below)
 
 
+@mutant(1, "job_master/core/execution_graph.py:scheduled", "the order of a set is another in every process")
+def a_set_is_iterated() -> None:
+    turns = itertools.count()  # as hashes of objects, not the same twice
+
+    def scheduled(job: Any) -> Any:
+        found = [(task, n) for task, each in job.tasks.items() for n, s in enumerate(each) if s.state is ExecutionState.SCHEDULED]
+        return found[-(next(turns) % 2)] if found else None
+
+    scheduling.scheduled = scheduled
+
+
+@mutant(6, "core/election.py:ELECTED_BACK_MS", "who cannot write that it leads keeps its key for ever")
+def who_cannot_write_its_election_keeps_the_key() -> None:
+    replica.ELECTED_BACK_MS = 1 << 40
+
+
+@mutant(25, "io/snapshots.py:_parts", "of a large table a snapshot holds the first piece")
+def a_table_is_kept_by_its_first_piece() -> None:
+    snapshots.CHUNK_ENTRIES = 1
+    around(snapshots, "_parts", lambda original, value: itertools.islice(original(value), 1))
+
+
+@mutant(25, "io/saving.py:Saving.save", "a snapshot is made of a state that goes on meanwhile")
+def a_snapshot_is_of_a_later_moment() -> None:
+    def save(original: Any, self: Any, folded: Any) -> None:
+        beside = self._beside
+        self._beside = lambda make, then: beside(lambda: iter(()), lambda data: then(b"".join(make())))
+        original(self, folded)
+        self._beside = beside
+
+    around(saving.Saving, "save", save)
+
+
+@mutant(25, "io/snapshots.py:Snapshots.load", "a damaged snapshot counts, and the one before it does not")
+def a_torn_snapshot_counts() -> None:
+    class Same:
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def __ne__(self, other: object) -> bool:
+            return False
+
+    def load(original: Any, self: Any, pointer: Any) -> Any:
+        path = pointer.path(self._machine.scope)
+        any_hash = dataclasses.replace(pointer, before=None)
+        object.__setattr__(any_hash, "path", lambda scope: path)
+        object.__setattr__(any_hash, "sha256", Same())
+        return original(self, any_hash)
+
+    around(snapshots.Snapshots, "load", load)
+
+
+@mutant(6, "core/balance.py:given_away", "one process leads all shards, and the others none")
+def nobody_gives_a_scope_away() -> None:
+    service.given_away = lambda me, standings: None
+
+
+@mutant(6, "core/balance.py:given_away", "scopes go to and fro between equals")
+def a_scope_is_given_to_an_equal() -> None:
+    def given_away(me: str, standings: Any) -> str | None:
+        mine = [each.scope for each in standings if each.leader == me and each.standbys]
+        return mine[-1] if mine else None
+
+    service.given_away = given_away

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -84,12 +85,6 @@ def unknown_is_an_outcome() -> None:
     around(ports.JobStore, "_put_batch", put_batch)
 
 
-@mutant(17, "core/speaking.py:Speaking.may_perform", "a job is cleaned up before its end is stored")
-def effects_on_one_key_overtake_each_other() -> None:
-    speaking.Speaking.may_perform = lambda self, key, effect: True  # type: ignore[method-assign]
-    speaking.Speaking.done = lambda self, effect, key: None  # type: ignore[method-assign]
-
-
 @mutant(17, "io/performer.py:Performer", "an effect whose outcome is not known yet is given up")
 def an_effect_is_tried_once() -> None:
     def perform(original: Any, self: Any, name: str, batch: Any) -> Any:
@@ -102,7 +97,7 @@ def an_effect_is_tried_once() -> None:
 @mutant(18, "dispatcher/ports.py:JobStore.put_graphs", "a late repeat of a submission brings an ended job back")
 def a_put_overwrites() -> None:
     def put_batch(self: Any, batch: Any, fence: Any, outcomes: Any) -> None:
-        puts = [ports.Put(ports._key(effect.job), value) for effect, value in batch]
+        puts = [ports.Put(ports.key_of(effect.job), value) for effect, value in batch]
         if not self._store.txn(Txn([fence.compare()], puts)).succeeded:
             raise performer.Refused
         outcomes.update((e.job, effects.JobGraphStored(job=e.job, stands=e.stored)) for e, _ in batch)
@@ -115,7 +110,7 @@ def no_tombstone_is_left() -> None:
     def clean(original: Any, self: Any, given: Any, fence: Any) -> Any:
         outcomes = original(self, given, fence)
         done = [effect for effect, outcome in zip(given, outcomes, strict=True) if outcome is not None]
-        self._store.txn(Txn([], [Delete(ports._key(effect.job)) for effect in done]))
+        self._store.txn(Txn([], [Delete(ports.key_of(effect.job)) for effect in done]))
         return outcomes
 
     around(ports.JobStore, "clean", clean)
@@ -141,8 +136,8 @@ def what_stands_in_etcd_is_not_looked_at() -> None:
 @mutant(19, "dispatcher/ports.py:JobStore._put_batch", "one known id refuses a whole batch, for ever")
 def a_refused_batch_is_not_split() -> None:
     def put_batch(self: Any, batch: Any, fence: Any, outcomes: Any) -> None:
-        absent = [Compare(ports._key(effect.job), 0) for effect, _ in batch]
-        puts = [ports.Put(ports._key(effect.job), value) for effect, value in batch]
+        absent = [Compare(ports.key_of(effect.job), 0) for effect, _ in batch]
+        puts = [ports.Put(ports.key_of(effect.job), value) for effect, value in batch]
         if self._store.txn(Txn([fence.compare(), *absent], puts)).succeeded:
             outcomes.update((e.job, effects.JobGraphStored(job=e.job, stands=e.stored)) for e, _ in batch)
 
@@ -181,16 +176,6 @@ def a_reborn_dispatcher_recovers_nothing() -> None:
     dispatcher.Dispatcher.born = lambda self, state, envelope: iter(())  # type: ignore[method-assign]
 
 
-@mutant(24, "dispatcher/core/machine.py:Dispatcher.jobs_recovered", "jobs that have ended come back")
-def ended_jobs_are_recovered_as_accepted() -> None:
-    def know(original: Any, self: Any, state: Any, job: str, stands: Any, envelope: Any) -> Any:
-        if stands.state == "dirty":
-            return iter(())
-        return original(self, state, job, stands, envelope)
-
-    around(dispatcher.Dispatcher, "know", know)
-
-
 @mutant(26, "io/parked.py:Parked.load", "a record that ends processes ends one after the other, for ever")
 def a_bad_record_is_never_passed_over() -> None:
     parked.ENDED_MOST = 1 << 40
@@ -218,3 +203,29 @@ def what_is_no_request_ends_the_port() -> None:
     around(Intake, "record", record)
 
 
+@mutant(18, "dispatcher/ports.py:JobStore._end_batch", "an ending whose answer was lost is stored over itself")
+def an_ending_is_stored_over_an_ending() -> None:
+    def end_batch(self: Any, batch: Any, fence: Any, outcomes: Any) -> None:
+        puts = [ports.Put(ports.key_of(effect.job), ports.value_of(effect.ending)) for effect in batch]
+        if self._store.txn(Txn([fence.compare()], puts)).succeeded:
+            outcomes.update((e.job, effects.JobResultStored(job=e.job, stands=e.ending)) for e in batch)
+
+    ports.JobStore._end_batch = end_batch  # type: ignore[method-assign]
+
+
+@mutant(24, "dispatcher/core/machine.py:Dispatcher.know", "jobs that had ended, and were not cleaned up, stay so for ever")
+def a_reborn_dispatcher_passes_over_dirty_jobs() -> None:
+    def know(original: Any, self: Any, state: Any, job: str, stands: Any, envelope: Any) -> Any:
+        return iter(()) if stands.state == "dirty" else original(self, state, job, stands, envelope)
+
+    around(dispatcher.Dispatcher, "know", know)
+
+
+@mutant(24, "dispatcher/core/machine.py:Dispatcher.jobs_recovered", "what has ended is recovered as if it ran")
+def ended_jobs_are_recovered_as_accepted() -> None:
+    def jobs_recovered(original: Any, self: Any, state: Any, envelope: Any) -> Any:
+        accepted = {j: s.model_copy(update={"state": "accepted"}) if s.graph else s for j, s in envelope.body.jobs.items()}
+        body = envelope.body.model_copy(update={"jobs": accepted})
+        return original(self, state, dataclasses.replace(envelope, body=body))
+
+    around(dispatcher.Dispatcher, "jobs_recovered", jobs_recovered)

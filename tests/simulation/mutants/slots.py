@@ -88,34 +88,12 @@ def an_incarnation_is_used_again() -> None:
     around(shell.Shell, "_take", take)
 
 
-@mutant(5, "task_manager/core/slot_table.py:allocate", "a slot that is taken is given to a second job")
-def a_taken_slot_is_given_away() -> None:
-    def allocate(original: Any, state: Any, command: Any, now_ms: int) -> Any:
-        slot = state.slots.get(command.slot)
-        if slot is not None and slot.allocation is not None and slot.attempt is None:
-            slot.allocation = None
-            slot.state = slot_table.SlotState.FREE
-        return original(state, command, now_ms)
-
-    around(slot_table, "allocate", allocate)
-
-
 @mutant(5, "task_manager/core/slot_table.py:allocate", "a slot that cannot be given is not given back")
 def a_refused_slot_is_not_given_back() -> None:
     def allocate(original: Any, state: Any, command: Any, now_ms: int) -> Any:
         return (o for o in original(state, command, now_ms) if not isinstance(o.body, slots.SlotFreed))
 
     around(slot_table, "allocate", allocate)
-
-
-@mutant(5, "task_manager/core/slot_table.py:deploy", "a task for a slot that is the job's no more is dropped without a word")
-def a_task_without_a_slot_is_dropped() -> None:
-    def deploy(original: Any, state: Any, sender: str, task: Any, now_ms: int) -> Any:
-        for output in original(state, sender, task, now_ms):
-            if not isinstance(getattr(output, "body", None), slots.TaskStateChanged):
-                yield output
-
-    around(slot_table, "deploy", deploy)
 
 
 @mutant(28, "task_manager/core/slot_table.py:free", "a slot that is given back goes on with its attempt")
@@ -127,15 +105,6 @@ def a_slot_is_freed_with_its_attempt() -> None:
         return original(state, allocation, why)
 
     around(slot_table, "free", free)
-
-
-@mutant(5, "task_manager/core/slot_table.py:cancel", "a cancel of an attempt that is over is not answered")
-def a_cancel_that_comes_late_is_not_answered() -> None:
-    def cancel(original: Any, state: Any, sender: str, attempt: str, reason: str) -> Any:
-        known = any(slot.attempt is not None and slot.attempt.id == attempt for slot in state.slots.values())
-        return original(state, sender, attempt, reason) if known else iter(())
-
-    around(slot_table, "cancel", cancel)
 
 
 @mutant(5, "task_manager/core/slot_table.py:overdue", "an attempt that hangs holds its slot for ever")
@@ -160,17 +129,6 @@ def an_old_report_takes_a_grant_back() -> None:
         return original(state, name, states, now_ms)
 
     around(slot_manager, "report", report)
-
-
-@mutant(5, "resource_manager/core/slot_manager.py:freed", "a slot is free when any of its allocations is over")
-def any_allocation_that_ends_frees_the_slot() -> None:
-    def freed(original: Any, state: Any, name: str, said: Any, now_ms: int) -> Any:
-        slot = state.task_managers[name].slots.get(said.slot)
-        if slot is not None and slot.allocation is not None:
-            said = said.model_copy(update={"allocation": slot.allocation})
-        return original(state, name, said, now_ms)
-
-    around(slot_manager, "freed", freed)
 
 
 @mutant(10, "resource_manager/core/machine.py:_tell_lost", "one shard alone hears of a lost TaskManager")
@@ -199,3 +157,21 @@ def slots_of_the_lost_stay_held() -> None:
     slot_manager.unregister = unregister
 
 
+@mutant(5, "task_manager/core/slot_table.py:cancel", "a task that is canceled before it was started is not told of")
+def a_cancel_before_the_start_is_not_told() -> None:
+    def cancel(original: Any, *given: Any) -> Any:
+        return (o for o in original(*given) if not isinstance(getattr(o, "body", None), slots.TaskStateChanged))
+
+    around(slot_table, "cancel", cancel)
+
+
+@mutant(5, "task_manager/core/slot_table.py:reported", "a slot that is given back is nobody's while its attempt still lives")
+def a_slot_that_is_given_back_is_nobodys_at_once() -> None:
+    slot_table.reported = lambda number, slot: slots.SlotState(
+        slot=number, state=slot.state.value, allocation=slot.allocation, job=slot.job
+    )
+
+
+@mutant(5, "resource_manager/core/slot_manager.py:freed", "a slot that its job gave back is never free again")
+def what_is_freed_is_not_looked_at() -> None:
+    slot_manager.freed = lambda state, name, said, now_ms: iter(())
