@@ -13,7 +13,7 @@ import fsspec
 from millrace.core.fold import Fold, Folded
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.core.jobgraph.parse import Refused
-from millrace.core.machine import Machine
+from millrace.core.machine import Envelope, Machine, Output
 from millrace.core.messages.events import JobCanceled, JobFailed, JobFinished
 from millrace.core.messages.jobs import TaskManagerLost
 from millrace.core.messages.records import Key, Message, Record, decode
@@ -28,6 +28,7 @@ from services.job_master.core.machine import JobMaster
 from services.resource_manager.core.machine import ResourceManager
 from services.task_manager.core.machine import TaskManager
 from services.task_manager.core.state import SlotState
+from tests.simulation.book import Checked
 from tests.simulation.cluster import Cluster
 from tests.simulation.control import ControlProcess
 from tests.simulation.task_manager import TaskManagerProcess
@@ -52,6 +53,7 @@ def audit(cluster: Cluster) -> None:
     assert_endings(cluster)
     assert_answers(cluster)
     assert_epochs(cluster)
+    assert_generations(cluster)
     assert_outputs(cluster)
     assert_nothing_left(cluster)
     replayed = replay_all(cluster)
@@ -156,6 +158,17 @@ def assert_epochs(cluster: Cluster) -> None:
             pointers[key] = where
 
 
+def assert_generations(cluster: Cluster) -> None:
+    """A log that was cut is given up [23], and one that is whole is not [8]."""
+    book = cluster.world.book
+    for scope in cluster.world.topology.scopes():
+        entry = cluster.world.etcd.entry(f"{PREFIX}generations/{scope}")
+        assert entry is not None
+        value = json.loads(entry.value)
+        assert value["generation"] > book.damaged.get(scope, 0), f"[23]: {scope} goes on with a log that was cut"
+        assert value["generation"] == 1 or book.cuts or book.holes, f"[8]: {scope} is reborn, and its log is whole"
+
+
 def assert_nothing_left(cluster: Cluster) -> None:
     """I11: every slot is free or on its way to be; no job, allocation, effect or unpublished output is left."""
     for scope in cluster.world.topology.scopes():
@@ -234,12 +247,12 @@ def _parked(cluster: Cluster, scope: str, generation: int) -> dict[int, str]:
 def _replay(
     cluster: Cluster, machine: Machine, life: int, records: list[tuple[int, int, Record]], parked: Mapping[int, str] = NONE
 ) -> Replayed:
-    fold = Fold(machine, cluster.world.topology)
+    heard, handed = Heard(), _handed_over(cluster, machine.scope, life)
+    fold = Fold(Listening(machine, heard), cluster.world.topology)
     first = records[0][0] if records else 0
     replayed = Replayed(machine.scope, fold.blank(life, first))
     folded = replayed.folded
     damages: list[tuple[Message, str]] = []
-    heard, handed = Heard(), _handed_over(cluster, machine.scope, life)
     elected = -1  # offset of the last Elected that counts
     for offset, stamp_ms, record in records:
         before, busy, epoch, build = _mark(folded, record), _busy(folded, record), folded.epoch, folded.build
@@ -264,8 +277,7 @@ def _replay(
                     assert len(state.declared) == state.shards, f"[11]: only {state.declared} have declared"
         if isinstance(record, Message) and _mark(folded, record) != before:
             replayed.taken.append(record)
-            heard.take(machine.scope, record)
-            assert not busy, f"I6: {machine.scope} gives a held slot away: {record.body}"
+            assert not busy, f"I6: {machine.scope} gives a held slot: {record.body}"
     for record, damage in damages:
         # A hole that nobody led by: the next message of that life shows it again, unless there is none.
         last = machine.scope.startswith(TASK_MANAGER) and record is records[-1][2]  # a TaskManager ends with it
@@ -288,14 +300,27 @@ class Heard:
     lives: dict[str, int] = field(default_factory=dict)  # sender -> the life last heard
     lost: dict[str, int] = field(default_factory=dict)  # TaskManager -> the incarnation that is lost
 
-    def take(self, scope: str, message: Message) -> None:
-        sender, life = message.sender, message.life
+    def take(self, scope: str, told: Envelope) -> None:
+        sender, life = told.sender, told.life
         assert life >= self.lives.get(sender, 0), f"[28]: {scope} hears life {life} of {sender} after {self.lives[sender]}"
         assert life > self.lost.get(sender, 0), f"[28]: {scope} goes on hearing {sender} ({life}), which is lost"
         self.lives[sender] = life
-        if isinstance(message.body, TaskManagerLost):
-            name = f"{TASK_MANAGER}/{message.body.task_manager}"
-            self.lost[name] = max(message.body.incarnation, self.lost.get(name, 0))
+        if isinstance(told.body, TaskManagerLost):
+            name = f"{TASK_MANAGER}/{told.body.task_manager}"
+            self.lost[name] = max(told.body.incarnation, self.lost.get(name, 0))
+
+
+class Listening(Checked):
+    """A machine of which it is noted what it is told."""
+
+    def __init__(self, machine: Machine, heard: Heard) -> None:
+        super().__init__(machine, lambda state: None)
+        self._heard = heard
+
+    def handle(self, state: Any, envelope: Envelope) -> Iterator[Output]:
+        if envelope.sender:
+            self._heard.take(self.scope, envelope)
+        return self._machine.handle(state, envelope)
 
 
 def _busy(folded: Folded, record: Record) -> bool:

@@ -45,6 +45,8 @@ class Book:
     digests: dict[Where, str] = field(default_factory=dict)  # outputs
     states: dict[Where, str] = field(default_factory=dict)  # hash of the state
     asked_again: bool = False  # requests of clients were played again
+    holes: bool = False  # a session lost a record
+    damaged: dict[str, int] = field(default_factory=dict)  # scope -> the last generation whose log was cut before living eyes
     cuts: dict[str, list[int]] = field(default_factory=dict)  # scope -> where its log was cut, one after the other
     snapshots: dict[tuple[str, int, int], Branch] = field(default_factory=dict)  # (scope, generation, offset) -> of what
     living: dict[tuple[str, str, int], Living] = field(default_factory=dict)  # (job, task, subtask) -> its attempt

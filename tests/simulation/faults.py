@@ -190,6 +190,8 @@ class Faults:
         name = self._one()
         if name is None or not name.startswith("task-manager/"):
             return False
+        if self.cluster.processes[name].state is None:  # type: ignore[union-attr]
+            return False  # it would begin as the later one when it goes on
         self._note(f"{name} is stopped, and another process of its name is started")
         self._unheard(name)
         self.cluster.paused[name] = None
@@ -429,6 +431,8 @@ class Faults:
         end = max(world.broker.log(topic, partition).end - self.chance.randint(1, 40), 0)
         if not any(self._has_folded(process, scope, end) for process in self.cluster.processes.values()):
             return False
+        lives = [each.folded(scope).generation for each in self.cluster.processes.values() if self._has_folded(each, scope, end)]  # type: ignore[union-attr]
+        world.book.damaged[scope] = max(lives)  # who knows that its log is not whole must not go on with it
         self._truncate(scope, end)
         return True
 

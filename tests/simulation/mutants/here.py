@@ -23,15 +23,20 @@ COLD = Timing(start=(900, 2_500), replaced=0.9)  # tasks wait for their slots
 
 def here(*kinds: str, **given: Any) -> Here:
     """`given`: fields of Trial, and names in its shape."""
-    fields = {name: given.pop(name) for name in ("aim", "after", "faults", "waits", "poison") if name in given}
+    fields = {name: given.pop(name) for name in ("aim", "after", "faults", "waits", "poison", "steps_most") if name in given}
     return {**SMALL, "kinds": kinds, "aim": "", **fields, "shape": given}
 
 
 LED = {"replicas": 2, "snapshot_records": 50}
 SAVED = {"snapshot_records": 3, "stalls": 0.1}
 SOON = (0, 1, 3)
+RUNS = '"state":"RUNNING"'
 TIGHT = {"slots": 1, "task_managers": 1}
 FORGETFUL = {"deciding": {"dispatcher": {"retained_jobs": 1}}}
+
+CUT_OFF = here(
+    "cut_off", aim="task-manager", after=(RUNS,), waits=SOON, task_managers=2, slots=2, timing=Timing(run=(1_500, 2_900))
+)
 
 BY_RULE: dict[int, tuple[Here, ...]] = {
     1: (here("kill", "lease", "pause", replicas=2),),
@@ -59,7 +64,7 @@ BY_RULE: dict[int, tuple[Here, ...]] = {
     23: (here("cut", "lease", "pause", "half_cut_off", "etcd"), here("cut:dispatcher+lease:dispatcher", "cut:job-master+lease:job-master")),
     24: (here("cut:dispatcher", "oblivion+cut:dispatcher"),),
     25: (here("pause", "lease", aim="dispatcher", replicas=2, **SAVED), here("pause", "kill", replicas=2, **SAVED)),
-    26: (here("kill", faults=3, poison=("job-1",)),),
+    26: (here("kill", faults=2, poison=("job-1",), steps_most=8_000),),
     28: (
         here("cut_off", "pause", "one_way", "kill", aim="task-manager", task_managers=2, timing=LONG),
         here("twin", "lose", "stop", "kill", aim="task-manager", task_managers=3, timing=LONG),
@@ -70,8 +75,8 @@ BY_RULE: dict[int, tuple[Here, ...]] = {
 BY_NAME: dict[str, tuple[Here, ...]] = {
     "a refused slot is not given back": (here("jvm", after=("AllocateSlot",), waits=(1,), **TIGHT),),
     "an old report takes a grant back": (here("one_way:task-manager", after=("RequestSlots",), waits=SOON),),
-    "a slot that is given back is nobodys at once": (here("cut:job-master", after=("RUNNING",), waits=SOON, timing=STUBBORN, slots=3),),
-    "a slot is freed with its attempt": (here("cut:job-master", after=("RUNNING",), waits=SOON, timing=LONG, slots=1),),
+    "a slot that is given back is nobodys at once": (here("cut:job-master", after=(RUNS,), waits=SOON, timing=STUBBORN, slots=3),),
+    "a slot is freed with its attempt": (here("cut:job-master", after=(RUNS,), waits=SOON, timing=LONG, slots=1),),
     "a cancel before the start is not told": (here("kill", faults=3, canceled=0.8, timing=COLD, **TIGHT),),
     "a campaign takes any key": (here("lease", replicas=3),),
     "a key of ones own is never taken anew": (here("give", replicas=1),),
@@ -79,7 +84,7 @@ BY_NAME: dict[str, tuple[Here, ...]] = {
     "who cannot write its election keeps the key": (here("voiceless", "lease", "lease", aim="dispatcher", replicas=2),),
     "a fork is passed over": (here("cut_unseen:job-master", "cut_unseen:resource-manager", stalls=0.1, snapshot_records=50_000),),
     "one shard alone hears of a loss": (
-        here("lose", after=("RUNNING",), waits=SOON, faults=2, shards=2, task_managers=3, slots=1, timing=LONG),
+        here("lose", after=(RUNS,), waits=SOON, faults=2, shards=2, task_managers=3, slots=1, timing=LONG),
     ),
     "wants of a life before stay": (
         here("cut:job-master", after=("CancelStartedJob",), waits=SOON, canceled=0.8, stalls=0.1, timing=LONG, **TIGHT),
@@ -87,21 +92,29 @@ BY_NAME: dict[str, tuple[Here, ...]] = {
     "a snapshot without the outbox": (
         here("kill:job-master", "kill:dispatcher", after=("snapshots/",), waits=(0, 1), replicas=1, snapshot_records=3, stalls=0.3),
     ),
-    "the mark is before what is on its way": (here("kill:job-master", "kill:dispatcher", after=("Tick",), waits=(0,), stalls=0.3),),
-    "a torn snapshot counts": (here("torn:dispatcher+kill:dispatcher", "torn:job-master+kill:job-master", replicas=1, snapshot_records=50),),
+    "the mark is before what is on its way": (
+        here("kill:job-master", "kill:dispatcher", after=("Tick",), waits=(0,), stalls=0.3),
+    ),
+    "a torn snapshot counts": (here("torn:dispatcher+kill:dispatcher", replicas=1, snapshot_records=50),),
     "a snapshot is of a later moment": (here("kill", replicas=1, snapshot_records=3, stalls=0.3),),
     "a table is kept by its first piece": (here("kill", snapshot_records=3),),
     "nobody gives a scope away": (here("kill", "lease", shards=2, replicas=2),),
     "a scope is given to an equal": (here("kill", "lease", shards=2, replicas=2),),
-    "a refusal is an outcome": (here("pause:dispatcher", after=("SubmitJob",), waits=(1, 3, 6), replicas=2, stalls=0.1),),
+    "a refusal is an outcome": (here("lease", aim="dispatcher", after=('"Client"',), waits=SOON, replicas=2, stalls=0.3),),
     "unknown is an outcome": (here("puts", aim="dispatcher"),),
     "archives have one name": (here("puts:dispatcher", "all_cut", "etcd", after=("JobEnded",), waits=(3, 10, 30), stalls=0.1),),
-    "published files are named anew": (here("cut:job-master", after=("SinkPublished",), waits=SOON, stalls=0.1),),
+    "published files are named anew": (here("cut:job-master", after=("SinkPublished",), waits=SOON, stalls=0.3),),
     "any election counts": (here("pause+lease", after=("leaders/dispatcher",), aim="dispatcher", waits=SOON, replicas=2),),
     "a reborn dispatcher passes over dirty jobs": (here("cut:dispatcher", after=("dirty",), waits=SOON),),
     "a reborn dispatcher recovers nothing": (here("oblivion+cut:dispatcher"),),
-    "a move counts as a failure": (here("kill", "lose", aim="task-manager", task_managers=2, timing=LONG, failing=0.05),),
-    "nobody is missed": (here("lose+cut:resource-manager", after=("RUNNING",), waits=SOON, task_managers=3, timing=LONG),),
+    "a move counts as a failure": (
+        here("kill", "lose", aim="task-manager", after=(RUNS,), waits=SOON, task_managers=2, timing=LONG, failing=0.05),
+    ),
+    "nobody is missed": (here("lose+cut:resource-manager", after=(RUNS,), waits=SOON, task_managers=2, slots=1, timing=LONG),),
+    "who is cut off goes on": (CUT_OFF,),
+    "who is cut off is patient": (CUT_OFF,),
+    "who is declared lost goes on": (here("etcd+pause:task-manager", task_managers=2),),
+    "words of an earlier life count": (here("twin", after=(RUNS,), waits=SOON, aim="task-manager", timing=LONG),),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from typing import Any
 
@@ -219,13 +218,3 @@ def a_reborn_dispatcher_passes_over_dirty_jobs() -> None:
         return iter(()) if stands.state == "dirty" else original(self, state, job, stands, envelope)
 
     around(dispatcher.Dispatcher, "know", know)
-
-
-@mutant(24, "dispatcher/core/machine.py:Dispatcher.jobs_recovered", "what has ended is recovered as if it ran")
-def ended_jobs_are_recovered_as_accepted() -> None:
-    def jobs_recovered(original: Any, self: Any, state: Any, envelope: Any) -> Any:
-        accepted = {j: s.model_copy(update={"state": "accepted"}) if s.graph else s for j, s in envelope.body.jobs.items()}
-        body = envelope.body.model_copy(update={"jobs": accepted})
-        return original(self, state, dataclasses.replace(envelope, body=body))
-
-    around(dispatcher.Dispatcher, "jobs_recovered", jobs_recovered)

@@ -24,15 +24,25 @@ SEED_MOST_S = 200.0  # of one seed, which takes about one on a free core: a muta
 
 HEAD = """# Mutants
 
-`make mutants` takes out or bends a rule of the design in a process of its own, and runs the simulator (`make simulate`) until a seed
-fails: that kills the mutant. *Seeds* is how many that took, from 0 on; with every other one the faults are those that the rule is there
-for (`tests/simulation/mutants/running.py:HERE`). What was broken is what the seed that killed it said. A mutant that no seed kills would
-be a rule that nobody needs, or a check that is missing.
+`make mutants` takes out or bends a rule of the design in a process of its own, and runs the simulator until a seed fails: that kills the
+mutant. *Seeds* is how many that took, from 0 on. The trials are small, and most have the faults and the clusters in which the rule is asked
+for (`tests/simulation/mutants/here.py`); a seed that fails without the mutant, too, shows nothing and does not count. What was broken is
+what the seed that killed it said. A mutant that no seed kills would be a rule that nobody needs, or a check that is missing.
 
-Some guards have no mutant, for another one does the same, and both would have to go: that a JobMaster takes the slots of a TaskManager
-that it hears in a new incarnation for gone (the ResourceManager tells it so, too), that the Dispatcher remembers jobs that have ended (etcd
-answers for what it does not know), that a JobMaster looks at the number of an attempt in a slot (what a TaskManager says arrives in order,
-and a slot takes no second attempt before the end of the first was said).
+Some guards have no mutant, for another one does the same, and both would have to go:
+
+- a JobMaster takes the slots of a TaskManager that it hears in a new incarnation for gone: the ResourceManager tells it so, too;
+- the Dispatcher remembers jobs that have ended: etcd answers for what it does not know;
+- a JobMaster looks at the number of an attempt in a slot: what a TaskManager says arrives in order, and a slot takes no second attempt
+  before the end of the first was said;
+- a JobMaster tells a reborn Dispatcher of its jobs by itself: that one recovers them from etcd, starts each again, and is answered;
+- a TaskManager answers a task for a slot that is gone, or a cancel of an attempt that it does not know: of such a slot FailSlot was said
+  before, and the JobMaster has given up both by then;
+- a TaskManager keeps a slot that is held from a second job, and the ResourceManager looks which allocation is over: no slot is granted
+  while it is held (each trial checks that), and what is said of a slot arrives in order;
+- the Dispatcher takes the ending that stands in etcd for its own: its writes are fenced, and it stores one ending;
+- effects on one key wait for each other: each of today's effects on a key follows from the outcome of the one before;
+- a leader resigns that does not read its own ticks back (`READ_BACK_MS`): a standby that can write takes the key long before.
 """
 
 
