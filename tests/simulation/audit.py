@@ -277,7 +277,7 @@ def _replay(
                     assert len(state.declared) == state.shards, f"[11]: only {state.declared} have declared"
         if isinstance(record, Message) and _mark(folded, record) != before:
             replayed.taken.append(record)
-            assert not busy, f"I6: {machine.scope} gives a held slot: {record.body}"
+            assert not busy, f"I6: {machine.scope} gives a held slot: {record.body.slot}"
     for record, damage in damages:
         # A hole that nobody led by: the next message of that life shows it again, unless there is none.
         last = machine.scope.startswith(TASK_MANAGER) and record is records[-1][2]  # a TaskManager ends with it
@@ -295,7 +295,7 @@ def _handed_over(cluster: Cluster, scope: str, generation: int) -> list[tuple[in
 
 @dataclass
 class Heard:
-    """What a scope has taken of others [28]: of a life behind the first word of a later one, or behind the news that it is lost, nothing."""
+    """What a scope has taken of others [28]: nothing of a life behind a later one, or of one that is lost."""
 
     lives: dict[str, int] = field(default_factory=dict)  # sender -> the life last heard
     lost: dict[str, int] = field(default_factory=dict)  # TaskManager -> the incarnation that is lost

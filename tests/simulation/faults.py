@@ -6,15 +6,14 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TOPICS
-from millrace.io.snapshots import Pointer
+from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER
 from tests.simulation.cluster import Cluster, Process
 from tests.simulation.control import ControlProcess, NotedLoop
+from tests.simulation.damage import DOWN_MS, Damage
 from tests.simulation.store import Fault
 from tests.simulation.task_manager import TaskManagerProcess
 from tests.simulation.world import PREFIX
 
-DOWN_MS = (0, 50, 300, 1_000, 7_000)
 PAUSED_MS = (100, 600, 3_000, 9_000)
 SKEWS_MS = (-3_600_000, -700, 0, 0, 700, 3_600_000)
 AWAY_MS = (50, 400, 2_500, 8_000)
@@ -23,11 +22,10 @@ WAITS = (3, 30, 100, 300)  # steps
 WORD_STEPS = 400  # in which a word must come, else the fault goes without
 VAIN_MOST = 2_000  # faults that could not be done: then there are no more
 CONTROL = (DISPATCHER, RESOURCE_MANAGER, JOB_MASTER)
-INBOXES = tuple(topic.name for topic in TOPICS if topic.name.endswith(".commands"))
 
 
 @dataclass
-class Faults:
+class Faults(Damage):
     """Does `left` faults, of the kinds named, at moments that it draws: between any two steps of any processes whose names begin with
     `aim`, and to the logs of any scopes, or of those.
 
@@ -336,15 +334,6 @@ class Faults:
         self.cluster.processes[name].bus.mute = True
         return True
 
-    def _oblivion(self) -> bool:
-        """Requests that were answered go by age: a reborn Dispatcher cannot read them again."""
-        broker, end = self.cluster.world.broker, self.cluster.client.answered_below()
-        if broker.paused or end <= broker.log("client.commands", 0).first:
-            return False
-        self._note(f"requests below {end} are deleted")
-        self.cluster.client.delete_below(end)
-        return True
-
     def _hole(self) -> bool:
         """Of what a process has on its way, Kafka refuses the oldest record and takes those behind it."""
         name = self._one()
@@ -396,112 +385,6 @@ class Faults:
         broker = self.cluster.world.broker
         broker.skew_ms = self.chance.choice(SKEWS_MS)
         self._note(f"the broker's clock is {broker.skew_ms} ms ahead")
-        return True
-
-    def _repeat(self) -> bool:
-        """A record arrives a second time, late."""
-        return self._again(1)
-
-    def _replay(self) -> bool:
-        """A whole piece of a topic is played again."""
-        return self._again(self.chance.choice((10, 100, 1_000)))
-
-    def _again(self, count: int) -> bool:
-        world = self.cluster.world
-        topic = self.chance.choice([each for each in TOPICS if each.name in INBOXES and each.name.startswith(self.aim)])
-        partition = self.chance.randrange(topic.count(world.topology))
-        log = world.broker.log(topic.name, partition)
-        if not log.records:
-            return False
-        first = self.chance.randrange(max(log.first, log.end - 200 * count), log.end)
-        last = min(first + count, log.end)
-        self._note(f"{topic.name}[{partition}] {first} to {last - 1} is repeated")
-        for offset in range(first, last):
-            world.broker.repeat(topic.name, partition, offset)
-        if topic.name == "client.commands":
-            world.book.asked_again = True
-        return True
-
-    def _cut(self) -> bool:
-        """An inbox loses its last records: an unclean election, a power cut. The scope must begin a new generation."""
-        world = self.cluster.world
-        scopes = world.topology.scopes()
-        scope = self.chance.choice([scope for scope in scopes if scope.startswith(self.aim)] or scopes)
-        topic, partition = world.topology.inbox(scope)
-        end = max(world.broker.log(topic, partition).end - self.chance.randint(1, 40), 0)
-        if not any(self._has_folded(process, scope, end) for process in self.cluster.processes.values()):
-            return False
-        lives = [each.folded(scope).generation for each in self.cluster.processes.values() if self._has_folded(each, scope, end)]  # type: ignore[union-attr]
-        world.book.damaged[scope] = max(lives)  # who knows that its log is not whole must not go on with it
-        self._truncate(scope, end)
-        return True
-
-    def _truncate(self, scope: str, end: int) -> None:
-        world = self.cluster.world
-        self._note(f"{scope} loses its records from {end} on")
-        world.broker.truncate(*world.topology.inbox(scope), end)
-        world.book.cut(scope, end)
-
-    def _cut_unseen(self) -> bool:
-        """An inbox loses its last records while nobody lives who has folded it: it is found when a peer speaks."""
-        world = self.cluster.world
-        scope = self.chance.choice([scope for scope in world.topology.scopes() if scope.startswith(self.aim)])
-        hosts = [
-            name
-            for name, each in self.cluster.processes.items()
-            if isinstance(each, ControlProcess) and any(one.scope == scope for one in each.loops)
-        ]
-        living = [name for name in hosts if self.cluster.processes[name].alive]
-        if any(name in self.cluster.paused or name in self._down or self._knows_what_is_gone(name) for name in living):
-            return False
-        for name in living:
-            process = self.cluster.processes[name]
-            self._note(f"kill {name}")
-            self.cluster.kill(name)
-            self._down[name] = None
-            self._later(DOWN_MS, f"start {name}", lambda name=name, process=process: self._start(name, process))
-        self._truncate(scope, max(world.broker.log(*world.topology.inbox(scope)).end - self.chance.randint(1, 10), 0))
-        return True
-
-    def _torn(self) -> bool:
-        """A bit of a scope's newest snapshot is another one in storage."""
-        scopes = [scope for scope in self.cluster.world.topology.scopes() if scope.startswith(self.aim)]
-        scope = self.chance.choice(scopes)
-        entry = self.cluster.world.etcd.entry(f"{PREFIX}snapshots/{scope}")
-        if entry is None:
-            return False
-        path = Pointer.parse(entry.value).path(scope)
-        self._note(f"{path} is torn")
-        self.cluster.world.storage.tear(path)
-        return True
-
-    def _all_cut(self) -> bool:
-        """All inboxes lose their last records together."""
-        done, aim = [], self.aim
-        for scope in self.cluster.world.topology.scopes():
-            self.aim = scope
-            done.append(self._cut())
-        self.aim = aim
-        return any(done)
-
-    def _has_folded(self, process: Process, scope: str, offset: int) -> bool:
-        gone = process.name in self._down or process.name in self.cluster.paused
-        if not isinstance(process, ControlProcess) or not process.alive or gone:
-            return False
-        folded = process.folded(scope)
-        return folded is not None and folded.next_offset > offset
-
-    def _replace(self) -> bool:
-        """A service's topic is deleted and made again: all its scopes must begin new generations."""
-        world = self.cluster.world
-        topic, _ = world.topology.inbox(self.chance.choice(world.topology.scopes()))
-        if world.broker.paused:
-            return False
-        self._note(f"{topic} is made anew")
-        world.broker.replace(topic)
-        for scope in world.topology.scopes():
-            if world.topology.inbox(scope)[0] == topic:
-                world.book.cut(scope, 0)
         return True
 
 
