@@ -61,8 +61,9 @@ class Damage:
         end = max(world.broker.log(topic, partition).end - self.chance.randint(1, 40), 0)
         if not any(self._has_folded(process, scope, end) for process in self.cluster.processes.values()):
             return False
-        lives = [each.folded(scope).generation for each in self.cluster.processes.values() if self._has_folded(each, scope, end)]  # type: ignore[union-attr]
-        world.book.damaged[scope] = max(lives)  # who knows that its log is not whole must not go on with it
+        for each in self.cluster.processes.values():
+            if self._has_folded(each, scope, end) and not (each.bus.cut_off or each.bus.deaf or each.bus.mute or each.store.cut_off):
+                world.book.damaged[scope] = each.folded(scope).generation  # type: ignore[union-attr]  # with that it must not go on
         self._truncate(scope, end)
         return True
 
@@ -120,6 +121,7 @@ class Damage:
         for scope in world.topology.scopes():
             if world.topology.inbox(scope)[0] == topic:
                 world.book.cut(scope, 0)
+                world.book.damaged.pop(scope, None)
         return True
 
     def _torn(self) -> bool:

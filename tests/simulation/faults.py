@@ -19,7 +19,7 @@ SKEWS_MS = (-3_600_000, -700, 0, 0, 700, 3_600_000)
 AWAY_MS = (50, 400, 2_500, 8_000)
 ANSWERS: tuple[Fault, ...] = ("unavailable", "unknown, done", "unknown, not done")
 WAITS = (3, 30, 100, 300)  # steps
-WORD_STEPS = 400  # in which a word must come, else the fault goes without
+WORD_STEPS = 1_500  # in which a word must come, else the fault goes without
 VAIN_MOST = 2_000  # faults that could not be done: then there are no more
 CONTROL = (DISPATCHER, RESOURCE_MANAGER, JOB_MASTER)
 

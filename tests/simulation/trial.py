@@ -154,7 +154,7 @@ class Trial:
         while self._to_submit and chance.random() < 0.5 and not (self.paced and self._live() >= LIVE_MOST):
             job = self._to_submit.pop(0)
             for _ in range(chance.choice((1, 1, 1, 1, 2))):  # a client that was not answered in time sends again
-                client.submit(job, workload.drawn(self.seed, job))
+                client.submit(job, workload.drawn(self.seed, job, self.shape.get("graphs", workload.KINDS)))
             self.cluster.between = self.done.step
         if self._to_submit and chance.random() < 0.02:
             client.send(f"{{no request {client.junk}".encode())

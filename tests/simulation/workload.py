@@ -111,15 +111,15 @@ def sink(name: str = "sink", parallelism: int = 2, mode: str = "overwrite", **fi
 KINDS: tuple[Callable[..., Graph], ...] = (single, single, wide, joined, diamond)
 
 
-def drawn(seed: int, name: str) -> Graph:
-    """A graph as the seed says; short delays, so that retries are seen."""
+def drawn(seed: int, name: str, kinds: tuple[Callable[..., Graph], ...] = KINDS) -> Graph:
+    """A graph of these kinds as the seed says; short delays, so that retries are seen."""
     chance = random.Random(f"{seed}/{name}")
     fields: dict[str, Any] = {
         "restart": {"attempts": chance.choice((0, 2, 5)), "delay_ms": chance.choice((0, 100, 700))},
         "priority": chance.choice((0, 0, 0, 5)),
         "timeouts": {"run_ms": 3_000, **({"queue_ms": 4_000} if chance.random() < 0.1 else {})},
     }
-    return chance.choice(KINDS)(name, **fields)
+    return chance.choice(kinds)(name, **fields)
 
 
 def drawn_behaviour(seed: int, failing: float = 0.12) -> Script:

@@ -9,6 +9,7 @@ from tests.simulation.handover import over_and_back
 from tests.simulation.mutants import Mutant
 from tests.simulation.restoring import restored
 from tests.simulation.slots import Timing
+from tests.simulation.workload import sink
 
 Here = dict[str, Any]
 """What of a trial is not drawn from its seed."""
@@ -73,6 +74,7 @@ BY_RULE: dict[int, tuple[Here, ...]] = {
 """Of all mutants of a rule that have nothing of their own."""
 
 BY_NAME: dict[str, tuple[Here, ...]] = {
+    "a bad record is never passed over": (here("kill", faults=1, poison=("job-1",), steps_most=3_000),),
     "a refused slot is not given back": (here("jvm", after=("AllocateSlot",), waits=(1,), **TIGHT),),
     "an old report takes a grant back": (here("one_way:task-manager", after=("RequestSlots",), waits=SOON),),
     "a slot that is given back is nobodys at once": (here("cut:job-master", after=(RUNS,), waits=SOON, timing=STUBBORN, slots=3),),
@@ -103,7 +105,9 @@ BY_NAME: dict[str, tuple[Here, ...]] = {
     "a refusal is an outcome": (here("lease", aim="dispatcher", after=('"Client"',), waits=SOON, replicas=2, stalls=0.3),),
     "unknown is an outcome": (here("puts", aim="dispatcher"),),
     "archives have one name": (here("puts:dispatcher", "all_cut", "etcd", after=("JobEnded",), waits=(3, 10, 30), stalls=0.1),),
-    "published files are named anew": (here("cut:job-master", after=("SinkPublished",), waits=SOON, stalls=0.3),),
+    "published files are named anew": (
+        here("cut:job-master", after=("SinkPublished",), waits=(0,), faults=4, failing=0.05, graphs=(sink,)),
+    ),
     "any election counts": (here("pause+lease", after=("leaders/dispatcher",), aim="dispatcher", waits=SOON, replicas=2),),
     "a reborn dispatcher passes over dirty jobs": (here("cut:dispatcher", after=("dirty",), waits=SOON),),
     "a reborn dispatcher recovers nothing": (here("oblivion+cut:dispatcher"),),
