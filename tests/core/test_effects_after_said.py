@@ -53,3 +53,11 @@ def test_a_new_leader_lets_it_wait_as_well_unless_it_is_known_to_be_said() -> No
     log.tick(published_through=4)
     log.elect(12, which=0)
     assert performed(log.actions[0]) == ["1.2.1"]
+
+
+def test_one_that_an_earlier_leader_has_done_meanwhile_waits_no_more() -> None:
+    log = told()
+    outcome = Outcome(effect="1.2.1", result=JobFound(job="j2", stands=None))
+    assert performed(log.append(outcome)) == ["1.2.2"]
+    leader = log.replicas[0]
+    assert [performed(leader.acked(*ack)) for ack in ((10, 1), (10, 2), (10, 3), (10, 4))] == [[]] * 4

@@ -103,8 +103,8 @@ def a_leader_does_not_look_at_its_key() -> None:
             view = election.View(self.election.epoch, True)
         return original(self, now_ms, view, *rest)
 
-    def elected(original: Any, self: Any, record: Any, now_ms: int) -> Any:
-        return [] if self.leads else original(self, record, now_ms)
+    def elected(original: Any, self: Any, *given: Any) -> Any:
+        return [] if self.leads else original(self, *given)
 
     around(replica.Replica, "beat", beat)
     around(replica.Replica, "_elected", elected)
