@@ -25,7 +25,7 @@ from tests.simulation.faults import Faults
 AIMS = ("", "", "", "task-manager", "dispatcher", "resource-manager", "job-master")
 KINDS = (faults_.ALL, faults_.ALL, faults_.WITH_CUTS, faults_.PROCESSES, faults_.CUTS)
 SERVICES = (DISPATCHER, RESOURCE_MANAGER, JOB_MASTER)
-BALANCED_LOOKS = 6  # of ten seconds, until leaders are shared: a standby is heard every 20 s, and one scope goes every 5 s
+BALANCED_LOOKS = 12  # of ten seconds, until leaders are shared: a standby is heard every 20 s, and one scope goes every 5 s
 REST_MS = 3_000  # after the last job has ended, before the audit
 IDLE_MOST_MS = 30_000  # between two facts about jobs while all are well and jobs wait for their end
 LIVE_MOST = 3  # jobs, in a paced trial

@@ -78,8 +78,8 @@ HOLES = here("hole", after=TALK, waits=(0, 1), stalls=0.3)
 
 BY_NAME: dict[str, tuple[Here, ...]] = {
     "a hole is taken for whole": (HOLES,),
-    "a chain starts anywhere": (HOLES, here("cut", "hole", "kill", faults=20)),
-    "the lost are still heard": (here("one_way", "pause", aim="task-manager", after=(RUNS,), waits=SOON, timing=LONG),),
+    "a chain starts anywhere": (here("hole", "hole", "cut", "kill", faults=24, waits=(3, 30, 100, 300)), HOLES),
+    "the lost are still heard": (here("pause", "one_way", "kill", aim="task-manager", task_managers=2, timing=LONG, stalls=0.3),),
     "an ending is stored each time it is told": (here("cut:dispatcher", after=("JobEnded",), waits=SOON, stalls=0.3),),
     "nobody minds a lost task manager": (
         here("lose", "kill", aim="task-manager", after=(RUNS,), waits=SOON, task_managers=2, slots=1, timing=LONG),
@@ -88,7 +88,7 @@ BY_NAME: dict[str, tuple[Here, ...]] = {
     "a job ends before its sinks are published": (
         here("pause:job-master", after=("JobEnded",), waits=SOON, stalls=0.3, failing=0.05, graphs=(sink,)),
     ),
-    "records before the first election count": (here("cut", "replace", "lease", "pause", "replay", faults=20),),
+    "records before the first election count": (here("cut", "replace", "lease", "pause", "replay", faults=24, waits=(3, 30, 100, 300)),),
     "a bad record is never passed over": (here("kill", faults=1, poison=("job-1",), steps_most=6_000),),
     "a refused slot is not given back": (here("jvm", after=("AllocateSlot",), waits=(1,), **TIGHT),),
     "an old report takes a grant back": (here("one_way:task-manager", after=("RequestSlots",), waits=SOON),),
@@ -98,7 +98,7 @@ BY_NAME: dict[str, tuple[Here, ...]] = {
     "a campaign takes any key": (here("lease", replicas=3),),
     "a key of ones own is never taken anew": (here("give", replicas=1),),
     "a resignation deletes any key": (here("term", replicas=2),),
-    "who cannot write its election keeps the key": (here("voiceless+stop", "stop", "lease", aim="dispatcher", replicas=2),),
+    "who cannot write its election keeps the key": (here("voiceless+stop", aim="dispatcher", faults=1, replicas=2),),
     "a fork is passed over": (here("cut_unseen:job-master", "cut_unseen:resource-manager", stalls=0.1, snapshot_records=50_000),),
     "one shard alone hears of a loss": (
         here("lose", after=(RUNS,), waits=SOON, faults=2, shards=2, task_managers=3, slots=1, timing=LONG),
