@@ -18,7 +18,7 @@ class Reader:
     """A consumer whose second partition was led by a broker that is dead: the first questions about it end unanswered."""
 
     def __init__(self, unanswered: int) -> None:
-        self.unanswered, self.asked, self.closed = unanswered, [], False
+        self.unanswered, self.asked, self.refreshed, self.closed = unanswered, [], 0, False
 
     def get_watermark_offsets(self, where: TopicPartition, timeout: float) -> tuple[int, int]:
         self.asked.append((where.partition, timeout))
@@ -26,6 +26,11 @@ class Reader:
             self.unanswered -= 1
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         return 3, 10 + where.partition
+
+    def list_topics(self, topic: str, timeout: float) -> None:
+        assert topic == "job.events"
+        self.refreshed += 1
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
 
     def close(self) -> None:
         self.closed = True
@@ -44,7 +49,7 @@ def test_a_partition_whose_broker_died_is_asked_for_again_shortly(alone, monkeyp
     assert alone.marks(reader, WHERE) == [(3, 10), (3, 11)]
     assert [partition for partition, _ in reader.asked] == [0, 1, 1, 1, 1]
     assert {timeout for _, timeout in reader.asked} == {link.ASK_S}  # not all the time there is, spent on one dead broker
-    assert not reader.closed
+    assert (reader.refreshed, reader.closed) == (3, False)
 
 
 def test_a_partition_that_stays_without_a_leader_is_told_of(alone, monkeypatch):

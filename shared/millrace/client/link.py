@@ -14,6 +14,7 @@ import threading
 import time
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -135,8 +136,9 @@ class Link:
 
     def marks(self, reader: Consumer, where: list[TopicPartition]) -> list[tuple[int, int]]:
         """First offset and end of each partition. Asked again for some time: a partition that was just made, or whose broker died, has
-        no leader for a while; and each question is short, for the library puts it to the leader it knows, be that one dead. Raises
-        Unavailable, the reader closed."""
+        no leader for a while. Each question is short, and the brokers are asked anew who leads before the next: the library would put
+        all of them to the leader it knows, be that one dead, or deny a partition that was made since. Raises Unavailable, the reader
+        closed."""
         deadline, found = time.monotonic() + LEADERLESS_S, []
         while len(found) < len(where):
             try:
@@ -146,6 +148,8 @@ class Link:
                     reader.close()
                     raise Unavailable(f"Kafka at {self.bootstrap} does not answer: {failure.args[0].str()}") from None
                 time.sleep(TURN_S)
+                with suppress(KafkaException):
+                    reader.list_topics(where[len(found)].topic, timeout=ASK_S)
         return found
 
     def reader(self) -> Consumer:
