@@ -15,6 +15,7 @@ from .recorded import Log, Recorded, log_name, parse, title
 from .redaction import masked
 from .trees import differences
 
+REPLIES = "client.replies"
 SHOWN_MOST = 8  # fields, or effects, of one difference
 LONGEST = 100
 
@@ -107,8 +108,12 @@ class Check:
         checked.end, checked.digest, checked.published_through = folded.next_offset, folded.digest, folded.published_through
 
     def _say(self, checked: Checked, spoken: Spoken, offset: int) -> None:
-        log = log_name(spoken.topic, spoken.partition)
+        log = self._log(spoken.topic, spoken.partition)
         checked.said[spoken.seq] = Output(self._digest(spoken.value.encode()), offset, log)
+
+    def _log(self, topic: str, partition: int) -> str:
+        """Which partition an answer goes to is made of its client's name."""
+        return topic if self.redacted and topic == REPLIES else log_name(topic, partition)
 
     def _digest(self, value: bytes) -> bytes:
         return hashlib.blake2b(masked(value) if self.redacted else value, digest_size=12).digest()
@@ -127,12 +132,12 @@ class Check:
         else:
             output = checked.said[seq]
             checked.found.add(seq)
-            if output.digest != self._digest(recorded.value) or output.log != log_name(recorded.topic, recorded.partition):
+            if output.digest != self._digest(recorded.value) or output.log != self._log(recorded.topic, recorded.partition):
                 checked.differs(Difference(output.offset, ("it says something else than then",), seq, recorded))
 
     def close(self, logs: Iterable[Log]) -> None:
         """Outputs that are known to be in Kafka and do not stand in a log that is here from its beginning are missing."""
-        whole = {log.name for log in logs if log.first == 0}
+        whole = {self._log(log.topic, log.partition) for log in logs if log.first == 0}
         for checked in self.scopes.values():
             for seq, output in checked.said.items():
                 if seq in checked.found or seq > checked.published_through:
