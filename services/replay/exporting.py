@@ -19,7 +19,7 @@ from .core.trees import state_hash, tree
 from .file import Recording, Writer, add_folded
 from .machines import fold_of
 from .replaying import TOLD_EVERY, Folder, NotTheSame, Progress, records_of
-from .source import Source, start_of
+from .source import Source, start_of, steadily
 
 
 @dataclass
@@ -34,6 +34,10 @@ class Exported:
 
 def export(source: Source, path: Path, job: str | None, without_payloads: bool, progress: Progress) -> Exported:
     """Writes the file, then folds what stands in it, so that a later check knows where the fold led. Raises BadLog, OSError."""
+    return steadily(lambda: _export(source, path, job, without_payloads, progress))
+
+
+def _export(source: Source, path: Path, job: str | None, without_payloads: bool, progress: Progress) -> Exported:
     token = tokens(secrets.token_bytes(16)) if without_payloads else None
     if token is not None and source.facts.redacted:
         token = None  # its payloads are tokens already
