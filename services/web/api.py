@@ -26,8 +26,8 @@ STARTING: dict[int | str, dict[str, Any]] = {503: {"model": models.Refusal}}
 
 
 def application(view: View, follows: Callable[[], Follows], host: str = "127.0.0.1") -> FastAPI:
-    """The application over a view; `follows` says whether it does. `host`: what it listens on; behind loopback it answers to loopback's names alone, so that no page
-    in a browser can read it under a name of its own."""
+    """The application over a view; `follows` says whether it does. `host`: what it listens on; behind loopback it answers to loopback's
+    names alone, so that no page in a browser can read it under a name of its own."""
     app = FastAPI(
         title="Millrace",
         version=__version__,

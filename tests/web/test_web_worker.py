@@ -130,6 +130,7 @@ def test_facts_are_seen_tables_outlive_a_kill_and_what_was_forgotten_stays_so(we
         end()
         web.start()
         assert web.shown() == before
+        until("the same as_of, also where no row is kept", lambda: web.get("overview")["as_of"] == as_of)
     web.say("job.events", "lives", "JobCanceled", job="lives", archive=None)
     until("its end", lambda: web.get("jobs/lives")["job"]["status"] == "CANCELED")
     assert [job["job"] for job in web.get("jobs")["jobs"]] == ["lives", "three"]
