@@ -283,6 +283,9 @@ def _notes(check: Check, facts: Facts) -> list[str]:
     uncovered = sum(each.uncovered for each in check.scopes.values())
     if uncovered:
         notes.append(f"{uncovered} outputs are not compared: the logs they were said to do not reach back so far")
+    earlier = sum(each.earlier for each in check.scopes.values())
+    if earlier:
+        notes.append(f"{earlier} records are not compared: they were said before the snapshots from which the folds begin")
     later = sum(each.later for each in check.scopes.values())
     if later:
         notes.append(f"{later} records were said after the end of what was folded")

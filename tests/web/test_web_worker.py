@@ -157,7 +157,7 @@ def test_a_stopped_broker_is_told_by_the_health_check_until_it_is_back(web: Web,
     try:
         degraded = until("degraded", lambda: (found := web.health())["status"] == "degraded" and found)
         assert degraded["reason"].startswith("Kafka has not answered for ")
-        assert degraded["last_fold_s"] >= 5
+        assert web.health()["last_fold_s"] >= degraded["last_fold_s"] > 1, "it grows"
         assert web.get("jobs/before")["job"]["status"] == "CANCELED", "what is known is shown all the same"
     finally:
         broker.start()

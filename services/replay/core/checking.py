@@ -57,6 +57,7 @@ class Checked:
     said: dict[int, Output] = field(default_factory=dict)  # sequence number -> output
     found: set[int] = field(default_factory=set)  # of those, the ones that stand where they were said to
     later: int = 0  # records said by what lies behind the end of the fold
+    earlier: int = 0  # records said by what lies before its beginning
     uncovered: int = 0  # outputs whose log does not reach back to them, or is not here
     difference: Difference | None = None
 
@@ -129,6 +130,7 @@ class Check:
             self.unfolded += 1
         elif seq not in checked.said:
             checked.later += seq > max(checked.said, default=checked.said_before)
+            checked.earlier += seq <= checked.said_before
         else:
             output = checked.said[seq]
             checked.found.add(seq)
