@@ -74,7 +74,7 @@ def plant(running: RunningStack, folder: Path) -> set[str]:
     hashed = {"rows": "hash(planted_column)", "again": "hash(planted_column)"}
     graph = {
         "name": "planted-name", "parameters": {"planted_parameter": "planted-default"},
-        "conf": {"spark.hadoop.planted.key": "planted-setting"}, "result": "made",
+        "conf": {"spark.sql.planted.key": "planted-setting"}, "result": "made",
         "vertices": {
             "rows": {"source": source, "parallelism": 2},
             "again": {"sql": "SELECT 'planted-row' AS planted_column, '${planted_parameter}' AS x"},
@@ -87,7 +87,7 @@ def plant(running: RunningStack, folder: Path) -> set[str]:
         sha256, path = running.module(text, f"{name}.py")
         more = {"modules": [{"name": path.name, "sha256": sha256}]}
         if name == "planted_module":
-            done = running.submit({**graph, **more}, {sha256: path}, parameters={"planted_parameter": "planted-given"})
+            done = running.submit({**graph, **more}, {sha256: path}, parameters={"planted_parameter": "planted-given"}, job="done-1")
             assert done.rows == [["planted-row", "17", "planted-value"]]
         else:
             two = {"one": {"sql": "SELECT 1"}, "two": {"python": f"{name}:planted_failing", "inputs": {"one": "forward"}}}
