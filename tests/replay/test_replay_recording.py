@@ -177,6 +177,9 @@ def test_a_log_that_was_cut_below_is_folded_from_a_snapshot(cluster: Cluster, tm
     assert state_at(found, scope.name, At(), silent) == whole
     report = verify(found, None, silent)
     assert report.difference is None and "do not reach back so far" in " ".join(report.notes)
+    said = [each.id.rpartition("/") for log in found.logs() for each in found.read(log, 0)]
+    n = sum(life == "job-master/0/1" and int(number) <= folder.folded.published_through for life, _, number in said)
+    assert f"{n} records are not compared: they were said before the snapshots from which the folds begin" in report.notes
     shown = run("state", scope.name, "--at", 55, "--file", path)
     assert shown.exit_code == 2
     assert "starts too late: its records begin at offset 50" in shown.stderr and "replay state --at 61 or later" in shown.stderr
