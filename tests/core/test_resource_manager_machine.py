@@ -355,15 +355,49 @@ def test_a_pause_of_the_broker_makes_nobody_lost():
     assert driver.tick() == []
 
 
-def test_after_a_gap_in_the_ticks_everybody_has_the_whole_time_again():
+def test_after_a_gap_in_the_ticks_everybody_has_time_to_come_back_and_then_the_whole_time():
     driver = Driver().declared()
     driver.register()
     driver.ask("j")
     for _ in range(4):
         driver.tick()
     assert driver.tick(2_100) == []
-    assert [driver.tick() for _ in range(6)] == [[]] * 6
+    assert [driver.tick() for _ in range(36)] == [[]] * 36
     assert driver.tick()[0] == lost("a", 7, "no heartbeat for 700 ms")
+
+
+def test_a_heartbeat_that_was_on_its_way_before_a_gap_does_not_shorten_that():
+    """1. The broker pauses with a heartbeat on its way, and goes on; 2. the heartbeat is there at once; 3. the partitions have no leader
+    for a moment, and this TaskManager finds the new one a second after the ResourceManager."""
+    driver = Driver().declared()
+    driver.register()
+    driver.ask("j")
+    driver.tick()
+    assert driver.tick(10_000) == []
+    driver.say(TM_A, TaskManagerHeartbeat())
+    assert [driver.tick() for _ in range(36)] == [[]] * 36
+    driver.say(TM_A, TaskManagerHeartbeat())
+    assert [driver.tick() for _ in range(6)] == [[]] * 6
+    assert driver.tick()[0] == lost("a", 7, "no heartbeat for 700 ms"), "from then on as ever"
+
+
+def test_a_slot_given_after_a_gap_does_not_shorten_that_either():
+    driver = Driver().declared()
+    driver.register()
+    driver.tick()
+    driver.tick(10_000)
+    driver.ask("j")
+    assert [driver.tick() for _ in range(36)] == [[]] * 36
+    assert driver.tick()[0] == lost("a", 7, "no heartbeat for 700 ms")
+
+
+def test_who_has_to_register_has_time_to_come_back_after_a_gap_too():
+    driver = Driver()
+    driver.say(JM0, JobMasterDeclared(task_managers={"a": 7}))
+    driver.tick()
+    driver.tick(10_000)
+    assert [driver.tick() for _ in range(51)] == [[]] * 51
+    assert driver.tick()[0] == lost("a", 7, "it did not register with the restarted ResourceManager")
 
 
 def test_a_task_manager_that_leaves_in_order_is_lost_at_once():
