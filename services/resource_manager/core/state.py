@@ -25,8 +25,8 @@ UNUSABLE_STATES = (SlotState.STARTING, SlotState.BROKEN)  # the world is told of
 
 
 STEP_MAX_MS = 500
-GAP_MS = 2000  # between the stamps of two ticks, of which a leader writes one every 1,000 ms at least
-RETURN_MS = 3000  # of the detector's time after such a gap, until everybody has found the broker again
+AWAY_MS = 500  # by which the broker's clock went on further between two ticks than machine time: it was away, or the leader
+RETURN_MS = 3000  # of the detector's time, the most that everybody then has to find the broker again
 
 
 @dataclass
