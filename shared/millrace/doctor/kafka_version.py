@@ -1,4 +1,4 @@
-"""Which version a Kafka broker is. No client library tells: it is asked with an ApiVersions request of our own, which every broker answers."""
+"""Which version a Kafka broker is. No client library tells, so it is asked by an ApiVersions request of our own."""
 
 from __future__ import annotations
 
