@@ -229,6 +229,15 @@ def _tell(verdict: Verdict, done: list[Fault], load: Load, stack: Stack, say: Sa
     by_itself = Counter(name for name, code in ends if code not in ("0", "-9", "-15"))
     say(f"services that ended by themselves: {dict(by_itself) or 'none'}")
     for failed in sorted((stack.folder / "logs").glob("*.failed")):
-        said = [json.loads(line) for line in failed.read_text().splitlines() if line.startswith("{")]
-        why = next((each.get("reason") or each["event"] for each in said if each["level"] == "critical"), said[-1:])
-        say(f"the last words of {failed.name}: {str(why)[:300]}")
+        say(f"the last words of {failed.name}: {last_words(failed.read_text())[:300]}")
+
+
+def last_words(log: str) -> str:
+    """Why a service ended by itself, as its log has it."""
+    said = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    for level in ("critical", "error"):
+        for each in reversed(said):
+            if each["level"] == level:
+                exception: list[str] = each.get("exception", "").strip().splitlines()
+                return ": ".join(filter(None, (each["event"], each.get("reason"), *exception[-1:])))
+    return log.strip().rpartition("\n")[2] or "nothing"

@@ -297,6 +297,9 @@ class ScopeLoop:
         return election.next_look_ms(now, replica.folded.next_ms) - now
 
     def _at_end(self, replica: Replica) -> bool:
+        """Asks Kafka, which may be slow to answer. A leader does not ask: its ticks, and its lease, must not wait for that."""
+        if replica.leads:
+            return False
         try:
             return self.around.bus.offsets(self.topic, self.partition)[1] <= replica.folded.next_offset
         except Unavailable:
