@@ -40,6 +40,26 @@ def test_a_graph_is_a_graph_still() -> None:
     assert (graph.vertices["a"].source.format, graph.vertices["e"].source.format) == ("csv", TOKEN("com.secret.Source"))
 
 
+def test_an_owners_name_that_is_spelt_like_a_field_is_a_name() -> None:
+    """Vertices called as what goes whole, as what stays, and as what is a map itself; a job called so, too."""
+    names = ("rows", "options", "free", "status", "vertices")
+    vertices = {name: {"sql": "SELECT secret", "inputs": {other: "hash(secret)" for other in names}} for name in names}
+    graph = {"name": "n", "vertices": vertices}
+    states = {"live": {name: {"graph": json.dumps(graph), "name": "secret", "status": "RUNNING"} for name in names}}
+    found = walk(states, TOKEN)
+    assert "secret" not in json.dumps(found)
+    for name in names:
+        assert found["live"][name]["status"] == "RUNNING"
+        kept = JobGraph.model_validate(json.loads(found["live"][name]["graph"]))
+        assert tuple(kept.vertices) == tuple(kept.vertices["rows"].inputs) == names
+    tasks = {"rows": [{"state": "RUNNING"}]}
+    told = {"outputs": {"rows": {"schema": "secret", "rows": 17}}, "key_types": {"job": ["secret"]}, "tasks": tasks}
+    assert walk(told, TOKEN) == {
+        "outputs": {"rows": {"schema": TOKEN("secret"), "rows": 0}}, "key_types": {"job": [TOKEN("secret")]},
+        "tasks": tasks,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(("value", "expected"), [
     ({"type": "SubmitJob", "version": 1, "job": "j-1", "graph": GRAPH, "reply_to": "secret", "secret": 17},
      {"type": "SubmitJob", "version": 1, "job": "j-1"}),
