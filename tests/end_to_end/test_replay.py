@@ -67,7 +67,6 @@ def plant(running: RunningStack, folder: Path) -> set[str]:
     """
     bad = """
         def planted_failing(one):
-            planted_line = 1
             raise ValueError("planted-message")
     """
     source = {"format": "csv", "path": f"file://{data}", "options": {"header": "true", "nullValue": "planted-option"}}
@@ -103,7 +102,7 @@ def plant(running: RunningStack, folder: Path) -> set[str]:
     assert producer.flush(20) == 0
     running.client.check_dispatcher()
     return {
-        "folder", "file", "column", "row", "second", "function", "value", "new", "failing", "line", "message", "option", "name",
+        "folder", "file", "column", "row", "function", "value", "new", "failing", "message", "option", "name",
         "parameter", "given", "key", "setting", "module", "sink", "broken", "mistake", "type", "field", "inner", "text", "source", "bytes",
     }  # fmt: skip
 
