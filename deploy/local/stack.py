@@ -221,6 +221,8 @@ def disk_use(folder: Path) -> dict[str, int]:
 
 
 def _health(service: dict[str, Any]) -> dict[str, Any]:
+    if "health_port" not in service:
+        return {"status": "starts: it has not said yet where it answers"}
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{service['health_port']}/health", timeout=2) as answer:
             return dict(json.loads(answer.read()))

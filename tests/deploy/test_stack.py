@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deploy.local.stack import disk_use
+from deploy.local.stack import _health, disk_use
 
 
 def test_what_goes_while_the_disk_use_is_counted_counts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,3 +25,7 @@ def test_what_goes_while_the_disk_use_is_counted_counts_nothing(tmp_path: Path, 
 
     monkeypatch.setattr(os, "scandir", gone)
     assert 100_000 <= disk_use(tmp_path)["work"] < 200_000
+
+
+def test_a_service_that_has_just_been_started_is_said_to_start() -> None:
+    assert _health({"pid": 7, "restarts": 2}) == {"status": "starts: it has not said yet where it answers"}

@@ -29,6 +29,11 @@ KEPT_WHOLE = frozenset({"allocations", "declaring", "free", "queues"})
 """Fields that hold nothing but ids, however deep."""
 PAYLOADS = frozenset({"args", "conf", "detail", "options", "parameters", "rows"})
 """Fields whose numbers go, too, and the names of what is in them."""
+MAPS = frozenset({
+    "effects", "ended", "expected", "fates", "inputs", "jobs", "key_types", "live", "outbox", "outputs", "peers", "pinned", "results",
+    "schemas", "sinks", "slots", "task_managers", "tasks", "vertices",
+})  # fmt: skip
+"""Fields that are kept by ids, or by names that an owner chose: such a name is no field, though it may be spelt like one."""
 REASONS = frozenset({"CancelTasks", "JobQueued", "JobWaiting", "ReleaseTaskManager", "TaskManagerGone", "TaskManagerLost"})
 """Messages whose `reason` is in a service's own words, of nobody's job."""
 DIGESTS = ("digest", "sha256")
@@ -97,8 +102,8 @@ def walk(value: Any, token: Text, field: str = "") -> Any:
     if isinstance(value, dict):
         if value.get("type") in REASONS and "reason" in value:
             return {name: inner if name == "reason" else walk(inner, token, name) for name, inner in value.items()}
-        if field == "inputs":
-            return {name: _edge(inner, token) for name, inner in value.items()}
+        if field in MAPS:
+            return {name: _edge(inner, token) if field == "inputs" else walk(inner, token) for name, inner in value.items()}
         return {name: walk(inner, token, name) for name, inner in value.items()}
     if isinstance(value, list):
         return [walk(inner, token, field) for inner in value]

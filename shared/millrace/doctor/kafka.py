@@ -93,9 +93,8 @@ def versions(cluster: Cluster) -> Iterator[Finding]:
         elif _number(version.software) < _number(OLDEST):
             bad = True
             yield problem(
-                "kafka version",
-                f"broker {id} runs {version.software or 'a version before 3.0, or with ZooKeeper'}: "
-                "a log that was deleted and made anew may pass for the old one, and nothing was tried with it",
+                "kafka version", f"broker {id} runs {version.software or 'a version before 3.0, or with ZooKeeper'}: a log that was "
+                "deleted and made anew may pass for the old one, and nothing was tried with it",
                 f"upgrade all brokers to {OLDEST} or newer, with KRaft",
             )  # fmt: skip
         elif _number(version.metadata) < _number(version.software):

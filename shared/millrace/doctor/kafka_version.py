@@ -1,4 +1,4 @@
-"""Which version a Kafka broker is. No client library tells: it is asked by an ApiVersions request of our own, which all of them answer."""
+"""Which version a Kafka broker is. No client library tells, so it is asked by an ApiVersions request of our own."""
 
 from __future__ import annotations
 
