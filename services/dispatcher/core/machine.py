@@ -6,10 +6,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import fields
 
-from pydantic import ValidationError
-
-from millrace.core.jobgraph.compile import chains, vertex_order
-from millrace.core.jobgraph.model import JobGraph
 from millrace.core.machine import (
     Born,
     Configured,
@@ -334,7 +330,7 @@ class Dispatcher:
             graph=put if stands.graph is None else compact(graph),
         )
         state.live_graphs += len(live.graph)
-        event = events.JobAccepted(job=job, at_ms=stands.accepted_ms, name=live.name, tasks=tasks_of(graph))
+        event = events.JobAccepted(job=job, at_ms=stands.accepted_ms, name=live.name, tasks=answers.tasks_of(graph))
         yield Publish("job.events", job, event)
         scope = shard_scope(live.shard)
         if scope in state.heard and (scope in state.declaring or state.putting >= STORING_MOST):
@@ -446,16 +442,6 @@ def key(job: str) -> str:
 
 def compact(graph: object) -> str:
     return json.dumps(graph, separators=(",", ":"), ensure_ascii=False)
-
-
-def tasks_of(graph: dict) -> list[dict]:
-    """As JobAccepted tells them; none if another build stored a graph that this one cannot read: its JobMaster fails it."""
-    try:
-        valid = JobGraph.model_validate(graph)
-    except ValidationError:
-        return []
-    tasks = chains(valid, vertex_order(valid))
-    return [{"task": task, "vertices": its, "parallelism": valid.vertices[its[0]].parallelism} for task, its in tasks.items()]
 
 
 def asking_of(request: AboutJob, submitted: Submitted | None = None) -> Asking:
