@@ -54,7 +54,8 @@ class PutJobGraph(Body):
 
 
 class JobGraphStored(Body):
-    """`stands` is what the key holds: our own put (same acceptance), or what was there before; null: nothing, for it was too late."""
+    """`stands` is what the key holds: our own put (same acceptance; without its graph if it was put just now, for that is known), or what
+    was there before; null: nothing, for it was too late."""
 
     type: Literal["JobGraphStored"] = "JobGraphStored"
     version: Literal[1] = 1
