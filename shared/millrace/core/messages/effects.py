@@ -12,6 +12,11 @@ from ..topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
 from .base import Body, Part
 
 
+def type_of(effect: str) -> str:
+    """The type of an effect's JSON, which begins with it; what follows can be large."""
+    return effect[len('{"type":"') : effect.index('"', len('{"type":"'))]
+
+
 class StoredJob(Part):
     """The value of `jobs/<id>` in etcd, through its whole life [18]: accepted, then ended (dirty, clean), then a tombstone."""
 
