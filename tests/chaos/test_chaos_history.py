@@ -91,7 +91,11 @@ def test_one_that_wakes_may_meet_another_for_an_instant() -> None:
             '{"level": "critical", "event": "uncaught_exception", "exception": "Traceback:\\n  line 1\\nKeyError: 1"}\n',
             "uncaught_exception: KeyError: 1",
         ),
-        ('{"level": "error", "event": "ends", "reason": "it was declared lost"}\n', "ends: it was declared lost"),
+        (
+            '{"level": "error", "event": "ends", "reason": "it was declared lost"}\n'
+            '{"level": "error", "event": "FAIL", "logger": "millrace.kafka"}\n',
+            "ends: it was declared lost",
+        ),
         ("Killed\n", "Killed"),
         ("", "nothing"),
     ],

@@ -73,6 +73,9 @@ def test_a_process_ends_in_order_while_records_wait_for_a_broker_that_is_paused(
         with pytest.raises(Unavailable):
             bus.offsets(topic, 0)
         bus.close()
+        bus.append(topic, 0, b"c")
+        bus.serve()
+        assert bus.flush(300) == 0, "a thread that comes too late does nothing, and is not told that it failed"
     finally:
         os.kill(real_kafka.broker.pid, signal.SIGCONT)
 

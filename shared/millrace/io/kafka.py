@@ -183,6 +183,8 @@ class KafkaBus:
 
     def flush(self, timeout_ms: int) -> int:
         """See `Bus.flush`. Runs the callbacks too."""
+        if self._ended:
+            return 0
         end = time.monotonic() + timeout_ms / 1000
         left = sum(producer.flush(max(0.0, end - time.monotonic())) for producer in self._producers)
         self.serve()
@@ -203,8 +205,9 @@ class KafkaBus:
         self._admin.delete_below(topic, partition, offset)
 
     def close(self) -> None:
-        """Ends at once. What is not acknowledged yet may be lost (`flush` first); what is appended later is dropped."""
-        self._ended = True
+        """Ends at once. What is not acknowledged yet may be lost (`flush` first); what is asked of it later does nothing."""
+        with self._serving:
+            self._ended = True
         for producer in self._producers:
             producer.purge()
             with contextlib.suppress(KafkaException):  # what was in flight is a gap now, and nothing follows it
@@ -216,8 +219,9 @@ class KafkaBus:
     def _collect(self, patience_s: float = 0) -> None:
         """Takes the delivery reports that wait (`_delivered` runs in it), in the order they came, from any thread."""
         with self._serving:
-            self._public.poll(patience_s)
-            self._inboxes.poll(0)
+            if not self._ended:
+                self._public.poll(patience_s)
+                self._inboxes.poll(0)
 
     def _delivered(self, on_ack: Callable[[], None] | None, error: KafkaError | None, record: Message) -> None:
         if error is not None:
