@@ -30,7 +30,7 @@ from .state import Asking, EndedJob, Ending, Fate, LiveJob, Recovery, Settings, 
 
 DECLARED_A_TICK = 500  # jobs that a shard is told of at once at a tick: more would hold the loop for too long
 STORING_MOST = 32  # submissions on their way to etcd; while there are more, ...
-STARTED_A_TICK = 20  # ... no more jobs than these are started: what is not stored yet comes first
+STARTED_A_TICK = 5  # ... no more jobs than these are started: what is not stored yet comes first
 WAITING_A_JOB = 100
 WAITING_MOST = 50_000
 
