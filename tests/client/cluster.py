@@ -45,7 +45,7 @@ class ControlPlane:
         ready = self.folder / f"{name}.ready"
         ready.unlink(missing_ok=True)
         env = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if name != "MILLRACE_HOME"},  # it is of no stack
             "PYTHONPATH": os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "shared")]),
             "MILLRACE_BLOB_TOKEN": self.token,
             "MILLRACE_KAFKA_BOOTSTRAP": self.kafka.bootstrap,

@@ -75,7 +75,8 @@ def test_all_that_is_wrong_is_told_at_once(millrace: Millrace) -> None:
     graph = {"name": "n", "vertices": {"a": {"sql": "SELEC 1"}, "b": {"sql": "SELECT 1", "parallelism": 0}}}
     with pytest.raises(Invalid) as caught:
         millrace.submit({**graph, "vertices": {**graph["vertices"], "c": {}}})
-    assert [problem.place for problem in caught.value.problems] == [["vertices", "b", "parallelism"], ["vertices", "c"]]
+    places = [["vertices", "b", "parallelism"], ["vertices", "c"], ["vertices", "a", "sql"]]
+    assert [problem.place for problem in caught.value.problems] == places
     with pytest.raises(Invalid, match="job: String should match pattern"):
         millrace.submit(GRAPH, job="no/slash")
 

@@ -34,7 +34,9 @@ MAPS = frozenset({
     "schemas", "sinks", "slots", "task_managers", "tasks", "vertices",
 })  # fmt: skip
 """Fields that are kept by ids, or by names that an owner chose: such a name is no field, though it may be spelt like one."""
-REASONS = frozenset({"CancelTasks", "JobQueued", "JobWaiting", "ReleaseTaskManager", "TaskManagerGone", "TaskManagerLost"})
+REASONS = frozenset({
+    "CancelTasks", "DisconnectTaskManager", "JobQueued", "JobWaiting", "ReleaseTaskManager", "TaskManagerGone", "TaskManagerLost",
+})  # fmt: skip
 """Messages whose `reason` is in a service's own words, of nobody's job."""
 DIGESTS = ("digest", "sha256")
 FORMATS = (*READ_FORMATS, *WRITE_FORMATS)
