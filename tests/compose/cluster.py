@@ -181,7 +181,7 @@ class Cluster:
     def first_accepted(self) -> Job:
         """The answer to a submission that waits for the cluster to be there: brokers that start beside each other may take longer to
         agree on who leads than a client waits."""
-        id = new_id()
+        id = new_id("first")
 
         def submitted() -> Job | None:
             try:

@@ -92,7 +92,10 @@ def test_of_facts_ids_and_states_stay_and_texts_go() -> None:
     assert rows["result"] == {"columns": [TOKEN("secret")], "rows": [[TOKEN("secret"), 0]]}
 
 
-@pytest.mark.parametrize(("type_", "kept"), [("TaskManagerLost", True), ("DisconnectTaskManager", True), ("JobRejected", False), ("FailSlot", False)])
+@pytest.mark.parametrize(
+    ("type_", "kept"),
+    [("TaskManagerLost", True), ("DisconnectTaskManager", True), ("JobQueued", True), ("JobRejected", False), ("FailSlot", False)],
+)
 def test_reasons_stay_where_they_are_a_services_own_words(type_: str, kept: bool) -> None:
     found = walk({"type": type_, "reason": "no heartbeat for 600 ms"}, TOKEN)
     assert found["reason"] == ("no heartbeat for 600 ms" if kept else TOKEN("no heartbeat for 600 ms"))
