@@ -10,20 +10,20 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
-from millrace.core.fold import Fold, Folded
-from millrace.core.machine import Machine
-from millrace.core.messages.records import Elected, Tick, decode
+from millrace.core.fold import Diverged, Fold, Folded
+from millrace.core.machine import Machine, UnknownMessage
+from millrace.core.messages.records import Elected, Tick, UnknownRecord, decode
 from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER, Topology
 from millrace.io.build import build_of
 from millrace.io.etcd import EtcdStore
 from millrace.io.interfaces import Bus, Compare, Delete, Put, Received, Store, Txn, Unavailable
 from millrace.io.kafka import KafkaBus
-from millrace.io.parked import Parked
+from millrace.io.parked import ENDED_MOST, Parked
 from millrace.io.service import read_topology
 from millrace.io.snapshots import Pointer, folder, thaw
 from millrace.io.storage import Storage
@@ -36,6 +36,7 @@ from services.resource_manager.core.machine import ResourceManager
 LEADER_S = 10.0  # what the backup holds of leases ends within 5 s
 MARGIN = 1_000  # revisions that were given and that no log tells of
 RAISED_MOST = 200_000  # revisions that are used up here, 2,000 a second; more is done when the backup is restored
+PARKED_MOST = 20  # records that are parked anew
 POLL_MS, SILENCE_MS = 100, 20_000
 
 
@@ -110,7 +111,15 @@ def _read(bus: Bus, topology: Topology, scope: str) -> Known:
     for received in _records(bus, topology, scope, first):
         if b'"Elected"' not in received.value and b'"Tick"' not in received.value:
             continue
-        record = decode(received.value)
+        try:
+            record = decode(received.value)
+        except ValidationError:
+            continue  # no record of ours, and passed over by all
+        except UnknownRecord as failure:
+            raise Refused(
+                f"{scope}@{received.offset} is of a kind or version that this build does not know ({str(failure).splitlines()[0]}): "
+                "run this command of the build that wrote it"
+            ) from None
         if isinstance(record, Elected):
             if record.generation > known.generation:
                 known.generation, known.elected_at = record.generation, received.offset
@@ -190,7 +199,7 @@ def _put_jobs(
         raise Refused(
             f"build {known.build} folded the Dispatcher's log, and this is build {build}: run this command of that build"
         )
-    folded = _fold(bus, store, storage, topology, machine, build)
+    folded = _fold_parking(bus, store, storage, topology, machine, build, say)
     if folded is None or folded.state.recovery is not Recovery.DONE:
         say("jobs: the Dispatcher's log knows of none; those in etcd are taken as they are")
         return
@@ -202,6 +211,33 @@ def _put_jobs(
         raise Refused("a Dispatcher leads: end all control services first, then run this again") from None
     accepted = sum(each.stored.state == "accepted" for each in found)
     say(f"jobs: {accepted} are put back as accepted, {len(found) - accepted} as ended")
+
+
+def _fold_parking(
+    bus: Bus, store: Store, storage: Storage, topology: Topology, machine: Machine, build: str, say: Callable[[str], None]
+) -> Folded | None:
+    """As `_fold`. A record that ends processes and was parked after the backup is parked again, as the services did [26]: its machine is
+    told, and where hearing of it fails, too, nothing is."""
+    for _ in range(PARKED_MOST):
+        try:
+            return _fold(bus, store, storage, topology, machine, build)
+        except _Ends as bad:
+            value = json.loads(_value_of(store, f"generations/{DISPATCHER}"))
+            key = f"parked/{DISPATCHER}/{value['generation']}/{bad.offset}"
+            entry = store.get(key)
+            ended = json.loads(entry.value)["ended"] if entry is not None else 0
+            if ended > ENDED_MOST:
+                raise Refused(f"{bad}, even if it is passed over: report it with `millrace bundle`") from None
+            parked = {"ended": max(ended, ENDED_MOST - 1) + 1, "build": build, "error": bad.error}
+            _txn(store, DISPATCHER, key, entry.mod_revision if entry else 0, json.dumps(parked, separators=(",", ":")).encode())
+            say(f"{bad.args[0]}: it is passed over, as it was after the backup")
+    raise Refused(f"more than {PARKED_MOST} records of {DISPATCHER} end this command: run it of the build that wrote them")
+
+
+def _value_of(store: Store, key: str) -> bytes:
+    entry = store.get(key)
+    assert entry is not None, f"{key} is put back before"
+    return entry.value
 
 
 def _fold(
@@ -218,19 +254,47 @@ def _fold(
         folded = thaw(machine, storage.get(pointer.path(DISPATCHER)))
     parked = Parked(store, DISPATCHER, build)
     parked.load(folded.generation)
+    passed = parked.offsets()
     for received in _records(bus, topology, DISPATCHER, folded.next_offset):
-        passed = parked.holds(received.offset)
+        _fold_one(core, folded, received, passed)
+    return folded if folded.epoch else None
+
+
+class _Ends(Exception):
+    """Folding a record ends the process: the services must have passed it over."""
+
+    def __init__(self, offset: int, error: str) -> None:
+        super().__init__(f"{DISPATCHER}@{offset}: {error}")
+        self.offset, self.error = offset, error
+
+
+def _fold_one(core: Fold, folded: Folded, received: Received, passed: Mapping[int, tuple[str | None]]) -> None:
+    """Raises _Ends; Refused for a log that cannot be folded here."""
+    offset, stamp_ms, told = received.offset, received.stamp_ms, passed.get(received.offset)
+    try:
         try:
             record = decode(received.value)
         except ValidationError:
-            if passed is None:
+            if told is None:
                 raise
             record = None
-        if passed is not None or record is None:
-            core.pass_over(folded, received.offset, received.stamp_ms, record, *(passed or ()))
+        if told is not None or record is None:
+            core.pass_over(folded, offset, stamp_ms, record, *(told or ()))
         else:
-            core.fold(folded, received.offset, received.stamp_ms, record)
-    return folded if folded.epoch else None
+            core.fold(folded, offset, stamp_ms, record)
+    except (UnknownRecord, UnknownMessage) as failure:
+        raise Refused(
+            f"{DISPATCHER}@{offset} is of a kind or version that this build does not know ({str(failure).splitlines()[0]}): "
+            "run this command of the build that wrote it"
+        ) from None
+    except Diverged as failure:
+        raise Refused(
+            f"the log of {DISPATCHER} leads to other words than its tick at offset {offset} names ({failure}): a record was passed over "
+            "after the backup, and folds well here; put back its key parked/dispatcher/... of the etcd that was replaced, or restore a "
+            "later backup, then run this again"
+        ) from None
+    except Exception as failure:  # whatever a handler raises
+        raise _Ends(offset, f"{type(failure).__name__}: {failure}"[:500]) from None
 
 
 def recover_cluster(kafka: str, etcd: str, storage_url: str, cluster: str, say: Callable[[str], None]) -> None:

@@ -207,20 +207,22 @@ def stacks() -> list[Stack]:
 
 
 def disk_use(folder: Path) -> dict[str, int]:
-    """Bytes of each part of a stack's folder, and free on its disk."""
+    """Bytes of each part of a stack's folder, and free on its disk. Attempts come and go meanwhile: what is gone counts nothing."""
     use = {}
     for part in sorted(folder.iterdir()) if folder.is_dir() else []:
-        sizes = [0]
-        for path in [part, *part.rglob("*")] if part.is_dir() else [part]:
+        use[part.name] = 0
+        inside = (os.path.join(top, name) for top, folders, files in os.walk(part) for name in (*folders, *files))
+        for path in (part, *inside):
             with contextlib.suppress(OSError):
-                sizes.append(path.lstat().st_blocks * 512)
-        use[part.name] = sum(sizes)
+                use[part.name] += os.lstat(path).st_blocks * 512
     with contextlib.suppress(OSError):
         use["free"] = shutil.disk_usage(folder).free
     return use
 
 
 def _health(service: dict[str, Any]) -> dict[str, Any]:
+    if "health_port" not in service:
+        return {"status": "starts: it has not said yet where it answers"}
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{service['health_port']}/health", timeout=2) as answer:
             return dict(json.loads(answer.read()))

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from millrace.core.jobgraph.model import JobGraph, Limits, dump
 from millrace.core.jobgraph.parse import Refused, parse_json
 from millrace.core.jobgraph.problems import Problem
-from millrace.core.jobgraph.validate import validate
+from millrace.core.jobgraph.validate import readable, validate
 from millrace.core.messages import client
 from millrace.core.messages.base import canonical
 from millrace.core.messages.records import Client, Refusal
@@ -129,7 +129,9 @@ def check_graph(raw: Mapping[str, Any], parameters: Mapping[str, str], limits: L
     """All that the graph alone tells: structure, SQL, settings, size."""
     found = validate(dict(raw), limits, parameters)
     if not isinstance(found, JobGraph):
-        return Checked(None, None, tuple(found), ())
+        known = readable(raw, found, limits, parameters)
+        further = [*check_sql(known), *check_conf(known)]
+        return Checked(None, None, (*found, *(each for each in further if not each.warning)), ())
     said = [*check_sql(found), *check_conf(found)]
     stored = dump(found)
     size = len(canonical(stored))

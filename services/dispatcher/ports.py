@@ -100,11 +100,14 @@ class JobStore:
         absent = [Compare(key_of(effect.job), 0) for effect, _ in batch]
         puts = [Put(key_of(effect.job), value) for effect, value in batch]
         if self._store.txn(Txn([fence.compare(), *absent], puts)).succeeded:
-            outcomes.update((e.job, JobGraphStored(job=e.job, stands=e.stored)) for e, _ in batch)
+            outcomes.update((e.job, _stored(e)) for e, _ in batch)
             return
         for (effect, _), compare, put in zip(batch, absent, puts, strict=True):
             result = self._store.txn(Txn([fence.compare(), compare], [put], [put.key]))
-            stands = effect.stored if result.succeeded else stored_of(result.reads[put.key])
+            if result.succeeded:
+                outcomes[effect.job] = _stored(effect)
+                continue
+            stands = stored_of(result.reads[put.key])
             if stands is None:
                 raise Refused
             outcomes[effect.job] = JobGraphStored(job=effect.job, stands=stands)
@@ -258,6 +261,10 @@ def delete_staging(folder: str) -> None:
 def _check_leader(entry: Entry | None, fence: Fence) -> None:
     if entry is None or entry.mod_revision != fence.epoch:
         raise Refused
+
+
+def _stored(effect: PutJobGraph) -> JobGraphStored:
+    return JobGraphStored(job=effect.job, stands=effect.stored.model_copy(update={"graph": None}))
 
 
 def key_of(job: str) -> str:

@@ -19,7 +19,7 @@ from .core.trees import state_hash, tree
 from .file import Recording, Writer, add_folded
 from .machines import fold_of
 from .replaying import TOLD_EVERY, Folder, NotTheSame, Progress, records_of
-from .source import Source, start_of
+from .source import Source, start_of, steadily
 
 
 @dataclass
@@ -34,10 +34,16 @@ class Exported:
 
 def export(source: Source, path: Path, job: str | None, without_payloads: bool, progress: Progress) -> Exported:
     """Writes the file, then folds what stands in it, so that a later check knows where the fold led. Raises BadLog, OSError."""
+    return steadily(lambda: _export(source, path, job, without_payloads, progress))
+
+
+def _export(source: Source, path: Path, job: str | None, without_payloads: bool, progress: Progress) -> Exported:
     token = tokens(secrets.token_bytes(16)) if without_payloads else None
     if token is not None and source.facts.redacted:
         token = None  # its payloads are tokens already
     facts = replace(source.facts, job=job or source.facts.job, redacted=source.facts.redacted or without_payloads)
+    if token is not None:
+        facts = replace(facts, scopes={name: _without_errors(each, token) for name, each in facts.scopes.items()})
     logs = source.logs()
     writer = Writer(path, facts, __version__, logs)
     try:
@@ -54,6 +60,11 @@ def export(source: Source, path: Path, job: str | None, without_payloads: bool, 
         raise
     unfolded = _add_folded(path, progress) if facts.job is None else []
     return Exported(records, path.stat().st_size, list(facts.scopes), unfolded)
+
+
+def _without_errors(scope: Scope, token: Text) -> Scope:
+    """What a record did that is passed over may name what is in it."""
+    return replace(scope, parked={at: (error and token(error),) for at, (error,) in scope.parked.items()})
 
 
 def _put_snapshot(source: Source, scope: Scope, logs: list[Log], writer: Writer, token: Text | None) -> None:
@@ -73,7 +84,7 @@ def _put_logs(source: Source, logs: list[Log], writer: Writer, token: Text | Non
     def counted(log: Log) -> Iterator[Recorded]:
         nonlocal done
         for recorded in source.read(log, log.first):
-            yield recorded._replace(value=redacted(recorded.value, token)) if token else recorded
+            yield redacted(recorded, token) if token else recorded
             done += 1
             if done % TOLD_EVERY == 0:
                 progress("written", done, total)
@@ -91,7 +102,7 @@ def _put_job(
     found = records_of(source, job, progress)
     for log in logs:
         own = (each for each in found if (each.topic, each.partition) == (log.topic, log.partition))
-        writer.log(log, (each._replace(value=redacted(each.value, token)) if token else each for each in own))
+        writer.log(log, (redacted(each, token) if token else each for each in own))
     return len(found)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import time
@@ -18,7 +17,7 @@ from millrace.io.service import read_topology
 from millrace.io.snapshots import thaw
 from millrace.io.storage import Storage
 
-from .core.recorded import BadLog, Facts, Log, Recorded, Scope
+from .core.recorded import BadLog, Facts, Log, Recorded, Scope, Shortened
 from .machines import fold_of
 
 BATCH = 10_000
@@ -31,6 +30,7 @@ class Live:
 
     def __init__(self, kafka: KafkaLogs, store: Store, storage: Storage | None, cluster: str) -> None:
         self._kafka, self._store, self._storage = kafka, store, storage
+        self._logs: list[Log] = []
         self.facts = self._read_facts(cluster)
 
     def _read_facts(self, cluster: str) -> Facts:
@@ -47,14 +47,12 @@ class Live:
             )
         return Facts(cluster, topology, scopes)
 
-    @functools.cache  # noqa: B019  one source a process
     def logs(self) -> list[Log]:
-        found = []
-        for topic in TOPICS:
+        for topic in () if self._logs else TOPICS:
             log_id = self._kafka.log_id(topic.name)
             for partition in range(topic.count(self.facts.topology)):
-                found.append(Log(topic.name, partition, log_id, *self._kafka.offsets(topic.name, partition)))
-        return found
+                self._logs.append(Log(topic.name, partition, log_id, *self._kafka.offsets(topic.name, partition)))
+        return list(self._logs)
 
     def read(self, log: Log, first: int, ids: bool = True) -> Iterator[Recorded]:
         return (_recorded(log, message, ids) for message in self._messages(log, first))
@@ -101,7 +99,8 @@ class Live:
                 elif time.monotonic() - heard_s > SILENT_S:
                     raise Unavailable(f"Kafka gives no record of {log.name} from offset {first} on, and it ends at {log.end}")
         except OffsetGone as gone:
-            raise BadLog(f"{log.name} has lost offset {gone.offset} while it was read: it has {gone.first} to {gone.end}") from None
+            reason = f"{log.name} has lost offset {gone.offset} while it was read: it has {gone.first} to {gone.end}"
+            raise Shortened(reason, self._logs.clear) from None
         finally:
             reader.close()
 

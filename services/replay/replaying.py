@@ -20,7 +20,7 @@ from .core.story import Scan, Story, logs_of, tell
 from .file import Recording
 from .journal import JournalPart
 from .machines import fold_of
-from .source import Source, log_of, start_of
+from .source import Source, log_of, start_of, steadily
 
 Progress = Callable[[str, int, int], None]
 """Told what is gone through, how many of it are done, and how many there are."""
@@ -136,9 +136,13 @@ class Folder:
 
 def state_at(source: Source, name: str, at: At, progress: Progress) -> tuple[int, dict[str, Any]]:
     """(offset, the scope's state after it, as a tree)."""
-    folder = Folder(source, name, progress, at)
-    offset = folder.to(at)
-    return offset, trees.tree(folder.machine, folder.folded)
+
+    def found() -> tuple[int, dict[str, Any]]:
+        folder = Folder(source, name, progress, at)
+        offset = folder.to(at)
+        return offset, trees.tree(folder.machine, folder.folded)
+
+    return steadily(found)
 
 
 @dataclass
@@ -153,6 +157,10 @@ class Change:
 
 def changes(source: Source, name: str, first: At, second: At, path: str, progress: Progress) -> tuple[int, int, list[Change]]:
     """(offset, offset, what the records between led to). Two folds: the second one looks only at what differs in the end."""
+    return steadily(lambda: _changes(source, name, first, second, path, progress))
+
+
+def _changes(source: Source, name: str, first: At, second: At, path: str, progress: Progress) -> tuple[int, int, list[Change]]:
     folder = Folder(source, name, progress, first)
     start = folder.to(first)
     before = trees.tree(folder.machine, folder.folded)
@@ -181,7 +189,7 @@ def changes(source: Source, name: str, first: At, second: At, path: str, progres
 
 def story_of(source: Source, job: str, progress: Progress) -> Story | None:
     """The story of a job; None: nothing is known of it."""
-    return tell(job, records_of(source, job, progress))
+    return tell(job, steadily(lambda: records_of(source, job, progress)))
 
 
 def records_of(source: Source, job: str, progress: Progress) -> list[Recorded]:
@@ -210,6 +218,10 @@ class Report:
 def verify(source: Source, scope: str | None, progress: Progress) -> Report:
     """Folds each scope (or one) and compares every tick's digest and the state where a snapshot or the export tells what it was; then all
     that stands in all logs with what is said now. Raises BadLog, Broken."""
+    return steadily(lambda: _verify(source, scope, progress))
+
+
+def _verify(source: Source, scope: str | None, progress: Progress) -> Report:
     facts = source.facts
     facts.whole()
     check, notes = Check(facts.redacted), []
@@ -271,6 +283,9 @@ def _notes(check: Check, facts: Facts) -> list[str]:
     uncovered = sum(each.uncovered for each in check.scopes.values())
     if uncovered:
         notes.append(f"{uncovered} outputs are not compared: the logs they were said to do not reach back so far")
+    earlier = sum(each.earlier for each in check.scopes.values())
+    if earlier:
+        notes.append(f"{earlier} records are not compared: they were said before the snapshots from which the folds begin")
     later = sum(each.later for each in check.scopes.values())
     if later:
         notes.append(f"{later} records were said after the end of what was folded")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from millrace.core.fold import Folded
 
-from .core.recorded import BadLog, Facts, Log, Recorded, Scope
+from .core.recorded import BadLog, Facts, Log, Recorded, Scope, Shortened
 from .machines import fold_of
 
 
@@ -41,6 +41,20 @@ class Source(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+TRIES = 3
+T = TypeVar("T")
+
+
+def steadily(do: Callable[[], T]) -> T:
+    """What `do` gives, which reads a source; from the beginning again where a living log was shortened meanwhile."""
+    for _ in range(TRIES - 1):
+        try:
+            return do()
+        except Shortened as shortened:
+            shortened.look_again()
+    return do()
 
 
 def log_of(source: Source, scope: Scope) -> Log:

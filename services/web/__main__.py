@@ -18,13 +18,15 @@ from millrace.io.health import HealthServer
 from millrace.io.http_server import HttpServer
 from millrace.io.interfaces import Unavailable
 from millrace.io.kafka import KafkaAdmin
+from millrace.io.kafka_logs import KafkaLogs
 from millrace.io.service import read_topology, store_of
 from millrace.io.signals import on_stop
 
 from .api import application
+from .follow import Following, Follows
 from .settings import WebSettings
 from .view import View
-from .worker import TOPICS, make
+from .worker import TOPICS, make, places, read_before
 
 STOP_MOST_S = 3.0
 LOOK_S = 0.5
@@ -41,13 +43,17 @@ def main() -> int:
     log.info("starts", version=__version__, pid=os.getpid(), settings=settings.describe())
     stopping = threading.Event()
     on_stop(stopping.set)
-    topology = _await_cluster(settings, stopping)
-    if topology is None:
+    found = _await_cluster(settings, stopping)
+    if found is None:
         return 0
-    app, view = make(settings, topology)
+    topology, before = found
+    app, view = make(settings, topology, before)
+    kafka = KafkaLogs(settings.kafka_bootstrap, client_id=settings.instance)
+    following = Following(view, places(topology), kafka.ends)
+    following.start()
     failed = False
-    health = HealthServer(lambda: _health(app, view), settings.health_port)
-    server = HttpServer(application(view, settings.host), settings.host, settings.port, name="api")
+    health = HealthServer(lambda: _health(app, view, following.state()), settings.health_port)
+    server = HttpServer(application(view, following.state, settings.host), settings.host, settings.port, name="api")
     ports = {"health_port": health.start(), "port": server.start()}
     try:
         asyncio.run(_work(app, stopping, lambda: settings.write_ready(**ports)))
@@ -56,12 +62,16 @@ def main() -> int:
         log.critical("the process ends", reason=f"{type(failure).__name__}: {failure}")
     server.stop()
     health.stop()
+    following.stop()
     log.info("stopped")
     return 1 if failed else 0
 
 
-def _await_cluster(settings: WebSettings, stopping: threading.Event) -> Topology | None:
-    """Waits for etcd, Kafka and the provisioning, and says so. None: asked to stop meanwhile."""
+def _await_cluster(
+    settings: WebSettings, stopping: threading.Event
+) -> tuple[Topology, dict[str, dict[int, int]]] | None:
+    """Waits for etcd, Kafka and the provisioning, and says so; then what is there, and up to where it was read before. None: asked to
+    stop meanwhile."""
     store, admin = store_of(settings), KafkaAdmin(settings.kafka_bootstrap, client_id=settings.instance)
     said = 0.0
     try:
@@ -70,7 +80,7 @@ def _await_cluster(settings: WebSettings, stopping: threading.Event) -> Topology
                 topology = read_topology(store)
                 for topic in TOPICS:
                     admin.log_id(topic)
-                return topology
+                return topology, read_before(settings.kafka_bootstrap, topology)
             except Unavailable as failure:
                 if time.monotonic() - said > 5:
                     said = time.monotonic()
@@ -96,9 +106,10 @@ async def _work(app: Any, stopping: threading.Event, ready: Any) -> None:
         raise RuntimeError(f"the worker failed: {app.crash_reason!r}")
 
 
-def _health(app: Any, view: View) -> dict[str, Any]:
+def _health(app: Any, view: View, follows: Follows) -> dict[str, Any]:
     _, as_of = view.ask(lambda _: None)
-    return {"status": "the worker failed" if app.crashed else "ok", "ready": view.ready, "as_of": as_of}
+    status = "the worker failed" if app.crashed else follows.trouble or "ok"
+    return {"status": status, "ready": view.ready, "as_of": as_of, "last_fold_s": round(follows.folded_s, 1)}
 
 
 if __name__ == "__main__":

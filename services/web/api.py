@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
-from fastapi import FastAPI, HTTPException, Query, Request
+from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CollectorRegistry, generate_latest
@@ -17,6 +17,7 @@ from millrace import __version__
 from millrace.io.http_server import is_loopback
 
 from . import models
+from .follow import Follows
 from .view import View
 
 PAGE_MOST = 1000
@@ -24,9 +25,9 @@ REFUSED: dict[int | str, dict[str, Any]] = {400: {"model": models.Refusal}, 404:
 STARTING: dict[int | str, dict[str, Any]] = {503: {"model": models.Refusal}}
 
 
-def application(view: View, host: str = "127.0.0.1") -> FastAPI:
-    """The application over a view. `host`: what it listens on; behind loopback it answers to loopback's names alone, so that no page
-    in a browser can read it under a name of its own."""
+def application(view: View, follows: Callable[[], Follows], host: str = "127.0.0.1") -> FastAPI:
+    """The application over a view; `follows` says whether it does. `host`: what it listens on; behind loopback it answers to loopback's
+    names alone, so that no page in a browser can read it under a name of its own."""
     app = FastAPI(
         title="Millrace",
         version=__version__,
@@ -41,7 +42,7 @@ def application(view: View, host: str = "127.0.0.1") -> FastAPI:
     app.add_exception_handler(StarletteHTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     _add_answers(app, view)
-    _add_state(app, view)
+    _add_state(app, view, follows)
     return app
 
 
@@ -96,17 +97,19 @@ def _add_answers(app: FastAPI, view: View) -> None:
         return models.Overview(as_of=as_of, **found)
 
 
-def _add_state(app: FastAPI, view: View) -> None:
+def _add_state(app: FastAPI, view: View, follows: Callable[[], Follows]) -> None:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Metrics(view))
+    registry.register(_Metrics(view, follows))
 
-    @app.get("/healthz", responses=STARTING)
-    async def healthz() -> dict[str, Any]:
-        """Whether the tables are whole and follow the topics."""
-        if not view.ready:
-            raise HTTPException(503, "the tables are being brought back")
+    @app.get("/healthz", responses={503: {"model": models.Health}})
+    async def healthz(response: Response) -> models.Health:
+        """Whether the tables are whole and follow the topics: 503 while they do not."""
+        state = follows()
         _, as_of = view.ask(lambda _: None)
-        return {"status": "ok", "as_of": as_of}
+        status = "starting" if not view.ready else "degraded" if state.trouble else "ok"
+        reason = "the tables are being brought back" if not view.ready else state.trouble or None
+        response.status_code = 200 if status == "ok" else 503
+        return models.Health(status=status, reason=reason, last_fold_s=round(state.folded_s, 1), as_of=as_of)
 
     @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> PlainTextResponse:
@@ -117,8 +120,8 @@ def _add_state(app: FastAPI, view: View) -> None:
 class _Metrics:
     """Counts what the view shows, when it is asked."""
 
-    def __init__(self, view: View) -> None:
-        self._view = view
+    def __init__(self, view: View, follows: Callable[[], Follows]) -> None:
+        self._view, self._follows = view, follows
 
     def collect(self) -> Iterator[Metric]:
         found, as_of = self._view.ask(_overview)
@@ -137,6 +140,9 @@ class _Metrics:
             for partition, offset in places.items():
                 offsets.add_metric([topic, partition], offset)
         yield offsets
+        state = self._follows()
+        yield GaugeMetricFamily("millrace_web_follows", "1: Kafka answers, and what it has is read", float(not state.trouble))
+        yield GaugeMetricFamily("millrace_web_last_fold_age_seconds", "Time since the last record was taken in", state.folded_s)
         yield GaugeMetricFamily("millrace_web_as_of_seconds", "Time of the newest record shown", as_of["time_ms"] / 1000)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -20,6 +20,19 @@ class AsOf(Shape):
     """topic -> partition -> offset of the last record that is in the answer."""
     time_ms: int
     """The newest of these records' time stamps; 0: there is none."""
+
+
+class Health(Shape):
+    """Whether the answers can be relied on."""
+
+    status: Literal["ok", "starting", "degraded"]
+    """starting: the tables are being brought back. degraded: they do not follow, so that answers are as old as `last_fold_s`."""
+    reason: str | None
+    """Why it is not ok."""
+    last_fold_s: float
+    """Seconds since the last record was taken in, or since the tables were brought back. While nothing happens it grows, and all is
+    well."""
+    as_of: AsOf
 
 
 class JobRow(Shape):

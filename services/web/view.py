@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from .core.cluster import TOPIC as CLUSTER_EVENTS
@@ -16,12 +17,17 @@ T = TypeVar("T")
 
 
 class View:
-    """The two tables over the rows that are given."""
+    """The two tables over the rows that are given. `read_before`: topic -> partition -> the offset that was to be read next when the
+    process started; rows alone do not tell it, for the newest may be forgotten."""
 
-    def __init__(self, jobs: Rows, cluster: Rows, retained_jobs: int) -> None:
+    def __init__(
+        self, jobs: Rows, cluster: Rows, retained_jobs: int, read_before: Mapping[str, Mapping[int, int]] | None = None
+    ) -> None:
         self.jobs, self.cluster = Jobs(jobs, retained_jobs), Cluster(cluster)
         self.ready = False
         self.folded = {"news": 0, "known": 0, "unreadable": 0}
+        self.folded_at_s = time.monotonic()
+        self._read_before = read_before or {}
         self._rows = {JOB_EVENTS: jobs, CLUSTER_EVENTS: cluster}
         self._as_of: dict[str, dict[int, list[int]]] = {JOB_EVENTS: {}, CLUSTER_EVENTS: {}}
         self._lock = threading.Lock()
@@ -34,11 +40,25 @@ class View:
                 self._as_of[topic] = {}
                 for row in list(rows.values()):
                     self._reached(topic, *(row.get("as_of") or (0, -1, 0)))
+                for partition, offset in self._read_before.get(topic, {}).items():
+                    self._reached(topic, partition, offset - 1, 0)
+            self.folded_at_s = time.monotonic()
             self.ready = True
+
+    def pass_over(self, topic: str, partition: int, offset: int, stamp_ms: int) -> None:
+        """A record that holds no fact."""
+        with self._lock:
+            self._reached(topic, partition, offset, stamp_ms)
+            self.folded["unreadable"] += 1
+
+    def next_offset(self, topic: str, partition: int) -> int:
+        """The first offset that is not taken in yet."""
+        return self._as_of[topic].get(partition, [-1])[0] + 1
 
     def fold(self, fact: Fact) -> None:
         """Takes a fact in. Raises KeyError, TypeError, ValueError for one that is none; it is passed over."""
         with self._lock:
+            self.folded_at_s = time.monotonic()
             self._reached(fact.topic, fact.partition, fact.offset, fact.stamp_ms)
             what = "unreadable"
             try:
@@ -59,5 +79,6 @@ class View:
         return answer, {"offsets": offsets, "time_ms": max(stamps, default=0)}
 
     def _reached(self, topic: str, partition: int, offset: int, stamp_ms: int) -> None:
-        if offset > self._as_of[topic].get(partition, [-1])[0]:
-            self._as_of[topic][partition] = [offset, stamp_ms]
+        known = self._as_of[topic].get(partition, [-1, 0])
+        if offset > known[0]:
+            self._as_of[topic][partition] = [offset, max(stamp_ms, known[1])]

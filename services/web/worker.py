@@ -6,12 +6,15 @@ import json
 import logging
 import os
 import tempfile
+from collections.abc import Mapping
 from typing import Any
 
 import faust
 import structlog
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from millrace.core.topics import Topology
+from millrace.io.interfaces import Unavailable
 
 from .core.cluster import TOPIC as CLUSTER_EVENTS
 from .core.facts import Fact
@@ -24,6 +27,8 @@ logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # a line for each of m
 log = structlog.get_logger("web")
 CHANGELOGS = {JOB_EVENTS: "web.jobs", CLUSTER_EVENTS: "web.cluster"}
 TOPICS = (*CHANGELOGS, *CHANGELOGS.values())
+GROUP = "web"
+ASKED_MOST_S = 10.0
 SESSION_S = 6.0  # Kafka takes no less; one that is started again under its name waits for nothing
 
 
@@ -41,10 +46,33 @@ class _Table(faust.Table):  # type: ignore[misc]
         return self.subjects.partition(self.facts, key.partition("/")[0])
 
 
-def make(settings: WebSettings, topology: Topology) -> tuple[faust.App, View]:
-    """The worker, to be started, and the view that it fills."""
+def places(topology: Topology) -> list[tuple[str, int]]:
+    """The partitions that are read."""
+    return [(JOB_EVENTS, n) for n in range(topology.job_event_partitions)] + [(CLUSTER_EVENTS, 0)]
+
+
+def read_before(bootstrap: str, topology: Topology) -> dict[str, dict[int, int]]:
+    """topic -> partition -> the offset at which an earlier process left off. Raises Unavailable."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP, "enable.auto.commit": False, "log_level": 0})
+    try:
+        committed = consumer.committed([TopicPartition(*place) for place in places(topology)], timeout=ASKED_MOST_S)
+    except KafkaException as failure:
+        raise Unavailable(f"Kafka at {bootstrap} does not say up to where was read: {failure.args[0].str()}") from None
+    finally:
+        consumer.close()
+    found: dict[str, dict[int, int]] = {JOB_EVENTS: {}, CLUSTER_EVENTS: {}}
+    for each in committed:
+        if each.offset > 0:
+            found[each.topic][each.partition] = each.offset
+    return found
+
+
+def make(
+    settings: WebSettings, topology: Topology, before: Mapping[str, Mapping[int, int]]
+) -> tuple[faust.App, View]:
+    """The worker, to be started, and the view that it fills. `before`: see `read_before`."""
     app = faust.App(
-        "web",
+        GROUP,
         broker=[f"kafka://{host}" for host in settings.kafka_bootstrap.split(",")],
         broker_client_id=settings.instance,
         broker_session_timeout=SESSION_S,
@@ -66,7 +94,7 @@ def make(settings: WebSettings, topology: Topology) -> tuple[faust.App, View]:
         CLUSTER_EVENTS: (1, app.topic(CLUSTER_EVENTS, value_type=bytes, value_serializer="raw")),
     }
     tables = {name: _table(app, name, topology, partitions) for name, (partitions, _) in topics.items()}
-    view = View(tables[JOB_EVENTS], tables[CLUSTER_EVENTS], settings.retained_jobs)
+    view = View(tables[JOB_EVENTS], tables[CLUSTER_EVENTS], settings.retained_jobs, before)
     for name, (_, topic) in topics.items():
         app.agent(topic, name=f"web.{name}")(_agent(view))
     recovered: set[str] = set()
@@ -97,6 +125,7 @@ def _agent(view: View) -> Any:
                 view.fold(fact_of(event.message))
             except (KeyError, TypeError, ValueError) as failure:
                 message = event.message
+                view.pass_over(message.topic, message.partition, message.offset, int(message.timestamp * 1000))
                 where = {"topic": message.topic, "partition": message.partition, "offset": message.offset}
                 log.warning("a record that is no fact known here", reason=repr(failure), **where)
 

@@ -154,7 +154,9 @@ class Conversation:
                 self._tell(party, Fact(body=fact))
             return
         outcomes: dict[str, Callable[[], Any]] = {
-            "PutJobGraph": lambda: effects.JobGraphStored(job=effect["job"], stands=effects.StoredJob(**effect["stored"])),
+            "PutJobGraph": lambda: effects.JobGraphStored(
+                job=effect["job"], stands=effects.StoredJob(**{**effect["stored"], "graph": None})
+            ),
             "EndJob": lambda: effects.JobResultStored(job=effect["job"], stands=effects.StoredJob(**effect["ending"])),
             "CleanJob": lambda: effects.JobCleaned(job=effect["job"]),
             "RecoverJobs": lambda: effects.JobsRecovered(jobs={}),

@@ -226,9 +226,18 @@ def _tell(verdict: Verdict, done: list[Fault], load: Load, stack: Stack, say: Sa
         middle = statistics.median(times)
         say(f"{kind} -> a later submission accepted: p50 {middle:.2f} s, max {max(times):.2f} s of {len(times)}")
     ends = re.findall(r"^(\S+): ended with (-?\d+)", stack.supervisor_log.read_text(), re.MULTILINE)
-    by_itself = Counter(name for name, code in ends if code not in ("0", "-9", "-15"))
+    by_itself = Counter(f"{name}, exit code {code}" for name, code in ends if code not in ("0", "-9", "-15"))
     say(f"services that ended by themselves: {dict(by_itself) or 'none'}")
     for failed in sorted((stack.folder / "logs").glob("*.failed")):
-        said = [json.loads(line) for line in failed.read_text().splitlines() if line.startswith("{")]
-        why = next((each.get("reason") or each["event"] for each in said if each["level"] == "critical"), said[-1:])
-        say(f"the last words of {failed.name}: {str(why)[:300]}")
+        say(f"the last words of {failed.name}: {last_words(failed.read_text())[:300]}")
+
+
+def last_words(log: str) -> str:
+    """Why a service ended by itself, as its log has it; what a client library says of servers that are away is no reason."""
+    said = [each for each in map(json.loads, re.findall(r"^{.*", log, re.MULTILINE)) if "logger" not in each]
+    for level in ("critical", "error"):
+        for each in reversed(said):
+            if each["level"] == level:
+                exception: list[str] = each.get("exception", "").strip().splitlines()
+                return ": ".join(filter(None, (each["event"], each.get("reason"), *exception[-1:])))
+    return log.strip().rpartition("\n")[2] or "nothing"

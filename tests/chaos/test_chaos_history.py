@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.history import Event, History, judge
+from tests.chaos.run import last_words
 
 
 def attempt(number: int, state: str, count: int, **more: Any) -> Event:
@@ -76,3 +77,28 @@ def test_one_that_wakes_may_meet_another_for_an_instant() -> None:
     _lives(history)
     history.woken = {7: 9.8}
     assert judge(history).violations == []
+
+
+@pytest.mark.parametrize(
+    "log, words",
+    [
+        (
+            '{"level": "critical", "event": "the process ends", "reason": "its log was cut"}\n{"level": "info", "event": "stopped"}\n',
+            "the process ends: its log was cut",
+        ),
+        (
+            '{"level": "error", "event": "ends", "reason": "it was declared lost"}\nnoise\n'
+            '{"level": "critical", "event": "uncaught_exception", "exception": "Traceback:\\n  line 1\\nKeyError: 1"}\n',
+            "uncaught_exception: KeyError: 1",
+        ),
+        (
+            '{"level": "error", "event": "ends", "reason": "it was declared lost"}\n'
+            '{"level": "error", "event": "FAIL", "logger": "millrace.kafka"}\n',
+            "ends: it was declared lost",
+        ),
+        ("Killed\n", "Killed"),
+        ("", "nothing"),
+    ],
+)  # fmt: skip
+def test_the_report_says_why_a_service_ended(log: str, words: str) -> None:
+    assert last_words(log) == words

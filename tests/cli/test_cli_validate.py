@@ -42,7 +42,7 @@ def test_every_mistake_of_a_submission_is_told_at_once_with_its_place(
  "accept_before_ms": 3,
  "graph": {"name": "x", "vertices": {
    "a": {"sql": "SELEC 1"},
-   "b": {"sql": "SELECT * FROM q"}},
+   "b": {"sql": "SELECT * FROM q", "parallelism": 0}},
   "conf": {"spark.master": "local"}}}
 """)
     code, out, err = run(capsys, str(file))
@@ -54,9 +54,10 @@ def test_every_mistake_of_a_submission_is_told_at_once_with_its_place(
         f"{file}:4:2: warning: accept_before_ms: has passed: it would be rejected as late",
         f"{file}:6:10: graph.vertices.a.sql: does not parse: unexpected 1 at line 1, column 7",
         f"{file}:7:10: graph.vertices.b.sql: reads q, which is no input (it has no inputs)",
+        f"{file}:7:36: graph.vertices.b.parallelism: must be at least 1, not 0",
         f"{file}:8:12: graph.conf.spark.master: cannot be set by a job: the cluster decides where Spark runs "
         "(spark.master of the TaskManager)",
-        "5 problems",
+        "6 problems",
     ]
 
 

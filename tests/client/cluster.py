@@ -40,18 +40,19 @@ class ControlPlane:
     def storage(self) -> Path:
         return self.folder / "storage"
 
-    def start(self, name: str) -> None:
-        """Starts a service and waits until it is up."""
+    def start(self, name: str, **settings: object) -> None:
+        """Starts a service, with further settings, and waits until it is up."""
         ready = self.folder / f"{name}.ready"
         ready.unlink(missing_ok=True)
         env = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if name != "MILLRACE_HOME"},  # it is of no stack
             "PYTHONPATH": os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "shared")]),
             "MILLRACE_BLOB_TOKEN": self.token,
             "MILLRACE_KAFKA_BOOTSTRAP": self.kafka.bootstrap,
             "MILLRACE_ETCD_ENDPOINT": self.etcd.endpoint,
             "MILLRACE_STORAGE_URL": str(self.storage),
             "MILLRACE_LOG_FORMAT": "json",
+            **{f"MILLRACE_{key.upper()}": str(value) for key, value in settings.items()},
         }
         command = [sys.executable, "-m", f"services.{name}", "--ready-file", str(ready)]
         self.children[name] = spawn(command, log=self.folder / f"{name}.log", env=env, cwd=self.folder)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,10 @@ from millrace.cli.app import app, guarded
 from millrace.cli.dlq import _send, moment
 from millrace.client import Millrace, new_id
 from millrace.client.dead_letters import LETTER, ORIGIN, REPEATS, DeadLetters
+from millrace.io.etcd import EtcdStore
+from millrace.io.interfaces import Delete, Put, Txn
 from millrace.io.kafka import KafkaAdmin
+from millrace.io.kafka_logs import KafkaLogs
 from tests.client.cluster import ControlPlane
 
 UPLOAD = b"def f(): pass\n# of the dead letters\n"
@@ -68,6 +72,7 @@ def desk(
     plane: ControlPlane, millrace: Millrace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Desk]:
     monkeypatch.setenv("MILLRACE_KAFKA_BOOTSTRAP", plane.kafka.bootstrap)
+    monkeypatch.setenv("MILLRACE_ETCD_ENDPOINT", plane.etcd.endpoint)
     yield Desk(plane, millrace, capsys)
 
 
@@ -211,6 +216,81 @@ def test_letters_are_deleted_up_to_a_number_and_not_without_a_yes(desk: Desk) ->
     assert desk.run("purge", "--all", "--yes")[1].startswith("deleted 1 letter below ")
     assert desk.run("redrive")[0] == desk.run("purge")[0] == 2
     assert desk.run("list", "--since", "soon")[0] == 2
+
+
+@contextmanager
+def passed_over(desk: Desk, ended: int = 2) -> Iterator[tuple[str, str]]:
+    """(place, job) of a StartJob that is marked as one that ended processes; the services that run do not look there again."""
+    job = desk.millrace.submit({"name": "one", "vertices": {"one": {"sql": "SELECT 1 AS one"}}}).id
+    shard = stored(desk.plane, job)["shard"]
+    logs = KafkaLogs(desk.plane.kafka.bootstrap, client_id="tests")
+    reader = logs.reader("job-master.commands", shard, 0)
+    started: list[int] = []
+    while not started:
+        told = ((each.offset(), json.loads(each.value())) for each in reader.scan(1_000, 1_000))
+        started = [at for at, value in told if value.get("body", {}).get("type") == "StartJob" and value["body"]["job"] == job]
+    reader.close()
+    store = EtcdStore(desk.plane.etcd.endpoint, "/millrace/default/")
+    key = f"parked/job-master/{shard}/1/{started[0]}"
+    entry = {"ended": ended, "build": "0.1.0+abc", "error": "ZeroDivisionError: poisoned"}
+    store.txn(Txn([], [Put(key, json.dumps(entry).encode())]))
+    try:
+        yield f"job-master/{shard}@{started[0]}", job
+    finally:
+        store.txn(Txn([], [Delete(key)]))
+        store.close()
+        desk.millrace.cancel(job)
+
+
+def stored(plane: ControlPlane, job: str) -> Any:
+    store = EtcdStore(plane.etcd.endpoint, "/millrace/default/")
+    try:
+        return json.loads(store.get(f"jobs/{job}").value)
+    finally:
+        store.close()
+
+
+def test_records_passed_over_in_inboxes_are_listed_and_shown_and_never_sent_again(desk: Desk) -> None:
+    [letter] = desk.park(b"[]")
+    with passed_over(desk) as (place, job):
+        rows = {each["letter"]: each for each in desk.json("list")}
+        assert letter in rows
+        row = rows[place]
+        assert (row["type"], row["job"], row["reason"]) == ("StartJob", job, "ZeroDivisionError: poisoned")
+        assert (row["build"], row["ended_processes"], row["value"]["body"]["job"]) == ("0.1.0+abc", 2, job)
+        assert [each["letter"] for each in desk.json("list", "--job", job)] == [place]
+        assert desk.json("list", "--reason", "poisoned", "--until", "1d") == []
+        _, out, _ = desk.run("show", place)
+        assert out.startswith(f"record    {place}, written ")
+        assert f"redrive   never: it is a record of the inbox of {place.partition('@')[0]}, and what came behind it" in out
+        assert "said by dispatcher" in out and "it ended 2 processes of build 0.1.0+abc: ZeroDivisionError: poisoned" in out
+        assert f"job {job} has failed with that cause" in out and f'"job": "{job}"' in out
+        _, raw, _ = desk.run("show", place, "--raw")
+        assert json.loads(raw)["body"]["job"] == job
+        before = desk.letters.end()
+        for which in ((place,), ("--reason", "poisoned"), (place, "--force")):
+            [plan] = desk.json("redrive", *which)
+            assert (plan["kind"], plan["fate"]) == ("ZeroDivisionError", "of an inbox")
+            assert f"submit job {job} again, under a new id" in plan["example"]
+            assert desk.json("redrive", *which, "--yes") == {
+                "sent": 0, "left": {"of an inbox": 1}, "parked_again": [], "failed": [],
+            }  # fmt: skip
+        assert desk.letters.end() == before
+    code, _, err = desk.run("show", place)
+    assert (code, err) == (1, f"millrace: no record {place} is passed over: millrace dlq list tells those that are\n")
+    with passed_over(desk, ended=1) as (place, _):
+        assert place not in [each["letter"] for each in desk.json("list")], "it has ended one process, and is tried again"
+    with passed_over(desk, ended=3) as (place, _):
+        assert "hearing of it ended a process, too" in desk.run("show", place)[1]
+
+
+def test_without_etcd_the_letters_are_listed_all_the_same(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    [letter] = desk.park(b"[]")
+    monkeypatch.delenv("MILLRACE_ETCD_ENDPOINT")
+    code, out, err = desk.run("list", "-n", "1000")
+    assert code == 0 and f"{letter} " in out
+    assert err.startswith("note: records that are passed over in inboxes are not listed: where etcd is must be known too: name it in ")
+    assert desk.run("show", "job-master/0@1")[0] == 3
 
 
 def test_a_cluster_that_is_stopped_is_sent_nothing(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

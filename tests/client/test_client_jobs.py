@@ -13,7 +13,18 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from millrace.client import Conflict, Invalid, Millrace, NotFinished, NotFound, OutcomeUnknown, Refused, TooLate, new_id
+from millrace.client import (
+    Busy,
+    Conflict,
+    Invalid,
+    Millrace,
+    NotFinished,
+    NotFound,
+    OutcomeUnknown,
+    Refused,
+    TooLate,
+    new_id,
+)
 from millrace.client.events import BUFFERED_MOST
 from millrace.core.messages import client
 from tests.client.cluster import ControlPlane, archived
@@ -64,7 +75,8 @@ def test_all_that_is_wrong_is_told_at_once(millrace: Millrace) -> None:
     graph = {"name": "n", "vertices": {"a": {"sql": "SELEC 1"}, "b": {"sql": "SELECT 1", "parallelism": 0}}}
     with pytest.raises(Invalid) as caught:
         millrace.submit({**graph, "vertices": {**graph["vertices"], "c": {}}})
-    assert [problem.place for problem in caught.value.problems] == [["vertices", "b", "parallelism"], ["vertices", "c"]]
+    places = [["vertices", "b", "parallelism"], ["vertices", "c"], ["vertices", "a", "sql"]]
+    assert [problem.place for problem in caught.value.problems] == places
     with pytest.raises(Invalid, match="job: String should match pattern"):
         millrace.submit(GRAPH, job="no/slash")
 
@@ -245,6 +257,29 @@ def test_blobs_move_with_the_dispatcher(millrace: Millrace, plane: ControlPlane)
     plane.start("dispatcher")
     assert millrace.status(job.id).status == "CANCELED", "a new Dispatcher knows what the old one knew"
     assert millrace.archive(ending.archive)["status"] == "CANCELED", "at another address"
+
+
+def test_a_flood_beyond_the_limit_is_refused_and_taken_when_there_is_room(millrace: Millrace, plane: ControlPlane) -> None:
+    room, ended = 20, ("FINISHED", "FAILED", "CANCELED")
+    live = sum(count for status, count in millrace.overview().jobs.items() if status not in ended)
+    plane.stop("dispatcher")
+    plane.start("dispatcher", max_live_jobs=live + room)
+    accepted, refused = [], []
+    try:
+        with Millrace(plane.kafka.bootstrap, token=plane.token, timeout_s=2) as hasty:
+            for each in [hasty.begin_submit(GRAPH, watch=False) for _ in range(5 * room)]:
+                try:
+                    accepted.append(each.result())
+                except Busy as failure:
+                    refused.append(str(failure))
+        assert (len(accepted), len(refused)) == (room, 4 * room)
+        assert set(refused) == {f"{live + room} jobs are live, and max_live_jobs is {live + room}; try again when some have ended"}
+        patient = millrace.begin_submit(GRAPH, watch=False)
+        millrace.cancel(accepted[0].id)
+        assert patient.result().status == "INITIALIZING", "a client tries again by itself, as long as it has time"
+    finally:
+        plane.stop("dispatcher")
+        plane.start("dispatcher")
 
 
 def test_jobs_survive_the_dispatcher_and_their_job_master(millrace: Millrace, plane: ControlPlane) -> None:

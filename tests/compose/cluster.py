@@ -16,7 +16,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from deploy.local.downloads import CHECKOUT
 from deploy.local.processes import free_port
-from millrace.client import Job, Millrace, MillraceError
+from millrace.client import Job, Millrace, MillraceError, Unavailable, new_id
 from millrace.core.topics import TOPICS, Topology
 from millrace.io.etcd import EtcdStore
 
@@ -179,9 +179,20 @@ class Cluster:
             self._client = None
 
     def first_accepted(self) -> Job:
-        """The answer to a submission that waits for the cluster to be there."""
-        with Millrace(self.bootstrap, timeout_s=LIMIT_S) as client:
-            return client.submit({"name": "first", "vertices": {"one": {"sql": "SELECT 1 AS one"}}})
+        """The answer to a submission that waits for the cluster to be there: brokers that start beside each other may take longer to
+        agree on who leads than a client waits."""
+        id = new_id("first")
+
+        def submitted() -> Job | None:
+            try:
+                with Millrace(self.bootstrap, timeout_s=LIMIT_S) as client:
+                    return client.submit({"name": "first", "vertices": {"one": {"sql": "SELECT 1 AS one"}}}, job=id)
+            except Unavailable:
+                return None
+
+        job = until("a cluster that accepts a job", submitted)
+        assert job is not None
+        return job
 
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """The command line on the host, told where the cluster is as the README says, with nothing shared."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -55,6 +57,27 @@ def test_a_full_local_queue_waits_in_order_and_runs_no_callback_in_between(real_
         assert [number for who, number in values if who == name] == list(range(1000))
     reader.close()
     bus.close()
+
+
+def test_a_process_ends_in_order_while_records_wait_for_a_broker_that_is_paused(real_kafka: RealKafka) -> None:
+    topic = real_kafka.topic("inbox")
+    KafkaAdmin(real_kafka.bootstrap).ensure_topics([(topic, 1, {})])
+    bus = KafkaBus(real_kafka.bootstrap, client_id="test", on_fatal=pytest.fail)
+    bus.append(topic, 0, b"a")
+    eventually(lambda: bus.flush(100) == 0, "acknowledged")
+    assert real_kafka.broker.pid is not None
+    os.kill(real_kafka.broker.pid, signal.SIGSTOP)
+    try:
+        bus.append(topic, 0, b"b")
+        assert bus.flush(300) == 1, "it is on its way"
+        with pytest.raises(Unavailable):
+            bus.offsets(topic, 0)
+        bus.close()
+        bus.append(topic, 0, b"c")
+        bus.serve()
+        assert bus.flush(300) == 0, "a thread that comes too late does nothing, and is not told that it failed"
+    finally:
+        os.kill(real_kafka.broker.pid, signal.SIGCONT)
 
 
 def test_a_broker_that_was_never_there_is_unavailable_and_blocks_nothing(nobody: str) -> None:

@@ -297,3 +297,8 @@ def test_a_key_of_a_public_topic_has_one_partition() -> None:
         assert found == set(range(BY_TOPIC[topic].count(TOPOLOGY)))
     assert all(TOPOLOGY.partition("job.events", f"j{n}") == TOPOLOGY.events_partition(f"j{n}") for n in range(50))
     assert all(TOPOLOGY.partition("client.replies", f"c{n}") == TOPOLOGY.reply_partition(f"c{n}") for n in range(50))
+
+
+@pytest.mark.parametrize("effect", effects.EFFECTS, ids=lambda effect: effect.__name__)
+def test_the_json_of_an_effect_begins_with_its_type(effect: type[Body]) -> None:
+    assert effects.type_of(encoded(one_of(effect)).decode()) == effect.__name__

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from millrace.core.machine import Configured, Do, Publish, Say
+import pytest
+
+from millrace.core.machine import Configured, Do, Publish, Say, Ticked
 from millrace.core.messages import client, effects, events, jobs
 from millrace.core.messages.records import Client, Refusal
-from tests.core.of_dispatcher import GRAPH, JOB, OTHER, SHARD, TASKS, TOPOLOGY, asks, bodies, settled, stored
+from services.dispatcher.core import machine as dispatcher
+from tests.core.of_dispatcher import GRAPH, JOB, OTHER, SHARD, TASKS, TOPOLOGY, asks, bodies, of_shard, settled, stored
 
 
 def accepted(correlation: str = "1", status: str = "INITIALIZING") -> Publish:
@@ -27,10 +30,12 @@ def test_a_submission_is_put_and_nothing_is_said_before_it_is_stored() -> None:
     assert world.submit(accept_before_ms=99) == [Do(f"jobs/{JOB}", put)]
 
 
-def test_a_stored_submission_is_announced_then_starts_at_its_shard_and_is_acknowledged() -> None:
+@pytest.mark.parametrize("read", [False, True])
+def test_a_stored_submission_is_announced_then_starts_at_its_shard_and_is_acknowledged(read: bool) -> None:
+    """Stored just now, or by an earlier try whose answer was lost, and read."""
     world = settled()
     [put] = world.submit()
-    stands = put.effect.stored
+    stands = put.effect.stored if read else put.effect.stored.model_copy(update={"graph": None})
     start = jobs.StartJob(job=JOB, acceptance=stands.acceptance, graph=GRAPH, accepted_ms=world.now_ms)
     told = events.JobAccepted(job=JOB, at_ms=world.now_ms, name="one", tasks=TASKS)
     assert world.tell(effects.JobGraphStored(job=JOB, stands=stands)) == [
@@ -40,6 +45,29 @@ def test_a_stored_submission_is_announced_then_starts_at_its_shard_and_is_acknow
     ]
     assert list(world.state.live) == [JOB]
     assert world.state.live_graphs == len(world.state.live[JOB].graph)
+
+
+def test_while_many_wait_to_be_stored_few_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatcher, "STORING_MOST", 2)
+    monkeypatch.setattr(dispatcher, "STARTED_A_TICK", 1)
+    world = settled()
+    names = of_shard(5)
+    puts = {job: put for job in names for put in world.submit(job)}
+
+    def store(job: str) -> list[type]:
+        return [type(each) for each in bodies(world.tell(effects.JobGraphStored(job=job, stands=puts[job].effect.stored)))]
+
+    def tick() -> list[str]:
+        return [each.job for each in bodies(world.tell(Ticked()))]
+
+    held = [events.JobAccepted, client.JobAcceptedReply]
+    assert [store(job) for job in names[:3]] == [held, held, held]
+    described = world.request(client.DescribeJob(job=names[0], reply_to="c", correlation="2"))
+    assert [type(each) for each in bodies(described)] == [client.JobDescribed], "its JobMaster has not heard of it"
+    assert tick() == names[:1], "none of them waits for ever"
+    assert store(names[3]) == held, "it waits behind the others"
+    assert tick() == names[1:4]
+    assert store(names[4]) == [events.JobAccepted, jobs.StartJob, client.JobAcceptedReply]
 
 
 def test_warnings_reach_the_client() -> None:

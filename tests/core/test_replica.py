@@ -378,13 +378,14 @@ def test_a_pause_of_the_log_is_no_silence_of_its_leader() -> None:
     (probe,) = standby.beat(now + 200, View(10), caught_up=True)
     assert standby.beat(now + 60_000, View(10), caught_up=True) == [], "one that is not read back is not asked again"
     log.append(probe.record, ms=60_000)  # type: ignore[union-attr]
-    for number in range(3, 3 + RETURN_MS // 500):
+    steps = RETURN_MS // 500
+    for number in range(3, 3 + steps):
         log.append(Probe(who="r1", n=number), ms=499)
     assert not any(isinstance(a, Campaign) for a in standby.beat(log.stamp, View(10), caught_up=True))
-    log.append(Probe(who="r1", n=8), ms=3)
-    log.append(Probe(who="r1", n=9), ms=499)
+    log.append(Probe(who="r1", n=20), ms=steps)
+    log.append(Probe(who="r1", n=21), ms=499)
     assert not standby.election.silent
-    log.append(Probe(who="r1", n=10), ms=1)
+    log.append(Probe(who="r1", n=22), ms=1)
     assert standby.election.silent, "but it ends"
 
 

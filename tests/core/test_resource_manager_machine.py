@@ -38,6 +38,7 @@ class Driver:
         self.machine = ResourceManager(shards)
         self.state: State = self.machine.blank()
         self.now_ms, self.record = 1_000_000, 0
+        self.away_ms = 0  # by which machine time lags behind the broker's clock
         self.lives: dict[str, int] = {}
         assert self.core(Configured({})) == [] and self.core(Born()) == []
 
@@ -45,7 +46,7 @@ class Driver:
         self.record += 1
         life = self.lives.setdefault(sender, 7) if life is None else life
         self.lives[sender] = life
-        envelope = Envelope(sender, life, self.now_ms, f"1.{self.record}", body)
+        envelope = Envelope(sender, life, self.now_ms, f"1.{self.record}", body, self.now_ms + self.away_ms)
         outputs = list(self.machine.handle(self.state, envelope))
         check(self.state)
         assert SNAPSHOT.validate_json(SNAPSHOT.dump_json(self.state)) == self.state, "a snapshot is the state"
@@ -54,8 +55,8 @@ class Driver:
     def core(self, body: Any) -> list[Any]:
         return self.say("", body, 0)
 
-    def tick(self, ms: int = 100) -> list[Any]:
-        self.now_ms += ms
+    def tick(self, ms: int = 100, away_ms: int = 0) -> list[Any]:
+        self.now_ms, self.away_ms = self.now_ms + ms, self.away_ms + away_ms
         return self.core(Ticked())
 
     def declared(self, *shards: str) -> Driver:
@@ -355,15 +356,62 @@ def test_a_pause_of_the_broker_makes_nobody_lost():
     assert driver.tick() == []
 
 
-def test_after_a_gap_in_the_ticks_everybody_has_the_whole_time_again():
+def test_after_a_pause_everybody_has_time_to_come_back_and_then_the_whole_time():
     driver = Driver().declared()
     driver.register()
     driver.ask("j")
     for _ in range(4):
         driver.tick()
-    assert driver.tick(2_100) == []
-    assert [driver.tick() for _ in range(6)] == [[]] * 6
+    assert driver.tick(200, away_ms=60_000) == []
+    assert [driver.tick() for _ in range(36)] == [[]] * 36
     assert driver.tick()[0] == lost("a", 7, "no heartbeat for 700 ms")
+
+
+def test_after_a_short_pause_it_is_as_long_as_the_pause_was():
+    """1. The partitions have no leader for a second, for all cores are busy; 2. the ResourceManager's tick is back first."""
+    driver = Driver().declared()
+    driver.register()
+    driver.ask("j")
+    driver.tick()
+    assert driver.tick(200, away_ms=500) == [], "no more than a leader's death"
+    assert [driver.tick() for _ in range(3)] == [[]] * 3
+    assert driver.tick(200, away_ms=1_000) == []
+    assert [driver.tick() for _ in range(16)] == [[]] * 16
+    assert driver.tick()[0] == lost("a", 7, "no heartbeat for 700 ms")
+
+
+def test_a_heartbeat_that_was_on_its_way_before_a_pause_does_not_shorten_that():
+    """1. The broker pauses with a heartbeat on its way, and goes on; 2. the heartbeat is there at once; 3. the partitions have no leader
+    for a moment, and this TaskManager finds the new one a second after the ResourceManager."""
+    driver = Driver().declared()
+    driver.register()
+    driver.ask("j")
+    driver.tick()
+    assert driver.tick(200, away_ms=10_000) == []
+    driver.say(TM_A, TaskManagerHeartbeat())
+    assert [driver.tick() for _ in range(36)] == [[]] * 36
+    driver.say(TM_A, TaskManagerHeartbeat())
+    assert [driver.tick() for _ in range(6)] == [[]] * 6
+    assert driver.tick()[0] == lost("a", 7, "no heartbeat for 700 ms"), "from then on as ever"
+
+
+def test_a_slot_given_after_a_pause_does_not_shorten_that_either():
+    driver = Driver().declared()
+    driver.register()
+    driver.tick()
+    driver.tick(200, away_ms=10_000)
+    driver.ask("j")
+    assert [driver.tick() for _ in range(36)] == [[]] * 36
+    assert driver.tick()[0] == lost("a", 7, "no heartbeat for 700 ms")
+
+
+def test_who_has_to_register_has_time_to_come_back_after_a_pause_too():
+    driver = Driver()
+    driver.say(JM0, JobMasterDeclared(task_managers={"a": 7}))
+    driver.tick()
+    driver.tick(200, away_ms=10_000)
+    assert [driver.tick() for _ in range(51)] == [[]] * 51
+    assert driver.tick()[0] == lost("a", 7, "it did not register with the restarted ResourceManager")
 
 
 def test_a_task_manager_that_leaves_in_order_is_lost_at_once():

@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 from millrace.cli.app import app
 from millrace.core.topics import TOPICS, Topology
-from millrace.doctor import etcd, here, kafka, scopes
+from millrace.doctor import etcd, here, kafka, kafka_version, scopes
 from millrace.doctor.bundle import _stripped, scrubbed
 from millrace.doctor.etcd import Member
 from millrace.doctor.findings import Finding
-from millrace.doctor.kafka import Cluster, Partition
+from millrace.doctor.kafka import Cluster, Partition, Version
 from millrace.doctor.scopes import Scope
 from millrace.io.logs import Redaction
 from millrace.io.saving import SNAPSHOT_RECORDS
@@ -69,6 +69,51 @@ def test_settings_of_brokers_that_would_lose_records() -> None:
         ("problem", "broker 2 lets a replica lead that lacks acknowledged records")
     ]
     assert [level for level, _ in said(kafka.settings(healthy()))] == ["note"], "one broker is a choice"
+
+
+@pytest.mark.parametrize(("version", "level", "what"), [
+    (Version("4.3", "4.3"), "ok", "4.3"),
+    (Version("3.3", "3.3"), "ok", "3.3"),
+    (Version("4.3 or newer", "4.3 or newer"), "ok", "4.3 or newer"),
+    (Version("3.2", "3.2"), "problem",
+     "broker 1 runs 3.2: a log that was deleted and made anew may pass for the old one, and nothing was tried with it"),
+    (Version("", ""), "problem",
+     "broker 1 runs a version before 3.0, or with ZooKeeper: a log that was deleted and made anew may pass for the old one, and nothing "
+     "was tried with it"),
+    (Version("4.3", "3.9"), "note", "broker 1 runs 4.3, and the cluster's metadata are still those of 3.9"),
+    (Version(failure="timed out"), "note", "broker 1 does not tell its version (timed out)"),
+])  # fmt: skip
+def test_the_versions_of_brokers(version: Version, level: str, what: str) -> None:
+    found = list(kafka.versions(dataclasses.replace(healthy(), versions={1: version})))
+    assert [(finding.level, finding.what) for finding in found] == [(level, what)]
+    assert bool(found[0].fix) == (level != "ok")
+
+
+def answer(supported: bytes, finalized: bytes, error: int = 0) -> bytes:
+    """What a broker says to ApiVersions 3: one request that it knows, no throttling, the features, in tags that differ by broker."""
+    tags = b"\x03" + b"\x00" + bytes([len(supported)]) + supported + b"\x01\x08" + bytes(8) + b"\x02" + bytes([len(finalized)]) + finalized
+    return bytes(4) + error.to_bytes(2, "big") + b"\x02" + bytes(6) + b"\x00" + bytes(4) + tags
+
+
+def feature(first: int, second: int, name: bytes = b"metadata.version") -> bytes:
+    return b"\x02" + bytes([len(name) + 1]) + name + first.to_bytes(2, "big") + second.to_bytes(2, "big") + b"\x00"
+
+
+@pytest.mark.parametrize(("bytes_", "expected"), [
+    (answer(feature(7, 30), feature(21, 21)), ("4.3", "3.9")),
+    (answer(feature(7, 31), feature(31, 31)), ("4.3 or newer", "4.3 or newer")),
+    (answer(feature(1, 14), b"\x01"), ("3.6", "")),
+    (answer(feature(1, 14, b"group.version"), b"\x01"), ("", "")),
+    (bytes(4) + (35).to_bytes(2, "big"), ("", "")),
+])  # fmt: skip
+def test_a_broker_tells_its_version_by_its_features(bytes_: bytes, expected: tuple[str, str]) -> None:
+    assert kafka_version.versions(bytes_) == expected
+
+
+@pytest.mark.parametrize("cut", [0, 5, 9, 20, 40])
+def test_what_is_no_answer_of_kafka_is_told(cut: int) -> None:
+    with pytest.raises(ValueError, match="cut off: is this Kafka"):
+        kafka_version.versions(answer(feature(7, 30), feature(21, 21))[:cut])
 
 
 @pytest.mark.parametrize(("member", "levels", "what"), [

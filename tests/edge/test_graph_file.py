@@ -150,7 +150,9 @@ modules: [no.zip, ranking.py]
     )
     assert told(load_graph(path), tmp_path) == [
         "~/job.yaml:2:1: prioritty: unknown field prioritty (did you mean priority?)",
+        "~/job.yaml:4:29: vertices.a.source.path: no such file: ~/missing.csv",
         "~/job.yaml:5:3: vertices.a: duplicate key: a stands on line 4 already",
+        "~/job.yaml:9:7: vertices.b.sql: does not parse: expected table name but got the end at line 2, column 1, near FROM",
         "~/job.yaml:10:5: vertices.b.parallelism: must be at least 1, not 0",
         "~/job.yaml:11:14: vertices.b.inputs.aa: no vertex is called aa (did you mean a?)",
         "~/job.yaml:13:7: vertices.d.python: ranking.py has no function rnak (did you mean rank?)",
@@ -159,7 +161,32 @@ modules: [no.zip, ranking.py]
     ]
 
 
-def test_sql_and_files_are_checked_once_the_graph_is_whole(tmp_path: Path) -> None:
+def test_mistakes_in_sql_are_told_beside_mistakes_of_structure(tmp_path: Path) -> None:
+    """But none that follows from another one: what a name stands for that is not read right."""
+    path = write(
+        tmp_path,
+        job__yaml="""\
+name: job
+vertices:
+  a: {sql: "SELEC 1", paralelism: 2}
+  b: {sql: "SELECT 1 + FROM ${nope}", inputs: [a]}
+  c: {sql: "SELECT * FROM a", input: {a: forward}}
+  d: {sql: "SELECT * FROM q", inputs: {a: hush}}
+""",
+    )
+    assert told(load_graph(path), tmp_path) == [
+        "~/job.yaml:3:7: vertices.a.sql: does not parse: unexpected 1 at line 1, column 7",
+        "~/job.yaml:3:23: vertices.a.paralelism: unknown kind or field paralelism (did you mean parallelism?)",
+        "~/job.yaml:4:7: vertices.b.sql: unknown parameter ${nope} (declare it under parameters, or write $${nope} for the text itself)",
+        "~/job.yaml:4:39: vertices.b.inputs: must be a mapping, not a list",
+        "~/job.yaml:5:31: vertices.c.input: unknown kind or field input (did you mean inputs?)",
+        "~/job.yaml:6:7: vertices.d.sql: reads q, which is no input (its inputs are a)",
+        "~/job.yaml:6:40: vertices.d.inputs.a: unknown edge 'hush': an edge is one of forward, broadcast, hash(column, ...)",
+        "~/job.yaml:6:40: warning: vertices.d.inputs.a: is not read by the query",
+    ]
+
+
+def test_what_sql_reads_and_which_files_are_there_is_checked(tmp_path: Path) -> None:
     path = write(
         tmp_path,
         data__csv="1",

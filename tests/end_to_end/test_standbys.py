@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -163,6 +164,24 @@ def test_shards_are_led_by_all_processes_that_host_them(replicated: RunningStack
     held.watched.running()
     replicated.kill(*dict.fromkeys(replicated.leader(scope) for scope in SCOPES[2:]))  # one of them then leads both
     until("two leaders", lambda: replicated.leader("job-master/0") != replicated.leader("job-master/1"))
+    ran_undisturbed(replicated, held, pids)
+
+
+def test_a_leader_that_is_asked_to_end_while_the_broker_is_paused_ends_in_order(replicated: RunningStack, tmp_path: Path) -> None:
+    """What it has to say is on its way, and nobody answers: that is no failure of the process."""
+    held = Held(replicated, tmp_path / "held", settings={"restart": {"strategy": "none"}})
+    pids = held.started()
+    held.watched.running()
+    name, broker = replicated.leader("dispatcher"), replicated.server("kafka.Kafka")
+    ended = re.compile(rf"^{name}: ended with (.+);", re.MULTILINE)
+    before = len(ended.findall(replicated.stack.supervisor_log.read_text()))
+    broker.suspend()
+    try:
+        psutil.Process(replicated.pid(name)).terminate()
+        codes = until("its end", lambda: ended.findall(replicated.stack.supervisor_log.read_text())[before:])
+    finally:
+        broker.resume()
+    assert codes == ["0"]
     ran_undisturbed(replicated, held, pids)
 
 

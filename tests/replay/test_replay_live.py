@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,8 +14,9 @@ import pytest
 
 from millrace.io.interfaces import OffsetGone, Put, Txn
 from services.replay.core.recorded import BadLog, Log
+from services.replay.exporting import export
 from services.replay.live import Live
-from services.replay.replaying import At, state_at, verify
+from services.replay.replaying import At, open_file, state_at, story_of, verify
 from tests.replay.conftest import silent
 from tests.replay.simulated import Simulated
 from tests.simulation import workload
@@ -94,13 +96,41 @@ def test_records_deleted_while_they_are_read_are_told(live: Live) -> None:
         list(live.read(Log(log.topic, log.partition, log.log_id, -1, log.end), -1))
 
 
-def test_snapshots_are_used_and_checked() -> None:
+def busy() -> Cluster:
+    """With snapshots."""
     cluster = Cluster(task_managers=1, slots=2, seed=3, snapshot_records=20)
     cluster.run(cluster.ready)
     for number in range(6):
         cluster.client.submit(f"job-{number}", workload.single())
     cluster.run(lambda: cluster.ended(*(f"job-{number}" for number in range(6))))
     cluster.run(cluster.at_rest)
+    return cluster
+
+
+def test_a_log_that_is_shortened_while_it_is_read_is_read_again_from_where_it_begins(tmp_path: Path) -> None:
+    """Below a new snapshot its leader deletes it, of a living cluster at any moment."""
+    cluster = busy()
+    cluster = busy()
+    whole = state_at(source_of(cluster), "dispatcher", At(), silent)
+    log = cluster.world.broker.find("dispatcher.commands", 0)
+    records, first = log.records, log.first
+    for what, do in {
+        "verify": lambda live: verify(live, None, silent).difference is None,
+        "state": lambda live: state_at(live, "dispatcher", At(), silent) == whole,
+        "story": lambda live: story_of(live, "job-5", silent).status == "FINISHED",
+        "export": lambda live: export(live, tmp_path / "export.zip", None, False, silent).unfolded == [],
+    }.items():
+        log.records, log.first = records, first
+        live = source_of(cluster)
+        snapshot = live.snapshots(live.facts.scope("dispatcher"))[0]
+        assert live.logs() and first < snapshot
+        log.records, log.first = records[snapshot - first :], snapshot
+        assert do(live), what
+    assert verify(open_file(tmp_path / "export.zip"), None, silent).difference is None
+
+
+def test_snapshots_are_used_and_checked() -> None:
+    cluster = busy()
     live, bare = source_of(cluster), source_of(cluster, with_storage=False)
     scope = live.facts.scope("dispatcher")
     assert len(live.snapshots(scope)) == 2 and bare.snapshots(scope) == []

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from deploy.recover import Refused
+from millrace.core.machine import Envelope, Output
 from millrace.core.topics import DISPATCHER, JOB_MASTER, TOPICS
+from services.dispatcher.core.machine import Dispatcher
 from tests.simulation.cluster import CONTROL, Cluster
 from tests.simulation.restoring import backup, put_right, restore, restored, start
 from tests.simulation.slots import Behaviour
@@ -19,12 +22,16 @@ HELD = ("ends-later", "stays", "new-stays")
 @pytest.fixture
 def cluster() -> Cluster:
     """`old` has ended, `ends-later` and `stays` run; what ended is soon forgotten by the Dispatcher's state."""
+    return started(snapshot_records=40)
+
+
+def started(snapshot_records: int) -> Cluster:
     quiet_logs()
 
     def script(spec: dict[str, Any]) -> Behaviour:
         return Behaviour("hang" if spec["job"] in HELD else "finish")
 
-    made = Cluster(slots=4, script=script, snapshot_records=40, deciding={DISPATCHER: {"retained_jobs": 2}})
+    made = Cluster(slots=4, script=script, snapshot_records=snapshot_records, deciding={DISPATCHER: {"retained_jobs": 2}})
     made.run(made.ready)
     for job in ("old", "ends-later", "stays"):
         made.client.submit(job, single())
@@ -113,6 +120,71 @@ def test_a_generation_that_began_after_the_backup_is_put_back(cluster: Cluster) 
     start(cluster)
     folded = cluster.leader(scope)
     assert folded is not None and folded.generation == 2
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+def test_a_record_that_was_parked_after_the_backup_is_passed_over_again(
+    monkeypatch: pytest.MonkeyPatch, deaf: bool
+) -> None:
+    """`deaf`: hearing that it is passed over ended a process, too."""
+    requested, hears = Dispatcher.requested, Dispatcher.passed_over
+
+    def poisoned(self: Dispatcher, state: Any, envelope: Envelope) -> Iterator[Output]:
+        if envelope.body.request.job == "poison":
+            raise ZeroDivisionError("poisoned")
+        return requested(self, state, envelope)
+
+    def told(self: Dispatcher, state: Any, envelope: Envelope) -> Iterator[Output]:
+        if deaf:
+            raise ZeroDivisionError("told")
+        return hears(self, state, envelope)
+
+    monkeypatch.setattr(Dispatcher, "requested", poisoned)
+    monkeypatch.setattr(Dispatcher, "passed_over", told)
+    cluster = started(snapshot_records=10**9)
+    saved = backup(cluster.world.etcd)
+    cluster.client.submit("poison", single())
+    deaths = die_and_rise(cluster, "dispatcher#1", "behind")
+    assert deaths == (3 if deaf else 2)
+    entries = {key: entry.value for key, entry in cluster.world.etcd._entries.items() if "/parked/" in key}
+    cluster.kill("dispatcher#1")  # so that no snapshot stands behind the record
+    restore(cluster, saved)
+    said = put_right(cluster)
+    assert len([line for line in said if line.endswith("it is passed over, as it was after the backup")]) == deaths - 1
+    again = {key: entry.value for key, entry in cluster.world.etcd._entries.items() if "/parked/" in key}
+    assert again == entries and len(again) == 1
+    assert put_right(cluster) == ["jobs: 0 are put back as accepted, 0 as ended"], "again, it changes nothing"
+    start(cluster)
+    cluster.client.submit("after", single())
+    cluster.run(lambda: cluster.ended("after"))
+
+
+def die_and_rise(cluster: Cluster, name: str, job: str) -> int:
+    """Runs this job, with the process started again whenever it ended itself; how often that was."""
+    cluster.client.submit(job, single())
+    for deaths in range(10):
+        try:
+            cluster.run(lambda: cluster.ended(job), most_ms=60_000)
+            return deaths
+        except ZeroDivisionError:
+            cluster.kill(name)
+            cluster.start(name)
+    raise AssertionError("it dies for ever")
+
+
+def test_a_log_that_folds_otherwise_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a record was parked that does not fail any more."""
+    cluster = started(snapshot_records=10**9)
+    go_on(cluster)
+    cluster.kill("dispatcher#1")
+    restore(cluster, backup(cluster.world.etcd))
+
+    def other(self: Dispatcher, state: Any, envelope: Envelope) -> Iterator[Output]:
+        return iter(())
+
+    monkeypatch.setattr(Dispatcher, "requested", other)
+    with pytest.raises(Refused, match=r"^the log of dispatcher leads to other words than its tick at offset \d+ names"):
+        put_right(cluster)
 
 
 def test_it_is_refused_while_somebody_leads(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

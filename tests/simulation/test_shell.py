@@ -8,7 +8,8 @@ from collections.abc import Callable
 from millrace.core.fold import Spoken
 from millrace.io import envelope
 from millrace.io.interfaces import Entry, Put, Txn, TxnResult, Unavailable, UnknownOutcome
-from millrace.io.service import Beat
+from millrace.io.kafka import ASKED_S
+from millrace.io.service import LEASE_RENEW_S, LEASE_TTL_S, TURNED_MOST_MS, Beat
 from tests.simulation import Clock
 from tests.simulation.cluster import Cluster
 from tests.simulation.control import ControlProcess, NotedLoop
@@ -101,6 +102,23 @@ def test_ids_of_outputs_differ_between_lives() -> None:
         return headers["ce_id"]
 
     assert (id_of(1), id_of(2)) == (b"dispatcher/1/7", b"dispatcher/2/7")
+
+
+def test_a_leader_asks_kafka_nothing_while_it_leads() -> None:
+    """A broker that is paused does not answer: each question would keep the loop from turning, and cost the whole process its lease."""
+    cluster = new_cluster()
+    process, loop = loop_of(cluster)
+    cluster.run(lambda: loop.replica is not None and loop.replica.leads)
+    asked: list[str] = []
+    process.bus.offsets = lambda topic, partition: asked.append(topic) or (0, 0)  # type: ignore[method-assign, func-returns-value]
+    cluster.run(most_ms=2_000)
+    assert loop.replica is not None and loop.replica.leads and loop.replica.folded.ticks >= 2
+    assert loop.topic not in asked, "but by the port of clients, which has its own thread"
+
+
+def test_questions_to_kafka_leave_time_to_renew_the_lease() -> None:
+    """A loop asks for a topic and then for its offsets, which may be two questions, before it turns again."""
+    assert 2 * ASKED_S * 1000 < TURNED_MOST_MS < (LEASE_TTL_S - LEASE_RENEW_S) * 1000
 
 
 def test_a_memory_etcd_is_what_the_beat_needs() -> None:

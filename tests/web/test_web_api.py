@@ -9,7 +9,9 @@ from types import SimpleNamespace
 import pytest
 from starlette.testclient import TestClient
 
+from millrace.io.interfaces import Unavailable
 from services.web.api import application
+from services.web.follow import Following, Follows
 from services.web.view import View
 from services.web.worker import fact_of
 
@@ -44,7 +46,7 @@ def view() -> View:
 
 @pytest.fixture
 def web(view: View) -> TestClient:
-    return TestClient(application(view), base_url="http://127.0.0.1")
+    return TestClient(application(view, lambda: Follows("", 2.5)), base_url="http://127.0.0.1")
 
 
 AS_OF = {"offsets": {"job.events": {"0": 1}, "cluster.events": {"0": 1}}, "time_ms": T0}
@@ -61,7 +63,7 @@ def test_every_answer_has_its_as_of(web: TestClient) -> None:
     }  # fmt: skip
     for path in ("jobs", "jobs/j", "taskmanagers", "slots", "leaders"):
         assert web.get(f"/api/v1/{path}").json()["as_of"] == AS_OF
-    assert web.get("/healthz").json() == {"status": "ok", "as_of": AS_OF}
+    assert web.get("/healthz").json() == {"status": "ok", "reason": None, "last_fold_s": 2.5, "as_of": AS_OF}
     assert web.get("/api/v1/slots").json()["slots"] == [
         {"task_manager": "tm", "slot": 0, "state": "ACTIVE", "job": "j", "task": "a", "subtask": 0, "attempt": 1, "reason": None}
     ]
@@ -91,14 +93,61 @@ def test_nothing_can_be_changed(web: TestClient) -> None:
 
 def test_behind_loopback_it_answers_to_no_other_name(view: View, web: TestClient) -> None:
     assert web.get("/api/v1/jobs", headers={"host": "a-page.example"}).status_code == 400
-    open_to_a_container = TestClient(application(view, "0.0.0.0"), base_url="http://web:8080")
+    open_to_a_container = TestClient(application(view, lambda: Follows("", 0), "0.0.0.0"), base_url="http://web:8080")
     assert open_to_a_container.get("/api/v1/jobs").status_code == 200
 
 
 def test_before_the_tables_are_back_it_says_so() -> None:
-    web = TestClient(application(View({}, {}, 10)), base_url="http://localhost")
+    web = TestClient(application(View({}, {}, 10), lambda: Follows("", 0)), base_url="http://localhost")
     for path in ("/api/v1/jobs", "/api/v1/jobs/j", "/healthz"):
         assert web.get(path).status_code == 503
+    assert web.get("/healthz").json()["reason"] == "the tables are being brought back"
+
+
+def test_while_kafka_is_away_it_is_degraded_and_says_how_old_it_is(view: View) -> None:
+    state = Follows("Kafka has not answered for 12 s", 14.96)
+    web = TestClient(application(view, lambda: state), base_url="http://127.0.0.1")
+    answer = web.get("/healthz")
+    assert (answer.status_code, answer.json()) == (
+        503, {"status": "degraded", "reason": "Kafka has not answered for 12 s", "last_fold_s": 15.0, "as_of": AS_OF},
+    )  # fmt: skip
+    assert web.get("/api/v1/jobs").json()["as_of"] == AS_OF, "what is known is shown all the same"
+    assert {"millrace_web_follows 0.0", "millrace_web_last_fold_age_seconds 14.96"} <= set(web.get("/metrics").text.splitlines())
+
+
+def test_what_is_not_read_in_time_or_not_answered_is_told(view: View) -> None:
+    place = ("job.events", 0)
+    clock, answers = [100.0], {place: (0, 2), ("cluster.events", 0): (9, 9)}
+
+    def ends(_: object) -> dict[tuple[str, int], tuple[int, int]]:
+        if not answers:
+            raise Unavailable("away")
+        return answers
+
+    def after(seconds: float) -> str:
+        clock[0] += seconds
+        following.ask()
+        return following.state().trouble
+
+    following = Following(view, list(answers), ends, now_s=lambda: clock[0])
+    assert after(30) == "", "all is read, or was deleted"
+    answers[place] = (0, 4)
+    assert after(1) == after(5) == ""
+    answers[place] = (0, 8)
+    assert after(1) == "job.events[0] has had records up to offset 3 for 6 s that are not read"
+    view.pass_over(*place, 3, T0)
+    assert after(1) == after(5) == "", "those of then are read; the rest is new"
+    assert after(1).startswith("job.events[0] has had records up to offset 7 for 6 s")
+    view.pass_over(*place, 7, T0)
+    answers.clear()
+    assert after(5) == ""
+    assert after(1) == "Kafka has not answered for 6 s"
+
+
+def test_where_an_earlier_process_left_off_is_not_forgotten_with_its_rows() -> None:
+    view = View({}, {}, 10, {"job.events": {0: 8}, "cluster.events": {}})
+    view.load()
+    assert view.ask(lambda _: None)[1] == {"offsets": {"job.events": {"0": 7}, "cluster.events": {}}, "time_ms": 0}
 
 
 def test_metrics_are_what_prometheus_reads(web: TestClient) -> None:

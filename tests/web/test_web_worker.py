@@ -56,7 +56,13 @@ class Web:
         assert self.process.poll() is None, log.read_text()[-3000:]
         port = json.loads(ready.read_text())["port"]
         self._http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=5, trust_env=False)
-        until("its tables", lambda: self._http.get("/healthz").status_code == 200)
+        until("its tables", lambda: self.health()["status"] == "ok")
+
+    def health(self) -> dict[str, Any]:
+        answer = self._http.get("/healthz")
+        shown: dict[str, Any] = answer.json()
+        assert answer.status_code == (200 if shown["status"] == "ok" else 503)
+        return shown
 
     def kill(self) -> None:
         self.process.kill()
@@ -89,12 +95,17 @@ class Web:
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    with KafkaBroker(tmp_path_factory.mktemp("broker") / "kafka") as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="module")
+def servers(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """Kafka and etcd of their own: topics bear their real names."""
-    folder = tmp_path_factory.mktemp("servers")
-    with KafkaBroker(folder / "kafka") as kafka, EtcdServer(folder / "etcd") as etcd:
-        provision(KafkaAdmin(kafka.bootstrap), EtcdStore(etcd.endpoint, "/millrace/default/"), Topology())  # type: ignore[attr-defined]
-        yield kafka.bootstrap, etcd.endpoint  # type: ignore[attr-defined]
+    with EtcdServer(tmp_path_factory.mktemp("servers") / "etcd") as etcd:
+        provision(KafkaAdmin(broker.bootstrap), EtcdStore(etcd.endpoint, "/millrace/default/"), Topology())  # type: ignore[attr-defined]
+        yield broker.bootstrap, etcd.endpoint  # type: ignore[attr-defined]
 
 
 @pytest.fixture
@@ -114,11 +125,12 @@ def test_facts_are_seen_tables_outlive_a_kill_and_what_was_forgotten_stays_so(we
     web.job("lives", end=False)
     until("lives", lambda: web.get("slots")["slots"][0]["job"] == "lives")
     assert [job["job"] for job in web.get("jobs")["jobs"]] == ["lives", "three", "two"]
-    before = web.shown()
+    before, as_of = web.shown(), web.get("overview")["as_of"]
     for end in (web.kill, lambda: (web.process.terminate(), web.process.wait(LIMIT_S))):
         end()
         web.start()
         assert web.shown() == before
+        until("the same as_of, also where no row is kept", lambda: web.get("overview")["as_of"] == as_of)
     web.say("job.events", "lives", "JobCanceled", job="lives", archive=None)
     until("its end", lambda: web.get("jobs/lives")["job"]["status"] == "CANCELED")
     assert [job["job"] for job in web.get("jobs")["jobs"]] == ["lives", "three"]
@@ -136,3 +148,19 @@ def test_bytes_that_are_no_fact_are_passed_over(web: Web) -> None:
     web.say("job.events", "bad", "JobAccepted")
     web.job("good")
     until("the good one", lambda: web.get("jobs/good").get("job", {}).get("status") == "CANCELED")
+
+
+def test_a_stopped_broker_is_told_by_the_health_check_until_it_is_back(web: Web, broker: KafkaBroker) -> None:
+    web.job("before")
+    until("the job", lambda: web.get("jobs/before").get("job", {}).get("status") == "CANCELED")
+    broker.stop()
+    try:
+        degraded = until("degraded", lambda: (found := web.health())["status"] == "degraded" and found)
+        assert degraded["reason"].startswith("Kafka has not answered for ")
+        assert web.health()["last_fold_s"] >= degraded["last_fold_s"] > 1, "it grows"
+        assert web.get("jobs/before")["job"]["status"] == "CANCELED", "what is known is shown all the same"
+    finally:
+        broker.start()
+    until("it follows again", lambda: web.health()["status"] == "ok")
+    web.job("after")
+    until("what is said now", lambda: web.get("jobs/after").get("job", {}).get("status") == "CANCELED")

@@ -1,4 +1,4 @@
-"""Replies to clients, from plain values."""
+"""What clients and the world are told, from plain values."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from pydantic import ValidationError
+
+from millrace.core.jobgraph.compile import chains, vertex_order
+from millrace.core.jobgraph.model import JobGraph
 from millrace.core.machine import Publish
 from millrace.core.messages import client
 from millrace.core.messages.effects import StoredJob
@@ -100,3 +104,13 @@ def counts(state: State) -> dict[str, int]:
 def stored_problems(warnings: list[client.Problem]) -> str:
     """Problems as the state keeps them."""
     return json.dumps([each.model_dump() for each in warnings], separators=(",", ":"))
+
+
+def tasks_of(graph: dict) -> list[dict]:
+    """As JobAccepted tells them; none if another build stored a graph that this one cannot read: its JobMaster fails it."""
+    try:
+        valid = JobGraph.model_validate(graph)
+    except ValidationError:
+        return []
+    tasks = chains(valid, vertex_order(valid))
+    return [{"task": task, "vertices": its, "parallelism": valid.vertices[its[0]].parallelism} for task, its in tasks.items()]

@@ -6,10 +6,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import fields
 
-from pydantic import ValidationError
-
-from millrace.core.jobgraph.compile import compile_graph
-from millrace.core.jobgraph.model import JobGraph
 from millrace.core.machine import (
     Born,
     Configured,
@@ -32,7 +28,9 @@ from . import admission, answers, retirement
 from .answers import refuse, reject, reply
 from .state import Asking, EndedJob, Ending, Fate, LiveJob, Recovery, Settings, State, Submitted, shard_scope
 
-DECLARED_A_TICK = 500  # jobs that a reborn shard is told of at once: more would hold the loop for too long
+DECLARED_A_TICK = 500  # jobs that a shard is told of at once at a tick: more would hold the loop for too long
+STORING_MOST = 32  # submissions on their way to etcd; while there are more, ...
+STARTED_A_TICK = 5  # ... no more jobs than these are started: what is not stored yet comes first
 WAITING_A_JOB = 100
 WAITING_MOST = 50_000
 
@@ -105,7 +103,8 @@ class Dispatcher:
     def declare(self, state: State, scope: str) -> Outputs:
         """The next few jobs that the shard must hear of [10]."""
         left = state.declaring[scope]
-        for _ in range(min(DECLARED_A_TICK, len(left))):
+        most = DECLARED_A_TICK if state.putting < STORING_MOST else STARTED_A_TICK
+        for _ in range(min(most, len(left))):
             job = left.pop()
             live = state.live.get(job)
             if live is not None and live.ending is None:  # what is ended must not be started again
@@ -223,7 +222,7 @@ class Dispatcher:
             yield from reply(asking, client.JobStatusAnswered, summary=live.summary(asking.job))
         elif asking.type == "DescribeJob":
             scope = shard_scope(live.shard)
-            if scope not in state.heard:  # a silent JobMaster's job is shown, not left out
+            if scope not in state.heard or asking.job in state.declaring.get(scope, ()):  # shown, not left out
                 yield from reply(asking, client.JobDescribed, summary=live.summary(asking.job))
             elif asking.reply_to:
                 yield Say(
@@ -277,7 +276,8 @@ class Dispatcher:
             reason = "it came too late: accept_before_ms had passed by the Dispatcher's clock; submit again"
             yield from reject(asking, body.job, "late", reason)
         elif body.stands.acceptance == fate.acceptance and body.stands.state == "accepted":  # a cut log may give a name again
-            yield from self.accept(state, body.job, body.stands, envelope)
+            assert asking.submitted is not None, "only a submission is put"
+            yield from self.accept(state, body.job, body.stands, envelope, asking.submitted.graph)
             yield from answers.accepted(asking, "INITIALIZING", self.topology.events_partition(body.job))
         else:
             yield from self.know(state, body.job, body.stands, envelope)
@@ -317,22 +317,26 @@ class Dispatcher:
         elif stands.state == "dirty":
             yield from self.finish(state, job, stands, envelope)
 
-    def accept(self, state: State, job: str, stands: StoredJob, envelope: Envelope) -> Outputs:
-        """A job whose graph stands in etcd is live. It is announced before its JobMaster hears of it: else what that one says of the
-        job could stand before JobAccepted on job.events."""
-        assert stands.graph is not None, "an accepted job has its graph"
+    def accept(self, state: State, job: str, stands: StoredJob, envelope: Envelope, put: str = "") -> Outputs:
+        """A job whose graph stands in etcd is live; `put` is the graph where `stands` leaves it out. It is announced before its
+        JobMaster hears of it: else what that one says of the job could stand before JobAccepted on job.events."""
+        graph = json.loads(put) if stands.graph is None else stands.graph
         live = state.live[job] = LiveJob(
             acceptance=stands.acceptance,
             digest=stands.digest,
             shard=stands.shard,
             accepted_ms=stands.accepted_ms,
             name=stands.name,
-            graph=compact(stands.graph),
+            graph=put if stands.graph is None else compact(graph),
         )
         state.live_graphs += len(live.graph)
-        event = events.JobAccepted(job=job, at_ms=stands.accepted_ms, name=live.name, tasks=tasks_of(stands.graph))
+        event = events.JobAccepted(job=job, at_ms=stands.accepted_ms, name=live.name, tasks=answers.tasks_of(graph))
         yield Publish("job.events", job, event)
-        yield start(job, live, stands.graph)
+        scope = shard_scope(live.shard)
+        if scope in state.heard and (scope in state.declaring or state.putting >= STORING_MOST):
+            state.declaring.setdefault(scope, []).insert(0, job)  # the last of those that wait
+        else:
+            yield start(job, live, graph)
 
     def jobs_recovered(self, state: State, envelope: Envelope) -> Outputs:
         """A page of what stands in etcd. Known jobs, and those that an effect in flight is about, are passed over."""
@@ -438,15 +442,6 @@ def key(job: str) -> str:
 
 def compact(graph: object) -> str:
     return json.dumps(graph, separators=(",", ":"), ensure_ascii=False)
-
-
-def tasks_of(graph: dict) -> list[dict]:
-    """As JobAccepted tells them; none if another build stored a graph that this one cannot read: its JobMaster fails it."""
-    try:
-        tasks = compile_graph(JobGraph.model_validate(graph)).tasks.values()
-    except ValidationError:
-        return []
-    return [{"task": task.id, "vertices": list(task.vertices), "parallelism": task.parallelism} for task in tasks]
 
 
 def asking_of(request: AboutJob, submitted: Submitted | None = None) -> Asking:

@@ -143,7 +143,7 @@ class State:
     ended_counts: dict[str, int] = field(default_factory=dict)
     # peers that were heard in some life: to others nothing can be said
     heard: dict[str, None] = field(default_factory=dict)
-    # shard's scope -> ids of live jobs that it is still to be told of in its new life, last first
+    # shard's scope -> ids of live jobs that it is still to be told of, last first: in its new life, or during a flood of submissions
     declaring: dict[str, list[str]] = field(default_factory=dict)
 
 

@@ -15,6 +15,7 @@ from .recorded import Log, Recorded, log_name, parse, title
 from .redaction import masked
 from .trees import differences
 
+REPLIES = "client.replies"
 SHOWN_MOST = 8  # fields, or effects, of one difference
 LONGEST = 100
 
@@ -56,6 +57,7 @@ class Checked:
     said: dict[int, Output] = field(default_factory=dict)  # sequence number -> output
     found: set[int] = field(default_factory=set)  # of those, the ones that stand where they were said to
     later: int = 0  # records said by what lies behind the end of the fold
+    earlier: int = 0  # records said by what lies before its beginning
     uncovered: int = 0  # outputs whose log does not reach back to them, or is not here
     difference: Difference | None = None
 
@@ -107,8 +109,12 @@ class Check:
         checked.end, checked.digest, checked.published_through = folded.next_offset, folded.digest, folded.published_through
 
     def _say(self, checked: Checked, spoken: Spoken, offset: int) -> None:
-        log = log_name(spoken.topic, spoken.partition)
+        log = self._log(spoken.topic, spoken.partition)
         checked.said[spoken.seq] = Output(self._digest(spoken.value.encode()), offset, log)
+
+    def _log(self, topic: str, partition: int) -> str:
+        """Which partition an answer goes to is made of its client's name."""
+        return topic if self.redacted and topic == REPLIES else log_name(topic, partition)
 
     def _digest(self, value: bytes) -> bytes:
         return hashlib.blake2b(masked(value) if self.redacted else value, digest_size=12).digest()
@@ -124,15 +130,16 @@ class Check:
             self.unfolded += 1
         elif seq not in checked.said:
             checked.later += seq > max(checked.said, default=checked.said_before)
+            checked.earlier += seq <= checked.said_before
         else:
             output = checked.said[seq]
             checked.found.add(seq)
-            if output.digest != self._digest(recorded.value) or output.log != log_name(recorded.topic, recorded.partition):
+            if output.digest != self._digest(recorded.value) or output.log != self._log(recorded.topic, recorded.partition):
                 checked.differs(Difference(output.offset, ("it says something else than then",), seq, recorded))
 
     def close(self, logs: Iterable[Log]) -> None:
         """Outputs that are known to be in Kafka and do not stand in a log that is here from its beginning are missing."""
-        whole = {log.name for log in logs if log.first == 0}
+        whole = {self._log(log.topic, log.partition) for log in logs if log.first == 0}
         for checked in self.scopes.values():
             for seq, output in checked.said.items():
                 if seq in checked.found or seq > checked.published_through:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -12,6 +12,15 @@ from millrace.core.topics import Topology
 
 class BadLog(Exception):
     """What was recorded cannot be folded as it was asked. The message says what is wrong, where, and what can still be shown."""
+
+
+class Shortened(BadLog):
+    """Records of a living log were deleted while it was read, as they are below a new snapshot. After `look_again` the log is known
+    as it is then, and can be read again from the beginning."""
+
+    def __init__(self, message: str, look_again: Callable[[], None]) -> None:
+        super().__init__(message)
+        self.look_again = look_again
 
 
 class Recorded(NamedTuple):

@@ -1,64 +1,148 @@
-"""Payloads replaced by tokens: what a job computes and with what, not how it was handled.
+"""Everything replaced by tokens that its owner may have written: what a job computes, from where, with what, and what went wrong in it.
 
-A string becomes a token of a keyed hash, equal for equal strings of one export; numbers of results become 0; shape, names, ids and
-paths stay. Machines copy payloads and do not look into them, so that what is redacted can be folded; only digests and what is made
-of payloads (a message with a cause in it) are other words then.
+What stays is listed, so that a field nobody thought of goes: ids and names of jobs, vertices, TaskManagers and slots, states, kinds,
+numbers that count and times. A string becomes a token of a keyed hash, equal for equal strings of one export; numbers of results
+become 0. Machines copy the rest and do not look into it, so that what is redacted can be folded; only digests, and what is made of
+redacted texts, are other words then.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
-PAYLOADS = frozenset({
-    "sql", "parameters", "args", "conf", "options", "rows", "message", "stack", "detail", "frame", "head_base64",
+from millrace.core.jobgraph.model import READ_FORMATS, WRITE_FORMATS, Edge
+from millrace.core.messages.client import JOB_ID_PATTERN, REQUESTS
+
+from .recorded import Recorded
+
+KEPT = frozenset({
+    "acceptance", "after", "allocation", "archive", "attempt", "attempts", "build", "client_log", "edge", "effect", "id", "job", "kind",
+    "leader", "life", "log", "log_id", "mode", "record", "recovery", "result", "scope", "sender", "state", "states", "status", "strategy",
+    "task", "task_manager", "through", "to", "told", "topic", "type", "vertex", "vertices", "waiting", "what", "who",
 })  # fmt: skip
-"""Fields whose values, with all that is in them, are payloads, wherever they stand."""
+"""Fields whose strings stay: ids, names and what is one of a few words."""
+KEPT_WHOLE = frozenset({"allocations", "declaring", "free", "queues"})
+"""Fields that hold nothing but ids, however deep."""
+PAYLOADS = frozenset({"args", "conf", "detail", "options", "parameters", "rows"})
+"""Fields whose numbers go, too, and the names of what is in them."""
+MAPS = frozenset({
+    "effects", "ended", "expected", "fates", "inputs", "jobs", "key_types", "live", "outbox", "outputs", "peers", "pinned", "results",
+    "schemas", "sinks", "slots", "task_managers", "tasks", "vertices",
+})  # fmt: skip
+"""Fields that are kept by ids, or by names that an owner chose: such a name is no field, though it may be spelt like one."""
+REASONS = frozenset({
+    "CancelTasks", "DisconnectTaskManager", "JobQueued", "JobWaiting", "ReleaseTaskManager", "TaskManagerGone", "TaskManagerLost",
+})  # fmt: skip
+"""Messages whose `reason` is in a service's own words, of nobody's job."""
+DIGESTS = ("digest", "sha256")
+FORMATS = (*READ_FORMATS, *WRITE_FORMATS)
+REQUEST_TYPES = {body.model_fields["type"].default for body in REQUESTS}
 TOKEN = "redacted:"
 Text = Callable[[str], str]
 
 
 def tokens(secret: bytes) -> Text:
-    """Makes tokens of texts; who does not have the secret cannot try texts."""
+    """Makes tokens of texts; who does not have the secret cannot try texts. A token can be a name, too, of a module or a function."""
 
     def token(text: str) -> str:
-        if text == "" or text.startswith(TOKEN):
-            return text
-        return TOKEN + hashlib.blake2b(text.encode(), digest_size=6, key=secret).hexdigest()
+        return f"{TOKEN}x{hashlib.blake2b(text.encode(), digest_size=6, key=secret).hexdigest()}" if text else text
 
     return token
 
 
-def redacted(value: bytes, token: Text) -> bytes:
-    """A record with its payloads replaced; bytes that are no JSON become one token."""
+def redacted(recorded: Recorded, token: Text) -> Recorded:
+    """A record with tokens for what goes; bytes that are no JSON become one, and so does what a stranger wrote and is no request."""
+    stranger = recorded.topic == "client.commands"
+    value = _request(recorded.value, token) if stranger else _value(recorded.value, token)
+    named = {"key": token(recorded.key)} if stranger or recorded.topic == "client.replies" else {}
+    return recorded._replace(value=value, id=token(recorded.id) if stranger else recorded.id, **named)
+
+
+def _value(value: bytes, token: Text) -> bytes:
     try:
-        return json.dumps(walk(json.loads(value), token), separators=(",", ":"), ensure_ascii=False).encode()
+        return _json(walk(json.loads(value), token)).encode()
     except (ValueError, RecursionError):
         return token(value.decode(errors="replace")).encode()
 
 
+def _request(value: bytes, token: Text) -> bytes:
+    """No machine folds it: what its story needs is which request it is, and of which job."""
+    try:
+        raw = json.loads(value)
+    except (ValueError, RecursionError):
+        raw = None
+    if not isinstance(raw, dict) or raw.get("type") not in REQUEST_TYPES:
+        return token(value.decode(errors="replace")).encode()
+    kept = {"type": raw["type"], **({"version": raw["version"]} if isinstance(raw.get("version"), int) else {})}
+    if isinstance(raw.get("job"), str) and re.fullmatch(JOB_ID_PATTERN, raw["job"]):
+        kept["job"] = raw["job"]
+    return _json({**kept, "rest": token(_json({name: raw[name] for name in raw if name not in kept}))}).encode()
+
+
 def masked(value: bytes) -> bytes:
     """A record without what redaction changes: what is left to compare."""
-    return redacted(value, lambda _: "")
-
-
-def walk(value: Any, token: Text, payload: bool = False) -> Any:
-    """The value with its payloads replaced. JSON within texts, as states hold it, is redacted within."""
-    if isinstance(value, dict):
-        return {name: walk(inner, token, payload or name in PAYLOADS) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [walk(inner, token, payload) for inner in value]
-    if isinstance(value, str):
-        if payload:
-            return token(value)
-        return _within(value, token) if value[:1] in ("{", "[") else value
-    return 0 if payload and isinstance(value, (int, float)) and not isinstance(value, bool) else value
-
-
-def _within(text: str, token: Text) -> str:
     try:
-        return json.dumps(walk(json.loads(text), token), separators=(",", ":"), ensure_ascii=False)
+        return _json(walk(json.loads(value), _nothing)).encode()
+    except (ValueError, RecursionError):
+        return b""
+
+
+def _nothing(_: str) -> str:
+    return ""
+
+
+def walk(value: Any, token: Text, field: str = "") -> Any:
+    """The value of a field with tokens in it. JSON within texts, as states hold it, is redacted within."""
+    if field in KEPT_WHOLE:
+        return value
+    if field in PAYLOADS:
+        return "" if token is _nothing else _payload(value, token)
+    if isinstance(value, dict):
+        if value.get("type") in REASONS and "reason" in value:
+            return {name: inner if name == "reason" else walk(inner, token, name) for name, inner in value.items()}
+        if field in MAPS:
+            return {name: _edge(inner, token) if field == "inputs" else walk(inner, token) for name, inner in value.items()}
+        return {name: walk(inner, token, name) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [walk(inner, token, field) for inner in value]
+    return _text(value, token, field) if isinstance(value, str) else value
+
+
+def _text(text: str, token: Text, field: str) -> str:
+    if text[:1] in ("{", "["):
+        try:
+            return _json(walk(json.loads(text), token, "" if field in KEPT else field))
+        except (ValueError, RecursionError):
+            return token(text)
+    if field in DIGESTS and token is not _nothing:
+        return hashlib.shake_256(token(text).encode()).hexdigest((len(text) + 1) // 2)[: len(text)]
+    return text if field in KEPT or (field == "format" and text in FORMATS) else token(text)
+
+
+def _payload(value: Any, token: Text) -> Any:
+    if isinstance(value, dict):
+        return {token(str(name)).replace(":", "_"): _payload(inner, token) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_payload(inner, token) for inner in value]
+    if isinstance(value, str):
+        return token(value)
+    return 0 if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+
+
+def _edge(value: Any, token: Text) -> Any:
+    """`hash(column, ...)` is an edge still when its columns are tokens."""
+    if not isinstance(value, str):
+        return walk(value, token)
+    try:
+        edge = Edge.parse(value)
     except ValueError:
-        return text
+        return token(value)
+    return str(Edge(edge.kind, tuple(token(key) for key in edge.keys)))
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

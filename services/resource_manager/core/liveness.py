@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from millrace.core.messages.slots import QUIET_BEATS
 
-from .state import GAP_MS, STEP_MAX_MS, Limits, State, is_quiet
+from .state import AWAY_MS, RETURN_MS, STEP_MAX_MS, Limits, State, TaskManager, is_quiet
 
 
 def interval_ms(limits: Limits, task_managers: int, now_ms: int) -> int:
@@ -27,14 +27,25 @@ def interval_ms(limits: Limits, task_managers: int, now_ms: int) -> int:
 def tick(state: State, now_ms: int, stamp_ms: int) -> None:
     """Time has gone on for the detector.
 
-    After a gap between the stamps of two ticks nobody was heard, nor could be: the broker was away, and a tick may be back
-    in the log before the first heartbeat is. Everybody has the whole time again.
+    What the broker's clock went on between two ticks and machine time did not, is a time in which nobody was heard, nor could be: the
+    broker was away, or the leader. Ticks may be back in the log long before the heartbeats of a process that finds its way
+    to the broker later, and a heartbeat that was on its way before proves nothing: everybody has as long to come back,
+    RETURN_MS at most, and then the whole time again.
     """
+    away_ms = (stamp_ms - state.stamp_ms) - (now_ms - state.ticked_ms)
     state.clock_ms += min(max(now_ms - state.ticked_ms, 0), STEP_MAX_MS)
-    if stamp_ms - state.stamp_ms > GAP_MS:
+    if away_ms > AWAY_MS:
+        return_ms = min(away_ms, RETURN_MS)
         for each in state.task_managers.values():
-            each.heard_ms = state.clock_ms
+            each.heard_ms = max(each.heard_ms, state.clock_ms + return_ms)
+        for expected in state.expected.values():
+            expected.due_ms = max(expected.due_ms, now_ms + return_ms + registration_ms(state))
     state.ticked_ms, state.stamp_ms = now_ms, stamp_ms
+
+
+def heard(state: State, task_manager: TaskManager) -> None:
+    """It speaks, or a first slot of it is given away: it then beats faster from when it hears of that."""
+    task_manager.heard_ms = max(task_manager.heard_ms, state.clock_ms)
 
 
 def silent(state: State) -> list[str]:

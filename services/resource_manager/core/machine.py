@@ -179,7 +179,8 @@ def _slot_report(state: State, envelope: Envelope) -> Iterator[Output]:
 def _heartbeat(state: State, envelope: Envelope) -> Iterator[Output]:
     task_manager = state.task_managers.get(_task_manager(envelope))
     if task_manager is not None:
-        task_manager.last_beat_ms, task_manager.heard_ms = envelope.at_ms, state.clock_ms
+        task_manager.last_beat_ms = envelope.at_ms
+        liveness.heard(state, task_manager)
         if envelope.body.states is not None:
             yield from _slot_report(state, envelope)
 

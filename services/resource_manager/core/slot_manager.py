@@ -13,7 +13,7 @@ from millrace.core.messages.jobs import RequestSlots
 from millrace.core.messages.slots import AllocateSlot, SlotFreed
 from millrace.core.messages.slots import SlotState as Reported
 
-from . import matching, queue
+from . import liveness, matching, queue
 from .state import (
     ALLOCATED_STATES,
     HELD_STATES,
@@ -63,8 +63,9 @@ def grant(state: State, record: str) -> Iterator[Output]:
         allocation = f"{record}.{state.granted}"
         state.granted += 1
         job = state.jobs[name]
-        if is_quiet(state.task_managers[task_manager]):  # it beats faster from when it hears of this
-            state.task_managers[task_manager].heard_ms = state.clock_ms
+        giver = state.task_managers[task_manager]
+        if is_quiet(giver):
+            liveness.heard(state, giver)
         yield Say(
             f"task-manager/{task_manager}", AllocateSlot(slot=slot, allocation=allocation, job=name, shard=job.shard)
         )

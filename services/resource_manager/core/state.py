@@ -25,7 +25,8 @@ UNUSABLE_STATES = (SlotState.STARTING, SlotState.BROKEN)  # the world is told of
 
 
 STEP_MAX_MS = 500
-GAP_MS = 2000  # between the stamps of two ticks, of which a leader writes one every 1,000 ms at least
+AWAY_MS = 500  # by which the broker's clock went on further between two ticks than machine time: it was away, or the leader
+RETURN_MS = 3000  # of the detector's time, the most that everybody then has to find the broker again
 
 
 @dataclass
@@ -53,7 +54,8 @@ class TaskManager:
     host: str
     since_ms: int
     last_beat_ms: int
-    heard_ms: int = 0  # State.clock_ms at the last heartbeat, or when its first slot was given away or ticks went on after that
+    # State.clock_ms at the last heartbeat, or when its first slot was given away; later than now after a gap in the ticks.
+    heard_ms: int = 0
     slots: dict[int, Slot] = field(default_factory=dict)  # by the TaskManager's number of the slot
 
 

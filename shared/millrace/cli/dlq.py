@@ -6,13 +6,15 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from . import dlq_inboxes
 from .connection import StackOption, connected
+from .dlq_inboxes import PassedOver
 from .exits import Exit
 from .jobs import JsonOption
 
@@ -21,13 +23,14 @@ if TYPE_CHECKING:
     from millrace.client.dead_letters import DeadLetters, Letter, Original
 
 AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-SEND, AGAIN, OFTEN, GONE, WRONG, ELSEWHERE = (
+SEND, AGAIN, OFTEN, GONE, WRONG, ELSEWHERE, FOLDED = (
     "send",
     "sent already",
     "sent too often",
     "gone",
     "still wrong",
     "not a client's",
+    "of an inbox",
 )
 """What redrive does with a letter: sends it, or leaves it for this reason."""
 
@@ -35,7 +38,8 @@ dlq = typer.Typer(
     name="dlq",
     no_args_is_help=True,
     help="List, show, send again and delete dead letters: records of client.commands that were no valid request.\n\n"
-    "A letter's number is its offset on the topic dead-letters, which keeps it for 30 days.",
+    "A letter's number is its offset on the topic dead-letters, which keeps it for 30 days. Records of inboxes that ended processes and "
+    "are passed over are listed and shown, too, by their place, such as job-master/0@57; they are never sent again.",
     rich_markup_mode="rich",
 )
 
@@ -48,9 +52,7 @@ SinceOption = Annotated[
     str | None, typer.Option("--since", metavar="TIME", help="Only parked since: 30m, 2h, 3d ago, or 2026-01-31T12:00.")
 ]
 UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only parked before that time.")]
-NumberArgument = Annotated[
-    int, typer.Argument(metavar="LETTER", min=0, help="Its number, as list prints it.", show_default=False)
-]
+NumberArgument = Annotated[str, typer.Argument(metavar="LETTER", help="Its number or place, as list prints it.", show_default=False)]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it; without this it is only told what would be done.")]
 
 
@@ -72,13 +74,16 @@ def list_letters(
 
     millrace dlq list --job nightly-7 --json
     """
+    keep = _filter(reason, topic, job, since, until)
     with connected(stack) as millrace:
-        found = _chosen(millrace.dead_letters(), None, reason, topic, job, since, until)
-    found = [each for each in reversed(found) if not waiting or each.redriven is None]
+        letters = _chosen(millrace.dead_letters(), None, keep, since)
+    passed = [each for each in dlq_inboxes.known(stack) if keep(each)]
+    found: list[Letter | PassedOver] = [each for each in letters if not waiting or each.redriven is None]
+    found = sorted([*found, *passed], key=_at_ms)[::-1]  # of one moment the later letter first
     from .tables import print_json, table
 
     if as_json:
-        print_json([_plain(each) for each in found[:most]])
+        print_json([each.plain() if isinstance(each, PassedOver) else _plain(each) for each in found[:most]])
         return
     table(("letter", "parked", "was at", "type", "job", "bytes", "reason", "sent again"), map(_row, found[:most]))
     if len(found) > most:
@@ -92,14 +97,19 @@ def show(
     as_json: JsonOption = False,
     stack: StackOption = "default",
 ) -> None:
-    """Show a dead letter: why, from where, what the record says, and what became of it.
+    """Show a dead letter, or a record that is passed over: why, from where, what it says, and what became of it.
 
     millrace dlq show 12
+
+    millrace dlq show job-master/0@57
 
     millrace dlq show 12 --raw > record.json     # the whole record: mend it, millrace validate record.json, publish it
     """
     from millrace.client.dead_letters import Gone
 
+    if "@" in number:
+        dlq_inboxes.show(dlq_inboxes.placed(dlq_inboxes.known(stack, must=True), number), raw, as_json)
+        return
     with connected(stack) as millrace:
         letters = millrace.dead_letters()
         every = letters.read()
@@ -130,7 +140,7 @@ def show(
 @dlq.command()
 def redrive(
     numbers: Annotated[
-        list[int] | None,
+        list[str] | None,
         typer.Argument(metavar="LETTER...", help="These; else what the filters leave.", show_default=False),
     ] = None,
     reason: ReasonOption = None,
@@ -166,12 +176,17 @@ def redrive(
         raise typer.BadParameter("say which: letters, filters, or --all")
     with connected(stack) as millrace:
         letters = millrace.dead_letters()
-        found = _chosen(letters, numbers, reason, topic, job, since, until)
+        keep, places = _filter(reason, topic, job, since, until), [each for each in numbers or () if "@" in each]
+        passed = dlq_inboxes.known(stack, must=bool(places), quiet=True) if places or not numbers else []
+        passed = [dlq_inboxes.placed(passed, each) for each in places] if numbers else [each for each in passed if keep(each)]
+        plain = [each for each in numbers or () if "@" not in each]
+        chosen = _chosen(letters, plain, keep, since) if plain or not numbers else []
+        found: list[Letter | PassedOver] = [*chosen, *passed]
         fates = [_fate(letters, each, most_repeats, force) for each in found]
         going = [
             (letter, original)
             for letter, (fate, _, original) in zip(found, fates, strict=True)
-            if fate == SEND and original
+            if fate == SEND and original and not isinstance(letter, PassedOver)
         ]
         if not yes:
             _print_plan(found, fates, as_json)
@@ -238,27 +253,43 @@ def purge(
 # ---- which letters, and what can be done
 
 
-def _chosen(
-    letters: DeadLetters, numbers: list[int] | None, reason: str | None, topic: str | None, job: str | None,
-    since: str | None, until: str | None,
-) -> list[Letter]:  # fmt: skip
-    """The letters that all filters leave, oldest first."""
+def _filter(
+    reason: str | None, topic: str | None, job: str | None, since: str | None, until: str | None
+) -> Callable[[Letter | PassedOver], bool]:
     since_ms, until_ms = (None if each is None else moment(each) for each in (since, until))
-    found = letters.read(since_ms)
-    if numbers:
-        found = _numbered(found, numbers)
-    return [
-        each for each in found
-        if (reason is None or reason.lower() in each.letter.reason.lower())
-        and (topic is None or each.letter.topic == topic)
-        and (job is None or each.job == job)
-        and (until_ms is None or each.letter.at_ms < until_ms)
-    ]  # fmt: skip
+
+    def keep(each: Letter | PassedOver) -> bool:
+        told = each if isinstance(each, PassedOver) else each.letter
+        return (
+            (reason is None or reason.lower() in told.reason.lower())
+            and (topic is None or told.topic == topic)
+            and (job is None or each.job == job)
+            and (since_ms is None or told.at_ms >= since_ms)
+            and (until_ms is None or told.at_ms < until_ms)
+        )
+
+    return keep
 
 
-def _numbered(letters: Iterable[Letter], numbers: list[int]) -> list[Letter]:
+def _chosen(
+    letters: DeadLetters, numbers: list[str] | None, keep: Callable[[Letter], bool], since: str | None
+) -> list[Letter]:
+    """The letters that all filters leave, oldest first."""
+    found = letters.read(None if since is None else moment(since))
+    return [each for each in (_numbered(found, numbers) if numbers else found) if keep(each)]
+
+
+def _at_ms(each: Letter | PassedOver) -> int:
+    return each.at_ms if isinstance(each, PassedOver) else each.letter.at_ms
+
+
+def _numbered(letters: Iterable[Letter], texts: list[str]) -> list[Letter]:
     from millrace.client import NotFound
 
+    wrong = [text for text in texts if not text.isdigit()]
+    if wrong:
+        raise typer.BadParameter(f"{wrong[0]!r} is no letter: give a number or a place, such as job-master/0@57, as list prints it")
+    numbers = [int(text) for text in texts]
     by_number = {each.number: each for each in letters}
     missing = [number for number in numbers if number not in by_number]
     if missing:
@@ -279,11 +310,15 @@ def moment(text: str) -> int:
         ) from None
 
 
-def _fate(letters: DeadLetters, letter: Letter, most_repeats: int, force: bool) -> tuple[str, str, Original | None]:
+def _fate(
+    letters: DeadLetters, letter: Letter | PassedOver, most_repeats: int, force: bool
+) -> tuple[str, str, Original | None]:
     """(what redrive does with a letter, why, its record)."""
     from millrace.client.dead_letters import Gone
     from millrace.client.link import REQUESTS
 
+    if isinstance(letter, PassedOver):
+        return FOLDED, letter.refusal, None
     if letter.letter.topic != REQUESTS:
         return ELSEWHERE, f"it was on {letter.letter.topic}", None
     if letter.redriven is not None:
@@ -341,9 +376,12 @@ def _send(letters: DeadLetters, going: list[tuple[Letter, Original]], per_second
 # ---- what is printed
 
 
-def _row(each: Letter) -> tuple[object, ...]:
+def _row(each: Letter | PassedOver) -> tuple[object, ...]:
     from .tables import when
 
+    if isinstance(each, PassedOver):
+        size = len(each.recorded.value) if each.recorded else None
+        return each.place, when(each.at_ms), f"{each.topic} {each.offset}", each.type, each.job, size, each.reason[:100], "never"
     told = each.letter
     return (
         each.number, when(told.at_ms), f"{told.topic} {told.offset}", each.type, each.job, told.size_bytes, told.reason[:100],
@@ -411,14 +449,17 @@ def _print_letter(letter: Letter, shown: dict[str, Any]) -> None:
     print(value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False))
 
 
-def _print_plan(found: list[Letter], fates: list[tuple[str, str, Any]], as_json: bool) -> None:
+def _print_plan(found: list[Letter | PassedOver], fates: list[tuple[str, str, Any]], as_json: bool) -> None:
     """The letters by reason, and what would be done with them."""
     from .tables import print_json, table
 
-    counts = Counter((letter.kind, fate) for letter, (fate, _, _) in zip(found, fates, strict=True))
+    counts: Counter[tuple[str, str]] = Counter()
     examples: dict[tuple[str, str], str] = {}
     for letter, (fate, why, _) in zip(found, fates, strict=True):
-        examples.setdefault((letter.kind, fate), f"letter {letter.number}" + (f": {why}" if why else ""))
+        name = letter.place if isinstance(letter, PassedOver) else f"letter {letter.number}"
+        kind = letter.reason.partition(":")[0] if isinstance(letter, PassedOver) else letter.kind
+        counts[kind, fate] += 1
+        examples.setdefault((kind, fate), name + (f": {why}" if why else ""))
     rows = [(n, kind, fate, examples[kind, fate]) for (kind, fate), n in counts.most_common()]
     heads = ("letters", "parked because", "would be", "such as")
     if as_json:
@@ -428,7 +469,7 @@ def _print_plan(found: list[Letter], fates: list[tuple[str, str, Any]], as_json:
 
 
 def _print_done(
-    found: list[Letter],
+    found: list[Letter | PassedOver],
     fates: list[tuple[str, str, Any]],
     sent: int,
     back: list[Letter],

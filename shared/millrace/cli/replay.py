@@ -162,14 +162,14 @@ def export_(
     file: FileOption = None,
     job: Annotated[str | None, typer.Option(metavar="JOB", help="Only the records about this job: to show and tell, not to fold.")] = None,
     redact: Annotated[
-        bool, typer.Option("--redact", help="Without payloads: queries, parameters, arguments, settings, rows, error messages.")
+        bool, typer.Option("--redact", help="Without what its jobs' owners wrote: queries, paths, parameters, settings, rows, errors.")
     ] = False,
     stack: StackOption = "default",
 ) -> None:
     """Write all logs of the cluster to one file, which every replay command reads, and a test can use.
 
-    The file is folded once it is written, so that `verify` knows where it led. With --redact equal texts become equal tokens, ids, names
-    and paths stay: it can still be folded, but digests are not compared.
+    The file is folded once it is written, so that `verify` knows where it led. With --redact all texts become tokens, equal ones equal
+    tokens; ids of jobs, names of vertices and TaskManagers, states and times stay: it can still be folded, but digests are not compared.
     """
     from .replay_shown import progress
 

@@ -110,7 +110,7 @@ def check_graph_file(path: Path, parameters: dict[str, str]) -> Loaded:
     from services.dispatcher.intake import check_graph
 
     loaded = load_graph(path, parameters)
-    if loaded.graph is not None:
+    if loaded.raw:
         found = check_graph(loaded.raw, {}, DEFAULT_LIMITS)
         loaded.problems += [each for each in (*found.problems, *found.warnings) if each not in loaded.problems]
     return loaded

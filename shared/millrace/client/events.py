@@ -147,8 +147,8 @@ def _open(
 ) -> tuple[Consumer, list[TopicPartition], dict[int, int]]:
     """A reader of these partitions, where it starts (-1: at the end), and where they end now, by partition."""
     reader = link.reader()
+    marks = {each.partition: found for each, found in zip(where, link.marks(reader, where), strict=True)}
     try:
-        marks = {each.partition: reader.get_watermark_offsets(each, timeout=5.0) for each in where}
         if history and since_ms is not None:
             asked = [TopicPartition(each.topic, each.partition, max(0, since_ms - MARGIN_MS)) for each in where]
             where = reader.offsets_for_times(asked, timeout=5.0)

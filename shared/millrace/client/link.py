@@ -14,6 +14,7 @@ import threading
 import time
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -23,6 +24,8 @@ from millrace.core.messages import client
 from .errors import OutcomeUnknown, Refused, Unavailable
 
 REQUESTS, REPLIES, EVENTS = "client.commands", "client.replies", "job.events"
+ASK_S = 1.0
+LEADERLESS_S = 9.0  # a cluster of brokers needs some seconds to see that one is dead, longer if that one led their quorum
 TURN_S = 0.1  # how soon a failed delivery or a close is seen; answers come at once
 
 log = logging.getLogger("millrace.client")
@@ -103,7 +106,7 @@ class Link:
         counts = self._connect(connect_s)
         self.event_partitions = counts[EVENTS]
         partition = zlib.crc32(self._key) % counts[REPLIES]
-        self._reader = self.reader_at_end([TopicPartition(REPLIES, partition)], connect_s)
+        self._reader = self.reader_at_end([TopicPartition(REPLIES, partition)])
         self._thread = threading.Thread(target=self._read, name="millrace-replies", daemon=True)
         self._thread.start()
 
@@ -123,25 +126,31 @@ class Link:
             )
         return {name: len(topics[name].partitions) for name in (REPLIES, EVENTS)}
 
-    def reader_at_end(self, where: list[TopicPartition], timeout_s: float = 5.0) -> Consumer:
-        """A consumer that reads from the ends of these partitions, as they are now."""
-        reader, deadline = self.reader(), time.monotonic() + timeout_s
-        for each in where:
-            each.offset = self._end(reader, each, deadline)
+    def reader_at_end(self, where: list[TopicPartition]) -> Consumer:
+        """A consumer that reads from the ends of these partitions, as they are now. Raises Unavailable."""
+        reader = self.reader()
+        for each, (_, end) in zip(where, self.marks(reader, where), strict=True):
+            each.offset = end
         reader.assign(where)
         return reader
 
-    def _end(self, reader: Consumer, where: TopicPartition, deadline: float) -> int:
-        """Asked again in time: a partition that was just made, or moves, has no leader for an instant."""
-        while True:
+    def marks(self, reader: Consumer, where: list[TopicPartition]) -> list[tuple[int, int]]:
+        """First offset and end of each partition. Asked again for some time: a partition that was just made, or whose broker died, has
+        no leader for a while. Each question is short, and the brokers are asked anew who leads before the next: the library would put
+        all of them to the leader it knows, be that one dead, or deny a partition that was made since. Raises Unavailable, the reader
+        closed."""
+        deadline, found = time.monotonic() + LEADERLESS_S, []
+        while len(found) < len(where):
             try:
-                end: int = reader.get_watermark_offsets(where, timeout=max(0.1, deadline - time.monotonic()))[1]
-                return end
+                found.append(reader.get_watermark_offsets(where[len(found)], timeout=ASK_S))
             except KafkaException as failure:
-                if time.monotonic() + TURN_S >= deadline:
+                if time.monotonic() >= deadline:
                     reader.close()
                     raise Unavailable(f"Kafka at {self.bootstrap} does not answer: {failure.args[0].str()}") from None
-            time.sleep(TURN_S)
+                time.sleep(TURN_S)
+                with suppress(KafkaException):
+                    reader.list_topics(where[len(found)].topic, timeout=ASK_S)
+        return found
 
     def reader(self) -> Consumer:
         return Consumer({**self._config, **_READER, "auto.offset.reset": "earliest"})

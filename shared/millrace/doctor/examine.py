@@ -69,6 +69,7 @@ def _look(where: Where, facts: dict[str, Any]) -> Iterator[Finding]:
         yield from here.processes(status)
     cluster, members = _ask(where)
     facts["kafka"], facts["etcd"] = kafka.facts(cluster), [member.__dict__ for member in members]
+    yield from kafka.versions(cluster)
     yield from kafka.settings(cluster)
     yield from etcd.findings(members)
     for member in members:

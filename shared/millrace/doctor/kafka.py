@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -11,9 +11,12 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from millrace.core.topics import TOPICS, Topic, Topology
 
+from . import kafka_version
 from .findings import Finding, Unreachable, note, ok, problem
 
 TIMEOUT_S = 5.0
+OLDEST = "3.3"
+"""The first version with KRaft fit for use; with topic ids, by which a log is told from another one of its name [22]."""
 PROVISION = "run `python -m deploy.provision` with the cluster's addresses; a local stack does so at each `millrace up`"
 
 
@@ -27,6 +30,16 @@ class Partition:
 
 
 @dataclass(frozen=True)
+class Version:
+    """What a broker is, such as "3.9", and of which version the cluster's metadata are; "": of none that it tells. `failure`: why it
+    could not be asked."""
+
+    software: str = ""
+    metadata: str = ""
+    failure: str = ""
+
+
+@dataclass(frozen=True)
 class Cluster:
     """What Kafka says of itself. Config values are Kafka's texts."""
 
@@ -34,6 +47,7 @@ class Cluster:
     topics: Mapping[str, Mapping[int, Partition]]
     configs: Mapping[str, Mapping[str, str]]
     """Of those of our topics that are there."""
+    versions: Mapping[int, Version] = field(default_factory=dict)
 
 
 def read(bootstrap: str) -> Cluster:
@@ -47,15 +61,55 @@ def read(bootstrap: str) -> Cluster:
         }
         ours = [topic.name for topic in TOPICS if topic.name in topics]
         brokers = {id: _config(client, ResourceType.BROKER, str(id)) for id in sorted(found.brokers)}
-        return Cluster(brokers, topics, {name: _config(client, ResourceType.TOPIC, name) for name in ours})
+        versions = {id: _version(broker.host, broker.port) for id, broker in sorted(found.brokers.items())}
+        return Cluster(brokers, topics, {name: _config(client, ResourceType.TOPIC, name) for name in ours}, versions)
     except KafkaException as failure:
         raise Unreachable(f"Kafka at {bootstrap} does not answer ({failure.args[0].str()})") from None
+
+
+def _version(host: str, port: int) -> Version:
+    try:
+        return Version(*kafka_version.ask(host, port))
+    except (OSError, ValueError) as failure:
+        return Version(failure=str(failure) or type(failure).__name__)
 
 
 def _config(client: AdminClient, kind: ResourceType, name: str) -> dict[str, str]:
     resource = ConfigResource(kind, name)
     answered = client.describe_configs([resource], request_timeout=TIMEOUT_S)[resource].result()
     return {key: str(entry.value) for key, entry in answered.items() if not entry.is_sensitive}
+
+
+def versions(cluster: Cluster) -> Iterator[Finding]:
+    """What the brokers are, and whether that is enough."""
+    bad = False
+    for id, version in cluster.versions.items():
+        if version.failure:
+            bad = True
+            yield note(
+                "kafka version", f"broker {id} does not tell its version ({version.failure})",
+                f"see on its machine that it is {OLDEST} or newer",
+            )  # fmt: skip
+        elif _number(version.software) < _number(OLDEST):
+            bad = True
+            yield problem(
+                "kafka version", f"broker {id} runs {version.software or 'a version before 3.0, or with ZooKeeper'}: a log that was "
+                "deleted and made anew may pass for the old one, and nothing was tried with it",
+                f"upgrade all brokers to {OLDEST} or newer, with KRaft",
+            )  # fmt: skip
+        elif _number(version.metadata) < _number(version.software):
+            bad = True
+            yield note(
+                "kafka version", f"broker {id} runs {version.software}, and the cluster's metadata are still those of "
+                f"{version.metadata or 'a version before 3.0'}",
+                "when all brokers run the new version: kafka-features.sh upgrade --release-version " + version.software,
+            )  # fmt: skip
+    if cluster.versions and not bad:
+        yield ok("kafka version", f"{', '.join(dict.fromkeys(each.software for each in cluster.versions.values()))}")
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.partition(" ")[0].split(".")) if version else (0,)
 
 
 def settings(cluster: Cluster) -> Iterator[Finding]:
@@ -145,6 +199,7 @@ def facts(cluster: Cluster) -> dict[str, Any]:
     """For the bundle: brokers with the settings that were changed are too many to show; topics with their partitions."""
     return {
         "brokers": {str(id): {key: config.get(key) for key in SHOWN_SETTINGS} for id, config in cluster.brokers.items()},
+        "versions": {str(id): version.__dict__ for id, version in cluster.versions.items()},
         "topics": {
             name: {
                 "config": dict(cluster.configs.get(name, {})),

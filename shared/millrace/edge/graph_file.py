@@ -21,7 +21,7 @@ from millrace.core.jobgraph.model import (
 )
 from millrace.core.jobgraph.parameters import Substitution
 from millrace.core.jobgraph.problems import Place, Problem, did_you_mean
-from millrace.core.jobgraph.validate import validate
+from millrace.core.jobgraph.validate import readable, validate
 
 from .files import check_files, module_kind, module_of, near_file, target_problem
 from .sql import check_sql
@@ -101,9 +101,10 @@ def load_graph(
     declared = loaded.raw.get("parameters")
     if isinstance(declared, dict):
         loaded.raw["parameters"] = {name: overrides.get(name, value) for name, value in declared.items()}
+    if checks:
+        known = result if isinstance(result, JobGraph) else readable(loaded.raw, result, limits, overrides)
+        loaded.problems += check_sql(known) + (check_files(known) if same_machine else [])
     if isinstance(result, JobGraph):
-        if checks:
-            loaded.problems += check_sql(result) + (check_files(result) if same_machine else [])
         loaded.graph = None if loaded.errors else result
     return loaded
 

@@ -41,7 +41,7 @@ def check_sql(graph: JobGraph) -> list[Problem]:
         looked = look(vertex.sql)
         if looked.message is not None:
             problems.append(Problem(place, looked.message, None, looked.warning, looked.line, looked.column))
-        if looked.tables is None:
+        if looked.tables is None or vertex.inputs is None:  # as `readable` has it of a graph that is not valid
             continue
         known = {alias.lower(): alias for alias in vertex.inputs}
         for table in looked.tables:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -33,7 +34,7 @@ class _Plain(logging.Filter):
     guarantee is experimental comes at each start, and is known."""
 
     EVERY_S = 10.0
-    _RETRIED = ("Connection refused", "Disconnected", "Failed to acquire idempotence PID", "brokers are down")
+    _RETRIED = ("Connection refused", "Disconnected", "Failed to acquire idempotence PID", "brokers are down", "new leader-1 not found")
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +42,7 @@ class _Plain(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
-        if "enable.gapless.guarantee is experimental" in text:
+        if "enable.gapless.guarantee is experimental" in text or "Purged in flight" in text:  # by `KafkaBus.close`
             return False
         kind = next((each for each in self._RETRIED if each in text), None)
         if kind is None:
@@ -57,6 +58,9 @@ log.addFilter(_Plain())
 
 MESSAGE_MAX_BYTES = 1_000_000
 """The largest record, key and headers included; with what a batch adds still below Kafka's `max.message.bytes`."""
+
+ASKED_S = 1.4
+"""The longest wait for an answer about a partition. Two of them leave a loop that asks time to renew its lease (`io/service.py`)."""
 
 _QUEUE_FULL_STEP_S = 0.005
 _SILENT_S = 2.0
@@ -132,7 +136,7 @@ class KafkaBus:
         self._options = dict(options or {})
         # One request is in flight a producer: what the public is told must not be in the way of what services tell each other.
         self._inboxes, self._public = self._producers = (self._new_producer(), self._new_producer())
-        self._admin = KafkaAdmin(bootstrap, client_id=client_id, options=options)
+        self._admin = KafkaAdmin(bootstrap, client_id=client_id, options=options, timeout_s=ASKED_S)
         self._acked: deque[Callable[[], None]] = deque()
         self._serving = threading.Lock()
         self._ended = False  # closed, or fatal: nothing more is reported
@@ -179,6 +183,8 @@ class KafkaBus:
 
     def flush(self, timeout_ms: int) -> int:
         """See `Bus.flush`. Runs the callbacks too."""
+        if self._ended:
+            return 0
         end = time.monotonic() + timeout_ms / 1000
         left = sum(producer.flush(max(0.0, end - time.monotonic())) for producer in self._producers)
         self.serve()
@@ -199,11 +205,13 @@ class KafkaBus:
         self._admin.delete_below(topic, partition, offset)
 
     def close(self) -> None:
-        """Ends at once. What is not acknowledged yet may be lost (`flush` first); what is appended later is dropped."""
-        self._ended = True
+        """Ends at once. What is not acknowledged yet may be lost (`flush` first); what is asked of it later does nothing."""
+        with self._serving:
+            self._ended = True
         for producer in self._producers:
             producer.purge()
-            producer.close()
+            with contextlib.suppress(KafkaException):  # what was in flight is a gap now, and nothing follows it
+                producer.close()
 
     def _new_producer(self) -> Producer:
         return Producer({**self._shared, **_PRODUCER, "error_cb": self._failed, **self._options})
@@ -211,8 +219,9 @@ class KafkaBus:
     def _collect(self, patience_s: float = 0) -> None:
         """Takes the delivery reports that wait (`_delivered` runs in it), in the order they came, from any thread."""
         with self._serving:
-            self._public.poll(patience_s)
-            self._inboxes.poll(0)
+            if not self._ended:
+                self._public.poll(patience_s)
+                self._inboxes.poll(0)
 
     def _delivered(self, on_ack: Callable[[], None] | None, error: KafkaError | None, record: Message) -> None:
         if error is not None:

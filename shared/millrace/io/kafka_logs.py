@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import Message, TopicPartition
@@ -39,6 +39,21 @@ class KafkaLogs(KafkaAdmin):
 
     def reader(self, topic: str, partition: int, offset: int) -> LogReader:
         return LogReader(self._reading, self, topic, partition, offset)
+
+    def ends(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
+        """The first offset and the end of each partition, all asked at once."""
+
+        def ask(client: AdminClient) -> dict[tuple[str, int], tuple[int, int]]:
+            asked = [
+                client.list_offsets({TopicPartition(*place): spec for place in places}, **self._patience)
+                for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
+            ]
+            return {
+                place: (self._answer(first, f"the offsets of {place[0]}").offset, self._answer(end, f"the offsets of {place[0]}").offset)
+                for place, first, end in zip(places, asked[0].values(), asked[1].values(), strict=True)
+            }
+
+        return self._of_leader(ask)
 
     def offset_at(self, topic: str, partition: int, stamp_ms: int) -> int:
         """The first offset whose record the broker stamped at this time or later; the end of the log if there is none."""

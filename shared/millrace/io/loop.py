@@ -19,6 +19,7 @@ from millrace.core.balance import Standing
 from millrace.core.election import ATTEND_MS, Role, View
 from millrace.core.fold import Fold, Folded
 from millrace.core.messages.base import Body
+from millrace.core.messages.effects import type_of
 from millrace.core.messages.records import Part, decode, encode
 from millrace.core.replica import Action, Append, BeReborn, Campaign, Cede, End, Perform, Replica, Resign, Speak
 
@@ -297,6 +298,9 @@ class ScopeLoop:
         return election.next_look_ms(now, replica.folded.next_ms) - now
 
     def _at_end(self, replica: Replica) -> bool:
+        """Asks Kafka, which may be slow to answer. A leader does not ask: its ticks, and its lease, must not wait for that."""
+        if replica.leads:
+            return False
         try:
             return self.around.bus.offsets(self.topic, self.partition)[1] <= replica.folded.next_offset
         except Unavailable:
@@ -310,7 +314,7 @@ class ScopeLoop:
                 self.append(action.record)
             elif isinstance(action, Perform):
                 self._follow_term(self.replica)
-                self.performer.perform(action, json.loads(action.value)["type"])
+                self.performer.perform(action, type_of(action.value))
             elif isinstance(action, Campaign):
                 self._campaign(action.expected)
             elif isinstance(action, Resign):

@@ -226,16 +226,18 @@ class Process:
             loop.stop()
         for thread in threads:
             thread.join(max(0.1, deadline - time.monotonic()))
+        code = 1 if self.failure else 0  # who still waits for Kafka or etcd now will fail, and that is no failure of this process
         stop_also()
         beat.stop()
         if time.monotonic() < deadline:  # else etcd hangs, and the lease ends by itself
             beat.release()
         health.stop()
-        self.bus.flush(500)
-        self.bus.close()
+        if not any(thread.is_alive() for thread in threads):  # a thread that uses it while it is closed is not safe
+            self.bus.flush(500)
+            self.bus.close()
         self.store.close()
         log.info("stopped")
-        return 1 if self.failure else 0
+        return code
 
     @staticmethod
     def _health(loops: Sequence[ScopeLoop]) -> dict[str, Any]:

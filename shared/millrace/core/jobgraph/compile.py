@@ -77,34 +77,38 @@ class Published:
 def compile_graph(graph: JobGraph) -> Plan:
     """The plan of a valid graph (one that `validate` returned)."""
     order = vertex_order(graph)
+    members = chains(graph, order)
+    task_of = {vertex: task for task, its in members.items() for vertex in its}
+    result = result_vertex(graph)
+    inputs = {vertex: _inputs(graph, vertex, task_of) for vertex in order}
+    upstream = {
+        task: {i.task: None for vertex in its for i in inputs[vertex] if i.task is not None}
+        for task, its in members.items()
+    }
+    tasks = {}
+    for index, (task, its) in enumerate(members.items()):
+        tasks[task] = Task(
+            id=task,
+            index=index,
+            parallelism=graph.vertices[its[0]].parallelism,
+            vertices=tuple(its),
+            inputs={vertex: inputs[vertex] for vertex in its},
+            outputs=_outputs(graph, its, order, task_of, result),
+            upstream=tuple(other for other in upstream if other in upstream[task]),
+            downstream=tuple(other for other in upstream if task in upstream[other]),
+        )
+    return Plan(graph, tasks, task_of, result, _needs_planning(graph))
+
+
+def chains(graph: JobGraph, order: Sequence[str]) -> dict[str, list[str]]:
+    """The vertices of each task by its id, producers before consumers. `order`: of the vertices."""
     group = _chain(graph, order)  # vertex -> the first vertex of its task
     members: dict[str, list[str]] = {}
     for vertex in order:
         members.setdefault(group[vertex], []).append(vertex)
     first = _sort(list(members), _group_edges(graph, order, group))
     assert first is not None, "chaining made a cycle"
-    ids = {head: "+".join(members[head]) for head in first}
-    task_of = {vertex: ids[group[vertex]] for vertex in order}
-    result = result_vertex(graph)
-    inputs = {vertex: _inputs(graph, vertex, task_of) for vertex in order}
-    upstream = {
-        ids[head]: {i.task: None for vertex in members[head] for i in inputs[vertex] if i.task is not None}
-        for head in first
-    }
-    tasks = {}
-    for index, head in enumerate(first):
-        task = ids[head]
-        tasks[task] = Task(
-            id=task,
-            index=index,
-            parallelism=graph.vertices[head].parallelism,
-            vertices=tuple(members[head]),
-            inputs={vertex: inputs[vertex] for vertex in members[head]},
-            outputs=_outputs(graph, members[head], order, task_of, result),
-            upstream=tuple(other for other in upstream if other in upstream[task]),
-            downstream=tuple(other for other in upstream if task in upstream[other]),
-        )
-    return Plan(graph, tasks, task_of, result, _needs_planning(graph))
+    return {"+".join(members[head]): members[head] for head in first}
 
 
 def vertex_order(graph: JobGraph) -> list[str]:

@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from .model import DEFAULT_LIMITS, KINDS, READ_FORMATS, Edge, JobGraph, Limits, Vertex, as_count, as_text
+from .model import DEFAULT_LIMITS, KINDS, READ_FORMATS, Edge, JobGraph, Limits, Source, Vertex, as_count, as_text
 from .parameters import Substitution
 from .parse import measure
-from .problems import Problem, bounded, did_you_mean, found, kinds_of, nearest, structure_problems
+from .problems import Place, Problem, bounded, did_you_mean, found, kinds_of, nearest, structure_problems
 
 _FIELDS = [field.alias or name for name, field in Vertex.model_fields.items()]
 
@@ -59,6 +59,40 @@ def validate(
     seen = _see(resolved.get("vertices"))
     problems = bounded(chain(problems, unresolved, _rules(resolved, seen, limits)))
     return problems if graph is None or problems else graph
+
+
+def readable(
+    raw: object, problems: list[Problem], limits: Limits = DEFAULT_LIMITS, parameters: Mapping[str, str] | None = None
+) -> JobGraph:
+    """Of a graph that `validate` found these problems in, what can be looked at further all the same, so that a reader hears of every
+    mistake at once: queries, sources and settings. Never to be stored or run: vertices have nothing else, and `inputs` None where it
+    cannot be known what they are."""
+    whole = isinstance(raw, dict) and measure(raw, limits) is None and not any(_too_many(raw, limits))
+    told = [problem.place for problem in problems]
+    vertices: dict[str, Vertex] = {}
+    conf: dict[str, str] = {}
+    if isinstance(raw, dict) and whole:
+        values, _ = _values(raw.get("parameters"), parameters or {})
+        resolved, _ = _resolve(raw, values, limits)
+        vertices = {each.id: _readable(each, told) for each in _see(resolved.get("vertices")).values()}
+        given = resolved.get("conf")
+        conf = {str(key): str(as_text(value)) for key, value in given.items()} if isinstance(given, dict) else {}
+    return JobGraph.model_construct(vertices=vertices, conf=conf)
+
+
+def _readable(vertex: _Seen, told: list[Place]) -> Vertex:
+    place: Place = ("vertices", vertex.id)
+    sql, inputs = vertex.raw.get("sql"), vertex.raw.get("inputs", {})
+    try:
+        source = Source.model_validate(vertex.part("source"))
+    except ValidationError:
+        source = None
+    misnamed = "inputs" not in vertex.raw and any(field not in _FIELDS for field in vertex.raw)
+    return Vertex.model_construct(
+        sql=sql if isinstance(sql, str) and (*place, "sql") not in told else None,
+        source=source if not any(each[:3] == (*place, "source") for each in told) else None,
+        inputs=inputs if isinstance(inputs, dict) and not misnamed else None,
+    )
 
 
 def _resolve(raw: dict[str, Any], values: dict[str, str], limits: Limits) -> tuple[dict[str, Any], list[Problem]]:

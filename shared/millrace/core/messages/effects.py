@@ -12,6 +12,11 @@ from ..topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
 from .base import Body, Part
 
 
+def type_of(effect: str) -> str:
+    """The type of an effect's JSON, which begins with it; what follows can be large."""
+    return effect[len('{"type":"') : effect.index('"', len('{"type":"'))]
+
+
 class StoredJob(Part):
     """The value of `jobs/<id>` in etcd, through its whole life [18]: accepted, then ended (dirty, clean), then a tombstone."""
 
@@ -54,7 +59,8 @@ class PutJobGraph(Body):
 
 
 class JobGraphStored(Body):
-    """`stands` is what the key holds: our own put (same acceptance), or what was there before; null: nothing, for it was too late."""
+    """`stands` is what the key holds: our own put (same acceptance; without its graph if it was put just now, for that is known), or what
+    was there before; null: nothing, for it was too late."""
 
     type: Literal["JobGraphStored"] = "JobGraphStored"
     version: Literal[1] = 1

@@ -1,0 +1,88 @@
+"""Whether the tables follow: Kafka answers, and what it has is read. A table that follows nothing looks like a cluster at rest."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from millrace.io.interfaces import Unavailable
+
+from .view import View
+
+ASKED_EVERY_S = 1.0
+LATE_S = 5.0
+"""For so long Kafka may be silent, or a record unread, and nothing is said of it."""
+Place = tuple[str, int]
+Ends = Callable[[Sequence[Place]], Mapping[Place, tuple[int, int]]]
+"""The first offset and the end of each partition. Raises Unavailable."""
+
+log = structlog.get_logger("web")
+
+
+@dataclass(frozen=True)
+class Follows:
+    """`trouble`: why the tables do not follow; empty: they do. `folded_s`: seconds since the last record was taken in, or, if there
+    was none yet, since the tables were brought back."""
+
+    trouble: str
+    folded_s: float
+
+
+class Following:
+    """Asks Kafka again and again where its partitions end, in a thread of its own."""
+
+    def __init__(self, view: View, places: Sequence[Place], ends: Ends, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._view, self._places, self._ends, self._now_s = view, places, ends, now_s
+        self._heard_s = now_s()
+        self._unread: dict[Place, tuple[int, float]] = {}  # the end that is to be read, and since when it is known
+        self._told = False
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="following", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(2 * LATE_S)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(ASKED_EVERY_S):
+            self.ask()
+
+    def ask(self) -> None:
+        """One question to Kafka; without an answer all stays as it is."""
+        try:
+            ends = self._ends(self._places)
+        except Unavailable as failure:
+            if not self._told:
+                self._told = True
+                log.warning("Kafka does not say where its topics end", reason=str(failure))
+            return
+        self._told = False
+        now_s = self._now_s()
+        self._heard_s = now_s
+        for place, (first, end) in ends.items():
+            known, _ = self._unread.get(place, (-1, 0.0))
+            if end <= max(first, self._view.next_offset(*place)):
+                self._unread.pop(place, None)
+            elif known <= self._view.next_offset(*place):  # what was to be read then is read; this is new
+                self._unread[place] = (end, now_s)
+
+    def state(self) -> Follows:
+        """As of now."""
+        now_s = self._now_s()
+        return Follows(self._trouble(now_s), now_s - self._view.folded_at_s)
+
+    def _trouble(self, now_s: float) -> str:
+        silent_s = now_s - self._heard_s
+        if silent_s > LATE_S:
+            return f"Kafka has not answered for {silent_s:.0f} s"
+        for (topic, partition), (end, since_s) in list(self._unread.items()):
+            if now_s - since_s > LATE_S and self._view.next_offset(topic, partition) < end:
+                return f"{topic}[{partition}] has had records up to offset {end - 1} for {now_s - since_s:.0f} s that are not read"
+        return ""

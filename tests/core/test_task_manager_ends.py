@@ -1,0 +1,343 @@
+"""The TaskManager's machine: time-outs, cancels, freed slots, new lives of peers, its own end; no state without an answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from millrace.core.machine import Born, Configured, Do, PeerBorn, Say, Ticked
+from millrace.core.messages import LINKS, effects
+from millrace.core.messages.effects import AttemptKillSent, AttemptLaunched, EndProcess
+from millrace.core.messages.slots import (
+    LOCAL_FACTS,
+    AllocateSlot,
+    AttemptEnded,
+    AttemptReport,
+    AttemptRunning,
+    CancelTasks,
+    DeployTask,
+    DeployTasks,
+    DisconnectTaskManager,
+    FreeSlots,
+    OfferSlots,
+    ReleaseTaskManager,
+    SlotBroken,
+    SlotReady,
+    SlotReplacing,
+    StopAsked,
+    Unheard,
+)
+from services.task_manager.core import state as states
+from services.task_manager.core.machine import HANDLERS
+from tests.core.of_task_manager import (
+    INCARNATION,
+    JM0,
+    JM1,
+    LOST,
+    RM,
+    Driver,
+    changed,
+    freed,
+    kill,
+    launch,
+    offer,
+)
+
+# time-outs
+
+
+def test_an_attempt_that_does_not_start_in_time_is_killed():
+    driver = Driver()
+    driver.allocate()
+    driver.deploy(start_timeout_ms=500, run_timeout_ms=1)
+    assert driver.tick(400) == []
+    message = "the attempt did not start within its time-out (timeouts.start_ms)"
+    assert driver.tick(100) == [kill(message)]
+    assert driver.tick(60_000) == []
+    error = {"kind": "timeout", "retryable": True, "message": message}
+    assert driver.end("killed") == [changed("FAILED", error=error)]
+
+
+def test_an_attempt_that_waits_for_its_slot_too_long_is_failed_there():
+    driver = Driver().run()
+    driver.end()
+    driver.deploy("j/u/0/1", start_timeout_ms=500)
+    message = "the attempt did not start within its time-out (timeouts.start_ms)"
+    error = {"kind": "timeout", "retryable": True, "message": message}
+    assert driver.tick(500) == [changed("FAILED", "j/u/0/1", error=error)]
+    assert driver.local(SlotReady(slot=0)) == []
+
+
+def test_an_attempt_that_runs_too_long_is_killed():
+    driver = Driver().run(start_timeout_ms=100, run_timeout_ms=1_000)
+    assert driver.tick(900) == []
+    message = "the attempt ran longer than 1000 ms (timeouts.run_ms)"
+    assert driver.tick(100) == [kill(message)]
+    error = {"kind": "timeout", "retryable": True, "message": message}
+    assert driver.end("failed", error={"kind": "exit"}) == [changed("FAILED", error=error)]
+
+
+# cancel
+
+
+def test_a_canceled_attempt_ends_canceled():
+    driver = Driver().run()
+    cancel = CancelTasks(attempts=["j/t/0/1"], reason="the job is canceled")
+    assert driver.say(JM0, cancel) == [kill("the job is canceled")]
+    assert driver.say(JM0, cancel) == []
+    error = {"kind": "killed", "retryable": False, "message": "the job is canceled"}
+    assert driver.end("killed", error={"kind": "killed"}) == [changed("CANCELED", error=error)]
+    assert driver.say(JM0, cancel) == []  # its ending was said
+
+
+def test_an_attempt_that_finishes_before_it_is_killed_has_finished():
+    driver = Driver().run()
+    driver.say(JM0, CancelTasks(attempts=["j/t/0/1"], reason="no"))
+    assert driver.end(report={"outputs": {}}) == [changed("FINISHED", report={"outputs": {}})]
+
+
+def test_a_waiting_attempt_is_canceled_at_once():
+    driver = Driver().run()
+    driver.end()
+    driver.deploy("j/u/0/1")
+    error = {"kind": "killed", "retryable": False, "message": "no"}
+    cancel = CancelTasks(attempts=["j/u/0/1"], reason="no")
+    assert driver.say(JM0, cancel) == [changed("CANCELED", "j/u/0/1", error=error)]
+    assert driver.local(SlotReady(slot=0)) == []
+
+
+def test_an_attempt_that_is_killed_before_it_runs_is_not_said_to_run():
+    driver = Driver()
+    driver.allocate()
+    driver.deploy(run_timeout_ms=10)
+    driver.say(JM0, CancelTasks(attempts=["j/t/0/1"], reason="no"))
+    assert driver.local(AttemptRunning(slot=0, attempt="j/t/0/1")) == []
+    assert driver.tick(1_000) == []
+
+
+def test_an_unknown_attempt_is_over():
+    driver = Driver()
+    cancel = CancelTasks(attempts=["j/t/0/1"], reason="no")
+    assert driver.say(JM0, cancel) == [changed("CANCELED", allocation="")]
+
+
+# freeing
+
+
+def test_an_idle_slot_is_free_at_once():
+    driver = Driver()
+    driver.allocate()
+    assert driver.say(JM0, FreeSlots(allocations=["al"])) == [freed()]
+    assert driver.say(JM0, FreeSlots(allocations=["al"])) == []
+    assert driver.slot() == "FREE"
+
+
+def test_a_slot_is_free_when_its_reset_is_done():
+    driver = Driver().run()
+    driver.end()
+    assert driver.say(JM0, FreeSlots(allocations=["al"])) == []
+    assert driver.slot() == "RELEASING"
+    assert driver.say(JM0, FreeSlots(allocations=["al"])) == []
+    assert driver.local(SlotReady(slot=0)) == [freed()]
+
+
+def test_an_attempt_in_a_freed_slot_is_killed_and_nobody_is_told():
+    driver = Driver().run()
+    assert driver.say(JM0, FreeSlots(allocations=["al"])) == [kill("its job gave the slot back")]
+    assert driver.tick(60_000) == []
+    assert driver.end("killed") == []
+    assert driver.local(SlotReady(slot=0)) == [freed()]
+
+
+def test_a_freed_slot_with_a_waiting_attempt_forgets_it():
+    driver = Driver().run()
+    driver.end()
+    driver.deploy("j/u/0/1")
+    assert driver.say(JM0, FreeSlots(allocations=["al"])) == []
+    assert driver.local(SlotReady(slot=0)) == [freed()]
+
+
+def test_a_jvm_that_goes_with_its_attempt_is_replaced_within_the_allocation():
+    driver = Driver().run()
+    error = {"kind": "jvm", "retryable": True, "message": "out of memory"}
+    assert driver.end("failed", error=error) == [changed("FAILED", error=error)]
+    assert driver.local(SlotReplacing(slot=0, reason="the JVM ended")) == []
+    assert driver.deploy("j/t/0/2") == []
+    assert driver.local(SlotReady(slot=0)) == [launch("j/t/0/2")]
+    # The JVM can also go between the order and its execution: then it runs on the next one.
+    assert driver.local(SlotReplacing(slot=0, reason="the JVM ended")) == []
+    assert driver.local(SlotReady(slot=0)) == []
+    assert driver.local(AttemptRunning(slot=0, attempt="j/t/0/2")) == [changed("RUNNING", "j/t/0/2")]
+
+
+# peers in a new life
+
+
+def test_a_reborn_shard_is_told_all_that_is_its_own():
+    driver = Driver(4).run()
+    driver.end(report={"outputs": {}})
+    driver.allocate(1, "other-shard", 1)
+    driver.allocate(2, "idle")
+    driver.allocate(3, "deploying")
+    driver.deploy("j/v/0/1", "deploying")
+    assert driver.say(JM0, PeerBorn(JM0, 9)) == [Say(JM0, OfferSlots(
+        offers=[offer(), offer(2, "idle"), offer(3, "deploying")],
+        attempts=[
+            AttemptReport(allocation="al", attempt="j/t/0/1", state="FINISHED", report={"outputs": {}}),
+            AttemptReport(allocation="deploying", attempt="j/v/0/1", state="DEPLOYING"),
+        ],
+    ))]  # fmt: skip
+    assert driver.say(JM1, PeerBorn(JM1, 9)) == [Say(JM1, OfferSlots(offers=[offer(1, "other-shard")]))]
+
+
+def test_what_is_declared_fits_into_records():
+    driver = Driver(4)
+    for number in range(4):
+        driver.allocate(number, f"al{number}")
+        driver.deploy(f"j/t/{number}/1", f"al{number}")
+        driver.local(AttemptEnded(
+            slot=number, attempt=f"j/t/{number}/1", status="finished", report={"outputs": "x" * 200_000}
+        ))  # fmt: skip
+    said = driver.say(JM0, PeerBorn(JM0, 9))
+    assert [[each.allocation for each in one.body.offers] for one in said] == [["al0", "al1"], ["al2", "al3"]]
+    assert [[each.allocation for each in one.body.attempts] for one in said] == [["al0", "al1"], ["al2", "al3"]]
+
+
+def test_a_shard_without_slots_here_is_told_nothing():
+    assert Driver().say(JM1, PeerBorn(JM1, 9)) == []
+
+
+# the end
+
+
+def test_a_task_manager_that_was_declared_lost_ends():
+    driver = Driver().run()
+    release = ReleaseTaskManager(incarnation=INCARNATION, reason="silent")
+    assert driver.say(RM, ReleaseTaskManager(incarnation=INCARNATION - 1, reason="silent")) == []
+    assert driver.say(RM, release) == [LOST]
+    assert driver.end() == [] and driver.tick() == [] and driver.say(RM, release) == []
+
+
+def test_a_task_manager_that_hears_nothing_ends():
+    reason = "neither Kafka nor etcd has answered for 460 ms: others must count this TaskManager as lost"
+    assert Driver().run().local(Unheard(silent_ms=460)) == [Do("process", EndProcess(reason=reason, again=True))]
+
+
+STOPPED = [
+    Say(RM, DisconnectTaskManager(reason="it was stopped")),
+    Do("process", EndProcess(reason="it was stopped", again=False)),
+]
+
+
+def test_an_idle_task_manager_stops_at_once():
+    driver = Driver()
+    driver.allocate()
+    assert driver.local(StopAsked()) == STOPPED
+
+
+def test_attempts_end_before_the_task_manager_says_that_it_goes():
+    driver = Driver(2).run()
+    assert driver.local(StopAsked()) == [kill("its TaskManager was stopped")]
+    assert driver.local(StopAsked()) == []
+    assert driver.allocate(1, "late") == [freed("BROKEN", 1, "late")]  # a slot that looked free would be given away again
+    assert driver.end("killed") == STOPPED
+
+
+def test_an_attempt_that_finishes_while_the_task_manager_stops_counts():
+    driver = Driver().run()
+    driver.local(StopAsked())
+    assert driver.end(report={"outputs": {}}) == [changed("FINISHED", report={"outputs": {}}), *STOPPED]
+
+
+def test_attempts_that_do_not_end_do_not_hold_it_up():
+    driver = Driver().run()
+    driver.local(StopAsked())
+    assert driver.tick(2_400) == []
+    assert driver.tick(100) == STOPPED
+
+
+# totality
+
+
+def test_every_record_that_may_come_has_a_handler_and_nothing_else():
+    links = {body for (_, receiver), bodies in LINKS.items() if receiver == "task-manager" for body in bodies}
+    outcomes = {AttemptLaunched, AttemptKillSent}
+    assert outcomes <= set(effects.OUTCOMES)
+    assert set(HANDLERS) == links | outcomes | set(LOCAL_FACTS) | {Born, Configured, Ticked, PeerBorn}
+
+
+def _to(state: str) -> Driver:
+    """A TaskManager whose slot 0 is in this state, by the usual steps."""
+    driver = Driver(ready=state != "STARTING")
+    if state == "BROKEN":
+        driver.local(SlotBroken(slot=0, reason="no disk"))
+    elif state == "ALLOCATED":
+        driver.allocate()
+    elif state == "ALLOCATED, ended":
+        driver.run().end()
+    elif state == "ACTIVE, waiting":
+        driver.run().end()
+        driver.deploy("j/t/0/1")
+    elif state == "ACTIVE, launched":
+        driver.allocate()
+        driver.deploy()
+    elif state == "ACTIVE":
+        driver.run()
+    elif state == "ACTIVE, killed":
+        driver.run().say(JM0, CancelTasks(attempts=["j/t/0/1"], reason="no"))
+    elif state == "RELEASING":
+        driver.run().say(JM0, FreeSlots(allocations=["al"]))
+    elif state == "RELEASING, ended":
+        driver.run().end()
+        driver.say(JM0, FreeSlots(allocations=["al"]))
+    assert driver.slot() == state.partition(",")[0]
+    return driver
+
+
+SLOT_STATES = (
+    "STARTING", "FREE", "ALLOCATED", "ALLOCATED, ended", "ACTIVE, waiting", "ACTIVE, launched", "ACTIVE", "ACTIVE, killed",
+    "RELEASING", "RELEASING, ended", "BROKEN",
+)  # fmt: skip
+BODIES: dict[str, tuple[str, Any]] = {
+    "allocate": (RM, AllocateSlot(slot=0, allocation="new", job="k", shard=1)),
+    "deploy": (JM0, DeployTasks(tasks=[DeployTask(
+        allocation="al", attempt="j/w/0/1", acceptance="ac", spec={}, start_timeout_ms=1, run_timeout_ms=1
+    )])),
+    "cancel": (JM0, CancelTasks(attempts=["j/t/0/1"], reason="no")),
+    "free": (JM0, FreeSlots(allocations=["al"])),
+    "ready": ("", SlotReady(slot=0)),
+    "replacing": ("", SlotReplacing(slot=0, reason="old")),
+    "broken": ("", SlotBroken(slot=0, reason="no disk")),
+    "running": ("", AttemptRunning(slot=0, attempt="j/t/0/1")),
+    "finished": ("", AttemptEnded(slot=0, attempt="j/t/0/1", status="finished", report={})),
+    "failed": ("", AttemptEnded(slot=0, attempt="j/t/0/1", status="failed", error={"kind": "user"})),
+    "another's end": ("", AttemptEnded(slot=0, attempt="j/t/9/9", status="failed", error={"kind": "user"})),
+    "a minute": ("", Ticked()),
+    "stop": ("", StopAsked()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("state", SLOT_STATES)
+@pytest.mark.parametrize("first", BODIES)
+def test_any_two_records_in_any_state_leave_a_sound_state_and_no_allocation_without_an_answer(state: str, first: str):
+    for second in BODIES:
+        driver = _to(state)
+        said: list[Any] = []
+        for name in (first, second):
+            if name == "a minute":
+                driver.now_ms += 60_000
+            said += driver.say(*BODIES[name])
+        # Whatever came, the slot can still be given back and becomes free, or the process leaves.
+        if driver.state.slots[0].allocation is not None:
+            driver.say(JM0, FreeSlots(allocations=[driver.state.slots[0].allocation]))
+        attempt = driver.state.slots[0].attempt
+        if attempt is not None:
+            driver.local(AttemptEnded(slot=0, attempt=attempt.id, status="killed"))
+        driver.local(SlotReady(slot=0))
+        assert driver.slot() == "FREE" or driver.state.ending
+
+
+def test_the_tables_of_transitions_name_every_state():
+    assert set(states.SLOT_TRANSITIONS) == set(states.SlotState)
+    assert set(states.ATTEMPT_TRANSITIONS) == set(states.AttemptState)

@@ -1,0 +1,31 @@
+"""What a stack tells of itself."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.local.stack import _health, disk_use
+
+
+def test_what_goes_while_the_disk_use_is_counted_counts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt's folder is deleted between the moment that it is listed and the moment that it is looked into."""
+    for name in ("attempt", "kept"):
+        (tmp_path / "work" / name).mkdir(parents=True)
+        (tmp_path / "work" / name / "stdout").write_bytes(b"x" * 100_000)
+    scandir = os.scandir
+
+    def gone(path: Any = ".") -> Any:
+        if os.fspath(path).endswith("attempt"):
+            raise FileNotFoundError(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", gone)
+    assert 100_000 <= disk_use(tmp_path)["work"] < 200_000
+
+
+def test_a_service_that_has_just_been_started_is_said_to_start() -> None:
+    assert _health({"pid": 7, "restarts": 2}) == {"status": "starts: it has not said yet where it answers"}

@@ -1,0 +1,127 @@
+"""What a redacted export keeps of a record, by exact outputs; tests/end_to_end/test_replay.py has a whole one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from millrace.core.jobgraph.model import JobGraph
+from services.replay.core.recorded import Recorded
+from services.replay.core.redaction import masked, redacted, tokens, walk
+
+TOKEN = tokens(b"key")
+GRAPH = {
+    "name": "secret", "parameters": {"secret_name": "secret"}, "conf": {"spark.sql.secret": "secret"}, "result": "b",
+    "modules": [{"name": "secret.py", "sha256": "5ec" + "0" * 61}], "restart": {"strategy": "none"},
+    "vertices": {
+        "a": {"source": {"format": "csv", "path": "/secret", "options": {"secret": "secret"}, "schema": "secret INT"}, "parallelism": 2},
+        "b": {"python": "secret.module:secret", "inputs": {"a": "hash(secret, `se cret`)"}},
+        "c": {"sink": {"format": "csv", "path": "/secret/out", "mode": "append"}, "inputs": {"b": "forward"}},
+        "d": {"spark_app": {"script": "secret.py", "args": ["secret"]}}, "e": {"source": {"format": "com.secret.Source"}},
+    },
+}  # fmt: skip
+
+
+def of(topic: str, value: Any, key: str = "k", id: str = "dispatcher/1/7") -> Recorded:
+    data = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return redacted(Recorded(topic, 0, 5, 1, key, data, id), TOKEN)
+
+
+def test_a_graph_is_a_graph_still() -> None:
+    found = walk(GRAPH, TOKEN)
+    assert "secret" not in json.dumps(found) and "se cret" not in json.dumps(found)
+    graph = JobGraph.model_validate(found)
+    assert (graph.result, graph.restart.strategy, list(graph.vertices)) == ("b", "none", ["a", "b", "c", "d", "e"])
+    assert graph.vertices["b"].inputs["a"].keys == (TOKEN("secret"), TOKEN("se cret"))
+    assert graph.vertices["c"].sink.mode == "append" and graph.vertices["c"].inputs["b"].kind == "forward"
+    assert graph.vertices["d"].spark_app.script == graph.modules[0].name == TOKEN("secret.py")
+    assert (graph.vertices["a"].source.format, graph.vertices["e"].source.format) == ("csv", TOKEN("com.secret.Source"))
+
+
+def test_an_owners_name_that_is_spelt_like_a_field_is_a_name() -> None:
+    """Vertices called as what goes whole, as what stays, and as what is a map itself; a job called so, too."""
+    names = ("rows", "options", "free", "status", "vertices")
+    vertices = {name: {"sql": "SELECT secret", "inputs": {other: "hash(secret)" for other in names}} for name in names}
+    graph = {"name": "n", "vertices": vertices}
+    states = {"live": {name: {"graph": json.dumps(graph), "name": "secret", "status": "RUNNING"} for name in names}}
+    found = walk(states, TOKEN)
+    assert "secret" not in json.dumps(found)
+    for name in names:
+        assert found["live"][name]["status"] == "RUNNING"
+        kept = JobGraph.model_validate(json.loads(found["live"][name]["graph"]))
+        assert tuple(kept.vertices) == tuple(kept.vertices["rows"].inputs) == names
+    tasks = {"rows": [{"state": "RUNNING"}]}
+    told = {"outputs": {"rows": {"schema": "secret", "rows": 17}}, "key_types": {"job": ["secret"]}, "tasks": tasks}
+    assert walk(told, TOKEN) == {
+        "outputs": {"rows": {"schema": TOKEN("secret"), "rows": 0}}, "key_types": {"job": [TOKEN("secret")]},
+        "tasks": tasks,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "expected"), [
+    ({"type": "SubmitJob", "version": 1, "job": "j-1", "graph": GRAPH, "reply_to": "secret", "secret": 17},
+     {"type": "SubmitJob", "version": 1, "job": "j-1"}),
+    ({"type": "CancelJob", "version": "secret", "job": "../secret"}, {"type": "CancelJob"}),
+])  # fmt: skip
+def test_of_a_strangers_request_its_type_and_job_stay(value: Any, expected: Any) -> None:
+    found = of("client.commands", value, "secret", "/secret/1")
+    shown = json.loads(found.value)
+    assert shown.pop("rest").startswith("redacted:x")
+    assert (shown, found.key, found.id) == (expected, TOKEN("secret"), TOKEN("/secret/1"))
+
+
+@pytest.mark.parametrize("value", [b"secret \xff", b'"secret"', b'{"type": "secret", "job": "j"}', b'{"a": 1}', b"[17]"])
+def test_what_is_no_request_is_one_token(value: bytes) -> None:
+    assert of("client.commands", value).value.decode() == TOKEN(value.decode(errors="replace"))
+
+
+def test_of_facts_ids_and_states_stay_and_texts_go() -> None:
+    error = {"kind": "user", "retryable": False, "condition": "Secret", "message": "secret", "vertex": "a", "line": 3, "file": "/secret",
+             "frame": "secret()", "detail": "Traceback\nsecret", "new_field": ["secret", {"secretly": "secret"}]}  # fmt: skip
+    fact = {"type": "AttemptStateChanged", "version": 1, "job": "j", "task": "a", "state": "FAILED", "task_manager": "tm", "error": error}
+    found = json.loads(of("job.events", fact).value)
+    assert {name: found[name] for name in ("type", "job", "task", "state", "task_manager")} == {
+        "type": "AttemptStateChanged", "job": "j", "task": "a", "state": "FAILED", "task_manager": "tm",
+    }  # fmt: skip
+    assert (found["error"]["kind"], found["error"]["vertex"], found["error"]["line"]) == ("user", "a", 3)
+    assert not [text for text in _texts(found) if "secret" in text.lower() or "Traceback" in text]
+    result = {"columns": ["secret"], "rows": [["secret", 17]]}
+    rows = json.loads(of("job.events", {"type": "JobFinished", "job": "j", "result": result}).value)
+    assert rows["result"] == {"columns": [TOKEN("secret")], "rows": [[TOKEN("secret"), 0]]}
+
+
+@pytest.mark.parametrize(
+    ("type_", "kept"),
+    [("TaskManagerLost", True), ("DisconnectTaskManager", True), ("JobQueued", True), ("JobRejected", False), ("FailSlot", False)],
+)
+def test_reasons_stay_where_they_are_a_services_own_words(type_: str, kept: bool) -> None:
+    found = walk({"type": type_, "reason": "no heartbeat for 600 ms"}, TOKEN)
+    assert found["reason"] == ("no heartbeat for 600 ms" if kept else TOKEN("no heartbeat for 600 ms"))
+
+
+def test_json_in_texts_is_redacted_within_and_digests_keep_their_shape() -> None:
+    state = {"live": {"j": {"graph": json.dumps({"name": "secret", "vertices": {}}), "digest": "ab" * 32}}, "queues": {"0": [[1, "j"]]}}
+    found = walk(state, TOKEN)
+    assert json.loads(found["live"]["j"]["graph"]) == {"name": TOKEN("secret"), "vertices": {}}
+    assert len(found["live"]["j"]["digest"]) == 64 and found["live"]["j"]["digest"] != "ab" * 32
+    assert found["queues"] == {"0": [[1, "j"]]}
+
+
+def test_a_text_that_looks_like_a_token_is_none() -> None:
+    assert "secret" not in TOKEN("redacted:secret") and TOKEN("") == ""
+
+
+def test_what_is_left_to_compare_is_the_same_before_and_after() -> None:
+    for value in (GRAPH, {"type": "JobEnded", "archive": {"result": {"columns": ["s"], "rows": [["s", 1]]}}, "staging": ["/secret/.x"]}):
+        assert masked(json.dumps(value).encode()) == masked(of("job.events", value).value)
+    assert masked(b'{"type":"X","job":"j"}') != masked(b'{"type":"X","job":"k"}')
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [text for inner in value.values() for text in _texts(inner)]
+    if isinstance(value, list):
+        return [text for inner in value for text in _texts(inner)]
+    return [value] if isinstance(value, str) else []
