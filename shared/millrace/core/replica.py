@@ -180,8 +180,10 @@ class Replica:
         return [Perform(self.election.epoch, effect, known[effect].key, known[effect].effect) for effect in ready]
 
     def acked(self, epoch: int, seq: int) -> list[Action]:
-        """An output of the term `epoch` is in Kafka."""
-        return self._perform(*self.speaking.acked(seq)) if epoch == self.election.epoch else []
+        """An output of the term `epoch` is in Kafka. What waited for it may have its outcome already, from an earlier leader."""
+        if epoch != self.election.epoch:
+            return []
+        return self._perform(*(effect for effect in self.speaking.acked(seq) if effect in self.folded.effects))
 
     def won(self, epoch: int) -> list[Action]:
         """etcd gave this process the key: its mod_revision is the epoch."""

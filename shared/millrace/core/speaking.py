@@ -58,8 +58,7 @@ class Speaking:
         return True
 
     def done(self, effect: str, key: str) -> str | None:
-        """The effect has its outcome, perhaps by an earlier leader while it was held here; the next one on its key."""
-        self.held = deque(each for each in self.held if each[1] != effect)
+        """The effect has its outcome; the next one on its key."""
         if self.in_flight.get(key) != effect:
             return None
         del self.in_flight[key]
