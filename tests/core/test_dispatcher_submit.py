@@ -48,7 +48,7 @@ def test_a_stored_submission_is_announced_then_starts_at_its_shard_and_is_acknow
 
 
 def test_while_many_wait_to_be_stored_few_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatcher, "STORING_MOST", 2)
+    monkeypatch.setattr(dispatcher, "FLOOD_A_TICK", 2)
     monkeypatch.setattr(dispatcher, "STARTED_A_TICK", 1)
     world = settled()
     names = of_shard(5)
@@ -66,7 +66,7 @@ def test_while_many_wait_to_be_stored_few_are_started(monkeypatch: pytest.Monkey
     assert [type(each) for each in bodies(described)] == [client.JobDescribed], "its JobMaster has not heard of it"
     assert tick() == names[:1], "none of them waits for ever"
     assert store(names[3]) == held, "it waits behind the others"
-    assert tick() == names[1:4]
+    assert tick() == names[1:4], "nothing came since the last tick"
     assert store(names[4]) == [events.JobAccepted, jobs.StartJob, client.JobAcceptedReply]
 
 

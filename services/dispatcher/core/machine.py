@@ -29,7 +29,7 @@ from .answers import refuse, reject, reply
 from .state import Asking, EndedJob, Ending, Fate, LiveJob, Recovery, Settings, State, Submitted, shard_scope
 
 DECLARED_A_TICK = 500  # jobs that a shard is told of at once at a tick: more would hold the loop for too long
-STORING_MOST = 32  # submissions on their way to etcd; while there are more, ...
+FLOOD_A_TICK = 32  # submissions put since the last tick; at a tick behind as many ...
 STARTED_A_TICK = 5  # ... no more jobs than these are started: what is not stored yet comes first
 WAITING_A_JOB = 100
 WAITING_MOST = 50_000
@@ -89,6 +89,7 @@ class Dispatcher:
     def ticked(self, state: State, envelope: Envelope) -> Outputs:
         for scope in list(state.declaring):
             yield from self.declare(state, scope)
+        state.put_since_tick = 0
 
     def peer_born(self, state: State, envelope: Envelope) -> Outputs:
         """A shard's new life is told of all its live jobs. What it still holds of ended ones it tells by itself, and is
@@ -103,7 +104,7 @@ class Dispatcher:
     def declare(self, state: State, scope: str) -> Outputs:
         """The next few jobs that the shard must hear of [10]."""
         left = state.declaring[scope]
-        most = DECLARED_A_TICK if state.putting < STORING_MOST else STARTED_A_TICK
+        most = DECLARED_A_TICK if state.put_since_tick < FLOOD_A_TICK else STARTED_A_TICK
         for _ in range(min(most, len(left))):
             job = left.pop()
             live = state.live.get(job)
@@ -212,6 +213,7 @@ class Dispatcher:
         )
         state.fates[asking.job] = Fate(acceptance=envelope.id, putting=asking)
         state.putting += 1
+        state.put_since_tick += 1
         put = effects.PutJobGraph(job=asking.job, stored=stored, accept_before_ms=submitted.accept_before_ms)
         yield Do(key(asking.job), put)
 
@@ -333,7 +335,7 @@ class Dispatcher:
         event = events.JobAccepted(job=job, at_ms=stands.accepted_ms, name=live.name, tasks=answers.tasks_of(graph))
         yield Publish("job.events", job, event)
         scope = shard_scope(live.shard)
-        if scope in state.heard and (scope in state.declaring or state.putting >= STORING_MOST):
+        if scope in state.heard and (scope in state.declaring or state.put_since_tick >= FLOOD_A_TICK):
             state.declaring.setdefault(scope, []).insert(0, job)  # the last of those that wait
         else:
             yield start(job, live, graph)

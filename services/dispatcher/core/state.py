@@ -137,6 +137,8 @@ class State:
     live_graphs: int = 0
     # submissions being stored: fates with `putting`
     putting: int = 0
+    # submissions that went to etcd since the last tick: how many tells a flood
+    put_since_tick: int = 0
     # requests that wait: all `awaiting` of live jobs and all `behind` of fates
     waiting: int = 0
     # status -> how many jobs have ended with it in this generation or were recovered so, also those forgotten
