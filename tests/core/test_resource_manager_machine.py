@@ -5,102 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
 
-from millrace.core.machine import Born, Configured, Do, Envelope, Forget, PassedOver, PeerBorn, Publish, Say, Ticked
+from millrace.core.machine import Born, Configured, Do, PassedOver, PeerBorn, Publish, Say, Ticked
 from millrace.core.messages import LINKS
 from millrace.core.messages.client import ClusterOverview, SlotInfo, TaskManagerInfo, TaskManagersListed
 from millrace.core.messages.effects import FenceTaskManager, TaskManagerFenced
-from millrace.core.messages.events import SlotChanged, TaskManagerGone, TaskManagerJoined
-from millrace.core.messages.jobs import JobMasterDeclared, JobQueued, Query, RequestSlots, SlotSpec, TaskManagerLost
+from millrace.core.messages.events import SlotChanged, TaskManagerJoined
+from millrace.core.messages.jobs import JobMasterDeclared, Query
 from millrace.core.messages.slots import (
-    AllocateSlot,
     DisconnectTaskManager,
-    RegisterTaskManager,
-    ReleaseTaskManager,
     SlotFreed,
     SlotReport,
     SlotState,
     TaskManagerHeartbeat,
     TaskManagerRegistered,
 )
-from services.resource_manager.core.machine import HANDLERS, ResourceManager
-from services.resource_manager.core.state import State, check
-
-JM0, JM1, TM_A, TM_B = "job-master/0", "job-master/1", "task-manager/a", "task-manager/b"
-SNAPSHOT: TypeAdapter[State] = TypeAdapter(State)
-
-
-class Driver:
-    """A machine with its state: gives it one body at a time and checks the state after each."""
-
-    def __init__(self, shards: int = 1) -> None:
-        self.machine = ResourceManager(shards)
-        self.state: State = self.machine.blank()
-        self.now_ms, self.record = 1_000_000, 0
-        self.away_ms = 0  # by which machine time lags behind the broker's clock
-        self.lives: dict[str, int] = {}
-        assert self.core(Configured({})) == [] and self.core(Born()) == []
-
-    def say(self, sender: str, body: Any, life: int | None = None) -> list[Any]:
-        self.record += 1
-        life = self.lives.setdefault(sender, 7) if life is None else life
-        self.lives[sender] = life
-        envelope = Envelope(sender, life, self.now_ms, f"1.{self.record}", body, self.now_ms + self.away_ms)
-        outputs = list(self.machine.handle(self.state, envelope))
-        check(self.state)
-        assert SNAPSHOT.validate_json(SNAPSHOT.dump_json(self.state)) == self.state, "a snapshot is the state"
-        return outputs
-
-    def core(self, body: Any) -> list[Any]:
-        return self.say("", body, 0)
-
-    def tick(self, ms: int = 100, away_ms: int = 0) -> list[Any]:
-        self.now_ms, self.away_ms = self.now_ms + ms, self.away_ms + away_ms
-        return self.core(Ticked())
-
-    def declared(self, *shards: str) -> Driver:
-        for shard in shards or (JM0,):
-            self.say(shard, JobMasterDeclared())
-        return self
-
-    def register(
-        self, scope: str = TM_A, life: int = 7, memory_mb: tuple[int, ...] = (1024,), **states: Any
-    ) -> list[Any]:
-        name = scope.partition("/")[2]
-        slots = [SlotSpec(slot=n, memory_mb=m) for n, m in enumerate(memory_mb)]
-        given = states.get("states") or [SlotState(slot=n, state="FREE") for n in range(len(memory_mb))]
-        return self.say(scope, RegisterTaskManager(host=f"host-{name}", slots=slots, states=given), life)
-
-    def ask(
-        self, job: str, slots: int = 1, *, shard: str = JM0, priority: int = 0, since_ms: int = 0, memory_mb: Any = None
-    ):
-        return self.say(
-            shard, RequestSlots(job=job, slots=slots, priority=priority, since_ms=since_ms, memory_mb=memory_mb)
-        )
-
-    def allocation(self, scope: str = TM_A, slot: int = 0) -> str:
-        found = self.state.task_managers[scope.partition("/")[2]].slots[slot].allocation
-        assert found is not None
-        return found
-
-    def free(self, scope: str = TM_A, slot: int = 0, state: Any = "FREE") -> list[Any]:
-        return self.say(scope, SlotFreed(slot=slot, allocation=self.allocation(scope, slot), state=state))
-
-
-def queued(job: str, reason: str | None, position: int | None, shard: str = JM0) -> Say:
-    return Say(shard, JobQueued(job=job, reason=reason, position=position))
-
-
-def granted(job: str, allocation: str, slot: int = 0, scope: str = TM_A, shard: int = 0) -> Say:
-    return Say(scope, AllocateSlot(slot=slot, allocation=allocation, job=job, shard=shard))
-
-
-def lost(name: str, incarnation: int, reason: str, shard: str = JM0) -> Say:
-    return Say(shard, TaskManagerLost(task_manager=name, incarnation=incarnation, reason=reason))
-
-
-REGISTERED = TaskManagerRegistered(heartbeat_interval_ms=100, lost_after_ms=600)
+from services.resource_manager.core.machine import HANDLERS
+from tests.core.of_resource_manager import JM0, JM1, REGISTERED, TM_A, TM_B, Driver, granted, lost, queued
 
 
 def test_registers_a_task_manager():
@@ -304,149 +225,6 @@ def test_who_wants_nothing_leaves_the_queue_without_a_word():
     assert driver.ask("j", 0) == []
     assert (driver.state.jobs, driver.state.queues) == ({}, {})
     assert driver.ask("never", 0) == []
-
-
-def test_a_silent_task_manager_is_lost_once_and_its_jobs_wait_or_move():
-    driver = Driver(shards=2).declared(JM0, JM1)
-    driver.register(TM_A)
-    driver.ask("j", shard=JM1)
-    driver.register(TM_B)
-    for _ in range(6):
-        driver.say(TM_B, TaskManagerHeartbeat())
-        assert driver.tick() == []
-    driver.say(TM_B, TaskManagerHeartbeat())
-    assert driver.tick() == [
-        lost("a", 7, "no heartbeat for 700 ms", JM0),
-        lost("a", 7, "no heartbeat for 700 ms", JM1),
-        Say(TM_A, ReleaseTaskManager(incarnation=7, reason="no heartbeat for 700 ms")),
-        Do("task-managers/a", FenceTaskManager(task_manager="a", incarnation=7)),
-        Forget(TM_A, 7),
-        Publish("cluster.events", "a", TaskManagerGone(
-            task_manager="a", incarnation=7, reason="no heartbeat for 700 ms", at_ms=1_000_700
-        )),
-        granted("j", "1.21.1", 0, TM_B, 1),
-    ]  # fmt: skip
-    assert driver.say(TM_A, TaskManagerHeartbeat()) == []  # what it said before it heard
-    assert "a" not in driver.state.task_managers
-
-
-def test_a_task_manager_of_which_nothing_is_given_away_may_be_silent_for_longer():
-    driver = Driver().declared()
-    driver.register()
-    assert [driver.tick() for _ in range(30)] == [[]] * 30
-    assert driver.tick()[0] == lost("a", 7, "no heartbeat for 3100 ms")
-
-
-def test_from_its_first_slot_on_it_must_beat_as_often_as_the_others():
-    driver = Driver().declared()
-    driver.register()
-    for _ in range(20):
-        driver.tick()
-    driver.ask("j")
-    assert [driver.tick() for _ in range(6)] == [[]] * 6
-    assert driver.tick()[0] == lost("a", 7, "no heartbeat for 700 ms")
-
-
-def test_a_pause_of_the_broker_makes_nobody_lost():
-    driver = Driver().declared()
-    driver.register()
-    driver.ask("j")
-    assert driver.tick(1_000) == []  # machine time itself goes on by no more than two promised intervals
-    driver.say(TM_A, TaskManagerHeartbeat())
-    assert driver.tick() == []
-
-
-def test_after_a_pause_everybody_has_time_to_come_back_and_then_the_whole_time():
-    driver = Driver().declared()
-    driver.register()
-    driver.ask("j")
-    for _ in range(4):
-        driver.tick()
-    assert driver.tick(200, away_ms=60_000) == []
-    assert [driver.tick() for _ in range(36)] == [[]] * 36
-    assert driver.tick()[0] == lost("a", 7, "no heartbeat for 700 ms")
-
-
-def test_after_a_short_pause_it_is_as_long_as_the_pause_was():
-    """1. The partitions have no leader for a second, for all cores are busy; 2. the ResourceManager's tick is back first."""
-    driver = Driver().declared()
-    driver.register()
-    driver.ask("j")
-    driver.tick()
-    assert driver.tick(200, away_ms=500) == [], "no more than a leader's death"
-    assert [driver.tick() for _ in range(3)] == [[]] * 3
-    assert driver.tick(200, away_ms=1_000) == []
-    assert [driver.tick() for _ in range(16)] == [[]] * 16
-    assert driver.tick()[0] == lost("a", 7, "no heartbeat for 700 ms")
-
-
-def test_a_heartbeat_that_was_on_its_way_before_a_pause_does_not_shorten_that():
-    """1. The broker pauses with a heartbeat on its way, and goes on; 2. the heartbeat is there at once; 3. the partitions have no leader
-    for a moment, and this TaskManager finds the new one a second after the ResourceManager."""
-    driver = Driver().declared()
-    driver.register()
-    driver.ask("j")
-    driver.tick()
-    assert driver.tick(200, away_ms=10_000) == []
-    driver.say(TM_A, TaskManagerHeartbeat())
-    assert [driver.tick() for _ in range(36)] == [[]] * 36
-    driver.say(TM_A, TaskManagerHeartbeat())
-    assert [driver.tick() for _ in range(6)] == [[]] * 6
-    assert driver.tick()[0] == lost("a", 7, "no heartbeat for 700 ms"), "from then on as ever"
-
-
-def test_a_slot_given_after_a_pause_does_not_shorten_that_either():
-    driver = Driver().declared()
-    driver.register()
-    driver.tick()
-    driver.tick(200, away_ms=10_000)
-    driver.ask("j")
-    assert [driver.tick() for _ in range(36)] == [[]] * 36
-    assert driver.tick()[0] == lost("a", 7, "no heartbeat for 700 ms")
-
-
-def test_who_has_to_register_has_time_to_come_back_after_a_pause_too():
-    driver = Driver()
-    driver.say(JM0, JobMasterDeclared(task_managers={"a": 7}))
-    driver.tick()
-    driver.tick(200, away_ms=10_000)
-    assert [driver.tick() for _ in range(51)] == [[]] * 51
-    assert driver.tick()[0] == lost("a", 7, "it did not register with the restarted ResourceManager")
-
-
-def test_a_task_manager_that_leaves_in_order_is_lost_at_once():
-    driver = Driver().declared()
-    driver.register()
-    driver.ask("j")
-    assert driver.say(TM_A, DisconnectTaskManager(reason="it was stopped")) == [
-        lost("a", 7, "it was stopped"),
-        Forget(TM_A, 7),
-        Publish("cluster.events", "a", TaskManagerGone(
-            task_manager="a", incarnation=7, reason="it was stopped", at_ms=1_000_000
-        )),
-    ]  # fmt: skip
-    assert driver.tick() == [queued("j", "no TaskManager is registered", 1)]
-    assert driver.say(TM_A, DisconnectTaskManager(reason="it was stopped")) == []
-
-
-@pytest.mark.parametrize("first", ["PeerBorn", "RegisterTaskManager"])
-def test_a_newer_incarnation_replaces_the_older_and_its_slots(first: str):
-    driver = Driver().declared()
-    driver.register()
-    driver.ask("j")
-    gone = [
-        lost("a", 7, "it was started anew"),
-        Forget(TM_A, 7),
-        Publish("cluster.events", "a", TaskManagerGone(
-            task_manager="a", incarnation=7, reason="it was started anew", at_ms=1_000_000
-        )),
-    ]  # fmt: skip
-    if first == "PeerBorn":
-        assert driver.say(TM_A, PeerBorn(TM_A, 8), 8) == gone
-        gone = []
-    said = driver.register(life=8)
-    assert said[: len(gone)] == gone
-    assert [type(each.body) for each in said[len(gone) :]] == [TaskManagerRegistered, TaskManagerJoined, AllocateSlot]
 
 
 def test_a_task_manager_that_registers_again_is_taken_as_it_is():
