@@ -278,8 +278,9 @@ class MemoryReader:
         self._broker, self._topic, self._partition, self._next = broker, topic, partition, offset
         self._failure: Exception | None = None
         self._closed = False
-        topics = broker._topics.get(topic)
-        self._log: Log | None = topics.partitions[partition] if topics is not None else None  # as it was last looked at
+        made = broker._topics.get(topic)
+        known = made is not None and partition < len(made.partitions)
+        self._log: Log | None = made.partitions[partition] if made is not None and known else None  # as it was last looked at
         self._cuts = len(self._log.cuts) if self._log is not None else 0  # of it, at that time
 
     def poll(self, timeout_ms: int, most: int = 500) -> list[Received]:
