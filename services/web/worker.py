@@ -56,6 +56,9 @@ def read_before(bootstrap: str, topology: Topology) -> dict[str, dict[int, int]]
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP, "enable.auto.commit": False, "log_level": 0})
     try:
         committed = consumer.committed([TopicPartition(*place) for place in places(topology)], timeout=ASKED_MOST_S)
+        for each in committed:  # a coordinator that has just moved refuses single partitions
+            if each.error is not None:
+                raise KafkaException(each.error)
     except KafkaException as failure:
         raise Unavailable(f"Kafka at {bootstrap} does not say up to where was read: {failure.args[0].str()}") from None
     finally:
