@@ -130,7 +130,10 @@ def test_facts_are_seen_tables_outlive_a_kill_and_what_was_forgotten_stays_so(we
         end()
         web.start()
         assert web.shown() == before
-        until("the same as_of, also where no row is kept", lambda: web.get("overview")["as_of"] == as_of)
+        # Of a partition of which no row is kept it is in as_of only if it was committed before the end.
+        offsets = {topic: places.items() for topic, places in as_of["offsets"].items()}
+        now = web.get("overview")["as_of"]["offsets"]
+        assert any(now.values()) and all(places.items() <= offsets[topic] for topic, places in now.items())
     web.say("job.events", "lives", "JobCanceled", job="lives", archive=None)
     until("its end", lambda: web.get("jobs/lives")["job"]["status"] == "CANCELED")
     assert [job["job"] for job in web.get("jobs")["jobs"]] == ["lives", "three"]
