@@ -16,7 +16,7 @@ import typer
 from millrace.core.topics import TOPICS, Topology
 from millrace.io.etcd import EtcdStore
 from millrace.io.interfaces import Compare, Put, Store, Txn, Unavailable
-from millrace.io.kafka import KafkaAdmin
+from millrace.io.kafka_admin import KafkaAdmin
 
 ASK_AGAIN_S = 0.2
 

@@ -31,7 +31,7 @@ from ruamel.yaml import YAML
 from deploy.provision import OtherTopology, provision
 from millrace.core.topics import Topology
 from millrace.io.etcd import EtcdStore
-from millrace.io.kafka import KafkaAdmin
+from millrace.io.kafka_admin import KafkaAdmin
 from millrace.io.signals import on_stop
 
 from .downloads import CHECKOUT

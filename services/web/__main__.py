@@ -17,7 +17,7 @@ from millrace.io import logs
 from millrace.io.health import HealthServer
 from millrace.io.http_server import HttpServer
 from millrace.io.interfaces import Unavailable
-from millrace.io.kafka import KafkaAdmin
+from millrace.io.kafka_admin import KafkaAdmin
 from millrace.io.kafka_logs import KafkaLogs
 from millrace.io.service import read_topology, store_of
 from millrace.io.signals import on_stop

@@ -33,11 +33,11 @@ class View:
         self._lock = threading.Lock()
 
     def load(self) -> None:
-        """The rows were brought back after a restart: looks through them."""
+        """The rows were brought back: looks through them. Faust does so at the start, and anew when it joins its group again: what was
+        taken in between stays in `as_of`, also where no row is left of it, for it is not read a second time."""
         with self._lock:
             self.jobs.load()
             for topic, rows in self._rows.items():
-                self._as_of[topic] = {}
                 for row in list(rows.values()):
                     self._reached(topic, *(row.get("as_of") or (0, -1, 0)))
                 for partition, offset in self._read_before.get(topic, {}).items():

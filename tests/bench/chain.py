@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from deploy.local.processes import spawn
 from millrace.io.etcd import EtcdStore
 from millrace.io.interfaces import Compare, Put, Txn
-from millrace.io.kafka import KafkaAdmin, KafkaBus
+from millrace.io.kafka import KafkaBus
+from millrace.io.kafka_admin import KafkaAdmin
 
 from .clusters import Cluster, environment
 

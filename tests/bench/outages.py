@@ -20,7 +20,7 @@ from millrace.client import Job
 from millrace.core.topics import JOB_MASTER
 from millrace.io.interfaces import Entry
 from tests.chaos.faults import server_of
-from tests.chaos.run import open_bus, topic_records
+from tests.chaos.run import topic_records
 from tests.task_manager.timed import query
 
 from .clusters import sql_graph, wait_until
@@ -54,8 +54,8 @@ class Witness:
         return sum(restarts(self._cluster.client, job) for job in self._held)
 
     def _declared_lost(self) -> int:
-        with open_bus(self._cluster.stack.facts()["kafka_bootstrap"]) as bus:
-            return sum(each["type"] == "TaskManagerGone" for each in topic_records(bus, "cluster.events", SHARDS))
+        records = topic_records(self._cluster.stack.facts()["kafka_bootstrap"], "cluster.events", SHARDS)
+        return sum(each["type"] == "TaskManagerGone" for each in records)
 
     def changes(self) -> dict[str, int]:
         after = self._lead()

@@ -17,7 +17,7 @@ from millrace import __version__
 from millrace.core.topics import DISPATCHER, TOPICS, Topology
 from millrace.io.etcd import EtcdStore
 from millrace.io.interfaces import Compare, Put, Txn
-from millrace.io.kafka import KafkaAdmin
+from millrace.io.kafka_admin import KafkaAdmin
 
 from .clusters import environment, servers, sql_graph
 from .conversation import Conversation, Said

@@ -8,17 +8,17 @@ import re
 import statistics
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from deploy.local.etcd import find_etcd
 from deploy.local.stack import Options, Stack
 from millrace.core.topics import TOPICS, Topology
 from millrace.io.etcd import EtcdStore
 from millrace.io.interfaces import Unavailable
-from millrace.io.kafka import KafkaBus
 from millrace.io.kafka_logs import KafkaLogs
 from millrace.io.storage import Storage
 from services.replay.core.checking import explain
@@ -38,6 +38,9 @@ SHARDS, TASK_MANAGERS, SLOTS = 2, 2, 4
 PEACE_S = 90.0
 """Within which, after the last fault, every service must be back, and then one accepted job after the other must end."""
 Say = Callable[[str], None]
+
+patient = retry(retry=retry_if_exception_type(Unavailable), stop=stop_after_delay(PEACE_S), wait=wait_fixed(0.5), reraise=True)
+"""Of what asks Kafka afterwards: a broker that was killed just now, or that is out of breath, is given time."""
 
 
 def run(
@@ -100,17 +103,17 @@ def _run(
         except TimeoutError as failure:
             problems.append(str(failure))
     say(f"at rest after {time.monotonic() - peace_s:.1f} s")
-    with open_bus(facts["kafka_bootstrap"]) as bus:
-        history = History(
-            answers=load.answers,
-            stored={each.key.removeprefix("jobs/"): json.loads(each.value) for each in store.list("jobs/")[0]},
-            events=list(topic_records(bus, "job.events", SHARDS)),
-            failures=load.failures if not spark else {},
-            cancels=load.cancels,
-            dead_letters=list(topic_records(bus, "dead-letters", SHARDS)),
-            two_at_once=_lines(timed.lives / TWO_AT_ONCE),
-            woken=faults.woken,
-        )
+    kafka = facts["kafka_bootstrap"]
+    history = History(
+        answers=load.answers,
+        stored={each.key.removeprefix("jobs/"): json.loads(each.value) for each in store.list("jobs/")[0]},
+        events=topic_records(kafka, "job.events", SHARDS),
+        failures=load.failures if not spark else {},
+        cancels=load.cancels,
+        dead_letters=topic_records(kafka, "dead-letters", SHARDS),
+        two_at_once=_lines(timed.lives / TWO_AT_ONCE),
+        woken=faults.woken,
+    )
     verdict = judge(history)
     _tell(verdict, faults.done, load, stack, say)
     problems += _replayed(facts, record, say)  # which takes long where there was much
@@ -120,6 +123,7 @@ def _run(
     return not (problems or verdict.violations) and verdict.accepted > 0
 
 
+@patient
 def _replayed(facts: dict[str, Any], record: Path | None, say: Say) -> list[str]:
     """What is wrong with the inboxes, folded again: they must lead to what was said then."""
     kafka = KafkaLogs(facts["kafka_bootstrap"], client_id="chaos")
@@ -179,29 +183,20 @@ def _await(what: str, found: Callable[[], bool], limit_s: float = 60.0, left: Ca
         time.sleep(0.1)
 
 
-@contextmanager
-def open_bus(bootstrap: str) -> Iterator[KafkaBus]:
-    def fatal(reason: str) -> None:
-        raise RuntimeError(reason)
-
-    bus = KafkaBus(bootstrap, client_id="chaos", on_fatal=fatal)
-    try:
-        yield bus
-    finally:
-        bus.close()
-
-
-def topic_records(bus: KafkaBus, name: str, shards: int) -> Iterator[dict[str, Any]]:
+@patient
+def topic_records(bootstrap: str, name: str, shards: int) -> list[dict[str, Any]]:
     """All that a public topic holds, partition by partition."""
+    logs = KafkaLogs(bootstrap, client_id="chaos")
     topic = next(each for each in TOPICS if each.name == name)
+    found: list[dict[str, Any]] = []
     for partition in range(topic.count(Topology(shards=shards))):
-        at, end = bus.offsets(name, partition)
-        reader = bus.reader(name, partition, at)
-        while at < end:
-            for received in reader.poll(1_000):
-                at = received.offset + 1
-                yield json.loads(received.value)
-        reader.close()
+        at, end = logs.offsets(name, partition)
+        with contextlib.closing(logs.reader(name, partition, at)) as reader:
+            while at < end:
+                for received in reader.poll(1_000):
+                    at = received.offset + 1
+                    found.append(json.loads(received.value))
+    return found
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

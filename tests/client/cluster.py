@@ -15,7 +15,7 @@ from deploy.local.processes import Child, spawn
 from deploy.provision import provision
 from millrace.core.topics import Topology
 from millrace.io.etcd import EtcdStore
-from millrace.io.kafka import KafkaAdmin
+from millrace.io.kafka_admin import KafkaAdmin
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 READY_MOST_S = 60.0

@@ -21,7 +21,7 @@ from millrace.client import Millrace, new_id
 from millrace.client.dead_letters import LETTER, ORIGIN, REPEATS, DeadLetters
 from millrace.io.etcd import EtcdStore
 from millrace.io.interfaces import Delete, Put, Txn
-from millrace.io.kafka import KafkaAdmin
+from millrace.io.kafka_admin import KafkaAdmin
 from millrace.io.kafka_logs import KafkaLogs
 from tests.client.cluster import ControlPlane
 

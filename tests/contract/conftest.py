@@ -13,7 +13,8 @@ import pytest
 
 from millrace.io.etcd import EtcdStore
 from millrace.io.interfaces import Bus, Reader, Received, Store
-from millrace.io.kafka import KafkaAdmin, KafkaBus
+from millrace.io.kafka import KafkaBus
+from millrace.io.kafka_admin import KafkaAdmin
 from tests.conftest import RealEtcd, RealKafka
 from tests.simulation import Clock
 from tests.simulation.bus import MemoryBroker, MemoryBus

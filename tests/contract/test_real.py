@@ -12,7 +12,8 @@ import pytest
 
 from millrace.io.etcd import EtcdStore
 from millrace.io.interfaces import Put, Txn, Unavailable, UnknownOutcome
-from millrace.io.kafka import KafkaAdmin, KafkaBus
+from millrace.io.kafka import KafkaBus
+from millrace.io.kafka_admin import KafkaAdmin
 from tests.conftest import RealKafka
 from tests.contract.conftest import eventually
 

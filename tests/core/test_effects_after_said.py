@@ -12,7 +12,7 @@ from millrace.core.messages.effects import FindJob, JobFound
 from millrace.core.messages.jobs import JobMasterStarted
 from millrace.core.messages.records import Outcome
 from millrace.core.replica import Action, Perform
-from tests.core.test_replica import OTHER, Echo, Log, heard
+from tests.core.of_replica import OTHER, Echo, Log, heard
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ from referencing import Registry, Resource
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.core.messages import CONTRACTS
 from millrace.core.topics import TOPICS, Topology
-from millrace.io.kafka import KafkaAdmin
+from millrace.io.kafka_admin import KafkaAdmin
 from services.dispatcher.intake import check_graph, decode
 from tests.conftest import RealKafka
 

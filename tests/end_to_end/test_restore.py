@@ -23,7 +23,7 @@ from deploy.provision import provision
 from millrace.client import Millrace
 from millrace.core.topics import Topology
 from millrace.io.etcd import EtcdStore
-from millrace.io.kafka import KafkaAdmin
+from millrace.io.kafka_admin import KafkaAdmin
 from tests.end_to_end.running import Watched, until
 from tests.task_manager.timed import query
 

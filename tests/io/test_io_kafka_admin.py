@@ -1,15 +1,19 @@
-"""Questions to Kafka from several threads: one that is given a new client takes no answer from the others."""
+"""Questions to Kafka: from several threads, where one that is given a new client takes no answer from the others; and of a partition that
+has no leader for an instant."""
 
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 from typing import Any
 
 import confluent_kafka.admin
 import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import ListOffsetsResultInfo
 
 from deploy.local.processes import free_port
-from millrace.io import kafka
+from millrace.io import kafka_admin
 from millrace.io.interfaces import Unavailable
 
 
@@ -30,8 +34,8 @@ def test_who_waits_gets_an_answer_although_the_client_is_replaced_meanwhile(
             begun.set()
             return asked
 
-    monkeypatch.setattr(kafka, "AdminClient", Client)
-    admin = kafka.KafkaAdmin(f"127.0.0.1:{free_port()}", timeout_s=1.0)
+    monkeypatch.setattr(kafka_admin, "AdminClient", Client)
+    admin = kafka_admin.KafkaAdmin(f"127.0.0.1:{free_port()}", timeout_s=1.0)
     answers: list[str] = []
 
     def wait() -> None:
@@ -47,3 +51,32 @@ def test_who_waits_gets_an_answer_although_the_client_is_replaced_meanwhile(
         admin._made = None  # as another thread does that was told of another leader
     waiting.join(30)
     assert len(answers) == 1, "the answer to a question must come, be it that there is none"
+
+
+def offsets(refusals: int, timeout_s: float, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """The answer of a broker that has no leader for the partition, so many times."""
+    left = [refusals]
+
+    class Client:
+        def __init__(self, config: dict[str, Any]) -> None: ...
+
+        def list_offsets(self, places: dict[Any, Any], **_: Any) -> dict[Any, Future]:
+            asked: Future = Future()
+            if left[0] > 0:
+                asked.set_exception(KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)))
+                left[0] -= 1
+            else:
+                asked.set_result(ListOffsetsResultInfo(7, 0, 0))
+            return {place: asked for place in places}
+
+    monkeypatch.setattr(kafka_admin, "AdminClient", Client)
+    return kafka_admin.KafkaAdmin("nowhere:1", timeout_s=timeout_s).offsets("topic", 0)
+
+
+def test_a_partition_without_a_leader_for_an_instant_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert offsets(5, 60.0, monkeypatch) == (7, 7)
+
+
+def test_a_partition_that_stays_without_a_leader_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Unavailable, match=r"could not answer for the offsets of topic\[0\]"):
+        offsets(10**9, 0.2, monkeypatch)

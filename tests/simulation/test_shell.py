@@ -8,7 +8,7 @@ from collections.abc import Callable
 from millrace.core.fold import Spoken
 from millrace.io import envelope
 from millrace.io.interfaces import Entry, Put, Txn, TxnResult, Unavailable, UnknownOutcome
-from millrace.io.kafka import ASKED_S
+from millrace.io.kafka_config import ASKED_S
 from millrace.io.service import LEASE_RENEW_S, LEASE_TTL_S, TURNED_MOST_MS, Beat
 from tests.simulation import Clock
 from tests.simulation.cluster import Cluster

@@ -150,6 +150,14 @@ def test_where_an_earlier_process_left_off_is_not_forgotten_with_its_rows() -> N
     assert view.ask(lambda _: None)[1] == {"offsets": {"job.events": {"0": 7}, "cluster.events": {}}, "time_ms": 0}
 
 
+def test_what_was_read_before_the_tables_are_brought_back_again_stays_in_as_of() -> None:
+    view = View({}, {}, 10)
+    view.load()
+    view.pass_over("job.events", 3, 5, T0)
+    view.load()
+    assert view.ask(lambda _: None)[1] == {"offsets": {"job.events": {"3": 5}, "cluster.events": {}}, "time_ms": T0}
+
+
 def test_metrics_are_what_prometheus_reads(web: TestClient) -> None:
     lines = web.get("/metrics").text.splitlines()
     assert 'millrace_jobs{status="INITIALIZING"} 1.0' in lines

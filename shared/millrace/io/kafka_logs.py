@@ -8,7 +8,9 @@ from typing import Any
 from confluent_kafka import Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from .kafka import _COMMON, _CONSUMER, KafkaAdmin, KafkaReader, log
+from .kafka import KafkaReader
+from .kafka_admin import KafkaAdmin
+from .kafka_config import COMMON, CONSUMER, log
 
 _MUCH = {"queued.min.messages": 100_000, "queued.max.messages.kbytes": 64 * 1024}
 
@@ -35,7 +37,7 @@ class KafkaLogs(KafkaAdmin):
     def __init__(self, bootstrap: str, *, client_id: str, options: Mapping[str, Any] | None = None) -> None:
         super().__init__(bootstrap, client_id=client_id, options=options)
         basics = {"bootstrap.servers": bootstrap, "client.id": client_id, "logger": log}
-        self._reading = {**_COMMON, **basics, **_CONSUMER, **_MUCH, **(options or {})}
+        self._reading = {**COMMON, **basics, **CONSUMER, **_MUCH, **(options or {})}
 
     def reader(self, topic: str, partition: int, offset: int) -> LogReader:
         return LogReader(self._reading, self, topic, partition, offset)
