@@ -18,7 +18,7 @@ from .core.redaction import Text, redacted, tokens, walk
 from .core.trees import state_hash, tree
 from .file import Recording, Writer, add_folded
 from .machines import fold_of
-from .replaying import TOLD_EVERY, Folder, NotTheSame, Progress, records_of
+from .replaying import TOLD_EVERY, Folder, NoSuchJob, NotTheSame, Progress, records_of
 from .source import Source, start_of, steadily
 
 
@@ -33,7 +33,7 @@ class Exported:
 
 
 def export(source: Source, path: Path, job: str | None, without_payloads: bool, progress: Progress) -> Exported:
-    """Writes the file, then folds what stands in it, so that a later check knows where the fold led. Raises BadLog, OSError."""
+    """Writes the file, then folds what stands in it, so that a later check knows where the fold led. Raises BadLog, NoSuchJob, OSError."""
     return steadily(lambda: _export(source, path, job, without_payloads, progress))
 
 
@@ -100,6 +100,8 @@ def _put_job(
 ) -> int:
     """The records of one job's story."""
     found = records_of(source, job, progress)
+    if not found:
+        raise NoSuchJob(job)
     for log in logs:
         own = (each for each in found if (each.topic, each.partition) == (log.topic, log.partition))
         writer.log(log, (redacted(each, token) if token else each for each in own))

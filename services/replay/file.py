@@ -49,6 +49,8 @@ class Recording:
             raise BadLog(f"{path} cannot be read: {failure.strerror or failure}") from None
         except (zipfile.BadZipFile, KeyError, ValueError, zlib.error) as failure:
             raise BadLog(f"{path} is no file of replay export, or it is cut off or damaged: {failure}") from None
+        if not isinstance(head, dict) or not isinstance(folded, dict):
+            raise BadLog(f"{path} is no file of replay export: its {HEAD} is no object")
         if head.get("format") != FORMAT:
             raise BadLog(
                 f"{path} has the format {head.get('format')}, as build {head.get('build')} writes it; this build reads format {FORMAT}: "
@@ -62,7 +64,7 @@ class Recording:
                 head["job"], head["redacted"],
             )  # fmt: skip
             self._logs = [Log(**each) for each in head["logs"]]
-        except (KeyError, TypeError) as failure:
+        except (AttributeError, KeyError, TypeError, ValueError) as failure:
             raise BadLog(f"{path}: its {HEAD} is not whole: {failure}") from None
 
     def logs(self) -> list[Log]:

@@ -15,8 +15,8 @@ from millrace.io.build import build_of
 from .core import trees
 from .core.checking import Check, Checked, Difference
 from .core.folding import Folding
-from .core.recorded import BadLog, Facts, Log, Recorded
-from .core.story import Scan, Story, logs_of, tell
+from .core.recorded import BadLog, Facts, Log, Recorded, title
+from .core.story import ALWAYS, Scan, Story, logs_of, tell
 from .file import Recording
 from .journal import JournalPart
 from .machines import fold_of
@@ -29,6 +29,13 @@ TOLD_EVERY = 2_000
 
 class NotTheSame(Exception):
     """The fold leads to other words than a tick names: `replay verify` finds where."""
+
+
+class NoSuchJob(Exception):
+    """No record is about it."""
+
+    def __init__(self, job: str) -> None:
+        super().__init__(f"no record names a job {job!r}: it is not known here, or its records are deleted")
 
 
 @dataclass(frozen=True)
@@ -193,7 +200,7 @@ def story_of(source: Source, job: str, progress: Progress) -> Story | None:
 
 
 def records_of(source: Source, job: str, progress: Progress) -> list[Recorded]:
-    """The records of a job's story, log by log."""
+    """The records of a job's story, log by log; none where nothing is known of it, whoever was elected meanwhile."""
     scan, found = Scan(job), []
     logs = logs_of(job, source.logs(), source.facts.topology)
     with _without_collecting():
@@ -201,7 +208,7 @@ def records_of(source: Source, job: str, progress: Progress) -> list[Recorded]:
             if scan.take(recorded):
                 found.append(recorded)
                 progress(f"logs, at {recorded.log}: records found", len(found), len(found))
-    return found
+    return found if any(title(each).type not in ALWAYS for each in found) else []
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millrace import __version__
 from millrace.io.http_server import is_loopback
@@ -39,11 +40,26 @@ def application(view: View, follows: Callable[[], Follows], host: str = "127.0.0
     )
     if is_loopback(host):
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]"])
+    app.add_middleware(Head)
     app.add_exception_handler(StarletteHTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     _add_answers(app, view)
     _add_state(app, view, follows)
+    described = app.openapi()  # kept, and answered from then on
+    for operations in described["paths"].values():
+        for operation in operations.values():
+            operation["responses"].pop("422", None)  # what the library answers; here it is 400, as described
     return app
+
+
+class Head:
+    """HEAD is answered as GET is; the server leaves the body out. Monitors ask so."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app({**scope, "method": "GET"} if scope.get("method") == "HEAD" else scope, receive, send)
 
 
 def _add_answers(app: FastAPI, view: View) -> None:
@@ -54,7 +70,7 @@ def _add_answers(app: FastAPI, view: View) -> None:
 
     @app.get("/api/v1/jobs", responses=STARTING | REFUSED)
     async def jobs(
-        status: Annotated[str | None, Query(description="Only jobs of this status, such as RUNNING.")] = None,
+        status: Annotated[models.Status | None, Query(description="Only jobs of this status.")] = None,
         limit: Annotated[int, Query(ge=1, le=PAGE_MOST)] = 100,
         offset: Annotated[int, Query(ge=0)] = 0,
     ) -> models.Jobs:
@@ -125,9 +141,11 @@ class _Metrics:
 
     def collect(self) -> Iterator[Metric]:
         found, as_of = self._view.ask(_overview)
-        for name, what, label in (("jobs", "Jobs by status", "status"), ("slots", "Slots by state", "state")):
+        for name, what, label, values in (
+            ("jobs", "Jobs by status", "status", models.Status), ("slots", "Slots by state", "state", models.SlotState),
+        ):  # fmt: skip
             family = GaugeMetricFamily(f"millrace_{name}", what, labels=[label])
-            for value, count in found[name].items():
+            for value, count in {**dict.fromkeys(get_args(values), 0), **found[name]}.items():
                 family.add_metric([value], count)
             yield family
         yield GaugeMetricFamily("millrace_task_managers", "Registered TaskManagers", found["task_managers"])

@@ -7,7 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from millrace.core.topics import Topology
+from millrace.core.topics import TOPICS, Topology
+
+CHANGELOGS = frozenset(topic.name for topic in TOPICS if topic.compacted)
+"""Topics that keep a service's own tables: what is on them follows from other records, and leads to none."""
 
 
 class BadLog(Exception):
@@ -116,7 +119,7 @@ class Title(NamedTuple):
 
 _SHOWN = (
     "status", "state", "kind", "task", "subtask", "attempt", "attempts", "slot", "slots", "allocation", "allocations",
-    "task_manager", "incarnation", "reason", "position", "problem", "mark", "shard", "host",
+    "task_manager", "incarnation", "reason", "position", "problem", "mark", "shard", "host", "letter", "by",
 )  # fmt: skip
 _LONGEST = 60
 
@@ -161,7 +164,7 @@ def _title(recorded: Recorded) -> Title:
         return Title("Tick", f"{value.get('n')} of epoch {value.get('epoch')}, published through {value.get('published_through')}")
     if kind == "Probe":
         return Title("Probe", f"{value.get('n')} by {value.get('who')}")
-    return Title(str(value.get("type")), _fields(value), recorded.id.rpartition("/")[0].rpartition("/")[0], _job(value))
+    return Title(str(value.get("type", "(no type)")), _fields(value), recorded.id.rpartition("/")[0].rpartition("/")[0], _job(value))
 
 
 def _client(value: dict[str, Any]) -> Title:

@@ -13,7 +13,7 @@ from typing import Any
 from millrace.core.topics import TASK_MANAGER, Topology
 
 from .checking import speaker
-from .recorded import Log, Recorded, parse, title
+from .recorded import CHANGELOGS, Log, Recorded, parse, title
 
 NOISE = ("TaskManagerHeartbeat", "SlotReport", "RegisterTaskManager", "Hello", "JobsListed", "TaskManagersListed")
 """Said of many jobs at once, or again and again: no step of one job."""
@@ -86,7 +86,7 @@ class Scan:
 def logs_of(job: str, logs: Iterable[Log], topology: Topology) -> list[Log]:
     """The logs that may name a job, in the order in which a `Scan` must see them."""
     events = topology.events_partition(job)
-    known = [log for log in logs if log.topic != "job.events" or log.partition == events]
+    known = [log for log in logs if log.topic not in CHANGELOGS and (log.topic != "job.events" or log.partition == events)]
     return sorted(known, key=lambda log: (not log.topic.startswith(TASK_MANAGER), log.name))
 
 

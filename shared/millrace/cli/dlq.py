@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from millrace.client import Millrace
     from millrace.client.dead_letters import DeadLetters, Letter, Original
 
+REASON_MOST = 100  # in a list
 AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 SEND, AGAIN, OFTEN, GONE, WRONG, ELSEWHERE, FOLDED = (
     "send",
@@ -242,6 +243,7 @@ def purge(
             kept = [each.number for each in known if each.letter.at_ms >= until_ms]
             below = min(kept, default=letters.end())
         end = letters.end() if below is None else below
+        letters.must_reach(end)
         gone = [each for each in known if each.number < end]
         if yes:
             letters.purge(end)
@@ -381,12 +383,16 @@ def _row(each: Letter | PassedOver) -> tuple[object, ...]:
 
     if isinstance(each, PassedOver):
         size = len(each.recorded.value) if each.recorded else None
-        return each.place, when(each.at_ms), f"{each.topic} {each.offset}", each.type, each.job, size, each.reason[:100], "never"
+        return each.place, when(each.at_ms), f"{each.topic} {each.offset}", each.type, each.job, size, _short(each.reason), "never"
     told = each.letter
     return (
-        each.number, when(told.at_ms), f"{told.topic} {told.offset}", each.type, each.job, told.size_bytes, told.reason[:100],
+        each.number, when(told.at_ms), f"{told.topic} {told.offset}", each.type, each.job, told.size_bytes, _short(told.reason),
         _fact(each),
     )  # fmt: skip
+
+
+def _short(reason: str) -> str:
+    return reason if len(reason) <= REASON_MOST else f"{reason[: REASON_MOST - 3]}..."
 
 
 def _fact(each: Letter) -> str:
@@ -431,22 +437,22 @@ def _story(every: list[Letter], letter: Letter) -> Iterable[str]:
 def _print_letter(letter: Letter, shown: dict[str, Any]) -> None:
     import json
 
-    from .tables import when
+    from .tables import printable, when
 
     told = letter.letter
     print(f"letter    {letter.number}, parked {when(told.at_ms)}")
-    print(f"reason    {told.reason}")
+    print(f"reason    {printable(told.reason)}")
     print(f"was at    {told.topic}[{told.partition}], offset {told.offset}")
     print(f"record    {told.size_bytes} bytes, sha256 {told.sha256}")
     print(f"whole     {shown['whole']}")
     for name, value in shown["headers"].items():
-        print(f"header    {name}: {value}")
+        print(printable(f"header    {name}: {value}"))
     print("story")
     for line in shown["story"]:
-        print(f"  {line}")
+        print(printable(f"  {line}"))
     print("what it says" + (f" (the first {len(letter.head)} bytes)" if shown["truncated"] else ""))
     value = shown["value"]
-    print(value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False))
+    print(printable(value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False)))
 
 
 def _print_plan(found: list[Letter | PassedOver], fates: list[tuple[str, str, Any]], as_json: bool) -> None:
@@ -476,7 +482,7 @@ def _print_done(
     failed: list[str],
     as_json: bool,
 ) -> None:
-    from .tables import print_json
+    from .tables import print_json, printable
 
     left = Counter(fate for fate, _, _ in fates if fate != SEND)
     if as_json:
@@ -486,6 +492,6 @@ def _print_done(
     told = "".join(f", {n} left ({fate})" for fate, n in sorted(left.items()))
     print(f"sent {sent} of {len(found)}{told}")
     for each in back:
-        print(f"parked again as letter {each.number}: {each.letter.reason}", file=sys.stderr)
+        print(printable(f"parked again as letter {each.number}: {each.letter.reason}"), file=sys.stderr)
     for line in failed:
         print(f"not sent: {line}", file=sys.stderr)

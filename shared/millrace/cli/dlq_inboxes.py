@@ -147,7 +147,7 @@ def placed(passed: Iterable[PassedOver], place: str) -> PassedOver:
 
 
 def show(found: PassedOver, raw: bool, as_json: bool) -> None:
-    from .tables import print_json, when
+    from .tables import print_json, printable, when
 
     if raw:
         if found.recorded is None:
@@ -160,15 +160,15 @@ def show(found: PassedOver, raw: bool, as_json: bool) -> None:
         print_json({**found.plain(), "refusal": found.refusal, "story": list(found.story())})
         return
     print(f"record    {found.place}" + (f", written {when(found.at_ms)}" if found.at_ms else ""))
-    print(f"reason    {found.reason}")
+    print(printable(f"reason    {found.reason}"))
     print(f"is at     {found.topic}[{found.partition}], offset {found.offset}, in generation {found.generation}")
     print(f"redrive   never: {found.refusal}")
     print("story")
     for line in found.story():
-        print(f"  {line}")
+        print(printable(f"  {line}"))
     if found.recorded is not None:
         print("what it says")
-        print(found.value if isinstance(found.value, str) else json.dumps(found.value, indent=1, ensure_ascii=False))
+        print(printable(found.value if isinstance(found.value, str) else json.dumps(found.value, indent=1, ensure_ascii=False)))
 
 
 def _passed_over(stack: str) -> list[PassedOver]:

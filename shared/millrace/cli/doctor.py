@@ -94,7 +94,7 @@ def print_report(report: Report) -> None:
 
 def bundle(
     out: Annotated[
-        Path | None, typer.Option(help="The archive to write [millrace-bundle-TIME.tar.gz].", show_default=False)
+        Path | None, typer.Option(help="The archive to write; else millrace-bundle-TIME.tar.gz here.", show_default=False)
     ] = None,
     kafka: KafkaOption = "",
     etcd: EtcdOption = "",

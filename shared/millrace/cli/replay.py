@@ -45,6 +45,7 @@ FileOption = Annotated[
 ScopeArgument = Annotated[str, typer.Argument(metavar="SCOPE", help="dispatcher, resource-manager, job-master/0, ...", show_default=False)]
 JsonOption = Annotated[bool, typer.Option("--json", help="As JSON.")]
 PLACE = "An offset, a time, or 'end'."
+LATE_MS = 60_000  # of a living scope, which ticks, no place is so far behind the last record
 
 
 @app.command()
@@ -64,9 +65,12 @@ def show(
     """Show records, in the order of their times."""
     from .replay_shown import Filter, print_records
 
+    if follow and (file is not None or to is not None):
+        raise typer.BadParameter("--follow has no end: not with --to" if to else "a file does not grow: --follow is for the live cluster")
     with opened(file, stack) as source:
         wanted = Filter(source, scope, job, types, place(since) if since else None, place(to) if to else None, everything)
-        print_records(wanted.records(last, follow), as_json)
+        if not print_records(wanted.records(last, follow), as_json):
+            print(f"no record is such; {wanted.extent()}", file=sys.stderr)
 
 
 @app.command()
@@ -79,19 +83,23 @@ def state(
     stack: StackOption = "default",
 ) -> None:
     """Show all that a scope knew at a place, as a tree."""
-    from .replay_shown import print_tree, progress
+    from .replay_shown import moment, print_tree, progress
 
     with opened(file, stack) as source:
         from services.replay.core.trees import part
         from services.replay.replaying import state_at
 
+        wanted = place(at)
         with progress() as tell:
-            offset, tree = state_at(source, scope, place(at), tell)
+            offset, tree = state_at(source, scope, wanted, tell)
         shown = part(tree, path)
     if as_json:
         print(json.dumps({"scope": scope, "offset": offset, "path": path, "state": shown}, indent=1, ensure_ascii=False))
     else:
         print_tree(f"{scope} after offset {offset}" + (f", {path}" if path else ""), shown)
+    if wanted.stamp_ms is not None and wanted.stamp_ms - tree["stamp_ms"] > LATE_MS:
+        newest = moment(tree["stamp_ms"])
+        print(f"note: it has no later record than that, which is of {newest}; {at} is {moment(wanted.stamp_ms)}", file=sys.stderr)
 
 
 @app.command()
@@ -126,13 +134,12 @@ def story(
     from .replay_shown import print_story, progress
 
     with opened(file, stack) as source:
-        from services.replay.replaying import story_of
+        from services.replay.replaying import NoSuchJob, story_of
 
         with progress() as tell:
             found = story_of(source, job, tell)
-    if found is None:
-        print(f"millrace: no record names a job {job!r}: it is not known here, or its records are deleted", file=sys.stderr)
-        raise typer.Exit(Exit.FAILED)
+        if found is None:
+            raise NoSuchJob(job)
     print_story(found, as_json)
 
 
@@ -199,14 +206,16 @@ def import_(
 ) -> None:
     """Check that an export can be folded and folds to the same words; then copy it to where tests find it."""
     with opened(file, stack) as source:
-        if source.facts.job is not None:
-            source.facts.whole()
+        source.facts.whole()
+    if to is not None and (to / file.name).exists():
+        _end(f"{to / file.name} is there already: rename one of them", Exit.INVALID)
     verify(file=file, stack=stack)
     if to is not None:
-        to.mkdir(parents=True, exist_ok=True)
-        if (to / file.name).exists():
-            _end(f"{to / file.name} is there already: rename one of them", Exit.INVALID)
-        shutil.copyfile(file, to / file.name)
+        try:
+            to.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, to / file.name)
+        except OSError as failure:
+            _end(f"it cannot be copied to {to}: {failure.strerror or failure}", Exit.INVALID)
         print(f"copied to {to / file.name}")
 
 
@@ -217,7 +226,7 @@ def opened(file: Path | None, stack: str) -> Iterator[Source]:
     from millrace.io.storage import StorageError
     from services.replay.core.folding import Broken
     from services.replay.core.recorded import BadLog
-    from services.replay.replaying import NotTheSame, open_file
+    from services.replay.replaying import NoSuchJob, NotTheSame, open_file
 
     source: Source | None = None
     try:
@@ -225,10 +234,10 @@ def opened(file: Path | None, stack: str) -> Iterator[Source]:
         yield source
     except (BadLog, StorageError) as failure:
         _end(str(failure), Exit.INVALID)
-    except (Broken, NotTheSame) as failure:
+    except (Broken, NoSuchJob, NotTheSame) as failure:
         _end(str(failure), Exit.FAILED)
     except Unavailable as failure:
-        _end(str(failure), Exit.UNAVAILABLE)
+        _end(f"{failure}; is the stack up (millrace up), and is this its address?", Exit.UNAVAILABLE)
     except BrokenPipeError:
         sys.stderr.close()  # who read has seen enough
     finally:

@@ -20,13 +20,13 @@ from rich.text import Text
 from rich.tree import Tree
 
 from services.replay.core.checking import explain
-from services.replay.core.recorded import Log, Recorded, parse, title
+from services.replay.core.recorded import CHANGELOGS, Log, Recorded, parse, title
 from services.replay.core.story import Scan, Story
 from services.replay.core.trees import MISSING
 from services.replay.replaying import At, Change, Report, records_of
 from services.replay.source import Source
 
-from .tables import WIDE, print_json, table
+from .tables import WIDE, print_json, printable, table
 
 SILENT_S = 1.0  # of a fold, before its progress is shown
 ENTRIES_MOST = 40  # of one branch of a tree
@@ -68,7 +68,7 @@ class Filter:
         self.source, self.job, self.since, self.to = source, job, since, to
         self.types = [each.strip() for each in types.split(",")] if types else None
         self.everything = everything or self.types is not None
-        self.logs = self._chosen(scope)
+        self.logs = [log for log in self._chosen(scope) if everything or scope is not None or log.topic not in CHANGELOGS]
         for at in (since, to):
             if at is not None and at.offset is not None and len(self.logs) != 1:
                 raise typer.BadParameter("an offset is one of a single log: name it with --scope, or give a time")
@@ -86,6 +86,13 @@ class Filter:
             names = [*self.source.facts.scopes, *dict.fromkeys(log.topic for log in logs)]
             raise typer.BadParameter(f"there is no scope and no topic {scope!r}; there are {', '.join(names)}")
         return found
+
+    def extent(self) -> str:
+        """What there is to choose from."""
+        if len(self.logs) == 1:
+            log = self.logs[0]
+            return f"{log.name} has offsets {log.first} to {log.end - 1}" if log.end > log.first else f"{log.name} is empty"
+        return f"{sum(log.end - log.first for log in self.logs):,} records are in {len(self.logs)} logs"
 
     def records(self, last: int | None, follow: bool) -> Iterable[Recorded]:
         if self.job is not None:
@@ -128,18 +135,18 @@ class Filter:
         return kind in self.types if self.types is not None else kind not in LEFT_OUT
 
     def _following(self) -> Iterator[Recorded]:
-        follow = getattr(self.source, "follow", None)
-        if follow is None:
-            raise typer.BadParameter("a file does not grow: --follow is for the live cluster")
         chosen, scan = {(log.topic, log.partition) for log in self.logs}, Scan(self.job) if self.job else None
-        for each in follow():
+        for each in self.source.follow():  # type: ignore[attr-defined]  # only what lives can be followed
             named = scan is None or (any(word in each.value for word in scan.words) and scan.take(each))
             if named and (each.topic, each.partition) in chosen and self._is_shown(each):
                 yield each
 
 
-def print_records(records: Iterable[Recorded], as_json: bool) -> None:
+def print_records(records: Iterable[Recorded], as_json: bool) -> int:
+    """How many there were."""
+    count = 0
     for each in records:
+        count += 1
         if as_json:
             print(json.dumps(each._asdict() | {"value": _value(each.value)}), flush=True)
             continue
@@ -147,6 +154,7 @@ def print_records(records: Iterable[Recorded], as_json: bool) -> None:
         about = f"job {job}" if job and f"job {job}" not in detail else ""
         words = " ".join(filter(None, (f"from {sender}" if sender else "", about, detail)))
         print(f"{moment(each.stamp_ms)}  {each.place:<32} {kind:<22} {words}".rstrip(), flush=True)
+    return count
 
 
 def _value(value: bytes) -> Any:
@@ -169,9 +177,9 @@ def _grow(branch: Tree, value: Any) -> None:
         return
     for name, inner in items[:ENTRIES_MOST]:
         if isinstance(inner, (dict, list)) and inner:
-            _grow(branch.add(Text(str(name), "bold")), inner)
+            _grow(branch.add(Text(printable(str(name)), "bold")), inner)
         else:
-            branch.add(Text.assemble((str(name), "bold"), f": {_leaf(inner)}"))
+            branch.add(Text.assemble((printable(str(name)), "bold"), f": {_leaf(inner)}"))
     if len(items) > ENTRIES_MOST:
         branch.add(Text(f"... and {len(items) - ENTRIES_MOST:,} more: name one with --path, or see all with --json", "dim"))
 
@@ -179,7 +187,7 @@ def _grow(branch: Tree, value: Any) -> None:
 def _leaf(value: Any) -> str:
     if value is MISSING:
         return "(absent)"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
+    text = printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(", ", ": ")))
     return text if len(text) <= TEXT_MOST else f"{text[: TEXT_MOST - 3]}..."
 
 
@@ -189,7 +197,7 @@ def print_changes(scope: str, start: int, end: int, changes: list[Change], as_js
         return
     print(f"{scope}: {len(changes)} changes between offset {start} and {end}")
     for each in changes:
-        print(f"{each.path}: {_leaf(each.before)} -> {_leaf(each.after)}")
+        print(f"{printable(each.path)}: {_leaf(each.before)} -> {_leaf(each.after)}")
         for recorded in each.records[-3:]:
             kind, detail, sender, _ = title(recorded)
             words = " ".join(filter(None, (kind, f"from {sender}" if sender else "", detail)))

@@ -19,6 +19,11 @@ HEAD_ROWS = 20
 WIDE = 200  # columns where the output is no terminal
 
 
+def printable(text: str) -> str:
+    """What a stranger wrote, as it may be printed: control characters would speak to the terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Prints a table; a status is coloured on a terminal."""
     from rich.console import Console
@@ -28,7 +33,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     console = Console(width=None if sys.stdout.isatty() else WIDE)
     shown = Table(*heads, box=None, pad_edge=False, header_style="bold")
     for row in rows:
-        cells = ["" if cell is None else str(cell) for cell in row]
+        cells = ["" if cell is None else printable(str(cell)) for cell in row]
         shown.add_row(*(Text(cell, COLORS.get(cell, "")) for cell in cells))
     console.print(shown)
 
@@ -109,7 +114,7 @@ def cause_lines(cause: dict[str, Any]) -> list[str]:
         places.append(f"line {cause['line']}{column}")
     where = f" ({', '.join(places)})" if places else ""
     condition = f" [{cause['condition']}]" if cause.get("condition") else ""
-    return [f"failed{where}{condition}: {cause.get('message') or cause.get('kind') or 'no cause is known'}"]
+    return [printable(f"failed{where}{condition}: {cause.get('message') or cause.get('kind') or 'no cause is known'}")]
 
 
 def print_result(result: Result, form: str) -> None:

@@ -84,6 +84,8 @@ def _checked(file: str, parameters: dict[str, str]) -> Iterator[tuple[str, Loade
         yield "nothing", Loaded(path, problems=[Problem((), f"{file} cannot be read: {error.strerror}")])
         return
     if path.suffix in LINES:
+        if not data.strip():
+            yield "nothing", Loaded(path, problems=[Problem((), f"{file} holds no record")])
         for above, line in enumerate(data.splitlines()):
             if line.strip():
                 what, loaded = check_record(path, b"\n" * above + line)  # so that places are those of the file

@@ -163,14 +163,17 @@ class DeadLetters:
         letter.redriven = fact
         return fact
 
+    def must_reach(self, number: int) -> None:
+        """Raises Refused where there are not yet so many letters."""
+        end = self.end()
+        if number > end:
+            raise Refused(f"the next letter will be number {end}: none below {number} can be deleted yet")
+
     def purge(self, below: int) -> None:
         """Deletes all letters with a lower number, for good. Raises Refused for one that is not there yet."""
+        self.must_reach(below)
         try:
             self._admin.delete_below(LETTERS, 0, below)
-        except ValueError:
-            raise Refused(
-                f"the next letter will be number {self.end()}: none below {below} can be deleted yet"
-            ) from None
         except NoAnswer as failure:
             raise Unavailable(str(failure)) from None
 

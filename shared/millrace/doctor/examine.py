@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from millrace import __version__
 from millrace.io.etcd import EtcdStore
@@ -13,6 +13,8 @@ from millrace.io.service import TopologyMissing, read_topology
 
 from . import etcd, here, kafka, scopes
 from .findings import Finding, Unreachable, note, ok, problem
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -67,29 +69,31 @@ def _look(where: Where, facts: dict[str, Any]) -> Iterator[Finding]:
             option = "" if where.stack.name == "default" else f" --stack {where.stack.name}"
             raise Unreachable(f"stack {where.stack.name} does not run: start it with `millrace up --detach{option}`")
         yield from here.processes(status)
-    cluster, members = _ask(where)
-    facts["kafka"], facts["etcd"] = kafka.facts(cluster), [member.__dict__ for member in members]
-    yield from kafka.versions(cluster)
-    yield from kafka.settings(cluster)
-    yield from etcd.findings(members)
-    for member in members:
-        if member.clock_ms is not None:
-            yield from scopes.clock(f"etcd at {member.endpoint}", member.clock_ms)
+    away: list[str] = []
+    cluster, members = _asked(kafka.read, where.kafka, away), _asked(etcd.read, where.etcd, away)
+    if cluster is not None:
+        facts["kafka"] = kafka.facts(cluster)
+        yield from kafka.versions(cluster)
+        yield from kafka.settings(cluster)
+    if members is not None:
+        facts["etcd"] = [member.__dict__ for member in members]
+        yield from etcd.findings(members)
+        for member in members:
+            if member.clock_ms is not None:
+                yield from scopes.clock(f"etcd at {member.endpoint}", member.clock_ms)
+    if cluster is None or members is None:
+        raise Unreachable(f"{'; '.join(away)}: start what does not run, or name its right address, and ask again for the rest")
     yield from _machines(where, cluster, status, facts)
     yield from _answers(where)
 
 
-def _ask(where: Where) -> tuple[kafka.Cluster, list[etcd.Member]]:
-    """Both are asked before either is told to be missing."""
-    failures, found = [], []
-    for read, address in ((kafka.read, where.kafka), (etcd.read, where.etcd)):
-        try:
-            found.append(read(address))
-        except Unreachable as failure:
-            failures.append(str(failure))
-    if failures:
-        raise Unreachable("; ".join(failures))
-    return found[0], found[1]
+def _asked(read: Callable[[str], T], address: str, away: list[str]) -> T | None:
+    """What it says; None: it does not answer, which `away` is told. Kafka and etcd are both asked before either is told to be missing."""
+    try:
+        return read(address)
+    except Unreachable as failure:
+        away.append(str(failure))
+        return None
 
 
 def _machines(
