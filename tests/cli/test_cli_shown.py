@@ -8,11 +8,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from typer.testing import CliRunner
 
+from millrace.cli.app import app
 from millrace.cli.connection import NoConnection, find
 from millrace.cli.jobs import _LogPrinter, schema
 from millrace.cli.progress import View, label, show_progress
-from millrace.cli.tables import cause_lines, print_head, print_job, print_result, took, unique
+from millrace.cli.tables import cause_lines, print_head, print_job, print_result, printable, table, took, unique
 from millrace.client import LogPiece, Result
 from millrace.core.messages.client import JobSummary
 
@@ -197,3 +199,16 @@ def test_a_long_result_shows_its_head_and_how_to_see_the_rest(capsys: pytest.Cap
     print_head(Result(columns=["n"], types=["int"], rows=rows, truncated=True), "millrace result j")
     out, err = capsys.readouterr()
     assert (len(out.splitlines()), err) == (21, "the first 20 of 1000 rows and more: millrace result j\n")
+
+
+def test_what_strangers_wrote_does_not_speak_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printable("a\x1b[2J\x07\n\tb\x9bé\ud800") == "a\\x1b[2J\\x07\n\tb\\x9bé\\ud800"
+    table(("job",), [("\x1b]0;gone\x07",)])
+    assert "\x1b" not in (shown := capsys.readouterr().out) and "\\x1b]0;gone\\x07" in shown
+    assert cause_lines({"message": "\x1b[31mred"}) == ["failed: \\x1b[31mred"]
+
+
+def test_paragraphs_of_help_flow() -> None:
+    shown = CliRunner().invoke(app, ["dlq", "redrive", "--help"], env={"COLUMNS": "300"}).stdout
+    assert "or the upload that was missing is there. The ids in them stay what they were, so a job" in shown
+    assert "millrace-bundle-TIME.tar.gz" in CliRunner().invoke(app, ["bundle", "--help"], env={"COLUMNS": "300"}).stdout

@@ -119,6 +119,12 @@ def test_from_stdin_and_as_json(capsys: pytest.CaptureFixture[str], monkeypatch:
     ]  # fmt: skip
 
 
+def test_a_file_without_a_record_is_not_valid(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "requests.jsonl"
+    file.write_text("\n \n")
+    assert run(capsys, str(file)) == (2, [], [f"{file} holds no record", "1 problem"])
+
+
 def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "nothing.json") == (
         2,

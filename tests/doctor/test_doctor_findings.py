@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 from millrace.cli.app import app
 from millrace.core.topics import TOPICS, Topology
 from millrace.doctor import etcd, here, kafka, kafka_version, scopes
-from millrace.doctor.bundle import _stripped, scrubbed
+from millrace.doctor.bundle import _letter, _stripped, scrubbed
 from millrace.doctor.etcd import Member
-from millrace.doctor.findings import Finding
+from millrace.doctor.examine import Where, examine
+from millrace.doctor.findings import Finding, Unreachable
 from millrace.doctor.kafka import Cluster, Partition, Version
 from millrace.doctor.scopes import Scope
 from millrace.io.logs import Redaction
@@ -214,6 +215,25 @@ def test_a_cluster_that_does_not_answer_is_exit_code_3() -> None:
 ])  # fmt: skip
 def test_no_secret_stays_in_a_log(line: str, masked: str) -> None:
     assert scrubbed(Redaction(["s3cret-value"]), line) == masked
+
+
+def test_of_a_dead_letter_a_bundle_has_nothing_that_a_client_wrote() -> None:
+    reason = "no SubmitJob of job mine-7: conf.spark.password: Input should be a valid string, not ['pw']"
+    told = {"type": "DeadLetter", "offset": 3, "reason": reason, "head_base64": "eyJ9"}
+    assert _letter(told) == {"type": "DeadLetter", "offset": 3, "kind": "no SubmitJob"}
+    assert _letter({"type": "DeadLetterRedriven", "letter": 1}) == {"type": "DeadLetterRedriven", "letter": 1}
+
+
+def test_what_answers_is_looked_at_also_while_the_rest_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(address: str) -> Any:
+        raise Unreachable(f"etcd at {address} does not answer")
+
+    monkeypatch.setattr(kafka, "read", lambda address: healthy())
+    monkeypatch.setattr(etcd, "read", away)
+    report = examine(Where("k:1", "e:1"))
+    assert {finding.check for finding in report.findings} == {"kafka settings"}
+    what_to_do = "start what does not run, or name its right address, and ask again for the rest"
+    assert report.unreachable == f"etcd at e:1 does not answer: {what_to_do}"
 
 
 def test_no_secret_stays_in_settings() -> None:

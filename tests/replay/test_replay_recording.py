@@ -154,6 +154,10 @@ def test_the_records_of_one_job_are_told_but_not_folded(recording: Path, tmp_pat
 def test_import_checks_and_copies(recording: Path, tmp_path: Path, change: Change) -> None:
     assert run("import", recording, "--to", tmp_path / "kept").exit_code == 0
     assert (tmp_path / "kept" / "run.zip").read_bytes() == recording.read_bytes()
+    again = run("import", recording, "--to", tmp_path / "kept")
+    assert (again.exit_code, again.stdout) == (2, "") and "is there already" in again.stderr
+    shown = run("import", recording, "--to", tmp_path / "kept" / "run.zip")
+    assert shown.exit_code == 2 and f"it cannot be copied to {tmp_path / 'kept' / 'run.zip'}" in shown.stderr
     changed = change(recording, "folded.json", r'"state":"....', '"state":"0000')
     assert run("import", changed, "--to", tmp_path / "none").exit_code == 1
     assert not (tmp_path / "none").exists()
@@ -196,6 +200,8 @@ def test_a_log_that_was_cut_below_is_folded_from_a_snapshot(cluster: Cluster, tm
         ("recording.json", r'"format":1', '"format":2', "this build reads format 1"),
         ("recording.json", r'"topology"', '"typology"', "is not whole"),
         ("recording.json", r"^\{", "", "is no file of replay export, or it is cut off or damaged"),
+        ("recording.json", r"(?s)^.*$", "[1]", "is no file of replay export: its recording.json is no object"),
+        ("recording.json", r'"parked":\{\}', '"parked":7', "is not whole"),
     ],
 )  # fmt: skip
 def test_bad_input_is_said_precisely(recording: Path, change: Change, part: str, old: str, new: str, says: str) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from services.replay.core.recorded import BadLog, Recorded, title
+from millrace.cli.replay_shown import Filter, _leaf
+from services.replay.core.recorded import BadLog, Log, Recorded, title
 from services.replay.core.story import Story
 from services.replay.core.trees import MISSING, differences, part
 from services.replay.replaying import At, changes, open_file, state_at, story_of
@@ -130,6 +131,50 @@ def test_records_are_shown_by_scope_job_type_time_and_offset(recording: Path) ->
     assert [line.split()[2:4] for line in lines[:2]] == [["client.commands[0]@0", "SubmitJob"], ["client.commands[0]@1", "SubmitJob"]]
 
 
+def test_what_is_asked_in_vain_is_said(recording: Path, tmp_path: Path) -> None:
+    shown = run("show", "--file", recording, "--scope", "dispatcher", "--from", 999_999)
+    end = At().last(open_file(recording), next(log for log in open_file(recording).logs() if log.topic == "dispatcher.commands"))
+    assert (shown.exit_code, shown.stdout) == (0, "")
+    assert shown.stderr == f"no record is such; dispatcher.commands[0] has offsets 0 to {end}\n"
+    assert run("show", "--file", recording, "--job", "nobody").stdout == "", "who was elected is no news of a job that is not there"
+    for words in (("story", "nobody"), ("export", tmp_path / "nobody.zip", "--job", "nobody")):
+        shown = run(*words, "--file", recording)
+        assert (shown.exit_code, shown.stderr.splitlines()[-1][:41]) == (1, "millrace: no record names a job 'nobody':")
+    assert not list(tmp_path.iterdir())
+    for more in (("--file", recording), ("--to", 5)):
+        shown = run("show", "--follow", *more)
+        assert shown.exit_code == 2 and "--follow" in shown.stderr
+    shown = run("state", "dispatcher", "--file", recording, "--at", "2099-01-01", "--path", "epoch")
+    assert shown.exit_code == 0 and "note: it has no later record than that, which is of " in shown.stderr
+    assert run("state", "dispatcher", "--file", recording, "--at", end, "--path", "epoch").stderr == ""
+
+
+def test_tables_of_the_web_service_are_no_step_of_a_story(recording: Path) -> None:
+    class WithTables:
+        """The recording, as it is where the web service runs: it writes its rows, which name the jobs."""
+
+        def __init__(self, source: Any) -> None:
+            self.source = source
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.source, name)
+
+        def logs(self) -> list[Log]:
+            return [*(log for log in self.source.logs() if log.topic != "web.jobs"), Log("web.jobs", 0, "id", 0, 1)]
+
+        def scan(self, logs: Any, words: Any) -> Any:
+            yield from self.source.scan([log for log in logs if log.topic != "web.jobs"], words)
+            if any(log.topic == "web.jobs" for log in logs):
+                yield Recorded("web.jobs", 0, 0, 1, '"wide"', b'{"job":"wide","status":"RUNNING"}')
+
+    with_tables = story_of(WithTables(open_file(recording)), "wide", silent)
+    assert with_tables == story_of(open_file(recording), "wide", silent)
+    shown = Filter(WithTables(open_file(recording)), None, None, None, None, None, False)
+    assert {log.topic for log in shown.logs} & {"web.jobs", "web.cluster"} == set()
+    named = Filter(WithTables(open_file(recording)), "web.jobs", None, None, None, None, False)
+    assert [log.topic for log in named.logs] == ["web.jobs"]
+
+
 def test_the_title_of_a_record_is_what_it_is_about() -> None:
     def of(value: object, id: str = "") -> tuple[str, ...]:
         return tuple(title(Recorded("t", 0, 1, 2, "k", json.dumps(value).encode(), id)))
@@ -145,6 +190,9 @@ def test_the_title_of_a_record_is_what_it_is_about() -> None:
     assert of({"type": "JobFinished", "job": "a"}, "dispatcher/1/7") == ("JobFinished", "", "dispatcher", "a")
     assert of({"type": "\x1b[2J\ud800", "reason": "\n"})[:2] == ("\\x1b[2J\\ud800", "reason \\n")
     assert title(Recorded("t", 0, 1, 2, "k", b'{"a":' * 100_000)).type == "(no JSON object)"
+    assert of({"job": "a", "status": "RUNNING"}) == ("(no type)", "status RUNNING", "", "a")
+    assert of({"type": "DeadLetterRedriven", "letter": 3, "by": "me@host"})[1] == "letter 3 by me@host"
+    assert _leaf("SELECT '\x1b[31m'") == "SELECT '\\x1b[31m'"
     assert of([1]) == ("(no JSON object)", "3 bytes", "", None)
     refused = {"record": "Client", "offset": 4, "partition": 0, "refusal": {"reason": "no JSON"}}
     assert of(refused) == ("Client", "no request, client.commands[0]@4: no JSON", "", None)

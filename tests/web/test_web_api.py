@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import re
 from types import SimpleNamespace
+from typing import get_args
 
 import pytest
 from starlette.testclient import TestClient
 
 from millrace.io.interfaces import Unavailable
+from services.job_master.core.transitions import JobStatus
+from services.web import models
 from services.web.api import application
 from services.web.follow import Following, Follows
 from services.web.view import View
@@ -78,6 +81,8 @@ def test_pages_of_jobs(web: TestClient) -> None:
 @pytest.mark.parametrize(("path", "status", "error"), [
     ("/api/v1/jobs/k", 404, "there is no job 'k' among those that are shown; `millrace show` knows older ones"),
     ("/api/v1/jobs?limit=0", 400, "limit: Input should be greater than or equal to 1"),
+    ("/api/v1/jobs?status=RUNING", 400, "status: Input should be 'INITIALIZING', 'CREATED', 'RUNNING', 'RESTARTING', 'FAILING', "
+     "'CANCELLING', 'FINISHED', 'FAILED' or 'CANCELED'"),
     ("/api/v1/nothing", 404, "Not Found"),
 ])  # fmt: skip
 def test_a_refusal_is_one_line(web: TestClient, path: str, status: int, error: str) -> None:
@@ -89,6 +94,22 @@ def test_nothing_can_be_changed(web: TestClient) -> None:
     paths = web.get("/api/v1/openapi.json").json()["paths"]
     assert {method for operations in paths.values() for method in operations} == {"get"}
     assert web.post("/api/v1/jobs", json={}).status_code == 405
+
+
+def test_its_description_has_the_answers_that_it_gives(web: TestClient) -> None:
+    paths = web.get("/api/v1/openapi.json").json()["paths"]
+    assert set(paths["/api/v1/jobs"]["get"]["responses"]) == {"200", "400", "404", "503"}
+    assert {code for operations in paths.values() for code in operations["get"]["responses"]} == {"200", "400", "404", "503"}
+
+
+def test_monitors_may_ask_by_head(web: TestClient) -> None:
+    for path in ("/healthz", "/metrics", "/api/v1/overview"):
+        assert web.head(path).status_code == 200
+    assert web.head("/api/v1/jobs/k").status_code == 404
+
+
+def test_every_status_of_a_job_can_be_asked_for() -> None:
+    assert {"INITIALIZING", *JobStatus} == set(get_args(models.Status))
 
 
 def test_behind_loopback_it_answers_to_no_other_name(view: View, web: TestClient) -> None:
@@ -161,6 +182,8 @@ def test_what_was_read_before_the_tables_are_brought_back_again_stays_in_as_of()
 def test_metrics_are_what_prometheus_reads(web: TestClient) -> None:
     lines = web.get("/metrics").text.splitlines()
     assert 'millrace_jobs{status="INITIALIZING"} 1.0' in lines
+    assert 'millrace_jobs{status="FAILED"} 0.0' in lines, "an alarm needs a number before the first one fails"
     assert 'millrace_slots{state="ACTIVE"} 1.0' in lines
+    assert 'millrace_slots{state="BROKEN"} 0.0' in lines
     assert 'millrace_web_offset{partition="0",topic="job.events"} 1.0' in lines
     assert all(re.fullmatch(r"#.*|[a-z_]+(\{.*\})? [0-9.e+]+", line) for line in lines), lines

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
 from collections.abc import Callable
 
@@ -35,6 +37,18 @@ app.add_typer(replay.app, name="replay", rich_help_panel="The cluster")
 stack_commands.register(app)
 for command in (doctor.doctor, doctor.bundle):
     app.command(rich_help_panel="Operating")(command)
+
+
+def _unwrap(commands: typer.Typer) -> None:
+    """Lets the paragraphs of every help text flow: Typer breaks all but the first where their source is broken."""
+    for command in commands.registered_commands:
+        command.help = re.sub(r"(?<=\S)\n(?=\S)", " ", inspect.getdoc(command.callback) or "")
+    for group in commands.registered_groups:
+        assert group.typer_instance is not None
+        _unwrap(group.typer_instance)
+
+
+_unwrap(app)
 
 
 @app.callback()

@@ -56,6 +56,12 @@ class Original:
         return int(found) if found.isdigit() else 0
 
 
+def kind_of(reason: str) -> str:
+    """A letter's reason without what differs from record to record: for counting, and for who must see nothing of the record."""
+    told = re.sub(r"'[^']*'", "'...'", reason.split(": ")[0].split("; ")[0])
+    return re.sub(r"(?<![\w-])\d+", "N", re.sub(r" of job \S+", "", told))
+
+
 @dataclass
 class Letter:
     """A dead letter. `redriven`: its record was sent again, as it says; `repeats`: how often that had happened before."""
@@ -89,9 +95,7 @@ class Letter:
 
     @property
     def kind(self) -> str:
-        """The reason without what differs from record to record: for counting."""
-        told = re.sub(r"'[^']*'", "'...'", self.letter.reason.split(": ")[0].split("; ")[0])
-        return re.sub(r"(?<![\w-])\d+", "N", re.sub(r" of job \S+", "", told))
+        return kind_of(self.letter.reason)
 
     def _text(self, name: str) -> str | None:
         found = self.value.get(name) if isinstance(self.value, dict) else None

@@ -22,6 +22,7 @@ import psutil
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from millrace import __version__
+from millrace.client.dead_letters import kind_of
 from millrace.io.etcd import EtcdStore
 from millrace.io.interfaces import Unavailable
 from millrace.io.logs import Redaction
@@ -144,7 +145,7 @@ def _keys(where: Where) -> dict[str, Any]:
 
 
 def _letters(bootstrap: str) -> Any:
-    """The newest dead letters without the bytes that they are about."""
+    """The newest dead letters without the bytes that they are about, and of their reasons only the kind: they quote the bytes."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "millrace-doctor", "log_level": 0})
     try:
         first, end = consumer.get_watermark_offsets(TopicPartition(DEAD_LETTERS, 0), timeout=5.0)
@@ -152,12 +153,17 @@ def _letters(bootstrap: str) -> Any:
         consumer.assign([TopicPartition(DEAD_LETTERS, 0, start)])
         found: list[Any] = []
         while start + len(found) < end and (message := consumer.poll(3.0)) is not None and message.error() is None:
-            found.append({key: value for key, value in json.loads(message.value() or b"{}").items() if key != "head_base64"})
+            found.append(_letter(json.loads(message.value() or b"{}")))
         return {"kept": end - first, "newest": found}
     except (KafkaException, ValueError) as failure:
         return {"missing": str(failure)}
     finally:
         consumer.close()
+
+
+def _letter(told: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in told.items() if key not in ("head_base64", "reason")}
+    return kept | ({"kind": kind_of(str(told["reason"]))} if "reason" in told else {})
 
 
 def _settings(path: Path) -> Any:
