@@ -15,6 +15,7 @@ from confluent_kafka.admin import ListOffsetsResultInfo
 from deploy.local.processes import free_port
 from millrace.io import kafka_admin
 from millrace.io.interfaces import Unavailable
+from millrace.io.kafka_logs import KafkaLogs
 
 
 @pytest.mark.parametrize("ask", ["log_id", "offsets"])
@@ -51,6 +52,47 @@ def test_who_waits_gets_an_answer_although_the_client_is_replaced_meanwhile(
         admin._made = None  # as another thread does that was told of another leader
     waiting.join(30)
     assert len(answers) == 1, "the answer to a question must come, be it that there is none"
+
+
+def test_no_answer_of_a_broker_that_hangs_is_no_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library ends such a question without an error: with the offset -1001 in it, as a log would have that ends there."""
+
+    class Client:
+        def __init__(self, config: dict[str, Any]) -> None: ...
+
+        def list_offsets(self, places: dict[Any, Any], **_: Any) -> dict[Any, Future]:
+            asked: Future = Future()
+            asked.set_result(ListOffsetsResultInfo(-1001, 0, 0))
+            return {place: asked for place in places}
+
+    monkeypatch.setattr(kafka_admin, "AdminClient", Client)
+    logs = KafkaLogs("nowhere:1", client_id="test")
+    for ask in (lambda: logs.offsets("topic", 0), lambda: logs.ends([("topic", 0)]), lambda: logs.offset_at("topic", 0, 1)):
+        with pytest.raises(Unavailable, match="no answer within 5 s"):
+            ask()
+
+
+def test_a_client_that_knows_no_leader_any_more_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stays so for ever; a new one looks again. The same is said of a partition that is not there, which nobody waits for."""
+    made: list[object] = []
+
+    class Client:
+        def __init__(self, config: dict[str, Any]) -> None:
+            made.append(self)
+
+        def list_offsets(self, places: dict[Any, Any], **_: Any) -> dict[Any, Future]:
+            asked: Future = Future()
+            if len(made) == 1:
+                asked.set_exception(KafkaException(KafkaError(KafkaError._NOENT)))
+            else:
+                asked.set_result(ListOffsetsResultInfo(7, 0, 0))
+            return {place: asked for place in places}
+
+    monkeypatch.setattr(kafka_admin, "AdminClient", Client)
+    logs = KafkaLogs("nowhere:1", client_id="test")
+    with pytest.raises(Unavailable, match="could not answer for the offsets of topic"):
+        logs.ends([("topic", 0)])
+    assert logs.ends([("topic", 0)]) == {("topic", 0): (7, 7)}
 
 
 def offsets(refusals: int, timeout_s: float, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:

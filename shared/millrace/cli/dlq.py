@@ -196,7 +196,12 @@ def redrive(
             return
         _check(millrace)
         end = letters.end()
-        failed = _send(letters, going, per_second)
+        try:
+            failed = _send(letters, going, per_second)
+        except KeyboardInterrupt:
+            sent_now = sum(each.redriven is not None for each, _ in going)
+            print(f"interrupted: sent {sent_now} of {len(going)}; the same command goes on with the rest", file=sys.stderr)
+            raise
         sent = {each.redriven.offset for each, _ in going if each.redriven is not None}
         millrace.check_dispatcher()
         back = [each for each in letters.read() if each.number >= end and each.letter.offset in sent]

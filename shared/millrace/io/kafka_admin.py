@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -66,7 +66,7 @@ class KafkaAdmin:
                 client.list_offsets({where: spec}, **self._patience)[where]
                 for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
             ]
-            first, end = (self._answer(one, f"the offsets of {topic}[{partition}]").offset for one in asked)
+            first, end = (self._offset(one, f"the offsets of {topic}[{partition}]") for one in asked)
             return first, end
 
         return self._of_leader(ask)
@@ -101,7 +101,7 @@ class KafkaAdmin:
             client = self._client
             try:
                 return ask(client)
-            except _AnotherLeader:
+            except _Outdated:
                 with self._making:
                     if self._made is client:
                         self._made = None
@@ -217,13 +217,27 @@ class KafkaAdmin:
                 raise ValueError(f"Kafka refused {what}: {failure.args[0].str()}") from None
             if failure.args[0].code() in _ANOTHER_LEADER:
                 raise _AnotherLeader(str(self._unavailable(what, failure))) from None
+            if failure.args[0].code() == KafkaError._NOENT:
+                raise _Outdated(str(self._unavailable(what, failure))) from None
             raise self._unavailable(what, failure) from None
+
+    def _offset(self, asked: Future, what: str) -> int:
+        """The offset that was asked for; -1: no record is of that time. Where a broker hangs, the library gives no error, and no offset."""
+        found: int = self._answer(asked, what).offset
+        if found == OFFSET_INVALID:
+            raise Unavailable(f"Kafka at {self._bootstrap} could not answer for {what}: no answer within {self._timeout_s:.0f} s")
+        return found
 
     def _unavailable(self, what: str, failure: KafkaException) -> Unavailable:
         return Unavailable(f"Kafka at {self._bootstrap} could not answer for {what}: {failure.args[0].str()}")
 
 
-class _AnotherLeader(Unavailable):
+class _Outdated(Unavailable):
+    """What the client remembers of the topics is of no use: it knows no leader, and does not look again. Or there is no such partition,
+    so that this is not asked again at once."""
+
+
+class _AnotherLeader(_Outdated):
     """Whoever was asked does not lead the partition, or not in the epoch that was named."""
 
 

@@ -51,7 +51,7 @@ class KafkaLogs(KafkaAdmin):
                 for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
             ]
             return {
-                place: (self._answer(first, f"the offsets of {place[0]}").offset, self._answer(end, f"the offsets of {place[0]}").offset)
+                place: (self._offset(first, f"the offsets of {place[0]}"), self._offset(end, f"the offsets of {place[0]}"))
                 for place, first, end in zip(places, asked[0].values(), asked[1].values(), strict=True)
             }
 
@@ -63,8 +63,7 @@ class KafkaLogs(KafkaAdmin):
 
         def ask(client: AdminClient) -> int:
             asked = client.list_offsets({where: OffsetSpec.for_timestamp(stamp_ms)}, **self._patience)[where]
-            found: int = self._answer(asked, f"the time of {topic}[{partition}]").offset
-            return found
+            return self._offset(asked, f"the time of {topic}[{partition}]")
 
         found = self._of_leader(ask)
         return found if found >= 0 else self.offsets(topic, partition)[1]
