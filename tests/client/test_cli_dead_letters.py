@@ -93,6 +93,20 @@ def test_a_record_does_not_speak_to_the_terminal_of_who_looks_at_it(desk: Desk) 
     assert "header    ce_source: \\x1b[2J" in out
 
 
+def test_an_interrupted_redrive_says_how_far_it_came(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = desk.park(b"one", b"two")
+    send = DeadLetters.redrive
+
+    def redrive(self: DeadLetters, letter: Any, original: Any) -> Any:
+        if letter.number == second:
+            raise KeyboardInterrupt
+        return send(self, letter, original)
+
+    monkeypatch.setattr(DeadLetters, "redrive", redrive)
+    code, _, err = desk.run("redrive", str(first), str(second), "--force", "--yes")
+    assert (code, err) == (130, "interrupted: sent 1 of 2; the same command goes on with the rest\n")
+
+
 def test_letters_are_listed_and_shown_as_far_as_they_can_be_read(desk: Desk) -> None:
     long = b'{"type": "SubmitJobs", "version": 1, "job": "night-7", "graph": "' + b"x" * 9000 + b'"}'
     rubbish, unknown = desk.park(b"\xff\xfe", long, key=b"k", headers=[("ce_source", b"/billing")])

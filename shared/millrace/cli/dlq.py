@@ -24,15 +24,8 @@ if TYPE_CHECKING:
 
 REASON_MOST = 100  # in a list
 AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-SEND, AGAIN, OFTEN, GONE, WRONG, ELSEWHERE, FOLDED = (
-    "send",
-    "sent already",
-    "sent too often",
-    "gone",
-    "still wrong",
-    "not a client's",
-    "of an inbox",
-)
+SEND, AGAIN, OFTEN, GONE = "send", "sent already", "sent too often", "gone"
+WRONG, ELSEWHERE, FOLDED = "still wrong", "not a client's", "of an inbox"
 """What redrive does with a letter: sends it, or leaves it for this reason."""
 
 dlq = typer.Typer(
