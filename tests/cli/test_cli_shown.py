@@ -197,3 +197,19 @@ def test_a_long_result_shows_its_head_and_how_to_see_the_rest(capsys: pytest.Cap
     print_head(Result(columns=["n"], types=["int"], rows=rows, truncated=True), "millrace result j")
     out, err = capsys.readouterr()
     assert (len(out.splitlines()), err) == (21, "the first 20 of 1000 rows and more: millrace result j\n")
+
+
+def test_a_wide_result_is_shown_with_all_its_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"column{number}" for number in range(300)]
+    print_result(Result(names, ["string"] * 300, [["x" * 50, *range(299)]], truncated=False), "table")
+    out, err = capsys.readouterr()
+    heads, row = (line.split() for line in out.splitlines())
+    assert (heads, row, err) == (names, ["x" * 50, *map(str, range(299))], "")
+
+
+def test_cells_that_are_cut_are_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+    long = Result(["n"], ["string"], [["x" * 20_000]], truncated=False)
+    print_result(long, "table")
+    assert capsys.readouterr().err == "cells are cut: --format json and --format csv show them whole\n"
+    print_head(long, "millrace result j")
+    assert capsys.readouterr().err == "cells are cut: millrace result j --format json shows them whole\n"

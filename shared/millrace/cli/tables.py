@@ -16,21 +16,26 @@ if TYPE_CHECKING:
     from millrace.core.messages.client import JobSummary
 
 HEAD_ROWS = 20
-WIDE = 200  # columns where the output is no terminal
+WIDE = 10_000  # characters in a line where the output is no terminal
+NARROW = 8  # characters that a column has at least: without, those that do not fit would not be shown at all
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Prints a table; a status is coloured on a terminal."""
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> bool:
+    """Prints a table; a status is coloured on a terminal. False: not all of it fits into the width, so cells are cut."""
     from rich.console import Console
+    from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(width=None if sys.stdout.isatty() else WIDE)
+    console = Console()
     shown = Table(*heads, box=None, pad_edge=False, header_style="bold")
     for row in rows:
         cells = ["" if cell is None else str(cell) for cell in row]
         shown.add_row(*(Text(cell, COLORS.get(cell, "")) for cell in cells))
+    whole = Measurement.get(console, console.options.update(width=sys.maxsize), shown).maximum
+    console.width = min(whole, max(console.width if sys.stdout.isatty() else WIDE, NARROW * len(heads)))
     console.print(shown)
+    return whole <= console.width
 
 
 def print_json(value: object) -> None:
@@ -120,19 +125,28 @@ def print_result(result: Result, form: str) -> None:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(result.columns)
         writer.writerows([[_cell(value, "") for value in row] for row in result.rows])
-    else:
-        table(result.columns, ([_cell(value, "NULL") for value in row] for row in result.rows))
+    elif not _rows_table(result.columns, result.rows):
+        print("cells are cut: --format json and --format csv show them whole", file=sys.stderr)
     if result.truncated:
-        print(f"these are the first {len(result.rows)} rows; all of them are where a sink writes them", file=sys.stderr)
+        _say_first(result)
 
 
 def print_head(result: Result, more: str) -> None:
     """The first HEAD_ROWS rows as a table, and the command that shows more."""
-    if len(result.rows) <= HEAD_ROWS:
-        print_result(result, "table")
-        return
-    table(result.columns, ([_cell(value, "NULL") for value in row] for row in result.rows[:HEAD_ROWS]))
-    print(f"the first {HEAD_ROWS} of {len(result.rows)} rows{' and more' * result.truncated}: {more}", file=sys.stderr)
+    if not _rows_table(result.columns, result.rows[:HEAD_ROWS]):
+        print(f"cells are cut: {more} --format json shows them whole", file=sys.stderr)
+    if len(result.rows) > HEAD_ROWS:
+        print(f"the first {HEAD_ROWS} of {len(result.rows)} rows{' and more' * result.truncated}: {more}", file=sys.stderr)
+    elif result.truncated:
+        _say_first(result)
+
+
+def _rows_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> bool:
+    return table(columns, ([_cell(value, "NULL") for value in row] for row in rows))
+
+
+def _say_first(result: Result) -> None:
+    print(f"these are the first {len(result.rows)} rows; all of them are where a sink writes them", file=sys.stderr)
 
 
 def unique(columns: Sequence[str]) -> list[str]:
