@@ -41,6 +41,20 @@ def check_files(graph: JobGraph) -> list[Problem]:
     return problems
 
 
+def check_relative(graph: JobGraph) -> list[Problem]:
+    """Relative paths of a graph that comes without a file, in whose folder they could start. They would mean a folder of the
+    process that runs the vertex, where nobody looks. A source may read a file that goes with the job."""
+    with_files = any(module.kind in ("file", "archive") for module in graph.modules)
+    problems = []
+    for name, vertex in graph.vertices.items():
+        for kind, part in (("source", None if with_files else vertex.source), ("sink", vertex.sink)):
+            local = local_path(part.path) if part and part.path and part.format.lower() in _FILE_FORMATS else None
+            if local is not None and not local.startswith("/"):
+                hint = "write all of it; only millrace submit puts the folder of a graph's file before it"
+                problems.append(Problem(("vertices", name, kind, "path"), f"{part.path} is relative", hint))
+    return problems
+
+
 def near_file(path: Path) -> str | None:
     """A hint for a file that is not there: one beside it with nearly its name."""
     with suppress(OSError):
