@@ -137,8 +137,10 @@ def test_static_settings_that_spark_refuses_fail_the_attempt(slot: Slot) -> None
     attempt = slot.run("print('never')", conf={"spark.driver.memory": "a banana"})
     assert attempt.ended["status"] == "failed"
     assert attempt.ended["error"]["kind"] == "jvm"
-    assert "spark.driver.memory" in attempt.ended["error"]["message"]
-    assert "banana" in attempt.ended["error"]["detail"]
+    error = attempt.ended["error"]
+    assert error["message"].startswith("Spark does not start with the settings spark.driver.memory: ")
+    assert "banana" in error["message"]
+    assert attempt.stderr == error["detail"]
 
 
 def test_an_attempt_is_killed_while_its_own_jvm_starts(slot: Slot) -> None:
