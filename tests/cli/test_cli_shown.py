@@ -120,6 +120,10 @@ def test_a_job_with_its_subtasks_and_cause(capsys: pytest.CaptureFixture[str]) -
     assert said[2] == "status    FAILED"
     assert said[4:6] == ["took      2.5 s", "failed (vertex v, line 2, column 7) [UNRESOLVED_COLUMN]: no x"]
     assert said[-2:] == ["v     0           FAILED  2        tm-1         1.0 s  v 5", "v     and 3 more"]
+    detail["tasks"][0]["subtasks"] = [{**subtask, "state": "SCHEDULED", "outputs": {}}]
+    print_job(summary, detail, None)
+    said = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert said[-2] == "v     0           SCHEDULED", "the attempt that failed is not the one that waits"
 
 
 def test_causes() -> None:

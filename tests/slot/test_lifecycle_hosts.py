@@ -69,7 +69,7 @@ def test_a_slot_whose_python_has_no_pyspark_says_what_to_do(tmp_path: Path) -> N
     assert broken["is"] == "broken"
     assert "has no PySpark" in broken["reason"]
     assert "pip install 'pyspark~=4.2.0'" in broken["hint"]
-    assert "taskmanager.python" in broken["hint"]
+    assert "millrace up --python" in broken["hint"]
 
 
 def test_a_slot_whose_pyspark_is_of_another_version_says_so(tmp_path: Path) -> None:

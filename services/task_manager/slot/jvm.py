@@ -112,7 +112,7 @@ def _java_version(java: str) -> int | None:
 def find_spark(version: str) -> str:
     """SPARK_HOME of this Python's PySpark, which must be of ``version`` ("4.2"); raises CannotStart."""
     spec = find_spec("pyspark")
-    hint = f"Run {sys.executable} -m pip install 'pyspark~={version}.0', or name another Python in taskmanager.python."
+    hint = f"Run {sys.executable} -m pip install 'pyspark~={version}.0', or have another Python (millrace up --python)."
     if spec is None or spec.origin is None:
         raise CannotStart(f"The Python {sys.executable} has no PySpark.", hint)
     home = os.path.dirname(spec.origin)

@@ -16,8 +16,6 @@ from typing import Any
 from . import exchange, frames, shares
 from .errors import PROGRESS, AttemptError
 
-OWN_NAMES = ("spark", "parameters")
-
 
 class Chain:
     """The vertices of one attempt, joined into one Spark plan; `frames` holds the DataFrame of each."""

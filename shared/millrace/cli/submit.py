@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from millrace.edge.graph_file import Loaded
 
 GRAPH_SUFFIXES = (".yaml", ".yml", ".json")
-SCRIPT_FLAGS = ("name", "conf", "py_files", "files", "jars", "archives", "packages")
 NOT_TAKEN = {
     "--master": "the cluster decides where Spark runs",
     "--deploy-mode": "the driver always runs in a slot of the cluster",

@@ -90,10 +90,10 @@ def _subtask_rows(detail: dict[str, Any]) -> Iterator[tuple[object, ...]]:
                 f"{vertex} {out['rows']}" for vertex, out in subtask["outputs"].items() if out.get("rows") is not None
             )
             length = took(subtask.get("running_ms") or subtask.get("deployed_ms"), subtask.get("ended_ms"))
-            yield (
-                label(task["task"]), subtask["subtask"], subtask["state"], subtask["attempt"] or "",
-                subtask["task_manager"], length, rows,
-            )  # fmt: skip
+            last = (subtask["attempt"] or "", subtask["task_manager"], length)
+            if subtask["state"] in ("CREATED", "SCHEDULED"):  # what is known is of an attempt that failed
+                last = ("", "", "")
+            yield label(task["task"]), subtask["subtask"], subtask["state"], *last, rows
         if task.get("omitted"):
             yield (label(task["task"]), f"and {task['omitted']} more", "", "", "", "", "")
 
