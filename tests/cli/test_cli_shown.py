@@ -93,6 +93,7 @@ def test_rows_as_json(capsys: pytest.CaptureFixture[str]) -> None:
         {"n": 2, "a": "x,y", "a_2": None},
     ]
     assert unique(["a", "a", "b", "a"]) == ["a", "a_2", "b", "a_3"]
+    assert unique(["a", "a", "a_2"]) == ["a", "a_3", "a_2"], "no value is lost"
 
 
 def test_more_rows_than_are_shown_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -150,12 +150,14 @@ def _say_first(result: Result) -> None:
 
 
 def unique(columns: Sequence[str]) -> list[str]:
-    """Names as keys of an object: a repeated one gets a number."""
-    seen: dict[str, int] = {}
-    names = []
-    for name in columns:
-        seen[name] = seen.get(name, 0) + 1
-        names.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+    """Names as keys of an object: a repeated one gets a number that makes it another name than all."""
+    names: list[str] = []
+    for column in columns:
+        name, number = column, 1
+        while name in names or (number > 1 and name in columns):
+            number += 1
+            name = f"{column}_{number}"
+        names.append(name)
     return names
 
 
