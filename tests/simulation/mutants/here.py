@@ -9,7 +9,7 @@ from tests.simulation.handover import over_and_back
 from tests.simulation.mutants import Mutant
 from tests.simulation.restoring import restored
 from tests.simulation.slots import Timing
-from tests.simulation.workload import sink
+from tests.simulation.workload import roots, sink
 
 Here = dict[str, Any]
 """What of a trial is not drawn from its seed."""
@@ -79,6 +79,9 @@ HOLES = here("hole", after=TALK, waits=(0, 1), stalls=0.3)
 BY_NAME: dict[str, tuple[Here, ...]] = {
     "a hole is taken for whole": (HOLES,),
     "a chain starts anywhere": (here("hole", "hole", "cut", "kill", faults=24, waits=(3, 30, 100, 300)), HOLES),
+    "what a life before holds is not waited for": (
+        here("cut:job-master", after=(RUNS,), waits=SOON, timing=STUBBORN, task_managers=2, slots=2, failing=0.05, graphs=(roots,)),
+    ),
     "the lost are still heard": (here("pause", "one_way", "kill", aim="task-manager", task_managers=2, timing=LONG, stalls=0.3),),
     "an ending is stored each time it is told": (here("cut:dispatcher", after=("JobEnded",), waits=SOON, stalls=0.3),),
     "nobody minds a lost task manager": (
