@@ -202,7 +202,7 @@ def who_won_speaks_at_once() -> None:
 
 
 @mutant(22, "core/fold.py:Fold.fold", "records of a log before this one count in it")
-def records_before_the_first_election_count() -> None:
+def a_generation_is_read_from_the_start_of_its_log() -> None:
     def folded_blank(original: Any, self: Any, generation: int, offset: int) -> Any:
         return original(self, generation, 0)
 
