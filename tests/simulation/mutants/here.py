@@ -91,7 +91,6 @@ BY_NAME: dict[str, tuple[Here, ...]] = {
     "a job ends before its sinks are published": (
         here("pause:job-master", after=("JobEnded",), waits=SOON, stalls=0.3, failing=0.05, graphs=(sink,)),
     ),
-    "a generation is read from the start of its log": (here("cut:dispatcher", "cut:resource-manager", snapshot_records=3),),
     "a bad record is never passed over": (here("kill", faults=1, poison=("job-1",), steps_most=6_000),),
     "a refused slot is not given back": (here("jvm", after=("AllocateSlot",), waits=(1,), **TIGHT),),
     "an old report takes a grant back": (here("one_way:task-manager", after=("RequestSlots",), waits=SOON),),
