@@ -18,6 +18,7 @@ from services.replay.machines import fold_of
 
 START_MS = 1_700_000_000_000
 TASK_MANAGERS, SLOTS = 2, 4
+JOBS_A_TICK = 20  # no flood, in which they would wait
 
 
 class Said(NamedTuple):
@@ -78,7 +79,7 @@ class Conversation:
         record = Client(log="clients", prev=offset - 1, offset=offset, request=copied, graph=self._stored, digest=f"{offset:064x}")
         self._tell(self.parties[DISPATCHER], record)
         self._drain()
-        self.jobs, self.now_ms = self.jobs + 1, self.now_ms + 1
+        self.jobs, self.now_ms = self.jobs + 1, self.now_ms + TICK_MS // JOBS_A_TICK
         if self.now_ms % TICK_MS == 0:
             self._tick()
         return job

@@ -1,206 +1,35 @@
-"""The TaskManager's loop over Kafka and etcd in memory, opposite peers that say what the test tells them to."""
+"""The TaskManager's loop over Kafka and etcd in memory."""
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
 
-from millrace import __version__
-from millrace.cli.replay import app
-from millrace.core.fold import TICK_MS, Fold, Folded
-from millrace.core.machine import Output, Say
-from millrace.core.messages.base import Body
-from millrace.core.messages.records import Elected, Message, Tick, decode, encode
+from millrace.core.fold import TICK_MS
+from millrace.core.messages.records import Elected, encode
 from millrace.core.messages.slots import (
     AllocateSlot,
     AttemptRunning,
-    DeployTask,
-    DeployTasks,
     FreeSlots,
     ReleaseTaskManager,
     StopAsked,
-    TaskManagerRegistered,
 )
-from millrace.core.topics import TOPICS, Topology, task_manager_key
-from millrace.io.interfaces import Put, Txn, Unavailable
-from millrace.io.storage import Storage
-from services.replay.replaying import At, Folder, NotTheSame, open_file
-from services.task_manager.core.state import SlotState, check
-from services.task_manager.journal import Journal
-from services.task_manager.ports import Slots
+from millrace.core.topics import task_manager_key
+from millrace.io.interfaces import Put, Txn
+from services.task_manager.core.state import SlotState
 from services.task_manager.shell import AGAIN, FAILED, STOPPED, EtcdProbe, Over, Shell
-from tests.simulation import Clock
-from tests.simulation.bus import MemoryBroker, MemoryBus
-from tests.simulation.store import MemoryEtcd, MemoryStore
-from tests.task_manager.simulated_slot import SimulatedSlot
-
-TOPOLOGY = Topology(shards=1, task_manager_partitions=1)
-SCOPE, RM, JM = "task-manager/a", "resource-manager", "job-master/0"
-INBOX, PREFIX = "task-manager.commands", "/test/"
-
-
-class Puppet:
-    """A machine that hears everything and says, at its next tick, what the test put into `says`."""
-
-    state_type = list
-    peers: tuple[str, ...] = ()
-
-    def __init__(self, scope: str) -> None:
-        self.scope = scope
-        self.heard: list[Any] = []
-        self.says: list[Output] = []
-
-    def blank(self) -> list[Any]:
-        return []
-
-    def handle(self, state: Any, envelope: Any) -> Iterator[Output]:
-        if isinstance(envelope.body, Body):
-            self.heard.append(envelope.body)
-        elif type(envelope.body).__name__ == "Ticked":
-            says, self.says = self.says, []
-            yield from says
-
-
-class Peer:
-    """A scope whose machine is a puppet."""
-
-    def __init__(self, world: World, scope: str, life: int = 5) -> None:
-        self.world, self.puppet = world, Puppet(scope)
-        self.fold = Fold(self.puppet, TOPOLOGY)
-        self.folded: Folded = self.fold.blank(life, 0)
-        topic, partition = TOPOLOGY.inbox(scope)
-        self.reader = world.bus.reader(topic, partition, 0)
-        self._take(Elected(generation=life, epoch=1, build="", who=""))
-
-    def turn(self) -> None:
-        for received in self.reader.poll(0):
-            self._take(decode(received.value))
-        folded = self.folded
-        tick = Tick(epoch=1, n=folded.tick + 1, published_through=folded.said, digest=folded.ticked_digest)
-        self._take(tick)
-
-    def say(self, body: Any) -> None:
-        self.puppet.says.append(Say(SCOPE, body))
-
-    def heard(self, kind: str) -> list[Any]:
-        return [body for body in self.puppet.heard if body.type == kind]
-
-    def _take(self, record: Any) -> None:
-        told = self.fold.fold(self.folded, self.folded.next_offset, self.world.clock.now_ms(), record)
-        for said in told.said:
-            self.world.bus.append(said.topic, said.partition, said.value.encode(), key=said.key.encode())
-
-
-class AtOnce:
-    """A probe that asks etcd when it is told to, on the same thread."""
-
-    def __init__(self, store: MemoryStore) -> None:
-        self._store = store
-        self._heard: int | None = None
-
-    def ask(self) -> None:
-        try:
-            entry = self._store.get(task_manager_key("a"))
-            self._heard = entry.mod_revision if entry is not None else 0
-        except Unavailable:
-            pass
-
-    def answered(self) -> int | None:
-        heard, self._heard = self._heard, None
-        return heard
-
-
-class World:
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.clock = folder, Clock()
-        self.broker, self.etcd = MemoryBroker(self.clock), MemoryEtcd(self.clock)
-        self.broker.ensure_topics([(t.name, t.count(TOPOLOGY), t.config()) for t in TOPICS])
-        self.bus = MemoryBus(self.broker, client_id="test", on_fatal=pytest.fail)
-        self.made: list[SimulatedSlot] = []
-
-    def shell(self, *, prompt: bool = True, part_bytes: int = 1 << 20, **more: Any) -> Shell:
-        bus = MemoryBus(self.broker, client_id="tm", on_fatal=pytest.fail)
-        store = MemoryStore(self.etcd, PREFIX)
-        deciding = {"host": "h", "allocation_timeout_ms": 10_000, "slots_memory_mb": [1024]}
-        journal = Journal(self.folder / "journal", "a", TOPOLOGY, part_bytes)
-        given = {"clock": self.clock.now_ms, "wall_ms": self.clock.now_ms, "build": __version__, **more}
-        shell = Shell("a", TOPOLOGY, bus, store, deciding, journal, AtOnce(store), **given)
-
-        def make(number: int, on_event: Any) -> SimulatedSlot:
-            self.made.append(SimulatedSlot(number, on_event, prompt=prompt))
-            return self.made[-1]
-
-        storage = Storage(str(self.folder / "storage"))
-        slots = Slots(make, 1, self.folder / "tm", storage, shell.post, submit=lambda do: do())
-        shell.slots = slots
-        slots.start()
-        return shell
-
-    def go(self, *parts: Any, times: int = 1) -> None:
-        """A tenth of a second for everybody: they read, fold and say."""
-        for _ in range(times):
-            self.clock.advance(TICK_MS)
-            for part in parts:
-                if isinstance(part, Peer):
-                    part.turn()
-                    continue
-                if not self.broker.paused:
-                    part.read()
-                while part.over is None and part.turn(0):
-                    pass
-                check(part.state)
-
-    def written(self, to: str = SCOPE) -> list[Any]:
-        """The bodies in an inbox, from its start."""
-        topic, partition = TOPOLOGY.inbox(to)
-        records = [decode(each.value) for each in self.broker.log(topic, partition).records]
-        return [record.body for record in records if isinstance(record, Message) and record.to == to]
+from tests.simulation.store import MemoryStore
+from tests.task_manager.of_shell import INBOX, PREFIX, RM, SCOPE, World, connected, deploy, with_attempt
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path)
-
-
-def deploy(attempt: str = "j/t/0/1", allocation: str = "al") -> DeployTasks:
-    spec = {"job": "j", "task": "t"}
-    return DeployTasks(tasks=[DeployTask(
-        allocation=allocation, attempt=attempt, acceptance="ac", folder=f"ac/{attempt}", spec=spec,
-        start_timeout_ms=None, run_timeout_ms=None,
-    )])  # fmt: skip
-
-
-def connected(world: World, **more: Any) -> tuple[Shell, Peer, Peer]:
-    """A TaskManager that ResourceManager and JobMaster have heard, and that has heard them."""
-    shell = world.shell(**more)
-    shell.begin()
-    rm, jm = Peer(world, RM), Peer(world, JM)
-    world.go(shell, rm, jm, times=3)
-    rm.say(TaskManagerRegistered(heartbeat_interval_ms=100, lost_after_ms=600))
-    world.go(rm, jm, shell)
-    return shell, rm, jm
-
-
-def with_attempt(world: World) -> tuple[Shell, Peer, Peer]:
-    """As `connected`, with an attempt that runs until the test ends it."""
-    shell, rm, jm = connected(world, prompt=False)
-    world.made[0].ready()
-    rm.say(AllocateSlot(slot=0, allocation="al", job="j", shard=0))
-    world.go(rm, shell, jm)
-    jm.say(deploy())
-    world.go(jm, shell)
-    world.made[0].start()
-    world.go(shell, rm, jm)
-    assert [each.state for each in jm.heard("TaskStateChanged")] == ["RUNNING"]
-    return shell, rm, jm
 
 
 def test_the_way_of_a_task(world: World) -> None:
@@ -439,80 +268,3 @@ def test_etcd_is_asked_on_a_thread_of_its_own(world: World) -> None:
 
 
 # the journal
-
-
-def replay(file: Path) -> Folded:
-    """The state at the end of a part."""
-    source = open_file(file)
-    folder = Folder(source, next(iter(source.facts.scopes)), lambda *_: None)
-    folder.to(At())
-    return folder.folded
-
-
-def shown(file: Path) -> Result:
-    """What the command says of it."""
-    return CliRunner().invoke(app, ["state", SCOPE, "--file", str(file), "--json"])
-
-
-def test_a_journal_replays_to_the_same_words(world: World) -> None:
-    shell, _, _ = with_attempt(world)
-    shell.journal.close()
-    (file,) = (world.folder / "journal").iterdir()
-    assert file.name == f"{shell.incarnation}.0.jsonl" and file.stat().st_mode & 0o777 == 0o600
-    folded = replay(file)
-    assert (folded.digest, folded.state, folded.peers) == (
-        shell._folded.digest, shell._folded.state, shell._folded.peers
-    )  # fmt: skip
-    told = json.loads(shown(file).stdout)
-    assert (told["offset"], told["state"]["digest"]) == (folded.next_offset - 1, folded.digest)
-
-
-def test_a_long_journal_is_cut_into_parts_that_replay_alone(world: World) -> None:
-    shell, rm, jm = connected(world, part_bytes=20_000)
-    world.go(shell, rm, jm, times=300)
-    shell.journal.close()
-    parts = sorted((world.folder / "journal").iterdir(), key=lambda path: int(path.name.split(".")[1]))
-    assert len(parts) == 2 and int(parts[0].name.split(".")[1]) >= 1
-    assert replay(parts[-1]).digest == shell._folded.digest
-
-
-def test_old_journals_go(world: World) -> None:
-    incarnations = []
-    for _ in range(5):
-        shell = world.shell()
-        shell.begin()
-        shell.journal.close()
-        incarnations.append(shell.incarnation)
-    kept = sorted(int(path.name.split(".")[0]) for path in (world.folder / "journal").iterdir())
-    assert kept == incarnations[-3:]
-
-
-def test_a_journal_that_was_cut_by_a_kill_replays_to_its_last_record(world: World) -> None:
-    shell, _, _ = with_attempt(world)
-    shell.journal.close()
-    (file,) = (world.folder / "journal").iterdir()
-    text = file.read_text()
-    whole = replay(file).next_offset
-    file.write_text(text[:-10])
-    assert replay(file).next_offset == whole - 1
-
-
-def test_a_journal_whose_words_differ_is_told(world: World) -> None:
-    shell, _, _ = with_attempt(world)
-    shell.journal.close()
-    (file,) = (world.folder / "journal").iterdir()
-    file.write_text(file.read_text().replace('"host":"h"', '"host":"x"'))
-    with pytest.raises(NotTheSame):
-        replay(file)
-    told = shown(file)
-    assert told.exit_code == 1 and "replay verify tells where" in told.stderr
-    file.write_text("{}\n")
-    assert shown(file).exit_code == 2 and "is no journal of a TaskManager" in shown(file).stderr
-    assert shown(file.with_name("none.jsonl")).exit_code == 2
-
-
-def test_a_journal_that_cannot_be_written_costs_the_journal_alone(world: World) -> None:
-    (world.folder / "journal").write_text("a file where a folder is needed")
-    shell, rm, jm = connected(world)
-    world.go(shell, rm, jm, times=3)
-    assert shell.over is None and rm.heard("TaskManagerHeartbeat")

@@ -11,7 +11,7 @@ from millrace.core.topics import task_manager_key
 from millrace.io.interfaces import Delete, Txn
 from services.task_manager.shell import AGAIN, Over
 from tests.simulation.store import MemoryStore
-from tests.task_manager.test_task_manager_shell import PREFIX, World, connected, deploy, with_attempt
+from tests.task_manager.of_shell import PREFIX, World, connected, deploy, with_attempt
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ FLOOD_A_TICK = 32  # submissions put since the last tick; at a tick behind as ma
 STARTED_A_TICK = 5  # ... no more jobs than these are started: what is not stored yet comes first
 WAITING_A_JOB = 100
 WAITING_MOST = 50_000
+_COMPACT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 Outputs = Iterator[Output]
 AboutJob = client.SubmitJob | client.CancelJob | client.DescribeJob | client.AwaitJobResult | client.GetJobStatus
@@ -442,8 +443,8 @@ def key(job: str) -> str:
     return f"jobs/{job}"
 
 
-def compact(graph: object) -> str:
-    return json.dumps(graph, separators=(",", ":"), ensure_ascii=False)
+def compact(graph: dict) -> str:
+    return _COMPACT.encode(graph)
 
 
 def asking_of(request: AboutJob, submitted: Submitted | None = None) -> Asking:

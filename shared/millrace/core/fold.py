@@ -15,7 +15,20 @@ from .chain import Offer, Peer, offer, take
 from .machine import Born, Configured, Do, Envelope, Forget, Machine, Output, PassedOver, PeerBorn, Publish, Say, Ticked
 from .messages.base import Body
 from .messages.events import LeaderElected
-from .messages.records import Client, Elected, Fact, Forked, Hello, Message, Outcome, Probe, Record, Tick, message_json
+from .messages.records import (
+    Client,
+    Elected,
+    Fact,
+    Forked,
+    Hello,
+    Message,
+    Outcome,
+    Probe,
+    Record,
+    Tick,
+    encode,
+    message_json,
+)
 from .topics import OUTPUT_BYTES_MAX, TASK_MANAGER, Topology
 
 TICK_MS = 100
@@ -285,7 +298,7 @@ class Fold:
             )
         elif isinstance(output, Do):
             effect = f"{folded.generation}.{key[0]}.{key[1]}"
-            value = output.effect.model_dump_json()
+            value = encode(output.effect).decode()
             folded.effects[effect] = Pending(output.key, value, folded.said if output.after_said else 0)
             self._mix(folded, f"{output.key} {value}")
             told.done.append(effect)
@@ -319,7 +332,7 @@ class Fold:
         return self._put(folded, topic, partition, output.to, output.body.type, value)
 
     def _speak(self, folded: Folded, topic: str, partition: int, key: str, body: Body) -> Spoken:
-        return self._put(folded, topic, partition, key, body.type, body.model_dump_json())
+        return self._put(folded, topic, partition, key, body.type, encode(body).decode())
 
     def _put(self, folded: Folded, topic: str, partition: int, key: str, kind: str, value: str) -> Spoken:
         # A character has at most four bytes.

@@ -14,6 +14,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
+from millrace.core.messages.base import empty
+
 VERTEX_ID = r"^[A-Za-z_][A-Za-z0-9_]{0,62}$"
 KINDS = ("source", "sql", "python", "sink", "spark_app")
 READ_FORMATS = ("csv", "json", "parquet", "orc", "text", "avro", "xml", "binaryFile")
@@ -144,7 +146,7 @@ class Source(_Model):
     """Spark's name of the format: csv, json, parquet, orc, text, ... or a class of an uploaded jar."""
     path: Annotated[str, Field(min_length=1)] | None = None
     """A file, folder or glob; relative to the graph's file. Needed for file formats."""
-    options: dict[str, Text] = {}
+    options: dict[str, Text] = empty(dict)
     """Options of Spark's reader, such as header: true."""
     ddl: Annotated[str, Field(min_length=1)] | None = Field(default=None, alias="schema")
     """Columns and types as in CREATE TABLE (`a INT, b STRING`); without it Spark infers them."""
@@ -159,7 +161,7 @@ class Sink(_Model):
     """The folder to write; relative to the graph's file."""
     mode: Literal["error", "overwrite", "append"] = "error"
     """What to do if the path is there: fail, replace it, or add to it."""
-    options: dict[str, Text] = {}
+    options: dict[str, Text] = empty(dict)
     """Options of Spark's writer, such as compression: zstd."""
 
 
@@ -187,7 +189,7 @@ class Vertex(_Model):
     """Runs a whole PySpark script."""
     parallelism: Annotated[int, BeforeValidator(as_count), Field(ge=1)] = 1
     """Number of subtasks; each has its own share of the input."""
-    inputs: dict[str, EdgeText] = {}
+    inputs: dict[str, EdgeText] = empty(dict)
     """Producing vertex -> edge: forward, broadcast, or hash(column, ...)."""
     ddl: Annotated[str, Field(min_length=1)] | None = Field(default=None, alias="schema")
     """For a python vertex: the columns it returns, as in CREATE TABLE, so that planning need not call it."""
@@ -243,13 +245,13 @@ class JobGraph(_Model):
 
     name: Name
     """What people call the job."""
-    parameters: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")], Text] = {}
+    parameters: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")], Text] = empty(dict)
     """Values for ${name} in the vertices; `submit -p name=value` overrides them. `$$` is one dollar."""
     vertices: Annotated[dict[VertexId, Vertex], Field(min_length=1)]
     """The steps, by id; an id is also the name of the temp view that its consumers see."""
     modules: Annotated[tuple[Module, ...], Field(strict=False)] = ()
     """Files that go with the job; in a file just their paths, relative to the graph's file."""
-    conf: dict[str, Text] = {}
+    conf: dict[str, Text] = empty(dict)
     """Spark configuration; static settings give the job a JVM of its own."""
     restart: Restart = Restart()
     """How often and when failed attempts are tried again."""

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class Body(BaseModel):
@@ -25,6 +25,12 @@ class Part(BaseModel):
     """A value inside messages."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+
+
+def empty(kind: type[dict] | type[list]) -> Any:
+    """The default of a field that may be left out: a new dict or list. One written as `= {}` is copied for each message, by
+    copy.deepcopy."""
+    return Field(default_factory=kind, json_schema_extra={"default": kind()})
 
 
 def canonical(value: Any) -> bytes:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from .base import Body, Part
+from .base import Body, Part, empty
 
 JOB_ID_RULE = "it begins with a letter or digit, and at most 99 letters, digits, _, . or - follow"
 JOB_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
@@ -31,7 +31,7 @@ class SubmitJob(Request):
     """Chosen by the client, so that a repeat is known as one."""
     graph: dict[str, Any]
     """The JobGraph."""
-    parameters: dict[str, str] = {}
+    parameters: dict[str, str] = empty(dict)
     """Values that override the graph's parameters."""
     accept_before_ms: int | None = None
     """Unix time in milliseconds after which the job must not be accepted any more (it was given up behind a broken connection)."""
@@ -121,7 +121,7 @@ class JobAcceptedReply(Reply):
     status: str
     events_partition: int
     """The partition of job.events that carries this job."""
-    warnings: list[Problem] = []
+    warnings: list[Problem] = empty(list)
 
 
 class JobRejected(Reply):
@@ -132,7 +132,7 @@ class JobRejected(Reply):
     job: str
     kind: Literal["invalid", "conflict", "late", "busy", "internal"]
     reason: str
-    problems: list[Problem] = []
+    problems: list[Problem] = empty(list)
     retry_after_ms: int | None = None
 
 

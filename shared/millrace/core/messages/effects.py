@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from ..topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
-from .base import Body, Part
+from .base import Body, Part, empty
 
 
 def type_of(effect: str) -> str:
@@ -37,7 +37,7 @@ class StoredJob(Part):
     """Path in storage of what `show` and `result` answer from."""
     cause: dict[str, Any] | None = None
     """Why it FAILED, without its stack trace, which is in the archive."""
-    staging: list[str] = []
+    staging: list[str] = empty(list)
     """While dirty: folders of staged sink output, to be deleted."""
 
 
@@ -116,7 +116,7 @@ class CleanJob(Body):
     tombstone: StoredJob
     exchange: str
     """Folder of the job's exchange data, in storage."""
-    staging: list[str] = []
+    staging: list[str] = empty(list)
     """Folders of staged sink output: paths as Spark takes them."""
 
 

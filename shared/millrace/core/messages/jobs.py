@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from .base import Body, Part
+from .base import Body, Part, empty
 
 # Dispatcher -> JobMaster
 
@@ -119,7 +119,7 @@ class JobMasterDeclared(Body):
 
     type: Literal["JobMasterDeclared"] = "JobMasterDeclared"
     version: Literal[1] = 1
-    task_managers: dict[str, int] = {}
+    task_managers: dict[str, int] = empty(dict)
     """The TaskManagers on which the shard holds allocations: id -> incarnation. One that does not register with the new life of the
     ResourceManager in time, or registers in a later incarnation, is declared lost."""
 
@@ -152,7 +152,7 @@ class Query(Body):
     what: Literal["task_managers", "overview"]
     reply_to: str
     correlation: str
-    jobs: dict[str, int] = {}
+    jobs: dict[str, int] = empty(dict)
 
 
 class SlotSpec(Part):

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Union
 from pydantic import Field, TypeAdapter, ValidationError
 
 from . import client, effects, jobs, slots
-from .base import Body, Part
+from .base import Body, Part, empty
 
 Key = tuple[int, int]
 """(offset of the record that was folded, index among its outputs): orders what one life of a scope says."""
@@ -50,7 +50,7 @@ class Elected(Part):
     epoch: int
     build: str
     who: str
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = empty(dict)
 
 
 class Tick(Part):
@@ -99,9 +99,9 @@ class Client(Part):
     partition: int = 0
     request: Annotated[Union[client.REQUESTS], Field(discriminator="type")] | None = None  # type: ignore[valid-type]  # noqa: UP007
     refusal: Refusal | None = None
-    problems: list[client.Problem] = []
+    problems: list[client.Problem] = empty(list)
     """What is wrong with a submitted graph."""
-    warnings: list[client.Problem] = []
+    warnings: list[client.Problem] = empty(list)
     graph: dict[str, Any] | None = None
     """The valid graph of a SubmitJob, parameters put in (the request then carries none, to be short)."""
     digest: str | None = None

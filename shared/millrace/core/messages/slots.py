@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from .base import Body, Part
+from .base import Body, Part, empty
 from .jobs import SlotSpec
 
 QUIET_BEATS = 5
@@ -142,7 +142,7 @@ class OfferSlots(Body):
     type: Literal["OfferSlots"] = "OfferSlots"
     version: Literal[1] = 1
     offers: list[SlotOffer]
-    attempts: list[AttemptReport] = []
+    attempts: list[AttemptReport] = empty(list)
 
 
 class TaskStateChanged(Body):
