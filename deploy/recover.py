@@ -130,10 +130,12 @@ def _read(bus: Bus, topology: Topology, scope: str) -> Known:
 
 
 def _raise_revision(store: Store, known: int, say: Callable[[str], None]) -> None:
-    """No revision may be given twice: they are epochs and incarnations."""
+    """No revision may be given twice: they are epochs and incarnations. The margin is asked for whatever etcd is at: that it is above what
+    the logs know may be the work of who was started beside the restored one, and no other sign is sure. (etcd's cluster id is made of its
+    members' addresses and a token: a restore with the same ones has the same id.)"""
     store.get("recovered")
     lacking = known + MARGIN - store.revision
-    if store.revision > known:
+    if lacking <= 0:
         return
     if lacking > RAISED_MOST:
         raise Refused(

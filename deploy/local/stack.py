@@ -216,7 +216,7 @@ def disk_use(folder: Path) -> dict[str, int]:
             with contextlib.suppress(OSError):
                 use[part.name] += os.lstat(path).st_blocks * 512
     with contextlib.suppress(OSError):
-        use["free"] = shutil.disk_usage(folder).free
+        use["free"] = shutil.disk_usage(next(each for each in (folder, *folder.parents) if each.is_dir())).free
     return use
 
 

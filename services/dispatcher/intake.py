@@ -21,7 +21,7 @@ from millrace.core.jobgraph.validate import readable, validate
 from millrace.core.messages import client
 from millrace.core.messages.base import canonical
 from millrace.core.messages.records import Client, Refusal
-from millrace.edge.files import check_files
+from millrace.edge.files import check_files, check_relative
 from millrace.edge.sql import check_sql, look
 from millrace.io.interfaces import Received
 from millrace.io.storage import Storage, upload_path
@@ -132,7 +132,7 @@ def check_graph(raw: Mapping[str, Any], parameters: Mapping[str, str], limits: L
         known = readable(raw, found, limits, parameters)
         further = [*check_sql(known), *check_conf(known)]
         return Checked(None, None, (*found, *(each for each in further if not each.warning)), ())
-    said = [*check_sql(found), *check_conf(found)]
+    said = [*check_sql(found), *check_conf(found), *check_relative(found)]
     stored = dump(found)
     size = len(canonical(stored))
     if size > GRAPH_BYTES_MOST:

@@ -95,6 +95,7 @@ def test_rows_as_json(capsys: pytest.CaptureFixture[str]) -> None:
         {"n": 2, "a": "x,y", "a_2": None},
     ]
     assert unique(["a", "a", "b", "a"]) == ["a", "a_2", "b", "a_3"]
+    assert unique(["a", "a", "a_2"]) == ["a", "a_3", "a_2"], "no value is lost"
 
 
 def test_more_rows_than_are_shown_is_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,6 +123,10 @@ def test_a_job_with_its_subtasks_and_cause(capsys: pytest.CaptureFixture[str]) -
     assert said[2] == "status    FAILED"
     assert said[4:6] == ["took      2.5 s", "failed (vertex v, line 2, column 7) [UNRESOLVED_COLUMN]: no x"]
     assert said[-2:] == ["v     0           FAILED  2        tm-1         1.0 s  v 5", "v     and 3 more"]
+    detail["tasks"][0]["subtasks"] = [{**subtask, "state": "SCHEDULED", "outputs": {}}]
+    print_job(summary, detail, None)
+    said = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert said[-2] == "v     0           SCHEDULED", "the attempt that failed is not the one that waits"
 
 
 def test_causes() -> None:
@@ -212,3 +217,19 @@ def test_paragraphs_of_help_flow() -> None:
     shown = CliRunner().invoke(app, ["dlq", "redrive", "--help"], env={"COLUMNS": "300"}).stdout
     assert "or the upload that was missing is there. The ids in them stay what they were, so a job" in shown
     assert "millrace-bundle-TIME.tar.gz" in CliRunner().invoke(app, ["bundle", "--help"], env={"COLUMNS": "300"}).stdout
+
+
+def test_a_wide_result_is_shown_with_all_its_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"column{number}" for number in range(300)]
+    print_result(Result(names, ["string"] * 300, [["x" * 50, *range(299)]], truncated=False), "table")
+    out, err = capsys.readouterr()
+    heads, row = (line.split() for line in out.splitlines())
+    assert (heads, row, err) == (names, ["x" * 50, *map(str, range(299))], "")
+
+
+def test_cells_that_are_cut_are_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+    long = Result(["n"], ["string"], [["x" * 20_000]], truncated=False)
+    print_result(long, "table")
+    assert capsys.readouterr().err == "cells are cut: --format json and --format csv show them whole\n"
+    print_head(long, "millrace result j")
+    assert capsys.readouterr().err == "cells are cut: millrace result j --format json shows them whole\n"

@@ -30,7 +30,7 @@ class Client:
 
     def submit(self, *given: Any) -> Any:
         self.given.append(given)
-        if isinstance(self.answer, Exception):
+        if isinstance(self.answer, BaseException):
             raise self.answer
         return self.answer
 
@@ -156,6 +156,13 @@ def test_exit_codes_of_refusals(
     sent.answer = error
     assert run("submit", graph) == code
     assert capsys.readouterr().err == f"millrace: {error}\n"
+
+
+def test_ctrl_c_before_the_answer_names_the_job(sent: Client, graph: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sent.answer = KeyboardInterrupt()
+    assert run("submit", "--wait", graph) == Exit.INTERRUPTED
+    job = sent.given[0][1]
+    assert capsys.readouterr().err == f"\nit is not known whether job {job} was accepted; ask: millrace show {job}\n"
 
 
 def test_a_bug_is_not_hidden(sent: Client, graph: Path) -> None:

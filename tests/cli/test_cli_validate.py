@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -131,3 +133,12 @@ def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
         [],
         ["nothing.json cannot be read: No such file or directory", "1 problem"],
     )
+
+
+def test_what_the_terminals_encoding_cannot_show_is_no_error(tmp_path: Path) -> None:
+    file = tmp_path / "año.json"
+    file.write_text(json.dumps(GRAPH))
+    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-c", "from millrace.cli import main; main()", "validate", str(file)]
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (0, f"{tmp_path}/a?o.json: a job graph: valid\n"), ended.stderr

@@ -36,8 +36,8 @@ USER = {"kind": "user", "retryable": True, "message": "boom"}
 class Shard:
     """A JobMaster with its state; `told` is what the last message led to."""
 
-    def __init__(self) -> None:
-        self.machine = JobMaster(0)
+    def __init__(self, generation: int = 1) -> None:
+        self.machine, self.generation = JobMaster(0), generation
         self.state: State = self.machine.blank()
         self.now = 1000
         self.offset = 0
@@ -46,7 +46,7 @@ class Shard:
 
     def __call__(self, body: Any, sender: str = D, life: int = 1) -> list[Output]:
         self.offset += 1
-        envelope = Envelope(sender, life, self.now, f"1.{self.offset}", body)
+        envelope = Envelope(sender, life, self.now, f"{self.generation}.{self.offset}", body)
         said = list(self.machine.handle(self.state, envelope))
         check(self.state)
         return said

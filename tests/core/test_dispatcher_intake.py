@@ -118,6 +118,24 @@ def test_what_is_wrong_with_a_graph_is_told_with_its_place(
     assert (record.graph, record.digest) == (None, None)
 
 
+def test_a_relative_path_is_refused_for_a_message_has_no_folder(intake: Intake, storage: Storage) -> None:
+    """Its sink wrote into the TaskManager's own working folder, and the job FINISHED."""
+    source = {"source": {"format": "csv", "path": "in/*.csv"}}
+    sink = {"sink": {"format": "parquet", "path": "${out}"}, "inputs": {"a": "forward"}}
+    graph = {"name": "n", "parameters": {"out": "out"}, "vertices": {"a": source, "b": sink}}
+    hint = "write all of it; only millrace submit puts the folder of a graph's file before it"
+    assert [(each.place, each.message, each.hint) for each in take(intake, submit(graph)).problems] == [
+        (["vertices", "a", "source", "path"], "in/*.csv is relative", hint),
+        (["vertices", "b", "sink", "path"], "out is relative", hint),
+    ]
+    sha256 = hashlib.sha256(b"1,2").hexdigest()
+    storage.put_new(upload_path(sha256), b"1,2")
+    with_file = {**graph, "modules": [{"name": "in.csv", "sha256": sha256, "kind": "file"}]}
+    assert [each.place[1] for each in take(intake, submit(with_file)).problems] == ["b"], "a source may read what goes with the job"
+    for out in ("/data/out", "file:///data/out", "s3a://data/out"):
+        assert take(intake, submit(with_file, parameters={"out": out})).problems == []
+
+
 def test_the_same_graph_is_looked_at_once_but_its_uploads_each_time(intake: Intake, storage: Storage) -> None:
     sha256 = hashlib.sha256(b"code").hexdigest()
     value = submit({**GRAPH, "modules": [{"name": "m.py", "sha256": sha256}]})

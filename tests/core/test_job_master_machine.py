@@ -67,6 +67,15 @@ def test_an_offer_with_an_attempt_of_another_life_is_given_back() -> None:
     ]
 
 
+def test_an_offer_of_what_a_life_before_was_granted_is_given_back() -> None:
+    """Another of those may run an attempt still, and this shard has not heard of it [11]."""
+    shard = Shard(generation=3)
+    shard.start()
+    for before in ("1.7.0", "1.8.0/2"):
+        assert shard.offer(before) == [Say(TM, slots.FreeSlots(allocations=[before]))]
+    assert kinds(shard.offer("1.9.0/3"))[0] == "task-manager DeployTasks"
+
+
 def test_running_then_finished_ends_the_job_and_frees_the_slot() -> None:
     shard = Shard()
     shard.start()

@@ -29,3 +29,7 @@ def test_what_goes_while_the_disk_use_is_counted_counts_nothing(tmp_path: Path, 
 
 def test_a_service_that_has_just_been_started_is_said_to_start() -> None:
     assert _health({"pid": 7, "restarts": 2}) == {"status": "starts: it has not said yet where it answers"}
+
+
+def test_a_stack_that_never_ran_has_the_room_of_the_disk_it_will_be_on(tmp_path: Path) -> None:
+    assert disk_use(tmp_path / "stacks" / "none").keys() == {"free"}

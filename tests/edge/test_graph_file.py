@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import runpy
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ import pytest
 from millrace.core.jobgraph.compile import compile_graph
 from millrace.core.jobgraph.model import JobGraph
 from millrace.core.jobgraph.validate import validate
-from millrace.edge.files import local_path, target_problem
+from millrace.edge.files import inputs_problem, local_path, target_problem
 from millrace.edge.graph_file import Loaded, load_graph, load_script
+from services.task_manager.slot import vertices
+from services.task_manager.slot.errors import AttemptError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -320,6 +323,59 @@ def test_whether_a_module_has_a_function(tmp_path: Path, text: str, known: bool)
     path = tmp_path / "m.py"
     path.write_text(text)
     assert target_problem(path, "f") == (None if known else "m.py has no function f")
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        "", "a", "x", "a, b", "b, a", "a, x", "x, y", "a, b, x", "a, x=1", "a=1, b=2", "x=1, y=2", "a, b, x=1", "*xs", "a, *xs", "x, *xs",
+        "x=1, *xs", "x, y, *xs", "**xs", "a, **xs", "x, **xs", "x=1, **xs", "*, a, b", "*, x", "a, *, x", "a, *, x=1", "a, /", "x, /, b",
+        "a, spark", "spark, a, b", "spark", "parameters, x", "a, b, spark, parameters", "spark=None, *xs", "a, x, spark=None, **xs",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("inputs", [[], ["a"], ["x"], ["a", "b"], ["b", "a", "c"], ["spark", "a"]])
+def test_a_function_is_refused_where_a_slot_could_not_call_it(tmp_path: Path, parameters: str, inputs: list[str]) -> None:
+    """Told before anything runs, by the same rules."""
+    path = tmp_path / "m.py"
+    path.write_text(f"def f({parameters}): ...")
+    function = runpy.run_path(str(path))["f"]
+    try:
+        vertices.bind({"id": "v", "python": "m:f"}, function, dict.fromkeys(inputs), {"spark": 1, "parameters": {}})
+        callable_so = True
+    except AttemptError:
+        callable_so = False
+    assert (inputs_problem(path, "f", inputs) is None) == callable_so
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("def f(a, x: int = 1, *, y): ...", "f(a, x: int=1, *, y) cannot take the inputs (a, b): nothing for y"),
+        ("def f(a, c): ...", None),
+        ("def f(c, d): ...", "f(c, d) cannot take the inputs (a, b): nothing for c, d"),
+        ("def f(a): ...", "f(a) cannot take the inputs (a, b): no parameter for b"),
+        ("@wraps\ndef f(a): ...", None),
+        ("def f(a): ...\nf = partial(f)", None),
+        ("def f(a): ...\nfrom m import *", None),
+        ("if old:\n    def f(a): ...\nelse:\n    def f(a, b): ...", None),
+        ("f = other", None),
+        ("class f:\n    def __init__(self): ...", None),
+        ("def (", None),
+    ],
+)  # fmt: skip
+def test_why_a_function_cannot_take_its_inputs(tmp_path: Path, text: str, expected: str | None) -> None:
+    path = tmp_path / "m.py"
+    path.write_text(text)
+    assert inputs_problem(path, "f", ["a", "b"]) == (expected and f"{expected}; parameters are named as the inputs are")
+
+
+def test_a_python_vertex_whose_inputs_do_not_fit_is_told_at_its_line(tmp_path: Path) -> None:
+    vertices = "a: {sql: SELECT 1}\n  b: {sql: SELECT 2}\n  c: {python: 'm:f', inputs: {a: forward, b: forward}}\n"
+    path = write(tmp_path, m__py="def f(one, two): ...", job__yaml=f"name: j\nvertices:\n  {vertices}")
+    assert told(load_graph(path), tmp_path) == [
+        "~/job.yaml:5:7: vertices.c.python: f(one, two) cannot take the inputs (a, b): nothing for one, two; "
+        "parameters are named as the inputs are"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -324,14 +324,15 @@ class Faults(Damage):
         self._later(DOWN_MS, f"start {name}", lambda: self._start(name, process))
 
     def _voiceless(self) -> bool:
-        """A control process cannot write to Kafka any more, ever; another one of its service can."""
+        """A control process cannot write to Kafka any more, ever, though all else goes well; another one of its service can."""
         name = self._one()
         service = name.partition("#")[0] if name else ""
         well = [each for each in self.cluster.processes if each.startswith(f"{service}#") and each != name and each not in self._down]
         if name is None or "#" not in name or not well or any(self.cluster.processes[each].bus.mute for each in well):
             return False
         self._note(f"{name} cannot write to Kafka any more")
-        self.cluster.processes[name].bus.mute = True
+        bus = self.cluster.processes[name].bus
+        bus.mute = bus.may_ask = True
         return True
 
     def _hole(self) -> bool:

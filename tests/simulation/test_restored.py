@@ -81,6 +81,20 @@ def test_recover_puts_back_what_was_accepted_and_what_has_ended(cluster: Cluster
     ends(cluster, attempts)
 
 
+def test_a_backup_that_is_as_new_as_the_logs_is_raised_all_the_same(cluster: Cluster) -> None:
+    """Logs know of a revision a moment late: what was given since then may have been the epoch of one, or the incarnation of another."""
+    cluster.run(most_ms=3_000)
+    etcd = cluster.world.etcd
+    for name in CONTROL:
+        cluster.stop(name)
+    saved, given = backup(etcd), etcd.revision + 20
+    restore(cluster, saved)
+    etcd.revision += 1  # whoever started first with the restored one
+    said = put_right(cluster)
+    assert etcd.revision > given and f"revision: {saved[1] + 1} is raised to {etcd.revision - 1}" in said
+    assert put_right(cluster) == ["jobs: 0 are put back as accepted, 0 as ended"], "again, it changes nothing"
+
+
 def test_what_was_put_back_is_enough_when_the_log_is_lost_after_that(cluster: Cluster) -> None:
     saved = backup(cluster.world.etcd)
     go_on(cluster)

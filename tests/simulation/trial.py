@@ -99,6 +99,7 @@ class Trial:
                     self.done.heal()
                 self._act()
                 self._look()
+            cluster.world.stalls = 0.0  # what stands still for a while is a fault as well: a leader may be replaced for it
             cluster.run(cluster.ready, most_ms=20_000)
             cluster.run(most_ms=REST_MS)
             self._assert_balance()

@@ -91,6 +91,11 @@ def diamond(name: str = "diamond", **fields: Any) -> Graph:
     }
 
 
+def roots(name: str = "roots", **fields: Any) -> Graph:
+    """Queries that wait for nothing: all run at once, from the start."""
+    return {"name": name, "vertices": {each: {"sql": "SELECT 1 AS k"} for each in "abcd"}, **fields}
+
+
 def sink(name: str = "sink", parallelism: int = 2, mode: str = "overwrite", **fields: Any) -> Graph:
     """Rows in shares straight into files."""
     edge = {"rows": "hash(k)"} if parallelism > 1 else {"rows": "forward"}
@@ -108,7 +113,7 @@ def sink(name: str = "sink", parallelism: int = 2, mode: str = "overwrite", **fi
     }
 
 
-KINDS: tuple[Callable[..., Graph], ...] = (single, single, wide, joined, diamond)
+KINDS: tuple[Callable[..., Graph], ...] = (single, roots, wide, joined, diamond)
 
 
 def drawn(seed: int, name: str, kinds: tuple[Callable[..., Graph], ...] = KINDS) -> Graph:

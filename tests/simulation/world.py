@@ -88,6 +88,7 @@ class PacedBus(MemoryBus):
         self.holed = False  # a record was refused: its process ends when it hears of that
         self.cut_off = False  # nothing goes to the broker, nothing comes from it
         self.mute = self.deaf = False  # one of the two alone
+        self.may_ask = False  # mute in its records alone: where a log ends it is told, as who has lost the right to write
         self._stalled: dict[tuple[str, int], int] = {}  # partition -> until when
 
     def append(self, topic: str, partition: int, value: bytes, **given: Any) -> None:
@@ -110,7 +111,7 @@ class PacedBus(MemoryBus):
         super().delete_below(topic, partition, offset)
 
     def _reachable(self) -> None:
-        if self.cut_off or self.mute or self.deaf:
+        if self.cut_off or (self.mute and not self.may_ask) or self.deaf:
             raise Unavailable("the broker cannot be reached")
 
     def deliver(self, most: int | None = None, only: tuple[str, int] | None = None) -> int:

@@ -69,7 +69,7 @@ def test_a_slot_whose_python_has_no_pyspark_says_what_to_do(tmp_path: Path) -> N
     assert broken["is"] == "broken"
     assert "has no PySpark" in broken["reason"]
     assert "pip install 'pyspark~=4.2.0'" in broken["hint"]
-    assert "taskmanager.python" in broken["hint"]
+    assert "millrace up --python" in broken["hint"]
 
 
 def test_a_slot_whose_pyspark_is_of_another_version_says_so(tmp_path: Path) -> None:
@@ -137,8 +137,10 @@ def test_static_settings_that_spark_refuses_fail_the_attempt(slot: Slot) -> None
     attempt = slot.run("print('never')", conf={"spark.driver.memory": "a banana"})
     assert attempt.ended["status"] == "failed"
     assert attempt.ended["error"]["kind"] == "jvm"
-    assert "spark.driver.memory" in attempt.ended["error"]["message"]
-    assert "banana" in attempt.ended["error"]["detail"]
+    error = attempt.ended["error"]
+    assert error["message"].startswith("Spark does not start with the settings spark.driver.memory: ")
+    assert "banana" in error["message"]
+    assert attempt.stderr == error["detail"]
 
 
 def test_an_attempt_is_killed_while_its_own_jvm_starts(slot: Slot) -> None:

@@ -183,3 +183,26 @@ def test_the_version_of_a_java_is_read_without_running_it(tmp_path: Path, releas
     java.chmod(0o755)
     (tmp_path / "release").write_text(release + "\n")
     assert jvm._java_version(str(java)) == version
+
+
+@pytest.mark.parametrize(
+    ("log", "told"),
+    [
+        (
+            ':: loading settings :: url = x\nException in thread "main" java.lang.RuntimeException: [unresolved dependency: '
+            "a.b#c;1: not found]\n\tat org.apache.spark.util.MavenUtils$.resolve(MavenUtils.scala:539)\n",
+            "[unresolved dependency: a.b#c;1: not found]",
+        ),
+        ("Invalid maximum heap size: -Xmx1q\nError: Could not create the Java Virtual Machine.\n", "Invalid maximum heap size: -Xmx1q"),
+        ("Unrecognized option: -nosuch\nError: Could not create the Java Virtual Machine.\n", "Unrecognized option: -nosuch"),
+        (
+            "Error occurred during initialization of VM\nCould not find agent library nosuch on the library path\n",
+            "Could not find agent library nosuch on the library path",
+        ),
+        ("Error: Unrecognized option: --x\n\nUsage: spark-submit [options]\n", "Unrecognized option: --x"),
+        ("WARNING: Using incubator modules: jdk.incubator.vector\n", None),
+        ("", None),
+    ],
+)
+def test_why_a_jvm_did_not_start(log: str, told: str | None) -> None:
+    assert jvm.complaint(log) == told

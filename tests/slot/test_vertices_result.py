@@ -46,6 +46,7 @@ def attempts(spark: Any, tmp_path: Path) -> Attempts:
         ("array(1, NULL)", "array<int>", [1, None]),
         ("map('a', DATE'2020-01-01')", "map<string,date>", [{"key": "a", "value": "2020-01-01"}]),
         ("named_struct('x', 1.5BD, 'y', array(X'ff'))", "struct<x:decimal(2,1),y:array<binary>>", {"x": "1.5", "y": ["/w=="]}),
+        ("named_struct('x', 1, 'x', 2, 'x_2', 3)", "struct<x:int,x:int,x_2:int>", {"x": 1, "x_3": 2, "x_2": 3}),
         ("map(named_struct('x', 1), 2)", "map<struct<x:int>,int>", "{{1} -> 2}"),
         ("INTERVAL '1-2' YEAR TO MONTH", "interval year to month", "INTERVAL '1-2' YEAR TO MONTH"),
         ("INTERVAL '1' DAY", "interval day", "INTERVAL '1' DAY"),

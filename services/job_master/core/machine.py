@@ -305,8 +305,8 @@ class JobMaster:
     # TaskManagers
 
     def on_offer_slots(self, state: State, envelope: Envelope) -> Iterator[Output]:
-        """Takes what the job wants and gives the rest back. An attempt that this state does not know is of a life before it: freed
-        with its slot."""
+        """Takes what the job wants and gives the rest back: also what was granted to a life before, with the attempt in it. That one must
+        have ended before its subtask runs anew, and the ResourceManager, which counts all slots, grants nothing until then [11]."""
         freed: list[str] = []
         changed: dict[str, None] = {}
         running = {report.allocation for report in envelope.body.attempts}
@@ -314,7 +314,8 @@ class JobMaster:
             job = state.jobs.get(offer.job)
             if offer.allocation in state.allocations:
                 continue  # taken before
-            if job is None or job.status in (*ENDED_JOB, *ENDING_JOB) or offer.allocation in running:
+            earlier = slots.life_of(offer.allocation) < envelope.generation or offer.allocation in running
+            if job is None or job.status in (*ENDED_JOB, *ENDING_JOB) or earlier:
                 freed.append(offer.allocation)
                 continue
             job.slots[offer.allocation] = HeldSlot(envelope.sender, envelope.life, offer.slot)

@@ -67,8 +67,11 @@ class ResourceManager:
 
 
 def _born(state: State, envelope: Envelope) -> Iterator[Output]:
-    """Nothing to ask: shards and TaskManagers declare themselves."""
+    """Nothing to ask: shards and TaskManagers declare themselves. Where a log was lost, a shard may have lost its own, too, and know of no
+    TaskManager: all have time to register, with what they hold, before anything is granted [11]."""
     state.ticked_ms, state.stamp_ms = envelope.now_ms, envelope.at_ms
+    if envelope.generation > 1:
+        state.open_ms = envelope.now_ms + liveness.registration_ms(state)
     yield from ()
 
 
@@ -105,7 +108,7 @@ def _peer_born(state: State, envelope: Envelope) -> Iterator[Output]:
 
 def _request_slots(state: State, envelope: Envelope) -> Iterator[Output]:
     """The way of a submission: for a job that asks first nothing is said before the grant."""
-    return slot_manager.request(state, _shard(envelope), envelope.body)
+    return slot_manager.request(state, _shard(envelope), envelope.life, envelope.body)
 
 
 def _job_master_declared(state: State, envelope: Envelope) -> Iterator[Output]:

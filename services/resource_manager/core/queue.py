@@ -26,7 +26,7 @@ BEYOND = f"more than {PLACES_MAX} waiting jobs go first"
 def settle(state: State, name: str) -> Iterator[Say]:
     """Puts a job into or out of the queue after what it wants or holds has changed; forgets a job that does neither."""
     job = state.jobs[name]
-    if job.held < job.wanted:
+    if job.waits:
         queue = state.queues.setdefault(job.memory_mb, [])
         at = bisect_left(queue, (job.rank, name))
         if queue[at : at + 1] != [(job.rank, name)]:
@@ -106,8 +106,9 @@ class _Census:
         part = f"{job.held} of {job.wanted} slots: " if job.wanted > 1 else ""
         state = self._state
         if not state.open:
-            shards = _plural(state.shards - len(state.declared), "JobMaster shard")
-            return f"{part}the ResourceManager has just started and waits to hear from {shards}"
+            missing = state.shards - len(state.declared)
+            whom = _plural(missing, "JobMaster shard") if missing else "TaskManagers"
+            return f"{part}the ResourceManager has just started and waits to hear from {whom}"
         if not state.task_managers:
             return f"{part}no TaskManager is registered"
         if not self.fits(job.memory_mb):

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from millrace.core.machine import Output, Publish, Say
 from millrace.core.messages.events import SlotChanged
 from millrace.core.messages.jobs import RequestSlots
-from millrace.core.messages.slots import AllocateSlot, SlotFreed
+from millrace.core.messages.slots import AllocateSlot, SlotFreed, allocation_name, life_of
 from millrace.core.messages.slots import SlotState as Reported
 
 from . import liveness, matching, queue
@@ -19,6 +19,7 @@ from .state import (
     HELD_STATES,
     UNUSABLE_STATES,
     Job,
+    Slot,
     SlotState,
     State,
     TaskManager,
@@ -27,8 +28,9 @@ from .state import (
 )
 
 
-def request(state: State, shard: int, wanted: RequestSlots) -> Iterator[Output]:
-    """The job's whole wanted set; replaces what it wanted before. What it holds too much it gives back itself."""
+def request(state: State, shard: int, life: int, wanted: RequestSlots) -> Iterator[Output]:
+    """The job's whole wanted set; replaces what it wanted before. What it holds too much it gives back itself. `life`: of the shard; what
+    the job holds from a life before has to be over first [11]."""
     job = state.jobs.get(wanted.job)
     if job is None:
         if not wanted.slots:
@@ -38,9 +40,20 @@ def request(state: State, shard: int, wanted: RequestSlots) -> Iterator[Output]:
     if not wanted.slots:
         job.told = job.told_position = None  # who wants nothing knows that it does not wait
     job.wanted, job.shard, job.priority, job.since_ms = wanted.slots, shard, wanted.priority, wanted.since_ms
+    if job.life != life:
+        job.life = life
+        job.earlier = sum(life_of(each) < life for each in _allocations(state, wanted.job)) if job.held else 0
     job.memory_mb = wanted.memory_mb or 0
     job.rank = matching.rank(job.priority, job.since_ms, state.limits.ageing_ms)
     yield from queue.settle(state, wanted.job)
+
+
+def _allocations(state: State, job: str) -> Iterator[str]:
+    """All that a job holds."""
+    for task_manager in state.task_managers.values():
+        for slot in task_manager.slots.values():
+            if slot.job == job and slot.allocation is not None:
+                yield slot.allocation
 
 
 def forget_requests(state: State, shard: int) -> None:
@@ -60,9 +73,9 @@ def grant(state: State, record: str) -> Iterator[Output]:
     told: list[Output] = []  # the grants go first: they are on the way of a submission
     while (found := matching.match_slots(state.queues, state.free)) is not None:
         name, (task_manager, slot) = found
-        allocation = f"{record}.{state.granted}"
-        state.granted += 1
         job = state.jobs[name]
+        allocation = allocation_name(record, state.granted, job.life)
+        state.granted += 1
         giver = state.task_managers[task_manager]
         if is_quiet(giver):
             liveness.heard(state, giver)
@@ -139,7 +152,7 @@ def _set(
     """The one place where a slot changes: keeps the free slots, what jobs hold and the queue in step."""
     slot = state.task_managers[name].slots[number]
     job = job or "" if now in HELD_STATES else None
-    key, before = slot_key(name, number), slot.job
+    key, before, same = slot_key(name, number), slot.job, (slot.job, slot.allocation) == (job, allocation)
     if slot.state is SlotState.FREE and now is not SlotState.FREE:
         group = state.free[slot.memory_mb]
         del group[key]
@@ -147,12 +160,21 @@ def _set(
             del state.free[slot.memory_mb]
     elif now is SlotState.FREE and slot.state is not SlotState.FREE:
         state.free.setdefault(slot.memory_mb, {})[key] = (name, number)
+    _count(state, slot, -1)
     slot.state, slot.allocation, slot.job = now, allocation, job
-    if before == job:
+    _count(state, slot, 1)
+    if same:
         return
-    if job is not None:
-        state.jobs.setdefault(job, Job()).held += 1
-        yield from queue.settle(state, job)
-    if before is not None:
-        state.jobs[before].held -= 1
-        yield from queue.settle(state, before)
+    for each in dict.fromkeys((job, before)):
+        if each is not None:
+            yield from queue.settle(state, each)
+
+
+def _count(state: State, slot: Slot, by: int) -> None:
+    """A slot joins what its job holds, or leaves it."""
+    if slot.job is None or slot.allocation is None:
+        return
+    job = state.jobs.setdefault(slot.job, Job())
+    job.held += by
+    if life_of(slot.allocation) < job.life:
+        job.earlier += by

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from millrace.core.messages.slots import life_of
+
 
 class SlotState(str, Enum):
     """A slot as the ResourceManager sees it. Its own decision is FREE -> PENDING alone; by a report any state may
@@ -65,13 +67,20 @@ class Job:
 
     wanted: int = 0
     held: int = 0  # = slots whose allocation is this job's
+    earlier: int = 0  # of these, granted to a life of the shard before `life`: nothing more is granted until they are over [11]
     shard: int = -1  # who asked; -1: only held slots are known, from reports
+    life: int = 0  # of the shard, when it asked
     priority: int = 0
     since_ms: int = 0
     memory_mb: int = 0  # a slot at least
     rank: int = 0  # place in the queue, by matching.rank
     told: str | None = None  # the last JobQueued's reason; None: its shard believes that it does not wait
     told_position: int | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is to be given more."""
+        return self.held < self.wanted and not self.earlier
 
 
 @dataclass
@@ -94,7 +103,7 @@ class State:
     # By id: those that count as alive.
     task_managers: dict[str, TaskManager] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)
-    # memory_mb -> sorted (rank, job) of the jobs with held < wanted; no group is empty.
+    # memory_mb -> sorted (rank, job) of the jobs that wait; no group is empty.
     queues: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
     # memory_mb -> key -> (TaskManager, slot) of the FREE slots, longest free first; no group is empty.
     free: dict[int, dict[str, tuple[str, int]]] = field(default_factory=dict)
@@ -105,7 +114,8 @@ class State:
     told_ms: int = 0  # when places were last told anew
     # Shards that have declared; slots are granted once all have [11].
     declared: dict[int, None] = field(default_factory=dict)
-    granted: int = 0  # slots granted in this life: the last part of an allocation's name
+    open_ms: int = 0  # machine time before which a reborn one grants nothing: who holds slots has time to register [11]
+    granted: int = 0  # slots granted in this life: the number in an allocation's name
     # By TaskManager id; none of them is registered.
     expected: dict[str, Expected] = field(default_factory=dict)
     # TaskManager -> the last incarnation that shards were told is lost, by a life of ours that is over, or as it did not register;
@@ -114,8 +124,8 @@ class State:
 
     @property
     def open(self) -> bool:
-        """Slots may be granted: every shard has declared in this life [11]."""
-        return len(self.declared) == self.shards
+        """Slots may be granted: every shard has declared in this life, and who holds slots had time to register [11]."""
+        return len(self.declared) == self.shards and self.ticked_ms >= self.open_ms
 
     @property
     def lost_after_ms(self) -> int:
@@ -134,6 +144,7 @@ def slot_key(task_manager: str, slot: int) -> str:
 def check(state: State) -> None:
     """Asserts what the parts of a state owe each other."""
     held: dict[str, int] = {}
+    earlier: dict[str, int] = {}
     free: dict[str, int] = {}
     for name, task_manager in state.task_managers.items():
         for number, slot in task_manager.slots.items():
@@ -141,12 +152,15 @@ def check(state: State) -> None:
             assert (slot.job is not None) == (slot.state in HELD_STATES), (name, number, slot)
             if slot.job is not None:
                 held[slot.job] = held.get(slot.job, 0) + 1
+                if life_of(slot.allocation or "") < state.jobs[slot.job].life:
+                    earlier[slot.job] = earlier.get(slot.job, 0) + 1
             if slot.state is SlotState.FREE:
                 free[slot_key(name, number)] = slot.memory_mb
     assert held == {job: known.held for job, known in state.jobs.items() if known.held}, (held, state.jobs)
+    assert earlier == {job: known.earlier for job, known in state.jobs.items() if known.earlier}, (earlier, state.jobs)
     assert free == {key: memory for memory, keys in state.free.items() for key in keys}
     assert all(state.free.values()) and all(state.queues.values()), "an empty group stays"
-    waiting = {job for job, known in state.jobs.items() if known.held < known.wanted}
+    waiting = {job for job, known in state.jobs.items() if known.waits}
     queued = [(memory, rank, job) for memory, queue in state.queues.items() for rank, job in queue]
     assert len(queued) == len(waiting) and {job for _, _, job in queued} == waiting, (queued, waiting)
     for memory, rank, job in queued:

@@ -195,8 +195,10 @@ class Host:
                 spare = opening.result()
             except DriverLost as lost:
                 await self._end(driver)
-                message = f"Spark does not start with the settings {names}: {lost}"
-                return self._ended(command, "failed", error=plain_error("jvm", message, detail=self._jvm_log()))
+                said = self._jvm_log()
+                self._keep(command, said)
+                message = f"Spark does not start with the settings {names}: {jvm.complaint(said) or lost}"
+                return self._ended(command, "failed", error=plain_error("jvm", message, detail=said))
             try:
                 await self._run(driver, spare, command)
             except DriverLost:
@@ -215,6 +217,13 @@ class Host:
     def _jvm_log(self) -> str:
         with open(os.path.join(self._config.folder, "jvm.log"), errors="replace") as log:
             return log.read()[-16384:]
+
+    def _keep(self, command: Command, said: str) -> None:
+        """The words of a JVM that never ran the attempt, as its stderr: they are all that there is to look at."""
+        os.makedirs(command.dirs.log, exist_ok=True)
+        log = self._log(command, "stderr")
+        log.write(said.encode())
+        log.close()
 
     async def _run(self, driver: Driver, spare: Spare, command: Command) -> None:
         """Runs one attempt to its end and says how it ended; raises DriverLost if the JVM cannot serve another."""

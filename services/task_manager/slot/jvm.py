@@ -61,6 +61,14 @@ _LOCAL = {
 _REMOTE = {"spark.python.worker.reuse": "false"}
 
 
+# What a JVM that cannot start prints, and Spark before there is a context: an unknown option, an exception.
+_COMPLAINT = re.compile(
+    r"^(?:Error occurred during initialization of VM\n|Error: |Exception in thread \"main\" (?:[\w.$]+: )?)(.+)"
+    r"|^((?:Unrecognized|Invalid|Missing|Unsupported) .+)",
+    re.MULTILINE,
+)
+
+
 class CannotStart(Exception):
     """The slot cannot be started; ``hint`` is one sentence that says what to do."""
 
@@ -104,7 +112,7 @@ def _java_version(java: str) -> int | None:
 def find_spark(version: str) -> str:
     """SPARK_HOME of this Python's PySpark, which must be of ``version`` ("4.2"); raises CannotStart."""
     spec = find_spec("pyspark")
-    hint = f"Run {sys.executable} -m pip install 'pyspark~={version}.0', or name another Python in taskmanager.python."
+    hint = f"Run {sys.executable} -m pip install 'pyspark~={version}.0', or have another Python (millrace up --python)."
     if spec is None or spec.origin is None:
         raise CannotStart(f"The Python {sys.executable} has no PySpark.", hint)
     home = os.path.dirname(spec.origin)
@@ -231,3 +239,9 @@ def exit_reason(status: int, folder: str) -> str:
     if code == 52 or os.path.exists(out_of_memory_mark(folder)):
         return "The slot's JVM ran out of memory: give it more (heap per slot), or make the data per task smaller."
     return f"The slot's JVM ended with exit code {code}."
+
+
+def complaint(log: str) -> str | None:
+    """What a JVM that ended at its start says is wrong, on one line; None if it said nothing that is known as that."""
+    found = _COMPLAINT.search(log)
+    return (found.group(1) or found.group(2)).strip() if found else None

@@ -2,7 +2,7 @@
 
 Numbers, strings and booleans are themselves; dates, times and timestamps ISO 8601 (a timestamp in UTC, with Z; one without
 time zone without); decimals, intervals and variants strings; binary base64; NaN and infinities the strings "NaN",
-"Infinity", "-Infinity"; arrays lists; structs objects; maps lists of {"key", "value"}.
+"Infinity", "-Infinity"; arrays lists; structs objects (a repeated name with a number); maps lists of {"key", "value"}.
 """
 
 from __future__ import annotations
@@ -63,12 +63,25 @@ def to_json(value: Any, kind: T.DataType) -> Any:
     if isinstance(value, (datetime.date, datetime.time)):
         return value.isoformat()
     if isinstance(kind, T.StructType):
-        return {field.name: to_json(item, field.dataType) for field, item in zip(kind.fields, value, strict=True)}
+        items = (to_json(item, field.dataType) for field, item in zip(kind.fields, value, strict=True))
+        return dict(zip(_keys(kind.names), items, strict=True))
     if isinstance(kind, T.ArrayType):
         return [to_json(item, kind.elementType) for item in value]
     if isinstance(kind, T.MapType):
         return [{"key": to_json(k, kind.keyType), "value": to_json(v, kind.valueType)} for k, v in value.items()]
     return str(value)
+
+
+def _keys(names: list[str]) -> list[str]:
+    """Names as keys of an object: a repeated one gets a number, else its value would be lost."""
+    keys: list[str] = []
+    for name in names:
+        key, number = name, 1
+        while key in keys or (number > 1 and key in names):
+            number += 1
+            key = f"{name}_{number}"
+        keys.append(key)
+    return keys
 
 
 def _is_exact(kind: T.DataType) -> bool:

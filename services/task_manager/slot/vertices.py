@@ -16,8 +16,6 @@ from typing import Any
 from . import exchange, frames, shares
 from .errors import PROGRESS, AttemptError
 
-OWN_NAMES = ("spark", "parameters")
-
 
 class Chain:
     """The vertices of one attempt, joined into one Spark plan; `frames` holds the DataFrame of each."""
@@ -123,7 +121,7 @@ def call(vertex: dict[str, Any], inputs: dict[str, Any], session: Any, parameter
 
     function = load(vertex)
     inputs = {alias: frames.in_session(df, session) for alias, df in inputs.items()}
-    bound = _bind(vertex, function, inputs, {"spark": session, "parameters": dict(parameters)})
+    bound = bind(vertex, function, inputs, {"spark": session, "parameters": dict(parameters)})
     result = function(*bound.args, **bound.kwargs)
     if not isinstance(result, DataFrame):
         kind = type(result)
@@ -137,9 +135,11 @@ def call(vertex: dict[str, Any], inputs: dict[str, Any], session: Any, parameter
     return result
 
 
-def _bind(
+def bind(
     vertex: dict[str, Any], function: Callable[..., Any], inputs: dict[str, Any], own: dict[str, Any]
 ) -> inspect.BoundArguments:
+    """What goes to which parameter; `own` are the names that are no inputs. `edge/files.py:inputs_problem` tells as much without running
+    anything. Raises AttemptError."""
     signature = inspect.signature(function)
     named = {n: p for n, p in signature.parameters.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     given: dict[str, Any] = {name: value for name, value in own.items() if name in named and name not in inputs}

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 def main() -> None:
     """The program's entry point."""
-    from .app import run
-
+    try:
+        from .app import run
+    except KeyboardInterrupt:  # so early that nothing was begun
+        raise SystemExit(130) from None
     run()

@@ -64,6 +64,8 @@ def _version(
 
 def run() -> None:
     """Runs a command; an error is one sentence, and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a row that the terminal's encoding cannot show
     sys.exit(guarded(app))
 
 

@@ -19,6 +19,3 @@ class Exit(IntEnum):
     """No answer came: ask `millrace show JOB`."""
     CANCELED = 5
     INTERRUPTED = 130
-
-
-OF_STATUS = {"FINISHED": Exit.FINISHED, "FAILED": Exit.FAILED, "CANCELED": Exit.CANCELED}

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from millrace.edge.graph_file import Loaded
 
 GRAPH_SUFFIXES = (".yaml", ".yml", ".json")
-SCRIPT_FLAGS = ("name", "conf", "py_files", "files", "jars", "archives", "packages")
 NOT_TAKEN = {
     "--master": "the cluster decides where Spark runs",
     "--deploy-mode": "the driver always runs in a slot of the cluster",
@@ -136,14 +135,18 @@ def _script(path: Path, args: list[str], flags: dict[str, Any]) -> Loaded:
 
 
 def _submit(millrace: Millrace, loaded: Loaded, parameters: dict[str, str], job: str | None, watch: bool) -> Job:
-    from millrace.client import Rejected
+    from millrace.client import Rejected, new_id
 
+    job = job or new_id(str(loaded.raw["name"]))  # chosen here, so that Ctrl-C before the answer can name it
     try:
         accepted = millrace.submit(loaded.raw, job, parameters, loaded.uploads, watch)
     except Rejected as rejected:
         if rejected.problems:
             _print_problems(loaded, rejected.problems)
             raise typer.Exit(Exit.INVALID) from None
+        raise
+    except KeyboardInterrupt:
+        print(f"\nit is not known whether job {job} was accepted; ask: millrace show {job}", file=sys.stderr)
         raise
     return accepted
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from millrace.core.messages.client import JobSummary
 
 HEAD_ROWS = 20
-WIDE = 200  # columns where the output is no terminal
+WIDE = 10_000  # characters in a line where the output is no terminal
+NARROW = 8  # characters that a column has at least: without, those that do not fit would not be shown at all
 
 
 def printable(text: str) -> str:
@@ -24,18 +25,22 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Prints a table; a status is coloured on a terminal."""
+def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> bool:
+    """Prints a table; a status is coloured on a terminal. False: not all of it fits into the width, so cells are cut."""
     from rich.console import Console
+    from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(width=None if sys.stdout.isatty() else WIDE)
+    console = Console()
     shown = Table(*heads, box=None, pad_edge=False, header_style="bold")
     for row in rows:
         cells = ["" if cell is None else printable(str(cell)) for cell in row]
         shown.add_row(*(Text(cell, COLORS.get(cell, "")) for cell in cells))
+    whole = Measurement.get(console, console.options.update(width=sys.maxsize), shown).maximum
+    console.width = min(whole, max(console.width if sys.stdout.isatty() else WIDE, NARROW * len(heads)))
     console.print(shown)
+    return whole <= console.width
 
 
 def print_json(value: object) -> None:
@@ -90,10 +95,10 @@ def _subtask_rows(detail: dict[str, Any]) -> Iterator[tuple[object, ...]]:
                 f"{vertex} {out['rows']}" for vertex, out in subtask["outputs"].items() if out.get("rows") is not None
             )
             length = took(subtask.get("running_ms") or subtask.get("deployed_ms"), subtask.get("ended_ms"))
-            yield (
-                label(task["task"]), subtask["subtask"], subtask["state"], subtask["attempt"] or "",
-                subtask["task_manager"], length, rows,
-            )  # fmt: skip
+            last = (subtask["attempt"] or "", subtask["task_manager"], length)
+            if subtask["state"] in ("CREATED", "SCHEDULED"):  # what is known is of an attempt that failed
+                last = ("", "", "")
+            yield label(task["task"]), subtask["subtask"], subtask["state"], *last, rows
         if task.get("omitted"):
             yield (label(task["task"]), f"and {task['omitted']} more", "", "", "", "", "")
 
@@ -125,28 +130,39 @@ def print_result(result: Result, form: str) -> None:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(result.columns)
         writer.writerows([[_cell(value, "") for value in row] for row in result.rows])
-    else:
-        table(result.columns, ([_cell(value, "NULL") for value in row] for row in result.rows))
+    elif not _rows_table(result.columns, result.rows):
+        print("cells are cut: --format json and --format csv show them whole", file=sys.stderr)
     if result.truncated:
-        print(f"these are the first {len(result.rows)} rows; all of them are where a sink writes them", file=sys.stderr)
+        _say_first(result)
 
 
 def print_head(result: Result, more: str) -> None:
     """The first HEAD_ROWS rows as a table, and the command that shows more."""
-    if len(result.rows) <= HEAD_ROWS:
-        print_result(result, "table")
-        return
-    table(result.columns, ([_cell(value, "NULL") for value in row] for row in result.rows[:HEAD_ROWS]))
-    print(f"the first {HEAD_ROWS} of {len(result.rows)} rows{' and more' * result.truncated}: {more}", file=sys.stderr)
+    if not _rows_table(result.columns, result.rows[:HEAD_ROWS]):
+        print(f"cells are cut: {more} --format json shows them whole", file=sys.stderr)
+    if len(result.rows) > HEAD_ROWS:
+        print(f"the first {HEAD_ROWS} of {len(result.rows)} rows{' and more' * result.truncated}: {more}", file=sys.stderr)
+    elif result.truncated:
+        _say_first(result)
+
+
+def _rows_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> bool:
+    return table(columns, ([_cell(value, "NULL") for value in row] for row in rows))
+
+
+def _say_first(result: Result) -> None:
+    print(f"these are the first {len(result.rows)} rows; all of them are where a sink writes them", file=sys.stderr)
 
 
 def unique(columns: Sequence[str]) -> list[str]:
-    """Names as keys of an object: a repeated one gets a number."""
-    seen: dict[str, int] = {}
-    names = []
-    for name in columns:
-        seen[name] = seen.get(name, 0) + 1
-        names.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+    """Names as keys of an object: a repeated one gets a number that makes it another name than all."""
+    names: list[str] = []
+    for column in columns:
+        name, number = column, 1
+        while name in names or (number > 1 and name in columns):
+            number += 1
+            name = f"{column}_{number}"
+        names.append(name)
     return names
 
 

@@ -462,5 +462,7 @@ def _about(kind: type[A], job: str) -> A:
 
 def _first_sentence(error: ValueError) -> str:
     found = getattr(error, "errors", None)
-    first = found(include_url=False, include_input=False)[0] if found is not None else None
+    first = found(include_url=False)[0] if found is not None else None
+    if first and first["loc"] == ("job",):
+        return f"{first['input']!r} is no job's id: {client.JOB_ID_RULE}"
     return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}" if first else str(error)

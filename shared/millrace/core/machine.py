@@ -56,6 +56,11 @@ class Envelope:
     """The broker's stamp of the record; 0: there is none."""
 
     @property
+    def generation(self) -> int:
+        """The life of the scope that folds it."""
+        return int(self.id.partition(".")[0])
+
+    @property
     def at_ms(self) -> int:
         """When it happened, as people read it: the broker's clock. It may jump, so nobody is ever lost or late by it."""
         return self.stamp_ms or self.now_ms

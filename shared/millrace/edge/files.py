@@ -6,6 +6,7 @@ import ast
 import glob
 import hashlib
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -41,6 +42,20 @@ def check_files(graph: JobGraph) -> list[Problem]:
     return problems
 
 
+def check_relative(graph: JobGraph) -> list[Problem]:
+    """Relative paths of a graph that comes without a file, in whose folder they could start. They would mean a folder of the
+    process that runs the vertex, where nobody looks. A source may read a file that goes with the job."""
+    with_files = any(module.kind in ("file", "archive") for module in graph.modules)
+    problems = []
+    for name, vertex in graph.vertices.items():
+        for kind, part in (("source", None if with_files else vertex.source), ("sink", vertex.sink)):
+            local = local_path(part.path) if part and part.path and part.format.lower() in _FILE_FORMATS else None
+            if local is not None and not local.startswith("/"):
+                hint = "write all of it; only millrace submit puts the folder of a graph's file before it"
+                problems.append(Problem(("vertices", name, kind, "path"), f"{part.path} is relative", hint))
+    return problems
+
+
 def near_file(path: Path) -> str | None:
     """A hint for a file that is not there: one beside it with nearly its name."""
     with suppress(OSError):
@@ -72,17 +87,44 @@ def target_problem(path: Path, function: str) -> str | None:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError, RecursionError):
         return None  # this Python may be older than the one that runs it
-    names: dict[str, None] = {}
-    for node in _top_level(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            names[node.name] = None
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            names.update(dict.fromkeys((alias.asname or alias.name).partition(".")[0] for alias in node.names))
-        names.update(dict.fromkeys(each.id for each in ast.walk(node) if _stored(each) and not _inner(node)))
+    names = dict.fromkeys(name for node in _top_level(tree) for name in _bound(node))
     if function in names or "*" in names or "__getattr__" in names:
         return None
     hint = did_you_mean(function, names)
     return f"{path.name} has no function {function}" + (f" ({hint})" if hint else "")
+
+
+def inputs_problem(path: Path, function: str, inputs: Sequence[str]) -> str | None:
+    """Why `function` of a module's file surely cannot take a vertex's inputs; None if it can, or if that cannot be told. Runs nothing.
+
+    The rules are those by which a slot calls it (task_manager/slot/vertices.py): `spark`, `parameters` and inputs go to
+    parameters of their names; one input may go to the parameter that is left; more of them only to `*args` or `**kwargs`.
+    """
+    with suppress(SyntaxError, ValueError, RecursionError):
+        tree = ast.parse(path.read_bytes())
+        match [node for node in _top_level(tree) if {function, "*"} & _bound(node).keys()]:
+            case [ast.FunctionDef(decorator_list=[]) as only]:
+                return _misfit(only.args, function, inputs)
+    return None
+
+
+def _misfit(args: ast.arguments, function: str, inputs: Sequence[str]) -> str | None:
+    placed = [each.arg for each in (*args.posonlyargs, *args.args)]
+    optional = {*placed[len(placed) - len(args.defaults) :]} if args.defaults else set()
+    optional |= {each.arg for each, default in zip(args.kwonlyargs, args.kw_defaults, strict=True) if default is not None}
+    names = [*placed, *(each.arg for each in args.kwonlyargs)]
+    rest = [name for name in inputs if name not in names]
+    left = [name for name in names if name not in inputs and name not in ("spark", "parameters")]
+    free = [name for name in left if name in placed and not (name in optional and (args.vararg or args.kwarg))]
+    if len(rest) == 1 and free:
+        left.remove(free[0])
+        rest = []
+    missing = [name for name in left if name not in optional]
+    if not missing and (not rest or args.vararg or args.kwarg):
+        return None
+    what = f"nothing for {', '.join(missing)}" if missing else f"no parameter for {', '.join(rest)}"
+    signature = f"{function}({ast.unparse(args)})"
+    return f"{signature} cannot take the inputs ({', '.join(inputs) or 'none'}): {what}; parameters are named as the inputs are"
 
 
 def _top_level(tree: ast.Module) -> list[ast.stmt]:
@@ -96,6 +138,15 @@ def _top_level(tree: ast.Module) -> list[ast.stmt]:
         if not _inner(node):
             stack += [child for child in ast.iter_child_nodes(node) if isinstance(child, (ast.stmt, ast.ExceptHandler))]
     return found
+
+
+def _bound(node: ast.stmt) -> dict[str, None]:
+    """The names that a statement of a module gives a value, "*" for those of a whole other module."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return {node.name: None}
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return dict.fromkeys((alias.asname or alias.name).partition(".")[0] for alias in node.names)
+    return dict.fromkeys(each.id for each in ast.walk(node) if _stored(each))
 
 
 def _inner(node: ast.AST) -> bool:

@@ -23,7 +23,7 @@ from millrace.core.jobgraph.parameters import Substitution
 from millrace.core.jobgraph.problems import Place, Problem, did_you_mean
 from millrace.core.jobgraph.validate import readable, validate
 
-from .files import check_files, module_kind, module_of, near_file, target_problem
+from .files import check_files, inputs_problem, module_kind, module_of, near_file, target_problem
 from .sql import check_sql
 from .yaml_file import Document, read_yaml
 
@@ -222,7 +222,7 @@ class _Completion:
                 "script": self._script(app["script"], ("vertices", name, "spark_app", "script")),
             }
         if isinstance(vertex.get("python"), str):
-            self._target(vertex["python"], ("vertices", name, "python"))
+            self._target(vertex["python"], ("vertices", name, "python"), vertex.get("inputs") or {})
         return vertex
 
     def _put(self, text: str) -> str | None:
@@ -257,7 +257,7 @@ class _Completion:
         self._add(module)
         return module.name.replace("$", "$$")
 
-    def _target(self, target: str, place: Place) -> None:
+    def _target(self, target: str, place: Place, inputs: object) -> None:
         """The module of a python vertex goes with the job if it lies beside the graph's file."""
         module, _, function = (self._put(target) or "").partition(":")
         top = module.partition(".")[0]
@@ -281,7 +281,11 @@ class _Completion:
             self.loaded.problems.append(Problem(place, message, hint, True))
             return
         upload = next((path for path in self.loaded.uploads.values() if path.name == file), None)
-        wrong = target_problem(upload, function) if upload is not None and module == top else None
+        if upload is None or module != top:
+            return
+        wrong = target_problem(upload, function)
+        if wrong is None and isinstance(inputs, dict):
+            wrong = inputs_problem(upload, function, [str(name) for name in inputs])
         if wrong is not None:
             self.loaded.problems.append(Problem(place, wrong))
 

@@ -26,7 +26,6 @@ import structlog
 
 bind = structlog.contextvars.bind_contextvars
 bound = structlog.contextvars.bound_contextvars
-unbind = structlog.contextvars.unbind_contextvars
 get_logger = structlog.get_logger
 
 _SECRET_NAME = re.compile(r"token|secret|password|passwd|authorization|credential", re.IGNORECASE)

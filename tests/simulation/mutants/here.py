@@ -9,7 +9,7 @@ from tests.simulation.handover import over_and_back
 from tests.simulation.mutants import Mutant
 from tests.simulation.restoring import restored
 from tests.simulation.slots import Timing
-from tests.simulation.workload import sink
+from tests.simulation.workload import roots, sink
 
 Here = dict[str, Any]
 """What of a trial is not drawn from its seed."""
@@ -79,6 +79,9 @@ HOLES = here("hole", after=TALK, waits=(0, 1), stalls=0.3)
 BY_NAME: dict[str, tuple[Here, ...]] = {
     "a hole is taken for whole": (HOLES,),
     "a chain starts anywhere": (here("hole", "hole", "cut", "kill", faults=24, waits=(3, 30, 100, 300)), HOLES),
+    "what a life before holds is not waited for": (
+        here("cut:job-master", after=(RUNS,), waits=SOON, timing=STUBBORN, task_managers=2, slots=2, failing=0.05, graphs=(roots,)),
+    ),
     "the lost are still heard": (here("pause", "one_way", "kill", aim="task-manager", task_managers=2, timing=LONG, stalls=0.3),),
     "an ending is stored each time it is told": (here("cut:dispatcher", after=("JobEnded",), waits=SOON, stalls=0.3),),
     "nobody minds a lost task manager": (
@@ -88,7 +91,6 @@ BY_NAME: dict[str, tuple[Here, ...]] = {
     "a job ends before its sinks are published": (
         here("pause:job-master", after=("JobEnded",), waits=SOON, stalls=0.3, failing=0.05, graphs=(sink,)),
     ),
-    "records before the first election count": (here("cut", "replace", "lease", "pause", "replay", faults=24, waits=(3, 30, 100, 300)),),
     "a bad record is never passed over": (here("kill", faults=1, poison=("job-1",), steps_most=6_000),),
     "a refused slot is not given back": (here("jvm", after=("AllocateSlot",), waits=(1,), **TIGHT),),
     "an old report takes a grant back": (here("one_way:task-manager", after=("RequestSlots",), waits=SOON),),
@@ -98,7 +100,9 @@ BY_NAME: dict[str, tuple[Here, ...]] = {
     "a campaign takes any key": (here("lease", replicas=3),),
     "a key of ones own is never taken anew": (here("give", replicas=1),),
     "a resignation deletes any key": (here("term", replicas=2),),
-    "who cannot write its election keeps the key": (here("voiceless+stop", aim="dispatcher", faults=1, replicas=2),),
+    "who cannot write its election keeps the key": (  # not before a standby that lost the first campaign may try again
+        here("voiceless+stop", aim="dispatcher", after=("JobEnded",), waits=SOON, faults=1, replicas=2),
+    ),
     "a fork is passed over": (here("cut_unseen:job-master", "cut_unseen:resource-manager", stalls=0.1, snapshot_records=50_000),),
     "one shard alone hears of a loss": (
         here("lose", after=(RUNS,), waits=SOON, faults=2, shards=2, task_managers=3, slots=1, timing=LONG),

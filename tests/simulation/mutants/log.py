@@ -201,14 +201,6 @@ def who_won_speaks_at_once() -> None:
     around(replica.Replica, "won", won)
 
 
-@mutant(22, "core/fold.py:Fold.fold", "records of a log before this one count in it")
-def records_before_the_first_election_count() -> None:
-    def folded_blank(original: Any, self: Any, generation: int, offset: int) -> Any:
-        return original(self, generation, 0)
-
-    around(fold.Fold, "blank", folded_blank)
-
-
 @mutant(22, "io/snapshots.py:Snapshots.newest", "a snapshot of the log before is taken for this one's")
 def a_snapshot_of_another_generation_counts() -> None:
     wanted: dict[Any, int] = {}

@@ -42,6 +42,9 @@ Some guards have no mutant, for another one does the same, and both would have t
   while it is held (each trial checks that), and what is said of a slot arrives in order;
 - the Dispatcher takes the ending that stands in etcd for its own: its writes are fenced, and it stores one ending;
 - effects on one key wait for each other: each of today's effects on a key follows from the outcome of the one before;
+- a replica begins at the first offset of its generation: what stands before has no election of that generation, and nothing counts before
+  one. Nor would it count without that: messages name the life that they are said to, outcomes the generation of their effect, and copied
+  requests continue a chain that has not begun;
 - a leader resigns that does not read its own ticks back (`READ_BACK_MS`): a standby that can write takes the key long before.
 """
 

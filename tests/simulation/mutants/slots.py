@@ -8,7 +8,7 @@ import services.resource_manager.core.machine as resource_manager
 import services.task_manager.core.machine as task_manager
 from millrace.core.messages import jobs, slots
 from services.resource_manager.core import liveness, slot_manager
-from services.resource_manager.core.state import SlotState, State
+from services.resource_manager.core.state import Job, SlotState, State
 from services.task_manager import shell
 from services.task_manager.core import fencing, slot_table
 from tests.simulation.mutants import around, mutant
@@ -17,6 +17,11 @@ from tests.simulation.mutants import around, mutant
 @mutant(11, "resource_manager/core/state.py:State.open", "slots are given away before all who want some have said so")
 def slots_are_granted_before_all_shards_have_declared() -> None:
     State.open = True  # type: ignore[assignment,method-assign]
+
+
+@mutant(11, "resource_manager/core/state.py:Job.waits", "a job is given slots while attempts of a life before live in its others")
+def what_a_life_before_holds_is_not_waited_for() -> None:
+    Job.waits = property(lambda self: self.held < self.wanted)  # type: ignore[assignment,method-assign]
 
 
 @mutant(28, "resource_manager/core/liveness.py:silent", "a dead TaskManager is never declared lost")

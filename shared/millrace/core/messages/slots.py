@@ -11,6 +11,19 @@ QUIET_BEATS = 5
 """A TaskManager without an allocation beats so many times more slowly (there is nothing to be moved), and may be silent for so many
 times longer."""
 
+
+def allocation_name(record: str, number: int, life: int) -> str:
+    """The name of a grant: `number` of those made at `record`, for a job of a shard that lives `life`. Unique, and says for whom it is:
+    what was granted to a life before is not the new life's [11]."""
+    return f"{record}.{number}" if life == 1 else f"{record}.{number}/{life}"
+
+
+def life_of(allocation: str) -> int:
+    """The shard's life that an allocation was granted to."""
+    life = allocation.partition("/")[2]
+    return int(life) if life.isdecimal() else 1
+
+
 # TaskManager -> ResourceManager
 
 

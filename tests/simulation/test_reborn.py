@@ -1,0 +1,40 @@
+"""Logs that lose their ends while attempts run that take their time to die: what runs anew never meets its forerunner [11]."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation import workload
+from tests.simulation.cluster import Cluster
+from tests.simulation.slots import Timing
+from tests.simulation.trial import quiet_logs
+
+LOGS = {"one": ("job-master/0",), "two": ("job-master/0", "resource-manager"), "all": ("resource-manager", "job-master/0", "dispatcher")}
+LAST = (3, 10, 40)  # records that are lost
+
+
+def cut(cluster: Cluster, scope: str) -> None:
+    broker, inbox = cluster.world.broker, cluster.world.topology.inbox(scope)
+    end = max(broker.log(*inbox).end - cluster.world.random.choice(LAST), 0)
+    broker.truncate(*inbox, end)
+    cluster.world.book.cut(scope, end)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("logs", LOGS)
+def test_no_attempt_starts_while_one_of_a_life_before_lives(logs: str, seed: int) -> None:
+    """Four tasks that wait for nothing, on two TaskManagers: the first slot that is free again is not that of the first task. The book of
+    the simulator asserts that a subtask has one living attempt."""
+    quiet_logs()
+    cluster = Cluster(task_managers=2, slots=2, seed=seed, timing=Timing(run=(1_500, 4_000), kill=(5, 1_500)))
+    scopes = cluster.world.topology.scopes()
+    cluster.run(cluster.ready, most_ms=20_000)
+    cluster.client.submit("job", workload.roots("job"))
+    for _ in range(2):
+        cluster.run(lambda: len(cluster.world.book.living) > 1)
+        cluster.run(most_ms=cluster.world.random.choice((0, 50, 400)))
+        for scope in LOGS[logs]:
+            cut(cluster, scope)
+        cluster.run(lambda: all(cluster.leader(scope) for scope in scopes), most_ms=20_000)
+    cluster.run(lambda: cluster.ended("job"), most_ms=120_000)
+    assert len(cluster.world.book.launched) > 4, "nothing was run anew"
