@@ -107,12 +107,23 @@ def make(
             recovered.add(name)
             if len(recovered) == len(tables):
                 view.load()
+                await rewind(app.consumer)
 
         return done
 
     for name, table in tables.items():
         table.on_recover(recover(name))
     return app, view
+
+
+async def rewind(consumer: Any) -> None:
+    """Goes to the start of what is read; Faust goes on to where a commit says, directly after.
+
+    It does so when it has joined its group, but leaves a partition without a commit where it is. Without this: 1. it joins, and a new
+    partition's first facts are fetched; 2. it joins again (an older process of this name was just killed), and drops what was fetched and
+    not folded; 3. it reads on behind these facts, commits that, and they are never seen.
+    """
+    await consumer.seek_to_beginning(*(place for place in consumer.assignment() if place.topic in CHANGELOGS))
 
 
 def _table(app: faust.App, facts: str, topology: Topology, partitions: int) -> Any:

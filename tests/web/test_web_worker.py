@@ -29,10 +29,10 @@ NUMBERS = itertools.count(1)  # of facts, over all tests: what ended first is fo
 TASKS = [{"task": "a", "vertices": ["a"], "parallelism": 1}]
 
 
-def until(what: str, found: Callable[[], Any]) -> Any:
+def until(what: str, found: Callable[[], Any], shown: Callable[[], Any] = lambda: "") -> Any:
     deadline = time.monotonic() + LIMIT_S
     while not (value := found()):
-        assert time.monotonic() < deadline, f"waited {LIMIT_S:.0f} s in vain for {what}"
+        assert time.monotonic() < deadline, f"waited {LIMIT_S:.0f} s in vain for {what} {shown()}"
         time.sleep(0.02)
     return value
 
@@ -134,7 +134,7 @@ def test_facts_are_seen_tables_outlive_a_kill_and_what_was_forgotten_stays_so(we
         end()
         web.start()
         assert web.shown() == before
-        until("the same as_of, also where no row is kept", lambda: web.as_of() == as_of)
+        until("the same as_of, also where no row is kept", lambda: web.as_of() == as_of, lambda: f"{as_of}: {web.as_of()}")
     web.say("job.events", "lives", "JobCanceled", job="lives", archive=None)
     until("its end", lambda: web.get("jobs/lives")["job"]["status"] == "CANCELED")
     assert [job["job"] for job in web.get("jobs")["jobs"]] == ["lives", "three"]
