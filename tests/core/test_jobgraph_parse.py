@@ -13,6 +13,7 @@ from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.core.jobgraph.parse import Refused, parse_json
 
 REFUSED = {
+    b'"a\nb"': "not JSON: Invalid control character at line 1, column 3",
     b"": "not JSON: Expecting value at line 1, column 1",
     b'{"a": 1,\n "b": }': "not JSON: Expecting value at line 2, column 7",
     b"\xff": "not UTF-8 at byte 0",
@@ -26,7 +27,7 @@ REFUSED = {
     b'["\\ud800"]': "a text holds half of a surrogate pair, which is no Unicode",
     b" " * (1024 * 1024 + 1): "1048577 bytes are more than the 1048576 allowed",
     b'"\\"' * 300_000: "not JSON: Extra data at line 1, column 5",
-    b'"' + b'\\"' * 500_000: "not JSON: Unterminated string starting at at line 1, column 1",
+    b'"' + b'\\"' * 500_000: "not JSON: Unterminated string starting at line 1, column 1",
 }
 
 

@@ -34,7 +34,7 @@ def parse_json(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Any:
             text, object_pairs_hook=_object, parse_int=_integer, parse_float=_number, parse_constant=_constant
         )
     except json.JSONDecodeError as error:
-        raise Refused(f"not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+        raise Refused(f"not JSON: {error.msg.removesuffix(' at')} at line {error.lineno}, column {error.colno}") from None
     reason = measure(value, limits)
     if reason is not None:
         raise Refused(reason)
