@@ -77,7 +77,7 @@ def test_all_that_is_wrong_is_told_at_once(millrace: Millrace) -> None:
         millrace.submit({**graph, "vertices": {**graph["vertices"], "c": {}}})
     places = [["vertices", "b", "parallelism"], ["vertices", "c"], ["vertices", "a", "sql"]]
     assert [problem.place for problem in caught.value.problems] == places
-    with pytest.raises(Invalid, match="job: String should match pattern"):
+    with pytest.raises(Invalid, match="'no/slash' is no job's id: it begins with a letter or digit"):
         millrace.submit(GRAPH, job="no/slash")
 
 
