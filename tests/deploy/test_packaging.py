@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import re
 import shutil
 import subprocess
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -150,6 +152,35 @@ def test_an_image_has_the_packages_of_the_lock(image):
     pins, all_pins = locked(f"deploy/docker/{image}.lock"), locked("requirements.lock")
     assert pins and all(versions <= all_pins[name] for name, versions in pins.items())
     assert ("pyspark" in pins) == (image == "task-manager")
+
+
+RUN_IN = {
+    "control": ["dispatcher", "resource_manager", "job_master", "web", "replay"],
+    "task-manager": ["task_manager"],
+}
+
+
+@pytest.mark.parametrize("image", RUN_IN)
+def test_an_image_has_what_its_services_import(image):
+    pins, owners = locked(f"deploy/docker/{image}.lock"), packages_distributions()
+    folders = [ROOT / "shared", *(ROOT / "services" / service for service in RUN_IN[image])]
+    files = [file for folder in folders for file in folder.rglob("*.py")]
+    imported = {name: file for file in files for name in imports(file) if name in owners}
+    assert {"pydantic", "confluent_kafka", "tenacity"} <= imported.keys()
+    missing = {
+        f"{name} of {file.relative_to(ROOT)}"
+        for name, file in imported.items()
+        if not {re.sub(r"[._]", "-", owner.lower()) for owner in owners[name]} & {*pins, "millrace"}
+    }
+    assert not missing
+
+
+def imports(file: Path) -> set[str]:
+    """The packages that a file imports, wherever it does so."""
+    nodes = list(ast.walk(ast.parse(file.read_bytes())))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+    return {name.partition(".")[0] for name in names}
 
 
 def test_the_demos_data_is_whole():
