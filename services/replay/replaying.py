@@ -18,7 +18,6 @@ from .core.folding import Folding
 from .core.recorded import BadLog, Facts, Log, Recorded, title
 from .core.story import ALWAYS, Scan, Story, logs_of, tell
 from .file import Recording
-from .journal import JournalPart
 from .machines import fold_of
 from .source import Source, log_of, start_of, steadily
 
@@ -60,7 +59,11 @@ class At:
 
 def open_file(path: Path) -> Source:
     """An exported file or a part of a TaskManager's journal. Raises BadLog."""
-    return JournalPart(path) if path.suffix == ".jsonl" else Recording(path)
+    if path.suffix == ".jsonl":
+        from .journal import JournalPart  # with what a TaskManager imports, for which a command would wait
+
+        return JournalPart(path)
+    return Recording(path)
 
 
 @contextmanager
