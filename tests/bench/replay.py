@@ -6,18 +6,23 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from deploy.local.downloads import CHECKOUT
 from millrace import __version__
+from millrace.core.fold import Folded
 from millrace.core.topics import DISPATCHER, TOPICS, Topology
 from millrace.io.etcd import EtcdStore
 from millrace.io.interfaces import Compare, Put, Txn
 from millrace.io.kafka_admin import KafkaAdmin
+from millrace.io.saving import SNAPSHOT_RECORDS
+from millrace.io.snapshots import Snapshots
+from millrace.io.storage import Storage
 
 from .clusters import environment, servers, sql_graph
 from .conversation import Conversation, Said
@@ -37,20 +42,39 @@ def measure(run: Run) -> None:
 
 
 def _state(run: Run, bootstrap: str, endpoint: str, records: int) -> None:
-    with _written(bootstrap, endpoint, "state") as out:
-        talk = Conversation(sql_graph("SELECT 1 AS one"), out, __version__, alone=True)
-        while talk.parties[DISPATCHER].folded.next_offset < records:
-            talk.submit()
-            if talk.jobs % 20_000 == 0:
-                run.say(f"{talk.parties[DISPATCHER].folded.next_offset:,} of {records:,} records are written")
-    end = talk.parties[DISPATCHER].folded.next_offset
-    took, memory_mb, text = _replay(bootstrap, endpoint, "state", DISPATCHER, "--path", "digest", "--json")
-    if json.loads(text)["state"] != talk.parties[DISPATCHER].folded.digest:
+    """A leader leaves a snapshot every SNAPSHOT_RECORDS, from which a state is folded; without any, everything is folded."""
+    with tempfile.TemporaryDirectory() as storage:
+        with _written(bootstrap, endpoint, "state") as out:
+            folded = _talked(run, out, EtcdStore(endpoint, "/millrace/state/"), Storage(storage), records)
+        bare = _consume(bootstrap, "dispatcher.commands", folded.next_offset)
+        for what, place in (("with a leader's snapshots", storage), ("without a snapshot", "")):
+            words = ("state", DISPATCHER, "--path", "digest", "--json")
+            _state_row(run, what, bare, folded, _replay(bootstrap, endpoint, *words, storage=place))
+
+
+def _talked(run: Run, out: Callable[[Said], None], store: EtcdStore, storage: Storage, records: int) -> Folded:
+    """The state at the end of so many records of the Dispatcher's inbox."""
+    talk, due = Conversation(sql_graph("SELECT 1 AS one"), out, __version__, alone=True), SNAPSHOT_RECORDS
+    party = talk.parties[DISPATCHER]
+    snapshots = Snapshots(store, storage, party.fold.machine)
+    while party.folded.next_offset < records:
+        talk.submit()
+        if party.folded.next_offset >= due:
+            snapshots.save(party.folded)
+            due = party.folded.next_offset + SNAPSHOT_RECORDS
+        if talk.jobs % 20_000 == 0:
+            run.say(f"{party.folded.next_offset:,} of {records:,} records are written")
+    store.close()
+    return party.folded
+
+
+def _state_row(run: Run, what: str, bare: float, folded: Folded, replayed: tuple[float, float, str]) -> None:
+    took, memory_mb, text = replayed
+    if json.loads(text)["state"] != folded.digest:
         raise RuntimeError("the replay led to another state than the fold that wrote the records")
-    bare = _consume(bootstrap, "dispatcher.commands", end)
-    run.samples |= {"state_s": took, "state_memory_mb": memory_mb, "consume_s": bare}
+    run.samples[f"state_{what.replace(' ', '_')}"] = {"seconds": took, "memory_mb": memory_mb, "consume_s": bare}
     run.rows.append(Row(
-        f"replay state at the end of {end:,} records", 1, f"{took:.1f} s", f"{end / took:,.0f} records a second, {memory_mb:.0f} MB",
+        f"replay state at the end of {folded.next_offset:,} records, {what}", 1, f"{took:.1f} s", f"{memory_mb:.0f} MB",
         f"consuming them alone {bare:.1f} s", f"{took / bare:.1f} x", f"{STATE_MOST_S:.0f} s, {STATE_MOST_MB:.0f} MB",
         took <= STATE_MOST_S and memory_mb <= STATE_MOST_MB,
     ))  # fmt: skip
@@ -84,7 +108,7 @@ def _story(run: Run, bootstrap: str, endpoint: str, jobs: int) -> None:
 
 
 @contextmanager
-def _written(bootstrap: str, endpoint: str, cluster: str, counts: dict[str, int] | None = None) -> Iterator[object]:
+def _written(bootstrap: str, endpoint: str, cluster: str, counts: dict[str, int] | None = None) -> Iterator[Callable[[Said], None]]:
     """A cluster's topics and keys; what is given is written with its own stamps, for the fold that made it went by them."""
     store, topology = EtcdStore(endpoint, f"/millrace/{cluster}/"), Topology()
     admin = KafkaAdmin(bootstrap)
@@ -116,9 +140,12 @@ def _written(bootstrap: str, endpoint: str, cluster: str, counts: dict[str, int]
         store.close()
 
 
-def _replay(bootstrap: str, endpoint: str, *words: str, cluster: str = "state") -> tuple[float, float, str]:
+def _replay(
+    bootstrap: str, endpoint: str, *words: str, cluster: str = "state", storage: str = ""
+) -> tuple[float, float, str]:
     """Seconds, resident MB at most, and what the command printed."""
     env = {**environment(), "MILLRACE_KAFKA_BOOTSTRAP": bootstrap, "MILLRACE_ETCD_ENDPOINT": endpoint, "MILLRACE_CLUSTER": cluster}
+    env |= {"MILLRACE_STORAGE_URL": storage} if storage else {}
     program = "import sys; from millrace.cli import main; main()"
     started = time.perf_counter()
     child = subprocess.Popen(
