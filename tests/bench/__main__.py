@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -10,6 +11,7 @@ import traceback
 from pathlib import Path
 from typing import Annotated
 
+import structlog
 import typer
 from rich import box
 from rich.console import Console
@@ -78,6 +80,7 @@ def bench(
     quick: Annotated[bool, typer.Option("--quick", help="Few samples: to see that it works, not for figures.")] = False,
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = CHECKOUT / "build" / "bench",
 ) -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))  # between the lines of progress
     unknown = [name for name in names or () if name not in FIGURES]
     if unknown:
         raise typer.BadParameter(f"there is no figure {unknown[0]}; there are {', '.join(FIGURES)}")
