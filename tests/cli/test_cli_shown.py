@@ -17,6 +17,7 @@ from millrace.cli.progress import View, label, show_progress
 from millrace.cli.tables import cause_lines, print_head, print_job, print_result, printable, table, took, unique
 from millrace.client import LogPiece, Result
 from millrace.core.messages.client import JobSummary
+from services.task_manager.slot.result import _keys
 
 ACCEPTED = {"type": "JobAccepted", "tasks": [{"task": "a", "parallelism": 2}, {"task": "b", "parallelism": 1}]}
 
@@ -96,6 +97,11 @@ def test_rows_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     assert unique(["a", "a", "b", "a"]) == ["a", "a_2", "b", "a_3"]
     assert unique(["a", "a", "a_2"]) == ["a", "a_3", "a_2"], "no value is lost"
+
+
+@pytest.mark.parametrize("names", [[], ["a"], ["a", "a", "b", "a"], ["a", "a", "a_2"], ["a_2", "a", "a", "a_2"], ["", ""]])
+def test_a_slot_names_the_fields_of_a_struct_by_the_same_rule(names: list[str]) -> None:
+    assert _keys(names) == unique(names) and len({*unique(names)}) == len(names)
 
 
 def test_more_rows_than_are_shown_is_said(capsys: pytest.CaptureFixture[str]) -> None:

@@ -73,7 +73,8 @@ def to_json(value: Any, kind: T.DataType) -> Any:
 
 
 def _keys(names: list[str]) -> list[str]:
-    """Names as keys of an object: a repeated one gets a number, else its value would be lost."""
+    """Names as keys of an object: a repeated one gets a number, else its value would be lost. As `cli/tables.py:unique` does: a slot
+    imports nothing of ours but what lies beside it, for the user's own Python may run it."""
     keys: list[str] = []
     for name in names:
         key, number = name, 1
