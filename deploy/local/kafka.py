@@ -11,6 +11,7 @@ import hashlib
 import importlib.util
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -178,6 +179,7 @@ class KafkaBroker(LocalServer):
         (self.data_dir / "kafka.log").unlink(missing_ok=True)
         argv = [str(distribution.java.path), *distribution.flags(), *self.extra_flags, f"-Xmx{self.heap_mb}m"]
         argv += [f"-Dlog4j2.configurationFile={LOGGING}", f"-Dkafka.log={self.data_dir / 'kafka.log'}"]
+        argv += [f"-Djava.io.tmpdir={self._temporary()}"]
         if not (self.data_dir / "log" / "meta.properties").exists():
             progress("Kafka: formatting its data folder")
             self._format(properties)
@@ -186,6 +188,13 @@ class KafkaBroker(LocalServer):
             logger=_quiet,
         )
         return [*argv, "kafka.Kafka", str(properties)], distribution.environment()
+
+    def _temporary(self) -> Path:
+        """An empty folder for the libraries that the broker unpacks: one that was killed left its own."""
+        folder = self.data_dir / "tmp"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        return folder
 
     def is_ready(self) -> bool:
         assert self._probe is not None

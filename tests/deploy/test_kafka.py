@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.local import kafka
@@ -43,6 +44,11 @@ def test_the_archive_is_used(kafka):
     command = [str(distribution.java.path), *distribution.flags(), "-Xshare:on", "-Xlog:class+load", "kafka.Kafka"]
     done = subprocess.run(command, env=distribution.environment(), capture_output=True, text=True, check=False)
     assert re.search(r"kafka\.Kafka\$? source: shared objects file \(top\)", done.stdout), done.stdout[-2000:]
+
+
+def test_what_a_broker_unpacks_goes_with_its_data(kafka):
+    """A broker that is killed leaves the libraries it unpacked: not where every program of the machine leaves things."""
+    assert f"-Djava.io.tmpdir={kafka.data_dir / 'tmp'}" in psutil.Process(kafka.pid).cmdline()
 
 
 def test_the_console_tools_publish_and_read(real_kafka):

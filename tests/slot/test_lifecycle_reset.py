@@ -196,6 +196,13 @@ def test_folders_of_the_slot_do_not_pile_up(slot: Slot) -> None:
     assert len(entries()) == len(before)
 
 
+def test_what_a_jvm_unpacks_lies_in_its_own_folder(slot: Slot) -> None:
+    """Native libraries and folders of sessions: a JVM that is killed leaves them, and nobody knows whose they were."""
+    folder = Path(slot.value("spark.range(9).write.parquet('x')\nsc._jvm.java.lang.System.getProperty('java.io.tmpdir')"))
+    assert (slot.folder / "slot") in folder.parents
+    assert [path for path in folder.iterdir() if path.suffix == ".so"], "Spark unpacks none any more: what else shows it?"
+
+
 def test_a_jar_that_was_added_is_a_reason_for_a_new_jvm(slot: Slot) -> None:
     slot.seen.clear()
     jar = "__import__('glob').glob(__import__('os').path.dirname(__import__('pyspark').__file__) + '/jars/jsr305*.jar')[0]"

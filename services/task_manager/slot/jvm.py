@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from .config import SlotConfig
 
 JAVA_MINIMUM = 17
+TEMPORARY = "tmp"
 
 _LOG4J = """\
 status = error
@@ -157,8 +158,8 @@ def spark_conf(config: SlotConfig, static_conf: dict[str, str], folder: str) -> 
 
 def write_files(config: SlotConfig, conf: dict[str, str], folder: str, options: list[str]) -> None:
     """Writes log4j2.properties and spark.properties (readable by the owner: a configuration may hold secrets)."""
-    os.makedirs(os.path.join(folder, "local"), mode=0o700, exist_ok=True)
-    os.makedirs(os.path.join(folder, "cwd"), mode=0o700, exist_ok=True)
+    for name in ("local", "cwd", TEMPORARY):
+        os.makedirs(os.path.join(folder, name), mode=0o700, exist_ok=True)
     log4j = os.path.join(folder, "log4j2.properties")
     with open(log4j, "w") as file:
         file.write(_LOG4J)
@@ -168,6 +169,8 @@ def write_files(config: SlotConfig, conf: dict[str, str], folder: str, options: 
         *config.java_options,
         *options,
         f"-Dlog4j2.configurationFile=file:{log4j}",
+        # Native libraries and folders of sessions lie here: a JVM that is killed removes none of them.
+        f"-Djava.io.tmpdir={os.path.join(folder, TEMPORARY)}",
         f"-XX:OnOutOfMemoryError=/usr/bin/env touch {out_of_memory_mark(folder)}",
         f"-XX:ErrorFile={folder}/hs_err.log",
     ]
