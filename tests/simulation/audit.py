@@ -278,7 +278,10 @@ def _replay(
         if isinstance(record, Message) and _mark(folded, record) != before:
             replayed.taken.append(record)
             assert not busy, f"I6: {machine.scope} gives a held slot: {record.body.slot}"
+    taken = {(each.sender, each.life, each.key) for each in replayed.taken}
     for record, damage in damages:
+        if (record.sender, record.life, record.key) in taken:
+            continue  # nobody led by it: its sender, or who came after, had said all behind the hole again before anybody did
         # A hole that nobody led by: the next message of that life shows it again, unless there is none.
         last = machine.scope.startswith(TASK_MANAGER) and record is records[-1][2]  # a TaskManager ends with it
         over = last or folded.peers[record.sender].life > record.life

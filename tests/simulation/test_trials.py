@@ -48,6 +48,13 @@ def test_who_hears_and_is_not_heard_and_storage_that_is_full(seed: int) -> None:
     assert trial.done.done["one_way"] and trial.done.done["storage"]
 
 
+def test_a_hole_that_is_filled_while_nobody_leads_by_it() -> None:
+    """The JobMaster is away while the Dispatcher's session leaves a hole in its log; who speaks next says it all again."""
+    trial = Trial(650)
+    trial.run()
+    assert trial.done.done["hole"]
+
+
 def test_a_job_whose_start_ends_processes_fails_whatever_else_happens() -> None:
     trial = Trial(303, faults=8, kinds=("kill", "pause", "etcd"), few=True, poison=("job-1",))
     trial.run()
