@@ -248,13 +248,15 @@ class Fold:
             return Told(damage=f"{record.sender} has said {record.prev}, which is not in this log")
         if verdict is Offer.FORK:
             assert peer is not None and peer.mark is not None
+            peer.forked = True
+            told = self._forked(folded, record)
+            if told.damage is not None:
+                return told  # both logs were cut
             answer = Forked(life=record.life, mark=peer.mark)
-            return self._run(folded, offset, Told(taken=True), [], [Say(record.sender, answer)])
+            return self._run(folded, offset, told, [], [Say(record.sender, answer)])
         take(folded.peers, folded.generation, record)
-        told = Told(taken=True)
+        told = self._forked(folded, record)
         if isinstance(record.body, Forked):
-            if record.body.life == folded.generation:
-                told.damage = f"{record.sender} has heard this scope say {record.body.mark}, which is not in this log"
             return told
         bodies: list[tuple[Any, str, int]] = []
         hellos: list[Output] = []
@@ -264,6 +266,13 @@ class Fold:
         if not isinstance(record.body, Hello):
             bodies.append((record.body, record.sender, record.life))
         return self._run(folded, offset, told, bodies, hellos)
+
+    def _forked(self, folded: Folded, record: Message) -> Told:
+        """With the damage that a peer tells of [8]."""
+        told = Told(taken=True)
+        if isinstance(record.body, Forked) and record.body.life == folded.generation:
+            told.damage = f"{record.sender} has heard this scope say {record.body.mark}, which is not in this log"
+        return told
 
     def _run(
         self,
