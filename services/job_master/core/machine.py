@@ -323,7 +323,7 @@ class JobMaster:
                 continue  # taken before
             earlier = slots.life_of(offer.allocation) < envelope.generation or offer.allocation in running
             earlier = earlier or slots.granted_in(offer.allocation) < state.declared_to
-            if job is None or job.status in (*ENDED_JOB, *ENDING_JOB) or earlier:
+            if job is None or job.status in ENDED_JOB or earlier:
                 freed.append(offer.allocation)
                 continue
             job.slots[offer.allocation] = HeldSlot(envelope.sender, envelope.life, offer.slot)
