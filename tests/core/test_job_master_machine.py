@@ -76,6 +76,17 @@ def test_an_offer_of_what_a_life_before_was_granted_is_given_back() -> None:
     assert kinds(shard.offer("1.9.0/3"))[0] == "task-manager DeployTasks"
 
 
+def test_an_offer_of_what_a_resource_manager_before_the_one_declared_to_has_granted_is_given_back() -> None:
+    """That one was told that this shard holds nothing there, and may never hear of the TaskManager [11]."""
+    shard = Shard()
+    shard.start(TWO)
+    assert kinds(shard.offer("1.7.0"))[0] == "task-manager DeployTasks"
+    shard(PeerBorn(RM, 2), RM, 2)
+    assert shard.offer("1.7.0", "1.8.1") == [Say(TM, slots.FreeSlots(allocations=["1.8.1"]))]
+    shard.told("1.7.0", "FINISHED", report={"outputs": {"a": {"schema": "{}", "rows": 1, "bytes": 9}}})
+    assert kinds(shard.offer("2.3.0"))[0] == "task-manager DeployTasks"
+
+
 def test_running_then_finished_ends_the_job_and_frees_the_slot() -> None:
     shard = Shard()
     shard.start()
@@ -465,6 +476,15 @@ def test_an_id_accepted_anew_is_another_job() -> None:
     said = shard(jobs.StartJob(job="j", acceptance="later", graph=ONE, accepted_ms=900))
     assert kinds(said)[:2] == ["task-manager FreeSlots", "resource-manager RequestSlots 0"]
     assert (shard.job.acceptance, shard.job.wanted) == ("later", 1)
+
+
+def test_a_bad_start_of_a_job_that_has_ended_is_answered_with_its_end() -> None:
+    """A Dispatcher that was born anew starts it again, which ends processes again, and would wait for ever [21][26]."""
+    shard = Shard()
+    start = jobs.StartJob(job="j", acceptance="acc-j", graph=ONE, accepted_ms=500)
+    assert kinds(shard(PassedOver(start, "ZeroDivisionError"))) == ["dispatcher JobEnded FAILED"]
+    assert kinds(shard(PassedOver(start, "ZeroDivisionError"))) == ["dispatcher JobEnded FAILED"]
+    assert shard(PassedOver(start.model_copy(update={"acceptance": "another"}), "ZeroDivisionError")) == []
 
 
 @pytest.mark.parametrize("acceptance", ["another", None])

@@ -116,6 +116,7 @@ class JobMaster:
             if state.lost:
                 yield Say(RESOURCE_MANAGER, jobs.TaskManagersParted(lost=dict(state.lost)))
             yield Say(RESOURCE_MANAGER, jobs.JobMasterDeclared(task_managers=_task_managers(state)))
+            state.declared_to = envelope.body.life
         else:
             state.lost.pop(peer.partition("/")[2], None)
             yield from self._lose(state, peer, envelope.body.life - 1, "it was started anew", envelope.at_ms)
@@ -144,10 +145,14 @@ class JobMaster:
             )
         # What was said of another acceptance under this id, or after the end, is no concern of the job known here.
         mine = job is not None and getattr(body, "acceptance", job.acceptance) == job.acceptance
-        if job is not None and mine and job.status not in ENDED_JOB:
+        if job is None or not mine:
+            return
+        if job.status not in ENDED_JOB:
             message = f"a fault of Millrace in handling a {body.type} of this job: {error}"
             fail(job, {"kind": "infrastructure", "retryable": False, "message": message}, envelope.at_ms)
             yield from advance(state, job, self.plan(job), envelope.at_ms)
+        elif isinstance(body, jobs.StartJob):
+            yield job_ended(job, self.plan(job))  # a Dispatcher that was born anew waits for it, as after any StartJob [21]
 
     # the Dispatcher
 
@@ -306,7 +311,9 @@ class JobMaster:
 
     def on_offer_slots(self, state: State, envelope: Envelope) -> Iterator[Output]:
         """Takes what the job wants and gives the rest back: also what was granted to a life before, with the attempt in it. That one must
-        have ended before its subtask runs anew, and the ResourceManager, which counts all slots, grants nothing until then [11]."""
+        have ended before its subtask runs anew, and the ResourceManager, which counts all slots, grants nothing until then [11]. And what
+        a life of the ResourceManager before the one declared to has granted: that one may never hear of the TaskManager, and would not
+        tell that it is lost."""
         freed: list[str] = []
         changed: dict[str, None] = {}
         running = {report.allocation for report in envelope.body.attempts}
@@ -315,6 +322,7 @@ class JobMaster:
             if offer.allocation in state.allocations:
                 continue  # taken before
             earlier = slots.life_of(offer.allocation) < envelope.generation or offer.allocation in running
+            earlier = earlier or slots.granted_in(offer.allocation) < state.declared_to
             if job is None or job.status in (*ENDED_JOB, *ENDING_JOB) or earlier:
                 freed.append(offer.allocation)
                 continue

@@ -94,6 +94,7 @@ class State:
     due: dict[str, int] = field(default_factory=dict)  # job -> machine time of its next timer (queue time-out or retry)
     # TaskManager -> the last incarnation that was declared lost, until a later one is heard
     lost: dict[str, int] = field(default_factory=dict)
+    declared_to: int = 0  # the life of the ResourceManager that was told which slots are held [11]
 
 
 def check(state: State) -> None:

@@ -24,6 +24,12 @@ def life_of(allocation: str) -> int:
     return int(life) if life.isdecimal() else 1
 
 
+def granted_in(allocation: str) -> int:
+    """The ResourceManager's life that made an allocation."""
+    life = allocation.partition(".")[0]
+    return int(life) if life.isdecimal() else 0
+
+
 # TaskManager -> ResourceManager
 
 
