@@ -1,4 +1,4 @@
-"""What nobody may be blamed for: Kafka and etcd killed, the broker paused for a minute, all cores busy for two.
+"""What nobody may be blamed for: Kafka and etcd killed, the broker paused for a minute, all cores busy for ten.
 
 A leader of each kind has a standby, and attempts without Spark run on. How long the cluster takes to answer again is measured; TaskManagers
 declared lost, attempts started again and leaders replaced meanwhile are counted, and must be none.
@@ -72,7 +72,7 @@ def measure(run: Run) -> None:
         for job in held:
             until(job.events(), "AttemptStateChanged", state="RUNNING")
         _paused(run, cluster, held, run.count(60, 10))
-        _busy(run, cluster, held, run.count(120, 20))
+        _busy(run, cluster, held, run.count(600, 20))
         n = run.count(10, 2)
         number = signal.SIGKILL if find_etcd().crash_safe else signal.SIGTERM
         _killed(run, cluster, "etcd", number, n)

@@ -63,7 +63,7 @@ def _imported(node: ast.AST, module: str) -> Iterator[str]:
 
 def _allowed(name: str, module: str) -> bool:
     first, *rest = name.split(".")
-    if first in STANDARD_LIBRARY or first == "pydantic":
+    if first in STANDARD_LIBRARY or first in ("pydantic", "pydantic_core"):
         return True
     own = module.split(".")[: module.split(".").index("core") + 1]
     return [first, *rest][: len(own)] == own or [first, *rest][:2] == ["millrace", "core"]

@@ -15,6 +15,7 @@ def said(key: Key, prev: Key | None, *, life: int = 1, to_life: int = ME) -> Mes
 
 
 HEARD = Peer(life=1, start=(5, 0), mark=(9, 2), knew=True)
+FORKED = Peer(life=1, start=(5, 0), mark=(9, 2), knew=True, forked=True)
 UNHEARD = Peer(life=1, start=(5, 0), mark=(5, 0), knew=False)
 
 CASES = [
@@ -31,6 +32,10 @@ CASES = [
     ("the sender's log was cut below our mark", HEARD, said((12, 0), (8, 0)), Offer.FORK),
     ("the sender's log was cut to the chain's start", HEARD, said((12, 0), (5, 0)), Offer.FORK),
     ("the sender forgot that it ever spoke to us", HEARD, said((12, 0), None), Offer.FORK),
+    ("what follows in a log that was cut, before its leader hears of that", FORKED, said((12, 1), (12, 0)), Offer.FORK),
+    ("what a zombie still says of the log before the cut", FORKED, said((9, 3), (9, 2)), Offer.FORK),
+    ("a late repeat of what was taken before the cut", FORKED, said((9, 2), (9, 1)), Offer.DUPLICATE),
+    ("the life after a log that was cut", FORKED, said((13, 0), None, life=2), Offer.BORN),
     ("of a chain before this one", HEARD, said((12, 0), (4, 0)), Offer.OTHER_LIFE),
     ("the sender has heard us now and starts anew", UNHEARD, said((12, 0), None), Offer.TAKE),
     ("the sender still has not heard us", UNHEARD, said((12, 0), None, to_life=0), Offer.TAKE),
@@ -55,8 +60,9 @@ def test_taking_moves_the_mark_and_keeps_the_start() -> None:
     assert peers == {"peer": Peer(life=1, start=(7, 0), mark=(7, 1), knew=True)}
 
 
-def test_a_new_life_forgets_the_old_chain_and_the_parting() -> None:
-    peers = {"peer": Peer(life=1, start=(5, 0), mark=(9, 2), knew=True, parted=True)}
+@pytest.mark.parametrize("over", ("parted", "forked"))
+def test_a_new_life_forgets_the_old_chain_and_its_end(over: str) -> None:
+    peers = {"peer": Peer(life=1, start=(5, 0), mark=(9, 2), knew=True, **{over: True})}
     take(peers, ME, said((2, 0), None, life=2, to_life=0))
     assert peers == {"peer": Peer(life=2, start=(2, 0), mark=(2, 0), knew=False)}
 

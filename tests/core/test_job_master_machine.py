@@ -265,6 +265,23 @@ def test_a_failed_subtask_fails_its_siblings_only_with_the_job() -> None:
     assert kinds(shard.told("a2", "CANCELED"))[-1] == "dispatcher JobEnded FAILED"
 
 
+@pytest.mark.parametrize("ends", ("FAILING", "CANCELLING"))
+def test_a_job_that_is_coming_to_its_end_takes_no_slot(ends: str) -> None:
+    """One was on its way to it: kept, it would be nobody's when the job has ended."""
+    shard = Shard()
+    shard.start({**TWO, "restart": {"strategy": "none"}})
+    shard.offer("a1")
+    shard.told("a1", "FINISHED", report={"outputs": {"a": {"schema": "{a}"}}})
+    shard.offer("a2")
+    if ends == "FAILING":
+        shard.told("a1", "FAILED", error=USER)
+    else:
+        shard(jobs.CancelStartedJob(job="j"))
+    assert shard.job.status is JobStatus(ends)
+    assert shard.offer("a3") == [Say(TM, slots.FreeSlots(allocations=["a3"]))]
+    assert "a3" not in shard.state.allocations
+
+
 def test_an_attempt_too_large_to_be_told_fails_its_job_alone() -> None:
     shard = Shard()
     shard.start(PLANNED)

@@ -171,6 +171,15 @@ def test_a_fork_is_answered_and_the_answer_makes_the_peer_raise_its_own() -> Non
     assert [type(a) for a in damaged] == [BeReborn]
 
 
+def test_what_a_peer_whose_log_was_cut_says_behind_the_fork_is_no_hole_in_this_log() -> None:
+    """Its leader has said some more before it hears of the fork: each follows a word that was not taken."""
+    log = Log()
+    log.elect()
+    log.append(heard(1, None))
+    log.append(heard(5, 1))
+    assert [names(log.append(heard(*said)))[0][-6:] for said in ((9, 1), (10, 9), (11, 10))] == ["Forked"] * 3
+
+
 def test_what_was_said_to_another_generation_changes_nothing_but_makes_its_sender_hear_of_this_one() -> None:
     log = Log()
     core = log.replicas[0].core

@@ -91,13 +91,15 @@ class Book:
         slot = (living.task_manager, living.slot)
         assert slot not in self.slots, f"I6: {living.attempt} starts beside {self.slots[slot]} in {slot}"
         other = self.living.get(subtask)
-        assert other is None or other.task_manager in self.unheard, f"I7: {living.attempt} starts while {other} lives"
+        stray = living.task_manager in self.unheard  # who was stopped and wakes carries out first what it was told before
+        assert other is None or stray or other.task_manager in self.unheard, f"I7: {living.attempt} starts while {other} lives"
         assert living.attempt not in self.launched, f"I7: {living.attempt} starts twice"
         for vertex in spec["vertices"]:
             for each in vertex["inputs"].values():
                 for folder in each.get("folders", ()):
                     assert folder in self.written, f"I7: {living.attempt} reads {folder}, which no attempt finished"
-        self.living[subtask] = living
+        if other is None or not stray:
+            self.living[subtask] = living
         self.slots[slot] = living.attempt
         self.launched[living.attempt] = None
 

@@ -55,6 +55,16 @@ def test_a_hole_that_is_filled_while_nobody_leads_by_it() -> None:
     assert trial.done.done["hole"]
 
 
+def test_one_that_was_stopped_and_replaced_wakes_and_starts_what_it_was_told_before() -> None:
+    trial = Trial(2345)
+    trial.run()
+    assert trial.done.done["twin"]
+
+
+def test_a_cut_log_costs_its_own_scope_a_life_and_no_other() -> None:
+    Trial(1834).run()
+
+
 @pytest.mark.parametrize("seed", (1177, 1540))
 def test_a_job_whose_start_ends_processes_and_a_dispatcher_that_forgets_that_it_failed(seed: int) -> None:
     Trial(seed).run()

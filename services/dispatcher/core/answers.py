@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ from millrace.core.jobgraph.compile import chains, vertex_order
 from millrace.core.jobgraph.model import JobGraph
 from millrace.core.machine import Publish
 from millrace.core.messages import client
+from millrace.core.messages.base import parsed, written
 from millrace.core.messages.effects import StoredJob
 
 from .state import Asking, EndedJob, LiveJob, State
@@ -42,7 +42,7 @@ def not_found(asking: Asking) -> Iterator[Publish]:
 
 def accepted(asking: Asking, status: str, events_partition: int) -> Iterator[Publish]:
     assert asking.submitted is not None
-    warnings = json.loads(asking.submitted.warnings)
+    warnings = parsed(asking.submitted.warnings)
     return reply(
         asking,
         client.JobAcceptedReply,
@@ -103,7 +103,7 @@ def counts(state: State) -> dict[str, int]:
 
 def stored_problems(warnings: list[client.Problem]) -> str:
     """Problems as the state keeps them."""
-    return json.dumps([each.model_dump() for each in warnings], separators=(",", ":"))
+    return written(warnings)
 
 
 def tasks_of(graph: dict) -> list[dict]:

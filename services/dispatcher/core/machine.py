@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import fields
 
@@ -20,6 +19,7 @@ from millrace.core.machine import (
     dispatch,
 )
 from millrace.core.messages import client, effects, events, jobs
+from millrace.core.messages.base import parsed, written
 from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.records import Client
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topology
@@ -33,7 +33,6 @@ FLOOD_A_TICK = 32  # submissions put since the last tick; at a tick behind as ma
 STARTED_A_TICK = 5  # ... no more jobs than these are started: what is not stored yet comes first
 WAITING_A_JOB = 100
 WAITING_MOST = 50_000
-_COMPACT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 Outputs = Iterator[Output]
 AboutJob = client.SubmitJob | client.CancelJob | client.DescribeJob | client.AwaitJobResult | client.GetJobStatus
@@ -141,7 +140,7 @@ class Dispatcher:
         elif isinstance(request, client.SubmitJob):
             submitted = Submitted(
                 digest=record.digest or "",
-                graph=compact(record.graph),
+                graph=written(record.graph),
                 warnings=answers.stored_problems(record.warnings),
                 accept_before_ms=request.accept_before_ms,
             )
@@ -202,7 +201,7 @@ class Dispatcher:
         if reason is not None:
             yield from reject(asking, asking.job, "busy", reason, retry_after_ms=admission.RETRY_AFTER_MS)
             return
-        graph = json.loads(submitted.graph)
+        graph = parsed(submitted.graph)
         stored = StoredJob(
             state="accepted",
             digest=submitted.digest,
@@ -323,14 +322,14 @@ class Dispatcher:
     def accept(self, state: State, job: str, stands: StoredJob, envelope: Envelope, put: str = "") -> Outputs:
         """A job whose graph stands in etcd is live; `put` is the graph where `stands` leaves it out. It is announced before its
         JobMaster hears of it: else what that one says of the job could stand before JobAccepted on job.events."""
-        graph = json.loads(put) if stands.graph is None else stands.graph
+        graph = parsed(put) if stands.graph is None else stands.graph
         live = state.live[job] = LiveJob(
             acceptance=stands.acceptance,
             digest=stands.digest,
             shard=stands.shard,
             accepted_ms=stands.accepted_ms,
             name=stands.name,
-            graph=put if stands.graph is None else compact(graph),
+            graph=put if stands.graph is None else written(graph),
         )
         state.live_graphs += len(live.graph)
         event = events.JobAccepted(job=job, at_ms=stands.accepted_ms, name=live.name, tasks=answers.tasks_of(graph))
@@ -382,7 +381,7 @@ class Dispatcher:
         told = {"job": job, "at_ms": envelope.at_ms, "archive": stands.archive}
         body: events.JobEvent
         if stands.status == "FINISHED":
-            body = events.JobFinished(**told, result=json.loads(result) if result is not None else None)
+            body = events.JobFinished(**told, result=parsed(result) if result is not None else None)
         elif stands.status == "FAILED":
             body = events.JobFailed(**told, cause=stands.cause)
         else:
@@ -430,7 +429,7 @@ class Dispatcher:
                 name=live.name,
                 path=retirement.archive_path(body.job, body.acceptance, envelope.id),
             )
-            kept = retirement.archive(body, name=live.name, accepted_ms=live.accepted_ms, graph=json.loads(live.graph))
+            kept = retirement.archive(body, name=live.name, accepted_ms=live.accepted_ms, graph=parsed(live.graph))
             yield Do(key(body.job), effects.EndJob(job=body.job, ending=stored, archive=kept))
         elif body.job in state.ended or (state.recovery is Recovery.DONE and body.job not in state.fates):
             yield Say(envelope.sender, jobs.JobRetired(job=body.job, acceptance=body.acceptance))
@@ -443,10 +442,6 @@ def key(job: str) -> str:
     return f"jobs/{job}"
 
 
-def compact(graph: dict) -> str:
-    return _COMPACT.encode(graph)
-
-
 def asking_of(request: AboutJob, submitted: Submitted | None = None) -> Asking:
     return Asking(request.type, request.job, request.reply_to, request.correlation, submitted)
 
@@ -455,7 +450,7 @@ def start(job: str, live: LiveJob, graph: dict | None = None) -> Say:
     body = jobs.StartJob(
         job=job,
         acceptance=live.acceptance,
-        graph=graph if graph is not None else json.loads(live.graph),
+        graph=graph if graph is not None else parsed(live.graph),
         accepted_ms=live.accepted_ms,
         cancel=live.cancel,
     )

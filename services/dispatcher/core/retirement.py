@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
+from millrace.core.messages.base import written
 from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.jobs import JobEnded
 
@@ -76,8 +76,8 @@ def small_result(detail: Mapping[str, Any]) -> str | None:
     result = detail.get("result")
     if not isinstance(result, dict) or "rows" not in result:
         return None
-    text = json.dumps(result, separators=(",", ":"))
-    return text if len(text) <= SMALL_RESULT_BYTES else None
+    text = written(result)
+    return text if len(text.encode()) <= SMALL_RESULT_BYTES else None
 
 
 def _short(text: str) -> str:
@@ -86,6 +86,7 @@ def _short(text: str) -> str:
 
 def forget_oldest(state: State) -> None:
     """Once all is recovered: before, the order of `ended` is not that of the endings."""
-    if state.recovery is Recovery.DONE:
-        for job in list(islice(state.ended, max(0, len(state.ended) - state.settings.retained_jobs))):
+    excess = len(state.ended) - state.settings.retained_jobs
+    if excess > 0 and state.recovery is Recovery.DONE:
+        for job in list(islice(state.ended, excess)):
             del state.ended[job]

@@ -34,6 +34,7 @@ class Peer:
     mark: Key | None = None  # the last taken; start <= mark
     knew: bool = False  # that chain was started by a peer that had heard us: it will not start again in this life
     parted: bool = False  # this life is over: nothing more is taken of it, or said to it
+    forked: bool = False  # the log of this life was cut: it will be given up, and nothing more is taken of it
     # speaking
     said: Key | None = None  # the last said; None: our chain to it has not started
     said_to: int = 0  # the life that our chain is addressed to; 0: said before it was heard
@@ -44,7 +45,8 @@ def offer(peer: Peer | None, my_life: int, message: Message) -> Offer:
 
     Counterexamples behind each line: a message said to a log that is gone must not count in the new one [7]; a zombie leader and its
     successor both speak, the same words, so what is not above the mark is a duplicate; prev above the mark means that my log lost
-    what the sender knows it said, prev below it that the sender's log lost what I know it said [8].
+    what the sender knows it said, prev below it that the sender's log lost what I know it said [8]. What follows a message of the latter
+    kind, said before the sender hears of that, has a prev above the mark again, and my log has lost nothing.
     """
     if message.to_life not in (0, my_life):
         return Offer.OTHER_LIFE
@@ -57,6 +59,8 @@ def offer(peer: Peer | None, my_life: int, message: Message) -> Offer:
         return Offer.BORN if message.prev is None else Offer.GAP
     if message.key <= peer.mark:
         return Offer.DUPLICATE
+    if peer.forked:
+        return Offer.FORK
     if message.prev is None:
         # A sender starts anew with each Hello until it hears us, and once more when it does. After that it has forgotten us.
         return Offer.FORK if peer.knew else Offer.TAKE
@@ -73,7 +77,7 @@ def take(peers: dict[str, Peer], my_life: int, message: Message) -> None:
     if peer is None:
         peer = peers[message.sender] = Peer()
     if message.life > peer.life:
-        peer.life, peer.parted, peer.start = message.life, False, None
+        peer.life, peer.parted, peer.forked, peer.start = message.life, False, False, None
     if message.prev is None or peer.start is None:
         peer.start = message.key
         peer.knew = message.to_life == my_life

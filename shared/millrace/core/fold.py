@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from .chain import Offer, Peer, offer, take
@@ -43,7 +43,7 @@ class Oversized(AssertionError):
     """A machine said something that Kafka would not take: a bug, for what can be large goes by reference [15]."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Spoken:
     """One output that goes to Kafka, in the outbox until it is known to be there."""
 
@@ -55,7 +55,7 @@ class Spoken:
     value: str  # the record's JSON
 
 
-@dataclass
+@dataclass(slots=True)
 class Pending:
     """An effect without an outcome."""
 
@@ -92,7 +92,7 @@ class Folded:
     state: Any = None
 
 
-@dataclass
+@dataclass(slots=True)
 class Told:
     """What one record led to. `taken`: it changed something. `damage`: why this log, or a part of it, is not whole [8]."""
 
@@ -121,7 +121,7 @@ class _Deaf:
     def handle(self, state: Any, envelope: Envelope) -> Iterator[Output]:
         if self._error is None or not isinstance(envelope.body, (Body, Client)):
             return iter(())
-        return self._machine.handle(state, replace(envelope, body=PassedOver(envelope.body, self._error)))
+        return self._machine.handle(state, envelope._replace(body=PassedOver(envelope.body, self._error)))
 
 
 class Fold:
@@ -248,13 +248,15 @@ class Fold:
             return Told(damage=f"{record.sender} has said {record.prev}, which is not in this log")
         if verdict is Offer.FORK:
             assert peer is not None and peer.mark is not None
+            peer.forked = True
+            told = self._forked(folded, record)
+            if told.damage is not None:
+                return told  # both logs were cut
             answer = Forked(life=record.life, mark=peer.mark)
-            return self._run(folded, offset, Told(taken=True), [], [Say(record.sender, answer)])
+            return self._run(folded, offset, told, [], [Say(record.sender, answer)])
         take(folded.peers, folded.generation, record)
-        told = Told(taken=True)
+        told = self._forked(folded, record)
         if isinstance(record.body, Forked):
-            if record.body.life == folded.generation:
-                told.damage = f"{record.sender} has heard this scope say {record.body.mark}, which is not in this log"
             return told
         bodies: list[tuple[Any, str, int]] = []
         hellos: list[Output] = []
@@ -264,6 +266,13 @@ class Fold:
         if not isinstance(record.body, Hello):
             bodies.append((record.body, record.sender, record.life))
         return self._run(folded, offset, told, bodies, hellos)
+
+    def _forked(self, folded: Folded, record: Message) -> Told:
+        """With the damage that a peer tells of [8]."""
+        told = Told(taken=True)
+        if isinstance(record.body, Forked) and record.body.life == folded.generation:
+            told.damage = f"{record.sender} has heard this scope say {record.body.mark}, which is not in this log"
+        return told
 
     def _run(
         self,

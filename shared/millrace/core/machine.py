@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from .messages.base import Body
 
@@ -38,8 +38,7 @@ class PeerBorn:
     life: int
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(NamedTuple):
     """What a handler is given. `id` names this record for ever: new names are made of it, never drawn."""
 
     sender: str
@@ -66,8 +65,7 @@ class Envelope:
         return self.stamp_ms or self.now_ms
 
 
-@dataclass(frozen=True, slots=True)
-class Say:
+class Say(NamedTuple):
     """A message to another scope, as the next link of the chain to it. To a peer not yet heard nothing is said: it will be declared
     to when it is [10]."""
 
@@ -75,8 +73,7 @@ class Say:
     body: Body
 
 
-@dataclass(frozen=True, slots=True)
-class Publish:
+class Publish(NamedTuple):
     """A fact or an answer on a public topic."""
 
     topic: str
@@ -84,8 +81,7 @@ class Publish:
     body: Body
 
 
-@dataclass(frozen=True, slots=True)
-class Do:
+class Do(NamedTuple):
     """An effect. Effects with one `key` (an etcd key, a slot) go one after the other [17]. `after_said`: it is performed once all that
     was said before it is in Kafka, because it takes away what a new generation would say it again from [16]."""
 
@@ -94,15 +90,14 @@ class Do:
     after_said: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Forget:
+class Forget(NamedTuple):
     """A dynamic peer has ended in this life: its chain is dropped, and what that life may still say."""
 
     peer: str
     life: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PassedOver:
     """In place of the body of a record that ended two processes [26]: whatever it asked for is not done. Who it was about is told."""
 
