@@ -38,9 +38,7 @@ dlq = typer.Typer(
     rich_markup_mode="rich",
 )
 
-ReasonOption = Annotated[
-    str | None, typer.Option("--reason", metavar="TEXT", help="Only with this text in the reason.")
-]
+ReasonOption = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Only with this text in the reason.")]
 TopicOption = Annotated[str | None, typer.Option("--topic", help="Only records that were on this topic.")]
 JobOption = Annotated[str | None, typer.Option("--job", metavar="ID", help="Only records about this job.")]
 SinceOption = Annotated[
@@ -66,8 +64,6 @@ def list_letters(
     """List the dead letters, newest first.
 
     millrace dlq list --since 2h --reason "not JSON"
-
-    millrace dlq list --reason busy: --open
 
     millrace dlq list --job nightly-7 --json
     """
@@ -310,9 +306,7 @@ def moment(text: str) -> int:
     try:
         return int(datetime.fromisoformat(text.strip()).astimezone().timestamp() * 1000)
     except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is no time: say 30m, 2h or 3d (ago), or 2026-01-31 or 2026-01-31T12:00"
-        ) from None
+        raise typer.BadParameter(f"{text!r} is no time: say 30m, 2h or 3d (ago), or 2026-01-31 or 2026-01-31T12:00") from None
 
 
 def _fate(
@@ -474,11 +468,11 @@ def _print_plan(found: list[Letter | PassedOver], fates: list[tuple[str, str, An
         counts[kind, fate] += 1
         examples.setdefault((kind, fate), name + (f": {why}" if why else ""))
     rows = [(n, kind, fate, examples[kind, fate]) for (kind, fate), n in counts.most_common()]
-    heads = ("letters", "parked because", "would be", "such as")
     if as_json:
         print_json([dict(zip(("letters", "kind", "fate", "example"), row, strict=True)) for row in rows])
         return
-    table(heads, [(n, kind, "sent" if fate == SEND else f"left: {fate}", told) for n, kind, fate, told in rows])
+    told = [(n, kind, "sent" if fate == SEND else f"left: {fate}", example) for n, kind, fate, example in rows]
+    table(("letters", "parked because", "would be", "such as"), told)
 
 
 def _print_done(
