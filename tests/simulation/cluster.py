@@ -176,12 +176,13 @@ class Cluster:
         return {each.key.rpartition("/")[2]: json.loads(each.value).get("status") for each in entries}
 
     def ready(self) -> bool:
-        """Whether every scope has a leader, and every slot of every TaskManager is free at the ResourceManager."""
+        """Whether every scope has a leader, and the ResourceManager knows the TaskManagers that live and no other, all slots free."""
         resource_manager = self.leader(RESOURCE_MANAGER)
         if resource_manager is None or any(self.leader(scope) is None for scope in self.world.topology.scopes()):
             return False
-        slots = sum(each.slot_count for each in self.task_managers())
-        return sum(len(keys) for keys in resource_manager.state.free.values()) == slots
+        living = {each.id: each.slot_count for each in self.task_managers()}
+        free = sum(len(keys) for keys in resource_manager.state.free.values())
+        return resource_manager.state.task_managers.keys() == living.keys() and free == sum(living.values())
 
     def led(self) -> dict[str, list[str]]:
         """Process -> what it leads, of the processes that host several scopes and can write."""

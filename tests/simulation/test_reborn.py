@@ -20,6 +20,25 @@ def cut(cluster: Cluster, scope: str) -> None:
     cluster.world.book.cut(scope, end)
 
 
+def test_a_slot_of_a_task_manager_that_dies_unheard_by_a_reborn_resource_manager_is_not_waited_for() -> None:
+    """It was granted by the life before, and offered when the shard had declared that it holds nothing there [11]."""
+    quiet_logs()
+    cluster = Cluster(task_managers=2, slots=1, seed=7)
+    shard, inbox = ("job-master.commands", 0), cluster.world.topology.inbox("resource-manager")
+    cluster.run(cluster.ready, most_ms=20_000)
+    doomed = cluster.processes["task-manager/2"]
+    doomed.bus.mute = True
+    cluster.client.submit("job", workload.roots("job"))
+    cluster.run(lambda: shard in doomed.bus.queued())
+    cluster.world.broker.truncate(*inbox, cluster.world.broker.log(*inbox).end - 2)
+    cluster.world.book.cut("resource-manager", cluster.world.broker.log(*inbox).end)
+    cluster.run(lambda: cluster.leader("job-master/0").state.declared_to == 2)
+    doomed.bus.mute = False
+    assert doomed.bus.deliver(only=shard), "there was no offer on its way"
+    cluster.kill("task-manager/2")
+    cluster.run(lambda: cluster.ended("job"))
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("logs", LOGS)
 def test_no_attempt_starts_while_one_of_a_life_before_lives(logs: str, seed: int) -> None:

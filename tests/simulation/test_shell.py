@@ -137,6 +137,20 @@ def test_a_memory_etcd_is_what_the_beat_needs() -> None:
     assert beat.lease() != first
 
 
+def test_a_beat_that_finds_a_loop_late_looks_again_soon() -> None:
+    """The process was stopped and has just been woken: its loops turn in a moment, and its lease is near its end."""
+    cluster = new_cluster()
+    process, loop = loop_of(cluster)
+    clock = cluster.world.clock
+    cluster.run(lambda: process.leads("dispatcher"))
+    lease = process.beat.lease()
+    clock.advance(loop.turned_ms + TURNED_MOST_MS + 1 - clock.now_ms())
+    assert not process.beat.turn()
+    loop.turn()
+    assert process.beat.turn()
+    assert process.beat.lease() == lease
+
+
 class AnswerLost(MemoryStore):
     """The answer to the first write of a leader key is lost, though it was carried out; then etcd is away for one call."""
 

@@ -65,15 +65,6 @@ def test_a_cut_log_costs_its_own_scope_a_life_and_no_other() -> None:
     Trial(1834).run()
 
 
-@pytest.mark.parametrize("seed", (1177, 1540))
-def test_a_job_whose_start_ends_processes_and_a_dispatcher_that_forgets_that_it_failed(seed: int) -> None:
-    Trial(seed).run()
-
-
-def test_an_offer_that_comes_late_of_a_task_manager_that_a_reborn_resource_manager_never_hears() -> None:
-    Trial(1216).run()
-
-
 def test_a_job_whose_start_ends_processes_fails_whatever_else_happens() -> None:
     trial = Trial(303, faults=8, kinds=("kill", "pause", "etcd"), few=True, poison=("job-1",))
     trial.run()

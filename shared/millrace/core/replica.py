@@ -255,10 +255,11 @@ class Replica:
         )
 
     def next_tick_ms(self, now_ms: int) -> int:
-        """When the leader's next tick is due: sooner than promised as soon as there is something to do."""
+        """When the leader's next tick is due: sooner than promised as soon as there is something to do, and never later, for what the
+        log has no tick for is no time [4]."""
         if not self.election.ticks:
             return now_ms
-        return self.election.ticked_ms + (QUIET_TICK_MS if self._is_quiet(now_ms) else TICK_MS)
+        return self.election.ticked_ms + min(self.folded.next_ms, QUIET_TICK_MS if self._is_quiet(now_ms) else TICK_MS)
 
     def _is_quiet(self, now_ms: int) -> bool:
         """Nothing is on its way, no timer runs, nobody watches: ticks would only warm the room."""

@@ -107,27 +107,29 @@ class Beat(threading.Thread):
 
     def turn(self) -> bool:
         """Renews the lease, then watches what is not watched: who learns that a key is free can take it at once. False: etcd does
-        not answer; again soon."""
+        not answer, or a loop does not turn, as in a process that has just been woken; again soon."""
         try:
-            self._renew()
+            renewed = self._renew()
             if self._lost.is_set() or not self._cancels:
                 self._watch()
         except Unavailable as failure:
             log.warning("etcd does not answer", reason=str(failure))
             return False
-        return True
+        return renewed
 
     @property
     def lost(self) -> bool:
         """A watch has ended: a turn is due."""
         return self._lost.is_set()
 
-    def _renew(self) -> None:
+    def _renew(self) -> bool:
         late = [loop.scope for loop in self._loops() if self._clock() - loop.turned_ms > TURNED_MOST_MS]
         if late:
             log.error("the lease is not renewed: a loop does not turn", scopes=late)
-        elif self._lease is None or not self._store.keep_alive(self._lease):
+            return False
+        if self._lease is None or not self._store.keep_alive(self._lease):
             self._lease = self._store.grant(LEASE_TTL_S)
+        return True
 
     def _watch(self) -> None:
         """Watches first, then reads, so that no change is missed; a lost watch is made anew."""

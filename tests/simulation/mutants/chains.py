@@ -52,6 +52,16 @@ def a_fork_is_passed_over() -> None:
     around(fold, "offer", offer)
 
 
+@mutant(8, "core/chain.py:offer", "what the sender says behind the fork looks like a hole: a whole log is given up")
+def what_follows_a_fork_is_a_hole() -> None:
+    def offer(original: Any, peer: Peer | None, my_life: int, message: Message) -> Offer:
+        if peer is not None:
+            peer.forked = False
+        return original(peer, my_life, message)
+
+    around(fold, "offer", offer)
+
+
 @mutant(8, "core/fold.py:Fold._message", "a chain starts wherever the first message is that is heard")
 def a_chain_starts_anywhere() -> None:
     def offer(original: Any, peer: Peer | None, my_life: int, message: Message) -> Offer:

@@ -103,6 +103,12 @@ BY_NAME: dict[str, tuple[Here, ...]] = {
     "who cannot write its election keeps the key": (  # not before a standby that lost the first campaign may try again
         here("voiceless+stop", aim="dispatcher", after=("JobEnded",), waits=SOON, faults=1, replicas=2),
     ),
+    "what follows a fork is a hole": (
+        here("cut_unseen:resource-manager", "cut_unseen:dispatcher", "kill", stalls=0.1, snapshot_records=50_000),
+    ),
+    "a bad start of an ended job is not answered": (
+        here("cut:dispatcher", after=("JobEnded",), waits=SOON, faults=2, poison=("job-1",), steps_most=8_000),
+    ),
     "a fork is passed over": (here("cut_unseen:job-master", "cut_unseen:resource-manager", stalls=0.1, snapshot_records=50_000),),
     "one shard alone hears of a loss": (
         here("lose", after=(RUNS,), waits=SOON, faults=2, shards=2, task_managers=3, slots=1, timing=LONG),

@@ -18,6 +18,7 @@ from millrace.io.interfaces import Compare, Delete, Txn, UnknownOutcome
 from services.dispatcher.core import retirement
 from services.dispatcher.intake import Intake
 from services.job_master.core.machine import JobMaster
+from services.job_master.core.transitions import ENDED_JOB
 from tests.simulation import performing
 from tests.simulation.mutants import around, mutant
 
@@ -183,6 +184,16 @@ def a_bad_record_is_never_passed_over() -> None:
 @mutant(26, "job_master/core/machine.py:JobMaster.on_passed_over", "the job that a bad record was about is never heard of again")
 def a_bad_record_is_nobodys_concern() -> None:
     JobMaster.on_passed_over = lambda self, state, envelope: iter(())  # type: ignore[method-assign]
+
+
+@mutant(26, "job_master/core/machine.py:JobMaster.on_passed_over", "a reborn Dispatcher waits for the end of a job that had failed so")
+def a_bad_start_of_an_ended_job_is_not_answered() -> None:
+    def passed_over(original: Any, self: Any, state: Any, envelope: Any) -> Any:
+        job = state.jobs.get(getattr(envelope.body.body, "job", ""))
+        ended = job is not None and job.status in ENDED_JOB
+        return iter(()) if ended else original(self, state, envelope)
+
+    around(JobMaster, "on_passed_over", passed_over)
 
 
 @mutant(26, "dispatcher/intake.py:Intake.record", "bytes that are no request leave no trace")
