@@ -20,7 +20,7 @@ from millrace.core.jobgraph.problems import Problem
 from millrace.core.jobgraph.validate import readable, validate
 from millrace.core.messages import client
 from millrace.core.messages.base import canonical
-from millrace.core.messages.records import Client, Refusal
+from millrace.core.messages.records import Client, Excerpt, Refusal
 from millrace.edge.files import check_files, check_relative
 from millrace.edge.sql import check_sql, look
 from millrace.io.interfaces import Received
@@ -30,6 +30,7 @@ from services.task_manager.slot.conf import classify_conf
 GRAPH_BYTES_MOST = 256 * 1024  # of a graph as it is stored: it travels inside messages and lies in etcd
 PROBLEMS_BYTES_MOST = 200_000
 HEAD_BYTES = 4096
+UNHEARD_HEAD_BYTES = 512  # of a submission that may be refused later: up to 50,000 of them wait in the machine's state
 SIZES = ("spark.driver.memory", "spark.driver.cores", "spark.executor.", "spark.cores.max", "spark.dynamicAllocation.")
 NO_EFFECT = "has no effect in slots, whose heap and threads are their TaskManager's (millrace up --heap-mb, --cores)"
 CACHED_MOST, CACHED_BYTES_MOST = 256, 32 * 1024
@@ -81,6 +82,7 @@ class Intake:
             warnings=_told(checked.warnings),
             graph=checked.stored if good else None,
             digest=digest if good else None,
+            excerpt=None if request.reply_to else _excerpt(received.value, UNHEARD_HEAD_BYTES),
         )
 
     def _checked(self, request: client.SubmitJob, digest: str, size: int) -> Checked:
@@ -172,11 +174,15 @@ def _told(problems: Iterable[Problem]) -> list[client.Problem]:
 
 
 def _refusal(value: bytes, reason: str) -> Refusal:
-    return Refusal(
-        reason=reason if len(reason) <= 500 else f"{reason[:500]}...",
+    told = reason if len(reason) <= 500 else f"{reason[:500]}..."
+    return Refusal(reason=told, **_excerpt(value, HEAD_BYTES).model_dump())
+
+
+def _excerpt(value: bytes, head_bytes: int) -> Excerpt:
+    return Excerpt(
         size_bytes=len(value),
         sha256=hashlib.sha256(value).hexdigest(),
-        head_base64=base64.b64encode(value[:HEAD_BYTES]).decode(),
+        head_base64=base64.b64encode(value[:head_bytes]).decode(),
     )
 
 

@@ -54,6 +54,11 @@ class Desk:
         assert len(found) == len(values)
         return found
 
+    def fire(self, job: str) -> None:
+        """Publishes what is accepted, without reply_to, and waits until it is."""
+        self.millrace._link.publish("client.commands", fired(job), key=None)
+        self.millrace.status(job)
+
     def run(self, *args: str) -> tuple[int, str, str]:
         """(exit code, stdout, stderr)"""
         self.capsys.readouterr()
@@ -198,11 +203,64 @@ def test_a_job_whose_upload_came_late_is_accepted_once_whoever_sends_it_again(de
         desk.millrace.cancel(job)
 
 
+def fired(job: str, n: int = 1) -> bytes:
+    """Without reply_to. Its type and id stand behind the first bytes, which are all that a letter has of it."""
+    graph = {"name": "x", "vertices": {"a": {"sql": f"SELECT '{'x' * 1000}' AS a, {n} AS n"}}}
+    return json.dumps({"graph": graph, "type": "SubmitJob", "version": 1, "job": job}).encode()
+
+
+def test_a_submission_without_room_and_without_anybody_to_tell_is_found_and_sent_again(desk: Desk) -> None:
+    live, job = new_id("live"), new_id("fired")
+    desk.fire(live)
+    desk.plane.stop("dispatcher")
+    desk.plane.start("dispatcher", max_live_jobs=1)
+    try:
+        [busy] = desk.park(fired(job))
+        [row] = desk.json("list", "--job", job)
+        assert (row["letter"], row["type"], row["kind"], row["truncated"]) == (busy, "SubmitJob", "busy", True)
+        assert row["reason"].startswith(f"busy: SubmitJob of job {job}: ") and "max_live_jobs is 1" in row["reason"]
+        assert desk.run("show", str(busy), "--raw")[1] == fired(job).decode()
+        [again] = desk.json("redrive", "--reason", "busy:", "--yes")["parked_again"]
+        assert again["reason"] == row["reason"]
+    finally:
+        desk.plane.stop("dispatcher")
+        desk.plane.start("dispatcher")
+    assert desk.json("redrive", "--reason", "busy:", "--yes") == {
+        "sent": 1, "left": {"sent already": 1}, "parked_again": [], "failed": [],
+    }  # fmt: skip
+    assert job in [each.job for each in desk.millrace.list(1000).jobs]
+    end = desk.letters.end()
+    desk.fire(job)
+    assert desk.letters.end() == end, "the same again is no refusal"
+    for each in (live, job):
+        desk.millrace.cancel(each)
+
+
+def test_another_jobs_id_is_not_sent_again_unless_it_must_be(desk: Desk) -> None:
+    job = new_id("fired")
+    desk.fire(job)
+    [number] = desk.park(fired(job, 2))
+    reason = f"conflict: SubmitJob of job {job}: job {job} exists with another graph or other parameters; submit under another id"
+    why = "its id is another job's, and stays so: publish it under another id"
+    shown = desk.json("show", str(number))
+    assert (shown["reason"], shown["still_wrong"]) == (reason, why)
+    assert f"redrive   leaves it: {why}\n" in desk.run("show", str(number))[1]
+    [row] = desk.json("redrive", str(number))
+    assert (row["kind"], row["fate"], row["example"]) == ("conflict", "still wrong", f"letter {number}: {why}")
+    for _ in range(3):
+        [back] = desk.json("redrive", str(number), "--force", "--yes")["parked_again"]
+        assert back["reason"] == reason
+        number = back["letter"]
+    assert desk.json("redrive", str(number), "--force", "--yes")["left"] == {"sent too often": 1}
+    desk.millrace.cancel(job)
+
+
 def test_a_record_that_is_late_by_now_is_not_sent_to_be_refused_unheard(desk: Desk) -> None:
     value = json.loads(needs_upload(new_id("late"), "0" * 64))
     [number] = desk.park(json.dumps({**value, "accept_before_ms": int(time.time() * 1000) - 5}).encode())
     [row] = desk.json("redrive", str(number))
-    assert row["example"] == f"letter {number}: its accept_before_ms has passed: it would be rejected as late"
+    why = "its accept_before_ms has passed: it would be rejected as late; publish it with a later one, or with none"
+    assert row["example"] == f"letter {number}: {why}"
 
 
 def test_what_was_deleted_at_its_origin_is_sent_from_its_letter_if_that_has_all_of_it(desk: Desk) -> None:

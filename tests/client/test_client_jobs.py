@@ -222,7 +222,8 @@ def test_any_kafka_client_can_submit_and_what_is_no_request_is_parked(millrace: 
     producer = Producer({"bootstrap.servers": plane.kafka.bootstrap})
     job = new_id("bare")
     reader = Consumer({"bootstrap.servers": plane.kafka.bootstrap, "group.id": "t", "auto.offset.reset": "earliest"})
-    reader.assign([TopicPartition("dead-letters", 0, 0)])
+    _, end = reader.get_watermark_offsets(TopicPartition("dead-letters", 0), timeout=20)
+    reader.assign([TopicPartition("dead-letters", 0, end)])  # behind those of other tests
     producer.produce("client.commands", b"what is this")
     producer.produce("client.commands", json.dumps({"type": "SubmitJob", "version": 1, "job": job, "graph": GRAPH}))
     producer.flush(10)

@@ -13,7 +13,7 @@ from millrace.core.machine import Configured, Envelope, Output, PeerBorn
 from millrace.core.messages import client, effects, jobs
 from millrace.core.messages.base import Body
 from millrace.core.messages.effects import StoredJob
-from millrace.core.messages.records import Client
+from millrace.core.messages.records import Client, Excerpt
 from millrace.core.topics import Topology
 from services.dispatcher.core.machine import Dispatcher
 from services.dispatcher.core.state import Recovery, State, check
@@ -23,6 +23,7 @@ STATE = TypeAdapter(State)
 GRAPH = dump(validate({"name": "one", "vertices": {"v": {"sql": "SELECT 1"}}}))
 TASKS = [{"task": "v", "vertices": ["v"], "parallelism": 1}]
 JOB, OTHER = "job-a", "job-b"
+EXCERPT = Excerpt(size_bytes=3, sha256="0" * 64, head_base64="eHl6")
 SHARD = f"job-master/{TOPOLOGY.shard_of(JOB)}"
 
 
@@ -48,6 +49,11 @@ class World:
     def submit(self, job: str = JOB, digest: str = "d", graph: dict | None = None, **fields: Any) -> list[Output]:
         request = client.SubmitJob(job=job, graph={}, reply_to="c", correlation="1", **fields)
         return self.request(request, graph=graph or GRAPH, digest=digest)
+
+    def fire(self, job: str = JOB, digest: str = "d", graph: dict | None = None, **fields: Any) -> list[Output]:
+        """A submission that wants no answer."""
+        request = client.SubmitJob(job=job, graph={}, **fields)
+        return self.request(request, graph=graph or GRAPH, digest=digest, excerpt=EXCERPT)
 
     def accept(self, job: str = JOB) -> StoredJob:
         """Submits, and etcd stores it; returns what stands."""

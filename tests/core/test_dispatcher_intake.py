@@ -163,6 +163,16 @@ def test_what_is_wrong_with_a_submission_that_wants_no_answer_is_parked(intake: 
     )
 
 
+def test_of_a_submission_that_wants_no_answer_the_record_tells_enough_for_a_letter(intake: Intake) -> None:
+    value = submit(reply_to="", correlation="x" * 200, graph={"name": "n" * 100, "vertices": {"v": {"sql": f"SELECT '{'x' * 500}'"}}})
+    record = take(intake, value)
+    assert record.graph is not None and record.excerpt is not None
+    assert (record.excerpt.size_bytes, record.excerpt.sha256) == (len(value), hashlib.sha256(value).hexdigest())
+    assert base64.b64decode(record.excerpt.head_base64) == value[:512]
+    assert take(intake, submit()).excerpt is None
+    assert take(intake, of({"type": "CancelJob", "version": 1, "job": "j"})).excerpt is None
+
+
 def test_sizes_that_slots_do_not_heed_are_warned_of(intake: Intake) -> None:
     conf = {"spark.executor.memory": "9g", "spark.driver.memory": "9g", "spark.sql.ansi.enabled": "true"}
     record = take(intake, submit({**GRAPH, "conf": conf}))

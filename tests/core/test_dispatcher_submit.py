@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.core.machine import Configured, Do, Publish, Say, Ticked
+from millrace.core.machine import Configured, Do, PassedOver, Publish, Say, Ticked
 from millrace.core.messages import client, effects, events, jobs
 from millrace.core.messages.records import Client, Refusal
 from services.dispatcher.core import machine as dispatcher
-from tests.core.of_dispatcher import GRAPH, JOB, OTHER, SHARD, TASKS, TOPOLOGY, asks, bodies, of_shard, settled, stored
+from tests.core.of_dispatcher import (
+    EXCERPT,
+    GRAPH,
+    JOB,
+    OTHER,
+    SHARD,
+    TASKS,
+    TOPOLOGY,
+    World,
+    asks,
+    bodies,
+    of_shard,
+    settled,
+    stored,
+)  # fmt: skip
 
 
 def accepted(correlation: str = "1", status: str = "INITIALIZING") -> Publish:
@@ -21,6 +35,19 @@ def accepted(correlation: str = "1", status: str = "INITIALIZING") -> Publish:
 def rejected(kind: str, reason: str, correlation: str = "1", **more: object) -> Publish:
     body = client.JobRejected(correlation=correlation, job=JOB, kind=kind, reason=reason, **more)
     return Publish("client.replies", "c", body)
+
+
+def parked(world: World, kind: str, reason: str, offset: int | None = None) -> Publish:
+    """The letter of the request that came last, or of the one at this offset of client.commands."""
+    letter = events.DeadLetter(
+        topic="client.commands", partition=0, offset=world.offset - 1 if offset is None else offset,
+        reason=f"{kind}: SubmitJob of job {JOB}: {reason}", at_ms=world.now_ms, **EXCERPT.model_dump(),
+    )  # fmt: skip
+    return Publish("dead-letters", "client.commands", letter)
+
+
+CONFLICT = f"job {JOB} exists with another graph or other parameters; submit under another id"
+LATE = "it came too late: accept_before_ms had passed by the Dispatcher's clock; submit again"
 
 
 def test_a_submission_is_put_and_nothing_is_said_before_it_is_stored() -> None:
@@ -99,8 +126,7 @@ def test_an_invalid_submission_is_rejected_with_all_problems() -> None:
 def test_a_late_submission_is_rejected_and_leaves_nothing() -> None:
     world = settled()
     world.submit()
-    [reply] = world.tell(effects.JobGraphStored(job=JOB, stands=None))
-    assert (reply.body.kind, reply.body.correlation) == ("late", "1")
+    assert world.tell(effects.JobGraphStored(job=JOB, stands=None)) == [rejected("late", LATE)]
     assert (world.state.live, world.state.fates, world.state.putting) == ({}, {}, 0)
 
 
@@ -115,11 +141,10 @@ def test_the_same_submission_again_is_the_same_job_with_its_status() -> None:
 
 def test_another_graph_under_a_known_id_is_a_conflict() -> None:
     world = settled()
-    reason = f"job {JOB} exists with another graph or other parameters; submit under another id"
     world.accept()
-    assert world.submit(digest="x") == [rejected("conflict", reason)]
+    assert world.submit(digest="x") == [rejected("conflict", CONFLICT)]
     world.finish()
-    assert world.submit(digest="x") == [rejected("conflict", reason)]
+    assert world.submit(digest="x") == [rejected("conflict", CONFLICT)]
 
 
 def test_two_submissions_of_one_id_in_flight_are_one_acceptance() -> None:
@@ -217,3 +242,83 @@ def test_what_is_no_request_is_parked() -> None:
     )
     record = Client(log="l", prev=16, offset=17, refusal=refusal)
     assert world.tell(record) == [Publish("dead-letters", "client.commands", letter)]
+
+
+# refused, and nobody waits for the answer: a letter instead [26]
+
+
+def test_a_conflict_that_nobody_waits_for_is_parked() -> None:
+    world = settled()
+    world.accept()
+    assert world.fire(digest="x") == [parked(world, "conflict", CONFLICT)]
+    world.finish()
+    assert world.fire(digest="x") == [parked(world, "conflict", CONFLICT)]
+
+
+def test_a_conflict_with_a_job_that_only_etcd_knows_is_parked_when_that_is_known() -> None:
+    world = settled()
+    world.fire(digest="x")
+    sent = world.offset - 1
+    world.now_ms += 500
+    stands = stored(state="clean")
+    assert world.tell(effects.JobGraphStored(job=JOB, stands=stands)) == [parked(world, "conflict", CONFLICT, sent)]
+
+
+def test_a_late_submission_that_nobody_waits_for_is_parked_and_leaves_nothing() -> None:
+    world = settled()
+    world.fire(accept_before_ms=1)
+    sent = world.offset - 1
+    world.now_ms += 500
+    assert world.tell(effects.JobGraphStored(job=JOB, stands=None)) == [parked(world, "late", LATE, sent)]
+    assert (world.state.live, world.state.fates, world.state.putting) == ({}, {}, 0)
+
+
+def test_without_room_a_submission_that_nobody_waits_for_is_parked_and_accepted_when_it_comes_again() -> None:
+    world = settled(max_live_jobs=1)
+    world.accept(OTHER)
+    reason = "1 jobs are live, and max_live_jobs is 1; try again when some have ended"
+    assert world.fire() == [parked(world, "busy", reason)]
+    world.finish(OTHER)
+    assert isinstance(world.fire()[0], Do)
+
+
+def test_a_submission_that_waited_for_a_search_is_parked_when_there_is_no_room_behind_it() -> None:
+    world = settled(max_live_jobs=1)
+    world.accept(OTHER)
+    world.request(asks(client.GetJobStatus))
+    assert world.fire() == [], "the search may find that it is the same job"
+    sent = world.offset - 1
+    unknown, letter = world.tell(effects.JobFound(job=JOB, stands=None))
+    assert unknown.body.kind == "not_found"
+    reason = "1 jobs are live, and max_live_jobs is 1; try again when some have ended"
+    assert letter == parked(world, "busy", reason, sent)
+
+
+def test_where_too_many_wait_for_one_job_a_submission_that_nobody_waits_for_is_parked(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = settled()
+    monkeypatch.setattr(dispatcher, "WAITING_A_JOB", 1)
+    world.submit()
+    assert world.fire() == []
+    assert world.fire() == [parked(world, "busy", f"too many requests wait for job {JOB}")]
+    assert world.submit() == [rejected("busy", f"too many requests wait for job {JOB}", retry_after_ms=1_000)]
+
+
+@pytest.mark.parametrize("wants", ["c", ""])
+def test_a_submission_that_ended_processes_is_told_to_who_waits_or_parked(wants: str) -> None:
+    world = settled()
+    request = client.SubmitJob(job=JOB, graph={}, reply_to=wants, correlation="1")
+    record = Client(log="l", prev=6, offset=7, request=request, graph=GRAPH, digest="d", excerpt=None if wants else EXCERPT)
+    reason = "a fault of Millrace in handling this request: KeyError: 'x'"
+    told = rejected("internal", reason) if wants else parked(world, "internal", reason, 7)
+    assert world.tell(PassedOver(record, "KeyError: 'x'")) == [told]
+
+
+def test_the_same_submission_again_is_no_refusal_and_is_not_parked() -> None:
+    world = settled()
+    [put] = world.fire()
+    assert world.fire() == [], "it waits for the first"
+    outputs = world.tell(effects.JobGraphStored(job=JOB, stands=put.effect.stored))
+    assert [type(body) for body in bodies(outputs)] == [events.JobAccepted, jobs.StartJob]
+    assert world.fire() == []
+    world.finish()
+    assert world.fire() == []

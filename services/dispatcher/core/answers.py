@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 from collections.abc import Iterator
 from typing import Any
@@ -11,12 +12,13 @@ from pydantic import ValidationError
 from millrace.core.jobgraph.compile import chains, vertex_order
 from millrace.core.jobgraph.model import JobGraph
 from millrace.core.machine import Publish
-from millrace.core.messages import client
+from millrace.core.messages import client, events
 from millrace.core.messages.base import parsed, written
 from millrace.core.messages.effects import StoredJob
 
-from .state import Asking, EndedJob, LiveJob, State
+from .state import Asking, EndedJob, Letter, LiveJob, State
 
+CLIENT = "client.commands"
 LISTED_BYTES_MOST = 600_000  # a reply is one record
 
 Asked = Asking | client.Request
@@ -32,8 +34,16 @@ def refuse(asked: Asked, kind: str, reason: str) -> Iterator[Publish]:
     return reply(asked, client.RequestRefused, kind=kind, reason=reason)
 
 
-def reject(asked: Asked, job: str, kind: str, reason: str, **fields: Any) -> Iterator[Publish]:
-    return reply(asked, client.JobRejected, job=job, kind=kind, reason=reason, **fields)
+def reject(asking: Asking, at_ms: int, kind: str, reason: str, **fields: Any) -> Iterator[Publish]:
+    """A submission is refused: its client hears of it, or it is parked where it can be found and sent again [26]."""
+    yield from reply(asking, client.JobRejected, job=asking.job, kind=kind, reason=reason, **fields)
+    if asking.letter is not None:
+        yield park(asking.letter, at_ms, f"{kind}: SubmitJob of job {asking.job}: {reason}")
+
+
+def park(letter: Letter, at_ms: int, reason: str) -> Publish:
+    body = events.DeadLetter(topic=CLIENT, reason=reason, at_ms=at_ms, **dataclasses.asdict(letter))
+    return Publish("dead-letters", CLIENT, body)
 
 
 def not_found(asking: Asking) -> Iterator[Publish]:

@@ -21,12 +21,12 @@ from millrace.core.machine import (
 from millrace.core.messages import client, effects, events, jobs
 from millrace.core.messages.base import parsed, written
 from millrace.core.messages.effects import StoredJob
-from millrace.core.messages.records import Client
+from millrace.core.messages.records import Client, Excerpt
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topology
 
 from . import admission, answers, retirement
-from .answers import refuse, reject, reply
-from .state import Asking, EndedJob, Ending, Fate, LiveJob, Recovery, Settings, State, Submitted, shard_scope
+from .answers import park, refuse, reject, reply
+from .state import Asking, EndedJob, Ending, Fate, Letter, LiveJob, Recovery, Settings, State, Submitted, shard_scope
 
 DECLARED_A_TICK = 500  # jobs that a shard is told of at once at a tick: more would hold the loop for too long
 FLOOD_A_TICK = 32  # submissions put since the last tick; at a tick behind as many ...
@@ -118,25 +118,24 @@ class Dispatcher:
     def passed_over(self, state: State, envelope: Envelope) -> Outputs:
         """Whoever asked for what ended processes is told so [26]; what others said is not done."""
         record, error = envelope.body.body, envelope.body.error
-        request = record.request if isinstance(record, Client) else None
         reason = f"a fault of Millrace in handling this request: {error}"
-        if isinstance(request, client.SubmitJob):
-            yield from reject(request, request.job, "internal", reason)
-        elif request is not None:
-            yield from refuse(request, "internal", reason)
+        if not isinstance(record, Client) or record.request is None:
+            return
+        if isinstance(record.request, client.SubmitJob):
+            yield from reject(asking_of(record, record.request), envelope.at_ms, "internal", reason)
+        else:
+            yield from refuse(record.request, "internal", reason)
 
     def requested(self, state: State, envelope: Envelope) -> Outputs:
         """A record of client.commands, as the client port understood it."""
         record: Client = envelope.body
         request = record.request
         if record.refusal is not None:
-            where = {"topic": "client.commands", "partition": record.partition, "offset": record.offset}
-            letter = events.DeadLetter(**where, **record.refusal.model_dump(), at_ms=envelope.at_ms)
-            yield Publish("dead-letters", "client.commands", letter)
+            yield park(letter(record, record.refusal), envelope.at_ms, record.refusal.reason)
         elif isinstance(request, client.SubmitJob) and record.graph is None:
             count = len(record.problems)
             reason = record.problems[0].message if count == 1 else f"{count} things are wrong"
-            yield from reject(request, request.job, "invalid", reason, problems=record.problems)
+            yield from reject(asking_of(record, request), envelope.at_ms, "invalid", reason, problems=record.problems)
         elif isinstance(request, client.SubmitJob):
             submitted = Submitted(
                 digest=record.digest or "",
@@ -144,9 +143,9 @@ class Dispatcher:
                 warnings=answers.stored_problems(record.warnings),
                 accept_before_ms=request.accept_before_ms,
             )
-            yield from self.ask(state, envelope, asking_of(request, submitted))
+            yield from self.ask(state, envelope, asking_of(record, request, submitted))
         elif isinstance(request, (client.CancelJob, client.DescribeJob, client.AwaitJobResult, client.GetJobStatus)):
-            yield from self.ask(state, envelope, asking_of(request))
+            yield from self.ask(state, envelope, asking_of(record, request))
         else:
             assert isinstance(request, client.Request), "a Client record has a request or a refusal"
             yield from self.general(state, request)
@@ -173,11 +172,11 @@ class Dispatcher:
         live, ended = state.live.get(asking.job), state.ended.get(asking.job)
         fate = state.fates.get(asking.job)
         if live is not None:
-            yield from self.ask_live(state, asking, live)
+            yield from self.ask_live(state, envelope, asking, live)
         elif ended is not None:
-            yield from self.ask_ended(asking, ended)
+            yield from self.ask_ended(envelope, asking, ended)
         elif fate is not None:
-            yield from wait(state, fate.behind, asking)
+            yield from wait(state, envelope, fate.behind, asking)
         elif asking.submitted is not None:
             yield from self.put(state, envelope, asking, asking.submitted)
         elif state.waiting >= WAITING_MOST:
@@ -199,7 +198,7 @@ class Dispatcher:
             max_graphs_mb=settings.max_live_graphs_mb,
         )
         if reason is not None:
-            yield from reject(asking, asking.job, "busy", reason, retry_after_ms=admission.RETRY_AFTER_MS)
+            yield from reject(asking, envelope.at_ms, "busy", reason, retry_after_ms=admission.RETRY_AFTER_MS)
             return
         graph = parsed(submitted.graph)
         stored = StoredJob(
@@ -217,9 +216,9 @@ class Dispatcher:
         put = effects.PutJobGraph(job=asking.job, stored=stored, accept_before_ms=submitted.accept_before_ms)
         yield Do(key(asking.job), put)
 
-    def ask_live(self, state: State, asking: Asking, live: LiveJob) -> Outputs:
+    def ask_live(self, state: State, envelope: Envelope, asking: Asking, live: LiveJob) -> Outputs:
         if asking.type == "SubmitJob":
-            yield from self.same_or_conflict(asking, live)
+            yield from self.same_or_conflict(envelope, asking, live)
         elif asking.type == "GetJobStatus":
             yield from reply(asking, client.JobStatusAnswered, summary=live.summary(asking.job))
         elif asking.type == "DescribeJob":
@@ -233,7 +232,7 @@ class Dispatcher:
                 )
         elif asking.type == "AwaitJobResult" or live.ending is not None:
             # A cancel that may come too late is answered when that is known.
-            yield from wait(state, live.awaiting, asking)
+            yield from wait(state, envelope, live.awaiting, asking)
         else:
             assert asking.type == "CancelJob", asking.type
             if not live.cancel:
@@ -241,9 +240,9 @@ class Dispatcher:
                 yield Say(shard_scope(live.shard), jobs.CancelStartedJob(job=asking.job))
             yield from reply(asking, client.CancelAccepted, job=asking.job, status=live.status)
 
-    def ask_ended(self, asking: Asking, ended: EndedJob) -> Outputs:
+    def ask_ended(self, envelope: Envelope, asking: Asking, ended: EndedJob) -> Outputs:
         if asking.type == "SubmitJob":
-            yield from self.same_or_conflict(asking, ended)
+            yield from self.same_or_conflict(envelope, asking, ended)
         elif asking.type == "GetJobStatus":
             yield from reply(asking, client.JobStatusAnswered, summary=ended.summary(asking.job))
         elif asking.type == "DescribeJob":
@@ -258,12 +257,12 @@ class Dispatcher:
             else:
                 yield from reply(asking, client.CancelAccepted, job=asking.job, status=ended.status)
 
-    def same_or_conflict(self, asking: Asking, known: LiveJob | EndedJob) -> Outputs:
+    def same_or_conflict(self, envelope: Envelope, asking: Asking, known: LiveJob | EndedJob) -> Outputs:
         """The same id and graph again is the same job; another graph is refused."""
         assert asking.submitted is not None
         reason = admission.conflict(asking.job, asking.submitted.digest, known.digest)
         if reason is not None:
-            yield from reject(asking, asking.job, "conflict", reason)
+            yield from reject(asking, envelope.at_ms, "conflict", reason)
         else:
             yield from answers.accepted(asking, known.status, self.topology.events_partition(asking.job))
 
@@ -276,14 +275,14 @@ class Dispatcher:
         assert asking is not None, "only a put has this outcome"
         if body.stands is None:
             reason = "it came too late: accept_before_ms had passed by the Dispatcher's clock; submit again"
-            yield from reject(asking, body.job, "late", reason)
+            yield from reject(asking, envelope.at_ms, "late", reason)
         elif body.stands.acceptance == fate.acceptance and body.stands.state == "accepted":  # a cut log may give a name again
             assert asking.submitted is not None, "only a submission is put"
             yield from self.accept(state, body.job, body.stands, envelope, asking.submitted.graph)
             yield from answers.accepted(asking, "INITIALIZING", self.topology.events_partition(body.job))
         else:
             yield from self.know(state, body.job, body.stands, envelope)
-            yield from self.ask_stands(state, asking, body.stands)
+            yield from self.ask_stands(state, envelope, asking, body.stands)
         yield from self.ask_behind(state, envelope, fate, body.stands)
 
     def job_found(self, state: State, envelope: Envelope) -> Outputs:
@@ -297,19 +296,19 @@ class Dispatcher:
         """Answers those who waited for what etcd holds, in the order they came."""
         for asking in fate.behind:
             if stands is not None:
-                yield from self.ask_stands(state, asking, stands)
+                yield from self.ask_stands(state, envelope, asking, stands)
             elif asking.submitted is not None or asking.job in state.fates:
                 yield from self.ask(state, envelope, asking)  # the first of them is stored now, the others wait for it
             else:
                 yield from answers.not_found(asking)
 
-    def ask_stands(self, state: State, asking: Asking, stands: StoredJob) -> Outputs:
+    def ask_stands(self, state: State, envelope: Envelope, asking: Asking, stands: StoredJob) -> Outputs:
         """Answers from what etcd holds: a job made live by it, or an ended one that may be too old for the state."""
         live = state.live.get(asking.job)
         if live is not None:
-            yield from self.ask_live(state, asking, live)
+            yield from self.ask_live(state, envelope, asking, live)
         else:
-            yield from self.ask_ended(asking, state.ended.get(asking.job) or answers.remembered(stands))
+            yield from self.ask_ended(envelope, asking, state.ended.get(asking.job) or answers.remembered(stands))
 
     def know(self, state: State, job: str, stands: StoredJob, envelope: Envelope) -> Outputs:
         """An id that is not in state turned out to be a job in etcd: what is not done for it yet is done now. A clean
@@ -370,7 +369,7 @@ class Dispatcher:
             if asking.type == "AwaitJobResult":
                 yield from answers.result(asking, ended, body.stands.cause)
             else:
-                yield from self.ask_ended(asking, ended)
+                yield from self.ask_ended(envelope, asking, ended)
 
     def finish(
         self, state: State, job: str, stands: StoredJob, envelope: Envelope, result: str | None = None
@@ -442,8 +441,13 @@ def key(job: str) -> str:
     return f"jobs/{job}"
 
 
-def asking_of(request: AboutJob, submitted: Submitted | None = None) -> Asking:
-    return Asking(request.type, request.job, request.reply_to, request.correlation, submitted)
+def asking_of(record: Client, request: AboutJob, submitted: Submitted | None = None) -> Asking:
+    parked = letter(record, record.excerpt) if record.excerpt is not None else None
+    return Asking(request.type, request.job, request.reply_to, request.correlation, submitted, parked)
+
+
+def letter(record: Client, excerpt: Excerpt) -> Letter:
+    return Letter(record.partition, record.offset, excerpt.size_bytes, excerpt.sha256, excerpt.head_base64)
 
 
 def start(job: str, live: LiveJob, graph: dict | None = None) -> Say:
@@ -457,7 +461,7 @@ def start(job: str, live: LiveJob, graph: dict | None = None) -> Say:
     return Say(shard_scope(live.shard), body)
 
 
-def wait(state: State, queue: list[Asking], asking: Asking) -> Outputs:
+def wait(state: State, envelope: Envelope, queue: list[Asking], asking: Asking) -> Outputs:
     """Lets a request wait in `queue`, if there is room for it. Who asks the same again waits once: its newest asking is answered."""
     same = [one for one in queue if asking.reply_to and (one.reply_to, one.type) == (asking.reply_to, asking.type)]
     if same and asking.type == "AwaitJobResult":
@@ -468,7 +472,7 @@ def wait(state: State, queue: list[Asking], asking: Asking) -> Outputs:
         state.waiting += 1
     elif asking.submitted is not None:
         reason = f"too many requests wait for job {asking.job}"
-        yield from reject(asking, asking.job, "busy", reason, retry_after_ms=admission.RETRY_AFTER_MS)
+        yield from reject(asking, envelope.at_ms, "busy", reason, retry_after_ms=admission.RETRY_AFTER_MS)
     else:
         yield from refuse(asking, "busy", f"too many requests wait for job {asking.job}; try again")
 

@@ -33,6 +33,18 @@ class Asking:
     reply_to: str
     correlation: str
     submitted: Submitted | None = None  # of a SubmitJob
+    letter: Letter | None = None  # of a SubmitJob that wants no answer
+
+
+@dataclass(slots=True)
+class Letter:
+    """What a dead letter tells of a record of client.commands: about 1 KB while a submission waits."""
+
+    partition: int
+    offset: int
+    size_bytes: int
+    sha256: str
+    head_base64: str
 
 
 @dataclass(slots=True)

@@ -31,15 +31,14 @@ WRONG, ELSEWHERE, FOLDED = "still wrong", "not a client's", "of an inbox"
 dlq = typer.Typer(
     name="dlq",
     no_args_is_help=True,
-    help="List, show, send again and delete dead letters: records of client.commands that were no valid request.\n\n"
+    help="List, show, send again and delete dead letters: records of client.commands that were no valid request, and submissions "
+    "without reply_to that were refused (the reason begins with busy, conflict, late or internal).\n\n"
     "A letter's number is its offset on the topic dead-letters, which keeps it for 30 days. Records of inboxes that ended processes and "
     "are passed over are listed and shown, too, by their place, such as job-master/0@57; they are never sent again.",
     rich_markup_mode="rich",
 )
 
-ReasonOption = Annotated[
-    str | None, typer.Option("--reason", metavar="TEXT", help="Only with this text in the reason.")
-]
+ReasonOption = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Only with this text in the reason.")]
 TopicOption = Annotated[str | None, typer.Option("--topic", help="Only records that were on this topic.")]
 JobOption = Annotated[str | None, typer.Option("--job", metavar="ID", help="Only records about this job.")]
 SinceOption = Annotated[
@@ -111,9 +110,9 @@ def show(
         original: Original | None = None
         try:
             original = letters.original(letter)
-            whole = f"there, in {original.place}"
+            whole, wrong = f"there, in {original.place}", still_wrong(letter, original.value)
         except Gone as gone:
-            whole = str(gone)
+            whole, wrong = str(gone), None
     if raw:
         if original is None:
             print(f"millrace: {whole}", file=sys.stderr)
@@ -122,7 +121,7 @@ def show(
         sys.stdout.flush()
         return
     headers = {name: value.decode(errors="replace") for name, value in original.headers} if original else {}
-    shown = {**_plain(letter), "whole": whole, "headers": headers, "story": list(_story(every, letter))}
+    shown = {**_plain(letter), "whole": whole, "still_wrong": wrong, "headers": headers, "story": list(_story(every, letter))}
     from .tables import print_json
 
     if as_json:
@@ -156,13 +155,15 @@ def redrive(
 ) -> None:
     """Send dead letters' records to client.commands again, unchanged. Without --yes: tell what would be sent, by reason.
 
-    For records whose trouble is over: a newer Dispatcher knows their type, or the upload that was missing is there. The ids in them stay
-    what they were, so a job that was accepted meanwhile is the same job, and not a second one. Each sending is written down on
-    dead-letters: after an interruption the same command goes on where it stood. Records of inboxes are never sent again.
+    For records whose trouble is over: there is room for the job now, a newer Dispatcher knows their type, or the upload that was missing
+    is there. The ids in them stay what they were, so a job that was accepted meanwhile is the same job, and not a second one. Each sending
+    is written down on dead-letters: after an interruption the same command goes on where it stood. Records of inboxes are never sent again.
 
     Exit codes: 0 done, 1 some could not be sent, 3 no Dispatcher answers (nothing was sent).
 
     millrace dlq redrive --reason "was not uploaded" --since 1d
+
+    millrace dlq redrive --reason busy: --yes
 
     millrace dlq redrive 12 13 --yes
     """
@@ -305,9 +306,7 @@ def moment(text: str) -> int:
     try:
         return int(datetime.fromisoformat(text.strip()).astimezone().timestamp() * 1000)
     except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is no time: say 30m, 2h or 3d (ago), or 2026-01-31 or 2026-01-31T12:00"
-        ) from None
+        raise typer.BadParameter(f"{text!r} is no time: say 30m, 2h or 3d (ago), or 2026-01-31 or 2026-01-31T12:00") from None
 
 
 def _fate(
@@ -330,24 +329,26 @@ def _fate(
     repeats = max(letter.repeats, original.repeats)
     if repeats >= most_repeats:
         return OFTEN, f"{repeats} times", None
-    wrong = None if force else still_wrong(original.value)
+    wrong = None if force else still_wrong(letter, original.value)
     return (SEND, "", original) if wrong is None else (WRONG, wrong, None)
 
 
-def still_wrong(value: bytes) -> str | None:
-    """Why a record would be parked again, or refused with nobody to hear it; None: by the record alone nothing is wrong."""
+def still_wrong(letter: Letter, value: bytes) -> str | None:
+    """Why a record would be parked again, or refused with nobody to hear it; None: by letter and record nothing is wrong."""
     from millrace.core.jobgraph.model import DEFAULT_LIMITS
     from millrace.core.jobgraph.parse import Refused
     from millrace.core.messages.client import SubmitJob
     from services.dispatcher.intake import check_graph, decode
 
+    if letter.is_conflict:
+        return "its id is another job's, and stays so: publish it under another id"
     try:
         request = decode(value, DEFAULT_LIMITS)
     except Refused as refused:
         return str(refused)
     if isinstance(request, SubmitJob):
         if request.accept_before_ms is not None and request.accept_before_ms * 1_000_000 < time.time_ns():
-            return "its accept_before_ms has passed: it would be rejected as late"
+            return "its accept_before_ms has passed: it would be rejected as late; publish it with a later one, or with none"
         found = check_graph(request.graph, request.parameters, DEFAULT_LIMITS)
         if found.problems:
             return str(found.problems[0])
@@ -443,6 +444,8 @@ def _print_letter(letter: Letter, shown: dict[str, Any]) -> None:
     print(f"was at    {told.topic}[{told.partition}], offset {told.offset}")
     print(f"record    {told.size_bytes} bytes, sha256 {told.sha256}")
     print(f"whole     {shown['whole']}")
+    if shown["still_wrong"]:
+        print(printable(f"redrive   leaves it: {shown['still_wrong']}"))
     for name, value in shown["headers"].items():
         print(printable(f"header    {name}: {value}"))
     print("story")
@@ -465,11 +468,11 @@ def _print_plan(found: list[Letter | PassedOver], fates: list[tuple[str, str, An
         counts[kind, fate] += 1
         examples.setdefault((kind, fate), name + (f": {why}" if why else ""))
     rows = [(n, kind, fate, examples[kind, fate]) for (kind, fate), n in counts.most_common()]
-    heads = ("letters", "parked because", "would be", "such as")
     if as_json:
         print_json([dict(zip(("letters", "kind", "fate", "example"), row, strict=True)) for row in rows])
         return
-    table(heads, [(n, kind, "sent" if fate == SEND else f"left: {fate}", told) for n, kind, fate, told in rows])
+    told = [(n, kind, "sent" if fate == SEND else f"left: {fate}", example) for n, kind, fate, example in rows]
+    table(("letters", "parked because", "would be", "such as"), told)
 
 
 def _print_done(

@@ -79,8 +79,8 @@ class PassedOver:
         """Why it is not sent again, and what to do instead."""
         if self.is_request:
             return (
-                "it is a copy of a client's request, and who asked was told of the fault: send the request itself again, once a build runs "
-                "that bears it"
+                "it is a copy of a client's request, and who asked was told of the fault, for a submission without reply_to by a letter: "
+                "send the request itself again, once a build runs that bears it"
             )
         return (
             f"it is a record of the inbox of {self.scope}, and what came behind it was folded without it: sent again it would be dropped, "

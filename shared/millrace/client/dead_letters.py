@@ -33,11 +33,14 @@ SILENT_S = 10.0
 LETTER, ORIGIN, REPEATS, BY = (f"millrace-redrive-{name}" for name in ("letter", "origin", "repeats", "by"))
 """Headers of a record that was sent again: the letter's number, where the record was first, the how manieth try, who."""
 
+SUBMISSION = re.compile(r"(?:no|(?P<kind>\w+):) SubmitJob of job (?P<job>[^\s:]+): ")
+"""How the reason of a refused submission begins: `kind` as in JobRejected, none for an invalid one."""
+
 B = TypeVar("B", bound=Body)
 
 
 class Gone(MillraceError):
-    """The whole record is nowhere any more; the letter has its first 4 KiB."""
+    """The whole record is nowhere any more; the letter has its first bytes."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ class Letter:
     redriven: DeadLetterRedriven | None = None
     repeats: int = 0
     value: Any = field(init=False)
-    """What its first 4 KiB tell of the record: as much of its JSON as there is; None if it is no JSON."""
+    """What its first bytes tell of the record: as much of its JSON as there is; None if it is no JSON."""
 
     def __post_init__(self) -> None:
         self.value = None
@@ -80,22 +83,31 @@ class Letter:
 
     @property
     def head(self) -> bytes:
-        """The first 4 KiB of the record."""
+        """The first bytes of the record: up to 4 KiB."""
         return base64.b64decode(self.letter.head_base64)
 
     @property
     def type(self) -> str | None:
         """The type that the record names."""
-        return self._text("type")
+        return "SubmitJob" if self._submission else self._text("type")
 
     @property
     def job(self) -> str | None:
-        """The job that the record is about."""
-        return self._text("job")
+        """The job that the record is about. Of a submission the reason tells it: its first bytes may end before they do."""
+        return self._submission["job"] if self._submission else self._text("job")
 
     @property
     def kind(self) -> str:
         return kind_of(self.letter.reason)
+
+    @property
+    def is_conflict(self) -> bool:
+        """Whether its id is another job's: then it will be refused again, however often it is sent."""
+        return self._submission is not None and self._submission["kind"] == "conflict"
+
+    @property
+    def _submission(self) -> re.Match[str] | None:
+        return SUBMISSION.match(self.letter.reason)
 
     def _text(self, name: str) -> str | None:
         found = self.value.get(name) if isinstance(self.value, dict) else None

@@ -101,7 +101,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic("job.events", "facts about jobs", "job", "job_event_partitions", 7 * DAY_MS, (DISPATCHER, JOB_MASTER), ("anyone",)),
     # Few, and what was said long ago still holds: who joined, who leads.
     Topic("cluster.events", "facts about the cluster", "task_manager", 1, 365 * DAY_MS, SERVICES[:3], ("anyone",)),
-    Topic("dead-letters", "records that could not be used", "topic", 1, 30 * DAY_MS, (DISPATCHER, OPERATOR), ("anyone",)),
+    Topic("dead-letters", "records that could not be used or were refused", "topic", 1, 30 * DAY_MS, (DISPATCHER, OPERATOR), ("anyone",)),
     Topic("dispatcher.commands", "inbox of the Dispatcher", "to", 1, -1, SERVICES, (DISPATCHER,)),
     Topic("resource-manager.commands", "inbox of the ResourceManager", "to", 1, -1, SERVICES, (RESOURCE_MANAGER,)),
     Topic("job-master.commands", "inboxes of the JobMaster shards", "to", "shards", -1, SERVICES, (JOB_MASTER,)),

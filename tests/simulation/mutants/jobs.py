@@ -169,15 +169,15 @@ def tasks_do_not_wait_for_their_producers() -> None:
 
 @mutant(21, "dispatcher/core/machine.py:Dispatcher.ask_live", "the same submission again is another job")
 def the_same_submission_is_another_job() -> None:
-    def ask_ended(original: Any, self: Any, asking: Any, ended: Any) -> Any:
+    def ask_ended(original: Any, self: Any, envelope: Any, asking: Any, ended: Any) -> Any:
         if asking.type == "SubmitJob":
             asking.submitted.digest = "another"
-        return original(self, asking, ended)
+        return original(self, envelope, asking, ended)
 
-    def ask_live(original: Any, self: Any, state: Any, asking: Any, live: Any) -> Any:
+    def ask_live(original: Any, self: Any, state: Any, envelope: Any, asking: Any, live: Any) -> Any:
         if asking.type == "SubmitJob":
             return iter(())
-        return original(self, state, asking, live)
+        return original(self, state, envelope, asking, live)
 
     around(dispatcher.Dispatcher, "ask_ended", ask_ended)
     around(dispatcher.Dispatcher, "ask_live", ask_live)

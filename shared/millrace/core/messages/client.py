@@ -17,7 +17,8 @@ class Request(Body):
     """A request of a client. Answers go to `client.replies` with its `reply_to` as key and its `correlation`."""
 
     reply_to: Annotated[str, Field(max_length=200)] = ""
-    """Names the client; the key of the answer. Empty: no answer is wanted (job.events tells all there is to know)."""
+    """Names the client; the key of the answer. Empty: no answer is wanted (job.events tells of an accepted job, and a refused SubmitJob
+    is a letter on dead-letters)."""
     correlation: Annotated[str, Field(max_length=200)] = ""
     """Copied to the answer."""
 

@@ -148,7 +148,8 @@ class LeaderElected(ClusterEvent):
 
 
 class DeadLetter(Body):
-    """Dispatcher: a record that could not be used: where it was, why, its hash, its first 4 KiB."""
+    """Dispatcher: a record that could not be used, or a SubmitJob without `reply_to` that was refused: where it was, why, its hash, its
+    first 4 KiB (of a SubmitJob in which nothing is wrong, 512 bytes)."""
 
     type: Literal["DeadLetter"] = "DeadLetter"
     version: Literal[1] = 1

@@ -77,13 +77,18 @@ class Outcome(Part):
     result: Annotated[Union[effects.OUTCOMES], Field(discriminator="type")]  # type: ignore[valid-type]  # noqa: UP007
 
 
-class Refusal(Part):
-    """Why a stranger's record cannot be used; it is parked in dead-letters."""
+class Excerpt(Part):
+    """What a dead letter tells of a stranger's record: its size, its hash, its first bytes."""
 
-    reason: str
     size_bytes: int
     sha256: str
     head_base64: str
+
+
+class Refusal(Excerpt):
+    """Why a stranger's record cannot be used; it is parked in dead-letters."""
+
+    reason: str
 
 
 class Client(Part):
@@ -100,6 +105,8 @@ class Client(Part):
     partition: int = 0
     request: Annotated[Union[client.REQUESTS], Field(discriminator="type")] | None = None  # type: ignore[valid-type]  # noqa: UP007
     refusal: Refusal | None = None
+    excerpt: Excerpt | None = None
+    """Of a SubmitJob that wants no answer: it is parked if the machine refuses it."""
     problems: list[client.Problem] = empty(list)
     """What is wrong with a submitted graph."""
     warnings: list[client.Problem] = empty(list)
