@@ -77,7 +77,7 @@ class Trial:
         aim = chance.choice(AIMS) if self.aim is None else self.aim
         self.done = Faults(self.cluster, chance, self.faults, self.kinds, aim, self.waits, self.after)
         self.cluster.between = None if self.paced else self.done.step
-        self._known = self._known_ms = 0
+        self._known, self._known_ms = (0, 0, 0), 0
         self._to_submit = list(self.jobs)
         canceled = self._drawn("canceled", (0.05, 0.15, 0.5))
         self._to_cancel = [job for job in self.jobs if chance.random() < canceled]
@@ -134,11 +134,11 @@ class Trial:
             left = [job for job in self.jobs if not cluster.ended(job)]
             raise Stuck(f"I10: {left} do not go on: {cluster.describe()}")
 
-    def _facts(self) -> int:
-        """How many are known about jobs."""
+    def _facts(self) -> tuple[int, int, int]:
+        """How much is asked, and how much is known, of jobs."""
         world = self.cluster.world
-        partitions = world.topology.job_event_partitions
-        return len(self._to_submit) + sum(world.broker.log("job.events", k).end for k in range(partitions))
+        known = sum(world.broker.log("job.events", k).end for k in range(world.topology.job_event_partitions))
+        return len(self._to_submit), len(self._to_cancel), known
 
     def _over(self) -> bool:
         waiting = self._to_submit or self._to_cancel or not self.done.over
