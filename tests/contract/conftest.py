@@ -12,7 +12,7 @@ from typing import TypeVar
 import pytest
 
 from millrace.io.etcd import EtcdStore
-from millrace.io.interfaces import Bus, Reader, Received, Store
+from millrace.io.interfaces import Bus, Reader, Received, Store, Unavailable
 from millrace.io.kafka import KafkaBus
 from millrace.io.kafka_admin import KafkaAdmin
 from tests.conftest import RealEtcd, RealKafka
@@ -51,6 +51,16 @@ class BusWorld:
         reader = bus.reader(topic, partition, offset)
         self._open.append(reader)
         return reader
+
+    def offsets(self, bus: Bus, topic: str, partition: int) -> tuple[int, int]:
+        """What a broker says that may be busy for longer than a bus waits for it."""
+
+        def asked() -> tuple[int, int] | None:
+            with contextlib.suppress(Unavailable):
+                return bus.offsets(topic, partition)
+            return None
+
+        return eventually(asked, f"the offsets of {topic}[{partition}]")
 
     def read(self, reader: Reader, count: int) -> list[Received]:
         """The next `count` records; what comes more than that fails the test."""

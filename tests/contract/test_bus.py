@@ -22,8 +22,8 @@ def test_a_partition_keeps_the_order_of_the_appends(bus_world: BusWorld) -> None
     assert [one.value for one in records] == numbered(0, 2000)
     assert [one.offset for one in records] == list(range(2000))
     assert {(one.topic, one.partition) for one in records} == {(topic, 1)}
-    assert bus.offsets(topic, 0) == (0, 0)
-    assert bus.offsets(topic, 1) == (0, 2000)
+    assert bus_world.offsets(bus, topic, 0) == (0, 0)
+    assert bus_world.offsets(bus, topic, 1) == (0, 2000)
     assert bus_world.fatal == []
 
 
@@ -152,14 +152,14 @@ def test_records_below_an_offset_can_be_deleted(bus_world: BusWorld) -> None:
         bus.append(topic, 0, value)
     bus_world.acknowledged(bus)
     bus.delete_below(topic, 0, 6)
-    assert bus.offsets(topic, 0) == (6, 10)
+    assert bus_world.offsets(bus, topic, 0) == (6, 10)
     bus.delete_below(topic, 0, 4)
-    assert bus.offsets(topic, 0) == (6, 10)
+    assert bus_world.offsets(bus, topic, 0) == (6, 10)
     assert [one.offset for one in bus_world.read(bus_world.reader(bus, topic, offset=6), 4)] == [6, 7, 8, 9]
     with pytest.raises(ValueError, match="11"):
         bus.delete_below(topic, 0, 11)
     bus.delete_below(topic, 0, 10)
-    assert bus.offsets(topic, 0) == (10, 10)
+    assert bus_world.offsets(bus, topic, 0) == (10, 10)
     bus.append(topic, 0, b"10")
     assert [one.offset for one in bus_world.read(bus_world.reader(bus, topic, offset=10), 1)] == [10]
 
@@ -195,7 +195,7 @@ def test_a_log_has_an_identity_that_ends_with_it(bus_world: BusWorld) -> None:
     bus_world.delete(topic)
     bus_world.topic()
     assert bus.log_id(topic) not in (before, bus.log_id(other))
-    assert bus.offsets(topic, 0) == (0, 0)
+    assert bus_world.offsets(bus, topic, 0) == (0, 0)
     with pytest.raises(OffsetGone):
         eventually(lambda: reader.poll(100), "an error")
 
@@ -282,7 +282,7 @@ def test_a_broker_that_is_away_blocks_no_append_and_takes_all_in_order_when_it_i
     assert [one.value for one in records] == ran == numbered(0, 300)
     assert [one.offset for one in records] == list(range(300))
     assert bus.log_id(topic) == identity
-    assert bus.offsets(topic, 0) == (0, 300)
+    assert bus_world.offsets(bus, topic, 0) == (0, 300)
     assert bus_world.fatal == []
 
 
@@ -316,7 +316,7 @@ def test_topics_become_what_is_asked_for(bus_world: BusWorld) -> None:
     lines = bus_world.admin.ensure_topics(wanted)
     assert sorted(line.split(" (")[0] for line in lines) == sorted([f"created {two}", f"set {one} retention.ms=-1"])
     assert bus_world.admin.ensure_topics(wanted) == []
-    assert bus_world.bus().offsets(two, 2) == (0, 0)
+    assert bus_world.offsets(bus_world.bus(), two, 2) == (0, 0)
     with pytest.raises(ValueError, match=f"{two} has 3 partitions and not 4"):
         bus_world.admin.ensure_topics([(one, 1, {"retention.ms": 5}), (two, 4, {}), (one + "x", 1, {})])
     assert bus_world.admin.ensure_topics(wanted) == []
