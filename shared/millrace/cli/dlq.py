@@ -143,9 +143,7 @@ def redrive(
     until: UntilOption = None,
     every: Annotated[bool, typer.Option("--all", help="All, where neither letters nor filters are given.")] = False,
     yes: YesOption = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Send also what is still no valid request by this version's rules.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Send also what is still no valid request by this version's rules.")] = False,
     most_repeats: Annotated[
         int, typer.Option("--most-repeats", min=1, help="Leave a record that was sent again so often.")
     ] = 3,
