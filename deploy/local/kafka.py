@@ -193,7 +193,7 @@ class KafkaBroker(LocalServer):
         """An empty folder for the libraries that the broker unpacks: one that was killed left its own."""
         folder = self.data_dir / "tmp"
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         return folder
 
     def is_ready(self) -> bool:

@@ -53,6 +53,7 @@ class Book:
     slots: dict[tuple[str, int], str] = field(default_factory=dict)  # (TaskManager's process, slot) -> attempt
     launched: dict[str, None] = field(default_factory=dict)  # attempts, in order
     unheard: dict[str, None] = field(default_factory=dict)  # processes of TaskManagers that may live beside their successors for a moment
+    replaced: dict[str, None] = field(default_factory=dict)  # those that were stopped while another was started in their place
     written: dict[str, str] = field(default_factory=dict)  # folder of an output -> the attempt that finished it
 
     def record_folded(self, machine: Machine, folded: Folded, branch: Branch, before_ms: int, before_epoch: int) -> None:
@@ -91,7 +92,7 @@ class Book:
         slot = (living.task_manager, living.slot)
         assert slot not in self.slots, f"I6: {living.attempt} starts beside {self.slots[slot]} in {slot}"
         other = self.living.get(subtask)
-        stray = living.task_manager in self.unheard  # who was stopped and wakes carries out first what it was told before
+        stray = living.task_manager in self.replaced  # who was stopped and wakes carries out first what it was told before
         assert other is None or stray or other.task_manager in self.unheard, f"I7: {living.attempt} starts while {other} lives"
         assert living.attempt not in self.launched, f"I7: {living.attempt} starts twice"
         for vertex in spec["vertices"]:

@@ -192,6 +192,7 @@ class Faults(Damage):
             return False  # it would begin as the later one when it goes on
         self._note(f"{name} is stopped, and another process of its name is started")
         self._unheard(name)
+        self.cluster.world.book.replaced[self.cluster.processes[name].slots.process] = None  # type: ignore[union-attr]
         self.cluster.paused[name] = None
         again = self.cluster.twin(name)
         self._later(PAUSED_MS, f"{again} goes on", lambda: self.cluster.paused.pop(again, None))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.book import Book, Living
 from tests.simulation.trial import Trial, quiet_logs
 
 ROOT = Path(__file__).parents[2]
@@ -59,6 +60,21 @@ def test_one_that_was_stopped_and_replaced_wakes_and_starts_what_it_was_told_bef
     trial = Trial(2345)
     trial.run()
     assert trial.done.done["twin"]
+
+
+def test_nobody_else_starts_beside_a_living_attempt() -> None:
+    """Not even who is not heard for a while; and beside a stray it is still the other one that counts."""
+    book, spec = Book(), {"job": "j", "task": "t", "subtask": 0, "vertices": [], "outputs": []}
+    lives, unheard, stray = (Living(name, 0, f"j/t/0/1.{n}") for n, name in enumerate(("1.4", "2.5", "3.7")))
+    book.unheard |= {unheard.task_manager: None, stray.task_manager: None}
+    book.replaced[stray.task_manager] = None
+    book.attempt_started(spec, lives)
+    with pytest.raises(AssertionError, match="I7"):
+        book.attempt_started(spec, unheard)
+    book.attempt_started(spec, stray)
+    book.attempt_ended(spec, stray, finished=False)
+    with pytest.raises(AssertionError, match="I7"):
+        book.attempt_started(spec, unheard)
 
 
 def test_a_cut_log_costs_its_own_scope_a_life_and_no_other() -> None:

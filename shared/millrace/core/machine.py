@@ -97,7 +97,7 @@ class Forget(NamedTuple):
     life: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PassedOver:
     """In place of the body of a record that ended two processes [26]: whatever it asked for is not done. Who it was about is told."""
 
