@@ -8,6 +8,7 @@ from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.io.blobs import BlobServer
 from millrace.io.hosting import Hosted, Term
 from millrace.io.http_server import CannotListen
+from millrace.io.room import Room
 from millrace.io.service import Process
 
 from .client_port import ClientPort
@@ -22,11 +23,11 @@ def main() -> int:
     settings = DispatcherSettings.load_or_exit()
     process = Process(settings)
     topology = process.wait_for_topology()
-    most_bytes = settings.blob_max_mb << 20
+    most_bytes, room = settings.blob_max_mb << 20, Room(process.storage, settings.min_free_mb)
     try:
         # On every replica, so that its URL is known when it is elected; clients are told the leader's.
         blobs = BlobServer(
-            process.storage, settings.blob_token.get_secret_value(), settings.blob_host, settings.blob_port, most_bytes
+            process.storage, settings.blob_token.get_secret_value(), settings.blob_host, settings.blob_port, most_bytes, room
         )
         port = blobs.start()
     except CannotListen as failure:
@@ -39,7 +40,7 @@ def main() -> int:
         "blob_url": settings.blob_url or f"http://{settings.blob_host}:{port}",
         "blob_max_bytes": most_bytes,
     }
-    intake = Intake(process.storage, DEFAULT_LIMITS, settings.check_local_files)
+    intake = Intake(process.storage, DEFAULT_LIMITS, settings.check_local_files, room)
     client_port = ClientPort(process.bus, intake, process.fatal)
     jobs = JobStore(process.store, process.storage)
     housekeeping = Housekeeping(process.storage, int(settings.keep_hours * 3_600_000))

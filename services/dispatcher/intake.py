@@ -24,6 +24,7 @@ from millrace.core.messages.records import Client, Excerpt, Refusal
 from millrace.edge.files import check_files, check_relative
 from millrace.edge.sql import check_sql, look
 from millrace.io.interfaces import Received
+from millrace.io.room import Room
 from millrace.io.storage import Storage, upload_path
 from services.task_manager.slot.conf import classify_conf
 
@@ -52,10 +53,14 @@ class Intake:
     """Decodes and checks. Not for several threads at once.
 
     check_local_files: also refuse a graph whose local source files are not on this machine; for clusters on one machine.
+    room: without room there, submissions are to be refused.
     """
 
-    def __init__(self, storage: Storage, limits: Limits, check_local_files: bool = False) -> None:
+    def __init__(
+        self, storage: Storage, limits: Limits, check_local_files: bool = False, room: Room | None = None
+    ) -> None:
         self._storage, self._limits, self._check_local_files = storage, limits, check_local_files
+        self._room = room or Room(storage)
         self._cache: OrderedDict[str, Checked] = OrderedDict()  # digest of a submission -> what it is found to be
         look("SELECT 1")  # loads the parser now, and not for the first submission
 
@@ -83,6 +88,7 @@ class Intake:
             graph=checked.stored if good else None,
             digest=digest if good else None,
             excerpt=None if request.reply_to else _excerpt(received.value, UNHEARD_HEAD_BYTES),
+            lack=self._room.lack() if good else "",
         )
 
     def _checked(self, request: client.SubmitJob, digest: str, size: int) -> Checked:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ from millrace.client import (
     Conflict,
     Invalid,
     Millrace,
+    MillraceError,
     NotFinished,
     NotFound,
     OutcomeUnknown,
@@ -279,6 +282,32 @@ def test_a_flood_beyond_the_limit_is_refused_and_taken_when_there_is_room(millra
         millrace.cancel(accepted[0].id)
         assert patient.result().status == "INITIALIZING", "a client tries again by itself, as long as it has time"
     finally:
+        plane.stop("dispatcher")
+        plane.start("dispatcher")
+
+
+def test_while_the_disk_is_nearly_full_nothing_new_is_taken_and_it_heals_by_itself(
+    millrace: Millrace, plane: ControlPlane, tmp_path: Path
+) -> None:
+    running, ballast, module = millrace.submit(GRAPH), plane.storage / "ballast", tmp_path / "m.py"
+    module.write_text("# new")
+    plane.stop("dispatcher")
+    plane.start("dispatcher", min_free_mb=(shutil.disk_usage(plane.storage).free >> 20) - 1_000)
+    try:
+        with open(ballast, "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, 2_000 << 20)
+        with Millrace(plane.kafka.bootstrap, token=plane.token, timeout_s=5) as hasty:
+            time.sleep(1)  # what the Dispatcher saw may be half a second old
+            with pytest.raises(Busy, match=r"disk of .* has \d+ MB left, and min_free_mb is \d+; try again when there is more"):
+                hasty.submit(GRAPH)
+            assert hasty.submit(GRAPH, job=running.id).id == running.id, "it takes no room"
+            with pytest.raises(MillraceError, match="the blob is not taken: the disk of"):
+                hasty.submit(GRAPH, uploads={hashlib.sha256(module.read_bytes()).hexdigest(): module})
+        patient = millrace.begin_submit(GRAPH, watch=False)
+        ballast.unlink()
+        assert patient.result().status == "INITIALIZING"
+    finally:
+        ballast.unlink(missing_ok=True)
         plane.stop("dispatcher")
         plane.start("dispatcher")
 

@@ -46,14 +46,18 @@ class World:
     def request(self, request: client.Request, **found: Any) -> list[Output]:
         return self.tell(Client(log="l", prev=self.offset - 1, offset=self.offset, request=request, **found))
 
-    def submit(self, job: str = JOB, digest: str = "d", graph: dict | None = None, **fields: Any) -> list[Output]:
+    def submit(
+        self, job: str = JOB, digest: str = "d", graph: dict | None = None, lack: str = "", **fields: Any
+    ) -> list[Output]:
         request = client.SubmitJob(job=job, graph={}, reply_to="c", correlation="1", **fields)
-        return self.request(request, graph=graph or GRAPH, digest=digest)
+        return self.request(request, graph=graph or GRAPH, digest=digest, lack=lack)
 
-    def fire(self, job: str = JOB, digest: str = "d", graph: dict | None = None, **fields: Any) -> list[Output]:
+    def fire(
+        self, job: str = JOB, digest: str = "d", graph: dict | None = None, lack: str = "", **fields: Any
+    ) -> list[Output]:
         """A submission that wants no answer."""
         request = client.SubmitJob(job=job, graph={}, **fields)
-        return self.request(request, graph=graph or GRAPH, digest=digest, excerpt=EXCERPT)
+        return self.request(request, graph=graph or GRAPH, digest=digest, excerpt=EXCERPT, lack=lack)
 
     def accept(self, job: str = JOB) -> StoredJob:
         """Submits, and etcd stores it; returns what stands."""

@@ -234,6 +234,21 @@ def test_the_graphs_of_live_jobs_are_bounded() -> None:
     assert isinstance(world.submit(JOB, graph=large)[0], Do)
 
 
+def test_while_a_disk_is_nearly_full_nothing_new_is_taken_and_what_is_known_is_answered() -> None:
+    world = settled()
+    world.accept(OTHER)
+    lack = "the disk of /storage has 100 MB left, and min_free_mb is 512; try again when there is more"
+    assert world.submit(lack=lack) == [rejected("busy", lack, retry_after_ms=1_000)]
+    assert not world.state.fates
+    for _ in range(2):  # while it is live, and when it has ended
+        [again] = world.submit(OTHER, lack=lack)
+        assert isinstance(again.body, client.JobAcceptedReply)
+        if world.state.live:
+            world.finish(OTHER)
+    assert world.fire(lack=lack) == [parked(world, "busy", lack)]
+    assert isinstance(world.submit()[0], Do), "there is room again"
+
+
 def test_what_is_no_request_is_parked() -> None:
     world = settled()
     refusal = Refusal(reason="not JSON", size_bytes=3, sha256="0" * 64, head_base64="eHl6")

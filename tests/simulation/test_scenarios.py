@@ -9,6 +9,7 @@ import pytest
 
 from millrace.core.topics import TOPICS
 from millrace.io.interfaces import Unavailable, UnknownOutcome
+from millrace.io.room import Room
 from tests.simulation import workload
 from tests.simulation.audit import assert_endings, assert_nothing_left, audit
 from tests.simulation.cluster import Cluster, Process
@@ -255,6 +256,27 @@ def test_f11_the_broker_paused_for_a_minute_ages_nobody(cluster: Cluster) -> Non
     cluster.run(most_ms=10_000)
     assert witness(cluster) == before
     all_end(cluster, "after")
+    audit(cluster)
+
+
+def test_f12_a_disk_that_is_nearly_full_costs_what_is_new_alone(monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> None:
+    """Submissions are told to come again, what was accepted goes on to its end, and when there is room all is as before."""
+    submit(cluster, "before")
+    cluster.run(lambda: cluster.stored("before") is not None, most_ms=2_000)
+    before = witness(cluster)
+    with monkeypatch.context() as full:
+        full.setattr(Room, "lack", lambda room: "the disk is nearly full")
+        asked = [cluster.client.submit(job, workload.single(job)) for job in ("new", "before")]
+        cluster.run(lambda: set(asked) <= set(cluster.client.replies()), most_ms=2_000)
+        [refused], [known] = (cluster.client.replies()[each] for each in asked)
+        assert (refused.type, refused.kind, refused.reason) == ("JobRejected", "busy", "the disk is nearly full")
+        assert known.type == "JobAcceptedReply"
+        cluster.run(lambda: cluster.ended("before"), most_ms=20_000)
+        assert cluster.stored("new") is None
+    submit(cluster, "new")
+    cluster.run(lambda: cluster.ended("new"), most_ms=20_000)
+    assert witness(cluster) == before
+    all_end(cluster, "before", "new")
     audit(cluster)
 
 

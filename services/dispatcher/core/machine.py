@@ -143,7 +143,11 @@ class Dispatcher:
                 warnings=answers.stored_problems(record.warnings),
                 accept_before_ms=request.accept_before_ms,
             )
-            yield from self.ask(state, envelope, asking_of(record, request, submitted))
+            asking = asking_of(record, request, submitted)
+            if record.lack and not (request.job in state.live or request.job in state.ended or request.job in state.fates):
+                yield from reject(asking, envelope.at_ms, "busy", record.lack, retry_after_ms=admission.RETRY_AFTER_MS)
+            else:
+                yield from self.ask(state, envelope, asking)
         elif isinstance(request, (client.CancelJob, client.DescribeJob, client.AwaitJobResult, client.GetJobStatus)):
             yield from self.ask(state, envelope, asking_of(record, request))
         else:

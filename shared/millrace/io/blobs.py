@@ -34,6 +34,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .http_server import CannotListen, HttpServer, application, is_loopback, reply
+from .room import Room
 from .storage import BadName, NotFound, Storage, StorageError, is_sha256, upload_path
 
 if TYPE_CHECKING:
@@ -54,10 +55,16 @@ class BlobServer:
     """Serves one storage from `start` to `stop`, on loopback unless another host is given."""
 
     def __init__(
-        self, storage: Storage, token: str, host: str = "127.0.0.1", port: int = 0, most_bytes: int = MOST_BYTES
+        self,
+        storage: Storage,
+        token: str,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        most_bytes: int = MOST_BYTES,
+        room: Room | None = None,
     ) -> None:
-        """`token`: what every request must carry. `most_bytes`: the largest upload. Raises CannotListen without a
-        token, and off loopback with one that could be guessed."""
+        """`token`: what every request must carry. `most_bytes`: the largest upload. `room`: without room there, no upload
+        is taken. Raises CannotListen without a token, and off loopback with one that could be guessed."""
         if not token:
             raise CannotListen("a BlobServer does not listen without a token; set one")
         if not is_loopback(host) and len(token) < _SHORTEST_TOKEN:
@@ -65,7 +72,7 @@ class BlobServer:
                 f"a BlobServer on {host} can be reached by other machines; give it a token of at least "
                 f"{_SHORTEST_TOKEN} characters, or let it listen on 127.0.0.1"
             )
-        handlers = _Handlers(storage, most_bytes)
+        handlers = _Handlers(storage, most_bytes, room or Room(storage))
         routes = [
             Route("/blobs/{sha256}", handlers.put_blob, methods=["PUT"]),
             Route("/blobs/{sha256}", handlers.get_blob, methods=["GET"]),
@@ -113,14 +120,17 @@ class _Guard:
 
 
 class _Handlers:
-    def __init__(self, storage: Storage, most_bytes: int) -> None:
-        self._storage, self._most_bytes = storage, most_bytes
+    def __init__(self, storage: Storage, most_bytes: int, room: Room) -> None:
+        self._storage, self._most_bytes, self._room = storage, most_bytes, room
 
     async def put_blob(self, request: Request) -> Response:
         sha256 = _content_hash(request)
         path, body = upload_path(sha256), request.stream()
         try:
             known = await asyncio.to_thread(self._use, path)
+            if not known and (lack := self._room.lack()):
+                await self._drain(body)
+                raise HTTPException(507, f"the blob is not taken: {lack}")
             with nullcontext() if known else self._storage.writer(path) as writer:
                 await self._receive(request, body, sha256, writer.write if writer else _ignore)
                 fresh = writer is not None and await asyncio.to_thread(writer.commit)

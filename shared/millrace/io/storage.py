@@ -200,9 +200,12 @@ class Storage:
         for each in self._walk(""):
             top = each.path.split("/")[0]
             folders[top] = folders.get(top, 0) + each.size
+        return DiskUse(dict(sorted(folders.items())), sum(folders.values()), self.free())
+
+    def free(self) -> int | None:
+        """Bytes free on the disk; None: the store does not say."""
         with _told(self.url):
-            free = self._backend.free()
-        return DiskUse(dict(sorted(folders.items())), sum(folders.values()), free)
+            return self._backend.free()
 
     def _walk(self, prefix: str) -> Iterator[Entry]:
         with _told(self._place(prefix)):
