@@ -37,8 +37,7 @@ def measure(run: Run) -> None:
         after, grown = _seconds(_families(running)), _disk(running.stack.folder)
         peers_after = _seconds({name: [process] for name, process in peers.items()})
         took = time.monotonic() - started
-    use = {name: 100 * (after[name] - before[name]) / took for name in after}
-    peer = {name: 100 * (peers_after[name] - peers_before[name]) / took for name in peers}
+    use, peer = _use(before, after, took), _use(peers_before, peers_after, took)
     growth = {name: (grown[name] - disk[name]) / took * DAY_S / 1e6 for name in grown}
     run.samples |= {"percent_of_a_core": use, "alone_percent": peer, "disk_bytes": grown, "growth_mb_a_day": growth}
     _rows(run, seconds, use, peer, growth)
@@ -81,13 +80,17 @@ def _families(running: Cluster) -> dict[str, list[psutil.Process]]:
     return families
 
 
-def _seconds(families: Mapping[str, list[psutil.Process]]) -> dict[str, float]:
-    """Processor time used so far, user's and system's."""
-    used = {}
-    for name, processes in families.items():
-        times = [process.cpu_times() for process in processes]
-        used[name] = sum(each.user + each.system for each in times)
-    return used
+def _seconds(families: Mapping[str, list[psutil.Process]]) -> dict[str, dict[int, float]]:
+    """Processor time that each process used so far, user's and system's."""
+    return {name: {each.pid: sum(each.cpu_times()[:2]) for each in processes} for name, processes in families.items()}
+
+
+def _use(before: dict[str, dict[int, float]], after: dict[str, dict[int, float]], took_s: float) -> dict[str, float]:
+    """Percent of a core, by family. One that ended meanwhile counts nothing, and takes nothing away."""
+    return {
+        name: 100 * sum(used - before.get(name, {}).get(pid, 0.0) for pid, used in processes.items()) / took_s
+        for name, processes in after.items()
+    }
 
 
 def _disk(folder: Path) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,8 @@ def test_what_a_jvm_unpacks_lies_in_its_own_folder(slot: Slot) -> None:
     folder = Path(slot.value("spark.range(9).write.parquet('x')\nsc._jvm.java.lang.System.getProperty('java.io.tmpdir')"))
     assert (slot.folder / "slot") in folder.parents
     assert [path for path in folder.iterdir() if path.suffix == ".so"], "Spark unpacks none any more: what else shows it?"
+    pid = slot.value("sc._jvm.java.lang.ProcessHandle.current().pid()")
+    assert not list(Path(tempfile.gettempdir()).glob(f"hsperfdata_*/{pid}"))
 
 
 def test_a_jar_that_was_added_is_a_reason_for_a_new_jvm(slot: Slot) -> None:

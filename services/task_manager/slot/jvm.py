@@ -173,6 +173,7 @@ def write_files(config: SlotConfig, conf: dict[str, str], folder: str, options: 
         f"-Djava.io.tmpdir={os.path.join(folder, TEMPORARY)}",
         f"-XX:OnOutOfMemoryError=/usr/bin/env touch {out_of_memory_mark(folder)}",
         f"-XX:ErrorFile={folder}/hs_err.log",
+        "-XX:-UsePerfData",  # a file outside this folder, which a killed JVM leaves, and 20 looks a second for who might read it
     ]
     theirs = conf.get("spark.driver.extraJavaOptions", "")
     conf = {**conf, "spark.driver.extraJavaOptions": " ".join([*map(_quoted, java_options), theirs]).strip()}
