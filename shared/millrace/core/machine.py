@@ -138,4 +138,4 @@ def dispatch(handlers: Mapping[type, Handler], state: Any, envelope: Envelope) -
     handler = handlers.get(type(envelope.body))
     if handler is None:
         raise UnknownMessage(f"no handler for {type(envelope.body).__name__} from {envelope.sender or 'the core'}")
-    yield from handler(state, envelope)
+    return handler(state, envelope)
