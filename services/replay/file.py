@@ -87,6 +87,9 @@ class Recording:
     def offset_at(self, log: Log, stamp_ms: int) -> int:
         return next((each.offset for each in self.read(log, log.first) if each.stamp_ms >= stamp_ms), log.end)
 
+    def newest_ms(self) -> int:
+        return max((each.stamp_ms for log in self._logs for each in self.read(log, log.end - 1)), default=0)
+
     def snapshots(self, scope: Scope) -> Sequence[int]:
         folder = f"snapshots/{scope.name}/"
         return sorted(int(name[len(folder) :]) for name in self._zip.namelist() if name.startswith(folder))

@@ -45,6 +45,9 @@ class JournalPart:
     def offset_at(self, log: Log, stamp_ms: int) -> int:
         return next((each.offset for each in self._records if each.stamp_ms >= stamp_ms), log.end)
 
+    def newest_ms(self) -> int:
+        return self._records[-1].stamp_ms if self._records else 0
+
     def snapshots(self, scope: Scope) -> Sequence[int]:
         return [self._log.first] if self._log.first else []
 

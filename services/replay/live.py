@@ -105,6 +105,9 @@ class Live:
     def offset_at(self, log: Log, stamp_ms: int) -> int:
         return self._kafka.offset_at(log.topic, log.partition, stamp_ms)
 
+    def newest_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
     def snapshots(self, scope: Scope) -> Sequence[int]:
         return sorted(self._snapshots(scope))
 

@@ -32,6 +32,10 @@ class Source(Protocol):
         """The first offset whose record is stamped at this time or later; the log's end if there is none."""
         ...
 
+    def newest_ms(self) -> int:
+        """The latest moment that can be asked for: of the last record; now, where records still come."""
+        ...
+
     def snapshots(self, scope: Scope) -> Sequence[int]:
         """The offsets from which snapshots of this generation go on, in order."""
         ...

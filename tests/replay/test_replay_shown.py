@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,21 @@ def test_what_is_asked_in_vain_is_said(recording: Path, tmp_path: Path) -> None:
     shown = run("state", "dispatcher", "--file", recording, "--at", "2099-01-01", "--path", "epoch")
     assert shown.exit_code == 0 and "note: it has no later record than that, which is of " in shown.stderr
     assert run("state", "dispatcher", "--file", recording, "--at", end, "--path", "epoch").stderr == ""
+
+
+def test_a_time_of_day_is_the_last_such_one_in_the_file(recording: Path) -> None:
+    source = open_file(recording)
+    newest = datetime.datetime.fromtimestamp(source.newest_ms() / 1000, datetime.timezone.utc).astimezone()
+
+    def offset_at(text: str) -> int:
+        return int(json.loads(run("state", "dispatcher", "--file", recording, "--json", "--at", text).stdout)["offset"])
+
+    for back_s in (0, 1):  # a run of seconds, of a day long ago
+        moment = newest - datetime.timedelta(seconds=back_s)
+        assert offset_at(moment.time().isoformat()) == offset_at(moment.replace(tzinfo=None).isoformat())
+    later = (newest + datetime.timedelta(seconds=1)).time().isoformat()
+    shown = run("state", "dispatcher", "--file", recording, "--at", later)
+    assert (shown.exit_code, "has no record up to there" in shown.stderr) == (2, True), "it was that late the day before"
 
 
 def test_tables_of_the_web_service_are_no_step_of_a_story(recording: Path) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -32,7 +33,8 @@ app = typer.Typer(
     "[bold]millrace replay export incident.zip[/bold], then [bold]millrace replay verify --file incident.zip[/bold]: keep it, and "
     "prove that it folds to the same words\n\n"
     "A scope is dispatcher, resource-manager, job-master/SHARD or task-manager/ID. A place is an offset (the state after it), a time "
-    "(12:30:05.250 or 2026-01-31T12:30:05, local) or 'end'.\n\n"
+    "(12:30:05.250 or 2026-01-31T12:30:05, local) or 'end'. "
+    "A time of day is the last such one: before now, or before the end of the file.\n\n"
     "Exit codes: 0; 1 a difference was found, or the job is not known; 2 the log cannot be folded as asked; 3 the cluster does not answer.",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -68,7 +70,7 @@ def show(
     if follow and (file is not None or to is not None):
         raise typer.BadParameter("--follow has no end: not with --to" if to else "a file does not grow: --follow is for the live cluster")
     with opened(file, stack) as source:
-        wanted = Filter(source, scope, job, types, place(since) if since else None, place(to) if to else None, everything)
+        wanted = Filter(source, scope, job, types, place(since, source) if since else None, place(to, source) if to else None, everything)
         if not print_records(wanted.records(last, follow), as_json):
             print(f"no record is such; {wanted.extent()}", file=sys.stderr)
 
@@ -89,7 +91,7 @@ def state(
         from services.replay.core.trees import part
         from services.replay.replaying import state_at
 
-        wanted = place(at)
+        wanted = place(at, source)
         with progress() as tell:
             offset, tree = state_at(source, scope, wanted, tell)
         shown = part(tree, path)
@@ -119,7 +121,7 @@ def diff(
         from services.replay.replaying import changes
 
         with progress() as tell:
-            start, end, found = changes(source, scope, place(first), place(second), path, tell)
+            start, end, found = changes(source, scope, place(first, source), place(second, source), path, tell)
     print_changes(scope, start, end, found, as_json)
 
 
@@ -262,26 +264,28 @@ def _end(reason: str, code: int) -> None:
     raise typer.Exit(code)
 
 
-def place(text: str) -> At:
-    """Raises typer.BadParameter."""
+def place(text: str, source: Source) -> At:
+    """A time of day is the last such one that the source knows of. Raises typer.BadParameter."""
     from services.replay.replaying import At
 
     if text == "end":
         return At()
     if text.isdigit():
         return At(offset=int(text))
-    for read in _TIMES:
-        try:
-            return At(stamp_ms=round(read(text).timestamp() * 1000))
-        except ValueError:
-            continue
+    with contextlib.suppress(ValueError):
+        return At(stamp_ms=_last_such(datetime.time.fromisoformat(text), source.newest_ms()))
+    with contextlib.suppress(ValueError):
+        return At(stamp_ms=_ms(datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone()))
     raise typer.BadParameter(f"{text!r} is no place: give an offset, a time such as 12:30:05 or 2026-01-31T12:30:05.250, or 'end'")
 
 
-def _today(text: str) -> datetime.datetime:
-    return datetime.datetime.combine(datetime.datetime.now().astimezone().date(), datetime.time.fromisoformat(text)).astimezone()
+def _last_such(time: datetime.time, newest_ms: int) -> int:
+    day = datetime.datetime.fromtimestamp(newest_ms / 1000, datetime.timezone.utc).astimezone().date()
+    on_that_day = _ms(datetime.datetime.combine(day, time).astimezone())
+    if on_that_day <= newest_ms:
+        return on_that_day
+    return _ms(datetime.datetime.combine(day - datetime.timedelta(days=1), time).astimezone())
 
 
-_TIMES: tuple[Callable[[str], Any], ...] = (
-    _today, lambda text: datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(),
-)  # fmt: skip
+def _ms(moment: datetime.datetime) -> int:
+    return round(moment.timestamp() * 1000)
