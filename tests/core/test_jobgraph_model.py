@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.core.jobgraph.model import Edge, JobGraph
+from millrace.edge.schema import Explained
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def test_any_columns_come_through(keys: list[str]) -> None:
 
 def test_the_model_explains_itself() -> None:
     """The JSON Schema is read by users: every field of every model says what it means."""
-    schema = JobGraph.model_json_schema()
+    schema = JobGraph.model_json_schema(schema_generator=Explained)
     models = {"JobGraph": schema, **schema["$defs"]}
     assert list(models) == [
         "JobGraph", "Module", "Resources", "Restart", "Sink", "Source", "SparkApp", "Timeouts", "Vertex",

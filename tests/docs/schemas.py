@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from millrace.core.jobgraph.model import JobGraph
 from millrace.core.messages import CONTRACTS, Contract, records
+from millrace.edge.schema import Explained
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 PUBLIC = ("client.commands", "client.replies", "job.events", "cluster.events", "dead-letters")
@@ -22,7 +23,7 @@ RECORDS = {
 
 def public() -> Iterator[tuple[str, str]]:
     """(path below docs/schema, text) of what strangers write and read: the published contract."""
-    yield "JobGraph.json", _text({"$schema": DIALECT, **_without_titles(JobGraph.model_json_schema())})
+    yield "JobGraph.json", _text({"$schema": DIALECT, **_without_titles(JobGraph.model_json_schema(schema_generator=Explained))})
     for contract in CONTRACTS.values():
         if contract.topic in PUBLIC:
             yield f"{contract.topic}/{contract.type}.json", _text(_schema(contract))
@@ -36,14 +37,16 @@ def files() -> Iterator[tuple[str, str]]:
 
 def _inboxes() -> dict[str, Any]:
     """All that services write to each other and to themselves: no contract, but what a copied inbox can be read by."""
-    schema = TypeAdapter(Union[tuple(RECORDS.values())]).json_schema(mode="serialization")  # noqa: UP007
+    schema = TypeAdapter(Union[tuple(RECORDS.values())]).json_schema(mode="serialization", schema_generator=Explained)  # noqa: UP007
     about = "A record of an inbox. Written and read by services of one build alone: it changes with any release."
     return {"$schema": DIALECT, "title": "Record", "description": about, **_without_titles(schema)}
 
 
 def _schema(contract: Contract) -> dict[str, Any]:
     written_by_us = contract.topic != "client.commands"
-    schema = contract.body.model_json_schema(mode="serialization" if written_by_us else "validation")
+    schema = contract.body.model_json_schema(
+        mode="serialization" if written_by_us else "validation", schema_generator=Explained
+    )
     schema = {"$schema": DIALECT, "title": contract.type, **_without_titles(schema)}
     if contract.type == "SubmitJob":
         graph = schema["properties"]["graph"]

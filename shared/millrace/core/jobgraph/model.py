@@ -135,7 +135,6 @@ class _Model(BaseModel):
         frozen=True,
         populate_by_name=False,
         serialize_by_alias=True,
-        use_attribute_docstrings=True,
     )
 
 

@@ -16,7 +16,7 @@ class Body(BaseModel):
     Strict from JSON, unknown fields refused. Field order is wire order, so equal messages are equal bytes.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     type: Any
     version: Any
@@ -25,7 +25,7 @@ class Body(BaseModel):
 class Part(BaseModel):
     """A value inside messages."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 def empty(kind: type[dict] | type[list]) -> Any:
