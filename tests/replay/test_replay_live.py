@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from millrace.cli.replay_shown import Filter
 from millrace.io.interfaces import OffsetGone, Put, Txn
-from services.replay.core.recorded import BadLog, Log
+from services.replay.core.recorded import BadLog, Log, title
 from services.replay.exporting import export
 from services.replay.live import Live
 from services.replay.replaying import At, open_file, state_at, story_of, verify
@@ -152,3 +153,16 @@ def test_what_is_written_later_is_followed_in_order() -> None:
     found = list(itertools.islice(followed, 20))
     assert all(each.offset >= before[each.topic, each.partition] for each in found)
     assert "client.commands" in {each.topic for each in found}
+
+
+def test_of_one_job_all_that_its_story_tells_is_followed_and_nothing_of_others() -> None:
+    cluster = Cluster(task_managers=1, slots=2, seed=4)
+    cluster.run(cluster.ready)
+    followed = iter(Filter(source_of(cluster), None, "followed", None, None, None, everything=False).records(None, follow=True))
+    for job in ("other", "followed"):
+        cluster.client.submit(job, workload.single())
+    cluster.run(lambda: cluster.ended("followed", "other"))
+    told = Filter(source_of(cluster), None, "followed", None, None, None, everything=False).records(None, follow=False)
+    expected = [each for each in told if title(each).type != "Elected"]  # they were elected before
+    assert len(expected) > 20
+    assert set(itertools.islice(followed, len(expected))) == set(expected)
