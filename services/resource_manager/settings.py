@@ -22,7 +22,8 @@ class ResourceManagerSettings(ServiceSettings):
     lost_after_ms: int = Field(
         600,
         ge=200,
-        description="A TaskManager without a heartbeat for so long is declared lost, and its tasks run elsewhere.",
+        description="A TaskManager without a heartbeat for so long, or up to a tick (100 ms) less, is declared lost, and its tasks "
+        "run elsewhere.",
     )
     ageing_ms: int = Field(
         60_000, ge=1, description="So much waiting for slots outweighs one step of priority: no job waits for ever."

@@ -368,8 +368,8 @@ def test_settings_that_decide_come_as_a_record():
         Say(TM_A, TaskManagerRegistered(heartbeat_interval_ms=50, lost_after_ms=300))
     ]
     assert driver.core(Configured(quick)) == []
-    assert driver.tick(300) == []
-    assert driver.tick(100)[0] == lost("a", 7, "no heartbeat for 400 ms")
+    assert driver.tick(200) == []
+    assert driver.tick(100)[0] == lost("a", 7, "no heartbeat for 300 ms")
 
 
 def test_every_message_to_it_has_a_handler_and_nothing_else():

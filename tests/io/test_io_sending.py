@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from millrace.core.fold import Spoken
-from millrace.core.messages.jobs import AFTER_EVENTS
+from millrace.core.messages import CONTRACTS
 from millrace.core.replica import Speak
-from millrace.io.sending import Sending
+from millrace.core.topics import TOPICS
+from millrace.io.sending import AFTER, Sending
 
 
 def spoken(seq: int, kind: str, topic: str = "dispatcher.commands", epoch: int = 7) -> Speak:
@@ -35,8 +36,20 @@ def event(seq: int, epoch: int = 7) -> Speak:
     return spoken(seq, "AttemptStateChanged", "job.events", epoch)
 
 
-def test_the_end_of_a_job_is_what_waits() -> None:
-    assert {"StartJob", "JobEnded"} == AFTER_EVENTS
+def test_what_waits_for_what() -> None:
+    assert AFTER == {"StartJob": "job.events", "JobEnded": "job.events", "AllocateSlot": "TaskManagerLost"}
+    types = {contract.type for contract in CONTRACTS.values()}
+    assert set(AFTER) <= types and set(AFTER.values()) <= types | {topic.name for topic in TOPICS}
+
+
+def test_a_slot_is_given_when_all_shards_will_have_heard_of_what_was_lost_before() -> None:
+    sent = Sent()
+    lost = [spoken(seq, "TaskManagerLost", f"job-master.commands-{seq}") for seq in (1, 2)]
+    assert sent.say(*lost, spoken(3, "AllocateSlot", "task-manager.commands"), event(4)) == [1, 2, 4]
+    assert sent.acked(4) == []
+    assert sent.acked(1) == []
+    assert sent.acked(2) == [3]
+    assert sent.say(spoken(5, "AllocateSlot", "task-manager.commands")) == [5]
 
 
 def test_what_is_said_goes_at_once() -> None:

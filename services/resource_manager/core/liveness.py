@@ -5,6 +5,7 @@ Both heartbeats and ticks are records of one log, so a broker that pauses ages n
 
 from __future__ import annotations
 
+from millrace.core.fold import TICK_MS
 from millrace.core.messages.slots import QUIET_BEATS
 
 from .state import AWAY_MS, RETURN_MS, STEP_MAX_MS, Limits, State, TaskManager, is_quiet
@@ -43,17 +44,19 @@ def tick(state: State, now_ms: int, stamp_ms: int) -> None:
     state.ticked_ms, state.stamp_ms = now_ms, stamp_ms
 
 
-def heard(state: State, task_manager: TaskManager) -> None:
-    """It speaks, or a first slot of it is given away: it then beats faster from when it hears of that."""
-    task_manager.heard_ms = max(task_manager.heard_ms, state.clock_ms)
+def heard(state: State, task_manager: TaskManager, stamp_ms: int) -> None:
+    """It speaks, or a first slot of it is given away: it then beats faster from when it hears of that. `stamp_ms`: when, by the broker's
+    clock; the detector's stands between two ticks."""
+    behind_ms = min(max(stamp_ms - state.stamp_ms, 0), STEP_MAX_MS)
+    task_manager.heard_ms = max(task_manager.heard_ms, state.clock_ms + behind_ms)
 
 
 def silent(state: State) -> list[str]:
-    """The TaskManagers without a heartbeat for too long."""
+    """The TaskManagers without a heartbeat for so long that a tick later it would be too long."""
     return [
         name
         for name, each in state.task_managers.items()
-        if state.clock_ms - each.heard_ms > state.lost_after_ms * (QUIET_BEATS if is_quiet(each) else 1)
+        if state.clock_ms - each.heard_ms > state.lost_after_ms * (QUIET_BEATS if is_quiet(each) else 1) - TICK_MS
     ]
 
 

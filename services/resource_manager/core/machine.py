@@ -60,7 +60,7 @@ class ResourceManager:
     def handle(self, state: State, envelope: Envelope) -> Iterator[Output]:
         """Whatever happened may have freed a slot or made a job want one: every record ends with a look at both."""
         yield from dispatch(HANDLERS, state, envelope)
-        yield from slot_manager.grant(state, envelope.id)
+        yield from slot_manager.grant(state, envelope.id, envelope.at_ms)
 
     def is_idle(self, state: State) -> bool:
         return not (state.jobs or state.expected) and all(is_quiet(each) for each in state.task_managers.values())
@@ -92,7 +92,7 @@ def _ticked(state: State, envelope: Envelope) -> Iterator[Output]:
         incarnation = state.parted[name] = state.expected.pop(name).incarnation
         yield from _tell_lost(state, name, incarnation, "it did not register with the restarted ResourceManager")
         yield _fence(name, incarnation)
-    yield from slot_manager.grant(state, envelope.id)  # first, so that nobody is told to wait for what it gets
+    yield from slot_manager.grant(state, envelope.id, envelope.at_ms)  # first, so that nobody is told to wait for what it gets
     yield from queue.tell(state, now_ms)
 
 
@@ -162,6 +162,7 @@ def _register(state: State, envelope: Envelope) -> Iterator[Output]:
         for number, slot in slots.items():
             slot.changes = old.slots[number].changes if number in old.slots else 0  # what was said of it is counted on [16]
     task_manager = TaskManager(envelope.life, body.host, since_ms, envelope.at_ms, state.clock_ms, slots)
+    liveness.heard(state, task_manager, envelope.at_ms)
     told += slot_manager.register(state, name, task_manager, body.states)
     yield from _retune(state)
     yield Say(envelope.sender, _registered(state))
@@ -183,7 +184,7 @@ def _heartbeat(state: State, envelope: Envelope) -> Iterator[Output]:
     task_manager = state.task_managers.get(_task_manager(envelope))
     if task_manager is not None:
         task_manager.last_beat_ms = envelope.at_ms
-        liveness.heard(state, task_manager)
+        liveness.heard(state, task_manager, envelope.at_ms)
         if envelope.body.states is not None:
             yield from _slot_report(state, envelope)
 

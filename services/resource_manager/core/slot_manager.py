@@ -66,8 +66,8 @@ def forget_requests(state: State, shard: int) -> None:
             raise AssertionError("a job that was told nothing is told that it does not wait")
 
 
-def grant(state: State, record: str) -> Iterator[Output]:
-    """Gives free slots to waiting jobs until nothing fits. `record` names the record that led to it."""
+def grant(state: State, record: str, stamp_ms: int) -> Iterator[Output]:
+    """Gives free slots to waiting jobs until nothing fits. `record` names the record that led to it, of `stamp_ms`."""
     if not state.open:
         return
     told: list[Output] = []  # the grants go first: they are on the way of a submission
@@ -78,7 +78,7 @@ def grant(state: State, record: str) -> Iterator[Output]:
         state.granted += 1
         giver = state.task_managers[task_manager]
         if is_quiet(giver):
-            liveness.heard(state, giver)
+            liveness.heard(state, giver, stamp_ms)
         yield Say(
             f"task-manager/{task_manager}", AllocateSlot(slot=slot, allocation=allocation, job=name, shard=job.shard)
         )

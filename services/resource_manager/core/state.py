@@ -56,7 +56,7 @@ class TaskManager:
     host: str
     since_ms: int
     last_beat_ms: int
-    # State.clock_ms at the last heartbeat, or when its first slot was given away; later than now after a gap in the ticks.
+    # By the clock of State.clock_ms, of the last heartbeat, or when its first slot was given away; later than now after a gap in the ticks.
     heard_ms: int = 0
     slots: dict[int, Slot] = field(default_factory=dict)  # by the TaskManager's number of the slot
 

@@ -1,15 +1,20 @@
-"""Sends what a leader says. Kafka keeps order within a partition alone; where another scope goes on with a job's events after a
-message, that message waits here until the events said before it are in Kafka."""
+"""Sends what a leader says. Kafka keeps order within a partition alone; where what a message leads to must not overtake what was said
+before it to somebody else, that message waits here until the other is in Kafka."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
 
-from millrace.core.messages.jobs import AFTER_EVENTS
+from millrace.core.fold import Spoken
 from millrace.core.replica import Speak
 
-EVENTS = "job.events"
+AFTER = {
+    "StartJob": "job.events",  # its receiver goes on with the job's events, ...
+    "JobEnded": "job.events",  # ... and so does this one's
+    "AllocateSlot": "TaskManagerLost",  # a shard that is offered a slot before it knows that it needs one gives it back
+}
+"""Type of a message -> topic or type of what goes to others, waits for nothing itself, and must stand in Kafka first."""
 
 
 class Sending:
@@ -19,10 +24,9 @@ class Sending:
     def __init__(self, send: Callable[[Speak], None]) -> None:
         self._send = send
         self._epoch = 0
-        self._events: dict[int, None] = {}  # numbers of events that are not acknowledged, in order
-        self._held: dict[
-            tuple[str, int], deque[tuple[int, Speak]]
-        ] = {}  # (goes after this event, what), by destination
+        # Of those that are waited for, the numbers of those that are not acknowledged, in order.
+        self._flying: dict[str, dict[int, None]] = {kind: {} for kind in AFTER.values()}
+        self._held: dict[tuple[str, int], deque[tuple[int, Speak]]] = {}  # (goes after this number, what), by destination
 
     @property
     def holds(self) -> bool:
@@ -35,27 +39,37 @@ class Sending:
             self._epoch = action.epoch
         said = action.spoken
         destination = (said.topic, said.partition)
-        after = next(reversed(self._events), 0) if said.type in AFTER_EVENTS else 0
+        after = next(reversed(self._before(said)), 0)
         if after or destination in self._held:
             self._held.setdefault(destination, deque()).append((after, action))
             return
-        if said.topic == EVENTS:
-            self._events[said.seq] = None
+        for kind in (said.topic, said.type):
+            if kind in self._flying:
+                self._flying[kind][said.seq] = None
         self._send(action)
 
     def end(self, epoch: int) -> None:
         """This term is over: the next leader says what waits here."""
         if epoch == self._epoch:
-            self._events.clear()
+            for numbers in self._flying.values():
+                numbers.clear()
             self._held.clear()
 
     def acked(self, epoch: int, seq: int) -> None:
         """This output of this term is in Kafka."""
-        if epoch == self._epoch and seq in self._events:
-            del self._events[seq]
-            oldest = next(iter(self._events), None)
-            for destination, waiting in list(self._held.items()):
-                while waiting and (oldest is None or waiting[0][0] < oldest):
-                    self._send(waiting.popleft()[1])
-                if not waiting:
-                    del self._held[destination]
+        numbers = next((each for each in self._flying.values() if seq in each), None)
+        if epoch != self._epoch or numbers is None:
+            return
+        del numbers[seq]
+        for destination, waiting in list(self._held.items()):
+            while waiting and not self._waits(*waiting[0]):
+                self._send(waiting.popleft()[1])
+            if not waiting:
+                del self._held[destination]
+
+    def _waits(self, after: int, action: Speak) -> bool:
+        return next(iter(self._before(action.spoken)), after + 1) <= after
+
+    def _before(self, said: Spoken) -> dict[int, None]:
+        """Those on their way that this one waits for, as far as they were said before it."""
+        return self._flying.get(AFTER.get(said.type, ""), {})

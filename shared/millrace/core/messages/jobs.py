@@ -166,6 +166,3 @@ MESSAGES: tuple[type[Body], ...] = (
     StartJob, CancelStartedJob, JobRetired, DescribeStartedJob, JobMasterStarted, JobStatusChanged, JobEnded, RequestSlots,
     TaskManagersParted, JobMasterDeclared, JobQueued, TaskManagerLost, Query,
 )  # fmt: skip
-
-AFTER_EVENTS = frozenset(body.model_fields["type"].default for body in (StartJob, JobEnded))
-"""Their receiver goes on with the job's events: those that their sender said before must stand in Kafka first."""
