@@ -179,12 +179,14 @@ def _changes(source: Source, name: str, first: At, second: At, path: str, progre
         raise BadLog(f"the first place, offset {start}, lies behind the second, offset {end}: name the earlier one first")
     folder.to(At(end))
     after = trees.tree(folder.machine, folder.folded)
+    try:
+        top = trees.split(after, path)
+    except BadLog:
+        top = trees.split(before, path)
     found, paths = [], []
-    for each, was, now in trees.differences(before, after):
-        named = ".".join(each)
-        if not path or named == path or named.startswith(f"{path}."):
-            found.append(Change(named, was, now, []))
-            paths.append(each)
+    for each, was, now in trees.differences(trees.part_at(before, top), trees.part_at(after, top), top):
+        found.append(Change(".".join(each), was, now, []))
+        paths.append(each)
     folder = Folder(source, name, progress, first)
     folder.to(At(start))
     last = [trees.value_at(folder.folded, each) for each in paths]

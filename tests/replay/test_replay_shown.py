@@ -103,6 +103,13 @@ def test_what_changed_is_told_with_the_records_that_changed_it(recording: Path) 
     assert {each.offset for change in found for each in change.records} == {offset}
     _, _, found = changes(source, "dispatcher", At(0), At(), "state.ended.single", silent)
     assert [(each.path, each.records[0].offset) for each in found] == [("state.ended.single", offset)]
+    _, _, found = changes(source, "dispatcher", At(0), At(), "state.ended.single.status", silent)
+    [change] = found  # below what is new as a whole
+    assert (change.before, change.after, [each.offset for each in change.records]) == (MISSING, "FINISHED", [offset])
+    _, _, found = changes(source, "dispatcher", At(offset - 1), At(offset), "state.live.single.graph", silent)
+    assert [each.after for each in found] == [MISSING], "and below what is gone"
+    shown = run("diff", "dispatcher", offset - 1, offset, "--file", recording, "--path", "state.live.nobody")
+    assert shown.exit_code == 2 and "there is no 'nobody' here" in shown.stderr
     shown = json.loads(run("diff", "dispatcher", offset - 1, offset, "--file", recording, "--json").stdout)
     assert {each["path"] for each in shown["changes"]} == set(by_path)
     text = run("diff", "dispatcher", offset - 1, offset, "--file", recording).stdout

@@ -54,6 +54,12 @@ def state_hash(machine: Machine, folded: Folded) -> str:
 def part(whole: Any, path: str) -> Any:
     """The part at a path of names joined by dots, such as `state.jobs.hello.tasks`; numbers are places in lists. Names may have dots
     of their own. Raises BadLog with the names there are."""
+    return part_at(whole, split(whole, path))
+
+
+def split(whole: Any, path: str) -> Path:
+    """The names that such a path is made of. Raises BadLog."""
+    found: list[str] = []
     here, rest = whole, path
     while rest:
         names = [str(n) for n in range(len(here))] if isinstance(here, list) else list(here) if isinstance(here, dict) else []
@@ -61,7 +67,19 @@ def part(whole: Any, path: str) -> Any:
         if name is None:
             listed = ", ".join(names[:20]) + ", ..." * (len(names) > 20) if names else "nothing"
             raise BadLog(f"there is no {rest!r} here; there is: {listed}")
-        here, rest = here[int(name)] if isinstance(here, list) else here[name], rest[len(name) + 1 :]
+        found.append(name)
+        here, rest = part_at(here, (name,)), rest[len(name) + 1 :]
+    return tuple(found)
+
+
+def part_at(whole: Any, path: Path) -> Any:
+    """MISSING where there is nothing."""
+    here = whole
+    for name in path:
+        if isinstance(here, list):
+            here = here[int(name)] if int(name) < len(here) else MISSING
+        else:
+            here = here.get(name, MISSING) if isinstance(here, dict) else MISSING
     return here
 
 

@@ -195,15 +195,15 @@ def print_changes(scope: str, start: int, end: int, changes: list[Change], as_js
     if as_json:
         print_json({"scope": scope, "from": start, "to": end, "changes": [_change(each) for each in changes]})
         return
-    print(f"{scope}: {len(changes)} changes between offset {start} and {end}")
+    print(f"{scope}: {len(changes)} change{'s' * (len(changes) != 1)} between offset {start} and {end}")
     for each in changes:
         print(f"{printable(each.path)}: {_leaf(each.before)} -> {_leaf(each.after)}")
         for recorded in each.records[-3:]:
             kind, detail, sender, _ = title(recorded)
             words = " ".join(filter(None, (kind, f"from {sender}" if sender else "", detail)))
             print(f"    by {moment(recorded.stamp_ms)} offset {recorded.offset} {words}"[:WIDE])
-        if len(each.records) > 3:
-            print(f"    and {len(each.records) - 3} records before")
+        if before := each.records[:-3]:
+            print(f"    and {len(before)} record{'s' * (len(before) != 1)} before")
 
 
 def _change(change: Change) -> dict[str, Any]:
