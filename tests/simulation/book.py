@@ -47,11 +47,12 @@ class Book:
     asked_again: bool = False  # requests of clients were played again
     holes: bool = False  # a session lost a record
     damaged: dict[str, int] = field(default_factory=dict)  # scope -> the last generation whose log was cut before living eyes
+    unseen: int = 0  # cuts of which no replica knows that lives and can say so
     cuts: dict[str, list[int]] = field(default_factory=dict)  # scope -> where its log was cut, one after the other
     snapshots: dict[tuple[str, int, int], Branch] = field(default_factory=dict)  # (scope, generation, offset) -> of what
     living: dict[tuple[str, str, int], Living] = field(default_factory=dict)  # (job, task, subtask) -> its attempt
     slots: dict[tuple[str, int], str] = field(default_factory=dict)  # (TaskManager's process, slot) -> attempt
-    launched: dict[str, None] = field(default_factory=dict)  # attempts, in order
+    launched: dict[str, int] = field(default_factory=dict)  # attempt -> how many such cuts there had been; in order
     unheard: dict[str, None] = field(default_factory=dict)  # processes of TaskManagers that may live beside their successors for a moment
     replaced: dict[str, None] = field(default_factory=dict)  # those that were stopped while another was started in their place
     written: dict[str, str] = field(default_factory=dict)  # folder of an output -> the attempt that finished it
@@ -94,7 +95,8 @@ class Book:
         other = self.living.get(subtask)
         stray = living.task_manager in self.replaced  # who was stopped and wakes carries out first what it was told before
         assert other is None or stray or other.task_manager in self.unheard, f"I7: {living.attempt} starts while {other} lives"
-        assert living.attempt not in self.launched, f"I7: {living.attempt} starts twice"
+        # After a cut that nobody can tell of, a log goes on in its generation, and may give a name again.
+        assert self.launched.get(living.attempt, -1) < self.unseen, f"I7: {living.attempt} starts twice"
         for vertex in spec["vertices"]:
             for each in vertex["inputs"].values():
                 for folder in each.get("folders", ()):
@@ -102,7 +104,7 @@ class Book:
         if other is None or not stray:
             self.living[subtask] = living
         self.slots[slot] = living.attempt
-        self.launched[living.attempt] = None
+        self.launched[living.attempt] = self.unseen
 
     def attempt_ended(self, spec: dict[str, Any], living: Living, finished: bool) -> None:
         """Nothing of it lives any more."""

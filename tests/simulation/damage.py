@@ -61,9 +61,12 @@ class Damage:
         end = max(world.broker.log(topic, partition).end - self.chance.randint(1, 40), 0)
         if not any(self._has_folded(process, scope, end) for process in self.cluster.processes.values()):
             return False
+        seen = False
         for each in self.cluster.processes.values():
             if self._has_folded(each, scope, end) and not (each.bus.cut_off or each.bus.deaf or each.bus.mute or each.store.cut_off):
                 world.book.damaged[scope] = each.folded(scope).generation  # type: ignore[union-attr]  # with that it must not go on
+                seen = True
+        world.book.unseen += not seen
         self._truncate(scope, end)
         return True
 
@@ -107,6 +110,7 @@ class Damage:
             self.cluster.kill(name)
             self._down[name] = None
             self._later(DOWN_MS, f"start {name}", lambda name=name, process=process: self._start(name, process))
+        world.book.unseen += 1
         self._truncate(scope, max(world.broker.log(*world.topology.inbox(scope)).end - self.chance.randint(1, 10), 0))
         return True
 

@@ -77,6 +77,26 @@ def test_nobody_else_starts_beside_a_living_attempt() -> None:
         book.attempt_started(spec, unheard)
 
 
+def test_no_name_of_an_attempt_is_given_again_but_after_a_cut_of_which_nobody_can_tell() -> None:
+    book, spec = Book(), {"job": "j", "task": "t", "subtask": 0, "vertices": [], "outputs": []}
+    first, second = (Living(name, 0, "j/t/0/1.1") for name in ("1.4", "2.5"))
+    book.attempt_started(spec, first)
+    book.task_manager_died(first.task_manager)
+    with pytest.raises(AssertionError, match="I7: j/t/0/1.1 starts twice"):
+        book.attempt_started(spec, second)
+    book.unseen += 1
+    book.attempt_started(spec, second)
+    book.task_manager_died(second.task_manager)
+    with pytest.raises(AssertionError, match="I7: j/t/0/1.1 starts twice"):
+        book.attempt_started(spec, first)
+
+
+def test_a_leader_that_is_cut_off_takes_what_it_knew_of_a_log_that_is_cut_with_it() -> None:
+    trial = Trial(5368)
+    trial.run()
+    assert trial.done.done["cut"]
+
+
 def test_a_cut_log_costs_its_own_scope_a_life_and_no_other() -> None:
     Trial(1834).run()
 
