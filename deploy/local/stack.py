@@ -64,6 +64,11 @@ class Stack:
         self.folder = home() / "stacks" / name
 
     @property
+    def option(self) -> str:
+        """What a command that is advised needs to mean this stack: a `down --purge` without it would delete another one."""
+        return "" if self.name == DEFAULT else f" --stack {self.name}"
+
+    @property
     def token_file(self) -> Path:
         return self.folder / "token"
 
@@ -111,7 +116,7 @@ class Stack:
         if self.supervisor() is not None:
             if options is not None and options != self.options():
                 raise LocalError(
-                    f"Stack {self.name} is up already, with other options: say 'millrace down' first; jobs and data stay."
+                    f"Stack {self.name} is up already, with other options: say 'millrace down{self.option}' first; jobs and data stay."
                 )
             progress(f"stack {self.name} is up already")
             return self._await_ready(None, progress, said=len(self.facts().get("steps", [])))
@@ -120,7 +125,7 @@ class Stack:
         if standing != options.shards:
             raise LocalError(
                 f"Stack {self.name} was made with {standing} shards, which is fixed for its life: say --shards {standing}, "
-                f"or 'millrace down --purge' and start anew."
+                f"or 'millrace down --purge{self.option}' and start anew."
             )
         (self.folder / "logs").mkdir(parents=True, exist_ok=True)
         self.write_facts(
@@ -166,7 +171,7 @@ class Stack:
                 tail = log_tail([self.supervisor_log])
                 raise LocalError(f"The supervisor ended while it started: see {self.supervisor_log}.", tail)
             if started is None and self.supervisor() is None:
-                raise LocalError(f"Stack {self.name} is not running: 'millrace up' starts it.")
+                raise LocalError(f"Stack {self.name} is not running: 'millrace up{self.option}' starts it.")
             time.sleep(0.02)
         raise LocalError(f"The stack was not ready within {START_LIMIT_S:.0f} s: see {self.folder / 'logs'}.")
 

@@ -143,7 +143,7 @@ class Supervisor:
             store = EtcdStore(self.etcd.endpoint, "/millrace/default/")
             provision(KafkaAdmin(self.kafka.bootstrap), store, Topology(shards=self.options.shards))
         except (OtherTopology, ValueError) as failure:
-            raise LocalError(f"The stack's data does not fit: {failure}. 'millrace down --purge' deletes it.") from None
+            raise LocalError(f"The stack's data does not fit: {failure}. 'millrace down --purge{self.stack.option}' deletes it.") from None
         for server in (self.kafka, self.etcd):
             self._wait_for(server)
         self._await(lambda: all(self._takes_work(service) for service in self.services), "services")

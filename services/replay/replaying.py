@@ -59,6 +59,10 @@ class At:
 
 def open_file(path: Path) -> Source:
     """An exported file or a part of a TaskManager's journal. Raises BadLog."""
+    if path.is_dir():
+        parts = sorted(path.glob("*.jsonl"), key=lambda part: part.stat().st_mtime)
+        such = f", such as {parts[-1].name}" if parts else ""
+        raise BadLog(f"{path} is a folder: name a file of replay export, or a part (.jsonl) of a TaskManager's journal{such}")
     if path.suffix == ".jsonl":
         from .journal import JournalPart  # with what a TaskManager imports, for which a command would wait
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
+from millrace import __version__
 from millrace.cli.app import app
 from millrace.cli.connection import NoConnection, find
 from millrace.cli.jobs import _LogPrinter, schema
@@ -239,3 +240,8 @@ def test_cells_that_are_cut_are_said_to_be(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().err == "cells are cut: --format json and --format csv show them whole\n"
     print_head(long, "millrace result j")
     assert capsys.readouterr().err == "cells are cut: millrace result j --format json shows them whole\n"
+
+
+def test_the_version_is_told_without_a_command() -> None:
+    shown = CliRunner().invoke(app, ["--version"])
+    assert (shown.exit_code, shown.stdout, shown.stderr) == (0, f"millrace {__version__}\n", "")

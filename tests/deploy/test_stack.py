@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from deploy.local.stack import _health, disk_use
+from deploy.local.errors import LocalError
+from deploy.local.stack import Options, Stack, _health, disk_use
 
 
 def test_what_goes_while_the_disk_use_is_counted_counts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,3 +34,19 @@ def test_a_service_that_has_just_been_started_is_said_to_start() -> None:
 
 def test_a_stack_that_never_ran_has_the_room_of_the_disk_it_will_be_on(tmp_path: Path) -> None:
     assert disk_use(tmp_path / "stacks" / "none").keys() == {"free"}
+
+
+def test_the_advice_of_a_refused_start_is_for_that_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`down --purge` without the name would delete the default stack."""
+    monkeypatch.setenv("MILLRACE_HOME", str(tmp_path))
+    advised = []
+    for name in ("default", "two"):
+        stack = Stack(name)
+        stack.folder.mkdir(parents=True)
+        stack.write_facts({"options": {"shards": 1}})
+        with pytest.raises(LocalError) as refused:
+            stack.up(Options(shards=4), print)
+        advised.append(str(refused.value).rpartition("say ")[2])
+    assert advised == [
+        "--shards 1, or 'millrace down --purge' and start anew.", "--shards 1, or 'millrace down --purge --stack two' and start anew.",
+    ]  # fmt: skip

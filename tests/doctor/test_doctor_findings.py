@@ -217,6 +217,23 @@ def test_no_secret_stays_in_a_log(line: str, masked: str) -> None:
     assert scrubbed(Redaction(["s3cret-value"]), line) == masked
 
 
+def test_what_lies_on_dead_letters_is_not_all_said_to_be_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each letter that was sent again is there twice: itself, and the note of it."""
+
+    class Three:
+        def __init__(self, settings: dict[str, Any]) -> None: ...
+
+        def get_watermark_offsets(self, partition: object, timeout: float) -> tuple[int, int]:
+            return 2, 5
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(scopes, "Consumer", Three)
+    assert said(scopes.dead_letters("127.0.0.1:1")) == [
+        ("note", "3 records are on dead-letters, for 30 days: what could not be used or was refused, and what of it was sent again")
+    ]
+
+
 def test_of_a_dead_letter_a_bundle_has_nothing_that_a_client_wrote() -> None:
     reason = "no SubmitJob of job mine-7: conf.spark.password: Input should be a valid string, not ['pw']"
     told = {"type": "DeadLetter", "offset": 3, "reason": reason, "head_base64": "eyJ9"}

@@ -11,7 +11,7 @@ import pytest
 
 from millrace.cli.replay_shown import Filter, _leaf
 from services.replay.core.recorded import BadLog, Log, Recorded, title
-from services.replay.core.story import Story
+from services.replay.core.story import Scan, Story, tell
 from services.replay.core.trees import MISSING, differences, part
 from services.replay.replaying import At, changes, open_file, state_at, story_of
 from tests.replay.conftest import silent
@@ -47,7 +47,45 @@ def test_a_story_tells_what_led_to_what_from_the_submission_to_the_end(told: Sto
     for step in told.steps:
         assert not isinstance(step.because, int) or step.because < step.number
         assert step.since_ms >= 0 and step.gap_ms >= 0
-    assert told.took_ms == told.steps[-1].since_ms
+    assert told.took_ms == next(step.since_ms for step in told.steps if step.type == "JobFinished")
+
+
+def record(topic: str, offset: int, stamp_ms: int, value: dict[str, Any]) -> Recorded:
+    return Recorded(topic, 0, offset, stamp_ms, "", json.dumps(value).encode())
+
+
+def test_what_is_asked_about_a_job_later_is_no_part_of_its_story() -> None:
+    asked = {"type": "DescribeJob", "job": "j"}
+    retired = {"record": "Message", "sender": "dispatcher", "key": [7], "body": {"type": "JobRetired", "job": "j"}}
+    found = [
+        record("client.commands", 0, 1_000, {"type": "SubmitJob", "job": "j"}),
+        record("job.events", 0, 1_005, {"type": "JobAccepted", "job": "j"}),
+        record("job.events", 1, 1_500, {"type": "JobFinished", "job": "j"}),
+        record("client.commands", 1, 9_000, asked),
+        record("job-master.commands", 7, 1_600, retired),
+    ]
+    scan = Scan("j")
+    story = tell("j", [each for each in found if scan.take(each)])
+    assert story is not None and (story.status, story.took_ms) == ("FINISHED", 500)
+    assert [step.type for step in story.steps] == ["SubmitJob", "JobAccepted", "JobFinished", "JobRetired"]
+    assert not scan.take(record("dispatcher.commands", 3, 9_001, {"record": "Client", "offset": 1, "request": asked}))
+    looked = {"record": "Outcome", "effect": "1.3.0", "result": {"type": "JobFound", "job": "j", "stands": None}}
+    assert not scan.take(record("dispatcher.commands", 4, 9_002, looked))
+
+
+def test_a_job_that_nobody_accepted_is_not_said_to_go_on() -> None:
+    refused = [record("client.commands", 0, 1_000, {"type": "SubmitJob", "job": "j"})]
+    stored = {"record": "Outcome", "effect": "1.0.0", "result": {"type": "JobGraphStored", "job": "j", "stands": {}}}
+    for more, status in (([], "not accepted"), ([record("dispatcher.commands", 1, 1_001, stored)], "not ended")):
+        story = tell("j", refused + more)
+        assert story is not None and story.status == status
+
+
+def test_a_folder_is_no_file_of_a_journal(tmp_path: Path) -> None:
+    (tmp_path / "3.0.jsonl").write_text("")
+    shown = run("show", "--file", tmp_path)
+    assert shown.exit_code == 2
+    assert f"{tmp_path} is a folder: " in shown.stderr and "of a TaskManager's journal, such as 3.0.jsonl" in shown.stderr
 
 
 def test_a_story_shows_who_took_over_and_every_attempt_once(told: Story) -> None:

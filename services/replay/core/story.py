@@ -15,8 +15,11 @@ from millrace.core.topics import TASK_MANAGER, Topology
 from .checking import speaker
 from .recorded import CHANGELOGS, Log, Recorded, parse, title
 
-NOISE = ("TaskManagerHeartbeat", "SlotReport", "RegisterTaskManager", "Hello", "JobsListed", "TaskManagersListed")
-"""Said of many jobs at once, or again and again: no step of one job."""
+NOISE = (
+    "TaskManagerHeartbeat", "SlotReport", "RegisterTaskManager", "Hello", "JobsListed", "TaskManagersListed",
+    "DescribeJob", "JobDescribed", "GetJobStatus", "JobStatusAnswered", "AwaitJobResult", "JobResult", "JobFound",
+)  # fmt: skip
+"""Said of many jobs at once, or again and again, or only asked about a job, by anybody at any time: no step of one job."""
 NAMES = ("job", "attempt", "attempts", "allocation", "allocations")
 """Fields that name a job, or what is its own. (A graph has a name, too.)"""
 ALWAYS = ("Elected", "TaskManagerLost", "TaskManagerGone", "TaskManagerJoined")
@@ -25,6 +28,8 @@ AFTER = {
     "JobAccepted": "JobGraphStored", "JobFinished": "JobResultStored", "JobFailed": "JobResultStored", "JobCanceled": "JobResultStored",
 }  # fmt: skip
 ENDS = {"JobFinished": "FINISHED", "JobFailed": "FAILED", "JobCanceled": "CANCELED"}
+ASKING = ("client.commands", "client.replies", "dead-letters")
+"""Topics that name also a job that was never accepted, as copies of requests do."""
 
 
 @dataclass
@@ -45,6 +50,9 @@ class Step:
 
 @dataclass
 class Story:
+    """`status`: how it ended, or 'not ended', or 'not accepted': no record tells that it was. `took_ms`: from the first step to the
+    job's end, else to the last step."""
+
     job: str
     status: str
     took_ms: int
@@ -100,7 +108,8 @@ def tell(job: str, records: Iterable[Recorded]) -> Story | None:
     found = _causal(found, causes)
     places = {each.place: number for number, each in enumerate(found, 1)}
     start = found[0].stamp_ms
-    story = Story(job, "not ended", found[-1].stamp_ms - start, 0)
+    accepted = any(_accepted(each) for each in found)
+    story = Story(job, "not ended" if accepted else "not accepted", found[-1].stamp_ms - start, 0)
     attempts: dict[tuple[Any, ...], None] = {}
     said: dict[str, None] = {}
     for number, each in enumerate(found, 1):
@@ -116,11 +125,17 @@ def tell(job: str, records: Iterable[Recorded]) -> Story | None:
             known or cause,
         ))  # fmt: skip
         value = parse(each.value) or {}
-        story.status = ENDS.get(kind, story.status)
+        if kind in ENDS:
+            story.status, story.took_ms = ENDS[kind], each.stamp_ms - start
         if kind == "AttemptStateChanged":
             attempts[value.get("task"), value.get("subtask"), value.get("attempt")] = None
     story.attempts = len(attempts)
     return story
+
+
+def _accepted(recorded: Recorded) -> bool:
+    asked = recorded.topic in ASKING or (parse(recorded.value) or {}).get("record") == "Client"
+    return not asked and title(recorded).type not in ALWAYS
 
 
 def _of_its_time(job: str, records: Iterable[Recorded]) -> Iterator[Recorded]:

@@ -51,15 +51,22 @@ def _unwrap(commands: typer.Typer) -> None:
 _unwrap(app)
 
 
-@app.callback()
-def _version(
-    version: bool = typer.Option(False, "--version", help="Print the version and end.", is_eager=True),
-) -> None:
-    if version:
+def _print_version(asked: bool) -> None:
+    if asked:
         from millrace import __version__
 
         typer.echo(f"millrace {__version__}")
         raise typer.Exit
+
+
+@app.callback()
+def _millrace(
+    version: bool = typer.Option(
+        False, "--version", help="Print the version and end.", is_eager=True,
+        callback=_print_version,  # and not the body: without a command that is not reached
+    ),  # fmt: skip
+) -> None:
+    pass
 
 
 def run() -> None:

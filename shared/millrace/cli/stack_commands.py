@@ -82,9 +82,8 @@ def up(
     )
     if facts.get("web_url"):
         _say(f"web: {facts['web_url']}/api/v1/overview")
-    name = "" if stack == "default" else f" --stack {stack}"
     if detach:
-        _say(f"submit: millrace submit{name} examples/hello.yaml --wait    stop: millrace down{name}")
+        _say(f"submit: millrace submit{local.option} examples/hello.yaml --wait    stop: millrace down{local.option}")
         return
     _say("Ctrl-C stops it.")
     _stay(local)

@@ -66,8 +66,7 @@ def _look(where: Where, facts: dict[str, Any]) -> Iterator[Finding]:
         yield here.disk(status)
         if status["state"] == "stopped":
             yield from here.ports(where.stack.facts())
-            option = "" if where.stack.name == "default" else f" --stack {where.stack.name}"
-            raise Unreachable(f"stack {where.stack.name} does not run: start it with `millrace up --detach{option}`")
+            raise Unreachable(f"stack {where.stack.name} does not run: start it with `millrace up --detach{where.stack.option}`")
         yield from here.processes(status)
     away: list[str] = []
     cluster, members = _asked(kafka.read, where.kafka, away), _asked(etcd.read, where.etcd, away)

@@ -152,7 +152,7 @@ def _snapshot(scope: Scope) -> Iterator[Finding]:
 
 
 def dead_letters(bootstrap: str) -> Iterator[Finding]:
-    """How many records could not be used."""
+    """How many records lie there. They are not read, for there can be many: which of them are letters, `millrace dlq list` tells."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "millrace-doctor", "log_level": 0})
     try:
         first, end = consumer.get_watermark_offsets(TopicPartition(DEAD_LETTERS, 0), timeout=5.0)
@@ -162,7 +162,8 @@ def dead_letters(bootstrap: str) -> Iterator[Finding]:
         consumer.close()
     if end > first:
         yield note(
-            "dead letters", f"{end - first} records from outside could not be used; they are kept on {DEAD_LETTERS} for 30 days",
+            "dead letters",
+            f"{end - first} records are on {DEAD_LETTERS}, for 30 days: what could not be used or was refused, and what of it was sent again",
             "`millrace dlq list` tells who and why; correct them, then `millrace dlq redrive` or `millrace dlq purge`",
         )  # fmt: skip
     else:
