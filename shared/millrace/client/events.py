@@ -119,7 +119,7 @@ def follow_log(
     """
     partitions = [partition_of(job, link.event_partitions)] if job is not None else range(link.event_partitions)
     reader, where, ends = _open(link, [TopicPartition(EVENTS, number) for number in partitions], since_ms, history)
-    left = {each.partition for each in where if 0 <= each.offset < ends[each.partition]}
+    left = {each.partition for each in where if each.offset < ends[each.partition]}
     key, seen = (job or "").encode(), set()
     try:
         while not stop.is_set() and (go_on or left):
@@ -145,13 +145,16 @@ def follow_log(
 def _open(
     link: Link, where: list[TopicPartition], since_ms: int | None, history: bool
 ) -> tuple[Consumer, list[TopicPartition], dict[int, int]]:
-    """A reader of these partitions, where it starts (-1: at the end), and where they end now, by partition."""
+    """A reader of these partitions, where it starts, and where they end now, by partition."""
     reader = link.reader()
     marks = {each.partition: found for each, found in zip(where, link.marks(reader, where), strict=True)}
     try:
         if history and since_ms is not None:
             asked = [TopicPartition(each.topic, each.partition, max(0, since_ms - MARGIN_MS)) for each in where]
             where = reader.offsets_for_times(asked, timeout=5.0)
+            for each in where:
+                if each.offset < 0:  # nothing since then: what comes from now on, and not from when the reader gets round to asking
+                    each.offset = marks[each.partition][1]
         else:
             for each in where:
                 each.offset = marks[each.partition][0 if history else 1]
