@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from confluent_kafka import OFFSET_END, TopicPartition
 
 from millrace.client import Millrace, Unavailable
+from millrace.client import events as client_events
 from millrace.client.events import Buffer, _open
 from millrace.core.messages.client import JobAcceptedReply
 from millrace.io.blobs import BlobError, Piece
@@ -84,6 +86,42 @@ def test_logs_are_read_on_where_the_blob_server_moved_to() -> None:
     millrace._blob_client = known
     assert b"".join(millrace._log_rest("logs/a", {}, ("a", "stdout"))) == whole
     assert asked == [0, 4, 8, 10]
+
+
+def feed_over(*values: bytes) -> Any:
+    """A feed that reads these records of job j, and ends then."""
+    made: Any = object.__new__(client_events.Feed)
+    left = list(values)
+
+    def poll(_: float) -> Any:
+        if not left:
+            made._closed.set()
+            return None
+        value = left.pop(0)
+        return SimpleNamespace(error=lambda: None, key=lambda: b"j", value=lambda: value)
+
+    made._buffers, made._changing, made._closed = {}, threading.Lock(), threading.Event()
+    made._reader = SimpleNamespace(poll=poll, close=lambda: None)
+    return made
+
+
+def test_what_is_no_event_ends_no_feed() -> None:
+    feed = feed_over(b"[]", b"7", b"{}", b"{", b'{"type": "JobFinished"}')
+    buffer = feed.subscribe("j")
+    feed._read()
+    assert [buffer.get(0), buffer.get(0), buffer.ended] == [{"type": "JobFinished"}, None, True]
+
+
+def test_who_subscribes_beside_another_misses_nothing_when_that_one_goes() -> None:
+    class Watched(dict):  # type: ignore[type-arg]
+        def pop(self, *_: Any) -> Any:
+            raise AssertionError("the reader finds nobody here now")
+
+    feed = feed_over()
+    first, second = feed.subscribe("j"), feed.subscribe("j")
+    feed._buffers = Watched(feed._buffers)
+    feed.forget("j", first)
+    assert feed._buffers == {b"j": (second,)}
 
 
 def test_events_said_while_a_reader_is_opened_are_not_passed_over() -> None:

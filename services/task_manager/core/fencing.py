@@ -2,7 +2,8 @@
 
 The ResourceManager declares it lost `lost_after_ms` after its last heartbeat, or up to a tick before. By then it must have stopped
 what runs here. It cannot see itself declared lost while it hears nothing, so silence counts: nothing it said was acknowledged by
-Kafka, and etcd has not answered either. A broker that pauses makes nobody lost (machine time stands still there), and etcd answers meanwhile: no reason.
+Kafka, and etcd has not answered either. A broker that pauses makes nobody lost (machine time stands still there), and etcd answers
+meanwhile: no reason.
 """
 
 from __future__ import annotations

@@ -20,6 +20,14 @@ BUFFERED_MOST = 10_000
 MARGIN_MS = 60_000  # a job's first event may be stamped by another clock than its acceptance
 
 
+def _event(value: bytes) -> Event:
+    """Raises ValueError for what is none."""
+    event = json.loads(value)
+    if not isinstance(event, dict) or not isinstance(event.get("type"), str):
+        raise ValueError("no event: it is no object with a type")
+    return event
+
+
 class Buffer:
     """Events of one job, as they come. What was said twice, word for word (a leader that took over says again what its
     predecessor may not have said), is given once."""
@@ -33,12 +41,12 @@ class Buffer:
         if self.lost or value in self._seen:
             return
         try:
-            event = json.loads(value)
+            event = _event(value)
             self._seen.add(value)
             self._queue.put_nowait(event)
             self.ended = self.ended or event.get("type") in ENDS
         except ValueError:
-            return
+            return  # no fact of a Millrace
         except queue.Full:
             self.lost = True  # nobody takes them: they are read from Kafka again when asked for
 
@@ -74,9 +82,11 @@ class Feed:
 
     def forget(self, job: str, buffer: Buffer) -> None:
         with self._changing:
-            left = tuple(each for each in self._buffers.pop(job.encode(), ()) if each is not buffer)
+            left = tuple(each for each in self._buffers.get(job.encode(), ()) if each is not buffer)
             if left:
-                self._buffers[job.encode()] = left
+                self._buffers[job.encode()] = left  # at once: the others miss nothing that is read meanwhile
+            else:
+                self._buffers.pop(job.encode(), None)
 
     def close(self) -> None:
         self._closed.set()
@@ -132,7 +142,7 @@ def follow_log(
             if (job is not None and message.key() != key) or value in seen:
                 continue
             with suppress(ValueError):
-                event = json.loads(value)
+                event = _event(value)
                 if job is not None:
                     seen.add(value)
                 yield event
