@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import OFFSET_END, TopicPartition
+from pydantic import ValidationError
 
 from millrace.client import Millrace, Unavailable
 from millrace.client import events as client_events
 from millrace.client.events import Buffer, _open
-from millrace.core.messages.client import JobAcceptedReply
+from millrace.client.link import Link, Pending
+from millrace.core.messages.client import JobAcceptedReply, JobsListed
 from millrace.io.blobs import BlobError, Piece
 
 GRAPH = {"name": "n", "vertices": {"one": {"sql": "SELECT 1 AS a"}}}
@@ -135,3 +137,26 @@ def test_events_said_while_a_reader_is_opened_are_not_passed_over() -> None:
     link: Any = SimpleNamespace(reader=lambda: reader, marks=lambda reader, where: [(3, 12), (3, 12)])
     _open(link, [TopicPartition("job.events", n) for n in (0, 1)], 1_000_000, True)
     assert [each.offset for each in assigned] == [7, 12]
+
+
+def test_an_answer_of_a_later_build_may_say_more() -> None:
+    """Also inside of what it holds; what it must say, and of what kind, stays."""
+    pending = Pending(cast(Link, SimpleNamespace(forget=lambda correlation: None)), "ListJobs", "1")
+    summary = {"job": "j", "name": "n", "status": "RUNNING", "accepted_ms": 1, "colour": "blue"}
+    said = {"type": "JobsListed", "version": 1, "correlation": "1", "jobs": [summary], "total": 1, "further": {"a": 1}}
+    pending.settle(said)
+    listed = pending.result(1)
+    assert isinstance(listed, JobsListed)
+    assert (listed.jobs[0].job, listed.total) == ("j", 1)
+    pending.settle({**said, "total": "1"})
+    with pytest.raises(ValidationError):
+        pending.result(1)
+
+
+def test_the_end_of_a_feed_is_seen_behind_as_many_events_as_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_events, "BUFFERED_MOST", 2)
+    buffer = Buffer()
+    for n in range(2):
+        buffer.put(b'{"type": "JobWaiting", "count": %d}' % n)
+    buffer.close()
+    assert [each and each["count"] for each in (buffer.get(None), buffer.get(None), buffer.get(None))] == [0, 1, None]

@@ -35,7 +35,7 @@ class Buffer:
     def __init__(self) -> None:
         self._queue: queue.Queue[Event | None] = queue.Queue(BUFFERED_MOST)
         self._seen: set[bytes] = set()
-        self.ended = self.lost = False
+        self.ended = self.lost = self._closed = False
 
     def put(self, value: bytes) -> None:
         if self.lost or value in self._seen:
@@ -51,14 +51,15 @@ class Buffer:
             self.lost = True  # nobody takes them: they are read from Kafka again when asked for
 
     def close(self) -> None:
-        """No more events come: whoever waits for one goes on."""
+        """No more events come: whoever waits for one goes on, and who comes later waits for none."""
+        self._closed = True
         with suppress(queue.Full):  # then nobody waits
             self._queue.put_nowait(None)
 
     def get(self, timeout_s: float | None) -> Event | None:
         """The next event; None when none comes in time, or none at all."""
         with suppress(queue.Empty):
-            return self._queue.get(timeout=timeout_s)
+            return self._queue.get_nowait() if self._closed else self._queue.get(timeout=timeout_s)
         return None
 
 
