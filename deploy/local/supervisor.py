@@ -314,16 +314,32 @@ class Supervisor:
             if what is None or self.stopping.is_set():
                 return
             if isinstance(what, LocalServer):
-                self._say(f"{what.NAME}: ended; starting it again")
-                what.stop()
-                what.start(self._say)
-                self._wait_for(what)
+                self._server_again(what)
                 continue
             code = what.child.exit_code() if what.child is not None else None
             if time.monotonic() - what.started > STEADY_S:
                 what.delay_s = RESTART_FIRST_S
             self._say(f"{what.instance}: ended with {code}; starting it again")
             threading.Thread(target=self._again, args=(what,), daemon=True).start()
+
+    def _server_again(self, server: LocalServer) -> None:
+        """Starts Kafka or etcd again, also if it ended for a reason that lasts, such as a full disk: what runs waits for it."""
+        self._say(f"{server.NAME}: ended; starting it again")
+        warnings, said = self.facts["warnings"], ""
+        while not self.stopping.is_set():
+            try:
+                server.stop()
+                server.start(self._say)
+            except LocalError as failure:
+                if str(failure) != said:
+                    said = str(failure)
+                    self._say(f"{server.NAME}: cannot be started now; trying again. {said}")
+                    self._tell(warnings=[*warnings, said])
+                self.stopping.wait(RESTART_MOST_S)
+                continue
+            self._tell(warnings=warnings)
+            self._wait_for(server)
+            return
 
     def _again(self, service: Service) -> None:
         """Starts a service again after its delay; others do not wait for it."""

@@ -15,6 +15,7 @@ import io
 import json
 import zipfile
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -88,7 +89,9 @@ class Recording:
         return next((each.offset for each in self.read(log, log.first) if each.stamp_ms >= stamp_ms), log.end)
 
     def newest_ms(self) -> int:
-        return max((each.stamp_ms for log in self._logs for each in self.read(log, log.end - 1)), default=0)
+        """Of the last record that is here: an export of one job has not its logs' last ones."""
+        last = ((log, line) for log in self._logs for line in deque(self._lines(log), 1))
+        return max((_parsed(log, line).stamp_ms for log, line in last), default=0)
 
     def snapshots(self, scope: Scope) -> Sequence[int]:
         folder = f"snapshots/{scope.name}/"

@@ -310,9 +310,11 @@ class Shell:
         self.journal.flush()
 
     def _listen(self, now_ms: int) -> None:
-        """Fencing: the machine is told when nobody has answered for too long. Who has said nothing waits for no answer."""
+        """Fencing: the machine is told when nobody has answered for too long. Where nothing runs, who has said nothing waits for no
+        answer; else silence counts from the last one, as the ResourceManager counts from the last heartbeat that Kafka has."""
         self._silence.turn(now_ms)
-        if not self._speaking.unacked:
+        living = slot_table.living(self.state)
+        if not living and not self._speaking.unacked:
             self._silence.kafka_answered()
         lost_after_ms = self.state.lost_after_ms
         if fencing.asks_etcd(self._silence.kafka_ms, lost_after_ms):
@@ -323,7 +325,7 @@ class Shell:
         if stands not in (None, self.incarnation):
             self.over = Over("Kafka does not answer it, and etcd says that it was declared lost", AGAIN)
             return
-        if self._silence.both_ms >= fencing.patience_ms(lost_after_ms) and slot_table.living(self.state):
+        if living and fencing.is_over(self._silence.both_ms, lost_after_ms):
             self._take(Fact(body=Unheard(silent_ms=self._silence.both_ms)))
 
     # folding, and what follows

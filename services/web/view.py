@@ -56,16 +56,12 @@ class View:
         return self._as_of[topic].get(partition, [-1])[0] + 1
 
     def fold(self, fact: Fact) -> None:
-        """Takes a fact in. Raises KeyError, TypeError, ValueError for one that is none; it is passed over."""
+        """Takes a fact in. Raises KeyError, TypeError, ValueError for one that is none, which is to be passed over."""
         with self._lock:
             self.folded_at_s = time.monotonic()
             self._reached(fact.topic, fact.partition, fact.offset, fact.stamp_ms)
-            what = "unreadable"
-            try:
-                table = self.jobs if fact.topic == JOB_EVENTS else self.cluster
-                what = "news" if table.fold(fact) else "known"
-            finally:
-                self.folded[what] += 1
+            table = self.jobs if fact.topic == JOB_EVENTS else self.cluster
+            self.folded["news" if table.fold(fact) else "known"] += 1
 
     def ask(self, question: Callable[[View], T]) -> tuple[T, dict[str, Any]]:
         """An answer, and as of when it is: the last offset of each partition, and the newest stamp among them."""

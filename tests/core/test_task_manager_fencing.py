@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from services.task_manager.core.fencing import STEP_MAX_MS, Silence, asks_etcd, patience_ms
+from services.task_manager.core.fencing import STEP_MAX_MS, Silence, asks_etcd, is_over, patience_ms
 
 
 def test_it_ends_itself_before_it_is_declared_lost():
     assert patience_ms(600) == 450
     assert not asks_etcd(199, 600) and asks_etcd(200, 600)
+    assert not is_over(350, 600) and is_over(351, 600), "a tick later it would be more than 450"
 
 
 def test_silence_is_what_neither_kafka_nor_etcd_broke():

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import queue
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from deploy.local import supervisor
 from deploy.local.errors import LocalError
+from deploy.local.server import LocalServer
 from deploy.local.stack import Options, Stack, _health, disk_use
+from deploy.local.supervisor import Supervisor
 
 
 def test_what_goes_while_the_disk_use_is_counted_counts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,3 +55,36 @@ def test_the_advice_of_a_refused_start_is_for_that_stack(tmp_path: Path, monkeyp
     assert advised == [
         "--shards 1, or 'millrace down --purge' and start anew.", "--shards 1, or 'millrace down --purge --stack two' and start anew.",
     ]  # fmt: skip
+
+
+def test_a_server_that_cannot_be_started_now_is_tried_again_and_what_runs_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full for a while."""
+    told: list[str] = []
+
+    class Server(LocalServer):
+        NAME, left = "Kafka", 2
+
+        def __init__(self) -> None: ...
+
+        command = is_ready = None  # type: ignore[assignment]
+
+        def stop(self, patience_s: float = 15.0) -> None: ...
+
+        def start(self, progress: Any = None) -> None:
+            if self.left:
+                self.left -= 1
+                raise LocalError("The disk is full: free some space.")
+
+    supervised: Any = object.__new__(Supervisor)
+    supervised.services, supervised.facts = [], {"warnings": ["old"], "steps": []}
+    supervised.stopping, supervised.deaths = threading.Event(), queue.SimpleQueue()
+    supervised._tell = lambda **facts: told.append(str(facts.get("warnings"))) or supervised.facts.update(facts)
+    supervised._wait_for = lambda server: supervised._ask_to_stop()
+    monkeypatch.setattr(supervisor, "RESTART_MOST_S", 0)
+    supervised.deaths.put(Server())
+    supervised._watch()
+    assert supervised.facts["steps"] == [
+        "Kafka: ended; starting it again",
+        "Kafka: cannot be started now; trying again. The disk is full: free some space.",
+    ]
+    assert [each for each in told if each != "None"] == ["['old', 'The disk is full: free some space.']", "['old']"]

@@ -15,6 +15,7 @@ import pytest
 from millrace.io import blobs
 from millrace.io.blobs import BlobClient, BlobError, BlobServer, Piece
 from millrace.io.http_server import CannotListen
+from millrace.io.room import Room
 from millrace.io.storage import Storage, StorageError, upload_path
 
 TOKEN = "a token of the tests"
@@ -344,6 +345,20 @@ def test_use_keeps_a_blob_from_being_swept(place: Place) -> None:
     os.utime(path, (0, 0))
     place.client.put_bytes(b"x")
     assert path.stat().st_mtime > 1_600_000_000
+
+
+def test_who_looks_at_a_disk_that_hangs_keeps_nobody_else_waiting(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def lack(_: Room) -> str:
+        seen.append(threading.current_thread().name)
+        return "the disk is nearly full"
+
+    monkeypatch.setattr(Room, "lack", lack)
+    with pytest.raises(BlobError, match="the blob is not taken: the disk is nearly full") as caught:
+        place.client.put_bytes(b"x")
+    assert caught.value.status == 507
+    assert [name.startswith("asyncio_") for name in seen] == [True], "not the thread that answers"
 
 
 @pytest.mark.parametrize("step", ["__enter__", "write", "commit"])

@@ -166,3 +166,18 @@ def test_of_one_job_all_that_its_story_tells_is_followed_and_nothing_of_others()
     expected = [each for each in told if title(each).type != "Elected"]  # they were elected before
     assert len(expected) > 20
     assert set(itertools.islice(followed, len(expected))) == set(expected)
+
+
+def test_of_a_job_that_runs_all_the_rest_of_its_story_is_followed() -> None:
+    """Records that name nothing but a slot's allocation, which was given before, among it."""
+    cluster = Cluster(task_managers=1, slots=2, seed=4)
+    cluster.run(cluster.ready)
+    cluster.client.submit("followed", workload.single())
+    cluster.run(lambda: bool(cluster.world.book.living))
+    shown = iter(Filter(source_of(cluster), None, "followed", None, None, None, everything=False).records(None, follow=True))
+    cluster.run(lambda: cluster.ended("followed"))
+    cluster.run(most_ms=500)
+    told = set(Filter(source_of(cluster), None, "followed", None, None, None, everything=False).records(None, follow=False))
+    assert "SlotFreed" in {title(each).type for each in told}
+    seen = set(itertools.takewhile(lambda each: title(each).type != "JobCleaned", shown))
+    assert told - seen == {each for each in told if title(each).type == "JobCleaned"}

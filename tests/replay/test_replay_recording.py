@@ -145,6 +145,8 @@ def test_the_records_of_one_job_are_told_but_not_folded(recording: Path, tmp_pat
     assert run("export", path, "--file", recording, "--job", "wide").exit_code == 0
     assert story_of(open_file(path), "wide", silent) == story_of(open_file(recording), "wide", silent)
     assert story_of(open_file(path), "single", silent) is None
+    last = max(each.stamp_ms for log in open_file(path).logs() for each in open_file(path).read(log, log.first))
+    assert open_file(path).newest_ms() == last, "what a time of day is counted from"
     for words in (("verify",), ("state", "dispatcher"), ("diff", "dispatcher", "5")):
         shown = run(*words, "--file", path)
         assert shown.exit_code == 2 and "only the records about job wide" in shown.stderr

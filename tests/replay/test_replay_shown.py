@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import datetime
 import json
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from millrace.cli.replay import place
 from millrace.cli.replay_shown import Filter, _leaf
 from services.replay.core.recorded import BadLog, Log, Recorded, title
 from services.replay.core.story import Scan, Story, tell
@@ -208,6 +211,19 @@ def test_a_time_of_day_is_the_last_such_one_in_the_file(recording: Path) -> None
     later = (newest + datetime.timedelta(seconds=1)).time().isoformat()
     shown = run("state", "dispatcher", "--file", recording, "--at", later)
     assert (shown.exit_code, "has no record up to there" in shown.stderr) == (2, True), "it was that late the day before"
+
+
+def test_a_time_of_day_of_another_zone_is_of_that_zones_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC+5")  # behind it
+    time.tzset()
+    try:
+        newest = datetime.datetime(2026, 1, 31, 1, 0, tzinfo=datetime.timezone.utc)
+        shortly_before = newest - datetime.timedelta(minutes=30)
+        source: Any = SimpleNamespace(newest_ms=lambda: int(newest.timestamp() * 1000))
+        assert place("00:30:00Z", source) == place("19:30", source) == At(stamp_ms=int(shortly_before.timestamp() * 1000))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_tables_of_the_web_service_are_no_step_of_a_story(recording: Path) -> None:

@@ -47,7 +47,7 @@ class Book:
     asked_again: bool = False  # requests of clients were played again
     holes: bool = False  # a session lost a record
     damaged: dict[str, int] = field(default_factory=dict)  # scope -> the last generation whose log was cut before living eyes
-    unseen: int = 0  # cuts of which no replica knows that lives and can say so
+    unseen: int = 0  # cuts of JobMasters' logs of which no replica knows that lives and can say so
     cuts: dict[str, list[int]] = field(default_factory=dict)  # scope -> where its log was cut, one after the other
     snapshots: dict[tuple[str, int, int], Branch] = field(default_factory=dict)  # (scope, generation, offset) -> of what
     living: dict[tuple[str, str, int], Living] = field(default_factory=dict)  # (job, task, subtask) -> its attempt

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from millrace.core.topics import TOPICS
+from millrace.core.topics import JOB_MASTER, TOPICS
 from millrace.io.snapshots import Pointer
 from tests.simulation.cluster import Cluster, Process
 from tests.simulation.control import ControlProcess
@@ -66,7 +66,7 @@ class Damage:
             if self._has_folded(each, scope, end) and not (each.bus.cut_off or each.bus.deaf or each.bus.mute or each.store.cut_off):
                 world.book.damaged[scope] = each.folded(scope).generation  # type: ignore[union-attr]  # with that it must not go on
                 seen = True
-        world.book.unseen += not seen
+        world.book.unseen += not seen and scope.startswith(JOB_MASTER)
         self._truncate(scope, end)
         return True
 
@@ -110,7 +110,7 @@ class Damage:
             self.cluster.kill(name)
             self._down[name] = None
             self._later(DOWN_MS, f"start {name}", lambda name=name, process=process: self._start(name, process))
-        world.book.unseen += 1
+        world.book.unseen += scope.startswith(JOB_MASTER)
         self._truncate(scope, max(world.broker.log(*world.topology.inbox(scope)).end - self.chance.randint(1, 10), 0))
         return True
 

@@ -305,6 +305,16 @@ def test_f17_a_task_manager_that_kafka_alone_hears_lives(monkeypatch: pytest.Mon
     assert witness(cluster) == before
 
 
+@pytest.mark.parametrize("later_ms", [0, 50])
+def test_f17_a_task_manager_that_is_wholly_cut_off_has_ended_when_its_tasks_start_elsewhere(cluster: Cluster, later_ms: int) -> None:
+    """Wherever between two heartbeats that begins."""
+    cluster.run(most_ms=1_000 + later_ms)
+    [living] = cluster.world.book.living.values()
+    process = cluster.processes[f"task-manager/{living.task_manager.partition('.')[0]}"]
+    process.bus.cut_off = process.store.cut_off = True
+    cluster.run(lambda: len(cluster.world.book.launched) == 2, most_ms=2_000)
+
+
 def cut(patch: pytest.MonkeyPatch, cluster: Cluster, process: Process, way: str) -> None:
     """One way of four between a process and the two that it talks to."""
     if way == "Kafka does not hear it":

@@ -140,8 +140,8 @@ def test_when_neither_kafka_nor_etcd_answers_it_ends_before_it_is_declared_lost(
     while shell.over is None:
         world.go(shell)
         turns += 1
-    assert shell.over.code == AGAIN and shell.over.reason.startswith("neither Kafka nor etcd has answered for 500 ms")
-    assert turns * TICK_MS <= 600
+    assert shell.over.code == AGAIN and shell.over.reason.startswith("neither Kafka nor etcd has answered for 400 ms")
+    assert turns * TICK_MS <= 500
 
 
 def test_a_task_manager_where_nothing_runs_waits_for_kafka_and_etcd(world: World) -> None:

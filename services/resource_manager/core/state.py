@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from millrace.core.fold import TICK_MS
 from millrace.core.messages.slots import life_of
 
 
@@ -37,7 +38,7 @@ class Limits:
 
     heartbeat_interval_ms: int = 100  # at least; grows with the number of TaskManagers
     beats_per_s_max: int = 1000  # of all TaskManagers together
-    lost_after_ms: int = 600  # at least; four intervals where those have grown
+    lost_after_ms: int = 600  # at least; four intervals where those have grown, and never less than four ticks
     ageing_ms: int = 60_000  # of waiting outweigh one step of priority
 
 
@@ -129,7 +130,8 @@ class State:
 
     @property
     def lost_after_ms(self) -> int:
-        return max(self.limits.lost_after_ms, 4 * self.interval_ms)
+        """A TaskManager beats, and looks whether it is heard, once a tick at most: with less than four it would end between two beats."""
+        return max(self.limits.lost_after_ms, 4 * max(self.interval_ms, TICK_MS))
 
 
 def is_quiet(task_manager: TaskManager) -> bool:

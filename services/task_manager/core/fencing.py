@@ -1,13 +1,16 @@
 """When a TaskManager ends itself, because others may have given its tasks to somebody else.
 
-The ResourceManager declares it lost after `lost_after_ms` without a heartbeat. Before that it must have stopped what runs here. It
-cannot see itself declared lost while it hears nothing, so silence counts: nothing it said was acknowledged by Kafka, and etcd has
-not answered either. A broker that pauses makes nobody lost (machine time stands still there), and etcd answers meanwhile: no reason.
+The ResourceManager declares it lost `lost_after_ms` after its last heartbeat, or up to a tick before. By then it must have stopped
+what runs here. It cannot see itself declared lost while it hears nothing, so silence counts: nothing it said was acknowledged by
+Kafka, and etcd has not answered either. A broker that pauses makes nobody lost (machine time stands still there), and etcd answers
+meanwhile: no reason.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from millrace.core.fold import TICK_MS
 
 STEP_MAX_MS = 200
 
@@ -15,6 +18,11 @@ STEP_MAX_MS = 200
 def patience_ms(lost_after_ms: int) -> int:
     """How long a TaskManager bears silence: less than it takes to be declared lost, by what ending its attempts takes."""
     return lost_after_ms * 3 // 4
+
+
+def is_over(silent_ms: int, lost_after_ms: int) -> bool:
+    """Whether its patience ends before the next look, a tick later."""
+    return silent_ms + TICK_MS > patience_ms(lost_after_ms)
 
 
 def asks_etcd(silent_ms: int, lost_after_ms: int) -> bool:

@@ -157,7 +157,7 @@ def redrive(
     is there. The ids in them stay what they were, so a job that was accepted meanwhile is the same job, and not a second one. Each sending
     is written down on dead-letters: after an interruption the same command goes on where it stood. Records of inboxes are never sent again.
 
-    Exit codes: 0 done, 1 some could not be sent, 3 no Dispatcher answers (nothing was sent).
+    Exit codes: 0 done, 1 some could not be sent, 3 the cluster does not answer (nothing was sent, or it is said how much).
 
     millrace dlq redrive --reason "was not uploaded" --since 1d
 
@@ -165,6 +165,8 @@ def redrive(
 
     millrace dlq redrive 12 13 --yes
     """
+    from millrace.client import Unavailable
+
     if not (numbers or reason or topic or job or since or until or every):
         raise typer.BadParameter("say which: letters, filters, or --all")
     with connected(stack) as millrace:
@@ -190,12 +192,12 @@ def redrive(
         end = letters.end()
         try:
             failed = _send(letters, going, per_second)
-        except KeyboardInterrupt:
+            millrace.check_dispatcher()
+        except (KeyboardInterrupt, Unavailable):
             sent_now = sum(each.redriven is not None for each, _ in going)
             print(f"interrupted: sent {sent_now} of {len(going)}; the same command goes on with the rest", file=sys.stderr)
             raise
         sent = {each.redriven.offset for each, _ in going if each.redriven is not None}
-        millrace.check_dispatcher()
         back = [each for each in letters.read() if each.number >= end and each.letter.offset in sent]
     _print_done(found, fates, len(sent), back, failed, as_json)
     if failed:
@@ -234,12 +236,12 @@ def purge(
         raise typer.BadParameter("say up to where: one of --below, --before, --all")
     with connected(stack) as millrace:
         letters = millrace.dead_letters()
-        known = letters.read()
+        now = letters.end()  # what is parked from here on stays: nobody has seen it
+        known = [each for each in letters.read() if each.number < now]
         if before is not None:
             until_ms = moment(before)
-            kept = [each.number for each in known if each.letter.at_ms >= until_ms]
-            below = min(kept, default=letters.end())
-        end = letters.end() if below is None else below
+            below = min((each.number for each in known if each.letter.at_ms >= until_ms), default=now)
+        end = now if below is None else below
         letters.must_reach(end)
         gone = [each for each in known if each.number < end]
         if yes:
@@ -419,9 +421,13 @@ def _story(every: list[Letter], letter: Letter) -> Iterable[str]:
     before = {(e.redriven.topic, e.redriven.partition, e.redriven.offset): e for e in every if e.redriven}
     chain = [letter]
     while (told := chain[0].letter) and (earlier := before.get((told.topic, told.partition, told.offset))):
+        if earlier.number >= chain[0].number:  # of a topic that was made anew, whose offsets began again
+            break
         chain.insert(0, earlier)
     after = {(e.letter.topic, e.letter.partition, e.letter.offset): e for e in every}
     while (fact := chain[-1].redriven) and (later := after.get((fact.topic, fact.partition, fact.offset))):
+        if later.number <= chain[-1].number:
+            break
         chain.append(later)
     for each in chain:
         yield f"{when(each.letter.at_ms)}  letter {each.number}: parked from offset {each.letter.offset}: {each.letter.reason}"

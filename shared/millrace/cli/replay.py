@@ -280,7 +280,7 @@ def place(text: str, source: Source) -> At:
 
 
 def _last_such(time: datetime.time, newest_ms: int) -> int:
-    day = datetime.datetime.fromtimestamp(newest_ms / 1000, datetime.timezone.utc).astimezone().date()
+    day = datetime.datetime.fromtimestamp(newest_ms / 1000, datetime.timezone.utc).astimezone(time.tzinfo).date()
     on_that_day = _ms(datetime.datetime.combine(day, time).astimezone())
     if on_that_day <= newest_ms:
         return on_that_day

@@ -66,6 +66,7 @@ class Filter:
         self, source: Source, scope: str | None, job: str | None, types: str | None, since: At | None, to: At | None, everything: bool
     ) -> None:
         self.source, self.job, self.since, self.to = source, job, since, to
+        self._told: list[Recorded] = []  # of the job, until now
         self.types = [each.strip() for each in types.split(",")] if types else None
         self.everything = everything or self.types is not None
         self.logs = [log for log in self._chosen(scope) if everything or scope is not None or log.topic not in CHANGELOGS]
@@ -115,8 +116,8 @@ class Filter:
             first, end = bounds.get((each.topic, each.partition), (0, 0))
             return first <= each.offset < end
 
-        found = filter(within, records_of(self.source, job, lambda *_: None))
-        return sorted(found, key=lambda each: each.stamp_ms)
+        self._told = records_of(self.source, job, lambda *_: None)
+        return sorted(filter(within, self._told), key=lambda each: each.stamp_ms)
 
     def _bounds(self, log: Log) -> tuple[int, int]:
         first = log.first
@@ -136,6 +137,8 @@ class Filter:
 
     def _following(self) -> Iterator[Recorded]:
         chosen, scan = {(log.topic, log.partition) for log in self.logs}, Scan(self.job) if self.job else None
+        for each in self._told if scan is not None else ():
+            scan.take(each)  # it names what is the job's, and later records that name nothing else
         for each in self.source.follow():  # type: ignore[attr-defined]  # only what lives can be followed
             named = scan is None or (any(word in each.value for word in scan.words) and scan.take(each))
             if named and (each.topic, each.partition) in chosen and self._is_shown(each):

@@ -204,10 +204,13 @@ class Millrace:
                 parameters=dict(parameters or {}),
                 accept_before_ms=now_ms() + int(self._timeout_s * 1000),
             )
+            pending = self._link.ask(request)
         except ValueError as error:
             self._unwatch(job, buffer)
             raise errors.Invalid(_first_sentence(error)) from None
-        pending = self._link.ask(request)
+        except errors.Unavailable:
+            self._unwatch(job, buffer)
+            raise
 
         def answer() -> Job:
             try:
@@ -230,8 +233,10 @@ class Millrace:
             kinds = {"invalid": errors.Invalid, "conflict": errors.Conflict, "late": errors.TooLate}
             raise kinds.get(reply.kind, errors.Busy)(reply.reason, reply.problems)
         accepted = _expect(reply, client.JobAcceptedReply)
-        fresh = accepted.status == "INITIALIZING"  # else some of its events are older than this client's reader
-        return Job(self, job, accepted.status, accepted.warnings, buffer if fresh else None)
+        if accepted.status != "INITIALIZING":  # some of its events are older than this client's reader
+            self._unwatch(job, buffer)
+            buffer = None
+        return Job(self, job, accepted.status, accepted.warnings, buffer)
 
     # asking
 
@@ -355,17 +360,18 @@ class Millrace:
     def _log_rest(self, path: str, read: dict[tuple[str, str], int], key: tuple[str, str]) -> Iterator[bytes]:
         from millrace.io.blobs import BlobError
 
-        while True:
+        def rest(blobs: Any) -> bytes:
             try:
-                piece = self._blob_client().get_range(path, read.get(key, 0), 1 << 20)
+                data: bytes = blobs.get_range(path, read.get(key, 0), 1 << 20).data
             except BlobError as failure:
                 if failure.status in (404, 416):
-                    return  # not written yet
-                raise errors.Unavailable(str(failure)) from None
-            if not piece.data:
-                return
-            read[key] = read.get(key, 0) + len(piece.data)
-            yield piece.data
+                    return b""  # not written yet
+                raise
+            return data
+
+        while data := self._call_blobs(rest):
+            read[key] = read.get(key, 0) + len(data)
+            yield data
 
     # dead letters
 

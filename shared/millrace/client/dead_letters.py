@@ -246,5 +246,5 @@ def _body(kind: type[B], value: bytes) -> B | None:
     with suppress(ValueError):
         raw = json.loads(value)
         if isinstance(raw, dict) and raw.get("type") == kind.__name__:
-            return kind.model_validate({name: raw[name] for name in kind.model_fields if name in raw})
+            return kind.model_validate(raw, extra="ignore")
     return None

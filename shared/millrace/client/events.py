@@ -20,6 +20,14 @@ BUFFERED_MOST = 10_000
 MARGIN_MS = 60_000  # a job's first event may be stamped by another clock than its acceptance
 
 
+def _event(value: bytes) -> Event:
+    """Raises ValueError for what is none."""
+    event = json.loads(value)
+    if not isinstance(event, dict) or not isinstance(event.get("type"), str):
+        raise ValueError("no event: it is no object with a type")
+    return event
+
+
 class Buffer:
     """Events of one job, as they come. What was said twice, word for word (a leader that took over says again what its
     predecessor may not have said), is given once."""
@@ -27,30 +35,31 @@ class Buffer:
     def __init__(self) -> None:
         self._queue: queue.Queue[Event | None] = queue.Queue(BUFFERED_MOST)
         self._seen: set[bytes] = set()
-        self.ended = self.lost = False
+        self.ended = self.lost = self._closed = False
 
     def put(self, value: bytes) -> None:
         if self.lost or value in self._seen:
             return
         try:
-            event = json.loads(value)
+            event = _event(value)
             self._seen.add(value)
             self._queue.put_nowait(event)
             self.ended = self.ended or event.get("type") in ENDS
         except ValueError:
-            return
+            return  # no fact of a Millrace
         except queue.Full:
             self.lost = True  # nobody takes them: they are read from Kafka again when asked for
 
     def close(self) -> None:
-        """No more events come: whoever waits for one goes on."""
+        """No more events come: whoever waits for one goes on, and who comes later waits for none."""
+        self._closed = True
         with suppress(queue.Full):  # then nobody waits
             self._queue.put_nowait(None)
 
     def get(self, timeout_s: float | None) -> Event | None:
         """The next event; None when none comes in time, or none at all."""
         with suppress(queue.Empty):
-            return self._queue.get(timeout=timeout_s)
+            return self._queue.get_nowait() if self._closed else self._queue.get(timeout=timeout_s)
         return None
 
 
@@ -74,9 +83,11 @@ class Feed:
 
     def forget(self, job: str, buffer: Buffer) -> None:
         with self._changing:
-            left = tuple(each for each in self._buffers.pop(job.encode(), ()) if each is not buffer)
+            left = tuple(each for each in self._buffers.get(job.encode(), ()) if each is not buffer)
             if left:
-                self._buffers[job.encode()] = left
+                self._buffers[job.encode()] = left  # at once: the others miss nothing that is read meanwhile
+            else:
+                self._buffers.pop(job.encode(), None)
 
     def close(self) -> None:
         self._closed.set()
@@ -119,7 +130,7 @@ def follow_log(
     """
     partitions = [partition_of(job, link.event_partitions)] if job is not None else range(link.event_partitions)
     reader, where, ends = _open(link, [TopicPartition(EVENTS, number) for number in partitions], since_ms, history)
-    left = {each.partition for each in where if 0 <= each.offset < ends[each.partition]}
+    left = {each.partition for each in where if each.offset < ends[each.partition]}
     key, seen = (job or "").encode(), set()
     try:
         while not stop.is_set() and (go_on or left):
@@ -132,7 +143,7 @@ def follow_log(
             if (job is not None and message.key() != key) or value in seen:
                 continue
             with suppress(ValueError):
-                event = json.loads(value)
+                event = _event(value)
                 if job is not None:
                     seen.add(value)
                 yield event
@@ -145,13 +156,16 @@ def follow_log(
 def _open(
     link: Link, where: list[TopicPartition], since_ms: int | None, history: bool
 ) -> tuple[Consumer, list[TopicPartition], dict[int, int]]:
-    """A reader of these partitions, where it starts (-1: at the end), and where they end now, by partition."""
+    """A reader of these partitions, where it starts, and where they end now, by partition."""
     reader = link.reader()
     marks = {each.partition: found for each, found in zip(where, link.marks(reader, where), strict=True)}
     try:
         if history and since_ms is not None:
             asked = [TopicPartition(each.topic, each.partition, max(0, since_ms - MARGIN_MS)) for each in where]
             where = reader.offsets_for_times(asked, timeout=5.0)
+            for each in where:
+                if each.offset < 0:  # nothing since then: what comes from now on, and not from when the reader gets round to asking
+                    each.offset = marks[each.partition][1]
         else:
             for each in where:
                 each.offset = marks[each.partition][0 if history else 1]

@@ -73,7 +73,7 @@ class Pending:
         body = _REPLY_TYPES.get(str(self._reply.get("type")))
         if body is None:
             raise Unavailable(f"the cluster answers with {self._reply.get('type')}, which this version does not know")
-        return body.model_validate_json(json.dumps(self._reply))
+        return body.model_validate_json(json.dumps(self._reply), extra="ignore")  # a later Dispatcher may say more
 
     def settle(self, reply: dict[str, Any] | None, failure: str | None = None) -> None:
         self._reply, self._failure = reply, failure

@@ -163,7 +163,8 @@ def dead_letters(bootstrap: str) -> Iterator[Finding]:
     if end > first:
         yield note(
             "dead letters",
-            f"{end - first} records are on {DEAD_LETTERS}, for 30 days: what could not be used or was refused, and what of it was sent again",
+            f"{end - first} records are on {DEAD_LETTERS}, for 30 days: "
+            "what could not be used or was refused, and what of it was sent again",
             "`millrace dlq list` tells who and why; correct them, then `millrace dlq redrive` or `millrace dlq purge`",
         )  # fmt: skip
     else:

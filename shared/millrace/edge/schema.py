@@ -21,7 +21,7 @@ class Explained(GenerateJsonSchema):
     def model_schema(self, schema: Any) -> dict[str, Any]:
         made = super().model_schema(schema)
         model: type[BaseModel] = schema["cls"]
-        for base in reversed(model.__mro__):
+        for base in model.__mro__:  # the words of the class that declares it last
             for name, words in _docstrings(base).items() if issubclass(base, BaseModel) else ():
                 alias = model.model_fields[name].alias or name
                 made["properties"][alias].setdefault("description", words)

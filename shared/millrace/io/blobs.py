@@ -1,7 +1,8 @@
 """Files over HTTP: a client puts what a job needs, and gets logs and results, without sharing a folder with the
 cluster.
 
-    PUT  /blobs/<sha256>     201 stored, 200 stood there already; 413 too large, 422 another hash, 408 too slow
+    PUT  /blobs/<sha256>     201 stored, 200 stood there already; 413 too large, 422 another hash, 408 too slow,
+                             507 no room, or the storage fails
     GET  /blobs/<sha256>     the content (HEAD: whether it is there)
     GET  /files/<path>       a file below logs/, results/ or archives/ (HEAD: its size)
 
@@ -128,7 +129,7 @@ class _Handlers:
         path, body = upload_path(sha256), request.stream()
         try:
             known = await asyncio.to_thread(self._use, path)
-            if not known and (lack := self._room.lack()):
+            if not known and (lack := await asyncio.to_thread(self._room.lack)):
                 await self._drain(body)
                 raise HTTPException(507, f"the blob is not taken: {lack}")
             with nullcontext() if known else self._storage.writer(path) as writer:

@@ -1,0 +1,162 @@
+"""Parts of the client, without a cluster: what would need one that dies, or is asked, in the right instant."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import OFFSET_END, TopicPartition
+from pydantic import ValidationError
+
+from millrace.client import Millrace, Unavailable
+from millrace.client import events as client_events
+from millrace.client.events import Buffer, _open
+from millrace.client.link import Link, Pending
+from millrace.core.messages.client import JobAcceptedReply, JobsListed
+from millrace.io.blobs import BlobError, Piece
+
+GRAPH = {"name": "n", "vertices": {"one": {"sql": "SELECT 1 AS a"}}}
+
+
+class Feed:
+    """Those that are subscribed."""
+
+    def __init__(self) -> None:
+        self.buffers: list[Buffer] = []
+
+    def subscribe(self, job: str) -> Buffer:
+        self.buffers.append(Buffer())
+        return self.buffers[-1]
+
+    def forget(self, job: str, buffer: Buffer) -> None:
+        self.buffers.remove(buffer)
+
+
+def client(ask: Any) -> Any:
+    """A client whose requests `ask` answers."""
+    made: Any = object.__new__(Millrace)
+    made._timeout_s, made._feed, made._blobs, made._token = 10.0, Feed(), None, "t"
+    made._link, made.feed = SimpleNamespace(ask=ask), lambda: made._feed
+    return made
+
+
+def answering(status: str) -> Any:
+    reply = JobAcceptedReply(correlation="1", job="j", status=status, warnings=[], events_partition=0)
+    return client(lambda request: SimpleNamespace(result=lambda timeout_s: reply))
+
+
+@pytest.mark.parametrize(("status", "kept"), [("INITIALIZING", 1), ("RUNNING", 0), ("CANCELED", 0)])
+def test_events_that_nobody_will_take_are_not_kept(status: str, kept: int) -> None:
+    millrace = answering(status)
+    millrace.submit(GRAPH, job="j")
+    assert len(millrace._feed.buffers) == kept
+
+
+def test_what_cannot_be_sent_is_not_watched() -> None:
+    def full(request: Any) -> Any:
+        raise Unavailable("the request cannot be sent")
+
+    millrace = client(full)
+    with pytest.raises(Unavailable):
+        millrace.submit(GRAPH, job="j")
+    assert millrace._feed.buffers == []
+
+
+def test_logs_are_read_on_where_the_blob_server_moved_to() -> None:
+    whole, asked = b"0123456789", []
+
+    class Blobs:
+        def __init__(self, dies_after: int) -> None:
+            self.left = dies_after
+
+        def get_range(self, path: str, start: int, length: int) -> Piece:
+            self.left -= 1
+            if self.left < 0:
+                raise BlobError("the blob server cannot be reached")
+            asked.append(start)
+            return Piece(whole[start : start + 4], len(whole))
+
+    millrace: Any = object.__new__(Millrace)
+    millrace._blobs, servers = None, [Blobs(2), Blobs(9)]
+
+    def known() -> Any:
+        millrace._blobs = millrace._blobs or servers.pop(0)
+        return millrace._blobs
+
+    millrace._blob_client = known
+    assert b"".join(millrace._log_rest("logs/a", {}, ("a", "stdout"))) == whole
+    assert asked == [0, 4, 8, 10]
+
+
+def feed_over(*values: bytes) -> Any:
+    """A feed that reads these records of job j, and ends then."""
+    made: Any = object.__new__(client_events.Feed)
+    left = list(values)
+
+    def poll(_: float) -> Any:
+        if not left:
+            made._closed.set()
+            return None
+        value = left.pop(0)
+        return SimpleNamespace(error=lambda: None, key=lambda: b"j", value=lambda: value)
+
+    made._buffers, made._changing, made._closed = {}, threading.Lock(), threading.Event()
+    made._reader = SimpleNamespace(poll=poll, close=lambda: None)
+    return made
+
+
+def test_what_is_no_event_ends_no_feed() -> None:
+    feed = feed_over(b"[]", b"7", b"{}", b"{", b'{"type": "JobFinished"}')
+    buffer = feed.subscribe("j")
+    feed._read()
+    assert [buffer.get(0), buffer.get(0), buffer.ended] == [{"type": "JobFinished"}, None, True]
+
+
+def test_who_subscribes_beside_another_misses_nothing_when_that_one_goes() -> None:
+    class Watched(dict):  # type: ignore[type-arg]
+        def pop(self, *_: Any) -> Any:
+            raise AssertionError("the reader finds nobody here now")
+
+    feed = feed_over()
+    first, second = feed.subscribe("j"), feed.subscribe("j")
+    feed._buffers = Watched(feed._buffers)
+    feed.forget("j", first)
+    assert feed._buffers == {b"j": (second,)}
+
+
+def test_events_said_while_a_reader_is_opened_are_not_passed_over() -> None:
+    """Where nothing is as young as asked for, Kafka says: from the end; and the library looks for the end when it reads."""
+    assigned: list[TopicPartition] = []
+
+    def since(where: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        return [TopicPartition(each.topic, each.partition, (7, OFFSET_END)[each.partition]) for each in where]
+
+    reader = SimpleNamespace(offsets_for_times=since, assign=assigned.extend)
+    link: Any = SimpleNamespace(reader=lambda: reader, marks=lambda reader, where: [(3, 12), (3, 12)])
+    _open(link, [TopicPartition("job.events", n) for n in (0, 1)], 1_000_000, True)
+    assert [each.offset for each in assigned] == [7, 12]
+
+
+def test_an_answer_of_a_later_build_may_say_more() -> None:
+    """Also inside of what it holds; what it must say, and of what kind, stays."""
+    pending = Pending(cast(Link, SimpleNamespace(forget=lambda correlation: None)), "ListJobs", "1")
+    summary = {"job": "j", "name": "n", "status": "RUNNING", "accepted_ms": 1, "colour": "blue"}
+    said = {"type": "JobsListed", "version": 1, "correlation": "1", "jobs": [summary], "total": 1, "further": {"a": 1}}
+    pending.settle(said)
+    listed = pending.result(1)
+    assert isinstance(listed, JobsListed)
+    assert (listed.jobs[0].job, listed.total) == ("j", 1)
+    pending.settle({**said, "total": "1"})
+    with pytest.raises(ValidationError):
+        pending.result(1)
+
+
+def test_the_end_of_a_feed_is_seen_behind_as_many_events_as_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_events, "BUFFERED_MOST", 2)
+    buffer = Buffer()
+    for n in range(2):
+        buffer.put(b'{"type": "JobWaiting", "count": %d}' % n)
+    buffer.close()
+    assert [each and each["count"] for each in (buffer.get(None), buffer.get(None), buffer.get(None))] == [0, 1, None]
