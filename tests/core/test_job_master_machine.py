@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from millrace.core.machine import PassedOver, PeerBorn, Publish, Say, Ticked
+from millrace.core.machine import Envelope, PassedOver, PeerBorn, Publish, Say, Ticked
 from millrace.core.messages import LINKS, effects, jobs, slots
 from services.job_master.core import publication
 from services.job_master.core.state import State
@@ -84,7 +84,7 @@ def test_running_then_finished_ends_the_job_and_frees_the_slot() -> None:
     ended = said[-1].body  # type: ignore[union-attr]
     assert ended.archive["result"] == {"columns": ["1"], "types": ["int"], "rows": [[1]], "truncated": False}
     assert shard(jobs.JobRetired(job="j", acceptance="acc-j")) == []
-    assert shard.state == State(settings=shard.state.settings, now_ms=shard.now)
+    assert shard.state == State(settings=shard.state.settings, now_ms=shard.now, ticked_ms=shard.now)
 
 
 def test_a_late_word_of_an_old_attempt_changes_nothing() -> None:
@@ -309,6 +309,17 @@ def test_the_queue_time_out_fails_a_job_that_got_no_slot() -> None:
     said = shard(Ticked(), "")
     assert kinds(said)[-1] == "dispatcher JobEnded FAILED"
     assert shard.job.cause["message"] == "no slot within 5500 ms (timeouts.queue_ms): slots are short"
+
+
+def test_no_timer_ends_early_for_machine_time_stands_between_two_ticks() -> None:
+    """In a cluster at rest for a second; but a broker's clock that jumps makes no timer late by more than that."""
+    for passed_ms, due_ms in ((990, 5990), (3_600_000, 6000), (-3_600_000, 5000)):
+        shard = Shard()
+        at_ms = shard.now + passed_ms
+        graph = {**ONE, "timeouts": {"queue_ms": 5000}}
+        start = jobs.StartJob(job="j", acceptance="acc-j", graph=graph, accepted_ms=500)
+        list(shard.machine.handle(shard.state, Envelope(D, 1, shard.now, "1.9", start, at_ms)))
+        assert shard.job.queue_due_ms == shard.now + due_ms
 
 
 def test_the_queue_time_out_does_not_touch_a_job_that_had_a_slot() -> None:

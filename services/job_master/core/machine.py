@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from millrace.core.election import QUIET_TICK_MS
 from millrace.core.jobgraph.compile import PLAN_TASK, Plan, compile_graph, result_vertex
 from millrace.core.jobgraph.model import JobGraph
 from millrace.core.machine import (
@@ -75,7 +76,9 @@ class JobMaster:
         return State()
 
     def handle(self, state: State, envelope: Envelope) -> Iterator[Output]:
-        state.now_ms = envelope.now_ms
+        if isinstance(envelope.body, (Born, Ticked)):
+            state.ticked_ms = envelope.at_ms
+        state.now_ms = envelope.now_ms + min(max(envelope.at_ms - state.ticked_ms, 0), QUIET_TICK_MS)
         return dispatch(self.handlers, state, envelope)
 
     def is_idle(self, state: State) -> bool:
@@ -184,7 +187,7 @@ class JobMaster:
         else:
             job.tasks = new_tasks(plan)
             queue_ms = plan.graph.timeouts.queue_ms
-            job.queue_due_ms = None if queue_ms is None else envelope.now_ms + queue_ms
+            job.queue_due_ms = None if queue_ms is None else state.now_ms + queue_ms
         if start.cancel and plan is not None:
             move_job(job, JobStatus.CANCELLING, envelope.at_ms)
         said = list(advance(state, job, plan, envelope.at_ms))

@@ -88,7 +88,9 @@ class Job:
 @dataclass
 class State:
     settings: Settings = field(default_factory=Settings)
-    now_ms: int = 0  # machine time of the last record: what timers go by
+    # What timers go by: machine time, and since its last tick what the broker's clock went on, for no timer may end early.
+    now_ms: int = 0
+    ticked_ms: int = 0  # broker's stamp of the last tick
     jobs: dict[str, Job] = field(default_factory=dict)  # job id -> job; ended ones until JobRetired [21]
     allocations: dict[str, str] = field(default_factory=dict)  # allocation -> job; exactly the keys of all Job.slots
     due: dict[str, int] = field(default_factory=dict)  # job -> machine time of its next timer (queue time-out or retry)
