@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -50,6 +53,23 @@ class RealEtcd:
     @property
     def port(self) -> int:
         return int(self.endpoint.split(":")[1])
+
+
+@contextmanager
+def stopped(pid: int | None) -> Iterator[None]:
+    """This child of the test's process stands still, every thread of it.
+
+    The signal is only on its way when `kill` returns: on a busy machine, a thread of a server answered another request. The kernel
+    tells the parent when the last one stands.
+    """
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        _, status = os.waitpid(pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status), f"process {pid} ended"
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,7 @@ from millrace.io.interfaces import Delete, Put, Txn
 from millrace.io.kafka_admin import KafkaAdmin
 from millrace.io.kafka_logs import KafkaLogs
 from tests.client.cluster import ControlPlane
+from tests.contract.conftest import eventually
 
 UPLOAD = b"def f(): pass\n# of the dead letters\n"
 
@@ -43,16 +44,20 @@ class Desk:
     def park(
         self, *values: bytes, key: bytes | None = None, headers: list[tuple[str, bytes]] | None = None
     ) -> list[int]:
-        """The numbers of the letters of these records, which are no requests."""
+        """The numbers of the letters of these records, which are refused; some only once etcd was asked: later ones overtake them."""
         producer = Producer({"bootstrap.servers": self.plane.kafka.bootstrap})
         start = self.letters.end()
         for value in values:
             producer.produce("client.commands", value, key=key, headers=headers or [])
         assert producer.flush(20) == 0
-        self.millrace.check_dispatcher()
-        found = [each.number for each in self.letters.read() if each.number >= start]
-        assert len(found) == len(values)
-        return found
+
+        def all_parked() -> list[int]:
+            found = [each.number for each in self.letters.read() if each.number >= start]
+            return found if len(found) >= len(values) else []
+
+        parked = eventually(all_parked, f"{len(values)} letters")
+        assert len(parked) == len(values)
+        return parked
 
     def fire(self, job: str) -> None:
         """Publishes what is accepted, without reply_to, and waits until it is."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -15,7 +13,7 @@ from millrace.io.etcd import EtcdStore
 from millrace.io.interfaces import Bus, Reader, Received, Store, Unavailable
 from millrace.io.kafka import KafkaBus
 from millrace.io.kafka_admin import KafkaAdmin
-from tests.conftest import RealEtcd, RealKafka
+from tests.conftest import RealEtcd, RealKafka, stopped
 from tests.simulation import Clock
 from tests.simulation.bus import MemoryBroker, MemoryBus
 from tests.simulation.store import MemoryEtcd, MemoryStore
@@ -222,11 +220,8 @@ class EtcdStoreWorld(StoreWorld):
 
     @contextlib.contextmanager
     def losing_answers(self, store: EtcdStore) -> Iterator[None]:
-        os.kill(self.real.server.pid, signal.SIGSTOP)
-        try:
+        with stopped(self.real.server.pid):
             yield
-        finally:
-            os.kill(self.real.server.pid, signal.SIGCONT)
 
     def _new_store(self, cluster: str) -> Store:
         return EtcdStore(self.real.endpoint, f"{self.real.prefix}{cluster}")

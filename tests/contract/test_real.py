@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -14,7 +12,7 @@ from millrace.io.etcd import EtcdStore
 from millrace.io.interfaces import Put, Txn, Unavailable, UnknownOutcome
 from millrace.io.kafka import KafkaBus
 from millrace.io.kafka_admin import KafkaAdmin
-from tests.conftest import RealKafka
+from tests.conftest import RealKafka, stopped
 from tests.contract.conftest import eventually
 
 
@@ -66,9 +64,7 @@ def test_a_process_ends_in_order_while_records_wait_for_a_broker_that_is_paused(
     bus = KafkaBus(real_kafka.bootstrap, client_id="test", on_fatal=pytest.fail)
     bus.append(topic, 0, b"a")
     eventually(lambda: bus.flush(100) == 0, "acknowledged")
-    assert real_kafka.broker.pid is not None
-    os.kill(real_kafka.broker.pid, signal.SIGSTOP)
-    try:
+    with stopped(real_kafka.broker.pid):
         bus.append(topic, 0, b"b")
         assert bus.flush(300) == 1, "it is on its way"
         with pytest.raises(Unavailable):
@@ -77,8 +73,6 @@ def test_a_process_ends_in_order_while_records_wait_for_a_broker_that_is_paused(
         bus.append(topic, 0, b"c")
         bus.serve()
         assert bus.flush(300) == 0, "a thread that comes too late does nothing, and is not told that it failed"
-    finally:
-        os.kill(real_kafka.broker.pid, signal.SIGCONT)
 
 
 def test_a_broker_that_was_never_there_is_unavailable_and_blocks_nothing(nobody: str) -> None:
