@@ -26,7 +26,7 @@ from millrace.core.machine import (
 from millrace.core.messages import client, effects, events, jobs, slots
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
 
-from . import failover
+from . import bad_records, failover
 from .execution_graph import KEPT_FAILURES, attempt_name, describe, new_tasks, task_folder
 from .scheduling import (
     advance,
@@ -134,11 +134,16 @@ class JobMaster:
             yield from advance(state, job, self.plan(job), envelope.at_ms)
 
     def on_passed_over(self, state: State, envelope: Envelope) -> Iterator[Output]:
-        """The job that a bad record was about fails; it takes down nothing but itself [26]."""
+        """The jobs that a bad record was about fail, and nothing else does [26]. What is over by it is over: nobody says it again."""
         body, error = envelope.body.body, envelope.body.error
-        job = state.jobs.get(getattr(body, "job", ""))
-        if job is None and isinstance(body, jobs.StartJob):
-            job = state.jobs[body.job] = Job(
+        if isinstance(body, jobs.DescribeStartedJob):
+            refused = client.RequestRefused(
+                correlation=body.correlation, kind="internal", reason=f"a fault of Millrace in handling this request: {error}"
+            )
+            yield Publish("client.replies", body.reply_to, refused)
+            return
+        if isinstance(body, jobs.StartJob) and body.job not in state.jobs:
+            state.jobs[body.job] = Job(
                 id=body.job,
                 acceptance=body.acceptance,
                 life=envelope.id.partition(".")[0],
@@ -146,16 +151,24 @@ class JobMaster:
                 accepted_ms=body.accepted_ms,
                 since_ms=envelope.at_ms,
             )
-        # What was said of another acceptance under this id, or after the end, is no concern of the job known here.
-        mine = job is not None and getattr(body, "acceptance", job.acceptance) == job.acceptance
-        if job is None or not mine:
-            return
-        if job.status not in ENDED_JOB:
-            message = f"a fault of Millrace in handling a {body.type} of this job: {error}"
-            fail(job, {"kind": "infrastructure", "retryable": False, "message": message}, envelope.at_ms)
-            yield from advance(state, job, self.plan(job), envelope.at_ms)
-        elif isinstance(body, jobs.StartJob):
-            yield job_ended(job, self.plan(job))  # a Dispatcher that was born anew waits for it, as after any StartJob [21]
+        cause = {"kind": "infrastructure", "retryable": False}
+        cause["message"] = f"a fault of Millrace in handling a {body.type} of this job: {error}"
+        for name, over in bad_records.concerned(state, body, self._current).items():
+            job = state.jobs[name]
+            if job.status not in ENDED_JOB:
+                fail(job, cause, envelope.at_ms)
+                for task, index in over:
+                    yield from self._attempt_failed(state, job, task, index, cause, envelope.at_ms)
+                if isinstance(body, effects.SinkPublished) and body.vertex in job.sinks:
+                    job.sinks[body.vertex] = True
+                yield from advance(state, job, self.plan(job), envelope.at_ms)
+            elif isinstance(body, jobs.StartJob):
+                yield job_ended(job, self.plan(job))  # a Dispatcher that was born anew waits for it, as after any StartJob [21]
+        if isinstance(body, slots.OfferSlots):
+            freed = [offer.allocation for offer in body.offers if offer.allocation not in state.allocations]
+            yield Say(envelope.sender, slots.FreeSlots(allocations=freed))
+        elif isinstance(body, jobs.TaskManagerLost):
+            yield from self._part(state, body)
 
     # the Dispatcher
 
@@ -290,14 +303,18 @@ class JobMaster:
         """Decided by the ResourceManager, once, for all."""
         lost = envelope.body
         scope = f"{TASK_MANAGER}/{lost.task_manager}"
-        state.lost[lost.task_manager] = max(lost.incarnation, state.lost.get(lost.task_manager, 0))
         yield from self._lose(state, scope, lost.incarnation, lost.reason, envelope.at_ms)
-        yield Forget(scope, lost.incarnation)
+        yield from self._part(state, lost)
+
+    def _part(self, state: State, lost: jobs.TaskManagerLost) -> Iterator[Output]:
+        """Nothing more is taken of it, or said to it."""
+        state.lost[lost.task_manager] = max(lost.incarnation, state.lost.get(lost.task_manager, 0))
+        yield Forget(f"{TASK_MANAGER}/{lost.task_manager}", lost.incarnation)
 
     def _lose(self, state: State, scope: str, upto: int, reason: str, now_ms: int) -> Iterator[Output]:
         """All slots of a TaskManager's lives up to `upto` are gone; their attempts run elsewhere."""
         for job in list(state.jobs.values()):
-            gone = [a for a, slot in job.slots.items() if slot.task_manager == scope and slot.incarnation <= upto]
+            gone = bad_records.held_on(job, scope, upto)
             if gone:
                 yield from self._lose_slots(state, job, gone, f"{scope.partition('/')[2]} was lost: {reason}", now_ms)
 
@@ -341,14 +358,12 @@ class JobMaster:
     def on_task_state_changed(self, state: State, envelope: Envelope) -> Iterator[Output]:
         """Only the current attempt of a subtask counts; what an older one says changes nothing [20]."""
         told = envelope.body
-        job = state.jobs.get(state.allocations.get(told.allocation, ""))
-        slot = job.slots[told.allocation] if job is not None else None
-        if job is None or slot is None or slot.task is None:
+        current = self._current(state, told)
+        if current is None:
             return
-        task, index = slot.task, slot.subtask
+        job, task, index = current
         subtask, plan = job.tasks[task][index], self.plan(job)
-        if plan is None or told.attempt != attempt_name(job, task_folder(plan, task), index, subtask.attempt):
-            return
+        assert plan is not None, f"{job.id} runs without a plan"
         if told.state == "RUNNING":
             if subtask.state is ExecutionState.DEPLOYING:
                 move(subtask, ExecutionState.RUNNING)
@@ -361,6 +376,17 @@ class JobMaster:
             error = told.error or {"kind": "killed", "retryable": False, "message": f"the attempt ended {told.state}"}
             yield from self._attempt_failed(state, job, task, index, error, envelope.at_ms)
         yield from advance(state, job, plan, envelope.at_ms)
+
+    def _current(self, state: State, told: slots.TaskStateChanged) -> tuple[Job, str, int] | None:
+        """The job, task and index of the subtask whose current attempt is spoken of; None: it is another's."""
+        job = state.jobs.get(state.allocations.get(told.allocation, ""))
+        slot = job.slots[told.allocation] if job is not None else None
+        if job is None or slot is None or slot.task is None:
+            return None
+        task, index, plan = slot.task, slot.subtask, self.plan(job)
+        if plan is None or told.attempt != attempt_name(job, task_folder(plan, task), index, job.tasks[task][index].attempt):
+            return None
+        return job, task, index
 
     def _finished(
         self, state: State, job: Job, plan: Plan, task: str, index: int, report: Mapping[str, Any], now_ms: int
