@@ -11,7 +11,7 @@ from millrace.core.messages import LINKS, effects, jobs, slots
 from services.job_master.core import publication
 from services.job_master.core.state import State
 from services.job_master.core.transitions import EXECUTION_TRANSITIONS, JOB_TRANSITIONS, ExecutionState, JobStatus
-from tests.core.of_job_master import ONE, PLANNED, REPORT, RM, SINK, TM, TWO, USER, D, Shard, kinds
+from tests.core.of_job_master import ONE, PLANNED, REPORT, RM, TM, TWO, USER, D, Shard, kinds
 
 
 def test_start_job_asks_for_slots_first() -> None:
@@ -267,28 +267,15 @@ def test_the_plan_attempt_goes_first_and_its_report_goes_to_all() -> None:
     assert (spec["kind"], spec["task"], spec["pinned"]) == ("run", "s", pinned["pinned"])
 
 
-def test_sinks_are_published_once_all_tasks_have_finished_and_then_the_job_ends() -> None:
+def test_a_job_says_that_it_is_failing_while_attempts_of_it_live() -> None:
     shard = Shard()
-    shard.start(SINK)
+    shard.start(TWO)
     shard.offer("a1")
-    said = shard.told("a1", "FINISHED", report={"outputs": {}})
-    assert kinds(said)[-1] == "do PublishSink sink//data/out"
-    effect = said[-1].effect  # type: ignore[union-attr]
-    assert effect.staged == ["/data/.out.staging/acc-j/1/0-out/0/1"]
-    assert shard(jobs.CancelStartedJob(job="j")) == []
-    done = effects.SinkPublished(job="j", vertex="out")
-    assert kinds(shard(done, "")) == ["dispatcher JobEnded FINISHED"]
-    assert shard(done, "") == []
-
-
-def test_a_sink_that_cannot_be_published_fails_the_job() -> None:
-    shard = Shard()
-    shard.start(SINK)
-    shard.offer("a1")
-    shard.told("a1", "FINISHED", report={"outputs": {}})
-    said = shard(effects.SinkPublished(job="j", vertex="out", problem="/data/out is there already"), "")
-    assert kinds(said) == ["dispatcher JobEnded FAILED"]
-    assert shard.job.cause["message"] == "/data/out is there already"
+    shard.told("a1", "FINISHED", report={"outputs": {"a": {"schema": "{}", "rows": 1, "bytes": 9}}})
+    shard.offer("b1", "b2")
+    said = shard.told("b1", "FAILED", error={**USER, "retryable": False})
+    assert kinds(said)[-2:] == ["dispatcher JobStatusChanged FAILING", "event JobStateChanged FAILING"]
+    assert said[-1].body.cause["message"] == "boom"  # type: ignore[union-attr]
 
 
 def test_a_job_that_waits_says_why_and_where_it_stands() -> None:

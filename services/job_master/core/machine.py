@@ -127,11 +127,12 @@ class JobMaster:
     def on_ticked(self, state: State, envelope: Envelope) -> Iterator[Output]:
         for name in [name for name, due in state.due.items() if due <= envelope.now_ms]:
             job = state.jobs[name]
+            before = job.status
             if job.queue_due_ms is not None and job.queue_due_ms <= envelope.now_ms and job.status not in ENDING_JOB:
                 waited = envelope.at_ms - job.accepted_ms
                 message = f"no slot within {waited} ms (timeouts.queue_ms): {job.waiting or 'slots are short'}"
                 fail(job, {"kind": "timeout", "retryable": False, "message": message}, envelope.at_ms)
-            yield from advance(state, job, self.plan(job), envelope.at_ms)
+            yield from advance(state, job, self.plan(job), envelope.at_ms, before)
 
     def on_passed_over(self, state: State, envelope: Envelope) -> Iterator[Output]:
         """The jobs that a bad record was about fail, and nothing else does [26]. What is over by it is over: nobody says it again."""
@@ -155,13 +156,14 @@ class JobMaster:
         cause["message"] = f"a fault of Millrace in handling a {body.type} of this job: {error}"
         for name, over in bad_records.concerned(state, body, self._current).items():
             job = state.jobs[name]
-            if job.status not in ENDED_JOB:
+            before = job.status
+            if before not in ENDED_JOB:
                 fail(job, cause, envelope.at_ms)
                 for task, index in over:
                     yield from self._attempt_failed(state, job, task, index, cause, envelope.at_ms)
                 if isinstance(body, effects.SinkPublished) and body.vertex in job.sinks:
                     job.sinks[body.vertex] = True
-                yield from advance(state, job, self.plan(job), envelope.at_ms)
+                yield from advance(state, job, self.plan(job), envelope.at_ms, before)
             elif isinstance(body, jobs.StartJob):
                 yield job_ended(job, self.plan(job))  # a Dispatcher that was born anew waits for it, as after any StartJob [21]
         if isinstance(body, slots.OfferSlots):
@@ -225,10 +227,7 @@ class JobMaster:
             return
         before = job.status
         move_job(job, JobStatus.CANCELLING, now_ms)
-        said = list(advance(state, job, self.plan(job), now_ms))
-        yield from said
-        if before is not job.status and job.status is JobStatus.CANCELLING:
-            yield from tell_status(job, now_ms)
+        yield from advance(state, job, self.plan(job), now_ms, before)
 
     def on_job_retired(self, state: State, envelope: Envelope) -> Iterator[Output]:
         """The ending is stored: forget the job. Another acceptance under the same id is another job."""
@@ -319,13 +318,14 @@ class JobMaster:
                 yield from self._lose_slots(state, job, gone, f"{scope.partition('/')[2]} was lost: {reason}", now_ms)
 
     def _lose_slots(self, state: State, job: Job, gone: list[str], reason: str, now_ms: int) -> Iterator[Output]:
+        before = job.status
         for allocation in gone:
             slot = job.slots[allocation]
             if slot.task is not None:
                 task, index = slot.task, slot.subtask
                 yield from self._attempt_failed(state, job, task, index, failover.lost(reason), now_ms)
             drop(state, job, allocation)
-        yield from advance(state, job, self.plan(job), now_ms)
+        yield from advance(state, job, self.plan(job), now_ms, before)
 
     # TaskManagers
 
@@ -362,7 +362,7 @@ class JobMaster:
         if current is None:
             return
         job, task, index = current
-        subtask, plan = job.tasks[task][index], self.plan(job)
+        subtask, plan, before = job.tasks[task][index], self.plan(job), job.status
         assert plan is not None, f"{job.id} runs without a plan"
         if told.state == "RUNNING":
             if subtask.state is ExecutionState.DEPLOYING:
@@ -375,7 +375,7 @@ class JobMaster:
         else:
             error = told.error or {"kind": "killed", "retryable": False, "message": f"the attempt ended {told.state}"}
             yield from self._attempt_failed(state, job, task, index, error, envelope.at_ms)
-        yield from advance(state, job, plan, envelope.at_ms)
+        yield from advance(state, job, plan, envelope.at_ms, before)
 
     def _current(self, state: State, told: slots.TaskStateChanged) -> tuple[Job, str, int] | None:
         """The job, task and index of the subtask whose current attempt is spoken of; None: it is another's."""
@@ -452,11 +452,12 @@ class JobMaster:
         job = state.jobs.get(told.job)
         if job is None or told.vertex not in job.sinks or job.status in ENDED_JOB:
             return
+        before = job.status
         job.sinks[told.vertex] = True
         if told.problem is not None and job.status not in ENDING_JOB:
             error = {"kind": "user", "retryable": False, "message": told.problem, "vertex": told.vertex}
             fail(job, error, envelope.at_ms)
-        yield from advance(state, job, self.plan(job), envelope.at_ms)
+        yield from advance(state, job, self.plan(job), envelope.at_ms, before)
 
 
 def _short(error: Mapping[str, Any]) -> dict[str, Any]:

@@ -93,10 +93,12 @@ def attempt_event(job: Job, task: str, index: int, now_ms: int, error: dict[str,
     return Publish("job.events", job.id, event)
 
 
-def advance(state: State, job: Job, plan: Plan | None, now_ms: int) -> Iterator[Output]:
+def advance(
+    state: State, job: Job, plan: Plan | None, now_ms: int, before: JobStatus | None = None
+) -> Iterator[Output]:
     """What follows from the job as it now is. `now_ms` is when it happened, for people; timers go by `state.now_ms`. `plan` is
-    None only for a job whose graph cannot be compiled: it is failing."""
-    before = job.status
+    None only for a job whose graph cannot be compiled: it is failing. `before`: its status before the record, if that has changed it."""
+    before = before or job.status
     if job.status in ENDED_JOB:
         return
     if job.status in ENDING_JOB:
