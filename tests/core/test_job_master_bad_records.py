@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from millrace.core.machine import PassedOver, Publish, Say
-from millrace.core.messages import jobs, slots
+from millrace.core.messages import effects, jobs, slots
 from services.job_master.core.transitions import JobStatus
-from tests.core.of_job_master import RM, TM, Shard, kinds
+from tests.core.of_job_master import RM, SINK, TM, Shard, kinds
 
 
 def passed_over(shard: Shard, body: Any, sender: str = TM) -> list[str]:
@@ -76,3 +76,11 @@ def test_a_question_that_is_passed_over_is_answered_and_its_job_goes_on() -> Non
     assert isinstance(answer, Publish) and (answer.topic, answer.key) == ("client.replies", "me")
     assert (answer.body.kind, answer.body.reason) == ("internal", "a fault of Millrace in handling this request: ZeroDivisionError")  # type: ignore[union-attr]
     assert shard.job.status is JobStatus.RUNNING
+
+
+def test_a_job_whose_published_sink_is_passed_over_ends() -> None:  # [26]
+    shard = Shard()
+    shard.start(SINK)
+    shard.offer("a1")
+    shard.told("a1", "FINISHED", report={"outputs": {}})
+    assert passed_over(shard, effects.SinkPublished(job="j", vertex="out"), "") == ["dispatcher JobEnded FAILED"]

@@ -121,7 +121,8 @@ def advance(
     yield from _give_back(state, job)
     yield from _request(job)
     if job.status in ENDING_JOB:
-        if not any(s.state in IN_SLOT for subtasks in job.tasks.values() for s in subtasks):
+        lives = any(s.state in IN_SLOT for subtasks in job.tasks.values() for s in subtasks)
+        if not lives and publication.published(job):  # the end deletes what is staged: not while it is being moved
             yield from end(state, job, plan, now_ms)
     elif all_finished(job):
         assert plan is not None
