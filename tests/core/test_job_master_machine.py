@@ -289,6 +289,26 @@ def test_a_job_that_waits_says_why_and_where_it_stands() -> None:
     ]
 
 
+def test_a_dispatcher_that_starts_a_known_job_is_told_again_why_it_waits() -> None:
+    shard = Shard()
+    shard.start()
+    assert kinds(shard.start()) == ["dispatcher JobMasterStarted RUNNING"]
+    shard(jobs.JobQueued(job="j", reason="all 2 slots are busy", position=3), RM)
+    said = shard.start()
+    assert kinds(said) == ["dispatcher JobMasterStarted RUNNING", "dispatcher JobStatusChanged RUNNING"]
+    assert (said[1].body.waiting, said[1].body.position) == ("all 2 slots are busy", 3)  # type: ignore[union-attr]
+
+
+def test_why_a_job_waits_is_for_a_new_life_of_the_resource_manager_to_say() -> None:
+    """It says nothing to a job that holds all that it wants."""
+    shard = Shard()
+    shard.start()
+    shard(jobs.JobQueued(job="j", reason="all 2 slots are busy", position=3), RM)
+    said = shard(PeerBorn(RM, 2), RM)
+    assert kinds(said) == ["resource-manager RequestSlots 1", "dispatcher JobStatusChanged RUNNING", "resource-manager JobMasterDeclared"]
+    assert (said[1].body.waiting, said[1].body.position) == (None, None)  # type: ignore[union-attr]
+
+
 def test_the_queue_time_out_fails_a_job_that_got_no_slot() -> None:
     shard = Shard()
     shard.start({**ONE, "timeouts": {"queue_ms": 5000}})

@@ -39,6 +39,7 @@ from .scheduling import (
     move_job,
     release,
     request_slots,
+    status_of,
     tell_status,
 )
 from .state import Failure, HeldSlot, Job, Settings, State, Subtask
@@ -116,6 +117,9 @@ class JobMaster:
             for job in state.jobs.values():
                 if job.wanted:
                     yield request_slots(job)
+                if job.waiting is not None:  # by what its life before said; this one says it anew, if it is so
+                    job.waiting, job.position = None, None
+                    yield status_of(job)
             if state.lost:
                 yield Say(RESOURCE_MANAGER, jobs.TaskManagersParted(lost=dict(state.lost)))
             yield Say(RESOURCE_MANAGER, jobs.JobMasterDeclared(task_managers=_task_managers(state)))
@@ -215,6 +219,8 @@ class JobMaster:
             yield job_ended(job, self.plan(job))
         else:
             yield Say(DISPATCHER, jobs.JobMasterStarted(job=job.id, status=job.status.value))
+            if job.waiting is not None:
+                yield status_of(job)
 
     def on_cancel(self, state: State, envelope: Envelope) -> Iterator[Output]:
         job = state.jobs.get(envelope.body.job)
@@ -284,10 +290,7 @@ class JobMaster:
         if (job.waiting, job.position) == (told.reason, told.position):
             return
         job.waiting, job.position = told.reason, told.position
-        yield Say(
-            DISPATCHER,
-            jobs.JobStatusChanged(job=job.id, status=job.status.value, waiting=told.reason, position=told.position),
-        )
+        yield status_of(job)
         if told.reason is not None:
             event = events.JobWaiting(
                 job=job.id,

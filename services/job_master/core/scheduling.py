@@ -136,9 +136,13 @@ def advance(
         yield from tell_status(job, now_ms)
 
 
-def tell_status(job: Job, now_ms: int) -> Iterator[Output]:
+def status_of(job: Job) -> Say:
     changed = JobStatusChanged(job=job.id, status=job.status.value, waiting=job.waiting, position=job.position)
-    yield Say(DISPATCHER, changed)
+    return Say(DISPATCHER, changed)
+
+
+def tell_status(job: Job, now_ms: int) -> Iterator[Output]:
+    yield status_of(job)
     yield state_event(job, now_ms)
 
 
