@@ -416,6 +416,7 @@ def test_the_tables_are_total_and_nothing_leaves_an_end() -> None:
     assert set(EXECUTION_TRANSITIONS) == set(ExecutionState)
     for status in (JobStatus.FINISHED, JobStatus.FAILED, JobStatus.CANCELED):
         assert JOB_TRANSITIONS[status] == ()
+    assert EXECUTION_TRANSITIONS[ExecutionState.FINISHED] == EXECUTION_TRANSITIONS[ExecutionState.CANCELED] == ()
 
 
 @pytest.mark.parametrize("told", ["RUNNING", "FINISHED", "FAILED", "CANCELED"])
