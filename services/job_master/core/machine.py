@@ -45,6 +45,8 @@ from .scheduling import (
 from .state import Failure, HeldSlot, Job, Settings, State, Subtask
 from .transitions import ENDED_JOB, ENDING_JOB, IN_SLOT, ExecutionState, JobStatus
 
+LOST_KEPT = 5_000  # TaskManagers: more do not fit into one message, and those lost before have long ended by themselves
+
 
 class JobMaster:
     """One shard. Plans are computed from the stored graphs and kept aside: they follow from the state, and are no part of it."""
@@ -310,7 +312,10 @@ class JobMaster:
 
     def _part(self, state: State, lost: jobs.TaskManagerLost) -> Iterator[Output]:
         """Nothing more is taken of it, or said to it."""
-        state.lost[lost.task_manager] = max(lost.incarnation, state.lost.get(lost.task_manager, 0))
+        before = state.lost.pop(lost.task_manager, 0)
+        state.lost[lost.task_manager] = max(lost.incarnation, before)
+        if len(state.lost) > LOST_KEPT:
+            del state.lost[next(iter(state.lost))]
         yield Forget(f"{TASK_MANAGER}/{lost.task_manager}", lost.incarnation)
 
     def _lose(self, state: State, scope: str, upto: int, reason: str, now_ms: int) -> Iterator[Output]:
