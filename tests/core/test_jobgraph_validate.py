@@ -258,6 +258,23 @@ BAD: dict[str, tuple[object, list[str]]] = {
             "vertices.c.sink.path: must be a folder below file:///",
         ],
     ),
+    "a sink in the folder of another": (
+        graph(
+            {
+                "a": CSV,
+                "b": {"sink": {"format": "csv", "path": "/o/p/q", "mode": "append"}, "inputs": {"a": "forward"}},
+                "c": {"sink": {"format": "csv", "path": "/o", "mode": "overwrite"}, "inputs": {"a": "forward"}},
+                "d": {"sink": {"format": "csv", "path": "/o/p/q/r", "mode": "overwrite"}, "inputs": {"a": "forward"}},
+                "e": {"sink": {"format": "csv", "path": "/o-e", "mode": "overwrite"}, "inputs": {"a": "forward"}},
+            }
+        ),
+        [
+            "vertices.b.sink.path: it lies in the folder of c, which is to hold its files alone"
+            " (give it a folder beside that one, or let c append)",
+            "vertices.d.sink.path: it lies in the folder of c, which is to hold its files alone"
+            " (give it a folder beside that one, or let c append)",
+        ],
+    ),
     "two sinks on one path": (
         graph(
             {

@@ -313,6 +313,12 @@ def _sinks(seen: dict[str, _Seen]) -> Iterator[Problem]:
         if other is not vertex and not all(each.part("sink").get("mode") == "append" for each in (other, vertex)):
             hint = "two sinks share a path only if both append"
             yield Problem(("vertices", vertex.id, "sink", "path"), f"{other.id} writes the same path", hint)
+    for path, inner in first.items():
+        for folder, outer in first.items():
+            if path.startswith(f"{folder}/") and outer.part("sink").get("mode") != "append":
+                what = f"it lies in the folder of {outer.id}, which is to hold its files alone"
+                hint = f"give it a folder beside that one, or let {outer.id} append"
+                yield Problem(("vertices", inner.id, "sink", "path"), what, hint)
 
 
 def _modules(modules: object, seen: dict[str, _Seen]) -> Iterator[Problem]:
