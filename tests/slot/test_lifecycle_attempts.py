@@ -206,6 +206,13 @@ def escape(x):
     open(BEGUN, "w").write("x")
     time.sleep(3600)
 sc.parallelize([1], 1).map(escape).collect()""",
+    "a Python worker that starts others again and again": """
+def escape(x):
+    import subprocess
+    open(BEGUN, "w").write("x")
+    while True:
+        subprocess.run(["setsid", "--fork", "sleep", "3600"])
+sc.parallelize([1], 1).map(escape).collect()""",
     "a streaming query": """
 query = spark.readStream.format("rate").load().writeStream.format("noop").start()
 query.processAllAvailable
