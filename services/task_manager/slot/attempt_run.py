@@ -24,7 +24,8 @@ def run(spec: dict[str, Any], session: Any, dirs: Any) -> dict[str, Any]:
     report = _run(spec, session, dirs)
     size = len(json.dumps(report))
     if size > REPORT_BYTES_MAX:
-        message = f"The attempt's schemas and lists of files take {size} bytes, more than can be passed on; read fewer files, or with parallelism 1"
+        what = f"The attempt's schemas and lists of files take {size} bytes"
+        message = f"{what}, more than can be passed on; read fewer files, or with parallelism 1"
         raise AttemptError("REPORT_TOO_LARGE", message, kind="user")
     return report
 
