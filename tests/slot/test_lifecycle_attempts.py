@@ -52,6 +52,7 @@ def test_a_python_worker_prints_into_the_attempts_stderr(slot: Slot) -> None:
         sc.parallelize([1], 1).map(lambda x: print("from the worker", file=sys.stderr)).collect()
         """)
     assert "from the worker" in attempt.stderr
+    assert "from the worker" not in (slot.folder / "slot/jvm.log").read_text(), "which goes into a bundle, for others to see"
 
 
 def test_an_exception_of_the_script_fails_the_attempt(slot: Slot) -> None:
