@@ -131,3 +131,7 @@ def test_a_small_text_that_would_be_tried_for_ever_is_left_to_spark(name: str) -
 
 def test_a_mistake_of_the_parser_is_left_to_spark() -> None:
     assert told("map ( year if } cube percent") == ["warning vertices.q.sql: is such that only Spark can tell whether it is right"]
+
+
+def test_no_more_problems_are_told_than_anybody_reads() -> None:
+    assert len(told("SELECT 1 FROM " + ", ".join(f"t{n}" for n in range(500)))) == 101
