@@ -25,6 +25,11 @@ def silent(_: str) -> None:
     """A ``Progress`` that says nothing."""
 
 
+def never() -> bool:
+    """Nobody asks to stop."""
+    return False
+
+
 class LocalServer(ABC):
     """A server that runs as our child. Its data folder holds everything: data, logs, ``meta.json``.
 
@@ -73,8 +78,9 @@ class LocalServer(ABC):
     def pid(self) -> int | None:
         return self.child.pid if self.child else None
 
-    def start(self, progress: Progress = silent) -> None:
-        """Start, and return when the server answers; else nothing is left running and a ``LocalError`` says why."""
+    def start(self, progress: Progress = silent, stopping: Callable[[], bool] = never) -> None:
+        """Start, and return when the server answers; else nothing is left running and a ``LocalError`` says why. ``stopping``: asked
+        while the server has not answered yet."""
         if self.running:
             return
         with plain_errors(self.data_dir):
@@ -89,7 +95,7 @@ class LocalServer(ABC):
                 progress(f"{self.NAME}: starting on port {self.ports[self.PORT_NAMES[0]]}")
                 self.child = spawn(argv, log=self.data_dir / "output.log", env=env, cwd=self.data_dir)
                 self._write_meta()
-            self._await_ready()
+            self._await_ready(stopping)
         except BaseException:
             self.stop()
             raise
@@ -179,13 +185,15 @@ class LocalServer(ABC):
         new.write_text(json.dumps(meta, indent=1) + "\n")
         new.replace(self.data_dir / "meta.json")
 
-    def _await_ready(self) -> None:
+    def _await_ready(self, stopping: Callable[[], bool]) -> None:
         assert self.child is not None
         end = time.monotonic() + self.START_LIMIT_S
         while not self.is_ready():
             code = self.child.exit_code()
             if code is not None:
                 raise self._explain(f"{self.NAME} ended with exit code {code} while it started")
+            if stopping():
+                raise LocalError("Stopped while starting.")
             if time.monotonic() > end:
                 raise self._explain(f"{self.NAME} did not answer within {self.START_LIMIT_S:.0f} s")
             time.sleep(0.01)

@@ -74,8 +74,10 @@ class Supervisor:
         self.left: dict[str, Any] = self.facts.get("services", {})
         self.facts |= {"name": stack.name, "state": "starting", "steps": [], "warnings": []}
         self.deaths: queue.SimpleQueue[Service | LocalServer | None] = queue.SimpleQueue()
+        self.warnings: dict[str, str | None] = {}  # what about -> the warning that stands
         self.stopping = threading.Event()
-        self._telling = threading.Lock()  # several threads know something new
+        self.healing: list[threading.Thread] = []  # each starts a server again; what dies meanwhile does not wait for it
+        self._telling = threading.RLock()  # several threads know something new
         self.services = [
             Service(name, f"services.{name}", name.replace("_", "-") + (f"-{number}" if number > 1 else ""))
             for number in range(1, self.options.standbys + 2)
@@ -118,7 +120,13 @@ class Supervisor:
     def _say(self, step: str) -> None:
         with contextlib.suppress(OSError):  # a full disk must not end what runs
             print(step, flush=True)
-        self._tell(steps=[*self.facts["steps"], step])
+        with self._telling:
+            self._tell(steps=[*self.facts["steps"], step])
+
+    def _warn(self, about: str, warning: str | None) -> None:
+        with self._telling:
+            self.warnings[about] = warning
+            self._tell(warnings=[each for each in self.warnings.values() if each])
 
     # starting
 
@@ -126,7 +134,7 @@ class Supervisor:
         """Both servers at once; the services beside them, as soon as the ports are known: they wait for what they need."""
         self._end_left()
         with ThreadPoolExecutor(2) as pool:
-            starts = [pool.submit(server.start, self._say) for server in (self.kafka, self.etcd)]
+            starts = [pool.submit(server.start, self._say, self.stopping.is_set) for server in (self.kafka, self.etcd)]
             try:
                 self._await(lambda: self._has_ports() or any(start.done() for start in starts), "ports")
                 if self._has_ports():
@@ -138,7 +146,7 @@ class Supervisor:
                 for start in starts:
                     start.result()
         warning = self.etcd.etcd.warning if self.etcd.etcd is not None else None
-        self._tell(warnings=[warning] if warning else [])
+        self._warn("etcd's kind", warning)
         try:
             store = EtcdStore(self.etcd.endpoint, "/millrace/default/")
             provision(KafkaAdmin(self.kafka.bootstrap), store, Topology(shards=self.options.shards))
@@ -314,7 +322,10 @@ class Supervisor:
             if what is None or self.stopping.is_set():
                 return
             if isinstance(what, LocalServer):
-                self._server_again(what)
+                self._say(f"{what.NAME}: ended; starting it again")
+                thread = threading.Thread(target=self._server_again, args=(what,), daemon=True)
+                thread.start()
+                self.healing.append(thread)
                 continue
             code = what.child.exit_code() if what.child is not None else None
             if time.monotonic() - what.started > STEADY_S:
@@ -324,20 +335,19 @@ class Supervisor:
 
     def _server_again(self, server: LocalServer) -> None:
         """Starts Kafka or etcd again, also if it ended for a reason that lasts, such as a full disk: what runs waits for it."""
-        self._say(f"{server.NAME}: ended; starting it again")
-        warnings, said = self.facts["warnings"], ""
+        said = ""
         while not self.stopping.is_set():
             try:
                 server.stop()
-                server.start(self._say)
+                server.start(self._say, self.stopping.is_set)
             except LocalError as failure:
-                if str(failure) != said:
+                if str(failure) != said and not self.stopping.is_set():
                     said = str(failure)
                     self._say(f"{server.NAME}: cannot be started now; trying again. {said}")
-                    self._tell(warnings=[*warnings, said])
+                    self._warn(server.NAME, said)
                 self.stopping.wait(RESTART_MOST_S)
                 continue
-            self._tell(warnings=warnings)
+            self._warn(server.NAME, None)
             self._wait_for(server)
             return
 
@@ -365,6 +375,8 @@ class Supervisor:
         living = [service.child for service in self.services if service.child is not None]
         with ThreadPoolExecutor(max(2, len(living))) as pool:
             list(pool.map(lambda child: child.stop(STOP_S), living))
+            for thread in self.healing:  # soon: it is asked to stop as well
+                thread.join()
             list(pool.map(lambda server: server.stop(), (self.kafka, self.etcd)))
 
 

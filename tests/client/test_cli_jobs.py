@@ -57,6 +57,8 @@ def test_submit_show_list_cancel_result_events(plane: ControlPlane, graph: Path)
     everything = run(plane, "events")[0]
     assert all(line in everything for line in told)
     assert run(plane, "logs", job) == ("", f"job {job} has written nothing\n")
+    assert run(plane, "logs", job, "--task", "one") == ("", f"job {job} has written nothing to this\n")
+    assert f"job {job} has no vertex 'two'; it has: one" in run(plane, "logs", job, "--task", "two", code=2)[1]
 
 
 def test_wait_for_a_job_that_is_canceled(plane: ControlPlane, millrace: Millrace, graph: Path) -> None:

@@ -297,7 +297,7 @@ def graphs(draw: st.DrawFn) -> JobGraph:
 @given(graphs())
 def test_any_plan_keeps_every_vertex_and_edge_and_has_no_cycle(graph: JobGraph) -> None:
     plan = compile_graph(graph)
-    place = {vertex: index for index, vertex in enumerate(vertex_order(graph))}
+    place = {vertex: index for index, vertex in enumerate(vertex_order(graph.vertices))}
     assert sorted(vertex for task in plan.tasks.values() for vertex in task.vertices) == sorted(graph.vertices)
     for task in plan.tasks.values():
         assert [place[vertex] for vertex in task.vertices] == sorted(place[vertex] for vertex in task.vertices)

@@ -6,6 +6,7 @@ import os
 import queue
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from deploy.local import supervisor
 from deploy.local.errors import LocalError
 from deploy.local.server import LocalServer
 from deploy.local.stack import Options, Stack, _health, disk_use
-from deploy.local.supervisor import Supervisor
+from deploy.local.supervisor import Service, Supervisor
 
 
 def test_what_goes_while_the_disk_use_is_counted_counts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,34 +58,70 @@ def test_the_advice_of_a_refused_start_is_for_that_stack(tmp_path: Path, monkeyp
     ]  # fmt: skip
 
 
+class Server(LocalServer):
+    NAME = "Kafka"
+
+    def __init__(self) -> None: ...
+
+    command = is_ready = None  # type: ignore[assignment]
+
+    def stop(self, patience_s: float = 15.0) -> None: ...
+
+
+def supervised(told: list[str]) -> Any:
+    made: Any = object.__new__(Supervisor)
+    made.services, made.healing, made.warnings, made.facts = [], [], {"etcd": "old"}, {"steps": []}
+    made.stopping, made.deaths, made._telling = threading.Event(), queue.SimpleQueue(), threading.RLock()
+    made._tell = lambda **facts: told.append(str(facts.get("warnings"))) or made.facts.update(facts)
+    return made
+
+
 def test_a_server_that_cannot_be_started_now_is_tried_again_and_what_runs_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk is full for a while."""
-    told: list[str] = []
 
-    class Server(LocalServer):
-        NAME, left = "Kafka", 2
+    class Full(Server):
+        left = 2
 
-        def __init__(self) -> None: ...
-
-        command = is_ready = None  # type: ignore[assignment]
-
-        def stop(self, patience_s: float = 15.0) -> None: ...
-
-        def start(self, progress: Any = None) -> None:
+        def start(self, progress: Any = None, stopping: Any = None) -> None:
             if self.left:
                 self.left -= 1
                 raise LocalError("The disk is full: free some space.")
 
-    supervised: Any = object.__new__(Supervisor)
-    supervised.services, supervised.facts = [], {"warnings": ["old"], "steps": []}
-    supervised.stopping, supervised.deaths = threading.Event(), queue.SimpleQueue()
-    supervised._tell = lambda **facts: told.append(str(facts.get("warnings"))) or supervised.facts.update(facts)
-    supervised._wait_for = lambda server: supervised._ask_to_stop()
+    told: list[str] = []
+    made = supervised(told)
+    made._wait_for = lambda server: made._ask_to_stop()
     monkeypatch.setattr(supervisor, "RESTART_MOST_S", 0)
-    supervised.deaths.put(Server())
-    supervised._watch()
-    assert supervised.facts["steps"] == [
+    made.deaths.put(Full())
+    made._watch()
+    [thread] = made.healing
+    thread.join()
+    assert made.facts["steps"] == [
         "Kafka: ended; starting it again",
         "Kafka: cannot be started now; trying again. The disk is full: free some space.",
     ]
     assert [each for each in told if each != "None"] == ["['old', 'The disk is full: free some space.']", "['old']"]
+
+
+def test_while_a_server_starts_again_services_are_looked_after_and_the_stack_can_be_ended(tmp_path: Path) -> None:
+    class Slow(Server):
+        """Runs, and does not answer."""
+
+        child, is_ready = SimpleNamespace(exit_code=lambda: None), lambda self: False
+
+        def start(self, progress: Any = None, stopping: Any = None) -> None:
+            self._await_ready(stopping)
+
+    made = supervised([])
+    died: Any = Service("dispatcher", "services.dispatcher", "dispatcher")
+
+    def again(service: Service) -> None:
+        assert service is died
+        made._ask_to_stop()
+
+    made._again = again
+    made.deaths.put(Slow())
+    made.deaths.put(died)
+    made._watch()
+    [thread] = made.healing
+    thread.join()
+    assert made.facts["steps"] == ["Kafka: ended; starting it again", "dispatcher: ended with None; starting it again"]

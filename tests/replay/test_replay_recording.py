@@ -236,6 +236,7 @@ def test_a_file_that_is_cut_off_or_flipped_is_told(recording: Path, tmp_path: Pa
 
 def test_what_is_asked_for_and_not_there_is_told(recording: Path) -> None:
     for words, says in (
+        (("state", "task-manager/tm-1"), "job-master/0; a TaskManager's journal is a file: --file WORK/ID/journal/..."),
         (("state", "nobody"), "there is no scope 'nobody' here; there are: dispatcher, resource-manager, job-master/0"),
         (("state", "dispatcher", "--at", 99999), "there is no offset 99999 yet"),
         (("state", "dispatcher", "--at", "2000-01-01T00:00:00"), "has no record up to there"),

@@ -7,10 +7,10 @@ import heapq
 from collections.abc import Iterator
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from millrace.core.jobgraph.compile import chains, vertex_order
-from millrace.core.jobgraph.model import JobGraph
+from millrace.core.jobgraph.model import Vertices
 from millrace.core.machine import Publish
 from millrace.core.messages import client, events
 from millrace.core.messages.base import parsed, written
@@ -22,6 +22,7 @@ CLIENT = "client.commands"
 LISTED_BYTES_MOST = 600_000  # a reply is one record
 
 Asked = Asking | client.Request
+_vertices = TypeAdapter(Vertices).validator.validate_python
 
 
 def reply(asked: Asked, body: type[client.Reply], **fields: Any) -> Iterator[Publish]:
@@ -119,8 +120,8 @@ def stored_problems(warnings: list[client.Problem]) -> str:
 def tasks_of(graph: dict) -> list[dict]:
     """As JobAccepted tells them; none if another build stored a graph that this one cannot read: its JobMaster fails it."""
     try:
-        valid = JobGraph.model_validate(graph)
+        vertices = _vertices(graph.get("vertices"))
     except ValidationError:
         return []
-    tasks = chains(valid, vertex_order(valid))
-    return [{"task": task, "vertices": its, "parallelism": valid.vertices[its[0]].parallelism} for task, its in tasks.items()]
+    tasks = chains(vertices, vertex_order(vertices))
+    return [{"task": task, "vertices": its, "parallelism": vertices[its[0]].parallelism} for task, its in tasks.items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import fields
 
@@ -356,7 +357,7 @@ class Dispatcher:
             yield Do("jobs", effects.RecoverJobs(after=body.through, retained=state.settings.retained_jobs))
             return
         state.recovery = Recovery.DONE
-        state.ended = dict(sorted(state.ended.items(), key=lambda item: (item[1].ended_ms, item[0])))
+        state.ended = OrderedDict(sorted(state.ended.items(), key=lambda item: (item[1].ended_ms, item[0])))
         retirement.forget_oldest(state)
 
     def result_stored(self, state: State, envelope: Envelope) -> Outputs:

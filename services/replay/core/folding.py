@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -17,8 +17,7 @@ class Broken(Exception):
     """Folding a record failed: a bug of this build, or what ended the processes of the build that wrote it [26]."""
 
 
-@dataclass(slots=True)
-class Step:
+class Step(NamedTuple):
     """One record, folded, and what it led to. `record` None: parked bytes that are no record."""
 
     recorded: Recorded

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from millrace.core.topics import TOPICS, Topology
+from millrace.core.topics import TASK_MANAGER, TOPICS, Topology
 
 CHANGELOGS = frozenset(topic.name for topic in TOPICS if topic.compacted)
 """Topics that keep a service's own tables: what is on them follows from other records, and leads to none."""
@@ -96,7 +96,8 @@ class Facts:
         """Raises BadLog."""
         found = self.scopes.get(name)
         if found is None:
-            raise BadLog(f"there is no scope {name!r} here; there are: {', '.join(self.scopes)}")
+            where = "; a TaskManager's journal is a file: --file WORK/ID/journal/..." if name.startswith(f"{TASK_MANAGER}/") else ""
+            raise BadLog(f"there is no scope {name!r} here; there are: {', '.join(self.scopes)}{where}")
         return found
 
     def whole(self) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,13 +15,13 @@ from .connection import StackOption, connected
 from .dlq_inboxes import PassedOver
 from .exits import Exit
 from .jobs import JsonOption
+from .times import past_ms
 
 if TYPE_CHECKING:
     from millrace.client import Millrace
     from millrace.client.dead_letters import DeadLetters, Letter, Original
 
 REASON_MOST = 100  # in a list
-AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 SEND, AGAIN, OFTEN, GONE = "send", "sent already", "sent too often", "gone"
 WRONG, ELSEWHERE, FOLDED = "still wrong", "not a client's", "of an inbox"
 """What redrive does with a letter: sends it, or leaves it for this reason."""
@@ -42,7 +40,7 @@ ReasonOption = Annotated[str | None, typer.Option("--reason", metavar="TEXT", he
 TopicOption = Annotated[str | None, typer.Option("--topic", help="Only records that were on this topic.")]
 JobOption = Annotated[str | None, typer.Option("--job", metavar="ID", help="Only records about this job.")]
 SinceOption = Annotated[
-    str | None, typer.Option("--since", metavar="TIME", help="Only parked since: 30m, 2h, 3d ago, or 2026-01-31T12:00.")
+    str | None, typer.Option("--since", metavar="TIME", help="Only parked since: 30m, 2h, 3d ago, 14:30, or 2026-01-31T12:00.")
 ]
 UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only parked before that time.")]
 NumberArgument = Annotated[str, typer.Argument(metavar="LETTER", help="Its number or place, as list prints it.", show_default=False)]
@@ -239,7 +237,7 @@ def purge(
         now = letters.end()  # what is parked from here on stays: nobody has seen it
         known = [each for each in letters.read() if each.number < now]
         if before is not None:
-            until_ms = moment(before)
+            until_ms = past_ms(before)
             below = min((each.number for each in known if each.letter.at_ms >= until_ms), default=now)
         end = now if below is None else below
         letters.must_reach(end)
@@ -257,7 +255,7 @@ def purge(
 def _filter(
     reason: str | None, topic: str | None, job: str | None, since: str | None, until: str | None
 ) -> Callable[[Letter | PassedOver], bool]:
-    since_ms, until_ms = (None if each is None else moment(each) for each in (since, until))
+    since_ms, until_ms = (None if each is None else past_ms(each) for each in (since, until))
 
     def keep(each: Letter | PassedOver) -> bool:
         told = each if isinstance(each, PassedOver) else each.letter
@@ -276,7 +274,7 @@ def _chosen(
     letters: DeadLetters, numbers: list[str] | None, keep: Callable[[Letter], bool], since: str | None
 ) -> list[Letter]:
     """The letters that all filters leave, oldest first."""
-    found = letters.read(None if since is None else moment(since))
+    found = letters.read(None if since is None else past_ms(since))
     return [each for each in (_numbered(found, numbers) if numbers else found) if keep(each)]
 
 
@@ -296,17 +294,6 @@ def _numbered(letters: Iterable[Letter], texts: list[str]) -> list[Letter]:
     if missing:
         raise NotFound(f"there is no letter {missing[0]} (any more): millrace dlq list tells those that are kept")
     return [by_number[number] for number in dict.fromkeys(numbers)]
-
-
-def moment(text: str) -> int:
-    """A moment as Unix time in milliseconds: an age (90s, 30m, 2h, 3d), or a date with or without a time, in the local time zone."""
-    age = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
-    if age:
-        return int((time.time() - float(age.group(1)) * AGES[age.group(2)]) * 1000)
-    try:
-        return int(datetime.fromisoformat(text.strip()).astimezone().timestamp() * 1000)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is no time: say 30m, 2h or 3d (ago), or 2026-01-31 or 2026-01-31T12:00") from None
 
 
 def _fate(

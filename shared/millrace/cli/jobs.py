@@ -88,6 +88,8 @@ def logs(
     """Print what a job's attempts wrote to stdout and stderr."""
     printer = _LogPrinter()
     with connected(stack) as millrace:
+        if task is not None:
+            _check_vertex(job, task, millrace.show(job)[1])
         for piece in millrace.logs(job, follow, every_attempt):
             wanted = stream is Stream.both or piece.stream == stream.value
             if wanted and (task is None or task in piece.task.split("+")):
@@ -95,6 +97,13 @@ def logs(
     printer.end()
     if not printer.said:
         print(f"job {job} has written nothing" + (" to this" * (stream is not Stream.both or task is not None)), file=sys.stderr)
+
+
+def _check_vertex(job: str, vertex: str, detail: dict[str, Any] | None) -> None:
+    """Raises typer.BadParameter, if it is known which ones the job has."""
+    vertices = [each for task in (detail or {}).get("tasks", ()) for each in task["task"].split("+")]
+    if vertices and vertex not in vertices:
+        raise typer.BadParameter(f"job {job} has no vertex {vertex!r}; it has: {', '.join(vertices)}", param_hint="--task")
 
 
 class _LogPrinter:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import json
 import shutil
 import sys
@@ -16,6 +15,7 @@ import typer
 
 from .connection import StackOption, places
 from .exits import Exit
+from .times import stamp_ms
 
 if TYPE_CHECKING:
     from services.replay.replaying import At
@@ -273,19 +273,5 @@ def place(text: str, source: Source) -> At:
     if text.isdigit():
         return At(offset=int(text))
     with contextlib.suppress(ValueError):
-        return At(stamp_ms=_last_such(datetime.time.fromisoformat(text), source.newest_ms()))
-    with contextlib.suppress(ValueError):
-        return At(stamp_ms=_ms(datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone()))
+        return At(stamp_ms=stamp_ms(text, source.newest_ms()))
     raise typer.BadParameter(f"{text!r} is no place: give an offset, a time such as 12:30:05 or 2026-01-31T12:30:05.250, or 'end'")
-
-
-def _last_such(time: datetime.time, newest_ms: int) -> int:
-    day = datetime.datetime.fromtimestamp(newest_ms / 1000, datetime.timezone.utc).astimezone(time.tzinfo).date()
-    on_that_day = _ms(datetime.datetime.combine(day, time).astimezone())
-    if on_that_day <= newest_ms:
-        return on_that_day
-    return _ms(datetime.datetime.combine(day - datetime.timedelta(days=1), time).astimezone())
-
-
-def _ms(moment: datetime.datetime) -> int:
-    return round(moment.timestamp() * 1000)

@@ -288,12 +288,10 @@ class Fold:
         for output in first or ():
             index = self._take_in(folded, (offset, index), told, output)
         for body, sender, life in bodies:
-            for output in self._handle(folded, Envelope(sender, life, folded.now_ms, name, body, folded.stamp_ms)):
+            envelope = Envelope(sender, life, folded.now_ms, name, body, folded.stamp_ms)
+            for output in self.machine.handle(folded.state, envelope):
                 index = self._take_in(folded, (offset, index), told, output)
         return told
-
-    def _handle(self, folded: Folded, envelope: Envelope) -> Iterator[Output]:
-        return self.machine.handle(folded.state, envelope)
 
     def _take_in(self, folded: Folded, key: tuple[int, int], told: Told, output: Output) -> int:
         """One output of the machine into the outbox or the effects; returns the index of the next."""

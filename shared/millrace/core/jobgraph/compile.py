@@ -76,8 +76,8 @@ class Published:
 
 def compile_graph(graph: JobGraph) -> Plan:
     """The plan of a valid graph (one that `validate` returned)."""
-    order = vertex_order(graph)
-    members = chains(graph, order)
+    order = vertex_order(graph.vertices)
+    members = chains(graph.vertices, order)
     task_of = {vertex: task for task, its in members.items() for vertex in its}
     result = result_vertex(graph)
     inputs = {vertex: _inputs(graph, vertex, task_of) for vertex in order}
@@ -100,20 +100,20 @@ def compile_graph(graph: JobGraph) -> Plan:
     return Plan(graph, tasks, task_of, result, _needs_planning(graph))
 
 
-def chains(graph: JobGraph, order: Sequence[str]) -> dict[str, list[str]]:
+def chains(vertices: Mapping[str, Vertex], order: Sequence[str]) -> dict[str, list[str]]:
     """The vertices of each task by its id, producers before consumers. `order`: of the vertices."""
-    group = _chain(graph, order)  # vertex -> the first vertex of its task
+    group = _chain(vertices, order)  # vertex -> the first vertex of its task
     members: dict[str, list[str]] = {}
     for vertex in order:
         members.setdefault(group[vertex], []).append(vertex)
-    first = _sort(list(members), _group_edges(graph, order, group))
+    first = _sort(list(members), _group_edges(vertices, order, group))
     assert first is not None, "chaining made a cycle"
     return {"+".join(members[head]): members[head] for head in first}
 
 
-def vertex_order(graph: JobGraph) -> list[str]:
+def vertex_order(vertices: Mapping[str, Vertex]) -> list[str]:
     """The vertices, producers first; among those that may come next, the one that the graph names first."""
-    order = _sort(list(graph.vertices), {name: list(vertex.inputs) for name, vertex in graph.vertices.items()})
+    order = _sort(list(vertices), {name: list(vertex.inputs) for name, vertex in vertices.items()})
     assert order is not None, "a valid graph has no cycle"
     return order
 
@@ -206,7 +206,7 @@ def plan_spec(plan: Plan, *, job: str, attempt: int) -> dict[str, Any]:
     is {"edge": "chained"}, with "keys" too where the edge is a hash (for the report's key_types).
     """
     vertices = []
-    for name in vertex_order(plan.graph):
+    for name in vertex_order(plan.graph.vertices):
         vertex = plan.graph.vertices[name]
         if vertex.kind != "spark_app":
             edges = {alias: {"keys": list(edge.keys)} if edge.keys else {} for alias, edge in vertex.inputs.items()}
@@ -257,7 +257,7 @@ def _sort(names: Sequence[str], before: Mapping[str, Sequence[str]]) -> list[str
     return order if len(order) == len(names) else None
 
 
-def _chain(graph: JobGraph, order: Sequence[str]) -> dict[str, str]:
+def _chain(vertices: Mapping[str, Vertex], order: Sequence[str]) -> dict[str, str]:
     """Vertex -> the first vertex (in `order`) of its task.
 
     Each forward edge joins two tasks into one unless the tasks would then wait for each other (a diamond with an
@@ -265,21 +265,21 @@ def _chain(graph: JobGraph, order: Sequence[str]) -> dict[str, str]:
     """
     group = {vertex: vertex for vertex in order}
     for vertex in order:
-        for producer, edge in graph.vertices[vertex].inputs.items():
+        for producer, edge in vertices[vertex].inputs.items():
             if edge.kind != "forward" or group[producer] == group[vertex]:
                 continue
             head, gone = sorted((group[producer], group[vertex]), key=order.index)
             joined = {name: head if first == gone else first for name, first in group.items()}
-            if _sort(list(dict.fromkeys(joined.values())), _group_edges(graph, order, joined)) is not None:
+            if _sort(list(dict.fromkeys(joined.values())), _group_edges(vertices, order, joined)) is not None:
                 group = joined
     return group
 
 
-def _group_edges(graph: JobGraph, order: Sequence[str], group: Mapping[str, str]) -> dict[str, list[str]]:
+def _group_edges(vertices: Mapping[str, Vertex], order: Sequence[str], group: Mapping[str, str]) -> dict[str, list[str]]:
     """Task -> the tasks it reads. A task that would read its own exchange reads itself: a cycle."""
     edges: dict[str, dict[str, None]] = {}
     for vertex in order:
-        for producer, edge in graph.vertices[vertex].inputs.items():
+        for producer, edge in vertices[vertex].inputs.items():
             if edge.kind != "forward" or group[producer] != group[vertex]:
                 edges.setdefault(group[vertex], {})[group[producer]] = None
     return {head: list(others) for head, others in edges.items()}

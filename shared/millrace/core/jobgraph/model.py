@@ -199,6 +199,9 @@ class Vertex(_Model):
         return next(kind for kind in KINDS if getattr(self, kind) is not None)
 
 
+Vertices = Annotated[dict[VertexId, Vertex], Field(min_length=1)]
+
+
 class Module(_Model):
     """A file that goes with the job, known by its content."""
 
@@ -246,7 +249,7 @@ class JobGraph(_Model):
     """What people call the job."""
     parameters: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")], Text] = empty(dict)
     """Values for ${name} in the vertices; `submit -p name=value` overrides them. `$$` is one dollar."""
-    vertices: Annotated[dict[VertexId, Vertex], Field(min_length=1)]
+    vertices: Vertices
     """The steps, by id; an id is also the name of the temp view that its consumers see."""
     modules: Annotated[tuple[Module, ...], Field(strict=False)] = ()
     """Files that go with the job; in a file just their paths, relative to the graph's file."""

@@ -1,0 +1,47 @@
+"""Times, as people write them."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import datetime, timedelta, timezone
+from datetime import time as TimeOfDay
+
+import typer
+
+AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def past_ms(text: str) -> int:
+    """A past time, as Unix time in milliseconds: an age (90s, 30m, 2h, 3d), a time of day (the last such one), or a date with or without
+    a time, in the local time zone. Raises typer.BadParameter."""
+    text, now_ms = text.strip(), time.time_ns() // 1_000_000
+    age = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
+    if age:
+        return now_ms - int(float(age.group(1)) * AGES[age.group(2)] * 1000)
+    try:
+        return stamp_ms(text, now_ms)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is no time: say 30m, 2h or 3d (ago), 14:30, or 2026-01-31 or 2026-01-31T12:00"
+        ) from None
+
+
+def stamp_ms(text: str, newest_ms: int) -> int:
+    """A time of day is the last such one before `newest_ms`. Raises ValueError."""
+    text = text.replace("Z", "+00:00")  # not read by Python 3.10
+    if re.match(r"\d\d?:", text):
+        return _last_such(TimeOfDay.fromisoformat(text), newest_ms)
+    return _ms(datetime.fromisoformat(text).astimezone())
+
+
+def _last_such(time_of_day: TimeOfDay, newest_ms: int) -> int:
+    day = datetime.fromtimestamp(newest_ms / 1000, timezone.utc).astimezone(time_of_day.tzinfo).date()
+    on_that_day = _ms(datetime.combine(day, time_of_day).astimezone())
+    if on_that_day <= newest_ms:
+        return on_that_day
+    return _ms(datetime.combine(day - timedelta(days=1), time_of_day).astimezone())
+
+
+def _ms(when: datetime) -> int:
+    return round(when.timestamp() * 1000)
