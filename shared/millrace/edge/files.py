@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
+import errno
 import glob
 import hashlib
 import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from millrace.core.jobgraph.model import READ_FORMATS, JobGraph, Module
 from millrace.core.jobgraph.problems import Problem, did_you_mean
@@ -22,7 +22,8 @@ _IMPORTABLE = (".py", ".zip", ".whl", ".egg")
 def local_path(path: str) -> str | None:
     """The path on this machine that a source's or sink's path means; None for other storage."""
     if path.startswith("file:"):
-        return urlsplit(path.replace("?", "%3F").replace("#", "%23")).path.replace("%3F", "?").replace("%23", "#")
+        rest = path.removeprefix("file:")
+        return "/" + rest[2:].partition("/")[2] if rest.startswith("//") else rest
     return None if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", path) else path
 
 
@@ -35,8 +36,8 @@ def check_files(graph: JobGraph) -> list[Problem]:
         if local is None or "{" in local:  # Hadoop's globs know alternatives, Python's do not
             continue
         path = Path(local)
-        if not path.exists() and not (re.search(r"[*?\[]", local) and any(glob.iglob(local))):  # noqa: PTH207 (absolute)
-            first = next((str(parent) for parent in reversed(path.parents) if not parent.exists()), None)
+        if not _is_there(path) and not (re.search(r"[*?\[]", local) and any(glob.iglob(local))):  # noqa: PTH207 (absolute)
+            first = next((str(parent) for parent in reversed(path.parents) if not _is_there(parent)), None)
             hint = near_file(path) or (f"there is no folder {first}" if first else None)
             problems.append(Problem(("vertices", name, "source", "path"), f"no such file: {local}", hint))
     return problems
@@ -54,6 +55,14 @@ def check_relative(graph: JobGraph) -> list[Problem]:
                 hint = "write all of it; only millrace submit puts the folder of a graph's file before it"
                 problems.append(Problem(("vertices", name, kind, "path"), f"{part.path} is relative", hint))
     return problems
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is such a file; also where that cannot be told, because a folder may not be looked into."""
+    try:
+        return path.exists()
+    except OSError as error:
+        return error.errno != errno.ENAMETOOLONG
 
 
 def near_file(path: Path) -> str | None:
