@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from millrace.core.jobgraph.model import JobGraph
-from millrace.core.jobgraph.problems import MOST_PROBLEMS, Problem, did_you_mean
+from millrace.core.jobgraph.problems import HINTED_MOST, MOST_PROBLEMS, Problem, did_you_mean
 
 # Settings that bring tables of their own, so that a name may be more than an input.
 _CATALOGS = ("spark.sql.catalog.", "spark.sql.defaultCatalog", "spark.sql.catalogImplementation")
@@ -49,9 +49,8 @@ def check_sql(graph: JobGraph) -> list[Problem]:
         for table in looked.tables:
             if table.lower() not in known and not qualified and len(problems) <= MOST_PROBLEMS:
                 others = f"its inputs are {', '.join(vertex.inputs)}" if vertex.inputs else "it has no inputs"
-                problems.append(
-                    Problem(place, f"reads {table}, which is no input", did_you_mean(table, vertex.inputs, others))
-                )
+                hint = did_you_mean(table, vertex.inputs, others) if len(problems) < HINTED_MOST else others
+                problems.append(Problem(place, f"reads {table}, which is no input", hint))
         for alias in vertex.inputs:
             if not re.search(rf"\b{re.escape(alias)}\b", vertex.sql, re.IGNORECASE):
                 problems.append(Problem((*place[:2], "inputs", alias), "is not read by the query", None, True))

@@ -13,6 +13,7 @@ from .model import KINDS, JobGraph, Module, Resources, Restart, Sink, Source, Sp
 
 Place = tuple["str | int", ...]
 MOST_PROBLEMS = 100
+HINTED_MOST = 20  # wrong names: to look for the nearest of all that are known takes up to 50 ms each, in the way of other requests
 _COMPARED_MOST = 64  # characters: names that a graph may have are shorter
 
 _VERTEX_PARTS: dict[str, type[BaseModel]] = {"source": Source, "sink": Sink, "spark_app": SparkApp}

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from .model import DEFAULT_LIMITS, KINDS, READ_FORMATS, Edge, JobGraph, Limits, Source, Vertex, as_count, as_text
 from .parameters import Substitution
 from .parse import measure
-from .problems import Place, Problem, bounded, did_you_mean, found, kinds_of, nearest, structure_problems
+from .problems import HINTED_MOST, Place, Problem, bounded, did_you_mean, found, kinds_of, nearest, structure_problems
 
 _FIELDS = [field.alias or name for name, field in Vertex.model_fields.items()]
 
@@ -250,12 +250,14 @@ def _source(vertex: _Seen) -> Iterator[Problem]:
 
 def _edges(seen: dict[str, _Seen]) -> Iterator[Problem]:
     """The rules between two vertices."""
+    unknown = 0
     for vertex in seen.values():
         for alias, edge in vertex.edges.items():
             place = ("vertices", vertex.id, "inputs", alias)
             producer = seen.get(alias)
             if producer is None:
-                others = [name for name in seen if name != vertex.id]
+                unknown += 1
+                others = [name for name in seen if name != vertex.id and unknown <= HINTED_MOST]
                 hint = did_you_mean(alias, others, _listing("vertices", seen))
                 yield Problem(place, f"no vertex is called {alias}", hint)
                 continue
