@@ -100,6 +100,23 @@ def test_other_formats(attempts: Attempts, spark: Any, tmp_path: Path, kind: str
     check(attempts, source(tmp_path / kind, kind, 4), 5000)
 
 
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_partition_column_that_the_files_hold_as_well_stays_in_its_place(
+    attempts: Attempts, spark: Any, tmp_path: Path, parallelism: int
+) -> None:
+    """`SELECT *` and UNION go by the order of columns."""
+    for p in (1, 2):
+        spark.sql(f"SELECT {p} AS p, '{p}' AS x").coalesce(1).write.parquet(str(tmp_path / "both" / f"p={p}"))
+    vertex = source(tmp_path / "both", "parquet", parallelism)
+    assert list(spark.read.parquet(str(tmp_path / "both")).columns) == ["p", "x"]
+    check(attempts, vertex, 2)
+    pinned = planned(attempts, vertex)["pinned"]
+    report = attempts.run(
+        vertex, outputs=[{"vertex": "src", "edge": "result", "rows": 9}], pinned=pinned, parallelism=parallelism
+    )
+    assert report["result"]["columns"] == ["p", "x"]
+
+
 def test_more_shares_than_rows(attempts: Attempts, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a\n1\n2\n")
     assert sorted(check(attempts, source(tmp_path / "a.csv", "csv", 9, header=True), 2))[-2:] in ([1, 1], [0, 2])

@@ -40,6 +40,14 @@ def open_source(session: Any, source: dict[str, Any], schema: str | None = None)
     return frames.frame(reader.load(frames.strings(session, paths)), session)
 
 
+def open_planned(session: Any, source: dict[str, Any], schema: str) -> Any:
+    """The DataFrame of a source with the columns that were planned, in their order: given a schema, Spark puts partition columns
+    last, but where it infers one, those that the files hold as well stay where the files have them."""
+    df = open_source(session, source, schema)
+    names = _names(schema)
+    return df if df.columns == names else df.select(*map(frames.quoted, names))
+
+
 def source_bytes(df: Any) -> int | None:
     """The length of the files of an opened source; None if it has none."""
     relation = _file_relation(df)
@@ -162,7 +170,7 @@ def _scan(session: Any, source: dict[str, Any], pinned: dict[str, Any], columns:
     if pinned["base"] is not None:
         options["basePath"] = pinned["base"]
     files = [frames.literal(path) for path, _, _ in pinned["files"]]
-    df = open_source(own, {**source, "path": files, "options": options}, pinned["schema"])
+    df = open_planned(own, {**source, "path": files, "options": options}, pinned["schema"])
     if columns is not None:
         df = df.selectExpr(*(frames.quoted(name) for name in _names(pinned["schema"]) if name in columns))
     return df, df._jdf.queryExecution().toRdd()

@@ -71,7 +71,11 @@ class Chain:
         pinned = (self.spec.get("pinned") or {}).get(vertex["id"])
         parallelism = self.spec["parallelism"]
         if parallelism == 1:
-            return shares.open_source(self.session, source, (pinned or {}).get("schema"))
+            return (
+                shares.open_planned(self.session, source, pinned["schema"])
+                if pinned
+                else shares.open_source(self.session, source)
+            )
         if pinned is None:
             raise AttemptError(
                 "SOURCE_NOT_PLANNED",
