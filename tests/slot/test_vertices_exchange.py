@@ -193,6 +193,22 @@ def test_all_types_come_back_exactly(attempts: Attempts, exchange: Exchange) -> 
     assert found[0][3:5] == ["1500-02-03", "1900-01-01T00:00:00.000001Z"]
 
 
+def test_what_a_job_sets_for_its_sinks_and_sources_leaves_the_exchange_whole(
+    attempts: Attempts, tmp_path: Path
+) -> None:
+    conf = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MILLIS", "spark.sql.files.ignoreCorruptFiles": "true"}
+    folder = tmp_path / "t"
+    output = {"vertex": "t", "edge": "broadcast", "folder": str(folder)}
+    report = attempts.run(sql("t", "SELECT TIMESTAMP'2020-01-01 00:00:00.123456' AS t"), outputs=[output], conf=conf)
+    edge = {"edge": "broadcast", "folders": [str(folder)], "schema": report["outputs"]["t"]["schema"]}
+    read = {"id": "r", "sql": "SELECT t FROM t", "inputs": {"t": edge}}
+    assert attempts.rows(read, conf=conf) == [["2020-01-01T00:00:00.123456Z"]]
+    for file in folder.glob("*.parquet"):
+        file.write_bytes(b"no Parquet")
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    assert attempts.fail(read, outputs=[{"vertex": "r", "edge": "result", "rows": 1}], conf=conf)["kind"]
+
+
 def test_empty_outputs_and_missing_shares(attempts: Attempts, exchange: Exchange) -> None:
     exchange.produce("q", "SELECT id AS k FROM range(0)", "hash", parts=2, keys=["k"], key_types=None, shares=4)
     exchange.produce("p", "SELECT 1 AS k, 'x' AS s", "hash", keys=["k"], key_types=None, shares=4)

@@ -43,6 +43,8 @@ def read(session: Any, edge: dict[str, Any]) -> Any:
         return frames.empty(session, edge["schema"])
     reader = session._jsparkSession.read().schema(frames.java_schema(session, edge["schema"]))
     reader = reader.option("recursiveFileLookup", "true")  # no look for partition columns: these are just files
+    # A job may pass over bad files of its sources; of its exchange each row counts.
+    reader = reader.option("ignoreCorruptFiles", "false").option("ignoreMissingFiles", "false")
     return frames.frame(reader.parquet(frames.strings(session, [frames.literal(each) for each in folders])), session)
 
 
@@ -78,6 +80,9 @@ def rows_written(session: Any) -> int | None:
 def write(df: Any, output: dict[str, Any]) -> None:
     """Writes a hash, broadcast or forward output into its folder. The columns are those of `df`."""
     folder = output["folder"]
+    own = frames.clone(df.sparkSession)
+    own.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")  # a job may want its sinks coarser
+    df = frames.in_session(df, own)
     writer = df.write
     if output["edge"] == "hash" and output["shares"] == 1:
         key_types(df, output["keys"], output["vertex"])  # what is wrong with two shares is wrong with one
