@@ -26,7 +26,7 @@ from millrace.core.machine import (
 from millrace.core.messages import client, effects, events, jobs, slots
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
 
-from . import bad_records, failover
+from . import bad_records, failover, publication
 from .execution_graph import KEPT_FAILURES, attempt_name, describe, new_tasks, task_folder
 from .scheduling import (
     advance,
@@ -378,10 +378,13 @@ class JobMaster:
                 subtask.running_ms = envelope.at_ms
                 yield attempt_event(job, task, index, envelope.at_ms)
             return
-        if told.state == "FINISHED" and subtask.state is not ExecutionState.CANCELING:
-            yield from self._finished(state, job, plan, task, index, told.report or {}, envelope.at_ms)
+        report, error = told.report or {}, told.error
+        if told.state == "FINISHED":
+            error = publication.other_columns(job, task, index, report.get("outputs") or {})
+        if told.state == "FINISHED" and error is None and subtask.state is not ExecutionState.CANCELING:
+            yield from self._finished(state, job, plan, task, index, report, envelope.at_ms)
         else:
-            error = told.error or {"kind": "killed", "retryable": False, "message": f"the attempt ended {told.state}"}
+            error = error or {"kind": "killed", "retryable": False, "message": f"the attempt ended {told.state}"}
             yield from self._attempt_failed(state, job, task, index, error, envelope.at_ms)
         yield from advance(state, job, plan, envelope.at_ms, before)
 

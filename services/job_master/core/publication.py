@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from millrace.core.jobgraph.compile import RESULT_ROWS, Plan, sink_name, staging_folder
@@ -39,6 +39,43 @@ def publish(job: Job, plan: Plan) -> Iterator[Output]:
                 life=job.life,
             )
             yield Do(f"sink/{sink.path}", effect)
+
+
+def other_columns(job: Job, task: str, index: int, outputs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The error of an attempt whose columns are not those of a finished subtask of its task (a pivot of its own rows, types guessed
+    from them). All subtasks' rows are read by one schema: columns that it lacks would be lost without a word."""
+    done = next(((i, subtask.outputs) for i, subtask in enumerate(job.tasks[task]) if subtask.outputs), None)
+    for vertex, output in done[1].items() if done else ():
+        one, other = output.get("schema"), outputs.get(vertex, {}).get("schema")
+        if not one or not other or one == other:
+            continue
+        try:
+            was, now = _columns(one), _columns(other)
+        except ValueError:  # of a redacted log only equality can be told
+            continue
+        if was == now:
+            continue
+        names = dict.fromkeys(name for name, kind in [*was, *now] if (name, kind) not in was or (name, kind) not in now)
+        what = f"differ in {', '.join(names)}" if names else "have them in another order"
+        hint = "make them the same whatever the rows, or use parallelism 1"
+        message = f"Subtasks {done[0]} and {index} of {vertex!r} made different columns: they {what}; {hint}"
+        return {"kind": "user", "retryable": False, "condition": "COLUMNS_DIFFER", "message": message, "vertex": vertex}
+    return None
+
+
+def _columns(schema: str) -> list[tuple[str, Any]]:
+    """Name and type of each column of a schema (Spark's JSON)."""
+    return [(field["name"], _bare(field["type"])) for field in json.loads(schema)["fields"]]
+
+
+def _bare(kind: Any) -> Any:
+    """A type without what may differ where the types do not."""
+    if isinstance(kind, list):
+        return [_bare(each) for each in kind]
+    if not isinstance(kind, dict):
+        return kind
+    extra = ("nullable", "containsNull", "valueContainsNull", "metadata")
+    return {key: _bare(value) for key, value in kind.items() if key not in extra}
 
 
 def published(job: Job) -> bool:
