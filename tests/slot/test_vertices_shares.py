@@ -202,6 +202,7 @@ def test_columns_that_nobody_reads_are_not_read(attempts: Attempts, tmp_path: Pa
     [
         ("SELECT count(*) AS n FROM src", []),
         ("SELECT * FROM src", None),
+        ("SELECT IF(now() < TIMESTAMP'2999-01-01 00:00:00', a, b) AS x FROM src", None),  # true only until then
         ("SELECT a FROM src WHERE b IN (SELECT c FROM src)", ["a", "b", "c"]),
         ("SELECT a, (SELECT max(e) FROM src) AS m FROM src", ["a", "e"]),
         ("SELECT x.a, y.b FROM src x JOIN src y ON x.c = y.c", ["a", "b", "c"]),
@@ -220,6 +221,18 @@ def test_which_columns_a_query_needs(attempts: Attempts, tmp_path: Path, query: 
         pruned = attempts.rows(*vertices, subtask=share, parallelism=2, pinned=pinned)
         whole = {"src": {**pinned["src"], "columns": None}}
         assert sorted(pruned) == sorted(attempts.rows(*vertices, subtask=share, parallelism=2, pinned=whole))
+
+
+@pytest.mark.parametrize("union", ["UNION ALL", "UNION"])
+def test_both_sides_of_a_union_are_read(attempts: Attempts, tmp_path: Path, union: str) -> None:
+    sources = []
+    for name in ("s", "t"):
+        (tmp_path / f"{name}.csv").write_text(f"a,b\n{name}1,x\n{name}2,y\n")
+        sources.append({**source(tmp_path / f"{name}.csv", "csv", 2, header=True), "id": name})
+    query = {"id": "q", "sql": f"SELECT * FROM s {union} SELECT * FROM t", "inputs": chained("s", "t"), "parallelism": 2}
+    pinned = planned(attempts, *sources, query)["pinned"]
+    parts = [attempts.rows(*sources, query, subtask=i, parallelism=2, pinned=pinned) for i in range(2)]
+    assert sorted(sum(parts, [])) == [["s1", "x"], ["s2", "y"], ["t1", "x"], ["t2", "y"]]
 
 
 def test_a_source_without_files_is_refused(attempts: Attempts) -> None:

@@ -131,6 +131,9 @@ def needed_columns(jdf: Any, source: Any, names: list[str]) -> set[str]:
 
     Whatever the other columns hold, the rows of `jdf` are the same.
     """
+    patterns = source.sparkSession._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    if jdf.queryExecution().analyzed().containsPattern(patterns.CURRENT_LIKE()):
+        return set(names)  # the optimizer decides by the time of planning; the attempts run later
     rdd = source._jdf.queryExecution().analyzed().rdd()
     whole = jdf.queryExecution().optimizedPlan()
     plans = [whole, *_items(whole.subqueriesAll())]
@@ -141,6 +144,8 @@ def needed_columns(jdf: Any, source: Any, names: list[str]) -> set[str]:
         children = _items(plan.children())
         if children:
             used.update(_ids(plan.references()))
+            if len(children) > 1 and plan.getClass().getSimpleName() != "Join":
+                used.update(each for child in children for each in _ids(child.output()))  # a union goes by position
             plans += children
         elif plan.getClass().getSimpleName() == "LogicalRDD" and plan.rdd() == rdd:
             leaves.append(plan)
