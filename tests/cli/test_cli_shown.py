@@ -220,6 +220,13 @@ def test_what_strangers_wrote_does_not_speak_to_the_terminal(capsys: pytest.Capt
     assert cause_lines({"message": "\x1b[31mred"}) == ["failed: \\x1b[31mred"]
 
 
+def test_a_column_may_be_called_as_markup_is_and_a_job_of_two_lines_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    print_head(Result(["m[key]", "[/x]", "[red]c\x1b"], ["int"] * 3, [[1, 2, 3]], truncated=False), "millrace result j")
+    assert capsys.readouterr().out.split() == ["m[key]", "[/x]", "[red]c\\x1b", "1", "2", "3"]
+    print_job(JobSummary(job="j", name="a\x1b\nstatus    FINISHED", status="FAILED", accepted_ms=1_000), None, None)
+    assert capsys.readouterr().out.splitlines()[1:3] == ["name      a\\x1b status FINISHED", "status    FAILED"]
+
+
 def test_paragraphs_of_help_flow() -> None:
     shown = CliRunner().invoke(app, ["dlq", "redrive", "--help"], env={"COLUMNS": "300"}).stdout
     assert "or the upload that was missing is there. The ids in them stay what they were, so a job" in shown
