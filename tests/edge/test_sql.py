@@ -48,6 +48,11 @@ def test_sql_that_is_refused(sql: str, expected: str) -> None:
     assert told(sql) == [f"vertices.q.sql: {expected}"]
 
 
+@pytest.mark.parametrize("sql", ["SELECT 1;", "SELECT 1;; -- one", "-- one\nSELECT 1; /* two */ ;"])
+def test_a_query_may_end_as_it_would_in_a_file(sql: str) -> None:
+    assert told(sql) == []
+
+
 def test_a_problem_names_the_line_in_the_query() -> None:
     assert check_sql(graph("SELECT 1\nFROM t t t", "t")) == [
         Problem(("vertices", "q", "sql"), "does not parse: unexpected t at line 2, column 10", line=2, column=10),

@@ -64,7 +64,8 @@ def look(text: str) -> Looked:
 
     logging.getLogger("sqlglot").setLevel(logging.ERROR)  # it warns of what becomes a warning of ours
     try:
-        statements = [each for each in sqlglot.parse(text, dialect=_dialect()) if each is not None]
+        parsed = sqlglot.parse(text, dialect=_dialect())
+        statements = [each for each in parsed if each is not None and not isinstance(each, exp.Semicolon)]  # that: a last comment
     except sqlglot.errors.ParseError as error:
         return _parse_error(error.errors[0] if error.errors else {}, str(error))
     except sqlglot.errors.TokenError as error:
