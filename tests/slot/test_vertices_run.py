@@ -99,6 +99,10 @@ def test_sql_does_not_see_views_of_python(attempts: Attempts) -> None:
     assert error["condition"] == "TABLE_OR_VIEW_NOT_FOUND"
 
 
+def test_a_dollar_in_a_query_is_text(attempts: Attempts) -> None:
+    assert attempts.rows(sql("q", "SELECT '${spark.app.id} ${x} ${env:HOME}' AS a")) == [["${spark.app.id} ${x} ${env:HOME}"]]
+
+
 def test_views_and_columns_of_any_name(attempts: Attempts) -> None:
     rows = attempts.rows(
         sql("select", "SELECT 1 AS `a b.c`"), sql("q", "SELECT `select`.`a b.c` + 1 FROM `select`", "select")
