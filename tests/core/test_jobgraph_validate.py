@@ -258,6 +258,10 @@ BAD: dict[str, tuple[object, list[str]]] = {
             "vertices.c.sink.path: must be a folder below file:///",
         ],
     ),
+    "a sink at the root, by dots": (
+        graph({"a": CSV, "b": {"sink": {"format": "csv", "path": "/x/.."}, "inputs": {"a": "forward"}}}),
+        ["vertices.b.sink.path: must be a folder below /"],
+    ),
     "two sinks on one path": (
         graph(
             {
