@@ -70,6 +70,7 @@ def test_an_exception_of_the_script_fails_the_attempt(slot: Slot) -> None:
         ("import os; os._exit(4)", "exit", "4"),
         ("import os; os._exit(0)", "exit", "0"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "killed", "SIGSEGV"),
+        ("raise KeyboardInterrupt", "killed", "KeyboardInterrupt"),  # its own doing: no reason to move it to another slot
     ],
 )
 def test_a_process_that_ends_itself_fails_the_attempt(slot: Slot, code: str, kind: str, word: str) -> None:
