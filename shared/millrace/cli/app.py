@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -71,8 +73,10 @@ def _millrace(
 
 def run() -> None:
     """Runs a command; an error is one sentence, and an exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a row that the terminal's encoding cannot show
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was started with this one closed: what opens a file next must not get its number
+            setattr(sys, name, open(os.devnull, "w"))
+        getattr(sys, name).reconfigure(errors="replace")  # a row that the terminal's encoding cannot show
     sys.exit(guarded(app))
 
 
@@ -93,6 +97,10 @@ def guarded(program: Callable[[], object]) -> int:
     return 0
 
 
+_THE_MACHINES = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
+"""What the system refuses to any program: a full disk, a folder without the right."""
+
+
 def _exit_code(failure: Exception) -> int | None:
     """None: not an error that a user can do something about, but a bug."""
     from .connection import NoConnection
@@ -102,6 +110,8 @@ def _exit_code(failure: Exception) -> int | None:
     local = sys.modules.get("deploy.local.errors")
     if local is not None and isinstance(failure, local.LocalError):
         return Exit.UNAVAILABLE
+    if isinstance(failure, OSError) and failure.errno in _THE_MACHINES:
+        return Exit.FAILED
     errors = sys.modules.get("millrace.client.errors")
     if errors is None or not isinstance(failure, errors.MillraceError):
         return None
