@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
 from pydantic import ValidationError
 
 from millrace.core.jobgraph.model import JobGraph, Limits, dump
@@ -35,6 +36,8 @@ UNHEARD_HEAD_BYTES = 512  # of a submission that may be refused later: up to 50,
 SIZES = ("spark.driver.memory", "spark.driver.cores", "spark.executor.", "spark.cores.max", "spark.dynamicAllocation.")
 NO_EFFECT = "has no effect in slots, whose heap and threads are their TaskManager's (millrace up --heap-mb, --cores)"
 CACHED_MOST, CACHED_BYTES_MOST = 256, 32 * 1024
+
+log = structlog.get_logger("intake")
 
 _REQUESTS = {body.model_fields["type"].default: body for body in client.REQUESTS}
 
@@ -94,7 +97,13 @@ class Intake:
     def _checked(self, request: client.SubmitJob, digest: str, size: int) -> Checked:
         found = self._cache.get(digest)
         if found is None:
-            found = check_graph(request.graph, request.parameters, self._limits)
+            try:
+                found = check_graph(request.graph, request.parameters, self._limits)
+            except Exception as failure:  # a bug of ours must not end every Dispatcher that reads this
+                log.exception("a graph cannot be checked", job=request.job)
+                message = f"the graph cannot be checked ({type(failure).__name__})"
+                hint = "a mistake of Millrace, which the Dispatcher's log has; change the graph, or ask who runs the cluster"
+                return Checked(None, None, (Problem((), message, hint),), ())
             if size <= CACHED_BYTES_MOST:
                 self._cache[digest] = found
                 if len(self._cache) > CACHED_MOST:

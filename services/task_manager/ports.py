@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import structlog
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from millrace.core.messages.base import Body
+from millrace.core.jobgraph.model import Limits
+from millrace.core.jobgraph.parse import measure
+from millrace.core.messages.base import Body, empty
 from millrace.core.messages.effects import KillAttempt, LaunchAttempt
 from millrace.core.messages.slots import (
     AttemptEnded,
@@ -31,9 +34,12 @@ from .core.slot_table import infrastructure
 
 RESULT_BYTES_MAX = 16 << 10  # a larger result goes to storage, and its place into the report
 REPORT_BYTES_MAX = 700_000  # schemas, and the files that a plan pins
+REPORT_DEPTH_MAX = 100  # no record that holds it may be too deep to be read
 ERROR_BYTES_MAX = 128 << 10  # sixteen times what errors.describe writes of the longest, as escaped JSON
 BLOBS_AGE_S = 7 * 24 * 3600
 AGAIN_S, BROKEN_AGAIN_S = 1.0, 60.0  # until a slot whose host ended, or that is broken, is started again
+
+UNREADABLE = "its process left a report that cannot be read"
 
 log = structlog.get_logger("slots")
 
@@ -286,7 +292,7 @@ class _Lane:
                 status, report, error = "failed", None, infrastructure(f"its result cannot be kept: {failure}")
             else:
                 log.warning("logs of an attempt are lost", attempt=effect.attempt, reason=str(failure))
-        except _TooLarge as failure:
+        except _Unfit as failure:
             status, report = "failed", None
             error = {"kind": "user", "retryable": False, "message": str(failure)}
         except Exception as failure:  # its end is told in any case: nobody could end it any more
@@ -305,6 +311,7 @@ class _Lane:
         """The report as a message may carry it: a large result lies in storage, and the report tells where."""
         if report is None:
             return None
+        _check_shape(effect, report)
         result = report.get("result")
         if result is not None:
             data = json.dumps(result).encode()
@@ -315,9 +322,9 @@ class _Lane:
                 report = {**report, "result": {**kept, "path": path}}
         size = len(json.dumps(report))
         if size > REPORT_BYTES_MAX:
-            raise _TooLarge(
-                f"its schemas and lists of files take {size} bytes; at most {REPORT_BYTES_MAX} can be passed on"
-            )
+            raise _Unfit(f"its schemas and lists of files take {size} bytes; at most {REPORT_BYTES_MAX} can be passed on")
+        if reason := measure(report, Limits(depth=REPORT_DEPTH_MAX, input_bytes=REPORT_BYTES_MAX)):
+            raise _Unfit(f"{UNREADABLE}: {reason}")
         return report
 
     def _upload(self, effect: LaunchAttempt) -> None:
@@ -347,13 +354,48 @@ def _sound(error: Any) -> dict[str, Any] | None:
         and all(value is None or isinstance(value, (str, int)) for value in error.values())
         and len(json.dumps(error)) <= ERROR_BYTES_MAX
     )
-    if sound:
-        return dict(error)
+    if sound:  # but for halves of surrogate pairs, as Python reads the name of a file that is not UTF-8
+        return dict(json.loads(json.dumps(error, ensure_ascii=False).encode(errors="replace")))
     return {"kind": "user", "retryable": False, "message": "its process left an error that cannot be read"}
 
 
-class _TooLarge(Exception):
-    pass
+class _Unfit(Exception):
+    """A report that cannot be passed on."""
+
+
+class _Output(BaseModel):
+    model_config = ConfigDict(strict=True)
+    schema_: str = Field(alias="schema")
+
+
+class _Result(BaseModel):
+    model_config = ConfigDict(strict=True)
+    columns: list[str]
+    types: list[str]
+    rows: list[list[Any]]
+
+
+class _Report(BaseModel):
+    """What a JobMaster relies on. User code can write its file, too."""
+
+    model_config = ConfigDict(strict=True)
+    outputs: dict[str, _Output] = empty(dict)
+    result: _Result | None = None
+    pinned: dict[str, dict[str, Any]] = empty(dict)
+    key_types: dict[str, list[str]] = empty(dict)
+
+
+def _check_shape(effect: LaunchAttempt, report: Any) -> None:
+    """Raises _Unfit."""
+    try:
+        outputs = _Report.model_validate(report).outputs
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"])) or "the whole"
+        raise _Unfit(f"{UNREADABLE}: {place[:200]}: {first['msg']}") from None
+    for output in effect.spec.get("outputs", ()):
+        if output["edge"] != "sink" and output["vertex"] not in outputs:
+            raise _Unfit(f"{UNREADABLE}: it says nothing of {output['vertex']}")
 
 
 def _later(seconds: float, do: Callable[[], None]) -> None:

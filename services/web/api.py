@@ -39,7 +39,7 @@ def application(view: View, follows: Callable[[], Follows], host: str = "127.0.0
         redoc_url=None,
     )
     if is_loopback(host):
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]"])
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]", host])
     app.add_middleware(Head)
     app.add_exception_handler(StarletteHTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)

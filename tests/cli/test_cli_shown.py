@@ -11,12 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from millrace import __version__
-from millrace.cli.app import app
+from millrace.cli.app import app, guarded
 from millrace.cli.connection import NoConnection, find
 from millrace.cli.jobs import _LogPrinter, schema
 from millrace.cli.progress import View, label, show_progress
 from millrace.cli.tables import cause_lines, print_head, print_job, print_result, printable, table, took, unique
-from millrace.client import LogPiece, Result
+from millrace.client import LogPiece, NotFinished, Result
 from millrace.core.messages.client import JobSummary
 from services.task_manager.slot.result import _keys
 
@@ -184,7 +184,7 @@ def test_where_the_cluster_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert find("default") == ("kafka:9092", "")
     monkeypatch.setenv("MILLRACE_TOKEN_FILE", str(tmp_path / "token"))
     assert find("default") == ("kafka:9092", "secret")
-    monkeypatch.setenv("MILLRACE_TOKEN", "other")
+    monkeypatch.setenv("MILLRACE_TOKEN", "other\r\n")
     assert find("default") == ("kafka:9092", "other")
     monkeypatch.delenv("MILLRACE_TOKEN")
     monkeypatch.setenv("MILLRACE_TOKEN_FILE", str(tmp_path / "none"))
@@ -218,6 +218,15 @@ def test_what_strangers_wrote_does_not_speak_to_the_terminal(capsys: pytest.Capt
     table(("job",), [("\x1b]0;gone\x07",)])
     assert "\x1b" not in (shown := capsys.readouterr().out) and "\\x1b]0;gone\\x07" in shown
     assert cause_lines({"message": "\x1b[31mred"}) == ["failed: \\x1b[31mred"]
+    view = View("j")
+    assert view.add(attempt("a", 0, "FAILED", error={"message": "\x1b[2J"})) == "a[0] FAILED: \\x1b[2J"
+    assert view.add({"type": "JobWaiting", "reason": "\x1b[2J"}) == "waits: \\x1b[2J"
+
+    def fails() -> None:
+        raise NotFinished("job j is FAILED and has no result: \x1b[2J", "FAILED")
+
+    assert guarded(fails) == 1
+    assert capsys.readouterr().err == "millrace: job j is FAILED and has no result: \\x1b[2J\n"
 
 
 def test_a_column_may_be_called_as_markup_is_and_a_job_of_two_lines_is_one(capsys: pytest.CaptureFixture[str]) -> None:

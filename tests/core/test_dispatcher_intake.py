@@ -7,6 +7,7 @@ import hashlib
 import json
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -330,3 +331,22 @@ def test_a_port_that_fails_ends_the_process(storage: Storage) -> None:
     term = world.term()
     ClientPort(world.bus, world.intake, lambda reason: ended.set()).lead(term)
     assert ended.wait(20)
+
+
+@pytest.mark.parametrize(("vertices", "message"), [
+    ({"v": {"source": {"format": "csv", "path": "file://[x/y"}}}, "no such file: /y"),
+    ({"v": {"source": {"format": "csv", "path": "/" + "x" * 300}}}, "no such file: /xxx"),
+    ({"v": {"sql": "SELECT 1", "inputs": {"s(": "forward"}}}, "no vertex is called s("),
+])  # fmt: skip
+def test_what_a_stranger_wrote_ends_no_dispatcher(storage: Storage, vertices: Any, message: str) -> None:
+    [first, *_] = take(Intake(storage, DEFAULT_LIMITS, check_local_files=True), submit({"name": "n", "vertices": vertices})).problems
+    assert first.message.startswith(message)
+
+
+def test_a_graph_that_the_checks_stumble_over_is_refused(intake: Intake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.dispatcher.intake.check_graph", lambda *_: next(iter(())))
+    [problem] = take(intake, submit()).problems
+    assert problem.message == "the graph cannot be checked (StopIteration)"
+    assert "no SubmitJob of job j: the graph cannot be checked" in take(intake, submit(reply_to="")).refusal.reason
+    monkeypatch.undo()
+    assert take(intake, submit()).graph is not None, "that is not remembered"

@@ -32,6 +32,15 @@ def test_status_of_a_live_job_with_why_it_waits() -> None:
     assert world.state.live[JOB].status == "RUNNING"
 
 
+def test_a_job_that_a_new_life_of_its_shard_has_started_waits_only_if_that_one_says_so() -> None:
+    """The ResourceManager gives it a slot at once: then nobody says that it does not wait."""
+    world = settled()
+    world.accept()
+    world.tell(jobs.JobStatusChanged(job=JOB, status="RUNNING", waiting="no slot is free", position=3), sender=SHARD)
+    world.tell(jobs.JobMasterStarted(job=JOB, status="RUNNING"), sender=SHARD)
+    assert (world.state.live[JOB].waiting, world.state.live[JOB].position) == (None, None)
+
+
 def test_an_ended_job_is_answered_from_what_is_remembered() -> None:
     world = settled()
     world.accept()

@@ -11,7 +11,7 @@ from millrace.core.messages import LINKS, effects, jobs, slots
 from services.job_master.core import publication
 from services.job_master.core.state import State
 from services.job_master.core.transitions import EXECUTION_TRANSITIONS, JOB_TRANSITIONS, ExecutionState, JobStatus
-from tests.core.of_job_master import ONE, PLANNED, REPORT, RM, SINK, TM, TWO, USER, D, Shard, kinds
+from tests.core.of_job_master import ONE, PLANNED, REPORT, RM, TM, TWO, USER, D, Shard, kinds
 
 
 def test_start_job_asks_for_slots_first() -> None:
@@ -267,28 +267,15 @@ def test_the_plan_attempt_goes_first_and_its_report_goes_to_all() -> None:
     assert (spec["kind"], spec["task"], spec["pinned"]) == ("run", "s", pinned["pinned"])
 
 
-def test_sinks_are_published_once_all_tasks_have_finished_and_then_the_job_ends() -> None:
+def test_a_job_says_that_it_is_failing_while_attempts_of_it_live() -> None:
     shard = Shard()
-    shard.start(SINK)
+    shard.start(TWO)
     shard.offer("a1")
-    said = shard.told("a1", "FINISHED", report={"outputs": {}})
-    assert kinds(said)[-1] == "do PublishSink sink//data/out"
-    effect = said[-1].effect  # type: ignore[union-attr]
-    assert effect.staged == ["/data/.out.staging/acc-j/1/0-out/0/1"]
-    assert shard(jobs.CancelStartedJob(job="j")) == []
-    done = effects.SinkPublished(job="j", vertex="out")
-    assert kinds(shard(done, "")) == ["dispatcher JobEnded FINISHED"]
-    assert shard(done, "") == []
-
-
-def test_a_sink_that_cannot_be_published_fails_the_job() -> None:
-    shard = Shard()
-    shard.start(SINK)
-    shard.offer("a1")
-    shard.told("a1", "FINISHED", report={"outputs": {}})
-    said = shard(effects.SinkPublished(job="j", vertex="out", problem="/data/out is there already"), "")
-    assert kinds(said) == ["dispatcher JobEnded FAILED"]
-    assert shard.job.cause["message"] == "/data/out is there already"
+    shard.told("a1", "FINISHED", report={"outputs": {"a": {"schema": "{}", "rows": 1, "bytes": 9}}})
+    shard.offer("b1", "b2")
+    said = shard.told("b1", "FAILED", error={**USER, "retryable": False})
+    assert kinds(said)[-2:] == ["dispatcher JobStatusChanged FAILING", "event JobStateChanged FAILING"]
+    assert said[-1].body.cause["message"] == "boom"  # type: ignore[union-attr]
 
 
 def test_a_job_that_waits_says_why_and_where_it_stands() -> None:
@@ -300,6 +287,26 @@ def test_a_job_that_waits_says_why_and_where_it_stands() -> None:
     assert kinds(shard(jobs.JobQueued(job="j", reason=None, position=None), RM)) == [
         "dispatcher JobStatusChanged RUNNING"
     ]
+
+
+def test_a_dispatcher_that_starts_a_known_job_is_told_again_why_it_waits() -> None:
+    shard = Shard()
+    shard.start()
+    assert kinds(shard.start()) == ["dispatcher JobMasterStarted RUNNING"]
+    shard(jobs.JobQueued(job="j", reason="all 2 slots are busy", position=3), RM)
+    said = shard.start()
+    assert kinds(said) == ["dispatcher JobMasterStarted RUNNING", "dispatcher JobStatusChanged RUNNING"]
+    assert (said[1].body.waiting, said[1].body.position) == ("all 2 slots are busy", 3)  # type: ignore[union-attr]
+
+
+def test_why_a_job_waits_is_for_a_new_life_of_the_resource_manager_to_say() -> None:
+    """It says nothing to a job that holds all that it wants."""
+    shard = Shard()
+    shard.start()
+    shard(jobs.JobQueued(job="j", reason="all 2 slots are busy", position=3), RM)
+    said = shard(PeerBorn(RM, 2), RM)
+    assert kinds(said) == ["resource-manager RequestSlots 1", "dispatcher JobStatusChanged RUNNING", "resource-manager JobMasterDeclared"]
+    assert (said[1].body.waiting, said[1].body.position) == (None, None)  # type: ignore[union-attr]
 
 
 def test_the_queue_time_out_fails_a_job_that_got_no_slot() -> None:
@@ -409,6 +416,7 @@ def test_the_tables_are_total_and_nothing_leaves_an_end() -> None:
     assert set(EXECUTION_TRANSITIONS) == set(ExecutionState)
     for status in (JobStatus.FINISHED, JobStatus.FAILED, JobStatus.CANCELED):
         assert JOB_TRANSITIONS[status] == ()
+    assert EXECUTION_TRANSITIONS[ExecutionState.FINISHED] == EXECUTION_TRANSITIONS[ExecutionState.CANCELED] == ()
 
 
 @pytest.mark.parametrize("told", ["RUNNING", "FINISHED", "FAILED", "CANCELED"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from millrace.core.jobgraph.model import DEFAULT_LIMITS, JobGraph
-from millrace.core.jobgraph.problems import MOST_PROBLEMS
+from millrace.core.jobgraph.problems import HINTED_MOST, MOST_PROBLEMS, nearest
 from millrace.core.jobgraph.validate import validate
 
 CSV = {"source": {"format": "csv", "path": "f.csv"}}
@@ -108,3 +108,15 @@ def test_only_the_first_problems_are_listed() -> None:
     result = problems(graph({"a": CSV}, **{f"field{i}": 1 for i in range(200)}))
     assert len(result) == MOST_PROBLEMS + 1
     assert result[-1] == f"there are more problems than the {MOST_PROBLEMS} listed"
+
+
+def test_long_words_are_not_compared() -> None:
+    assert nearest("delay", ["x" * 70, "delays"]) == "delays"
+    assert nearest("y" * 1000, ["y" * 65]) is None
+
+
+def test_for_the_first_wrong_names_alone_the_nearest_is_looked_for() -> None:
+    reads = {f"v{n}": {"sql": "SELECT 1 FROM delay", "inputs": {"delay": "forward"}} for n in range(HINTED_MOST + 10)}
+    told = [each for each in problems(graph({"delays": CSV, **reads})) if "no vertex is called delay" in each]
+    assert ["did you mean delays?" in each for each in told] == [True] * HINTED_MOST + [False] * 10
+    assert all("delays, v0" in each for each in told[HINTED_MOST:])

@@ -262,12 +262,29 @@ BAD: dict[str, tuple[object, list[str]]] = {
         graph({"a": CSV, "b": {"sink": {"format": "csv", "path": "/x/.."}, "inputs": {"a": "forward"}}}),
         ["vertices.b.sink.path: must be a folder below /"],
     ),
+    "a sink in the folder of another": (
+        graph(
+            {
+                "a": CSV,
+                "b": {"sink": {"format": "csv", "path": "/o/p/q", "mode": "append"}, "inputs": {"a": "forward"}},
+                "c": {"sink": {"format": "csv", "path": "/o", "mode": "overwrite"}, "inputs": {"a": "forward"}},
+                "d": {"sink": {"format": "csv", "path": "/o/p/q/r", "mode": "overwrite"}, "inputs": {"a": "forward"}},
+                "e": {"sink": {"format": "csv", "path": "/o-e", "mode": "overwrite"}, "inputs": {"a": "forward"}},
+            }
+        ),
+        [
+            "vertices.b.sink.path: it lies in the folder of c, which is to hold its files alone"
+            " (give it a folder beside that one, or let c append)",
+            "vertices.d.sink.path: it lies in the folder of c, which is to hold its files alone"
+            " (give it a folder beside that one, or let c append)",
+        ],
+    ),
     "two sinks on one path": (
         graph(
             {
                 "a": CSV,
                 "b": {"sink": {"format": "csv", "path": "o", "mode": "append"}, "inputs": {"a": "forward"}},
-                "c": {"sink": {"format": "csv", "path": "o/"}, "inputs": {"a": "forward"}},
+                "c": {"sink": {"format": "csv", "path": "./x/../o/"}, "inputs": {"a": "forward"}},
             }
         ),
         ["vertices.c.sink.path: b writes the same path (two sinks share a path only if both append)"],

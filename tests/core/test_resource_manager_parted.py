@@ -51,3 +51,13 @@ def test_a_loss_of_an_older_incarnation_concerns_nobody():
     driver.register(life=7)
     assert driver.say(JM1, TaskManagersParted(lost={"a": 6})) == []
     assert list(driver.state.task_managers) == ["a"]
+
+
+def test_one_that_was_lost_stays_so_when_an_earlier_incarnation_of_it_is_missed():
+    driver = Driver(shards=2)
+    driver.say(JM0, TaskManagersParted(lost={"a": 7}))
+    driver.declared(JM0)
+    driver.say(JM1, JobMasterDeclared(task_managers={"a": 6}))
+    while not driver.tick():
+        pass
+    assert driver.register(life=7) == [*LOST, *RELEASED]

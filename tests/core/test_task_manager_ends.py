@@ -9,6 +9,7 @@ import pytest
 from millrace.core.machine import Born, Configured, Do, PeerBorn, Say, Ticked
 from millrace.core.messages import LINKS, effects
 from millrace.core.messages.effects import AttemptKillSent, AttemptLaunched, EndProcess
+from millrace.core.messages.records import encode
 from millrace.core.messages.slots import (
     LOCAL_FACTS,
     AllocateSlot,
@@ -28,6 +29,7 @@ from millrace.core.messages.slots import (
     StopAsked,
     Unheard,
 )
+from millrace.core.topics import OUTPUT_BYTES_MAX
 from services.task_manager.core import state as states
 from services.task_manager.core.machine import HANDLERS
 from tests.core.of_task_manager import (
@@ -202,6 +204,20 @@ def test_what_is_declared_fits_into_records():
     said = driver.say(JM0, PeerBorn(JM0, 9))
     assert [[each.allocation for each in one.body.offers] for one in said] == [["al0", "al1"], ["al2", "al3"]]
     assert [[each.allocation for each in one.body.attempts] for one in said] == [["al0", "al1"], ["al2", "al3"]]
+
+
+def test_what_a_new_life_is_told_fits_into_a_message_in_any_script():
+    driver = Driver(4)
+    for slot in range(4):
+        allocation, attempt = f"al{slot}", f"j/t/{slot}/1"
+        driver.allocate(slot, allocation)
+        driver.deploy(attempt, allocation)
+        driver.local(AttemptRunning(slot=slot, attempt=attempt))
+        report = {"outputs": {"v": {"schema": "\u8868" * 110_000}}}
+        driver.local(AttemptEnded(slot=slot, attempt=attempt, status="finished", report=report))
+    said = driver.say(JM0, PeerBorn(JM0, 9))
+    assert [len(each.body.offers) for each in said] == [1, 1, 1, 1]
+    assert max(len(encode(each.body)) for each in said) < OUTPUT_BYTES_MAX
 
 
 def test_a_shard_without_slots_here_is_told_nothing():

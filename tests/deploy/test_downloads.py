@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import multiprocessing
 from pathlib import Path
@@ -90,6 +91,8 @@ def test_a_fetch_that_fails_leaves_nothing(tmp_path):
 
 
 def _fetch_in_a_process(folder: Path, counter: Path, barrier) -> None:
+    gc.freeze()  # to collect a Kafka client of the parent's, without its threads, ends this process
+
     def fetch(files: Path, _: Path) -> None:
         with open(counter, "a") as count:
             count.write("x")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import runpy
@@ -386,6 +387,8 @@ def test_a_python_vertex_whose_inputs_do_not_fit_is_told_at_its_line(tmp_path: P
         ("file:/a/b", "/a/b"),
         ("s3a://a/b", None),
         ("hdfs:/a", None),
+        ("file://host/a", "/a"),
+        ("file://[", "/"),
     ],
 )
 def test_which_paths_are_of_this_machine(path: str, expected: str | None) -> None:
@@ -416,3 +419,16 @@ def test_the_sql_of_the_example_is_right() -> None:
     assert [problem.place[1:] for problem in loaded.problems] == [
         (name, "source", "path") for name in ("flights", "weather", "airlines")
     ]
+
+
+@pytest.mark.parametrize(("error", "there"), [(errno.ENAMETOOLONG, False), (errno.EACCES, True)])
+def test_a_source_of_which_the_system_does_not_say_whether_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, there: bool
+) -> None:
+    path = write(tmp_path, job__yaml="name: job\nvertices:\n  a: {source: {format: csv, path: /a.csv}}\n")
+
+    def refuses(_: Path) -> bool:
+        raise OSError(error, "no")
+
+    monkeypatch.setattr(Path, "exists", refuses)
+    assert [each.message for each in load_graph(path).errors] == ([] if there else ["no such file: /a.csv"])

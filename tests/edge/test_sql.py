@@ -125,3 +125,18 @@ def test_the_same_text_is_parsed_once() -> None:
     for _ in range(3):
         told("SELECT 1 AS once")
     assert look.cache_info().misses == 1
+
+
+@pytest.mark.parametrize("name", ["date", "struct", "decimal", "timestamp"])
+def test_a_small_text_that_would_be_tried_for_ever_is_left_to_spark(name: str) -> None:
+    [said] = told(f"SELECT {f'{name}(' * 60}1{')' * 60}")
+    assert said == "warning vertices.q.sql: is nested so deeply that only Spark can tell whether it is right"
+    assert told(f"SELECT {f'{name}(' * 5}1{')' * 5}") == []
+
+
+def test_a_mistake_of_the_parser_is_left_to_spark() -> None:
+    assert told("map ( year if } cube percent") == ["warning vertices.q.sql: is such that only Spark can tell whether it is right"]
+
+
+def test_no_more_problems_are_told_than_anybody_reads() -> None:
+    assert len(told("SELECT 1 FROM " + ", ".join(f"t{n}" for n in range(500)))) == 101

@@ -114,3 +114,7 @@ def test_a_value_cannot_grow_without_bound() -> None:
 def test_an_empty_text_has_no_value() -> None:
     document = read_yaml("# nothing\n")
     assert (document.value, document.problems) == (None, [])
+
+
+def test_a_text_that_calls_itself_yaml_1_1_says_yes_as_that_does() -> None:
+    assert read_yaml("%YAML 1.1\n---\n[yes, On, y, true, no, off]\n").value == [True, True, True, True, False, False]

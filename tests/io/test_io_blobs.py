@@ -122,6 +122,13 @@ def test_client_says_what_is_wrong(place: Place) -> None:
     assert str(unreadable.value) == "/nowhere/file cannot be read: No such file or directory"
 
 
+@pytest.mark.parametrize("token", ["a-secret-token\n", "a-secret-token\r", "a-secret-token ", "a-secret-tökén"])
+def test_a_token_that_no_header_can_carry_is_refused_and_not_shown(token: str) -> None:
+    with pytest.raises(BlobError) as caught:
+        BlobClient("http://127.0.0.1:1", token).has(sha(b"x"))
+    assert "secret" not in str(caught.value) and "the token has a character that no token has" in str(caught.value)
+
+
 def test_client_without_a_server() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -395,3 +402,18 @@ def test_stop_cuts_transfers_under_way(place: Place) -> None:
         with pytest.raises(BlobError):
             place.client.has(digest)
     assert place.storage.list() == [] and place.temporaries() == []
+
+
+def test_a_blob_whose_age_cannot_be_changed_is_read_all_the_same(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.client.put_bytes(b"x")
+
+    def fail(*_: object) -> None:
+        raise StorageError("blobs", "the disk is read-only", "mount it writable")
+
+    os.utime(place.storage.local(upload_path(sha(b"x"))), (0, 0))
+    monkeypatch.setattr(Storage, "touch", fail)
+    assert place.client.get(sha(b"x")) == b"x"
+    monkeypatch.setattr(Storage, "stat", fail)
+    with pytest.raises(BlobError, match="cannot be read: blobs: the disk is read-only") as caught:
+        place.client.get(sha(b"x"))
+    assert caught.value.status == 507

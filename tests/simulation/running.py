@@ -75,5 +75,5 @@ def run_seeds(seeds: Iterable[int], workers: int) -> Iterator[Result]:
     if workers == 1:
         yield from map(run_seed, seeds)
         return
-    with multiprocessing.get_context("fork").Pool(workers) as pool:
+    with multiprocessing.get_context("fork").Pool(workers, gc.freeze) as pool:
         yield from pool.imap_unordered(run_seed, seeds)

@@ -51,6 +51,22 @@ def test_a_job_whose_handling_ends_processes_fails_and_takes_down_nothing_else(m
     assert cause["message"] == "a fault of Millrace in handling a StartJob of this job: ZeroDivisionError: poisoned"
 
 
+def test_a_job_ends_when_what_its_attempt_has_reported_ends_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = JobMaster.on_task_state_changed
+
+    def poisoned(self: JobMaster, state: Any, envelope: Envelope) -> Iterator[Output]:
+        if envelope.body.attempt.startswith("poison/") and envelope.body.state == "FINISHED":
+            raise ZeroDivisionError("poisoned")
+        return told(self, state, envelope)
+
+    monkeypatch.setattr(JobMaster, "on_task_state_changed", poisoned)
+    cluster = new_cluster()
+    for job in ("poison", "behind"):
+        cluster.client.submit(job, GRAPH)
+    assert die_and_rise(cluster, "job-master#1", ("poison", "behind")) == 2
+    assert cluster.statuses() == {"poison": "FAILED", "behind": "FINISHED"}
+
+
 def test_a_request_that_ends_processes_is_answered_and_takes_down_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     requested = Dispatcher.requested
 

@@ -52,6 +52,7 @@ def test_a_python_worker_prints_into_the_attempts_stderr(slot: Slot) -> None:
         sc.parallelize([1], 1).map(lambda x: print("from the worker", file=sys.stderr)).collect()
         """)
     assert "from the worker" in attempt.stderr
+    assert "from the worker" not in (slot.folder / "slot/jvm.log").read_text(), "which goes into a bundle, for others to see"
 
 
 def test_an_exception_of_the_script_fails_the_attempt(slot: Slot) -> None:
@@ -213,6 +214,13 @@ def escape(x):
     subprocess.Popen(["setsid", "sleep", "3600"])
     open(BEGUN, "w").write("x")
     time.sleep(3600)
+sc.parallelize([1], 1).map(escape).collect()""",
+    "a Python worker that starts others again and again": """
+def escape(x):
+    import subprocess
+    open(BEGUN, "w").write("x")
+    while True:
+        subprocess.run(["setsid", "--fork", "sleep", "3600"])
 sc.parallelize([1], 1).map(escape).collect()""",
     "a streaming query": """
 query = spark.readStream.format("rate").load().writeStream.format("noop").start()

@@ -295,3 +295,16 @@ def test_a_slot_on_a_standalone_cluster(cluster: str, tmp_path: Path, archives: 
         assert reasons(slot) == ["a file was sent to the executors"]
     finally:
         slot.close()
+
+
+def test_a_host_that_is_killed_while_it_speaks_is_told_to_be_gone(tmp_path: Path) -> None:
+    python = script(tmp_path / "python", '#!/bin/sh\nprintf \'{"is": "ready"}\\n{"is": "ended", "rep\'\nkill -9 $$\n')
+    events = events_of(SlotConfig(slot="s", folder=str(tmp_path / "slot"), python=python))
+    assert events == [{"is": "ready"}, {"is": "gone", "code": -signal.SIGKILL}]
+
+
+def test_a_jar_whose_name_no_file_can_have_fails_its_attempt_and_not_the_slot(slot: Slot) -> None:
+    attempt = slot.run("print('never')", files={"é" * 200 + ".jar": b"x"})
+    assert (attempt.ended["status"], attempt.ended["error"]["kind"]) == ("failed", "user")
+    assert "jars cannot be put into its folder" in attempt.ended["error"]["message"]
+    assert slot.value("1 + 1") == 2

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from services.task_manager.slot import attempt_run, result
+from services.task_manager.slot.errors import AttemptError
 from tests.slot.attempts import Attempts, local_spark
 
 
@@ -69,10 +71,10 @@ def test_values(attempts: Attempts, monkeypatch: pytest.MonkeyPatch, expression:
     finally:
         monkeypatch.undo()
         time.tzset()
-    result = report["result"]
-    assert (result["columns"], result["rows"]) == (["v", "v"], [[value, 1]])
-    assert result["types"] == [kind, "int"]
-    assert json.loads(json.dumps(result, allow_nan=False)) == result
+    found = report["result"]
+    assert (found["columns"], found["rows"]) == (["v", "v"], [[value, 1]])
+    assert found["types"] == [kind, "int"]
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
 @pytest.mark.parametrize(("count", "truncated", "rows"), [(0, False, 0), (5, False, 5), (6, True, None)])
@@ -84,6 +86,23 @@ def test_only_the_first_rows(attempts: Attempts, count: int, truncated: bool, ro
     assert report["result"]["rows"] == [[i] for i in range(count - 1, -1, -1)][:5]
     assert report["result"]["truncated"] is truncated
     assert report["outputs"]["q"]["rows"] == rows
+
+
+def test_only_as_many_rows_as_a_report_may_hold(attempts: Attempts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(result, "BYTES_MAX", 3 * len('["xxxxxxxxxx"]') + 1)
+    report = attempts.run(
+        {"id": "q", "sql": "SELECT repeat('x', 10) FROM range(0, 5, 1, 2)"}, outputs=[{"vertex": "q", "edge": "result", "rows": 5}]
+    )
+    assert (report["result"]["rows"], report["result"]["truncated"]) == ([["x" * 10]] * 3, True)
+    assert report["outputs"]["q"]["rows"] is None
+
+
+def test_a_report_that_is_too_large_to_be_passed_on_fails_the_attempt(attempts: Attempts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt_run, "REPORT_BYTES_MAX", 200)
+    columns = ", ".join(f"1 AS a_long_name_{n}" for n in range(9))
+    with pytest.raises(AttemptError, match=r"lists of files take \d+ bytes") as failed:
+        attempts.run({"id": "q", "sql": f"SELECT {columns}"}, outputs=[{"vertex": "q", "edge": "result", "rows": 5}])
+    assert (failed.value.condition, failed.value.retryable) == ("REPORT_TOO_LARGE", False)
 
 
 @pytest.mark.parametrize("edge", ["hash", "broadcast", "sink"])

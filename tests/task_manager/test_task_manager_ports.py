@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from millrace.core.messages.effects import KillAttempt, LaunchAttempt
+from millrace.core.messages.records import Fact, decode, encode
 from millrace.core.messages.slots import AttemptEnded, AttemptRunning, SlotBroken, SlotReady, SlotReplacing
 from millrace.io.storage import Storage, blob_path
 from services.task_manager.ports import RESULT_BYTES_MAX, Slots
@@ -217,7 +218,7 @@ def test_a_result_that_cannot_be_stored_fails_the_attempt(world: World) -> None:
     world.go()
     world.slot.start()
     (world.folder / "storage" / "results").write_text("a file where a folder is needed")
-    world.slot.end("finished", report={"result": {"rows": ["x" * RESULT_BYTES_MAX]}})
+    world.slot.end("finished", report={"result": {"columns": ["x"], "types": ["string"], "rows": [["x" * RESULT_BYTES_MAX]]}})
     (end,) = world.told()[1:]
     assert (end.status, end.report, end.error["kind"]) == ("failed", None, "infrastructure")
     assert "a file stands where a folder is needed" in end.error["message"]
@@ -245,6 +246,42 @@ def test_an_error_that_user_code_wrote_itself_harms_nobody(world: World, error: 
     world.slot.end("failed", error=error)
     (end,) = world.told()[1:]
     assert end.error == {"kind": "user", "retryable": False, "message": "its process left an error that cannot be read"}
+
+
+def test_an_error_with_half_of_a_surrogate_pair_can_be_passed_on(world: World) -> None:
+    """As Python reads the name of a file that is not UTF-8, and a user's script tells it."""
+    world.launch()
+    world.go()
+    world.slot.start()
+    world.slot.end("failed", error={"kind": "user", "retryable": True, "message": "ValueError: gr\udcfcn.csv", "line": 3})
+    (end,) = world.told()[1:]
+    assert end.error == {"kind": "user", "retryable": True, "message": "ValueError: gr?n.csv", "line": 3}
+    assert decode(encode(Fact(body=end))) == Fact(body=end)
+
+
+def deep(levels: int) -> Any:
+    return [] if levels == 0 else [deep(levels - 1)]
+
+
+@pytest.mark.parametrize(
+    "report", [
+        [1], {"outputs": [1]}, {"outputs": {}}, {"outputs": {"v": {"rows": 1}}}, {"outputs": {"v": {"schema": 1}}},
+        {"outputs": {"v": {"schema": "{}"}}, "result": {"rows": []}}, {"outputs": {"v": {"schema": "\udcff"}}},
+        {"outputs": {"v": {"schema": "{}"}}, "result": {"columns": [], "types": [], "rows": [deep(200)]}},
+        {"outputs": {"v": {"schema": "{}"}}, "pinned": [], "key_types": {}},
+        {"outputs": {"v": {"schema": "{}"}}, "pinned": {}, "key_types": {"v": 1}},
+    ],
+)  # fmt: skip
+def test_a_report_that_user_code_wrote_itself_harms_nobody(world: World, report: Any) -> None:
+    """A JobMaster relies on its shape, and no record is read that is too deep."""
+    world.launch(outputs=[{"vertex": "v", "edge": "hash"}, {"vertex": "out", "edge": "sink"}])
+    world.go()
+    world.slot.start()
+    world.slot.end("finished", report=report)
+    (end,) = world.told()[1:]
+    assert (end.status, end.report, end.error["kind"], end.error["retryable"]) == ("failed", None, "user", False)
+    assert end.error["message"].startswith("its process left a report that cannot be read: ")
+    assert decode(encode(Fact(body=end))) == Fact(body=end)
 
 
 def test_a_slot_whose_process_ends_fails_its_attempt_and_is_started_again(world: World) -> None:

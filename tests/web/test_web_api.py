@@ -114,6 +114,8 @@ def test_every_status_of_a_job_can_be_asked_for() -> None:
 
 def test_behind_loopback_it_answers_to_no_other_name(view: View, web: TestClient) -> None:
     assert web.get("/api/v1/jobs", headers={"host": "a-page.example"}).status_code == 400
+    elsewhere = TestClient(application(view, lambda: Follows("", 0), "127.0.0.2"), base_url="http://127.0.0.2:8080")
+    assert elsewhere.get("/api/v1/jobs").status_code == 200
     open_to_a_container = TestClient(application(view, lambda: Follows("", 0), "0.0.0.0"), base_url="http://web:8080")
     assert open_to_a_container.get("/api/v1/jobs").status_code == 200
 

@@ -413,8 +413,8 @@ class Dispatcher:
         live, ended = state.live.get(body.job), state.ended.get(body.job)
         if live is not None:
             live.status = body.status
-            if isinstance(body, jobs.JobStatusChanged):
-                live.waiting, live.position = body.waiting, body.position
+            said = body if isinstance(body, jobs.JobStatusChanged) else None  # a JobMaster that has just begun says so if it waits
+            live.waiting, live.position = (said.waiting, said.position) if said is not None else (None, None)
         elif ended is not None:
             yield Say(envelope.sender, jobs.JobRetired(job=body.job, acceptance=ended.acceptance))
 

@@ -26,7 +26,7 @@ from millrace.core.machine import (
 from millrace.core.messages import client, effects, events, jobs, slots
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
 
-from . import failover
+from . import bad_records, failover
 from .execution_graph import KEPT_FAILURES, attempt_name, describe, new_tasks, task_folder
 from .scheduling import (
     advance,
@@ -39,10 +39,13 @@ from .scheduling import (
     move_job,
     release,
     request_slots,
+    status_of,
     tell_status,
 )
 from .state import Failure, HeldSlot, Job, Settings, State, Subtask
 from .transitions import ENDED_JOB, ENDING_JOB, IN_SLOT, ExecutionState, JobStatus
+
+LOST_KEPT = 5_000  # TaskManagers: more do not fit into one message, and those lost before have long ended by themselves
 
 
 class JobMaster:
@@ -116,6 +119,9 @@ class JobMaster:
             for job in state.jobs.values():
                 if job.wanted:
                     yield request_slots(job)
+                if job.waiting is not None:  # by what its life before said; this one says it anew, if it is so
+                    job.waiting, job.position = None, None
+                    yield status_of(job)
             if state.lost:
                 yield Say(RESOURCE_MANAGER, jobs.TaskManagersParted(lost=dict(state.lost)))
             yield Say(RESOURCE_MANAGER, jobs.JobMasterDeclared(task_managers=_task_managers(state)))
@@ -127,18 +133,24 @@ class JobMaster:
     def on_ticked(self, state: State, envelope: Envelope) -> Iterator[Output]:
         for name in [name for name, due in state.due.items() if due <= envelope.now_ms]:
             job = state.jobs[name]
+            before = job.status
             if job.queue_due_ms is not None and job.queue_due_ms <= envelope.now_ms and job.status not in ENDING_JOB:
                 waited = envelope.at_ms - job.accepted_ms
                 message = f"no slot within {waited} ms (timeouts.queue_ms): {job.waiting or 'slots are short'}"
                 fail(job, {"kind": "timeout", "retryable": False, "message": message}, envelope.at_ms)
-            yield from advance(state, job, self.plan(job), envelope.at_ms)
+            yield from advance(state, job, self.plan(job), envelope.at_ms, before)
 
     def on_passed_over(self, state: State, envelope: Envelope) -> Iterator[Output]:
-        """The job that a bad record was about fails; it takes down nothing but itself [26]."""
+        """The jobs that a bad record was about fail, and nothing else does [26]. What is over by it is over: nobody says it again."""
         body, error = envelope.body.body, envelope.body.error
-        job = state.jobs.get(getattr(body, "job", ""))
-        if job is None and isinstance(body, jobs.StartJob):
-            job = state.jobs[body.job] = Job(
+        if isinstance(body, jobs.DescribeStartedJob):
+            refused = client.RequestRefused(
+                correlation=body.correlation, kind="internal", reason=f"a fault of Millrace in handling this request: {error}"
+            )
+            yield Publish("client.replies", body.reply_to, refused)
+            return
+        if isinstance(body, jobs.StartJob) and body.job not in state.jobs:
+            state.jobs[body.job] = Job(
                 id=body.job,
                 acceptance=body.acceptance,
                 life=envelope.id.partition(".")[0],
@@ -146,16 +158,25 @@ class JobMaster:
                 accepted_ms=body.accepted_ms,
                 since_ms=envelope.at_ms,
             )
-        # What was said of another acceptance under this id, or after the end, is no concern of the job known here.
-        mine = job is not None and getattr(body, "acceptance", job.acceptance) == job.acceptance
-        if job is None or not mine:
-            return
-        if job.status not in ENDED_JOB:
-            message = f"a fault of Millrace in handling a {body.type} of this job: {error}"
-            fail(job, {"kind": "infrastructure", "retryable": False, "message": message}, envelope.at_ms)
-            yield from advance(state, job, self.plan(job), envelope.at_ms)
-        elif isinstance(body, jobs.StartJob):
-            yield job_ended(job, self.plan(job))  # a Dispatcher that was born anew waits for it, as after any StartJob [21]
+        cause = {"kind": "infrastructure", "retryable": False}
+        cause["message"] = f"a fault of Millrace in handling a {body.type} of this job: {error}"
+        for name, over in bad_records.concerned(state, body, self._current).items():
+            job = state.jobs[name]
+            before = job.status
+            if before not in ENDED_JOB:
+                fail(job, cause, envelope.at_ms)
+                for task, index in over:
+                    yield from self._attempt_failed(state, job, task, index, cause, envelope.at_ms)
+                if isinstance(body, effects.SinkPublished) and body.vertex in job.sinks:
+                    job.sinks[body.vertex] = True
+                yield from advance(state, job, self.plan(job), envelope.at_ms, before)
+            elif isinstance(body, jobs.StartJob):
+                yield job_ended(job, self.plan(job))  # a Dispatcher that was born anew waits for it, as after any StartJob [21]
+        if isinstance(body, slots.OfferSlots):
+            freed = [offer.allocation for offer in body.offers if offer.allocation not in state.allocations]
+            yield Say(envelope.sender, slots.FreeSlots(allocations=freed))
+        elif isinstance(body, jobs.TaskManagerLost):
+            yield from self._part(state, body)
 
     # the Dispatcher
 
@@ -200,6 +221,8 @@ class JobMaster:
             yield job_ended(job, self.plan(job))
         else:
             yield Say(DISPATCHER, jobs.JobMasterStarted(job=job.id, status=job.status.value))
+            if job.waiting is not None:
+                yield status_of(job)
 
     def on_cancel(self, state: State, envelope: Envelope) -> Iterator[Output]:
         job = state.jobs.get(envelope.body.job)
@@ -212,10 +235,7 @@ class JobMaster:
             return
         before = job.status
         move_job(job, JobStatus.CANCELLING, now_ms)
-        said = list(advance(state, job, self.plan(job), now_ms))
-        yield from said
-        if before is not job.status and job.status is JobStatus.CANCELLING:
-            yield from tell_status(job, now_ms)
+        yield from advance(state, job, self.plan(job), now_ms, before)
 
     def on_job_retired(self, state: State, envelope: Envelope) -> Iterator[Output]:
         """The ending is stored: forget the job. Another acceptance under the same id is another job."""
@@ -272,10 +292,7 @@ class JobMaster:
         if (job.waiting, job.position) == (told.reason, told.position):
             return
         job.waiting, job.position = told.reason, told.position
-        yield Say(
-            DISPATCHER,
-            jobs.JobStatusChanged(job=job.id, status=job.status.value, waiting=told.reason, position=told.position),
-        )
+        yield status_of(job)
         if told.reason is not None:
             event = events.JobWaiting(
                 job=job.id,
@@ -290,25 +307,33 @@ class JobMaster:
         """Decided by the ResourceManager, once, for all."""
         lost = envelope.body
         scope = f"{TASK_MANAGER}/{lost.task_manager}"
-        state.lost[lost.task_manager] = max(lost.incarnation, state.lost.get(lost.task_manager, 0))
         yield from self._lose(state, scope, lost.incarnation, lost.reason, envelope.at_ms)
-        yield Forget(scope, lost.incarnation)
+        yield from self._part(state, lost)
+
+    def _part(self, state: State, lost: jobs.TaskManagerLost) -> Iterator[Output]:
+        """Nothing more is taken of it, or said to it."""
+        before = state.lost.pop(lost.task_manager, 0)
+        state.lost[lost.task_manager] = max(lost.incarnation, before)
+        if len(state.lost) > LOST_KEPT:
+            del state.lost[next(iter(state.lost))]
+        yield Forget(f"{TASK_MANAGER}/{lost.task_manager}", lost.incarnation)
 
     def _lose(self, state: State, scope: str, upto: int, reason: str, now_ms: int) -> Iterator[Output]:
         """All slots of a TaskManager's lives up to `upto` are gone; their attempts run elsewhere."""
         for job in list(state.jobs.values()):
-            gone = [a for a, slot in job.slots.items() if slot.task_manager == scope and slot.incarnation <= upto]
+            gone = bad_records.held_on(job, scope, upto)
             if gone:
                 yield from self._lose_slots(state, job, gone, f"{scope.partition('/')[2]} was lost: {reason}", now_ms)
 
     def _lose_slots(self, state: State, job: Job, gone: list[str], reason: str, now_ms: int) -> Iterator[Output]:
+        before = job.status
         for allocation in gone:
             slot = job.slots[allocation]
             if slot.task is not None:
                 task, index = slot.task, slot.subtask
                 yield from self._attempt_failed(state, job, task, index, failover.lost(reason), now_ms)
             drop(state, job, allocation)
-        yield from advance(state, job, self.plan(job), now_ms)
+        yield from advance(state, job, self.plan(job), now_ms, before)
 
     # TaskManagers
 
@@ -341,14 +366,12 @@ class JobMaster:
     def on_task_state_changed(self, state: State, envelope: Envelope) -> Iterator[Output]:
         """Only the current attempt of a subtask counts; what an older one says changes nothing [20]."""
         told = envelope.body
-        job = state.jobs.get(state.allocations.get(told.allocation, ""))
-        slot = job.slots[told.allocation] if job is not None else None
-        if job is None or slot is None or slot.task is None:
+        current = self._current(state, told)
+        if current is None:
             return
-        task, index = slot.task, slot.subtask
-        subtask, plan = job.tasks[task][index], self.plan(job)
-        if plan is None or told.attempt != attempt_name(job, task_folder(plan, task), index, subtask.attempt):
-            return
+        job, task, index = current
+        subtask, plan, before = job.tasks[task][index], self.plan(job), job.status
+        assert plan is not None, f"{job.id} runs without a plan"
         if told.state == "RUNNING":
             if subtask.state is ExecutionState.DEPLOYING:
                 move(subtask, ExecutionState.RUNNING)
@@ -360,7 +383,18 @@ class JobMaster:
         else:
             error = told.error or {"kind": "killed", "retryable": False, "message": f"the attempt ended {told.state}"}
             yield from self._attempt_failed(state, job, task, index, error, envelope.at_ms)
-        yield from advance(state, job, plan, envelope.at_ms)
+        yield from advance(state, job, plan, envelope.at_ms, before)
+
+    def _current(self, state: State, told: slots.TaskStateChanged) -> tuple[Job, str, int] | None:
+        """The job, task and index of the subtask whose current attempt is spoken of; None: it is another's."""
+        job = state.jobs.get(state.allocations.get(told.allocation, ""))
+        slot = job.slots[told.allocation] if job is not None else None
+        if job is None or slot is None or slot.task is None:
+            return None
+        task, index, plan = slot.task, slot.subtask, self.plan(job)
+        if plan is None or told.attempt != attempt_name(job, task_folder(plan, task), index, job.tasks[task][index].attempt):
+            return None
+        return job, task, index
 
     def _finished(
         self, state: State, job: Job, plan: Plan, task: str, index: int, report: Mapping[str, Any], now_ms: int
@@ -426,11 +460,12 @@ class JobMaster:
         job = state.jobs.get(told.job)
         if job is None or told.vertex not in job.sinks or job.status in ENDED_JOB:
             return
+        before = job.status
         job.sinks[told.vertex] = True
         if told.problem is not None and job.status not in ENDING_JOB:
             error = {"kind": "user", "retryable": False, "message": told.problem, "vertex": told.vertex}
             fail(job, error, envelope.at_ms)
-        yield from advance(state, job, self.plan(job), envelope.at_ms)
+        yield from advance(state, job, self.plan(job), envelope.at_ms, before)
 
 
 def _short(error: Mapping[str, Any]) -> dict[str, Any]:

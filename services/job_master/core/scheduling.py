@@ -93,10 +93,12 @@ def attempt_event(job: Job, task: str, index: int, now_ms: int, error: dict[str,
     return Publish("job.events", job.id, event)
 
 
-def advance(state: State, job: Job, plan: Plan | None, now_ms: int) -> Iterator[Output]:
+def advance(
+    state: State, job: Job, plan: Plan | None, now_ms: int, before: JobStatus | None = None
+) -> Iterator[Output]:
     """What follows from the job as it now is. `now_ms` is when it happened, for people; timers go by `state.now_ms`. `plan` is
-    None only for a job whose graph cannot be compiled: it is failing."""
-    before = job.status
+    None only for a job whose graph cannot be compiled: it is failing. `before`: its status before the record, if that has changed it."""
+    before = before or job.status
     if job.status in ENDED_JOB:
         return
     if job.status in ENDING_JOB:
@@ -119,7 +121,8 @@ def advance(state: State, job: Job, plan: Plan | None, now_ms: int) -> Iterator[
     yield from _give_back(state, job)
     yield from _request(job)
     if job.status in ENDING_JOB:
-        if not any(s.state in IN_SLOT for subtasks in job.tasks.values() for s in subtasks):
+        lives = any(s.state in IN_SLOT for subtasks in job.tasks.values() for s in subtasks)
+        if not lives and publication.published(job):  # the end deletes what is staged: not while it is being moved
             yield from end(state, job, plan, now_ms)
     elif all_finished(job):
         assert plan is not None
@@ -133,9 +136,13 @@ def advance(state: State, job: Job, plan: Plan | None, now_ms: int) -> Iterator[
         yield from tell_status(job, now_ms)
 
 
-def tell_status(job: Job, now_ms: int) -> Iterator[Output]:
+def status_of(job: Job) -> Say:
     changed = JobStatusChanged(job=job.id, status=job.status.value, waiting=job.waiting, position=job.position)
-    yield Say(DISPATCHER, changed)
+    return Say(DISPATCHER, changed)
+
+
+def tell_status(job: Job, now_ms: int) -> Iterator[Output]:
+    yield status_of(job)
     yield state_event(job, now_ms)
 
 

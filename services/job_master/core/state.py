@@ -94,7 +94,7 @@ class State:
     jobs: dict[str, Job] = field(default_factory=dict)  # job id -> job; ended ones until JobRetired [21]
     allocations: dict[str, str] = field(default_factory=dict)  # allocation -> job; exactly the keys of all Job.slots
     due: dict[str, int] = field(default_factory=dict)  # job -> machine time of its next timer (queue time-out or retry)
-    # TaskManager -> the last incarnation that was declared lost, until a later one is heard
+    # TaskManager -> the last incarnation that was declared lost, until a later one is heard; the last LOST_KEPT, who was lost first first
     lost: dict[str, int] = field(default_factory=dict)
     declared_to: int = 0  # the life of the ResourceManager that was told which slots are held [11]
 

@@ -46,11 +46,11 @@ JOB_TRANSITIONS: dict[JobStatus, tuple[JobStatus, ...]] = {
 
 EXECUTION_TRANSITIONS: dict[ExecutionState, tuple[ExecutionState, ...]] = {
     _E.CREATED: (_E.SCHEDULED, _E.CANCELED),
-    _E.SCHEDULED: (_E.DEPLOYING, _E.CREATED, _E.CANCELED),
-    _E.DEPLOYING: (_E.RUNNING, _E.FINISHED, _E.FAILED, _E.CANCELING, _E.CREATED, _E.CANCELED),
-    _E.RUNNING: (_E.FINISHED, _E.FAILED, _E.CANCELING, _E.CREATED, _E.CANCELED),
+    _E.SCHEDULED: (_E.DEPLOYING, _E.CANCELED),
+    _E.DEPLOYING: (_E.RUNNING, _E.FINISHED, _E.FAILED, _E.CANCELING),
+    _E.RUNNING: (_E.FINISHED, _E.FAILED, _E.CANCELING),
     _E.CANCELING: (_E.CANCELED,),
-    _E.FINISHED: (_E.CREATED,),  # its output is gone with its TaskManager's disk, or cannot be read: it runs again
+    _E.FINISHED: (),  # what it has published lies in storage that outlives its TaskManager
     _E.FAILED: (_E.CREATED,),  # a retry
     _E.CANCELED: (),
 }

@@ -89,7 +89,8 @@ def _ticked(state: State, envelope: Envelope) -> Iterator[Output]:
         silent_ms = state.clock_ms - state.task_managers[name].heard_ms
         yield from _lose(state, envelope, name, f"no heartbeat for {silent_ms} ms")
     for name in liveness.missing(state, now_ms):
-        incarnation = state.parted[name] = state.expected.pop(name).incarnation
+        incarnation = state.expected.pop(name).incarnation
+        state.parted[name] = max(incarnation, state.parted.get(name, 0))
         yield from _tell_lost(state, name, incarnation, "it did not register with the restarted ResourceManager")
         yield _fence(name, incarnation)
     yield from slot_manager.grant(state, envelope.id, envelope.at_ms)  # first, so that nobody is told to wait for what it gets

@@ -7,6 +7,7 @@ from typing import Any
 
 from millrace.core.machine import Do, Output, Say
 from millrace.core.messages.effects import KillAttempt, LaunchAttempt
+from millrace.core.messages.records import encode
 from millrace.core.messages.slots import (
     AllocateSlot,
     AttemptEnded,
@@ -242,7 +243,7 @@ def offers(state: State, shard: int) -> Iterator[OfferSlots]:
         if slot.shard != shard or slot.state not in (SlotState.ALLOCATED, SlotState.ACTIVE):
             continue
         report = _attempt_report(slot)
-        bytes_ = 200 + (len(report.model_dump_json()) if report is not None else 0)
+        bytes_ = 200 + (len(encode(report)) if report is not None else 0)
         if some and size + bytes_ > OFFER_BYTES_MAX:
             yield OfferSlots(offers=some, attempts=attempts)
             some, attempts, size = [], [], 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from . import exchange, frames, modules, planning, result, shares, vertices
@@ -11,6 +12,7 @@ from .errors import PROGRESS, AttemptError, silence_context_loggers
 SMALL_BYTES = 8 << 20
 BYTES_PER_PARTITION = 16 << 20
 MAX_PARTITIONS = 2000
+REPORT_BYTES_MAX = 8 << 20  # the TaskManager says no heartbeat while it reads one; it tells where less than this is too much
 
 
 def run(spec: dict[str, Any], session: Any, dirs: Any) -> dict[str, Any]:
@@ -19,6 +21,16 @@ def run(spec: dict[str, Any], session: Any, dirs: Any) -> dict[str, Any]:
     session: the attempt's own SparkSession, the one that `getOrCreate()` gives. dirs: `.work`, the attempt's working folder;
     `.blobs`, the uploaded modules by SHA-256. Any exception is the attempt's failure: `errors.describe` makes it readable.
     """
+    report = _run(spec, session, dirs)
+    size = len(json.dumps(report))
+    if size > REPORT_BYTES_MAX:
+        what = f"The attempt's schemas and lists of files take {size} bytes"
+        message = f"{what}, more than can be passed on; read fewer files, or with parallelism 1"
+        raise AttemptError("REPORT_TOO_LARGE", message, kind="user")
+    return report
+
+
+def _run(spec: dict[str, Any], session: Any, dirs: Any) -> dict[str, Any]:
     PROGRESS.vertex = None
     silence_context_loggers()
     configure(session, spec.get("conf") or {})

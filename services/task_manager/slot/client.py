@@ -125,7 +125,8 @@ class SlotProcess:
         threading.Thread(target=self._write, name=f"slot-{self._config.slot}-orders", daemon=True).start()
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self._on_event(heard(line))
+            if line.endswith(b"\n"):  # else it was killed while it spoke
+                self._on_event(heard(line))
         code = self._process.wait()
         self._outgoing.put(None)
         procs.kill_marked(self._marker)

@@ -223,9 +223,7 @@ class Driver:
             asyncio.get_running_loop().remove_reader(self._pipe.fd)
 
     def _printed(self, data: bytes) -> None:
-        self.log.write(data)
-        if self.echo is not None:
-            self.echo(data)
+        (self.echo or self.log.write)(data)  # what an attempt's own code prints there is that job's, and goes to no one else's log
 
     async def open(self) -> None:
         """Waits for the JVM's gateway and opens the Spark context; a first Python worker has answered then."""

@@ -37,6 +37,7 @@ if __name__ == "__main__":  # loaded under a private name, so that no name of ou
 
 import asyncio
 import dataclasses
+import errno
 import gc
 import importlib
 import json
@@ -155,7 +156,14 @@ class Host:
                     if spares_lost == _SPARES_LOST_MAX:
                         raise DriverLost(f"{spares_lost} spare processes ended by themselves")
                     continue
-                if static_conf := _static_conf(command):
+                try:
+                    static_conf = _static_conf(command)
+                except OSError as error:  # a name that no file can have, a full disk: the attempt's trouble, not the slot's
+                    message = f"The attempt's jars cannot be put into its folder: {error}"
+                    user = error.errno == errno.ENAMETOOLONG
+                    self._ended(command, "failed", error=plain_error("user" if user else "infrastructure", message, retryable=not user))
+                    continue
+                if static_conf:
                     spare.close()
                     await self._end(driver)
                     await self._run_apart(command, static_conf)
@@ -259,17 +267,17 @@ class Host:
         killed = not spare.exited.done() and command.killed.done()
         spare.kill()
         await spare.exited
-        procs.kill_below(os.getpid(), [driver.pid, *driver.helpers(), *self._archive.pids()])
+        self._kill_others(driver)
         report = None
         if not killed and spare.exited.result() == 0:
             report = _read(os.path.join(command.dirs.log, REPORT))
         if report is not None:
             _complete(logs, spare, driver)
             self._ended(command, "finished", report=report)
-            return await driver.quiet()
+            return await self._quiet(driver)
         jvm_lost = None
         try:
-            await driver.quiet()
+            await self._quiet(driver)
         except DriverLost as lost:
             # A JVM that just died may be noticed by the broken connection first.
             await asyncio.wait({driver.exited}, timeout=0.2)
@@ -282,6 +290,13 @@ class Host:
                 self._ended(command, "killed", error=_killed(command))
             else:
                 self._ended(command, "failed", error=_failure(spare.exited.result(), command, jvm_lost))
+
+    async def _quiet(self, driver: Driver) -> None:
+        await driver.quiet()
+        self._kill_others(driver)  # what a Python worker started, and left its tree, while it still lived
+
+    def _kill_others(self, driver: Driver) -> None:
+        procs.kill_below(os.getpid(), [driver.pid, *driver.helpers(), *self._archive.pids()])
 
     def _ended(self, command: Command, status: str, report: Any = None, error: Any = None) -> None:
         del self._commands[command.attempt]

@@ -10,11 +10,14 @@ from __future__ import annotations
 import base64
 import datetime
 import decimal
+import json
 import math
 from typing import Any
 
 from pyspark.sql import types as T
 
+BYTES_MAX = 4 << 20
+"""Of a result's rows as JSON. The TaskManager, which reads and writes them again, says no heartbeat meanwhile."""
 _EXACT = (
     T.NullType, T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType, T.DecimalType,
     T.StringType, T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType,
@@ -22,7 +25,8 @@ _EXACT = (
 
 
 def take(df: Any, rows: int) -> dict[str, Any]:
-    """{"columns", "types", "rows", "truncated"} of the first `rows` rows, by one Spark query."""
+    """{"columns", "types", "rows", "truncated"} of the first `rows` rows, or of as many as
+    BYTES_MAX holds, by one Spark query."""
     fields = df.schema.fields
     # By position: names may be there twice.
     plain = [_is_exact(field.dataType) for field in fields]
@@ -33,11 +37,19 @@ def take(df: Any, rows: int) -> dict[str, Any]:
         chosen = _with_strings(df, [p and not _has_time(f.dataType) for p, f in zip(plain, fields, strict=True)])
         found = chosen.limit(rows + 1).collect()
     kinds = [field.dataType for field in chosen.schema.fields]
+    kept: list[list[Any]] = []
+    size = 0
+    for row in found[:rows]:
+        values = [to_json(value, kind) for value, kind in zip(row, kinds, strict=True)]
+        size += len(json.dumps(values))
+        if size > BYTES_MAX:
+            break
+        kept.append(values)
     return {
         "columns": [field.name for field in fields],
         "types": [field.dataType.simpleString() for field in fields],
-        "rows": [[to_json(value, kind) for value, kind in zip(row, kinds, strict=True)] for row in found[:rows]],
-        "truncated": len(found) > rows,
+        "rows": kept,
+        "truncated": len(found) > len(kept),
     }
 
 

@@ -92,7 +92,9 @@ def guarded(program: Callable[[], object]) -> int:
         code = _exit_code(failure)
         if code is None:
             raise
-        print(f"millrace: {failure}", *_detail(failure), sep="\n", file=sys.stderr)
+        from .progress import printable  # a failure may quote what a job said
+
+        print(*map(printable, (f"millrace: {failure}", *_detail(failure))), sep="\n", file=sys.stderr)
         return code
     return 0
 

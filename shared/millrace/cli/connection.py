@@ -84,7 +84,7 @@ def places(stack: str) -> Places:
 
 def _token(file: str | None) -> str:
     """MILLRACE_TOKEN, else the content of a file; without either, commands that need no blobs work all the same."""
-    token = os.environ.get("MILLRACE_TOKEN", "")
+    token = os.environ.get("MILLRACE_TOKEN", "").strip()
     if token or not file:
         return token
     try:

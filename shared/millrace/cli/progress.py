@@ -37,7 +37,7 @@ class View:
             return f"accepted, {len(self.parallelism)} task{'s' * (len(self.parallelism) != 1)}"
         if kind == "JobWaiting":
             position = event.get("position")
-            self.waiting = event["reason"] + (f" (number {position} in the queue)" if position else "")
+            self.waiting = printable(event["reason"]) + (f" (number {position} in the queue)" if position else "")
             return f"waits: {self.waiting}"
         if kind == "JobStateChanged":
             self.status = event["status"]
@@ -123,5 +123,10 @@ def label(task: str) -> str:
     return task if len(names) <= 4 else f"{names[0]}+...+{names[-1]} ({len(names)} vertices)"
 
 
+def printable(text: str) -> str:
+    """What a stranger wrote, as it may be printed: control characters would speak to the terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
 def _because(cause: dict[str, Any] | None) -> str:
-    return f": {cause['message'].splitlines()[0]}" if cause and cause.get("message") else ""
+    return f": {printable(cause['message'].splitlines()[0])}" if cause and cause.get("message") else ""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .progress import COLORS, label
+from .progress import COLORS, label, printable
 
 if TYPE_CHECKING:
     from millrace.client import Result
@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 HEAD_ROWS = 20
 WIDE = 10_000  # characters in a line where the output is no terminal
 NARROW = 8  # characters that a column has at least: without, those that do not fit would not be shown at all
-
-
-def printable(text: str) -> str:
-    """What a stranger wrote, as it may be printed: control characters would speak to the terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> bool:

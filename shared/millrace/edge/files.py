@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import ast
+import errno
 import glob
 import hashlib
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from millrace.core.jobgraph.model import READ_FORMATS, JobGraph, Module
 from millrace.core.jobgraph.problems import Problem, did_you_mean
 
 _FILE_FORMATS = tuple(name.lower() for name in READ_FORMATS)
 _ARCHIVES = (".tar.gz", ".tgz", ".tar")
+_COMPARED_MOST = 1000  # names in a folder
 _IMPORTABLE = (".py", ".zip", ".whl", ".egg")
 
 
 def local_path(path: str) -> str | None:
     """The path on this machine that a source's or sink's path means; None for other storage."""
     if path.startswith("file:"):
-        return urlsplit(path.replace("?", "%3F").replace("#", "%23")).path.replace("%3F", "?").replace("%23", "#")
+        rest = path.removeprefix("file:")
+        return "/" + rest[2:].partition("/")[2] if rest.startswith("//") else rest
     return None if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", path) else path
 
 
@@ -35,8 +38,8 @@ def check_files(graph: JobGraph) -> list[Problem]:
         if local is None or "{" in local:  # Hadoop's globs know alternatives, Python's do not
             continue
         path = Path(local)
-        if not path.exists() and not (re.search(r"[*?\[]", local) and any(glob.iglob(local))):  # noqa: PTH207 (absolute)
-            first = next((str(parent) for parent in reversed(path.parents) if not parent.exists()), None)
+        if not _is_there(path) and not _matches(path):
+            first = next((str(parent) for parent in reversed(path.parents) if not _is_there(parent)), None)
             hint = near_file(path) or (f"there is no folder {first}" if first else None)
             problems.append(Problem(("vertices", name, "source", "path"), f"no such file: {local}", hint))
     return problems
@@ -56,10 +59,27 @@ def check_relative(graph: JobGraph) -> list[Problem]:
     return problems
 
 
+def _matches(path: Path) -> bool:
+    """Whether a glob names something. Of one with wildcards in several folders only the first folders are looked at: it could walk
+    through a whole disk."""
+    wild = [index for index, part in enumerate(path.parts) if re.search(r"[*?\[]", part)]
+    if len(wild) > 1:
+        return _is_there(Path(*path.parts[: wild[0]]))
+    return bool(wild) and any(glob.iglob(str(path)))  # noqa: PTH207 (absolute)
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is such a file; also where that cannot be told, because a folder may not be looked into."""
+    try:
+        return path.exists()
+    except OSError as error:
+        return error.errno != errno.ENAMETOOLONG
+
+
 def near_file(path: Path) -> str | None:
     """A hint for a file that is not there: one beside it with nearly its name."""
     with suppress(OSError):
-        return did_you_mean(path.name, sorted(each.name for each in path.parent.iterdir()))
+        return did_you_mean(path.name, sorted(each.name for each in islice(path.parent.iterdir(), _COMPARED_MOST)))
     return None
 
 

@@ -9,10 +9,12 @@ from functools import lru_cache
 from typing import Any
 
 from millrace.core.jobgraph.model import JobGraph
-from millrace.core.jobgraph.problems import Problem, did_you_mean
+from millrace.core.jobgraph.problems import HINTED_MOST, MOST_PROBLEMS, Problem, did_you_mean
 
 # Settings that bring tables of their own, so that a name may be more than an input.
 _CATALOGS = ("spark.sql.catalog.", "spark.sql.defaultCatalog", "spark.sql.catalogImplementation")
+
+STEPS_A_TOKEN, STEPS_LEAST = 20, 5000  # what a parser may take; SQL as people write it needs two a token
 
 
 @dataclass(frozen=True)
@@ -45,13 +47,12 @@ def check_sql(graph: JobGraph) -> list[Problem]:
             continue
         known = {alias.lower(): alias for alias in vertex.inputs}
         for table in looked.tables:
-            if table.lower() not in known and not qualified:
+            if table.lower() not in known and not qualified and len(problems) <= MOST_PROBLEMS:
                 others = f"its inputs are {', '.join(vertex.inputs)}" if vertex.inputs else "it has no inputs"
-                problems.append(
-                    Problem(place, f"reads {table}, which is no input", did_you_mean(table, vertex.inputs, others))
-                )
+                hint = did_you_mean(table, vertex.inputs, others) if len(problems) < HINTED_MOST else others
+                problems.append(Problem(place, f"reads {table}, which is no input", hint))
         for alias in vertex.inputs:
-            if not re.search(rf"\b{alias}\b", vertex.sql, re.IGNORECASE):
+            if not re.search(rf"\b{re.escape(alias)}\b", vertex.sql, re.IGNORECASE):
                 problems.append(Problem((*place[:2], "inputs", alias), "is not read by the query", None, True))
     return problems
 
@@ -64,14 +65,16 @@ def look(text: str) -> Looked:
 
     logging.getLogger("sqlglot").setLevel(logging.ERROR)  # it warns of what becomes a warning of ours
     try:
-        parsed = sqlglot.parse(text, dialect=_dialect())
-        statements = [each for each in parsed if each is not None and not isinstance(each, exp.Semicolon)]  # that: a last comment
+        # A Semicolon is a last comment behind one.
+        statements = [each for each in _parsed(text) if each is not None and not isinstance(each, exp.Semicolon)]
     except sqlglot.errors.ParseError as error:
         return _parse_error(error.errors[0] if error.errors else {}, str(error))
     except sqlglot.errors.TokenError as error:
         return _token_error(text, f"{error.__cause__ or error}")
     except RecursionError:
         return Looked("is nested so deeply that only Spark can tell whether it is right", warning=True)
+    except Exception:  # a mistake of sqlglot itself: a stranger's text must not end who checks it
+        return Looked("is such that only Spark can tell whether it is right", warning=True)
     if len(statements) != 1:
         count = f"{len(statements)} statements" if statements else "no statement"
         return Looked(f"must be one query, not {count}")
@@ -85,12 +88,33 @@ def look(text: str) -> Looked:
     return Looked(f"must be a query (SELECT, WITH, FROM, VALUES, TABLE), not {first}")
 
 
+def _parsed(text: str) -> Any:
+    """The statements of a text. Raises sqlglot's errors, RecursionError, and whatever a mistake of sqlglot raises."""
+    dialect, parser = _dialect()
+    tokens = dialect.tokenize(text)
+    patient = parser(dialect=dialect)
+    patient.steps_left = STEPS_A_TOKEN * len(tokens) + STEPS_LEAST
+    return patient.parse(tokens, text)
+
+
 @lru_cache(maxsize=1)
-def _dialect() -> Any:
-    """Spark's; by its name a new one would be made for each text."""
+def _dialect() -> tuple[Any, Any]:
+    """Spark's, by whose name a new one would be made for each text; and a parser of it that does not try for ever.
+
+    sqlglot tries `date(`, `struct(` and their like as a type and as a function, so that n of them in one another take 2**n steps.
+    """
     from sqlglot import Dialect
 
-    return Dialect.get_or_raise("spark")
+    dialect: Any = Dialect.get_or_raise("spark")
+
+    class Patient(dialect.parser_class):  # type: ignore[name-defined, misc]
+        def _advance(self, times: int = 1) -> None:
+            self.steps_left -= 1
+            if self.steps_left < 0:
+                raise RecursionError
+            super()._advance(times)
+
+    return dialect, Patient
 
 
 def _tables(statement: Any, exp: Any) -> tuple[str, ...] | None:

@@ -112,7 +112,7 @@ class _Builder:
         if kind == "null":
             return None
         if kind == "bool":
-            return text.lower() == "true"
+            return text.lower() in ("true", "yes", "on", "y")  # the latter: a text that calls itself YAML 1.1
         if kind == "int":
             # Only what is written as a number is one: 007 and 0x1F may well be meant as text.
             return int(text) if re.fullmatch(r"-?(0|[1-9][0-9]{0,18})", text) else text

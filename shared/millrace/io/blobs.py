@@ -146,7 +146,8 @@ class _Handlers:
     async def get_blob(self, request: Request) -> Response:
         sha256 = _content_hash(request)
         path = upload_path(sha256)
-        await asyncio.to_thread(self._use, path)
+        with suppress(StorageError):  # whether it can be read, says the reading
+            await asyncio.to_thread(self._use, path)
         return await self._send(request, path, f"the blob {sha256}", {"ETag": f'"{sha256}"'})
 
     async def get_file(self, request: Request) -> Response:
@@ -266,6 +267,8 @@ class BlobClient:
         """`url`: the BlobServer's, as the cluster tells it. `timeout_s`: the longest wait for any single step."""
         import httpx  # the server's process need not load it
 
+        if not re.fullmatch(r"([!-~]([ -~]*[!-~])?)?", token):  # httpx would say so with the token in its words
+            raise BlobError("the token has a character that no token has (the end of a line?); give it as the cluster has it")
         self._url = url.rstrip("/")
         headers = {"Authorization": f"Bearer {token}"}
         # Not through a proxy from the environment: the server is of the cluster, mostly on this very machine.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import re
 import statistics
@@ -87,7 +88,8 @@ def run_mutant(mutant: Mutant, seeds: int = SEEDS_MOST) -> Verdict:
             elif failure is not None and holds(mutant, done - 1):
                 return Verdict(mutant, done, brief(failure))
     except EOFError:
-        return Verdict(mutant, done + 1, "its process ends")
+        process.join()
+        raise RuntimeError(f"{mutant.name}: the process of seed {done} ended with {process.exitcode}") from None
     finally:
         process.kill()
         process.join()
@@ -96,6 +98,7 @@ def run_mutant(mutant: Mutant, seeds: int = SEEDS_MOST) -> Verdict:
 
 
 def _live(name: str, seeds: int, told: Connection) -> None:
+    gc.freeze()  # to collect what was the parent's, such as a Kafka client without its threads, ends this process
     mutant = MUTANTS[name]
     mutant.apply()
     for seed in range(seeds):
@@ -119,13 +122,16 @@ def holds(mutant: Mutant, seed: int) -> bool:
     """Whether all holds in that seed without the mutant: else it says nothing about it."""
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe(duplex=False)
-    process = context.Process(target=lambda: there.send(run(mutant, seed)))
+
+    def live() -> None:
+        gc.freeze()
+        there.send(run(mutant, seed))
+
+    process = context.Process(target=live)
     process.start()
     there.close()
     try:
         failure = here.recv()
-    except EOFError:
-        failure = "its process ends"
     finally:
         process.join()
         here.close()

@@ -122,10 +122,7 @@ def without_dots(path: object) -> object:
     if not isinstance(path, str) or not {".", ".."} & set(path.split("/")):
         return path
     place, below = _PLACE.fullmatch(path).groups()  # type: ignore[union-attr]
-    plain = posixpath.normpath(below)
-    if plain in ("/", "."):
-        raise ValueError(f"must be a folder below {place}/")
-    return place + plain
+    return f"{place}{posixpath.normpath(below)}"
 
 
 Text = Annotated[

@@ -13,6 +13,8 @@ from .model import KINDS, JobGraph, Module, Resources, Restart, Sink, Source, Sp
 
 Place = tuple["str | int", ...]
 MOST_PROBLEMS = 100
+HINTED_MOST = 20  # wrong names: to look for the nearest of all that are known takes up to 50 ms each, in the way of other requests
+_COMPARED_MOST = 64  # characters: names that a graph may have are shorter
 
 _VERTEX_PARTS: dict[str, type[BaseModel]] = {"source": Source, "sink": Sink, "spark_app": SparkApp}
 _GRAPH_PARTS: dict[str, type[BaseModel]] = {"restart": Restart, "timeouts": Timeouts, "resources": Resources}
@@ -50,9 +52,9 @@ class Problem:
 
 
 def nearest(word: object, known: Iterable[str]) -> str | None:
-    """The known word that `word` most likely means."""
-    lower = {name.lower(): name for name in reversed(list(known))}
-    near = get_close_matches(str(word).lower()[:100], lower, n=1)
+    """The known word that `word` most likely means. Long words are left out: comparing two takes time by the product of their lengths."""
+    lower = {name.lower(): name for name in reversed(list(known)) if len(name) <= _COMPARED_MOST}
+    near = get_close_matches(str(word).lower()[:_COMPARED_MOST], lower, n=1)
     return lower[near[0]] if near else None
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from .model import DEFAULT_LIMITS, KINDS, READ_FORMATS, Edge, JobGraph, Limits, Source, Vertex, as_count, as_text
+from .model import DEFAULT_LIMITS, KINDS, READ_FORMATS, Edge, JobGraph, Limits, Source, Vertex, as_count, as_text, without_dots
 from .parameters import Substitution
 from .parse import measure
-from .problems import Place, Problem, bounded, did_you_mean, found, kinds_of, nearest, structure_problems
+from .problems import HINTED_MOST, Place, Problem, bounded, did_you_mean, found, kinds_of, nearest, structure_problems
 
 _FIELDS = [field.alias or name for name, field in Vertex.model_fields.items()]
 
@@ -250,12 +250,14 @@ def _source(vertex: _Seen) -> Iterator[Problem]:
 
 def _edges(seen: dict[str, _Seen]) -> Iterator[Problem]:
     """The rules between two vertices."""
+    unknown = 0
     for vertex in seen.values():
         for alias, edge in vertex.edges.items():
             place = ("vertices", vertex.id, "inputs", alias)
             producer = seen.get(alias)
             if producer is None:
-                others = [name for name in seen if name != vertex.id]
+                unknown += 1
+                others = [name for name in seen if name != vertex.id and unknown <= HINTED_MOST]
                 hint = did_you_mean(alias, others, _listing("vertices", seen))
                 yield Problem(place, f"no vertex is called {alias}", hint)
                 continue
@@ -304,7 +306,7 @@ def _waiting(reads: dict[str, list[str]]) -> dict[str, None]:
 def _sinks(seen: dict[str, _Seen]) -> Iterator[Problem]:
     first: dict[str, _Seen] = {}
     for vertex in seen.values():
-        path = vertex.part("sink").get("path")
+        path = without_dots(vertex.part("sink").get("path"))
         if not isinstance(path, str):
             continue
         if path and path.rstrip("/")[-1:] in ("", ":"):
@@ -313,6 +315,12 @@ def _sinks(seen: dict[str, _Seen]) -> Iterator[Problem]:
         if other is not vertex and not all(each.part("sink").get("mode") == "append" for each in (other, vertex)):
             hint = "two sinks share a path only if both append"
             yield Problem(("vertices", vertex.id, "sink", "path"), f"{other.id} writes the same path", hint)
+    for path, inner in first.items():
+        for folder, outer in first.items():
+            if path.startswith(f"{folder}/") and outer.part("sink").get("mode") != "append":
+                what = f"it lies in the folder of {outer.id}, which is to hold its files alone"
+                hint = f"give it a folder beside that one, or let {outer.id} append"
+                yield Problem(("vertices", inner.id, "sink", "path"), what, hint)
 
 
 def _modules(modules: object, seen: dict[str, _Seen]) -> Iterator[Problem]:

@@ -1,0 +1,86 @@
+"""Records that a JobMaster passes over [26]: the jobs that they were about end, and no others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from millrace.core.machine import PassedOver, Publish, Say
+from millrace.core.messages import effects, jobs, slots
+from services.job_master.core.transitions import JobStatus
+from tests.core.of_job_master import RM, SINK, TM, Shard, kinds
+
+
+def passed_over(shard: Shard, body: Any, sender: str = TM) -> list[str]:
+    return kinds(shard(PassedOver(body, "ZeroDivisionError"), sender))
+
+
+def deployed() -> Shard:
+    shard = Shard()
+    shard.start()
+    shard.offer("a1")
+    shard.told("a1", "RUNNING")
+    return shard
+
+
+@pytest.mark.parametrize("state", ["FINISHED", "FAILED", "CANCELED"])
+def test_a_job_ends_when_the_end_of_its_attempt_is_passed_over(state: str) -> None:
+    """Its TaskManager says that once, and answers nothing to a cancel of what is over [26]."""
+    shard = deployed()
+    said = passed_over(shard, slots.TaskStateChanged(allocation="a1", attempt="j/0-q/0/1.1", state=state))  # type: ignore[arg-type]
+    assert said == [
+        "event AttemptStateChanged FAILED", "task-manager FreeSlots", "resource-manager RequestSlots 0", "dispatcher JobEnded FAILED",
+    ]  # fmt: skip
+    assert shard.job.cause["message"] == "a fault of Millrace in handling a TaskStateChanged of this job: ZeroDivisionError"
+
+
+def test_a_job_ends_when_it_is_passed_over_that_its_slot_or_task_manager_is_gone() -> None:  # [26]
+    for body, sender, last in (
+        (slots.FailSlot(allocation="a1", job="j", reason="broken"), TM, []),
+        (jobs.TaskManagerLost(task_manager="t1", incarnation=1, reason="silent"), RM, ["forget task-manager/t1 1"]),
+    ):
+        shard = deployed()
+        shard.start(job="k")
+        said = passed_over(shard, body, sender)
+        assert said[-1 - len(last) :] == ["dispatcher JobEnded FAILED", *last]
+        assert shard.state.jobs["k"].status is JobStatus.RUNNING
+    assert shard.state.lost == {"t1": 1}
+
+
+def test_an_attempt_that_lives_is_canceled_when_it_is_passed_over_that_it_runs() -> None:  # [26]
+    shard = Shard()
+    shard.start()
+    shard.offer("a1")
+    said = passed_over(shard, slots.TaskStateChanged(allocation="a1", attempt="j/0-q/0/1.1", state="RUNNING"))
+    assert said[0] == "task-manager CancelTasks"
+    assert kinds(shard.told("a1", "CANCELED"))[-1] == "dispatcher JobEnded FAILED"
+    assert passed_over(shard, slots.TaskStateChanged(allocation="a1", attempt="j/0-q/0/1.1", state="FAILED")) == []
+
+
+def test_slots_whose_offer_is_passed_over_are_given_back_and_their_job_fails() -> None:
+    """Else they would be offered again and again, and end processes each time [26]."""
+    shard = Shard()
+    shard.start()
+    shard.start(job="k")
+    offers = [slots.SlotOffer(slot=n, allocation=f"a{n}", job=job, memory_mb=512) for n, job in enumerate(("j", "x"))]
+    said = shard(PassedOver(slots.OfferSlots(offers=offers), "ZeroDivisionError"), TM)
+    assert kinds(said) == ["resource-manager RequestSlots 0", "dispatcher JobEnded FAILED", "task-manager FreeSlots"]
+    assert said[-1] == Say(TM, slots.FreeSlots(allocations=["a0", "a1"]))
+    assert shard.state.jobs["k"].status is JobStatus.RUNNING
+
+
+def test_a_question_that_is_passed_over_is_answered_and_its_job_goes_on() -> None:  # [26]
+    shard = deployed()
+    (answer,) = shard(PassedOver(jobs.DescribeStartedJob(job="j", reply_to="me", correlation="c"), "ZeroDivisionError"))
+    assert isinstance(answer, Publish) and (answer.topic, answer.key) == ("client.replies", "me")
+    assert (answer.body.kind, answer.body.reason) == ("internal", "a fault of Millrace in handling this request: ZeroDivisionError")  # type: ignore[union-attr]
+    assert shard.job.status is JobStatus.RUNNING
+
+
+def test_a_job_whose_published_sink_is_passed_over_ends() -> None:  # [26]
+    shard = Shard()
+    shard.start(SINK)
+    shard.offer("a1")
+    shard.told("a1", "FINISHED", report={"outputs": {}})
+    assert passed_over(shard, effects.SinkPublished(job="j", vertex="out"), "") == ["dispatcher JobEnded FAILED"]

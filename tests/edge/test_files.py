@@ -1,0 +1,33 @@
+"""Which files of a graph are said not to be there."""
+
+from __future__ import annotations
+
+import glob
+from pathlib import Path
+
+import pytest
+
+from millrace.core.jobgraph.model import JobGraph
+from millrace.edge.files import check_files
+
+
+def missing(*paths: str) -> list[str]:
+    vertices = {f"v{n}": {"source": {"format": "csv", "path": path}} for n, path in enumerate(paths)}
+    return [problem.text for problem in check_files(JobGraph.model_validate({"name": "job", "vertices": vertices}))]
+
+
+def test_a_glob_names_what_is_there(tmp_path: Path) -> None:
+    (tmp_path / "day1").mkdir()
+    (tmp_path / "day1" / "a.csv").write_text("1")
+    there = ("day1/a.csv", "day1/*.csv", "day?/a.csv", "d*/*.csv", "day{1,2}/*.csv")
+    assert missing(*(f"{tmp_path}/{each}" for each in there)) == []
+    assert missing(f"{tmp_path}/day1/*.json") == [f"no such file: {tmp_path}/day1/*.json"]
+    assert missing(f"{tmp_path}/day2/*/*.csv") == [f"no such file: {tmp_path}/day2/*/*.csv (there is no folder {tmp_path}/day2)"]
+
+
+def test_no_glob_walks_through_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def walks(_: str) -> None:
+        raise AssertionError("it would walk")
+
+    monkeypatch.setattr(glob, "iglob", walks)
+    assert missing(f"{tmp_path}/*/*/*.x", f"{tmp_path}/none/*/*.x")[0].startswith(f"no such file: {tmp_path}/none/*/*.x")
