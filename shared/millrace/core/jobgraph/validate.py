@@ -9,7 +9,19 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from .model import DEFAULT_LIMITS, KINDS, READ_FORMATS, Edge, JobGraph, Limits, Source, Vertex, as_count, as_text, without_dots
+from .model import (
+    DEFAULT_LIMITS,
+    KINDS,
+    READ_FORMATS,
+    Edge,
+    JobGraph,
+    Limits,
+    Source,
+    Vertex,
+    as_count,
+    as_text,
+    without_dots,
+)
 from .parameters import Substitution
 from .parse import measure
 from .problems import HINTED_MOST, Place, Problem, bounded, did_you_mean, found, kinds_of, nearest, structure_problems
