@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import signal
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from millrace import __version__
+from millrace.cli import app as program
 from millrace.cli.app import app, guarded
 from millrace.cli.connection import NoConnection, find
 from millrace.cli.jobs import _LogPrinter, schema
@@ -261,3 +264,18 @@ def test_cells_that_are_cut_are_said_to_be(capsys: pytest.CaptureFixture[str]) -
 def test_the_version_is_told_without_a_command() -> None:
     shown = CliRunner().invoke(app, ["--version"])
     assert (shown.exit_code, shown.stdout, shown.stderr) == (0, f"millrace {__version__}\n", "")
+
+
+def test_a_ctrl_c_that_a_library_makes_another_error_of_is_one_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def builds_a_model() -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ValueError("SchemaError: KeyboardInterrupt") from None
+
+    monkeypatch.setattr(program, "_interrupted", threading.Event())
+    before = signal.signal(signal.SIGINT, program._interrupt)
+    try:
+        assert guarded(builds_a_model) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -6,7 +6,9 @@ import errno
 import inspect
 import os
 import re
+import signal
 import sys
+import threading
 from collections.abc import Callable
 
 import typer
@@ -77,7 +79,17 @@ def run() -> None:
         if getattr(sys, name) is None:  # it was started with this one closed: what opens a file next must not get its number
             setattr(sys, name, open(os.devnull, "w"))
         getattr(sys, name).reconfigure(errors="replace")  # a row that the terminal's encoding cannot show
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it was started to ignore it
+        signal.signal(signal.SIGINT, _interrupt)
     sys.exit(guarded(app))
+
+
+_interrupted = threading.Event()
+
+
+def _interrupt(*_: object) -> None:
+    _interrupted.set()
+    raise KeyboardInterrupt
 
 
 def guarded(program: Callable[[], object]) -> int:
@@ -89,6 +101,8 @@ def guarded(program: Callable[[], object]) -> int:
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except Exception as failure:
+        if _interrupted.is_set():  # a library has made another error of it, as pydantic does while it builds a model
+            return Exit.INTERRUPTED
         code = _exit_code(failure)
         if code is None:
             raise
