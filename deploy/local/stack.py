@@ -24,7 +24,7 @@ from typing import Any
 import psutil
 
 from .downloads import CHECKOUT
-from .errors import LocalError
+from .errors import LocalError, plain_errors
 from .processes import is_running, log_tail
 
 DEFAULT = "default"
@@ -127,10 +127,11 @@ class Stack:
                 f"Stack {self.name} was made with {standing} shards, which is fixed for its life: say --shards {standing}, "
                 f"or 'millrace down --purge{self.option}' and start anew."
             )
-        (self.folder / "logs").mkdir(parents=True, exist_ok=True)
-        self.write_facts(
-            {**self.facts(), "state": "starting", "reason": None, "steps": [], "pid": 0, "options": asdict(options)}
-        )
+        with plain_errors(self.folder):
+            (self.folder / "logs").mkdir(parents=True, exist_ok=True)
+            self.write_facts(
+                {**self.facts(), "state": "starting", "reason": None, "steps": [], "pid": 0, "options": asdict(options)}
+            )
         command = [sys.executable, "-m", "deploy.local.supervisor", self.name]
         if foreground:
             command.append(str(os.getpid()))

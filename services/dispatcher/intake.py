@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from millrace.core.jobgraph.model import JobGraph, Limits, dump
 from millrace.core.jobgraph.parse import Refused, parse_json
-from millrace.core.jobgraph.problems import Problem
+from millrace.core.jobgraph.problems import Problem, found
 from millrace.core.jobgraph.validate import readable, validate
 from millrace.core.messages import client
 from millrace.core.messages.base import canonical
@@ -132,7 +132,8 @@ def decode(value: bytes, limits: Limits) -> client.Request:
     known = body.model_fields["version"].default
     version = raw.get("version")
     if isinstance(version, bool) or not isinstance(version, int):
-        raise Refused(f'{raw["type"]} has no "version"; this Dispatcher knows version {known}')
+        told = f'{found(version)} as its "version", which is no integer' if "version" in raw else 'no "version"'
+        raise Refused(f"{raw['type']} has {told}; this Dispatcher knows version {known}")
     if version != known:
         newer = "a newer" if version > known else "an unknown"
         raise Refused(f"{raw['type']} has {newer} version, {version}; this Dispatcher knows version {known}")

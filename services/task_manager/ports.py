@@ -354,8 +354,8 @@ def _sound(error: Any) -> dict[str, Any] | None:
         and all(value is None or isinstance(value, (str, int)) for value in error.values())
         and len(json.dumps(error)) <= ERROR_BYTES_MAX
     )
-    if sound:  # but for halves of surrogate pairs, as Python reads the name of a file that is not UTF-8
-        return dict(json.loads(json.dumps(error, ensure_ascii=False).encode(errors="replace")))
+    if sound:
+        return dict(error)
     return {"kind": "user", "retryable": False, "message": "its process left an error that cannot be read"}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 Event = dict[str, Any]
 ENDINGS = {"JobFinished": "FINISHED", "JobFailed": "FAILED", "JobCanceled": "CANCELED"}
-LOST = ("lost", "stopped")  # kinds of an error that is the TaskManager's end, and not the attempt's own
+LOST = ("lost",)  # kinds of an error that is the TaskManager's end, and not the attempt's own
 INSTANT_S = 1.0  # in which a TaskManager that was stopped and wakes may still have its attempt [28]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import signal
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from millrace import __version__
+from millrace.cli import app as program
 from millrace.cli.app import app, guarded
 from millrace.cli.connection import NoConnection, find
 from millrace.cli.jobs import _LogPrinter, schema
@@ -229,6 +232,13 @@ def test_what_strangers_wrote_does_not_speak_to_the_terminal(capsys: pytest.Capt
     assert capsys.readouterr().err == "millrace: job j is FAILED and has no result: \\x1b[2J\n"
 
 
+def test_a_column_may_be_called_as_markup_is_and_a_job_of_two_lines_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    print_head(Result(["m[key]", "[/x]", "[red]c\x1b"], ["int"] * 3, [[1, 2, 3]], truncated=False), "millrace result j")
+    assert capsys.readouterr().out.split() == ["m[key]", "[/x]", "[red]c\\x1b", "1", "2", "3"]
+    print_job(JobSummary(job="j", name="a\x1b\nstatus    FINISHED", status="FAILED", accepted_ms=1_000), None, None)
+    assert capsys.readouterr().out.splitlines()[1:3] == ["name      a\\x1b status FINISHED", "status    FAILED"]
+
+
 def test_paragraphs_of_help_flow() -> None:
     shown = CliRunner().invoke(app, ["dlq", "redrive", "--help"], env={"COLUMNS": "300"}).stdout
     assert "or the upload that was missing is there. The ids in them stay what they were, so a job" in shown
@@ -254,3 +264,18 @@ def test_cells_that_are_cut_are_said_to_be(capsys: pytest.CaptureFixture[str]) -
 def test_the_version_is_told_without_a_command() -> None:
     shown = CliRunner().invoke(app, ["--version"])
     assert (shown.exit_code, shown.stdout, shown.stderr) == (0, f"millrace {__version__}\n", "")
+
+
+def test_a_ctrl_c_that_a_library_makes_another_error_of_is_one_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def builds_a_model() -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ValueError("SchemaError: KeyboardInterrupt") from None
+
+    monkeypatch.setattr(program, "_interrupted", threading.Event())
+    before = signal.signal(signal.SIGINT, program._interrupt)
+    try:
+        assert guarded(builds_a_model) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)

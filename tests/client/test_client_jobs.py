@@ -183,7 +183,8 @@ def test_wait_ends_after_its_time(millrace: Millrace) -> None:
     job.cancel()
 
 
-def test_waiting_is_answered_at_the_end(millrace: Millrace) -> None:
+def test_all_who_wait_are_answered_at_the_end(millrace: Millrace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millrace.client.api.ASK_AGAIN_S", 600.0)
     job = millrace.submit(GRAPH)
     endings: list[str] = []
     threads = [threading.Thread(target=lambda: endings.append(job.wait().status)) for _ in range(3)]
@@ -191,7 +192,7 @@ def test_waiting_is_answered_at_the_end(millrace: Millrace) -> None:
         thread.start()
     job.cancel()
     for thread in threads:
-        thread.join(30)
+        thread.join(10)
     assert endings == ["CANCELED"] * 3
 
 

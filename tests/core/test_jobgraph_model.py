@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.core.jobgraph.model import Edge, JobGraph
+from millrace.core.jobgraph.model import Edge, JobGraph, Sink
 from millrace.edge.schema import Explained
 
 
@@ -36,6 +36,21 @@ def test_what_is_no_edge_is_refused(text: str) -> None:
 def test_any_columns_come_through(keys: list[str]) -> None:
     edge = Edge("hash", tuple(keys))
     assert Edge.parse(str(edge)) == edge
+
+
+@pytest.mark.parametrize(
+    "path, plain",
+    [
+        ("/out/new/../report", "/out/report"),
+        ("file:/out/./report/.", "file:/out/report"),
+        ("s3a://bucket/../a/b/..", "s3a://bucket/a"),
+        ("/out/..report//x.y/", "/out/..report//x.y/"),
+    ],
+)
+def test_a_sinks_path_is_what_hadoop_makes_of_it(path: str, plain: str) -> None:
+    """What is staged under the one is looked for under the other."""
+    sink = Sink(format="csv", path=path)
+    assert sink.path == Sink.model_validate_json(sink.model_dump_json()).path == plain
 
 
 def test_the_model_explains_itself() -> None:

@@ -258,6 +258,10 @@ BAD: dict[str, tuple[object, list[str]]] = {
             "vertices.c.sink.path: must be a folder below file:///",
         ],
     ),
+    "a sink at the root, by dots": (
+        graph({"a": CSV, "b": {"sink": {"format": "csv", "path": "/x/.."}, "inputs": {"a": "forward"}}}),
+        ["vertices.b.sink.path: must be a folder below /"],
+    ),
     "a sink in the folder of another": (
         graph(
             {
@@ -280,7 +284,7 @@ BAD: dict[str, tuple[object, list[str]]] = {
             {
                 "a": CSV,
                 "b": {"sink": {"format": "csv", "path": "o", "mode": "append"}, "inputs": {"a": "forward"}},
-                "c": {"sink": {"format": "csv", "path": "o/"}, "inputs": {"a": "forward"}},
+                "c": {"sink": {"format": "csv", "path": "./x/../o/"}, "inputs": {"a": "forward"}},
             }
         ),
         ["vertices.c.sink.path: b writes the same path (two sinks share a path only if both append)"],

@@ -42,6 +42,12 @@ def test_a_stack_that_never_ran_has_the_room_of_the_disk_it_will_be_on(tmp_path:
     assert disk_use(tmp_path / "stacks" / "none").keys() == {"free"}
 
 
+def test_a_home_that_cannot_be_written_is_said_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLRACE_HOME", "/proc/self/nowhere")
+    with pytest.raises(LocalError, match="^/proc/self/nowhere/stacks/default cannot be used: No such file or directory.$"):
+        Stack("default").up(Options(), print)
+
+
 def test_the_advice_of_a_refused_start_is_for_that_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`down --purge` without the name would delete the default stack."""
     monkeypatch.setenv("MILLRACE_HOME", str(tmp_path))

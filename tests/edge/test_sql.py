@@ -48,6 +48,23 @@ def test_sql_that_is_refused(sql: str, expected: str) -> None:
     assert told(sql) == [f"vertices.q.sql: {expected}"]
 
 
+@pytest.mark.parametrize("sql", ["SELECT 1;", "SELECT 1;; -- one", "-- one\nSELECT 1; /* two */ ;"])
+def test_a_query_may_end_as_it_would_in_a_file(sql: str) -> None:
+    assert told(sql) == []
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT values, t.select, t.x AS order FROM t WHERE max(values) > 1",
+        "SELECT a:b.c::int, CAST(NULL AS VOID), x >>> 2 FROM t",
+        "SELECT t.values FROM (VALUES (1), (2)) AS t (values)",
+    ],
+)
+def test_what_spark_takes_and_sqlglot_does_not_is_no_problem(sql: str) -> None:
+    assert look(sql).message is None
+
+
 def test_a_problem_names_the_line_in_the_query() -> None:
     assert check_sql(graph("SELECT 1\nFROM t t t", "t")) == [
         Problem(("vertices", "q", "sql"), "does not parse: unexpected t at line 2, column 10", line=2, column=10),

@@ -39,6 +39,7 @@ ENDS = {
     "a signal": ("os.kill(os.getpid(), 11)", "killed", "SIGSEGV"),
     "the JVM killed": ("os.kill(jvm.java.lang.ProcessHandle.current().pid(), 9)\n    time.sleep(600)", "jvm", "signal 9"),
     "the JVM halted": ("jvm.java.lang.Runtime.getRuntime().halt(1)", "jvm", "exit code 1"),
+    "half of a surrogate pair": ("sys.exit('no \\udc80 text')", "exit", "no ? text"),
     "a UDF that exits": (
         "from pyspark.sql.functions import udf\n    spark.range(1).select(udf(lambda x: os._exit(7))('id')).collect()", None, ""
     ),

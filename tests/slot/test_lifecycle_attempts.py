@@ -71,6 +71,7 @@ def test_an_exception_of_the_script_fails_the_attempt(slot: Slot) -> None:
         ("import os; os._exit(4)", "exit", "4"),
         ("import os; os._exit(0)", "exit", "0"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "killed", "SIGSEGV"),
+        ("raise KeyboardInterrupt", "killed", "KeyboardInterrupt"),  # its own doing: no reason to move it to another slot
     ],
 )
 def test_a_process_that_ends_itself_fails_the_attempt(slot: Slot, code: str, kind: str, word: str) -> None:
@@ -78,6 +79,13 @@ def test_a_process_that_ends_itself_fails_the_attempt(slot: Slot, code: str, kin
     assert attempt.ended["status"] == "failed"
     assert attempt.ended["error"]["kind"] == kind
     assert word in attempt.ended["error"]["message"]
+
+
+@pytest.mark.parametrize("gone", ["sys.stdout.close(); sys.stderr.close()", "sys.stdout = sys.stderr = None", "os.close(1); os.close(2)"])
+def test_an_attempt_that_closed_its_output_ends_as_its_code_does(slot: Slot, gone: str) -> None:
+    assert slot.run(f"import os, sys\n{gone}").ended["status"] == "finished"
+    attempt = slot.run(f"import os, sys\n{gone}\nraise ValueError('no such luck')")
+    assert (attempt.ended["status"], attempt.ended["error"]["message"]) == ("failed", "ValueError: no such luck")
 
 
 def test_threads_that_are_no_daemons_and_exit_handlers_are_waited_for(slot: Slot) -> None:

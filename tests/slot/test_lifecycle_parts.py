@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from services.task_manager.slot import jvm, procs
+from services.task_manager.slot.client import heard
 from services.task_manager.slot.conf import classify_conf
 from services.task_manager.slot.config import SlotConfig
 from services.task_manager.slot.output import CappedLog, Pipe
@@ -151,6 +152,11 @@ def test_settings_of_a_job_are_runtime_static_or_refused_with_the_reason() -> No
 def test_a_configuration_survives_the_way_to_the_host() -> None:
     config = SlotConfig(slot="s", folder="/f", python="/p", conf={"spark.x": "1"}, java_options=("-Xa", "-Xb"))
     assert SlotConfig.from_json(config.to_json()) == config
+
+
+def test_a_text_of_a_users_error_that_is_no_unicode_is_heard_as_unicode() -> None:
+    line = br'{"is": "ended", "error": {"message": "\udc80 \ud83d\ude00 \\ud", "retryable": true}}'
+    assert heard(line) == {"is": "ended", "error": {"message": "? \U0001f600 \\ud", "retryable": True}}
 
 
 def test_the_files_of_a_jvm_hold_secrets_for_the_owner_only_and_any_character(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from millrace.core.jobgraph.model import Limits
 from tests.slot.attempts import Attempts, chained, local_spark
 
 
@@ -97,6 +98,15 @@ def test_sql_does_not_see_views_of_python(attempts: Attempts) -> None:
         outputs=[{"vertex": "q", "edge": "result", "rows": 1}],
     )  # fmt: skip
     assert error["condition"] == "TABLE_OR_VIEW_NOT_FOUND"
+
+
+def test_as_many_vertices_in_a_chain_as_a_graph_may_have(attempts: Attempts) -> None:
+    chain = [sql(f"v{n}", f"SELECT a + 1 AS a FROM v{n - 1}", f"v{n - 1}") for n in range(1, Limits().vertices)]
+    assert attempts.rows(sql("v0", "SELECT 1 AS a"), *chain) == [[200]]
+
+
+def test_a_dollar_in_a_query_is_text(attempts: Attempts) -> None:
+    assert attempts.rows(sql("q", "SELECT '${spark.app.id} ${x} ${env:HOME}' AS a")) == [["${spark.app.id} ${x} ${env:HOME}"]]
 
 
 def test_views_and_columns_of_any_name(attempts: Attempts) -> None:

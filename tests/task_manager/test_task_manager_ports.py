@@ -248,17 +248,6 @@ def test_an_error_that_user_code_wrote_itself_harms_nobody(world: World, error: 
     assert end.error == {"kind": "user", "retryable": False, "message": "its process left an error that cannot be read"}
 
 
-def test_an_error_with_half_of_a_surrogate_pair_can_be_passed_on(world: World) -> None:
-    """As Python reads the name of a file that is not UTF-8, and a user's script tells it."""
-    world.launch()
-    world.go()
-    world.slot.start()
-    world.slot.end("failed", error={"kind": "user", "retryable": True, "message": "ValueError: gr\udcfcn.csv", "line": 3})
-    (end,) = world.told()[1:]
-    assert end.error == {"kind": "user", "retryable": True, "message": "ValueError: gr?n.csv", "line": 3}
-    assert decode(encode(Fact(body=end))) == Fact(body=end)
-
-
 def deep(levels: int) -> Any:
     return [] if levels == 0 else [deep(levels - 1)]
 

@@ -8,7 +8,7 @@ from millrace.core.jobgraph.model import Restart
 
 from .state import Job, Subtask
 
-MOVED = ("infrastructure", "lost", "stopped")
+MOVED = ("infrastructure", "lost")
 """Kinds of errors that are not the job's own doing: the attempt is moved, and that does not count as a failure."""
 
 MOVE_FIRST_MS, MOVE_MOST_MS = 100, 10_000

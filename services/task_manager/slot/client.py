@@ -32,6 +32,15 @@ def _pipe_for_beats() -> tuple[io.FileIO, io.FileIO]:
     return io.FileIO(beats, "wb"), io.FileIO(heard, "rb")
 
 
+def heard(line: bytes) -> dict[str, Any]:
+    """What a line of the host says. Half of a surrogate pair becomes a question mark: the text of a user's error may hold one, and no
+    record of the TaskManager could be written with it."""
+    event: dict[str, Any] = json.loads(line)
+    if b"\\ud" in line:
+        event = json.loads(json.dumps(event, ensure_ascii=False).encode(errors="replace"))
+    return event
+
+
 class SlotProcess:
     """One slot: its host process and a thread that reads what the host says.
 
@@ -117,7 +126,7 @@ class SlotProcess:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.endswith(b"\n"):  # else it was killed while it spoke
-                self._on_event(json.loads(line))
+                self._on_event(heard(line))
         code = self._process.wait()
         self._outgoing.put(None)
         procs.kill_marked(self._marker)

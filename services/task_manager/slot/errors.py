@@ -1,7 +1,7 @@
 """What went wrong in an attempt, as one readable cause: the error JSON of an attempt.
 
 Its shape: {"kind", "retryable", "condition", "message", "vertex", "line", "column", "file", "frame", "detail"}; `kind` is one
-of user, analysis, missing_path, jvm, killed, exit, stopped, timeout, infrastructure. `line` and `column` count from 1 and
+of user, analysis, missing_path, jvm, killed, exit, timeout, infrastructure. `line` and `column` count from 1 and
 point into `file`, or, where `file` is null, into the text of the sql vertex.
 """
 
@@ -97,7 +97,7 @@ def describe(exception: BaseException, spec: dict[str, Any]) -> dict[str, Any]:
     elif isinstance(exception, SystemExit):
         error = _exit_call(exception)
     elif isinstance(exception, KeyboardInterrupt):
-        error = _error("stopped", True, "The attempt was interrupted (SIGINT)")
+        error = _error("killed", True, "The attempt was interrupted (KeyboardInterrupt, SIGINT)")
     elif isinstance(exception, PySparkException):
         error = _spark(exception, spec)
     elif isinstance(exception, Py4JJavaError):

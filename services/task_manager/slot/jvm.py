@@ -128,6 +128,10 @@ def find_spark(version: str) -> str:
     raise CannotStart(f"The Python {sys.executable} has PySpark {told}; this release needs {version}.", hint)
 
 
+STACK = "-Xss4m"
+"""Of a thread, taken as it is used. Spark plans recursively: the plan of 200 vertices in a chain is too deep for Java's own 1 MB."""
+
+
 def is_local(master: str) -> bool:
     """Whether driver and executor are one process."""
     return master.startswith("local")
@@ -166,6 +170,7 @@ def write_files(config: SlotConfig, conf: dict[str, str], folder: str, options: 
         for number, (name, level) in enumerate(_LOGGERS.items()):
             file.write(f"logger.l{number}.name = {name}\nlogger.l{number}.level = {level}\n")
     java_options = [
+        STACK,
         *config.java_options,
         *options,
         f"-Dlog4j2.configurationFile=file:{log4j}",

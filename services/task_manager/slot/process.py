@@ -14,6 +14,7 @@ import sys
 import threading
 import traceback
 import types
+from collections.abc import Callable
 from typing import Any
 
 from . import attach
@@ -113,16 +114,24 @@ def _variables(spec: dict[str, Any]) -> dict[str, str]:
 def _describe(error: BaseException, spec: dict[str, Any]) -> dict[str, Any]:
     """The error as JSON; also printed, as Python would have."""
     if not isinstance(error, SystemExit):
-        traceback.print_exception(type(error), error, _below_ours(error.__traceback__))
+        _print(lambda: traceback.print_exception(type(error), error, _below_ours(error.__traceback__)))
     elif error.code is not None and not isinstance(error.code, int):
-        print(error.code, file=sys.stderr)
+        _print(lambda: print(error.code, file=sys.stderr))
     try:
         from . import errors
 
         return errors.describe(error, spec)
     except Exception:
-        traceback.print_exc()
+        _print(traceback.print_exc)
         return plain_error("user", f"{type(error).__name__}: {error}")
+
+
+def _print(printing: Callable[[], None]) -> None:
+    """What cannot be printed changes no end: the user's code may have closed its output."""
+    try:
+        printing()
+    except Exception:
+        pass
 
 
 def _below_ours(trace: types.TracebackType | None) -> types.TracebackType | None:
@@ -145,7 +154,7 @@ def _end_threads() -> None:
         threading._shutdown()
         atexit._run_exitfuncs()
     except BaseException:
-        traceback.print_exc()
+        _print(traceback.print_exc)
 
 
 def _write(path: str, body: dict[str, Any]) -> None:

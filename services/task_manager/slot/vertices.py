@@ -16,6 +16,10 @@ from typing import Any
 from . import exchange, frames, shares
 from .errors import PROGRESS, AttemptError
 
+SUBSTITUTE = "spark.sql.variable.substitute"
+"""Spark puts settings, and what is none is empty, in for each ${...} of a query; parameters are in already, and what still looks
+like one is text."""
+
 
 class Chain:
     """The vertices of one attempt, joined into one Spark plan; `frames` holds the DataFrame of each."""
@@ -25,6 +29,8 @@ class Chain:
         self.frames: dict[str, Any] = {}
         self.sessions = [session]
         self._bare = frames.clone(session)  # before user code can register anything in the attempt's session
+        if SUBSTITUTE not in (spec.get("conf") or {}):
+            self._bare.conf.set(SUBSTITUTE, "false")
 
     def add(self, vertex: dict[str, Any]) -> Any:
         """Builds a vertex whose inputs are built; returns its DataFrame (None for a spark_app)."""
@@ -213,6 +219,3 @@ def run_script(app: dict[str, Any], modules: str) -> None:
     except SystemExit as exit_call:
         if exit_call.code not in (None, 0, False):
             raise
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
+import os
 import re
+import signal
 import sys
+import threading
 from collections.abc import Callable
 
 import typer
@@ -71,9 +75,21 @@ def _millrace(
 
 def run() -> None:
     """Runs a command; an error is one sentence, and an exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a row that the terminal's encoding cannot show
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was started with this one closed: what opens a file next must not get its number
+            setattr(sys, name, open(os.devnull, "w"))
+        getattr(sys, name).reconfigure(errors="replace")  # a row that the terminal's encoding cannot show
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it was started to ignore it
+        signal.signal(signal.SIGINT, _interrupt)
     sys.exit(guarded(app))
+
+
+_interrupted = threading.Event()
+
+
+def _interrupt(*_: object) -> None:
+    _interrupted.set()
+    raise KeyboardInterrupt
 
 
 def guarded(program: Callable[[], object]) -> int:
@@ -85,6 +101,8 @@ def guarded(program: Callable[[], object]) -> int:
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except Exception as failure:
+        if _interrupted.is_set():  # a library has made another error of it, as pydantic does while it builds a model
+            return Exit.INTERRUPTED
         code = _exit_code(failure)
         if code is None:
             raise
@@ -93,6 +111,10 @@ def guarded(program: Callable[[], object]) -> int:
         print(*map(printable, (f"millrace: {failure}", *_detail(failure))), sep="\n", file=sys.stderr)
         return code
     return 0
+
+
+_THE_MACHINES = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
+"""What the system refuses to any program: a full disk, a folder without the right."""
 
 
 def _exit_code(failure: Exception) -> int | None:
@@ -104,6 +126,8 @@ def _exit_code(failure: Exception) -> int | None:
     local = sys.modules.get("deploy.local.errors")
     if local is not None and isinstance(failure, local.LocalError):
         return Exit.UNAVAILABLE
+    if isinstance(failure, OSError) and failure.errno in _THE_MACHINES:
+        return Exit.FAILED
     errors = sys.modules.get("millrace.client.errors")
     if errors is None or not isinstance(failure, errors.MillraceError):
         return None

@@ -28,7 +28,9 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> bool:
     from rich.text import Text
 
     console = Console()
-    shown = Table(*heads, box=None, pad_edge=False, header_style="bold")
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for head in heads:
+        shown.add_column(Text(printable(head)))  # a string would be read as markup, and a column may be called m[key]
     for row in rows:
         cells = ["" if cell is None else printable(str(cell)) for cell in row]
         shown.add_row(*(Text(cell, COLORS.get(cell, "")) for cell in cells))
@@ -63,7 +65,8 @@ def summary_row(summary: JobSummary) -> tuple[object, ...]:
     if waiting and summary.position:
         waiting += f" (number {summary.position})"
     length = took(summary.accepted_ms, summary.ended_ms)
-    return summary.job, summary.name, summary.status, when(summary.accepted_ms), length, waiting
+    name = " ".join(printable(summary.name).split())  # a name of two lines would look like a further field
+    return summary.job, name, summary.status, when(summary.accepted_ms), length, waiting
 
 
 def print_job(summary: JobSummary, detail: dict[str, Any] | None, cause: dict[str, Any] | None) -> None:

@@ -52,10 +52,10 @@ _REPLY_TYPES = {body.model_fields["type"].default: body for body in client.REPLI
 
 
 class Pending:
-    """A request on its way."""
+    """A request on its way. awaits: the job whose end it asks for."""
 
-    def __init__(self, link: Link, what: str, correlation: str) -> None:
-        self._link, self.what, self.correlation = link, what, correlation
+    def __init__(self, link: Link, what: str, correlation: str, awaits: str | None = None) -> None:
+        self._link, self.what, self.correlation, self.awaits = link, what, correlation, awaits
         self._done = threading.Event()
         self._reply: dict[str, Any] | None = None
         self._failure: str | None = None
@@ -158,7 +158,8 @@ class Link:
     def ask(self, request: client.Request) -> Pending:
         """Sends a request; its fields `reply_to` and `correlation` are set here. Never waits."""
         correlation = f"{next(self._numbers)}"
-        pending = self._pending[correlation] = Pending(self, request.type, correlation)
+        awaits = request.job if isinstance(request, client.AwaitJobResult) else None
+        pending = self._pending[correlation] = Pending(self, request.type, correlation, awaits)
         value = request.model_copy(update={"reply_to": self.reply_to, "correlation": correlation}).model_dump_json()
         try:
             self._producer.produce(
@@ -209,11 +210,14 @@ class Link:
                 continue
             try:
                 reply = json.loads(message.value() or b"")
-                pending = self._pending.get(reply["correlation"])
+                answered = [self._pending.get(reply["correlation"])]
             except (ValueError, KeyError, TypeError):
                 continue  # no reply of a Dispatcher
-            if pending is not None:
-                pending.settle(reply)
+            if reply.get("type") == "JobResult":  # several that wait for one job's end: the newest asking is answered
+                answered = [each for each in list(self._pending.values()) if each.awaits == reply.get("job")]
+            for pending in answered:
+                if pending is not None:
+                    pending.settle(reply)
         self._reader.close()
 
 

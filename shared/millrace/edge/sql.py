@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -65,7 +66,8 @@ def look(text: str) -> Looked:
 
     logging.getLogger("sqlglot").setLevel(logging.ERROR)  # it warns of what becomes a warning of ours
     try:
-        statements = [each for each in _parsed(text) if each is not None]
+        # A Semicolon is a last comment behind one.
+        statements = [each for each in _parsed(text) if each is not None and not isinstance(each, exp.Semicolon)]
     except sqlglot.errors.ParseError as error:
         return _parse_error(error.errors[0] if error.errors else {}, str(error))
     except sqlglot.errors.TokenError as error:
@@ -89,22 +91,55 @@ def look(text: str) -> Looked:
 
 def _parsed(text: str) -> Any:
     """The statements of a text. Raises sqlglot's errors, RecursionError, and whatever a mistake of sqlglot raises."""
+    from sqlglot.errors import ParseError
+
     dialect, parser = _dialect()
     tokens = dialect.tokenize(text)
-    patient = parser(dialect=dialect)
-    patient.steps_left = STEPS_A_TOKEN * len(tokens) + STEPS_LEAST
-    return patient.parse(tokens, text)
+
+    def parse(read: list[Any]) -> Any:
+        patient = parser(dialect=dialect)
+        patient.steps_left = STEPS_A_TOKEN * len(read) + STEPS_LEAST
+        return patient.parse(read, text)
+
+    try:
+        return parse(tokens)
+    except ParseError:
+        with suppress(ParseError):
+            return parse(_as_spark_reads(tokens))
+        raise
+
+
+def _as_spark_reads(tokens: list[Any]) -> list[Any]:
+    """Tokens that sqlglot takes for something else: to Spark a keyword can be a name (`t.select`, `x AS order`, a column called
+    values), and `>>>` is one operator."""
+    from sqlglot.tokens import Token, TokenType
+
+    read: list[Any] = []
+    for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
+        kind, follows = token.token_type, after.token_type if after is not None else None
+        ends = follows in (None, TokenType.COMMA, TokenType.FROM, TokenType.R_PAREN, TokenType.SEMICOLON)
+        asked = before.token_type if before is not None else None
+        name = token.text.isidentifier() and (
+            asked is TokenType.DOT
+            or (asked is TokenType.ALIAS and ends)
+            or (kind is TokenType.VALUES and follows not in (TokenType.L_PAREN, TokenType.NUMBER, TokenType.STRING))
+        )
+        if [each.token_type for each in (*read[-2:], token)] == [TokenType.GT] * 3 and token.end - read[-2].start == 2:
+            continue
+        read.append(Token(TokenType.VAR, token.text, token.line, token.col, token.start, token.end) if name else token)
+    return read
 
 
 @lru_cache(maxsize=1)
 def _dialect() -> tuple[Any, Any]:
-    """Spark's, by whose name a new one would be made for each text; and a parser of it that does not try for ever.
+    """Spark's with what Databricks gave to Spark 4 (`a:b::int`, VOID), by whose name a new one would be made for each text; and a parser
+    of it that does not try for ever.
 
     sqlglot tries `date(`, `struct(` and their like as a type and as a function, so that n of them in one another take 2**n steps.
     """
     from sqlglot import Dialect
 
-    dialect: Any = Dialect.get_or_raise("spark")
+    dialect: Any = Dialect.get_or_raise("databricks")
 
     class Patient(dialect.parser_class):  # type: ignore[name-defined, misc]
         def _advance(self, times: int = 1) -> None:

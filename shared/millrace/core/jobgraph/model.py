@@ -7,6 +7,7 @@ none in again).
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ READ_FORMATS = ("csv", "json", "parquet", "orc", "text", "avro", "xml", "binaryF
 WRITE_FORMATS = ("parquet", "csv", "json", "orc", "text", "avro", "xml")
 
 _KEY = re.compile(r"\s*(?:`([^`]+)`|([^\s,()`](?:[^,()`]*[^\s,()`])?))\s*")
+
+_PLACE = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/]*)?)(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,15 @@ def as_count(value: object) -> object:
     return int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value) else value
 
 
+def without_dots(path: object) -> object:
+    """A sink's path without `.` and `..`, as Hadoop takes it, by its text alone: others ask the file system, for which there is
+    nothing in `new/../out`."""
+    if not isinstance(path, str) or not {".", ".."} & set(path.split("/")):
+        return path
+    place, below = _PLACE.fullmatch(path).groups()  # type: ignore[union-attr]
+    return f"{place}{posixpath.normpath(below)}"
+
+
 Text = Annotated[
     str,
     BeforeValidator(as_text),
@@ -156,7 +168,7 @@ class Sink(_Model):
 
     format: Literal[WRITE_FORMATS]  # type: ignore[valid-type]
     """The file format to write."""
-    path: Annotated[str, Field(min_length=1)]
+    path: Annotated[str, BeforeValidator(without_dots), Field(min_length=1)]
     """The folder to write; relative to the graph's file."""
     mode: Literal["error", "overwrite", "append"] = "error"
     """What to do if the path is there: fail, replace it, or add to it."""

@@ -9,7 +9,19 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from .model import DEFAULT_LIMITS, KINDS, READ_FORMATS, Edge, JobGraph, Limits, Source, Vertex, as_count, as_text
+from .model import (
+    DEFAULT_LIMITS,
+    KINDS,
+    READ_FORMATS,
+    Edge,
+    JobGraph,
+    Limits,
+    Source,
+    Vertex,
+    as_count,
+    as_text,
+    without_dots,
+)
 from .parameters import Substitution
 from .parse import measure
 from .problems import HINTED_MOST, Place, Problem, bounded, did_you_mean, found, kinds_of, nearest, structure_problems
@@ -306,7 +318,7 @@ def _waiting(reads: dict[str, list[str]]) -> dict[str, None]:
 def _sinks(seen: dict[str, _Seen]) -> Iterator[Problem]:
     first: dict[str, _Seen] = {}
     for vertex in seen.values():
-        path = vertex.part("sink").get("path")
+        path = without_dots(vertex.part("sink").get("path"))
         if not isinstance(path, str):
             continue
         if path and path.rstrip("/")[-1:] in ("", ":"):
