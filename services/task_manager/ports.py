@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import structlog
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from millrace.core.jobgraph.model import Limits
 from millrace.core.jobgraph.parse import measure
@@ -363,9 +363,18 @@ class _Unfit(Exception):
     """A report that cannot be passed on."""
 
 
+class _Column(BaseModel):
+    name: str
+    type: str | dict[str, Any]
+
+
+class _Schema(BaseModel):
+    fields: list[_Column]
+
+
 class _Output(BaseModel):
     model_config = ConfigDict(strict=True)
-    schema_: str = Field(alias="schema")
+    schema_: Annotated[str, AfterValidator(lambda text: _Schema.model_validate_json(text) and text)] = Field(alias="schema")
 
 
 class _Result(BaseModel):

@@ -9,7 +9,7 @@ OnEvent = Callable[[dict[str, Any]], None]
 
 
 def empty_report(spec: dict[str, Any]) -> dict[str, Any]:
-    return {"outputs": {vertex["id"]: {"schema": "{}"} for vertex in spec.get("vertices", ())}, "result": None}
+    return {"outputs": {vertex["id"]: {"schema": '{"type":"struct","fields":[]}'} for vertex in spec.get("vertices", ())}, "result": None}
 
 
 class SimulatedSlot:

@@ -51,7 +51,7 @@ def other_columns(job: Job, task: str, index: int, outputs: Mapping[str, Any]) -
             continue
         try:
             was, now = _columns(one), _columns(other)
-        except ValueError:  # of a redacted log only equality can be told
+        except (ValueError, KeyError, TypeError):  # of a redacted log only equality can be told
             continue
         if was == now:
             continue
