@@ -9,7 +9,7 @@ import pytest
 from millrace.core.machine import PassedOver, Publish, Say
 from millrace.core.messages import effects, jobs, slots
 from services.job_master.core.transitions import JobStatus
-from tests.core.of_job_master import RM, SINK, TM, Shard, kinds
+from tests.core.of_job_master import ONE, RM, SINK, TM, Shard, kinds
 
 
 def passed_over(shard: Shard, body: Any, sender: str = TM) -> list[str]:
@@ -84,3 +84,26 @@ def test_a_job_whose_published_sink_is_passed_over_ends() -> None:  # [26]
     shard.offer("a1")
     shard.told("a1", "FINISHED", report={"outputs": {}})
     assert passed_over(shard, effects.SinkPublished(job="j", vertex="out"), "") == ["dispatcher JobEnded FAILED"]
+
+
+def test_a_bad_start_of_a_job_that_has_ended_is_answered_with_its_end() -> None:
+    """A Dispatcher that was born anew starts it again, which ends processes again, and would wait for ever [21][26]."""
+    shard = Shard()
+    start = jobs.StartJob(job="j", acceptance="acc-j", graph=ONE, accepted_ms=500)
+    assert kinds(shard(PassedOver(start, "ZeroDivisionError"))) == ["dispatcher JobEnded FAILED"]
+    assert kinds(shard(PassedOver(start, "ZeroDivisionError"))) == ["dispatcher JobEnded FAILED"]
+    assert shard(PassedOver(start.model_copy(update={"acceptance": "another"}), "ZeroDivisionError")) == []
+
+
+@pytest.mark.parametrize("acceptance", ["another", None])
+def test_a_bad_record_about_another_acceptance_or_an_ended_job_harms_nobody(acceptance: str | None) -> None:  # [26]
+    shard = Shard()
+    shard.start()
+    job = shard.state.jobs["j"]
+    if acceptance is None:
+        shard(jobs.CancelStartedJob(job="j"))
+        assert job.status is JobStatus.CANCELED
+    retired = jobs.JobRetired(job="j", acceptance=acceptance or job.acceptance)
+    before = job.status
+    assert shard(PassedOver(retired, "ZeroDivisionError")) == []
+    assert shard.state.jobs["j"].status is before

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
-from millrace.core.machine import Envelope, PassedOver, PeerBorn, Publish, Say, Ticked
+from millrace.core.machine import Envelope, PeerBorn, Publish, Say, Ticked
 from millrace.core.messages import LINKS, effects, jobs, slots
 from services.job_master.core import publication
 from services.job_master.core.state import State
@@ -469,42 +468,6 @@ def test_a_result_of_many_parts_is_bounded() -> None:
     assert found["parts"][-1]["truncated"]
 
 
-def test_subtasks_that_make_different_columns_fail_the_job() -> None:
-    """A consumer reads all of them by one schema, and a result has one list of columns: the others' would be lost."""
-
-    def told(*columns: tuple[str, Any]) -> list[str]:
-        shard = Shard()
-        shard.start({**TWO, "result": "b"})
-        shard.offer("a1")
-        shard.told("a1", "FINISHED", report={"outputs": {"a": {"schema": "{a}"}}})
-        shard.offer("a2")
-        shard.told("a1", "FINISHED", report={"outputs": {"b": {"schema": schema(("k", "long"), ("v", "long"))}}})
-        said = kinds(shard.told("a2", "FINISHED", report={"outputs": {"b": {"schema": schema(*columns)}}}))
-        return [said[-1], str((shard.job.cause or {}).get("message"))]
-
-    def schema(*columns: tuple[str, Any]) -> str:
-        return json.dumps({"type": "struct", "fields": [
-            {"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns]})  # fmt: skip
-
-    start = "Subtasks 0 and 1 of 'b' made different columns: they "
-    end = "; make them the same whatever the rows, or use parallelism 1"
-    assert told(("k", "long"), ("v", "long")) == ["dispatcher JobEnded FINISHED", "None"]
-    assert told(("k", "long"), ("w", "long")) == ["dispatcher JobEnded FAILED", f"{start}differ in v, w{end}"]
-    assert told(("k", "long"), ("v", "double")) == ["dispatcher JobEnded FAILED", f"{start}differ in v{end}"]
-    assert told(("v", "long"), ("k", "long")) == ["dispatcher JobEnded FAILED", f"{start}have them in another order{end}"]
-
-
-def test_whether_a_column_may_be_null_is_no_difference_of_columns() -> None:
-    shard = Shard()
-    shard.start(TWO)
-    array = {"type": "array", "elementType": "long", "containsNull": False}
-    one = {"fields": [{"name": "k", "type": array, "nullable": False, "metadata": {"a": 1}}]}
-    other = {"fields": [{"name": "k", "type": {**array, "containsNull": True}, "nullable": True, "metadata": {}}]}
-    shard.job.tasks["b"][0].outputs = {"b": {"schema": json.dumps(one)}}
-    assert publication.other_columns(shard.job, "b", 1, {"b": {"schema": json.dumps(other)}}) is None
-    assert publication.other_columns(shard.job, "b", 1, {"b": {"schema": "a word of a redacted log"}}) is None
-
-
 def test_an_id_accepted_anew_is_another_job() -> None:
     shard = Shard()
     shard.start()
@@ -512,26 +475,3 @@ def test_an_id_accepted_anew_is_another_job() -> None:
     said = shard(jobs.StartJob(job="j", acceptance="later", graph=ONE, accepted_ms=900))
     assert kinds(said)[:2] == ["task-manager FreeSlots", "resource-manager RequestSlots 0"]
     assert (shard.job.acceptance, shard.job.wanted) == ("later", 1)
-
-
-def test_a_bad_start_of_a_job_that_has_ended_is_answered_with_its_end() -> None:
-    """A Dispatcher that was born anew starts it again, which ends processes again, and would wait for ever [21][26]."""
-    shard = Shard()
-    start = jobs.StartJob(job="j", acceptance="acc-j", graph=ONE, accepted_ms=500)
-    assert kinds(shard(PassedOver(start, "ZeroDivisionError"))) == ["dispatcher JobEnded FAILED"]
-    assert kinds(shard(PassedOver(start, "ZeroDivisionError"))) == ["dispatcher JobEnded FAILED"]
-    assert shard(PassedOver(start.model_copy(update={"acceptance": "another"}), "ZeroDivisionError")) == []
-
-
-@pytest.mark.parametrize("acceptance", ["another", None])
-def test_a_bad_record_about_another_acceptance_or_an_ended_job_harms_nobody(acceptance: str | None) -> None:  # [26]
-    shard = Shard()
-    shard.start()
-    job = shard.state.jobs["j"]
-    if acceptance is None:
-        shard(jobs.CancelStartedJob(job="j"))
-        assert job.status is JobStatus.CANCELED
-    retired = jobs.JobRetired(job="j", acceptance=acceptance or job.acceptance)
-    before = job.status
-    assert shard(PassedOver(retired, "ZeroDivisionError")) == []
-    assert shard.state.jobs["j"].status is before
