@@ -3,33 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from millrace.core.jobgraph.model import DEFAULT_LIMITS, JobGraph
+from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.core.jobgraph.problems import HINTED_MOST, MOST_PROBLEMS, nearest
-from millrace.core.jobgraph.validate import validate
+from tests.core.of_jobgraph import CSV, accepted, graph, problems
 
-CSV = {"source": {"format": "csv", "path": "f.csv"}}
 HASH = "0" * 64
-
-
-def graph(vertices: Any, **fields: Any) -> dict[str, Any]:
-    return {"name": "job", "vertices": vertices, **fields}
-
-
-def problems(raw: object, **options: Any) -> list[str]:
-    """Each problem as one line; a graph that is accepted is a failure."""
-    result = validate(raw, **options)
-    assert isinstance(result, list), f"accepted: {result}"
-    return [str(problem) for problem in result]
-
-
-def accepted(raw: object, **options: Any) -> JobGraph:
-    result = validate(raw, **options)
-    assert isinstance(result, JobGraph), [str(problem) for problem in result]
-    return result
 
 
 @pytest.mark.parametrize(

@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from millrace.core.jobgraph.model import Edge, JobGraph, Module, dump, spark_app_graph
 from millrace.core.jobgraph.problems import Problem
 from millrace.core.jobgraph.validate import validate
+from tests.core.of_jobgraph import CSV, accepted, graph, problems
 
-CSV = {"source": {"format": "csv", "path": "f.csv"}}
 HASH = "0" * 64
-
-
-def graph(vertices: Any, **fields: Any) -> dict[str, Any]:
-    return {"name": "job", "vertices": vertices, **fields}
-
-
-def problems(raw: object, **options: Any) -> list[str]:
-    """Each problem as one line; a graph that is accepted is a failure."""
-    result = validate(raw, **options)
-    assert isinstance(result, list), f"accepted: {result}"
-    return [str(problem) for problem in result]
-
-
-def accepted(raw: object, **options: Any) -> JobGraph:
-    result = validate(raw, **options)
-    assert isinstance(result, JobGraph), [str(problem) for problem in result]
-    return result
-
-
 ID_RULE = "an id is a letter or _, then letters, digits or _, at most 63 characters in all"
 REPLICATED = "needs an input by forward or hash: else every subtask computes the same rows"
 
@@ -415,44 +394,6 @@ def test_every_mistake_is_told_at_once() -> None:
         "vertices.b.inputs.zz: no vertex is called zz (vertices are a, b, c)",
         "result: no vertex is called d (vertices are a, b, c)",
     ]
-
-
-def test_an_override_must_name_a_declared_parameter() -> None:
-    raw = graph({"a": CSV}, parameters={"data": "/d"})
-    assert problems(raw, parameters={"dta": "/e"}) == [
-        "parameters: dta is given a value but not declared (did you mean data?)"
-    ]
-
-
-def test_parameters_are_put_into_every_text_of_the_vertices() -> None:
-    raw = graph(
-        {
-            "a": {
-                "source": {"format": "${f}", "path": "${data}/$$x/$${y}/$z", "options": {"header": "${h}"}},
-                "parallelism": "${n}",
-            },
-            "b": {"sql": "SELECT '${data}' -- $", "parallelism": 3, "inputs": {"a": "${edge}"}},
-        },
-        parameters={"data": "/d", "f": "csv", "h": True, "n": 2, "edge": "hash(k)"},
-    )
-    result = accepted(raw, parameters={"data": "/e", "n": "3"})
-    assert dump(result) == {
-        "name": "job",
-        "parameters": {"data": "/e", "f": "csv", "h": "true", "n": "3", "edge": "hash(k)"},
-        "vertices": {
-            "a": {
-                "source": {"format": "csv", "path": "/e/$x/${y}/$z", "options": {"header": "true"}},
-                "parallelism": 3,
-            },
-            "b": {"sql": "SELECT '/e' -- $", "parallelism": 3, "inputs": {"a": "hash(k)"}},
-        },
-    }
-    assert JobGraph.model_validate(dump(result)) == result
-
-
-def test_a_value_is_not_looked_into_for_parameters() -> None:
-    raw = graph({"a": {"sql": "SELECT '${a}'"}}, parameters={"a": "${a} $$"})
-    assert accepted(raw).vertices["a"].sql == "SELECT '${a} $$'"
 
 
 def test_all_fields_come_through() -> None:

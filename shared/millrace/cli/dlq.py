@@ -169,12 +169,7 @@ def redrive(
         raise typer.BadParameter("say which: letters, filters, or --all")
     with connected(stack) as millrace:
         letters = millrace.dead_letters()
-        keep, places = _filter(reason, topic, job, since, until), [each for each in numbers or () if "@" in each]
-        passed = dlq_inboxes.known(stack, must=bool(places), quiet=True) if places or not numbers else []
-        passed = [dlq_inboxes.placed(passed, each) for each in places] if numbers else [each for each in passed if keep(each)]
-        plain = [each for each in numbers or () if "@" not in each]
-        chosen = _chosen(letters, plain, keep, since) if plain or not numbers else []
-        found: list[Letter | PassedOver] = [*chosen, *passed]
+        found = _found(letters, stack, numbers or [], _filter(reason, topic, job, since, until), since)
         fates = [_fate(letters, each, most_repeats, force) for each in found]
         going = [
             (letter, original)
@@ -268,6 +263,17 @@ def _filter(
         )
 
     return keep
+
+
+def _found(
+    letters: DeadLetters, stack: str, numbers: list[str], keep: Callable[[Letter | PassedOver], bool], since: str | None
+) -> list[Letter | PassedOver]:
+    """What numbers and places name, else what all filters leave; letters first."""
+    places = [each for each in numbers if "@" in each]
+    plain = [each for each in numbers if "@" not in each]
+    passed = dlq_inboxes.known(stack, must=bool(places), quiet=True) if places or not numbers else []
+    passed = [dlq_inboxes.placed(passed, each) for each in places] if numbers else [each for each in passed if keep(each)]
+    return [*(_chosen(letters, plain, keep, since) if plain or not numbers else []), *passed]
 
 
 def _chosen(
