@@ -95,22 +95,22 @@ class Intake:
         )
 
     def _checked(self, request: client.SubmitJob, digest: str, size: int) -> Checked:
-        found = self._cache.get(digest)
-        if found is None:
+        checked = self._cache.get(digest)
+        if checked is None:
             try:
-                found = check_graph(request.graph, request.parameters, self._limits)
+                checked = check_graph(request.graph, request.parameters, self._limits)
             except Exception as failure:  # a bug of ours must not end every Dispatcher that reads this
                 log.exception("a graph cannot be checked", job=request.job)
                 message = f"the graph cannot be checked ({type(failure).__name__})"
                 hint = "a mistake of Millrace, which the Dispatcher's log has; change the graph, or ask who runs the cluster"
                 return Checked(None, None, (Problem((), message, hint),), ())
             if size <= CACHED_BYTES_MOST:
-                self._cache[digest] = found
+                self._cache[digest] = checked
                 if len(self._cache) > CACHED_MOST:
                     self._cache.popitem(last=False)
         else:
             self._cache.move_to_end(digest)
-        return found
+        return checked
 
     def _elsewhere(self, graph: JobGraph) -> Iterable[Problem]:
         """What is wrong outside the graph, now: uploads that are not there, files that are not there."""
@@ -145,19 +145,19 @@ def decode(value: bytes, limits: Limits) -> client.Request:
 
 def check_graph(raw: Mapping[str, Any], parameters: Mapping[str, str], limits: Limits) -> Checked:
     """All that the graph alone tells: structure, SQL, settings, size."""
-    found = validate(dict(raw), limits, parameters)
-    if not isinstance(found, JobGraph):
-        known = readable(raw, found, limits, parameters)
+    validated = validate(dict(raw), limits, parameters)
+    if not isinstance(validated, JobGraph):
+        known = readable(raw, validated, limits, parameters)
         further = [*check_sql(known), *check_conf(known)]
-        return Checked(None, None, (*found, *(each for each in further if not each.warning)), ())
-    said = [*check_sql(found), *check_conf(found), *check_relative(found)]
-    stored = dump(found)
+        return Checked(None, None, (*validated, *(each for each in further if not each.warning)), ())
+    said = [*check_sql(validated), *check_conf(validated), *check_relative(validated)]
+    stored = dump(validated)
     size = len(canonical(stored))
     if size > GRAPH_BYTES_MOST:
         message = f"with parameters put in, the graph has {size} bytes, more than the {GRAPH_BYTES_MOST} allowed"
         said.append(Problem((), message, "keep data out of it: put it into files, or upload it as a module"))
     errors = tuple(problem for problem in said if not problem.warning)
-    return Checked(found, stored, errors, tuple(problem for problem in said if problem.warning))
+    return Checked(validated, stored, errors, tuple(problem for problem in said if problem.warning))
 
 
 def check_conf(graph: JobGraph) -> list[Problem]:
