@@ -56,6 +56,7 @@ def main(argv: Sequence[str] | None = None, factory: SlotFactory | None = None) 
     )
     slots = Slots(factory or spark_slot, settings.slots, settings.folder, process.storage, shell.post)
     shell.slots = slots
+    process.wake = shell.wake
     health = HealthServer(shell.health, settings.health_port)
     port = health.start()
     slots.start()  # a JVM takes seconds to be warm: they begin before Kafka answers

@@ -20,11 +20,12 @@ from typing import Annotated, Any, Protocol
 import structlog
 from pydantic import Field, TypeAdapter, ValidationError
 
+from millrace.core.election import QUIET_TICK_MS
 from millrace.core.fold import TICK_MS, Fold, Folded, Told
 from millrace.core.messages.base import Body
 from millrace.core.messages.effects import AttemptKillSent, AttemptLaunched, EndProcess, KillAttempt, LaunchAttempt
 from millrace.core.messages.records import Elected, Fact, Message, Outcome, Part, Tick, UnknownRecord, decode, encode
-from millrace.core.messages.slots import StopAsked, Unheard
+from millrace.core.messages.slots import QUIET_BEATS, StopAsked, Unheard
 from millrace.core.speaking import Speaking
 from millrace.core.topics import RESOURCE_MANAGER, Topology, task_manager_key
 from millrace.io import envelope
@@ -82,6 +83,13 @@ class CaughtUp:
     """All that stood in the inbox when this process woke is in the queue before this."""
 
 
+class Wake:
+    """Somebody wants the loop to look around."""
+
+
+Item = Received | Part | Over | CaughtUp | Wake
+
+
 class Shell:
     """One TaskManager's loop. `run` is a thread's work; a simulator calls `begin`, `read` and `turn` itself."""
 
@@ -107,13 +115,13 @@ class Shell:
         self.key = task_manager_key(name)
         self.over: Over | None = None
         self.incarnation = 0
-        self.turned_ms = clock()
+        self.turned_ms = self._looks_ms = clock()
         self._wall_ms = (
             wall_ms() - clock()
         )  # machine time is wall-clock time at the start, then goes on with the monotonic one
         self._fold = Fold(self.machine, topology)
         self._folded: Folded | None = None
-        self._inbox: queue.SimpleQueue[Received | Part | Over | CaughtUp] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self.behind = False  # it was away for so long that others may have its tasks: it must first read what became of it
         self._behind_until: int | None = None  # where its inbox ended when it woke; None: not asked yet
         self._next = 0  # what is read next of the inbox
@@ -133,6 +141,10 @@ class Shell:
         """A local event. Callable from any thread, before `begin` too."""
         self._inbox.put(Fact(body=body))
 
+    def wake(self) -> None:
+        """Ends the loop's wait. Callable from any thread."""
+        self._inbox.put(Wake())
+
     # the life of an incarnation
 
     def begin(self) -> None:
@@ -147,7 +159,7 @@ class Shell:
         self._folded = folded = self._fold.blank(self.incarnation, 0)
         self.journal.begin(self.machine, folded)
         self._silence = fencing.Silence(self.clock())
-        self._ticked_ms = self.turned_ms = self.clock()
+        self._ticked_ms = self.turned_ms = self._looks_ms = self.clock()
         log.info("begins", incarnation=self.incarnation, topic=topic, partition=partition, offset=end)
         settings = {**self.deciding, "incarnation": self.incarnation}
         self._take(Elected(
@@ -168,7 +180,7 @@ class Shell:
                         self.over = Over(reason, FAILED)
                         break
                     self.post(StopAsked())
-                self.turn(max(0, self._ticked_ms + TICK_MS - self.clock()))
+                self.turn(max(0, self.due_ms - self.clock()))
         return self._finish()
 
     def _await_begin(self, stopping: threading.Event) -> None:
@@ -236,9 +248,13 @@ class Shell:
         """Folds what is in the queue (waits for it so long), looks at the time. False: there was nothing."""
         items = self._waiting(patience_ms)
         self._notice_absence()
+        if items and self.clock() - self._ticked_ms >= TICK_MS:
+            self._tick(self.clock())  # what they ask for is timed from now, and not from a slow tick before
         for item in items:
             if self.over is not None:
                 break
+            if isinstance(item, Wake):
+                continue
             if isinstance(item, Received):
                 self._receive(item)
             elif isinstance(item, Over):
@@ -254,14 +270,29 @@ class Shell:
         now_ms = self.turned_ms = self.clock()
         if self.over is None:
             self._listen(now_ms)
-        if self.over is None and now_ms - self._ticked_ms >= TICK_MS:
+        if self.over is None and now_ms >= self.due_ms:
             self._tick(now_ms)
+        self._looks_ms = max(now_ms, self.due_ms - TICK_MS)
         return bool(items)
+
+    @property
+    def due_ms(self) -> int:
+        """When the next tick is made, if nothing comes before: never later than the last one promised [4]."""
+        folded = self._folded
+        assert folded is not None
+        return self._ticked_ms + min(folded.next_ms, self._interval_ms(folded))
+
+    def _interval_ms(self, folded: Folded) -> int:
+        """Between two ticks: while nobody needs it and all have heard it, a heartbeat's time, for ticks would only warm the room."""
+        unheard = any(not peer.life and not peer.parted for peer in folded.peers.values())
+        if unheard or self.behind or self._speaking.unacked or not self.machine.is_idle(folded.state):
+            return TICK_MS
+        return max(TICK_MS, min(QUIET_BEATS * folded.state.interval_ms, QUIET_TICK_MS))
 
     def _notice_absence(self) -> None:
         """A process that was stopped, or starved, wakes with commands that it read before: others may have those tasks by now. Until it has
         read what became of it, it launches nothing."""
-        if self.clock() - self.turned_ms >= fencing.patience_ms(self.state.lost_after_ms):
+        if self.clock() - self._looks_ms >= fencing.patience_ms(self.state.lost_after_ms):
             self.behind = True
 
     def _go_on(self) -> None:
@@ -270,8 +301,8 @@ class Shell:
         for name, effect in held:
             self._perform(name, effect)
 
-    def _waiting(self, patience_ms: int) -> list[Received | Part | Over | CaughtUp]:
-        items: list[Received | Part | Over | CaughtUp] = []
+    def _waiting(self, patience_ms: int) -> list[Item]:
+        items: list[Item] = []
         try:
             items.append(self._inbox.get(patience_ms > 0, patience_ms / 1000 if patience_ms > 0 else None))
             while len(items) < BATCH_MOST:
@@ -306,6 +337,7 @@ class Shell:
             n=self._folded.tick + 1,
             published_through=self._speaking.published_through(),
             digest=self._folded.ticked_digest,
+            next_ms=self._interval_ms(self._folded),
         ))  # fmt: skip
         self.journal.flush()
 

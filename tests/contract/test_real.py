@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import queue
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 import pytest
 
+from millrace.io import etcd_streams
 from millrace.io.etcd import EtcdStore
-from millrace.io.interfaces import Put, Txn, Unavailable, UnknownOutcome
+from millrace.io.forked import forked
+from millrace.io.interfaces import Entry, Put, Txn, Unavailable, UnknownOutcome
 from millrace.io.kafka import KafkaBus
 from millrace.io.kafka_admin import KafkaAdmin
-from tests.conftest import RealKafka, stopped
+from tests.conftest import RealEtcd, RealKafka, stopped
 from tests.contract.conftest import eventually
 
 
@@ -111,6 +118,65 @@ def test_an_etcd_that_was_never_there_is_unavailable_and_known_to_have_changed_n
     store.close()
 
 
+def test_a_store_is_closed_in_order_while_its_watches_call_back_slowly(nobody: str) -> None:
+    store = EtcdStore(nobody, "/test", timeout_s=0.1)
+    with pytest.raises(Unavailable):
+        store.watch("a", print, print)
+    go_on = threading.Event()
+    etcd_streams._loop().call_soon_threadsafe(go_on.wait)
+    store.close()
+    store.close()
+    go_on.set()
+
+
+def test_the_streams_of_a_process_share_one_thread_whoever_asks_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[asyncio.AbstractEventLoop] = []
+    both = threading.Barrier(2)
+
+    def make() -> asyncio.AbstractEventLoop:
+        made.append(make_loop())
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.3)  # for another that is let in here
+        return made[-1]
+
+    make_loop = asyncio.new_event_loop
+    monkeypatch.setattr(asyncio, "new_event_loop", make)
+    monkeypatch.setattr(etcd_streams, "_started", lru_cache(maxsize=1)(etcd_streams._started.__wrapped__))
+    threads = [threading.Thread(target=etcd_streams._loop) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for loop in made:
+        loop.call_soon_threadsafe(loop.stop)
+    assert len(made) == 1
+
+
+def test_a_call_ends_though_the_thread_of_the_streams_is_held_up(real_etcd: RealEtcd) -> None:
+    store = EtcdStore(real_etcd.endpoint, real_etcd.prefix, timeout_s=1.0)
+    lease, told, go_on = store.grant(60), queue.SimpleQueue[Entry | None](), threading.Event()
+    assert store.keep_alive(lease)
+    etcd_streams._loop().call_soon_threadsafe(go_on.wait, 30)
+    with pytest.raises(UnknownOutcome):
+        store.keep_alive(lease)
+    with pytest.raises(Unavailable):
+        store.watch("a", told.put, lambda: told.put(None))
+    go_on.set()
+    eventually(lambda: _answers(lambda: store.keep_alive(lease)), "a renewal")
+    changed = threading.Event()
+    store.watch("a", lambda _: changed.set(), lambda: None)
+    store.txn(Txn((), [Put("a", b"")]))
+    assert changed.wait(60)
+    assert len(store._streams._watches) == 1 and told.empty(), "a watch that nobody has"
+    store.close()
+
+
+def _answers(ask: Callable[[], bool]) -> bool:
+    with contextlib.suppress(Unavailable):
+        return ask()
+    return False
+
+
 def test_an_etcd_that_takes_connections_and_says_nothing_is_unavailable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -123,3 +189,23 @@ def test_an_etcd_that_takes_connections_and_says_nothing_is_unavailable() -> Non
             with pytest.raises(Unavailable, match=address):
                 ask()
         store.close()
+
+
+def test_a_process_is_copied_while_it_asks_and_watches_etcd(real_etcd: RealEtcd) -> None:
+    """As for a snapshot. With gRPC's own handlers of forks, its threads began anew in the copy, and ended most of them."""
+    store = EtcdStore(real_etcd.endpoint, real_etcd.prefix)
+    changed, collected, lease = threading.Event(), queue.SimpleQueue[bytes | None](), store.grant(60)
+    store.watch("a", lambda _: changed.set(), lambda: None)
+
+    def slowly() -> Iterator[bytes]:
+        for _ in range(10):
+            time.sleep(0.005)
+            yield b"x"
+
+    for _ in range(12):
+        forked(slowly, collected.put)
+        assert store.keep_alive(lease)
+        assert collected.get(timeout=60) == b"x" * 10
+    store.txn(Txn((), [Put("a", b"")]))
+    assert changed.wait(60)
+    store.close()

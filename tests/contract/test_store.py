@@ -378,6 +378,7 @@ def test_a_change_whose_answer_is_lost_may_have_been_carried_out(store_world: St
     store = store_world.store()
     epoch = put(store, "leader", b"me")
     lease = store.grant(60)
+    assert store.keep_alive(lease)  # over a connection of its own, which stands now
     change = Txn([Compare("leader", epoch), Compare("job", 0)], [Put("job", b"mine")], ["job"])
     with store_world.losing_answers(store):
         for ask in (

@@ -403,14 +403,14 @@ def test_a_leader_with_nothing_to_do_and_nobody_watching_ticks_slowly_and_says_s
     assert replica.beat(sent + 99, View(10), caught_up=True) == []
     (last,) = replica.beat(sent + 100, View(10), caught_up=True)  # as it was promised
     assert isinstance(last, Append) and isinstance(last.record, Tick)
-    assert (last.record.next_ms, last.record.published_through) == (1_000, 2)
+    assert (last.record.next_ms, last.record.published_through) == (2_000, 2)
     log.append(last.record, ms=0)
-    assert replica.beat(sent + 1_099, View(10), caught_up=True) == []
-    (slow,) = replica.beat(sent + 1_100, View(10), caught_up=True)
-    assert isinstance(slow, Append) and slow.record.next_ms == 1_000  # type: ignore[attr-defined]
+    assert replica.beat(sent + 2_099, View(10), caught_up=True) == []
+    (slow,) = replica.beat(sent + 2_100, View(10), caught_up=True)
+    assert isinstance(slow, Append) and slow.record.next_ms == 2_000  # type: ignore[attr-defined]
     log.append(slow.record)
     log.append(Probe(who="r7", n=1))
-    (fast,) = replica.beat(sent + 1_200, View(10), caught_up=True)
+    (fast,) = replica.beat(sent + 2_200, View(10), caught_up=True)
     assert fast.record.next_ms == 100  # type: ignore[union-attr]
 
 

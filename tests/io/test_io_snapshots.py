@@ -16,10 +16,13 @@ from millrace.core.fold import Fold, Folded
 from millrace.core.topics import Topology
 from millrace.io import build
 from millrace.io.forked import forked
-from millrace.io.snapshots import CHUNK_ENTRIES, chunks, freeze, thaw
+from millrace.io.snapshots import CHUNK_ENTRIES, Snapshots, chunks, folder, freeze, thaw
+from millrace.io.storage import Storage
 from services.dispatcher.core.machine import Dispatcher
 from services.dispatcher.core.state import LiveJob
 from services.resource_manager.core.machine import ResourceManager
+from tests.simulation import Clock
+from tests.simulation.store import MemoryEtcd, MemoryStore
 
 MACHINE = Dispatcher(Topology())
 
@@ -108,6 +111,18 @@ def test_a_copy_keeps_nothing_open_that_belongs_to_its_parent() -> None:
     finally:
         os.close(reading)
         os.close(writing)
+
+
+def test_a_file_of_another_in_its_folder_costs_no_snapshot(tmp_path: Path) -> None:
+    """NFS and file managers leave some. At the end of a term it cost the key's return as well."""
+    snapshots = Snapshots(MemoryStore(MemoryEtcd(Clock()), "/test/"), Storage(str(tmp_path)), MACHINE)
+    place, folded = tmp_path / folder(MACHINE.scope), folded_with(1)
+    place.mkdir(parents=True)
+    (place / ".nfs0001").write_text("x")
+    for _ in range(3):
+        assert snapshots.save(folded) is not None
+        folded.next_offset += 1
+    assert sorted(path.name.split("-")[1] for path in place.glob("*.zst")) == ["18", "19"] and (place / ".nfs0001").exists()
 
 
 def test_a_build_is_named_after_its_version_and_the_code_that_folds(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from millrace import __version__
-from millrace.core.fold import TICK_MS, Folded
+from millrace.core.fold import Folded
 from millrace.core.machine import Machine
 from millrace.core.messages.base import Body
 from millrace.core.messages.slots import StopAsked
@@ -108,7 +108,7 @@ class TaskManagerProcess:
         folded, slots_ms = self.journal.folded, self.slots.due_ms()
         if paused:
             return self.world.clock.now_ms() + 50 if slots_ms is None else slots_ms
-        due_ms = self._begin_ms if folded is None else folded.tick_stamp_ms + TICK_MS
+        due_ms = self._begin_ms if folded is None else self.shell.due_ms
         return due_ms if slots_ms is None else min(due_ms, slots_ms)
 
     def ready(self) -> list[Callable[[], bool]]:
@@ -124,7 +124,7 @@ class TaskManagerProcess:
             asks = self.shell.behind and self.shell._behind_until is None
             if not self._gone and isinstance(reader, PacedReader) and (asks or reader.has_news()):
                 found.append(self._read)
-            if self._has_news or folded.tick_stamp_ms + TICK_MS <= now_ms:
+            if self._has_news or self.shell.due_ms <= now_ms:
                 found.append(self._turn)
         slots_ms = self.slots.due_ms()
         if slots_ms is not None and slots_ms <= now_ms:

@@ -15,6 +15,7 @@ from tests.simulation.slots import Behaviour, Timing
 from tests.simulation.trial import REST_MS, quiet_logs
 
 LOST_MOST_MS = 1_000  # within which the tasks of a dead TaskManager run elsewhere
+IDLE_LOST_MOST_MS = 9_000  # within which one is missed that dies while the whole cluster rests
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +50,17 @@ def test_a_task_manager_that_dies_when_its_cluster_had_just_come_to_rest_is_lost
     cluster.kill(dying)
     cluster.run(lambda: bool(gone_ms(cluster)))
     assert gone_ms(cluster)[0] - killed_ms < LOST_MOST_MS
+
+
+def test_one_that_dies_while_nothing_runs_anywhere_is_missed_after_some_slow_ticks() -> None:
+    cluster = Cluster(task_managers=2)
+    cluster.run(cluster.ready, most_ms=20_000)
+    cluster.run(lambda: is_resting(cluster))
+    cluster.run(most_ms=REST_MS)
+    killed_ms = cluster.world.clock.now_ms()
+    cluster.kill("task-manager/2")
+    cluster.run(lambda: bool(gone_ms(cluster)), most_ms=60_000)
+    assert gone_ms(cluster)[0] - killed_ms < IDLE_LOST_MOST_MS
 
 
 def test_one_that_dies_while_its_slots_start_is_waited_for_before_nothing_may_be_left() -> None:

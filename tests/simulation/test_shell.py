@@ -56,6 +56,22 @@ def test_etcd_away_while_keys_are_being_watched() -> None:
     assert loop.stale
 
 
+class Absurd(MemoryStore):
+    """etcd answers what nobody can have written."""
+
+    def grant(self, ttl_s: int) -> int:
+        raise KeyError("ID")
+
+
+def test_a_beat_that_cannot_go_on_ends_its_process() -> None:
+    """Without it the process would live on, healthy to look at, and never lead again."""
+    cluster = new_cluster()
+    _, loop = loop_of(cluster)
+    ended: list[str] = []
+    Beat(Absurd(cluster.world.etcd, PREFIX), lambda: [loop], cluster.world.clock.now_ms, ended.append).run()
+    assert ended == ["beat: KeyError: 'ID'"]
+
+
 class QuickWatch(MemoryStore):
     """etcd tells a watcher of a change before the answer of the read that came before it."""
 

@@ -48,7 +48,7 @@ def test_a_journal_replays_to_the_same_words(world: World) -> None:
 
 def test_a_long_journal_is_cut_into_parts_that_replay_alone(world: World) -> None:
     shell, rm, jm = connected(world, part_bytes=20_000)
-    world.go(shell, rm, jm, times=300)
+    world.go(shell, rm, jm, times=1500)
     shell.journal.close()
     parts = sorted((world.folder / "journal").iterdir(), key=lambda path: int(path.name.split(".")[1]))
     assert len(parts) == 2 and int(parts[0].name.split(".")[1]) >= 1
@@ -93,5 +93,5 @@ def test_a_journal_whose_words_differ_is_told(world: World) -> None:
 def test_a_journal_that_cannot_be_written_costs_the_journal_alone(world: World) -> None:
     (world.folder / "journal").write_text("a file where a folder is needed")
     shell, rm, jm = connected(world)
-    world.go(shell, rm, jm, times=3)
+    world.go(shell, rm, jm, times=6)
     assert shell.over is None and rm.heard("TaskManagerHeartbeat")

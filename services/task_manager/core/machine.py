@@ -55,6 +55,11 @@ class TaskManager:
         if state.ending is None:
             yield from dispatch(HANDLERS, state, envelope)
 
+    def is_idle(self, state: State) -> bool:
+        """Nobody holds a slot of it, and it has nothing new to say: its ticks may come as slowly as its heartbeats."""
+        held = state.changed or any(slot.allocation is not None for slot in state.slots.values())
+        return not held and state.stop_due_ms is None and state.ending is None
+
 
 def _configured(state: State, envelope: Envelope) -> Iterator[Output]:
     settings = envelope.body.settings

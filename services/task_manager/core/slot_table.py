@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from millrace.core.fold import TICK_MS
 from millrace.core.machine import Do, Output, Say
 from millrace.core.messages.effects import KillAttempt, LaunchAttempt
 from millrace.core.messages.records import encode
@@ -168,7 +169,8 @@ def running(state: State, number: int, attempt_id: str, now_ms: int) -> Iterator
         return
     _step(attempt, AttemptState.RUNNING)
     if attempt.kill is None:
-        attempt.due_ms = None if attempt.run_timeout_ms is None else now_ms + attempt.run_timeout_ms
+        # Machine time stands at the last tick: a tick more, so that no attempt is killed before its time.
+        attempt.due_ms = None if attempt.run_timeout_ms is None else now_ms + TICK_MS + attempt.run_timeout_ms
         yield _told(slot, attempt)
 
 

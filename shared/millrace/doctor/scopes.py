@@ -15,7 +15,7 @@ from millrace.io.saving import SNAPSHOT_RECORDS
 
 from .findings import Finding, Unreachable, note, ok, problem
 
-TICKS_WITHIN_S = 4.0  # a leader with nothing to do ticks once a second
+TICKS_WITHIN_S = 4.0  # a leader with nothing to do ticks every two seconds
 CLOCK_MOST_MS = 2_000
 DEAD_LETTERS = "dead-letters"
 

@@ -7,17 +7,19 @@ lost may have been carried out, the revision of a read, the moment from which a 
 from __future__ import annotations
 
 import contextlib
-import logging
-import threading
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable
 from typing import Any
+
+# Before gRPC is loaded: else its threads begin anew in each copy of the process (`forked`), find their files closed, and end it.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import grpc
 from etcd3.etcdrpc import rpc_pb2, rpc_pb2_grpc
 
 from millrace.io.interfaces import Delete, Entry, Put, Txn, TxnResult, Unavailable, UnknownOutcome
 
-log = logging.getLogger("millrace.etcd")
+from .etcd_streams import Streams
 
 TXN_MAX_BYTES = 1024 * 1024
 LIST_PAGE = 500
@@ -61,7 +63,7 @@ class EtcdStore:
         self._channel = grpc.insecure_channel(self._endpoint, options=_CHANNEL)
         self._kv = rpc_pb2_grpc.KVStub(self._channel)
         self._lease = rpc_pb2_grpc.LeaseStub(self._channel)
-        self._watches: set[_Watch] = set()
+        self._streams = Streams(self._endpoint, _CHANNEL, timeout_s)
         self._revision = 0
 
     @property
@@ -107,12 +109,8 @@ class EtcdStore:
         return self._call(self._lease.LeaseGrant, rpc_pb2.LeaseGrantRequest(TTL=ttl_s), changes=True).ID
 
     def keep_alive(self, lease: int) -> bool:
-        def renew(request: Any, timeout: float) -> Any:
-            return next(self._lease.LeaseKeepAlive(iter([request]), timeout=timeout), None)
-
-        answer = self._call(renew, rpc_pb2.LeaseKeepAliveRequest(ID=lease), changes=True)
-        if answer is None:
-            raise UnknownOutcome(f"etcd at {self._endpoint} ended the call for lease {lease} without an answer")
+        request = rpc_pb2.LeaseKeepAliveRequest(ID=lease)
+        answer = self._call(lambda request, timeout: self._streams.renew(request), request, changes=True)
         return answer.TTL > 0
 
     def revoke(self, lease: int) -> None:
@@ -125,16 +123,20 @@ class EtcdStore:
     ) -> Callable[[], None]:
         """See `Store.watch`. Returns when etcd has set the watch up: a read made afterwards misses nothing.
 
-        A thread a watch. `on_lost` is called at most once, also by `close`, and never after the returned function was
-        called. Raises Unavailable.
+        `on_lost` is called at most once, also by `close`, and never after the returned function was called. All watches of a
+        process share a thread: who is called back must not wait for anything. Raises Unavailable.
         """
-        watch = _Watch(self, key, on_change, on_lost)
-        watch.start()
-        return watch.cancel
+
+        def on_event(event: Any) -> None:
+            on_change(self._entry(event.kv) if event.type == event.PUT else None)
+
+        try:
+            return self._streams.watch(self._full(key), on_event, on_lost)
+        except grpc.RpcError as failure:
+            raise Unavailable(f"etcd at {self._endpoint} did not answer for a watch: {failure}") from failure
 
     def close(self) -> None:
-        for watch in list(self._watches):
-            watch.lose()
+        self._streams.close()
         self._channel.close()
 
     def _list(self, prefix: str) -> tuple[list[Entry], int]:
@@ -199,72 +201,3 @@ class _Compacted(Unavailable):
 
 class _NotFound(Unavailable):
     """The lease has ended."""
-
-
-class _Watch:
-    """One watch: a stream of its own, read by a thread of its own."""
-
-    def __init__(
-        self, store: EtcdStore, key: str, on_change: Callable[[Entry | None], None], on_lost: Callable[[], None]
-    ) -> None:
-        self._store, self._key, self._on_change, self._on_lost = store, key, on_change, on_lost
-        self._over = threading.Event()
-        self._said = threading.Lock()
-
-    def start(self) -> None:
-        """Asks etcd, waits for its confirmation, then reads on in the background. Raises Unavailable."""
-        stub = rpc_pb2_grpc.WatchStub(self._store._channel)
-        try:
-            self._stream = stub.Watch(self._requests(), metadata=[("hasleader", "true")])  # a member cut off ends it
-        except ValueError as failure:
-            raise Unavailable(f"the store at {self._store._endpoint} was closed") from failure
-        self._store._watches.add(self)
-        deadline = threading.Timer(self._store._timeout_s, self._stream.cancel)
-        deadline.daemon = True
-        deadline.start()
-        try:
-            answer = next(self._stream)
-            if answer.canceled:
-                raise Unavailable(f"etcd at {self._store._endpoint} refused a watch: {answer.cancel_reason}")
-        except (grpc.RpcError, StopIteration) as failure:
-            self.cancel()
-            raise Unavailable(f"etcd at {self._store._endpoint} did not answer for a watch") from failure
-        finally:
-            deadline.cancel()
-        threading.Thread(target=self._read, name=f"watch {self._key}", daemon=True).start()
-
-    def cancel(self) -> None:
-        self._end(tell=False)
-
-    def lose(self) -> None:
-        self._end(tell=True)
-
-    def _requests(self) -> Iterator[Any]:
-        create = rpc_pb2.WatchCreateRequest(key=self._store._full(self._key))
-        yield rpc_pb2.WatchRequest(create_request=create)
-        self._over.wait()  # the stream lives as long as its requests
-
-    def _read(self) -> None:
-        try:
-            for answer in self._stream:
-                if answer.canceled:
-                    break
-                for event in answer.events:
-                    if self._over.is_set():
-                        return
-                    self._on_change(self._store._entry(event.kv) if event.type == event.PUT else None)
-        except grpc.RpcError as failure:
-            if not self._over.is_set():
-                log.info("the watch of %s ended: %s", self._key, failure.details())
-        finally:
-            self._end(tell=True)
-
-    def _end(self, tell: bool) -> None:
-        with self._said:
-            if self._over.is_set():
-                return
-            self._over.set()
-        self._store._watches.discard(self)
-        self._stream.cancel()
-        if tell:
-            self._on_lost()

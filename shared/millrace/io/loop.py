@@ -35,6 +35,7 @@ from .storage import StorageError
 
 HEARD_MS = ATTEND_MS + 5_000  # a standby that was not heard for so long is not counted on
 FLUSH_MS = 2_000  # for a leader's last words
+LOOK_MS = 1_000  # a leader's longest wait for a record: its lease is renewed only while the loop turns
 HELD_MS = 1  # a wait for an acknowledgement, between two looks at the inbox
 SHOWN = {Role.LEADING: "leader", Role.FOLLOWING: "standby"}  # the others pass in an instant
 WAIT_S = 0.5  # until etcd or Kafka is asked again
@@ -289,12 +290,12 @@ class ScopeLoop:
         self.performer.stop(1.0)
 
     def _patience(self, replica: Replica) -> int:
-        """How long a poll may take: until the next tick is due."""
+        """How long a poll may take: until the next tick is due, and never so long that the loop seems to stand."""
         if self._sending.holds:
             return 0
         election, now = replica.election, self.around.clock()
         if election.role is Role.LEADING and election.ticks <= replica.folded.tick:
-            return max(1, replica.next_tick_ms(now) - now)
+            return min(max(1, replica.next_tick_ms(now) - now), LOOK_MS)
         return election.next_look_ms(now, replica.folded.next_ms) - now
 
     def _at_end(self, replica: Replica) -> bool:

@@ -70,10 +70,14 @@ class Beat(threading.Thread):
     their work never costs the leadership; but it renews only while the loops turn."""
 
     def __init__(
-        self, store: Store, loops: Callable[[], Sequence[ScopeLoop]], clock: Callable[[], int] = monotonic_ms
+        self,
+        store: Store,
+        loops: Callable[[], Sequence[ScopeLoop]],
+        clock: Callable[[], int] = monotonic_ms,
+        fatal: Callable[[str], None] = lambda reason: None,
     ) -> None:
         super().__init__(name="beat", daemon=True)
-        self._store, self._loops, self._clock = store, loops, clock
+        self._store, self._loops, self._clock, self._fatal = store, loops, clock, fatal
         self._lease: int | None = None
         self._stopping = threading.Event()
         self._lost = threading.Event()
@@ -97,11 +101,15 @@ class Beat(threading.Thread):
                 log.warning("the lease is left to end by itself", reason=str(failure))
 
     def run(self) -> None:
-        while not self._stopping.is_set():
-            if self.turn():
-                self._lost.wait(LEASE_RENEW_S)
-            else:
-                self._stopping.wait(RETRY_S)
+        try:
+            while not self._stopping.is_set():
+                if self.turn():
+                    self._lost.wait(LEASE_RENEW_S)
+                else:
+                    self._stopping.wait(RETRY_S)
+        except Exception as failure:  # without it this process would live on and never lead again
+            log.exception("the beat ends")
+            self._fatal(f"beat: {type(failure).__name__}: {failure}")
         for cancel in self._cancels:
             cancel()
 
@@ -171,6 +179,7 @@ class Process:
         self.settings = settings
         self.stopping = threading.Event()
         self.failure: str | None = None
+        self.wake: Callable[[], None] = lambda: None  # called when `stopping` is set
         logs.configure(
             settings.service, settings.log_format, settings.log_level,
             instance=settings.instance, secrets=settings.secret_values(),
@@ -181,14 +190,18 @@ class Process:
         self.store = store_of(settings)
         self.bus = KafkaBus(settings.kafka_bootstrap, client_id=settings.instance, on_fatal=self.fatal)
         self.storage = Storage(settings.storage_url)
-        on_stop(self.stopping.set)
+        on_stop(self._stop)
 
     def fatal(self, reason: str) -> None:
         """Ends the process: what it could not do must not be followed by anything [12]."""
         if self.failure is None:
             self.failure = reason
             log.critical("the process ends", reason=reason)
+        self._stop()
+
+    def _stop(self) -> None:
         self.stopping.set()
+        self.wake()
 
     def wait_for_topology(self) -> Topology:
         """Waits for etcd and for the provisioning, and says so. SystemExit(0) when asked to stop meanwhile."""
@@ -206,7 +219,7 @@ class Process:
     def run(self, hosted: Sequence[Hosted], topology: Topology, stop_also: Callable[[], None] = lambda: None) -> int:
         """Hosts the machines until the end; returns the exit code."""
         loops: list[ScopeLoop] = []
-        beat = Beat(self.store, lambda: loops)
+        beat = Beat(self.store, lambda: loops, fatal=self.fatal)
         build = build_of([each.machine for each in hosted])
         around = Surroundings(
             self.bus, self.store, self.storage, topology, self.settings.instance, build, beat.lease, self.fatal

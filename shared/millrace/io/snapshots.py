@@ -7,6 +7,7 @@ import functools
 import hashlib
 import io
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, get_type_hints
@@ -186,6 +187,6 @@ class Snapshots:
     def _delete_old(self, oldest: Pointer) -> None:
         """All below the older one of the two that count; what lies above may be another's who is just writing."""
         for entry in self._storage.list(folder(self._machine.scope)):
-            generation, offset, _ = entry.path.rpartition("/")[2].split("-")
-            if (int(generation), int(offset)) < oldest.order[:2]:
+            found = re.fullmatch(r"(\d+)-(\d+)-[0-9a-f]+\.jsonl\.zst", entry.path.rpartition("/")[2])
+            if found and (int(found[1]), int(found[2])) < oldest.order[:2]:  # what others leave here (.nfs*, .DS_Store) stays
                 self._storage.delete_tree(entry.path)
