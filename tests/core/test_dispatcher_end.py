@@ -138,8 +138,22 @@ def test_a_job_master_that_holds_an_unknown_job_or_acceptance() -> None:
     world.accept()
     assert world.tell(ended(JOB, "0.1"), sender=SHARD) == [Say(SHARD, jobs.JobRetired(job=JOB, acceptance="0.1"))]
     assert world.tell(ended(OTHER, "0.2"), sender=SHARD) == [Say(SHARD, jobs.JobRetired(job=OTHER, acceptance="0.2"))]
-    assert world.tell(jobs.JobMasterStarted(job=OTHER, status="RUNNING"), sender=SHARD) == []
     assert list(world.state.live) == [JOB]
+
+
+@pytest.mark.parametrize("stands", ["clean", "accepted", None])
+def test_etcd_is_asked_about_a_job_that_runs_and_is_not_known_here(stands: str | None) -> None:
+    """It may have ended before so many others that the state has forgotten it."""
+    world = settled()
+    assert world.tell(jobs.JobMasterStarted(job=JOB, status="RUNNING"), sender=SHARD) == [
+        Do(f"jobs/{JOB}", effects.FindJob(job=JOB))
+    ]
+    assert world.tell(jobs.JobStatusChanged(job=JOB, status="RUNNING"), sender=SHARD) == []
+    said = world.tell(effects.JobFound(job=JOB, stands=stored(state=stands) if stands else None))
+    told = [each.body for each in said if isinstance(each, Say)]
+    assert [type(each) for each in told] == {"clean": [jobs.JobRetired], "accepted": [jobs.StartJob], None: []}[stands]
+    assert all(each.acceptance == "0.9" for each in told)
+    assert not (world.state.early or world.state.fates)
 
 
 def test_only_so_many_ended_jobs_are_remembered() -> None:
@@ -254,6 +268,65 @@ def test_an_end_that_comes_while_etcd_is_asked_about_the_job_waits_for_the_start
     assert [each.acceptance for each in told if isinstance(each, jobs.StartJob)] == ["0.9"]
     [end] = world.tell(ended(JOB, "0.9"), sender=SHARD)
     assert end.effect.ending.status == "FINISHED"
+
+
+def test_an_end_that_was_told_before_its_job_was_found_clean_is_forgotten_by_its_job_master() -> None:
+    """1. A new life of the Dispatcher finds the ending in etcd and cleans up before it has heard the shard, to which it says nothing;
+    2. its log is lost; 3. the shard tells the end to the next life, which asks etcd at that moment. Nobody else will say JobRetired."""
+    retired = [Say(SHARD, jobs.JobRetired(job=JOB, acceptance="0.9"))]
+    recovered = reborn()
+    recovered.tell(PeerBorn(SHARD, 1), sender=SHARD)
+    assert recovered.tell(ended(JOB, "0.9"), sender=SHARD) == []
+    assert recovered.tell(effects.JobsRecovered(jobs={JOB: stored(state="clean")})) == retired
+    put = reborn()
+    put.submit()
+    assert put.tell(ended(JOB, "0.9"), sender=SHARD) == []
+    assert put.tell(effects.JobsRecovered(jobs={JOB: stored(state="clean")})) == []
+    assert put.tell(effects.JobGraphStored(job=JOB, stands=stored(state="clean")))[1:] == retired
+    sought = reborn()
+    sought.request(asks(client.DescribeJob))
+    assert sought.tell(ended(JOB, "0.9"), sender=SHARD) == []
+    assert sought.tell(effects.JobFound(job=JOB, stands=None))[0] == retired[0]
+
+
+def test_a_job_that_goes_on_though_it_was_found_clean_is_forgotten_by_its_job_master() -> None:
+    """1. The Dispatcher's log is cut behind the job's end, and it starts the job again in the shard's new life; 2. it finds that its log
+    was cut, and its next life the ending, and cleans up before it has heard the shard; 3. its log is lost again, and the shard
+    says that the job runs while the next life asks etcd. The job may be a stream: it would go on for ever."""
+    retired = [Say(SHARD, jobs.JobRetired(job=JOB, acceptance="0.9"))]
+    goes_on = (jobs.JobMasterStarted(job=JOB, status="RUNNING"), jobs.JobStatusChanged(job=JOB, status="RUNNING"))
+    recovered, sought, put = worlds = reborn(), reborn(), reborn()
+    sought.request(asks(client.DescribeJob))
+    put.submit()
+    for world in worlds:
+        world.tell(PeerBorn(SHARD, 1), sender=SHARD)
+        assert [world.tell(body, sender=SHARD) for body in goes_on] == [[], []]
+    assert recovered.tell(effects.JobsRecovered(jobs={JOB: stored(state="clean")})) == retired
+    assert sought.tell(effects.JobFound(job=JOB, stands=stored(state="clean")))[0] == retired[0]
+    assert retired[0] in put.tell(effects.JobGraphStored(job=JOB, stands=stored(state="clean")))
+    old = reborn()  # it ended before so many others that the recovery leaves it out
+    old.tell(PeerBorn(SHARD, 1), sender=SHARD)
+    old.tell(goes_on[0], sender=SHARD)
+    assert old.tell(effects.JobsRecovered(jobs={})) == [Do(f"jobs/{JOB}", effects.FindJob(job=JOB))]
+    assert old.tell(effects.JobFound(job=JOB, stands=stored(state="clean"))) == retired
+    assert not old.state.early
+
+
+def test_an_end_counts_though_its_job_master_said_before_that_the_job_runs() -> None:
+    world = reborn()
+    world.tell(PeerBorn(SHARD, 1), sender=SHARD)
+    world.tell(jobs.JobMasterStarted(job=JOB, status="RUNNING"), sender=SHARD)
+    world.tell(ended(JOB, "0.7"), sender=SHARD)
+    world.tell(jobs.JobStatusChanged(job=JOB, status="RUNNING"), sender=SHARD)
+    assert world.tell(effects.JobsRecovered(jobs={})) == [Say(SHARD, jobs.JobRetired(job=JOB, acceptance="0.7"))]
+
+
+def test_an_end_that_was_told_before_its_job_was_found_dirty_is_answered_once() -> None:
+    world = reborn()
+    world.tell(PeerBorn(SHARD, 1), sender=SHARD)
+    assert world.tell(ended(JOB, "0.9"), sender=SHARD) == []
+    told = bodies(world.tell(effects.JobsRecovered(jobs={JOB: stored(state="dirty")})))
+    assert [each.acceptance for each in told if isinstance(each, jobs.JobRetired)] == ["0.9"]
 
 
 def test_a_stored_graph_that_this_build_cannot_read_stops_nobody() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from millrace.core.machine import Do, PeerBorn, Publish, Say
 from millrace.core.messages import client, effects, jobs
-from services.dispatcher.core import machine as dispatcher
+from services.dispatcher.core import waiting
 from services.dispatcher.core.answers import newest
 from services.dispatcher.core.state import State
 from tests.core.of_dispatcher import JOB, OTHER, SHARD, World, asks, bodies, settled, stored
@@ -144,7 +144,7 @@ def test_cancel_of_an_ended_job(status: str, refused: bool) -> None:
 
 def test_waiting_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     world = settled()
-    monkeypatch.setattr(dispatcher, "WAITING_A_JOB", 2)
+    monkeypatch.setattr(waiting, "WAITING_A_JOB", 2)
     world.accept()
     await_as = [asks(client.AwaitJobResult).model_copy(update={"reply_to": name}) for name in ("a", "b", "c")]
     assert world.request(await_as[0]) == []
@@ -153,7 +153,7 @@ def test_waiting_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused.kind == "busy"
     assert world.request(await_as[0]) == []  # who asks again waits once
     assert world.state.waiting == 2
-    monkeypatch.setattr(dispatcher, "WAITING_MOST", 2)
+    monkeypatch.setattr(waiting, "WAITING_MOST", 2)
     [refused] = bodies(world.request(asks(client.AwaitJobResult, job=OTHER)))
     assert refused.kind == "busy"
     world.finish()

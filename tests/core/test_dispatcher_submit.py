@@ -8,6 +8,7 @@ from millrace.core.machine import Configured, Do, PassedOver, Publish, Say, Tick
 from millrace.core.messages import client, effects, events, jobs
 from millrace.core.messages.records import Client, Refusal
 from services.dispatcher.core import machine as dispatcher
+from services.dispatcher.core import waiting
 from tests.core.of_dispatcher import (
     EXCERPT,
     GRAPH,
@@ -311,7 +312,7 @@ def test_a_submission_that_waited_for_a_search_is_parked_when_there_is_no_room_b
 
 def test_where_too_many_wait_for_one_job_a_submission_that_nobody_waits_for_is_parked(monkeypatch: pytest.MonkeyPatch) -> None:
     world = settled()
-    monkeypatch.setattr(dispatcher, "WAITING_A_JOB", 1)
+    monkeypatch.setattr(waiting, "WAITING_A_JOB", 1)
     world.submit()
     assert world.fire() == []
     assert world.fire() == [parked(world, "busy", f"too many requests wait for job {JOB}")]

@@ -6,10 +6,18 @@ from typing import Any
 
 import pytest
 
+from millrace.core.fold import Fold
 from millrace.core.machine import PassedOver, Publish, Say
 from millrace.core.messages import effects, jobs, slots
+from millrace.core.messages.records import Elected, Hello, Message
+from millrace.core.topics import Topology
+from services.dispatcher.core.machine import Dispatcher
+from services.job_master.core.machine import JobMaster
 from services.job_master.core.transitions import JobStatus
+from tests.core.of_dispatcher import TOPOLOGY
 from tests.core.of_job_master import ONE, RM, SINK, TM, Shard, kinds
+
+HELLO = Message(to="job-master/0", to_life=1, sender="resource-manager", life=1, key=(0, 0), prev=None, body=Hello())
 
 
 def passed_over(shard: Shard, body: Any, sender: str = TM) -> list[str]:
@@ -92,7 +100,15 @@ def test_a_bad_start_of_a_job_that_has_ended_is_answered_with_its_end() -> None:
     start = jobs.StartJob(job="j", acceptance="acc-j", graph=ONE, accepted_ms=500)
     assert kinds(shard(PassedOver(start, "ZeroDivisionError"))) == ["dispatcher JobEnded FAILED"]
     assert kinds(shard(PassedOver(start, "ZeroDivisionError"))) == ["dispatcher JobEnded FAILED"]
-    assert shard(PassedOver(start.model_copy(update={"acceptance": "another"}), "ZeroDivisionError")) == []
+
+
+def test_a_bad_start_of_an_id_that_was_accepted_anew_ends_the_new_job_and_forgets_the_old_one() -> None:
+    """The Dispatcher came back from an older store: it waits for the end of the new one, and nobody for that of the old [21][26]."""
+    shard = deployed()
+    start = jobs.StartJob(job="j", acceptance="another", graph=ONE, accepted_ms=500)
+    said = kinds(shard(PassedOver(start, "ZeroDivisionError")))
+    assert said == ["task-manager FreeSlots", "resource-manager RequestSlots 0", "dispatcher JobEnded FAILED"]
+    assert (shard.job.acceptance, shard.job.graph) == ("another", {})
 
 
 @pytest.mark.parametrize("acceptance", ["another", None])
@@ -107,3 +123,30 @@ def test_a_bad_record_about_another_acceptance_or_an_ended_job_harms_nobody(acce
     before = job.status
     assert shard(PassedOver(retired, "ZeroDivisionError")) == []
     assert shard.state.jobs["j"].status is before
+
+
+def test_a_peer_whose_first_word_is_passed_over_is_declared_to_all_the_same() -> None:  # [10], [26]
+    """The ResourceManager grants nothing before it has heard the declaration, and a life is born once."""
+    core = Fold(JobMaster(0), Topology(shards=1))
+    folded = core.blank(1, 0)
+    core.fold(folded, 0, 1, Elected(generation=1, epoch=1, build="b", who="w"))
+    core.pass_over(folded, 1, 2, HELLO, "KeyError: 'x'")
+    assert [each.type for each in folded.outbox.values() if each.key == "resource-manager"][-1] == "JobMasterDeclared"
+
+
+def test_a_generation_whose_first_election_is_passed_over_is_born_all_the_same() -> None:  # [26]
+    """It is born once: a Dispatcher would know of no accepted job."""
+    core = Fold(Dispatcher(TOPOLOGY), TOPOLOGY)
+    folded, silent = core.blank(1, 0), core.blank(1, 0)
+    elected = Elected(generation=1, epoch=1, build="b", who="w")
+    core.pass_over(folded, 0, 1, elected, "KeyError: 'x'")
+    core.pass_over(silent, 0, 1, elected)
+    assert [each.key for each in folded.effects.values()] == ["jobs"] and not silent.effects
+
+
+def test_a_peer_whose_birth_itself_ends_processes_is_passed_over_in_silence() -> None:
+    core = Fold(JobMaster(0), Topology(shards=1))
+    folded = core.blank(1, 0)
+    core.fold(folded, 0, 1, Elected(generation=1, epoch=1, build="b", who="w"))
+    core.pass_over(folded, 1, 2, HELLO)
+    assert "JobMasterDeclared" not in [each.type for each in folded.outbox.values()]

@@ -8,10 +8,10 @@ import pytest
 
 from millrace.core.machine import Born, Configured, Do, PassedOver, PeerBorn, Publish, Say, Ticked
 from millrace.core.messages import LINKS
-from millrace.core.messages.client import ClusterOverview, SlotInfo, TaskManagerInfo, TaskManagersListed
+from millrace.core.messages.client import ClusterOverview, RequestRefused, SlotInfo, TaskManagerInfo, TaskManagersListed
 from millrace.core.messages.effects import FenceTaskManager, TaskManagerFenced
 from millrace.core.messages.events import SlotChanged, TaskManagerJoined
-from millrace.core.messages.jobs import JobMasterDeclared, Query
+from millrace.core.messages.jobs import JobMasterDeclared, Query, RequestSlots
 from millrace.core.messages.slots import (
     DisconnectTaskManager,
     SlotFreed,
@@ -359,6 +359,30 @@ def test_heartbeats_of_many_stay_below_the_limit():
     assert driver.state.interval_ms == 100
 
 
+@pytest.mark.parametrize("slow", ["settings", "many"])
+@pytest.mark.parametrize("jobs", [[], ["j"]])
+def test_who_beats_as_slowly_as_it_was_told_is_not_lost_when_all_are_told_to_beat_faster(slow: str, jobs: list[str]):
+    driver = Driver().declared()
+    driver.core(Configured({"heartbeat_interval_ms": 1000} if slow == "settings" else {"beats_per_s_max": 3}))
+    for n in range(1 if slow == "settings" else 4):
+        driver.register(f"task-manager/{n}")
+    assert driver.state.interval_ms >= 1000
+    for job in jobs:
+        driver.ask(job)
+    for _ in range(9 if jobs else 49):
+        driver.tick(100)
+    if slow == "settings":
+        said = driver.core(Configured({}))
+    else:
+        driver.core(Configured({"beats_per_s_max": 10}))
+        said = [each for n in (1, 2, 3) for each in driver.say(f"task-manager/{n}", DisconnectTaskManager(reason=""))]
+    assert Say("task-manager/0", REGISTERED) in said
+    assert [driver.tick(100) for _ in range(5)] == [[]] * 5, "it has not heard of it yet"
+    for _ in range(60 if jobs else 100):
+        driver.tick(100)
+    assert "0" not in driver.state.task_managers, "and is missed if it never beats again"
+
+
 def test_settings_that_decide_come_as_a_record():
     driver = Driver().declared()
     driver.register()
@@ -368,13 +392,31 @@ def test_settings_that_decide_come_as_a_record():
         Say(TM_A, TaskManagerRegistered(heartbeat_interval_ms=50, lost_after_ms=400))
     ]
     assert driver.core(Configured(quick)) == []
-    assert [driver.tick(200), driver.tick(100)] == [[], []]
+    assert [driver.tick(200), driver.tick(100), driver.tick(100), driver.tick(100)] == [[], [], [], []], "it was promised 600"
     assert driver.tick(100)[0] == lost("a", 7, "no heartbeat for 400 ms"), "four ticks, for it looks once a tick"
 
 
 def test_every_message_to_it_has_a_handler_and_nothing_else():
     links = {body for (_, receiver), bodies in LINKS.items() if receiver == "resource-manager" for body in bodies}
     assert set(HANDLERS) == links | {Born, Configured, Ticked, PassedOver, PeerBorn, TaskManagerFenced}
+
+
+def test_who_waits_for_slots_that_a_bad_record_asked_for_is_told_why():  # [26]
+    driver = Driver().declared()
+    reason = "its request for slots was not taken, by a fault of Millrace: KeyError: 'x'; cancel the job"
+    ask = RequestSlots(job="j", slots=1, priority=0, since_ms=0)
+    assert driver.say(JM0, PassedOver(ask, "KeyError: 'x'")) == [queued("j", reason, None)]
+    assert driver.say(JM0, PassedOver(ask.model_copy(update={"slots": 0}), "KeyError: 'x'")) == []
+    assert driver.say(TM_A, PassedOver(TaskManagerHeartbeat(), "KeyError: 'x'")) == []
+
+
+def test_a_bad_query_is_refused():  # [26]
+    driver = Driver().declared()
+    query = Query(what="overview", reply_to="me", correlation="c", jobs={})
+    reason = "a fault of Millrace in handling this request: KeyError: 'x'"
+    refused = RequestRefused(correlation="c", kind="internal", reason=reason)
+    assert driver.say("dispatcher", PassedOver(query, "KeyError: 'x'")) == [Publish("client.replies", "me", refused)]
+    assert driver.say("dispatcher", PassedOver(query.model_copy(update={"reply_to": ""}), "KeyError: 'x'")) == []
 
 
 SLOT_STATES = ("STARTING", "FREE", "ALLOCATED", "ACTIVE", "RELEASING", "BROKEN")

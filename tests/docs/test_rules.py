@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from millrace.core.election import Role
+from millrace.core.election import QUIET_TICK_MS, Role
 from millrace.core.fold import Diverged, Fold, Folded, Oversized
 from millrace.core.messages.events import TaskManagerGone
 from millrace.core.messages.jobs import JobMasterDeclared
@@ -280,12 +280,12 @@ def test_records_below_a_snapshot_are_deleted_less_a_margin(
     monkeypatch.setattr("millrace.io.saving.KEPT_RECORDS", 30)
     monkeypatch.setattr("millrace.io.saving.SNAPSHOT_RECORDS", 20)
     world.lead()
-    world.turn(90, ms=1_000)
+    world.turn(90, ms=QUIET_TICK_MS)
     pointer = Pointer.parse(world.store.get(f"snapshots/{SCOPE}").value)
     assert pointer.offset > 60
     assert world.broker.log(TOPIC, 0).first == pointer.offset - 30 < pointer.before.offset
     monkeypatch.setattr("millrace.io.saving.KEPT_RECORDS", 5)
-    world.turn(40, ms=1_000)
+    world.turn(40, ms=QUIET_TICK_MS)
     pointer = Pointer.parse(world.store.get(f"snapshots/{SCOPE}").value)
     assert world.broker.log(TOPIC, 0).first == pointer.before.offset, "the older snapshot counts if the newer is damaged"
     replaced(world, "q", "b1")
@@ -325,7 +325,7 @@ def test_without_any_whole_snapshot_a_log_that_was_shortened_ends_its_generation
     monkeypatch.setattr("millrace.io.saving.KEPT_RECORDS", 5)
     monkeypatch.setattr("millrace.io.saving.SNAPSHOT_RECORDS", 20)
     world.lead()
-    world.turn(60, ms=1_000)
+    world.turn(60, ms=QUIET_TICK_MS)
     for entry in world.storage.list("snapshots"):
         world.storage.put(entry.path, b"x")
     world.loop = world.host("q")

@@ -67,6 +67,22 @@ def test_a_job_ends_when_what_its_attempt_has_reported_ends_processes(monkeypatc
     assert cluster.statuses() == {"poison": "FAILED", "behind": "FINISHED"}
 
 
+def test_a_job_fails_when_its_end_ends_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = Dispatcher.job_ended
+
+    def poisoned(self: Dispatcher, state: Any, envelope: Envelope) -> Iterator[Output]:
+        if envelope.body.job == "poison" and envelope.body.status == "FINISHED":
+            raise ZeroDivisionError("poisoned")
+        return ended(self, state, envelope)
+
+    monkeypatch.setattr(Dispatcher, "job_ended", poisoned)
+    cluster = new_cluster()
+    for job in ("poison", "behind"):
+        cluster.client.submit(job, GRAPH)
+    assert die_and_rise(cluster, "dispatcher#1", ("poison", "behind")) == 2
+    assert cluster.statuses() == {"poison": "FAILED", "behind": "FINISHED"}
+
+
 def test_a_request_that_ends_processes_is_answered_and_takes_down_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     requested = Dispatcher.requested
 

@@ -15,14 +15,25 @@ from millrace.core.machine import Publish
 from millrace.core.messages import client, events
 from millrace.core.messages.base import parsed, written
 from millrace.core.messages.effects import StoredJob
+from millrace.core.messages.records import Client, Excerpt
 
-from .state import Asking, EndedJob, Letter, LiveJob, State
+from .state import Asking, EndedJob, Letter, LiveJob, State, Submitted
 
 CLIENT = "client.commands"
 LISTED_BYTES_MOST = 600_000  # a reply is one record
 
+AboutJob = client.SubmitJob | client.CancelJob | client.DescribeJob | client.AwaitJobResult | client.GetJobStatus
 Asked = Asking | client.Request
 _vertices = TypeAdapter(Vertices).validator.validate_python
+
+
+def asking_of(record: Client, request: AboutJob, submitted: Submitted | None = None) -> Asking:
+    parked = letter(record, record.excerpt) if record.excerpt is not None else None
+    return Asking(request.type, request.job, request.reply_to, request.correlation, submitted, parked)
+
+
+def letter(record: Client, excerpt: Excerpt) -> Letter:
+    return Letter(record.partition, record.offset, excerpt.size_bytes, excerpt.sha256, excerpt.head_base64)
 
 
 def reply(asked: Asked, body: type[client.Reply], **fields: Any) -> Iterator[Publish]:
@@ -88,6 +99,11 @@ def remembered(stands: StoredJob) -> EndedJob:
         ended_ms=stands.ended_ms or 0,
         archive=stands.archive,
     )
+
+
+def remember(state: State, job: str, stands: StoredJob) -> None:
+    ended = state.ended[job] = remembered(stands)
+    state.ended_counts[ended.status] = state.ended_counts.get(ended.status, 0) + 1
 
 
 def newest(state: State, most: int) -> client.JobsListed:

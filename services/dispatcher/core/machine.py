@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 
 from millrace.core.machine import (
@@ -22,21 +22,19 @@ from millrace.core.machine import (
 from millrace.core.messages import client, effects, events, jobs
 from millrace.core.messages.base import parsed, written
 from millrace.core.messages.effects import StoredJob
-from millrace.core.messages.records import Client, Excerpt
+from millrace.core.messages.records import Client
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topology
 
-from . import admission, answers, retirement
-from .answers import park, refuse, reject, reply
-from .state import Asking, EndedJob, Ending, Fate, Letter, LiveJob, Recovery, Settings, State, Submitted, shard_scope
+from . import admission, answers, bad_records, retirement, waiting
+from .answers import asking_of, letter, park, refuse, reject, reply
+from .state import Asking, EndedJob, Ending, Fate, LiveJob, Recovery, Settings, State, Submitted, shard_scope
+from .waiting import close, wait
 
 DECLARED_A_TICK = 500  # jobs that a shard is told of at once at a tick: more would hold the loop for too long
 FLOOD_A_TICK = 32  # submissions put since the last tick; at a tick behind as many ...
 STARTED_A_TICK = 5  # ... no more jobs than these are started: what is not stored yet comes first
-WAITING_A_JOB = 100
-WAITING_MOST = 50_000
 
 Outputs = Iterator[Output]
-AboutJob = client.SubmitJob | client.CancelJob | client.DescribeJob | client.AwaitJobResult | client.GetJobStatus
 
 
 class Dispatcher:
@@ -117,15 +115,7 @@ class Dispatcher:
     # from clients
 
     def passed_over(self, state: State, envelope: Envelope) -> Outputs:
-        """Whoever asked for what ended processes is told so [26]; what others said is not done."""
-        record, error = envelope.body.body, envelope.body.error
-        reason = f"a fault of Millrace in handling this request: {error}"
-        if not isinstance(record, Client) or record.request is None:
-            return
-        if isinstance(record.request, client.SubmitJob):
-            yield from reject(asking_of(record, record.request), envelope.at_ms, "internal", reason)
-        else:
-            yield from refuse(record.request, "internal", reason)
+        return bad_records.passed_over(self, state, envelope)
 
     def requested(self, state: State, envelope: Envelope) -> Outputs:
         """A record of client.commands, as the client port understood it."""
@@ -184,12 +174,16 @@ class Dispatcher:
             yield from wait(state, envelope, fate.behind, asking)
         elif asking.submitted is not None:
             yield from self.put(state, envelope, asking, asking.submitted)
-        elif state.waiting >= WAITING_MOST:
+        elif state.waiting >= waiting.WAITING_MOST:
             yield from refuse(asking, "busy", f"{state.waiting} requests wait already; try again")
         else:
-            state.fates[asking.job] = Fate(acceptance="", putting=None, behind=[asking])
-            state.waiting += 1
-            yield Do(key(asking.job), effects.FindJob(job=asking.job))
+            yield from self.find(state, asking)
+
+    def find(self, state: State, asking: Asking) -> Outputs:
+        """Asks etcd about an id that is in no table."""
+        state.fates[asking.job] = Fate(acceptance="", putting=None, behind=[asking])
+        state.waiting += 1
+        yield Do(key(asking.job), effects.FindJob(job=asking.job))
 
     def put(self, state: State, envelope: Envelope, asking: Asking, submitted: Submitted) -> Outputs:
         """A submission of an id that is not known here goes to etcd, where create-if-absent decides [18]."""
@@ -288,6 +282,7 @@ class Dispatcher:
         else:
             yield from self.know(state, body.job, body.stands, envelope)
             yield from self.ask_stands(state, envelope, asking, body.stands)
+        yield from self.answer_early(state, [body.job], body.stands)
         yield from self.ask_behind(state, envelope, fate, body.stands)
 
     def job_found(self, state: State, envelope: Envelope) -> Outputs:
@@ -295,6 +290,7 @@ class Dispatcher:
         fate = close(state, body.job)
         if body.stands is not None:
             yield from self.know(state, body.job, body.stands, envelope)
+        yield from self.answer_early(state, [body.job], body.stands)
         yield from self.ask_behind(state, envelope, fate, body.stands)
 
     def ask_behind(self, state: State, envelope: Envelope, fate: Fate, stands: StoredJob | None) -> Outputs:
@@ -336,6 +332,7 @@ class Dispatcher:
             graph=put if stands.graph is None else written(graph),
         )
         state.live_graphs += len(live.graph)
+        state.early.pop(job, None)  # its JobMaster answers StartJob with the end again
         event = events.JobAccepted(job=job, at_ms=stands.accepted_ms, name=live.name, tasks=answers.tasks_of(graph))
         yield Publish("job.events", job, event)
         scope = shard_scope(live.shard)
@@ -352,13 +349,22 @@ class Dispatcher:
                 continue
             yield from self.know(state, job, stands, envelope)
             if stands.state == "clean":
-                remember(state, job, stands)
-        if body.through is not None:
-            yield Do("jobs", effects.RecoverJobs(after=body.through, retained=state.settings.retained_jobs))
+                answers.remember(state, job, stands)
+        yield from self.recover_on(state, envelope, body.through)
+
+    def recover_on(self, state: State, envelope: Envelope, through: str | None) -> Outputs:
+        """The next page, or all is known."""
+        if through is not None:
+            yield Do("jobs", effects.RecoverJobs(after=through, retained=state.settings.retained_jobs))
             return
         state.recovery = Recovery.DONE
         state.ended = OrderedDict(sorted(state.ended.items(), key=lambda item: (item[1].ended_ms, item[0])))
         retirement.forget_oldest(state)
+        for job in [job for job in state.early if job not in state.fates]:
+            unnamed = state.early[job] == "" and job not in state.ended
+            yield from self.answer_early(state, [job])
+            if unnamed:
+                yield from self.unknown_told(state, envelope, job)
 
     def result_stored(self, state: State, envelope: Envelope) -> Outputs:
         """The ending that counts is the one that stands [16]."""
@@ -380,8 +386,9 @@ class Dispatcher:
         self, state: State, job: str, stands: StoredJob, envelope: Envelope, result: str | None = None
     ) -> Outputs:
         """An ending stands in etcd: the world is told, the JobMaster forgets the job, its leavings are deleted."""
-        remember(state, job, stands)
+        answers.remember(state, job, stands)
         retirement.forget_oldest(state)
+        state.early.pop(job, None)
         told = {"job": job, "at_ms": envelope.at_ms, "archive": stands.archive}
         body: events.JobEvent
         if stands.status == "FINISHED":
@@ -417,6 +424,15 @@ class Dispatcher:
             live.waiting, live.position = (said.waiting, said.position) if said is not None else (None, None)
         elif ended is not None:
             yield Say(envelope.sender, jobs.JobRetired(job=body.job, acceptance=ended.acceptance))
+        else:
+            yield from self.unknown_told(state, envelope, body.job)
+
+    def unknown_told(self, state: State, envelope: Envelope, job: str) -> Outputs:
+        """A job that is in no table runs at a shard."""
+        if self.is_known(state, job):  # it may have ended too long ago for the state
+            yield from self.ask(state, envelope, Asking("GetJobStatus", job, "", ""))
+        if not self.is_known(state, job):
+            state.early.setdefault(job, "")
 
     def job_ended(self, state: State, envelope: Envelope) -> Outputs:
         body: jobs.JobEnded = envelope.body
@@ -435,24 +451,32 @@ class Dispatcher:
             )
             kept = retirement.archive(body, name=live.name, accepted_ms=live.accepted_ms, graph=parsed(live.graph))
             yield Do(key(body.job), effects.EndJob(job=body.job, ending=stored, archive=kept))
-        elif body.job in state.ended or (state.recovery is Recovery.DONE and body.job not in state.fates):
+        elif live or body.job in state.ended or self.is_known(state, body.job):
             yield Say(envelope.sender, jobs.JobRetired(job=body.job, acceptance=body.acceptance))
-        # Else it is still to be recovered, or etcd is being asked about it (its submission was read again, and the recovery passed
-        # it over): StartJob follows then, and the JobMaster answers with the end again [21].
+        else:
+            # Still to be recovered, or etcd is being asked about it (its submission was read again, and the recovery passed it over). If
+            # it stands as accepted StartJob follows, and the JobMaster answers with the end again; else it hears so then [21].
+            state.early[body.job] = body.acceptance
+
+    def is_known(self, state: State, job: str) -> bool:
+        """Whether it is known what etcd has of the job; of one that is in no table: nothing, or an end too old for the state."""
+        return state.recovery is Recovery.DONE and job not in state.fates
+
+    def answer_early(self, state: State, told: Iterable[str], stands: StoredJob | None = None) -> Outputs:
+        """What shards told of jobs before it was known what etcd has of these. One may be clean, with nobody left to say JobRetired: a
+        generation says it before it cleans up, but to a shard that it has not heard yet nothing is said. `stands`: what etcd has of the
+        one job."""
+        for job in told:
+            acceptance, ended = state.early.pop(job, None), state.ended.get(job) or stands
+            if acceptance == "" and ended is not None:  # it runs there still, though it has ended
+                acceptance = ended.acceptance
+            if acceptance:
+                yield Say(shard_scope(self.topology.shard_of(job)), jobs.JobRetired(job=job, acceptance=acceptance))
 
 
 def key(job: str) -> str:
     """Effects on one job go one after the other, as on its key in etcd."""
     return f"jobs/{job}"
-
-
-def asking_of(record: Client, request: AboutJob, submitted: Submitted | None = None) -> Asking:
-    parked = letter(record, record.excerpt) if record.excerpt is not None else None
-    return Asking(request.type, request.job, request.reply_to, request.correlation, submitted, parked)
-
-
-def letter(record: Client, excerpt: Excerpt) -> Letter:
-    return Letter(record.partition, record.offset, excerpt.size_bytes, excerpt.sha256, excerpt.head_base64)
 
 
 def start(job: str, live: LiveJob, graph: dict | None = None) -> Say:
@@ -464,32 +488,3 @@ def start(job: str, live: LiveJob, graph: dict | None = None) -> Say:
         cancel=live.cancel,
     )
     return Say(shard_scope(live.shard), body)
-
-
-def wait(state: State, envelope: Envelope, queue: list[Asking], asking: Asking) -> Outputs:
-    """Lets a request wait in `queue`, if there is room for it. Who asks the same again waits once: its newest asking is answered."""
-    same = [one for one in queue if asking.reply_to and (one.reply_to, one.type) == (asking.reply_to, asking.type)]
-    if same and asking.type == "AwaitJobResult":
-        queue.remove(same[0])
-        state.waiting -= 1
-    if len(queue) < WAITING_A_JOB and state.waiting < WAITING_MOST:
-        queue.append(asking)
-        state.waiting += 1
-    elif asking.submitted is not None:
-        reason = f"too many requests wait for job {asking.job}"
-        yield from reject(asking, envelope.at_ms, "busy", reason, retry_after_ms=admission.RETRY_AFTER_MS)
-    else:
-        yield from refuse(asking, "busy", f"too many requests wait for job {asking.job}; try again")
-
-
-def close(state: State, job: str) -> Fate:
-    """The question to etcd has its answer."""
-    fate = state.fates.pop(job)
-    state.waiting -= len(fate.behind)
-    state.putting -= fate.putting is not None
-    return fate
-
-
-def remember(state: State, job: str, stands: StoredJob) -> None:
-    ended = state.ended[job] = answers.remembered(stands)
-    state.ended_counts[ended.status] = state.ended_counts.get(ended.status, 0) + 1

@@ -161,6 +161,8 @@ class State:
     heard: dict[str, None] = field(default_factory=dict)
     # shard's scope -> ids of live jobs that it is still to be told of, last first: in its new life, or during a flood of submissions
     declaring: dict[str, list[str]] = field(default_factory=dict)
+    # id -> acceptance: jobs that shards told of before it was known what etcd has of them; "": not of an end, which alone names it
+    early: dict[str, str] = field(default_factory=dict)
 
 
 def shard_scope(shard: int) -> str:
@@ -185,5 +187,7 @@ def check(state: State) -> None:
     if state.recovery is Recovery.DONE:
         assert len(state.ended) <= state.settings.retained_jobs
         assert sum(state.ended_counts.values()) >= len(state.ended)
+    for job in state.early:
+        assert job not in state.live and (job in state.fates or state.recovery is not Recovery.DONE), f"{job} stays untold"
     for scope in state.declaring:
         assert scope in state.heard

@@ -149,6 +149,8 @@ class JobMaster:
             )
             yield Publish("client.replies", body.reply_to, refused)
             return
+        if isinstance(body, jobs.StartJob):
+            yield from self._forget_other(state, body)
         if isinstance(body, jobs.StartJob) and body.job not in state.jobs:
             state.jobs[body.job] = Job(
                 id=body.job,
@@ -183,11 +185,8 @@ class JobMaster:
     def on_start_job(self, state: State, envelope: Envelope) -> Iterator[Output]:
         """A job known already is answered with its state [21]; the Dispatcher may have been born anew."""
         start = envelope.body
+        yield from self._forget_other(state, start)
         known = state.jobs.get(start.job)
-        if known is not None and known.acceptance != start.acceptance:
-            # The Dispatcher came back from an older store and accepted the id anew: the job known here is nobody's.
-            yield from self._abandon(state, known)
-            known = None
         if known is not None:
             yield from self._known(known, envelope)
             if start.cancel:
@@ -215,6 +214,12 @@ class JobMaster:
         yield from said[:1]  # RequestSlots: the way of a submission first
         yield Say(DISPATCHER, jobs.JobMasterStarted(job=job.id, status=job.status.value))
         yield from said[1:]
+
+    def _forget_other(self, state: State, start: jobs.StartJob) -> Iterator[Output]:
+        """Where the Dispatcher came back from an older store and accepted the id anew, the job known here is nobody's."""
+        known = state.jobs.get(start.job)
+        if known is not None and known.acceptance != start.acceptance:
+            yield from self._abandon(state, known)
 
     def _known(self, job: Job, envelope: Envelope) -> Iterator[Output]:
         if job.status in ENDED_JOB:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from millrace.core.fold import TICK_MS
 from millrace.core.messages.slots import QUIET_BEATS
 
-from .state import AWAY_MS, RETURN_MS, STEP_MAX_MS, Limits, State, TaskManager, is_quiet
+from .state import AWAY_MS, QUIET_STEP_MAX_MS, RETURN_MS, STEP_MAX_MS, Limits, State, TaskManager, is_quiet
 
 
 def interval_ms(limits: Limits, task_managers: int, now_ms: int) -> int:
@@ -34,7 +34,8 @@ def tick(state: State, now_ms: int, stamp_ms: int) -> None:
     RETURN_MS at most, and then the whole time again.
     """
     away_ms = (stamp_ms - state.stamp_ms) - (now_ms - state.ticked_ms)
-    state.clock_ms += min(max(now_ms - state.ticked_ms, 0), STEP_MAX_MS)
+    most_ms = QUIET_STEP_MAX_MS if all(map(is_quiet, state.task_managers.values())) else STEP_MAX_MS
+    state.clock_ms += min(max(now_ms - state.ticked_ms, 0), most_ms)
     if away_ms > AWAY_MS:
         return_ms = min(away_ms, RETURN_MS)
         for each in state.task_managers.values():
@@ -49,6 +50,15 @@ def heard(state: State, task_manager: TaskManager, stamp_ms: int) -> None:
     clock; the detector's stands between two ticks."""
     behind_ms = min(max(stamp_ms - state.stamp_ms, 0), STEP_MAX_MS)
     task_manager.heard_ms = max(task_manager.heard_ms, state.clock_ms + behind_ms)
+
+
+def retuned(state: State, before_ms: int) -> None:
+    """Silence is borne for less long than `before_ms`, which was promised: a TaskManager beats faster when it hears of that, so until then
+    the promise holds, for RETURN_MS more than is promised now at most."""
+    more_ms = min(before_ms - state.lost_after_ms, RETURN_MS)
+    if more_ms > 0:
+        for each in state.task_managers.values():
+            each.heard_ms = max(each.heard_ms, state.clock_ms + more_ms)
 
 
 def silent(state: State) -> list[str]:

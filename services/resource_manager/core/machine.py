@@ -21,10 +21,17 @@ from millrace.core.machine import (
     Ticked,
     dispatch,
 )
-from millrace.core.messages.client import ClusterOverview, SlotInfo, TaskManagerInfo, TaskManagersListed
+from millrace.core.messages.client import ClusterOverview, RequestRefused, SlotInfo, TaskManagerInfo, TaskManagersListed
 from millrace.core.messages.effects import FenceTaskManager, TaskManagerFenced
 from millrace.core.messages.events import TaskManagerGone, TaskManagerJoined
-from millrace.core.messages.jobs import JobMasterDeclared, Query, RequestSlots, TaskManagerLost, TaskManagersParted
+from millrace.core.messages.jobs import (
+    JobMasterDeclared,
+    JobQueued,
+    Query,
+    RequestSlots,
+    TaskManagerLost,
+    TaskManagersParted,
+)
 from millrace.core.messages.slots import (
     DisconnectTaskManager,
     RegisterTaskManager,
@@ -79,7 +86,7 @@ def _configured(state: State, envelope: Envelope) -> Iterator[Output]:
     settings: dict[str, Any] = dict(envelope.body.settings)
     before = state.lost_after_ms
     state.limits = Limits(**{each.name: settings[each.name] for each in fields(Limits) if each.name in settings})
-    yield from _retune(state, always=state.lost_after_ms != before)
+    yield from _retune(state, before)
 
 
 def _ticked(state: State, envelope: Envelope) -> Iterator[Output]:
@@ -274,11 +281,12 @@ def _tell_lost(state: State, name: str, incarnation: int, reason: str) -> Iterat
         yield Say(shard, TaskManagerLost(task_manager=name, incarnation=incarnation, reason=reason))
 
 
-def _retune(state: State, *, always: bool = False) -> Iterator[Output]:
-    """Keeps the heartbeats of all TaskManagers together below the limit."""
-    interval = liveness.interval_ms(state.limits, len(state.task_managers), state.interval_ms)
-    if always or interval != state.interval_ms:
-        state.interval_ms = interval
+def _retune(state: State, lost_after_ms: int | None = None) -> Iterator[Output]:
+    """Keeps the heartbeats of all TaskManagers together below the limit. `lost_after_ms`: what they were told, if settings have changed."""
+    told = state.interval_ms, state.lost_after_ms if lost_after_ms is None else lost_after_ms
+    state.interval_ms = liveness.interval_ms(state.limits, len(state.task_managers), state.interval_ms)
+    if (state.interval_ms, state.lost_after_ms) != told:
+        liveness.retuned(state, told[1])
         for name in state.task_managers:
             yield Say(f"{TASK_MANAGER}/{name}", _registered(state))
 
@@ -292,8 +300,32 @@ def _shards(count: int) -> tuple[str, ...]:
 
 
 def _passed_over(state: State, envelope: Envelope) -> Iterator[Output]:
-    """What a bad record asked for is not done [26]; its sender learns it as if it had not been heard."""
-    yield from ()
+    """What a bad record asked for is not done [26], but no slot and no shard waits for ever."""
+    body, error = envelope.body.body, envelope.body.error
+    if isinstance(body, RequestSlots):
+        yield from _bad_request(state, envelope, body, error)
+    elif isinstance(body, SlotFreed):
+        # It may be said before any report of its grant, and no report counts until then. What the slot is now the next one says.
+        yield from _slot_freed(state, envelope._replace(body=body.model_copy(update={"state": "STARTING"})))
+    elif isinstance(body, JobMasterDeclared) and _shard(envelope) not in state.declared:
+        # It is said once, and nothing is granted before. Where the shard holds slots is not looked at: all have time to register.
+        state.declared[_shard(envelope)] = None
+        state.open_ms = max(state.open_ms, envelope.now_ms + liveness.registration_ms(state))
+    elif isinstance(body, Query) and body.reply_to:
+        reason = f"a fault of Millrace in handling this request: {error}"
+        yield Publish(
+            "client.replies", body.reply_to, RequestRefused(correlation=body.correlation, kind="internal", reason=reason)
+        )
+
+
+def _bad_request(state: State, envelope: Envelope, body: RequestSlots, error: str) -> Iterator[Output]:
+    """A shard asks for slots once: why its job waits is told, and its user can cancel it. What it wanted before counts no more: one that
+    has ended would be granted that again and again."""
+    if body.job in state.jobs:
+        slot_manager.forget_request(state, body.job)
+    if body.slots:
+        reason = f"its request for slots was not taken, by a fault of Millrace: {error}; cancel the job"
+        yield Say(envelope.sender, JobQueued(job=body.job, reason=reason, position=None))
 
 
 def _shard(envelope: Envelope) -> int:

@@ -59,11 +59,16 @@ def _allocations(state: State, job: str) -> Iterator[str]:
 def forget_requests(state: State, shard: int) -> None:
     """A shard lives anew: what its jobs wanted counts no more until it declares it; what they hold stays."""
     for name in [name for name, job in state.jobs.items() if job.shard == shard]:
-        job = state.jobs[name]
-        queue.leave(state, name)
-        job.wanted, job.told, job.told_position = 0, None, None
-        for _ in queue.settle(state, name):
-            raise AssertionError("a job that was told nothing is told that it does not wait")
+        forget_request(state, name)
+
+
+def forget_request(state: State, name: str) -> None:
+    """What a job wanted counts no more until its shard asks anew."""
+    job = state.jobs[name]
+    queue.leave(state, name)
+    job.wanted, job.told, job.told_position = 0, None, None
+    for _ in queue.settle(state, name):
+        raise AssertionError("a job that was told nothing is told that it does not wait")
 
 
 def grant(state: State, record: str, stamp_ms: int) -> Iterator[Output]:

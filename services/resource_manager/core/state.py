@@ -28,6 +28,7 @@ UNUSABLE_STATES = (SlotState.STARTING, SlotState.BROKEN)  # the world is told of
 
 
 STEP_MAX_MS = 500
+QUIET_STEP_MAX_MS = 1000  # the same while nobody holds a slot: ticks come every two seconds then, and silence is borne for longer
 AWAY_MS = 500  # by which the broker's clock went on further between two ticks than machine time: it was away, or the leader
 RETURN_MS = 3000  # of the detector's time, the most that everybody then has to find the broker again
 
@@ -97,7 +98,7 @@ class State:
     shards: int
     limits: Limits = field(default_factory=Limits)
     interval_ms: int = 100  # heartbeats, as told to all registered TaskManagers
-    # The detector's time: goes on at ticks, by at most STEP_MAX_MS, so that a pause of the broker makes nobody lost.
+    # The detector's time: goes on at ticks, by a step's most, so that a pause of the broker makes nobody lost.
     clock_ms: int = 0
     ticked_ms: int = 0  # machine time of the last tick
     stamp_ms: int = 0  # of the last tick, by the broker's clock

@@ -106,7 +106,7 @@ class Told:
 
 
 class _Deaf:
-    """A machine that is told nothing but that a record was passed over; without `error` not even that."""
+    """A machine that is told nothing but that a record was passed over, and of births, its own and its peers'; without `error` nothing."""
 
     def __init__(self, machine: Machine, error: str | None) -> None:
         self._machine, self._error = machine, error
@@ -119,6 +119,8 @@ class _Deaf:
         self.is_idle = machine.is_idle
 
     def handle(self, state: Any, envelope: Envelope) -> Iterator[Output]:
+        if self._error is not None and isinstance(envelope.body, (Born, PeerBorn)):
+            return self._machine.handle(state, envelope)  # nothing will tell it again, and what is done then would be for ever owed
         if self._error is None or not isinstance(envelope.body, (Body, Client)):
             return iter(())
         return self._machine.handle(state, envelope._replace(body=PassedOver(envelope.body, self._error)))

@@ -78,7 +78,9 @@ HOLES = here("hole", after=TALK, waits=(0, 1), stalls=0.3)
 
 BY_NAME: dict[str, tuple[Here, ...]] = {
     "a hole is taken for whole": (HOLES,),
-    "a chain starts anywhere": (here("hole", "hole", "cut", "kill", faults=24, waits=(3, 30, 100, 300)), HOLES),
+    "a chain starts anywhere": (
+        here("hole", "hole", "cut", "kill", aim=None, faults=24, waits=(3, 30, 100, 300), replicas=1, snapshot_records=50_000),
+    ),
     "what a life before holds is not waited for": (
         here("cut:job-master", after=(RUNS,), waits=SOON, timing=STUBBORN, task_managers=2, slots=2, failing=0.05, graphs=(roots,)),
     ),
@@ -92,7 +94,7 @@ BY_NAME: dict[str, tuple[Here, ...]] = {
         here("pause:job-master", after=("JobEnded",), waits=SOON, stalls=0.3, failing=0.05, graphs=(sink,)),
     ),
     "a bad record is never passed over": (here("kill", faults=1, poison=("job-1",), steps_most=6_000),),
-    "a refused slot is not given back": (here("jvm", after=("AllocateSlot",), waits=(1,), **TIGHT),),
+    "a refused slot is not given back": (here("jvm", after=("AllocateSlot",), waits=(0,), stalls=0.0, **TIGHT),),
     "an old report takes a grant back": (here("one_way:task-manager", after=("RequestSlots",), waits=SOON),),
     "a slot that is given back is nobodys at once": (here("cut:job-master", after=(RUNS,), waits=SOON, timing=STUBBORN, slots=3),),
     "a slot is freed with its attempt": (here("cut:job-master", after=(RUNS,), waits=SOON, timing=LONG, slots=1),),
