@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
+from millrace.core.jobgraph.compile import check_unread
 from millrace.core.jobgraph.model import JobGraph, Limits, dump
 from millrace.core.jobgraph.parse import Refused, parse_json
 from millrace.core.jobgraph.problems import Problem, found
@@ -150,7 +151,7 @@ def check_graph(raw: Mapping[str, Any], parameters: Mapping[str, str], limits: L
         known = readable(raw, validated, limits, parameters)
         further = [*check_sql(known), *check_conf(known)]
         return Checked(None, None, (*validated, *(each for each in further if not each.warning)), ())
-    said = [*check_sql(validated), *check_conf(validated), *check_relative(validated)]
+    said = [*check_sql(validated), *check_conf(validated), *check_relative(validated), *check_unread(validated)]
     stored = dump(validated)
     size = len(canonical(stored))
     if size > GRAPH_BYTES_MOST:

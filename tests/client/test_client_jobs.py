@@ -176,6 +176,17 @@ def test_a_job_without_rows_says_so(millrace: Millrace) -> None:
     assert list(millrace.logs(job.id)) == []
 
 
+def test_a_finished_job_without_rows_says_why(millrace: Millrace, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = millrace.submit(GRAPH)
+    job.cancel()
+    job.wait()
+    described = millrace._describe(job.id)
+    finished = described.model_copy(update={"summary": described.summary.model_copy(update={"status": "FINISHED"})})
+    monkeypatch.setattr(millrace, "_describe", lambda job: finished)
+    with pytest.raises(NotFinished, match="several last vertices leave open which is its `result`"):
+        millrace.result(job.id)
+
+
 def test_wait_ends_after_its_time(millrace: Millrace) -> None:
     job = millrace.submit(GRAPH)
     with pytest.raises(TimeoutError, match="has not ended within"):

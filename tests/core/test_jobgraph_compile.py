@@ -17,6 +17,7 @@ from millrace.core.jobgraph.compile import (
     Plan,
     Published,
     attempt_spec,
+    check_unread,
     compile_graph,
     plan_spec,
     producers,
@@ -178,6 +179,23 @@ def test_the_result(shape: str, fields: dict[str, Any], expected: str | None) ->
     assert plan.result == expected
     results = [output for task in plan.tasks.values() for output in task.outputs if output.edge == "result"]
     assert results == ([Output(expected, "result")] if expected else [])
+
+
+@pytest.mark.parametrize(
+    ("shape", "fields", "unread"),
+    [
+        ("a", {}, []),
+        ("a\nb!sink <- a:f\nc!sink <- a:f\nd!app", {}, []),
+        ("a\nb", {}, ["a", "b"]),
+        ("a\nb", {"result": "b"}, ["a"]),
+        ("a\nb <- a:f", {"result": "a"}, ["b"]),
+        ("a\nb!sink <- a:f\nc <- a:f", {}, ["c"]),
+    ],
+)
+def test_a_vertex_whose_rows_nobody_gets_is_warned_of(shape: str, fields: dict[str, Any], unread: list[str]) -> None:
+    found = check_unread(plan_of(shape, **fields).graph)
+    assert [each.place for each in found] == [("vertices", name) for name in unread]
+    assert all(each.warning for each in found)
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,9 @@ def test_a_query_may_end_as_it_would_in_a_file(sql: str) -> None:
         "SELECT values, t.select, t.x AS order FROM t WHERE max(values) > 1",
         "SELECT a:b.c::int, CAST(NULL AS VOID), x >>> 2 FROM t",
         "SELECT t.values FROM (VALUES (1), (2)) AS t (values)",
+        "SELECT window.start, count(*) FROM t GROUP BY window(at, '1 hour')",
+        "SELECT k, window(at, '1 hour', '5 minutes').end FROM t GROUP BY k, WINDOW (at, '1 hour', '5 minutes') HAVING count(*) > 1",
+        "SELECT window(at, '1 hour').start s, sum(x) OVER v FROM t GROUP BY window(at, '1 hour'), x WINDOW v AS (ORDER BY x)",
     ],
 )
 def test_what_spark_takes_and_sqlglot_does_not_is_no_problem(sql: str) -> None:

@@ -284,6 +284,15 @@ def test_a_function_that_needs_rows_is_told_to_declare(attempts: Attempts) -> No
     assert (error["file"], error["line"]) == ("m.py", 1)
 
 
+def test_a_module_that_is_not_there_is_not_a_matter_of_rows(attempts: Attempts) -> None:
+    modules = [attempts.module("m.py", "def f(a):\n    import helper\n    return helper.g(a)\n")]
+    error = attempts.fail(
+        sql("a", "SELECT 1 AS k"), {"id": "p", "python": "m:f", "inputs": chained("a")}, kind="plan", modules=modules
+    )
+    assert "No module named 'helper'. If it is a file of yours, list that under modules:" in error["message"]
+    assert "schema:" not in error["message"]
+
+
 def test_a_key_that_is_not_there(attempts: Attempts) -> None:
     consumer = {"id": "j", "sql": "SELECT * FROM a", "inputs": {"a": hashed("orign")}, "parallelism": 2}
     error = attempts.fail(sql("a", "SELECT 1 AS origin"), consumer, kind="plan")

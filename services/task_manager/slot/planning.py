@@ -64,11 +64,13 @@ def _python(chain: vertices.Chain, vertex: dict[str, Any], inputs: dict[str, Any
     except AttemptError:
         raise
     except Exception as error:
+        advice = f'If it needs rows, declare its columns: schema: "column TYPE, ..." at vertex {vertex["id"]!r}'
+        if isinstance(error, ModuleNotFoundError):
+            advice = "If it is a file of yours, list that under modules:; other packages must be installed where TaskManagers run"
         raise AttemptError(
             "SCHEMA_NOT_KNOWN",
             f"To plan the job, {vertex['python']} was called with inputs without rows and raised {type(error).__name__}:"
-            f" {str(error).strip().splitlines()[0] if str(error).strip() else ''}. If it needs rows, declare its columns:"
-            f' schema: "column TYPE, ..." at vertex {vertex["id"]!r}',
+            f" {str(error).strip().splitlines()[0] if str(error).strip() else ''}. {advice}",
             kind="user",
         ) from error
 

@@ -323,7 +323,8 @@ class Millrace:
             raise errors.NotFinished(f"job {job} is {summary.status} and has no result{reason}", summary.status, cause)
         found = (archive.get("detail") or {}).get("result")
         if found is None:
-            raise errors.NotFinished(f"job {job} has no rows to show: what it made is where its sinks are", "FINISHED")
+            why = "a script has none, nor has a graph whose several last vertices leave open which is its `result`"
+            raise errors.NotFinished(f"job {job} has no rows to show: {why}; what sinks wrote is at their paths", "FINISHED")
         return self.rows(found)
 
     def rows(self, found: Mapping[str, Any]) -> Result:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from millrace.core.jobgraph.compile import check_unread
 from millrace.core.jobgraph.model import (
     DEFAULT_LIMITS,
     READ_FORMATS,
@@ -104,8 +105,9 @@ def load_graph(
     if checks:
         known = result if isinstance(result, JobGraph) else readable(loaded.raw, result, limits, overrides)
         loaded.problems += check_sql(known) + (check_files(known) if same_machine else [])
-    if isinstance(result, JobGraph):
-        loaded.graph = None if loaded.errors else result
+    if isinstance(result, JobGraph) and not loaded.errors:
+        loaded.graph = result
+        loaded.problems += check_unread(result)
     return loaded
 
 

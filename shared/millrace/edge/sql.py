@@ -111,7 +111,7 @@ def _parsed(text: str) -> Any:
 
 def _as_spark_reads(tokens: list[Any]) -> list[Any]:
     """Tokens that sqlglot takes for something else: to Spark a keyword can be a name (`t.select`, `x AS order`, a column called
-    values), and `>>>` is one operator."""
+    values, the function `window(`), and `>>>` is one operator."""
     from sqlglot.tokens import Token, TokenType
 
     read: list[Any] = []
@@ -122,6 +122,7 @@ def _as_spark_reads(tokens: list[Any]) -> list[Any]:
         name = token.text.isidentifier() and (
             asked is TokenType.DOT
             or (asked is TokenType.ALIAS and ends)
+            or (kind is TokenType.WINDOW and follows is TokenType.L_PAREN)
             or (kind is TokenType.VALUES and follows not in (TokenType.L_PAREN, TokenType.NUMBER, TokenType.STRING))
         )
         if [each.token_type for each in (*read[-2:], token)] == [TokenType.GT] * 3 and token.end - read[-2].start == 2:

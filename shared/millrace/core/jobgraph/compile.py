@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .model import JobGraph, Vertex
+from .problems import Problem
 
 PLAN_TASK = "@plan"  # the task id of a plan attempt; no vertex can be called so
 RESULT_ROWS = 1000
@@ -130,6 +131,17 @@ def result_vertex(graph: JobGraph) -> str | None:
         return None
     vertex = graph.vertices[last[0]]
     return next(iter(vertex.inputs)) if vertex.kind == "sink" else last[0]
+
+
+def check_unread(graph: JobGraph) -> list[Problem]:
+    """Warnings for vertices whose rows nobody gets: nothing reads them, and they are not the job's result."""
+    read = {producer for vertex in graph.vertices.values() for producer in vertex.inputs} | {result_vertex(graph)}
+    hint = f"name it in `result`, or give it a sink or a reader{'' if graph.result else '; of several last vertices none is the result'}"
+    return [
+        Problem(("vertices", name), "nothing reads its rows, and they are not the job's result", hint, True)
+        for name, vertex in graph.vertices.items()
+        if name not in read and vertex.kind not in ("sink", "spark_app")
+    ]
 
 
 def producers(plan: Plan, task: str, subtask: int) -> tuple[tuple[str, int], ...]:

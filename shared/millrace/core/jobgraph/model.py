@@ -276,7 +276,7 @@ class JobGraph(_Model):
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
     """Higher goes first when slots are short."""
     result: str | None = None
-    """The vertex whose first rows are the job's result; by default the last one, if there is one."""
+    """The vertex whose first rows are the job's result; by default the one that nothing reads; if several are such, none."""
 
 
 def dump(graph: JobGraph) -> dict[str, Any]:
