@@ -21,7 +21,8 @@ from .intake import Intake
 
 TOPIC = "client.commands"
 IN_FLIGHT = 256
-POLL_MS = 100
+TOGETHER_MOST = 16  # are checked before any is copied: one request to Kafka takes them all, and what is there alone waits for nothing
+POLL_MS = 500
 STUCK_S = 5.0
 
 log = structlog.get_logger("client port")
@@ -92,10 +93,13 @@ class Copier:
         while self.flying and self.flying[0] <= mark:
             self.flying.popleft()
         room = IN_FLIGHT - len(self.flying)
-        for received in self._reader.poll(patience_ms, room) if room else ():
-            self._term.append(self._intake.record(received, self._log, self._prev))
+        records = []
+        for received in self._reader.poll(patience_ms, min(room, TOGETHER_MOST)) if room else ():
+            records.append(self._intake.record(received, self._log, self._prev))
             self._prev = received.offset
             self.flying.append(received.offset)
+        for record in records:
+            self._term.append(record)
         return room > 0
 
     def close(self) -> None:
