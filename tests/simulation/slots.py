@@ -70,9 +70,10 @@ class SimulatedSlots:
         self._later: list[tuple[int, int, Callable[[], None]]] = []
         self._numbered = 0
         self._running: dict[int, Running] = {}
+        self._started: dict[int, int] = {}  # slot -> how often that was begun
         self._heard_ms, self._patience_ms = 0, 1 << 60
         for slot in range(count):
-            self._after(world.timing.start, lambda slot=slot: self._post(SlotReady(slot=slot)))
+            self._start(slot, world.timing.start)
 
     def due_ms(self) -> int | None:
         due = [self._later[0][0]] if self._later else []
@@ -119,8 +120,17 @@ class SimulatedSlots:
             self._post(SlotBroken(slot=slot, reason="its JVM does not start any more"))
         else:
             self._post(SlotReplacing(slot=slot, reason="its JVM has ended"))
-        span = self._world.timing.repair if for_good else self._world.timing.start
-        self._after(span, lambda: self._post(SlotReady(slot=slot)))
+        self._start(slot, self._world.timing.repair if for_good else self._world.timing.start)
+
+    def _start(self, slot: int, span: tuple[int, int]) -> None:
+        """A JVM starts, or is reset. What was under way in the slot before will never be ready: it has one JVM."""
+        self._started[slot] = number = self._started.get(slot, 0) + 1
+
+        def ready() -> None:
+            if self._started[slot] == number:
+                self._post(SlotReady(slot=slot))
+
+        self._after(span, ready)
 
     def beat(self, patience_ms: int) -> None:
         """The TaskManager is at work; a slot with an attempt ends when it does not hear this for so long."""
@@ -149,9 +159,11 @@ class SimulatedSlots:
             del self._running[slot]
             self._world.book.attempt_ended(running.spec, running.living, False)
             self._post(SlotBroken(slot=slot, reason="its JVM does not start any more"))
-            self._after(self._world.timing.repair, lambda: self._post(SlotReady(slot=slot)))
+            self._start(slot, self._world.timing.repair)
 
     def _end(self, slot: int, running: Running, status: Any, **told: Any) -> None:
+        if self._running.get(slot) is not running:
+            return  # its JVM died before it was killed, and it with it
         del self._running[slot]
         self._world.book.attempt_ended(running.spec, running.living, status == "finished")
         if status == "finished":
@@ -159,9 +171,9 @@ class SimulatedSlots:
         self._post(AttemptEnded(slot=slot, attempt=running.living.attempt, status=status, **told))
         if self._world.random.random() < self._world.timing.replaced:
             self._post(SlotReplacing(slot=slot, reason="threads of the attempt stayed"))
-            self._after(self._world.timing.start, lambda: self._post(SlotReady(slot=slot)))
+            self._start(slot, self._world.timing.start)
         else:
-            self._after(self._world.timing.reset, lambda: self._post(SlotReady(slot=slot)))
+            self._start(slot, self._world.timing.reset)
 
     def _after(self, span: tuple[int, int], happens: Callable[[], None]) -> None:
         self._numbered += 1

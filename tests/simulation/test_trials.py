@@ -111,6 +111,14 @@ def test_a_calm_cluster_leaves_nothing_behind() -> None:
     Trial(101, faults=0).run()
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_no_task_manager_is_missed_for_what_becomes_of_its_slots(seed: int) -> None:
+    """One that holds a slot beats often, and both sides must know whether it does."""
+    trial = Trial(seed, faults=24, kinds=("jvm", "storage", "puts"), few=True, paced=True, shape={"stalls": 0.0})
+    trial.run()
+    assert trial.done.done["jvm"]
+
+
 def test_a_seed_tells_all_that_happens() -> None:
     first = Trial(7, faults=8).run()
     assert Trial(7, faults=8).run() == first

@@ -28,6 +28,7 @@ SERVICES = (DISPATCHER, RESOURCE_MANAGER, JOB_MASTER)
 BALANCED_LOOKS = 12  # of ten seconds, until leaders are shared: a standby is heard every 20 s, and one scope goes every 5 s
 REST_MS = 3_000  # after the last job has ended, before the audit
 IDLE_MOST_MS = 30_000  # between two facts about jobs while all are well and jobs wait for their end
+HEARD = {"jvm", "storage", "puts"}  # faults that keep nobody from being heard
 LIVE_MOST = 3  # jobs, in a paced trial
 STEPS_MOST = 200_000  # of the cluster: a trial takes some thousands
 
@@ -77,6 +78,7 @@ class Trial:
         aim = chance.choice(AIMS) if self.aim is None else self.aim
         self.done = Faults(self.cluster, chance, self.faults, self.kinds, aim, self.waits, self.after)
         self.cluster.between = None if self.paced else self.done.step
+        self._flows = not self.cluster.world.stalls
         self._known, self._known_ms = (0, 0, 0), 0
         self._to_submit = list(self.jobs)
         canceled = self._drawn("canceled", (0.05, 0.15, 0.5))
@@ -103,6 +105,7 @@ class Trial:
             cluster.run(cluster.ready, most_ms=20_000)
             cluster.run(most_ms=REST_MS)
             self._assert_balance()
+            self._assert_nobody_missed()
             audit(cluster)
             assert_parked(cluster)
         except Exception as failure:
@@ -122,6 +125,15 @@ class Trial:
             if cluster.balanced() and cluster.led() == before:
                 return
         raise AssertionError(f"[6]: at rest scopes go from {before} to {cluster.led()}")
+
+    def _assert_nobody_missed(self) -> None:
+        """I10: where nothing keeps a TaskManager from being heard, none is declared lost. That would heal a slot which one side alone takes
+        for held, at the price of all that runs there."""
+        if not self._flows or set(self.done.done) - HEARD:
+            return
+        events = self.cluster.world.broker.log("cluster.events", 0).records
+        gone = [each.value.decode() for each in events if b'"TaskManagerGone"' in each.value]
+        assert not gone, f"I10: a TaskManager that was heard all the time is lost: {gone[0]}"
 
     def _look(self) -> None:
         """I10: when all is well again, jobs go on."""

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import fsspec
+from fsspec.implementations.memory import MemoryFileSystem
 
 from millrace.core.topics import TOPICS, Topology
 from millrace.io.interfaces import Unavailable
 from millrace.io.storage import Storage, StorageError
+from millrace.io.storage_backends import Remote
 from tests.simulation import Clock
 from tests.simulation.book import Book
 from tests.simulation.bus import MemoryBroker, MemoryBus, MemoryReader
@@ -18,7 +20,6 @@ from tests.simulation.slots import Script, Timing
 from tests.simulation.store import MemoryEtcd
 
 PREFIX = "/millrace/simulated/"
-STORAGE = "memory://millrace"
 STALLED_MS = (5, 50, 300)
 
 
@@ -44,10 +45,10 @@ class World:
         self.broker = MemoryBroker(self.clock)
         self.broker.ensure_topics((each.name, each.count(self.topology), each.config()) for each in TOPICS)
         self.etcd = MemoryEtcd(self.clock)
-        memory: Any = fsspec.filesystem("memory")  # one for all of the interpreter: a world begins with an empty one
+        memory: Any = fsspec.filesystem("memory")  # of sinks, one for all of the interpreter: a world begins with an empty one
         memory.store.clear()
         memory.pseudo_dirs[:] = [""]
-        self.storage = MemoryStorage(STORAGE)
+        self.storage = MemoryStorage()
 
     def next_start(self) -> int:
         self.starts += 1
@@ -55,26 +56,30 @@ class World:
 
 
 class MemoryStorage(Storage):
-    """Storage in memory; what is put there takes no way over a file on a disk. `full`: it takes nothing."""
+    """Storage in memory, of one world alone: a later world in this interpreter shares nothing with it. What is put there takes no way over
+    a file on a disk. `full`: it takes nothing."""
 
     full = False
 
+    def __init__(self) -> None:
+        super().__init__("memory://millrace")
+        self._memory = MemoryFileSystem(global_store=False, skip_instance_cache=True)
+        self._backend = Remote(self._memory, "/millrace")
+
     def tear(self, path: str) -> None:
         """What stands there is not what was put there."""
-        memory: Any = fsspec.filesystem("memory")
-        data = bytearray(memory.cat_file(f"{STORAGE}/{path}"))
+        data = bytearray(self._memory.cat_file(self._place(path)))
         data[len(data) // 2] ^= 1
-        memory.pipe_file(f"{STORAGE}/{path}", bytes(data))
+        self._memory.pipe_file(self._place(path), bytes(data))
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         if self.full:
             raise StorageError(path, "there is no room", "wait")
-        memory: Any = fsspec.filesystem("memory")
-        full = f"{STORAGE}/{path}"
-        if memory.exists(full):
-            assert memory.cat_file(full) == data, f"[20]: {path} is a name that something else has"
+        place = self._place(path)
+        if self._memory.exists(place):
+            assert self._memory.cat_file(place) == data, f"[20]: {path} is a name that something else has"
             return False
-        memory.pipe_file(full, data)
+        self._memory.pipe_file(place, data)
         return True
 
 
