@@ -50,15 +50,20 @@ class BusWorld:
         self._open.append(reader)
         return reader
 
-    def offsets(self, bus: Bus, topic: str, partition: int) -> tuple[int, int]:
+    def asked(self, ask: Callable[[], T]) -> T:
         """What a broker says that may be busy for longer than a bus waits for it."""
+        answers: list[T] = []
 
-        def asked() -> tuple[int, int] | None:
+        def answered() -> bool:
             with contextlib.suppress(Unavailable):
-                return bus.offsets(topic, partition)
-            return None
+                answers.append(ask())
+            return bool(answers)
 
-        return eventually(asked, f"the offsets of {topic}[{partition}]")
+        eventually(answered, "an answer of the broker")
+        return answers[0]
+
+    def offsets(self, bus: Bus, topic: str, partition: int) -> tuple[int, int]:
+        return self.asked(lambda: bus.offsets(topic, partition))
 
     def read(self, reader: Reader, count: int) -> list[Received]:
         """The next `count` records; what comes more than that fails the test."""

@@ -130,6 +130,13 @@ def test_a_log_that_is_shortened_while_it_is_read_is_read_again_from_where_it_be
     assert verify(open_file(tmp_path / "export.zip"), None, silent).difference is None
 
 
+def test_what_one_cluster_stores_is_not_anothers(cluster: Cluster) -> None:
+    """Both are in this interpreter."""
+    stored, none = source_of(busy()), source_of(cluster)
+    assert stored.snapshots(stored.facts.scope("dispatcher"))
+    assert none.snapshots(none.facts.scope("dispatcher")) == []
+
+
 def test_snapshots_are_used_and_checked() -> None:
     cluster = busy()
     live, bare = source_of(cluster), source_of(cluster, with_storage=False)

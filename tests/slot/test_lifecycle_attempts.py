@@ -6,6 +6,7 @@ import os
 import signal
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.slot.lifecycle import SESSION, Slot, below, jvm_of, wait_until
@@ -307,7 +308,7 @@ def test_a_killed_jvm_fails_its_attempt_and_is_replaced(slot: Slot) -> None:
 
 
 def test_a_spare_process_that_is_killed_is_replaced(slot: Slot) -> None:
-    spare = max(process.pid for process in below(slot.process.pid) if "host.py" in " ".join(process.cmdline()))
-    os.kill(spare, signal.SIGKILL)
+    forked = [process for process in below(slot.process.pid) if "host.py" in " ".join(process.cmdline())]
+    max(forked, key=psutil.Process.create_time).kill()  # the newest; ids begin anew now and then
     slot.until("ready")
     assert slot.value("spark.range(3).count()") == 3
