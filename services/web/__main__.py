@@ -26,7 +26,7 @@ from .api import application
 from .follow import Following, Follows
 from .settings import WebSettings
 from .view import View
-from .worker import TOPICS, make, places, read_before
+from .worker import TOPICS, make, places
 
 STOP_MOST_S = 3.0
 LOOK_S = 0.5
@@ -43,11 +43,10 @@ def main() -> int:
     log.info("starts", version=__version__, pid=os.getpid(), settings=settings.describe())
     stopping = threading.Event()
     on_stop(stopping.set)
-    found = _await_cluster(settings, stopping)
-    if found is None:
+    topology = _await_cluster(settings, stopping)
+    if topology is None:
         return 0
-    topology, before = found
-    app, view = make(settings, topology, before)
+    app, view = make(settings, topology)
     kafka = KafkaLogs(settings.kafka_bootstrap, client_id=settings.instance)
     following = Following(view, places(topology), kafka.ends)
     following.start()
@@ -67,11 +66,8 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def _await_cluster(
-    settings: WebSettings, stopping: threading.Event
-) -> tuple[Topology, dict[str, dict[int, int]]] | None:
-    """Waits for etcd, Kafka and the provisioning, and says so; then what is there, and up to where it was read before. None: asked to
-    stop meanwhile."""
+def _await_cluster(settings: WebSettings, stopping: threading.Event) -> Topology | None:
+    """Waits for etcd, Kafka and the provisioning, and says so; then what is there. None: asked to stop meanwhile."""
     store, admin = store_of(settings), KafkaAdmin(settings.kafka_bootstrap, client_id=settings.instance)
     said = 0.0
     try:
@@ -80,7 +76,7 @@ def _await_cluster(
                 topology = read_topology(store)
                 for topic in TOPICS:
                     admin.log_id(topic)
-                return topology, read_before(settings.kafka_bootstrap, topology)
+                return topology
             except Unavailable as failure:
                 if time.monotonic() - said > 5:
                     said = time.monotonic()

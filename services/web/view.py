@@ -17,30 +17,27 @@ T = TypeVar("T")
 
 
 class View:
-    """The two tables over the rows that are given. `read_before`: topic -> partition -> the offset that was to be read next when the
-    process started; rows alone do not tell it, for the newest may be forgotten."""
+    """The two tables over the rows that are given."""
 
-    def __init__(
-        self, jobs: Rows, cluster: Rows, retained_jobs: int, read_before: Mapping[str, Mapping[int, int]] | None = None
-    ) -> None:
+    def __init__(self, jobs: Rows, cluster: Rows, retained_jobs: int) -> None:
         self.jobs, self.cluster = Jobs(jobs, retained_jobs), Cluster(cluster)
         self.ready = False
         self.folded = {"news": 0, "known": 0, "unreadable": 0}
         self.folded_at_s = time.monotonic()
-        self._read_before = read_before or {}
         self._rows = {JOB_EVENTS: jobs, CLUSTER_EVENTS: cluster}
         self._as_of: dict[str, dict[int, list[int]]] = {JOB_EVENTS: {}, CLUSTER_EVENTS: {}}
         self._lock = threading.Lock()
 
-    def load(self) -> None:
-        """The rows were brought back: looks through them. Faust does so at the start, and anew when it joins its group again: what was
-        taken in between stays in `as_of`, also where no row is left of it, for it is not read a second time."""
+    def load(self, committed: Mapping[str, Mapping[int, int]]) -> None:
+        """The rows were brought back: looks through them. `committed`: topic -> partition -> the offset that is read next; rows alone do
+        not tell it, for the newest may be forgotten. Faust does so at the start, and anew when it joins its group again: what was taken
+        in between stays in `as_of`."""
         with self._lock:
             self.jobs.load()
             for topic, rows in self._rows.items():
                 for row in list(rows.values()):
                     self._reached(topic, *(row.get("as_of") or (0, -1, 0)))
-                for partition, offset in self._read_before.get(topic, {}).items():
+                for partition, offset in committed.get(topic, {}).items():
                     self._reached(topic, partition, offset - 1, 0)
             self.folded_at_s = time.monotonic()
             self.ready = True

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
 import tempfile
-from collections.abc import Mapping
 from typing import Any
 
 import faust
 import structlog
-from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from millrace.core.topics import Topology
-from millrace.io.interfaces import Unavailable
 
 from .core.cluster import TOPIC as CLUSTER_EVENTS
 from .core.facts import Fact
@@ -28,7 +26,7 @@ log = structlog.get_logger("web")
 CHANGELOGS = {JOB_EVENTS: "web.jobs", CLUSTER_EVENTS: "web.cluster"}
 TOPICS = (*CHANGELOGS, *CHANGELOGS.values())
 GROUP = "web"
-ASKED_MOST_S = 10.0
+RETRY_S = 0.5
 SESSION_S = 6.0  # Kafka takes no less; one that is started again under its name waits for nothing
 
 
@@ -51,29 +49,8 @@ def places(topology: Topology) -> list[tuple[str, int]]:
     return [(JOB_EVENTS, n) for n in range(topology.job_event_partitions)] + [(CLUSTER_EVENTS, 0)]
 
 
-def read_before(bootstrap: str, topology: Topology) -> dict[str, dict[int, int]]:
-    """topic -> partition -> the offset at which an earlier process left off. Raises Unavailable."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP, "enable.auto.commit": False, "log_level": 0})
-    try:
-        committed = consumer.committed([TopicPartition(*place) for place in places(topology)], timeout=ASKED_MOST_S)
-        for each in committed:  # a coordinator that has just moved refuses single partitions
-            if each.error is not None:
-                raise KafkaException(each.error)
-    except KafkaException as failure:
-        raise Unavailable(f"Kafka at {bootstrap} does not say up to where was read: {failure.args[0].str()}") from None
-    finally:
-        consumer.close()
-    found: dict[str, dict[int, int]] = {JOB_EVENTS: {}, CLUSTER_EVENTS: {}}
-    for each in committed:
-        if each.offset > 0:
-            found[each.topic][each.partition] = each.offset
-    return found
-
-
-def make(
-    settings: WebSettings, topology: Topology, before: Mapping[str, Mapping[int, int]]
-) -> tuple[faust.App, View]:
-    """The worker, to be started, and the view that it fills. `before`: see `read_before`."""
+def make(settings: WebSettings, topology: Topology) -> tuple[faust.App, View]:
+    """The worker, to be started, and the view that it fills."""
     app = faust.App(
         GROUP,
         broker=[f"kafka://{host}" for host in settings.kafka_bootstrap.split(",")],
@@ -97,7 +74,7 @@ def make(
         CLUSTER_EVENTS: (1, app.topic(CLUSTER_EVENTS, value_type=bytes, value_serializer="raw")),
     }
     tables = {name: _table(app, name, topology, partitions) for name, (partitions, _) in topics.items()}
-    view = View(tables[JOB_EVENTS], tables[CLUSTER_EVENTS], settings.retained_jobs, before)
+    view = View(tables[JOB_EVENTS], tables[CLUSTER_EVENTS], settings.retained_jobs)
     for name, (_, topic) in topics.items():
         app.agent(topic, name=f"web.{name}")(_agent(view))
     recovered: set[str] = set()
@@ -105,9 +82,14 @@ def make(
     def recover(name: str) -> Any:
         async def done() -> None:
             recovered.add(name)
-            if len(recovered) == len(tables):
-                view.load()
-                await rewind(app.consumer)
+            generation = app.consumer_generation_id  # another one comes here again by itself
+            while len(recovered) == len(tables) and app.consumer_generation_id == generation and not app.should_stop:
+                try:
+                    view.load(await resume(app.consumer))
+                    return
+                except Exception as failure:  # Faust would go on without a word, and read from a wrong place
+                    log.warning("where to read on is not known yet", reason=repr(failure))
+                    await asyncio.sleep(RETRY_S)
 
         return done
 
@@ -116,14 +98,24 @@ def make(
     return app, view
 
 
-async def rewind(consumer: Any) -> None:
-    """Goes to the start of what is read; Faust goes on to where a commit says, directly after.
+async def resume(consumer: Any) -> dict[str, dict[int, int]]:
+    """Goes to where the group has committed, which is answered: topic -> partition -> the offset that is read next; and where nothing is
+    committed to the start, which Faust leaves out.
 
-    It does so when it has joined its group, but leaves a partition without a commit where it is. Without this: 1. it joins, and a new
-    partition's first facts are fetched; 2. it joins again (an older process of this name was just killed), and drops what was fetched and
-    not folded; 3. it reads on behind these facts, commits that, and they are never seen.
+    Without the second: 1. it joins, and a new partition's first facts are fetched; 2. it joins again (an older process of this name was
+    just killed), and drops what was fetched and not folded; 3. it reads on behind these facts, commits that, and they are never seen.
+
+    Asked before it joins, it would be too early: 1. the start asks; 2. an older process of this name commits more; 3. this one joins,
+    which shuts the other out, and reads on behind that; 4. what was read in between is missing in `as_of`, for ever where no row is left.
     """
-    await consumer.seek_to_beginning(*(place for place in consumer.assignment() if place.topic in CHANGELOGS))
+    committed = await consumer.seek_to_committed()
+    found: dict[str, dict[int, int]] = {JOB_EVENTS: {}, CLUSTER_EVENTS: {}}
+    for place, offset in committed.items():
+        if place.topic in found and offset:
+            found[place.topic][place.partition] = offset
+    unread = [place for place, offset in committed.items() if place.topic in found and not offset]
+    await consumer.seek_wait(await consumer.earliest_offsets(*unread))
+    return found
 
 
 def _table(app: faust.App, facts: str, topology: Topology, partitions: int) -> Any:

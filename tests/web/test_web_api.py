@@ -32,7 +32,7 @@ def record(topic: str, offset: int, ce_id: str = "dispatcher/3/17", **body: obje
 @pytest.fixture
 def view() -> View:
     view = View({}, {}, 10)
-    view.load()
+    view.load({})
     task = {"task": "a", "vertices": ["a"], "parallelism": 1}
     slot = {"task_manager": "tm", "slot": 0, "error": None}
     for message in (
@@ -168,16 +168,16 @@ def test_what_is_not_read_in_time_or_not_answered_is_told(view: View) -> None:
 
 
 def test_where_an_earlier_process_left_off_is_not_forgotten_with_its_rows() -> None:
-    view = View({}, {}, 10, {"job.events": {0: 8}, "cluster.events": {}})
-    view.load()
+    view = View({}, {}, 10)
+    view.load({"job.events": {0: 8}, "cluster.events": {}})
     assert view.ask(lambda _: None)[1] == {"offsets": {"job.events": {"0": 7}, "cluster.events": {}}, "time_ms": 0}
 
 
 def test_what_was_read_before_the_tables_are_brought_back_again_stays_in_as_of() -> None:
     view = View({}, {}, 10)
-    view.load()
+    view.load({})
     view.pass_over("job.events", 3, 5, T0)
-    view.load()
+    view.load({})
     assert view.ask(lambda _: None)[1] == {"offsets": {"job.events": {"3": 5}, "cluster.events": {}}, "time_ms": T0}
 
 
