@@ -32,6 +32,19 @@ def eventually(ask: Callable[[], T], what: str) -> T:
     return answer
 
 
+def asked(ask: Callable[[], T]) -> T:
+    """What a broker says that may be busy for longer than a bus waits for it."""
+    answers: list[T] = []
+
+    def answered() -> bool:
+        with contextlib.suppress(Unavailable):
+            answers.append(ask())
+        return bool(answers)
+
+    eventually(answered, "an answer of the broker")
+    return answers[0]
+
+
 class BusWorld:
     """A broker that can be stopped, and buses on it."""
 
@@ -50,20 +63,8 @@ class BusWorld:
         self._open.append(reader)
         return reader
 
-    def asked(self, ask: Callable[[], T]) -> T:
-        """What a broker says that may be busy for longer than a bus waits for it."""
-        answers: list[T] = []
-
-        def answered() -> bool:
-            with contextlib.suppress(Unavailable):
-                answers.append(ask())
-            return bool(answers)
-
-        eventually(answered, "an answer of the broker")
-        return answers[0]
-
     def offsets(self, bus: Bus, topic: str, partition: int) -> tuple[int, int]:
-        return self.asked(lambda: bus.offsets(topic, partition))
+        return asked(lambda: bus.offsets(topic, partition))
 
     def read(self, reader: Reader, count: int) -> list[Received]:
         """The next `count` records; what comes more than that fails the test."""

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from millrace.io.interfaces import OffsetGone, Unavailable
-from tests.contract.conftest import BusWorld, MemoryBusWorld, eventually
+from tests.contract.conftest import BusWorld, MemoryBusWorld, asked, eventually
 
 
 def numbered(first: int, end: int) -> list[bytes]:
@@ -151,14 +151,14 @@ def test_records_below_an_offset_can_be_deleted(bus_world: BusWorld) -> None:
     for value in numbered(0, 10):
         bus.append(topic, 0, value)
     bus_world.acknowledged(bus)
-    bus_world.asked(lambda: bus.delete_below(topic, 0, 6))
+    asked(lambda: bus.delete_below(topic, 0, 6))
     assert bus_world.offsets(bus, topic, 0) == (6, 10)
-    bus_world.asked(lambda: bus.delete_below(topic, 0, 4))
+    asked(lambda: bus.delete_below(topic, 0, 4))
     assert bus_world.offsets(bus, topic, 0) == (6, 10)
     assert [one.offset for one in bus_world.read(bus_world.reader(bus, topic, offset=6), 4)] == [6, 7, 8, 9]
     with pytest.raises(ValueError, match="11"):
-        bus.delete_below(topic, 0, 11)
-    bus_world.asked(lambda: bus.delete_below(topic, 0, 10))
+        asked(lambda: bus.delete_below(topic, 0, 11))
+    asked(lambda: bus.delete_below(topic, 0, 10))
     assert bus_world.offsets(bus, topic, 0) == (10, 10)
     bus.append(topic, 0, b"10")
     assert [one.offset for one in bus_world.read(bus_world.reader(bus, topic, offset=10), 1)] == [10]
@@ -170,7 +170,7 @@ def test_an_offset_outside_the_log_is_gone(bus_world: BusWorld, offset: int) -> 
     for value in numbered(0, 5):
         bus.append(topic, 0, value)
     bus_world.acknowledged(bus)
-    bus_world.asked(lambda: bus.delete_below(topic, 0, 3))
+    asked(lambda: bus.delete_below(topic, 0, 3))
     reader = bus_world.reader(bus, topic, offset=offset)
     with pytest.raises(OffsetGone) as gone:
         eventually(lambda: reader.poll(100), "an error")
@@ -185,16 +185,16 @@ def test_an_offset_outside_the_log_is_gone(bus_world: BusWorld, offset: int) -> 
 def test_a_log_has_an_identity_that_ends_with_it(bus_world: BusWorld) -> None:
     topic, bus = bus_world.topic(), bus_world.bus()
     other = bus_world.topic("other")
-    before = bus_world.asked(lambda: bus.log_id(topic))
+    before = asked(lambda: bus.log_id(topic))
     bus.append(topic, 0, b"0")
     bus.append(topic, 0, b"1")
     reader = bus_world.reader(bus, topic)
     bus_world.read(reader, 2)
-    assert bus_world.asked(lambda: bus.log_id(topic)) == before
-    assert bus_world.asked(lambda: bus.log_id(other)) != before
+    assert asked(lambda: bus.log_id(topic)) == before
+    assert asked(lambda: bus.log_id(other)) != before
     bus_world.delete(topic)
     bus_world.topic()
-    assert bus_world.asked(lambda: bus.log_id(topic)) not in (before, bus_world.asked(lambda: bus.log_id(other)))
+    assert asked(lambda: bus.log_id(topic)) not in (before, asked(lambda: bus.log_id(other)))
     assert bus_world.offsets(bus, topic, 0) == (0, 0)
     with pytest.raises(OffsetGone):
         eventually(lambda: reader.poll(100), "an error")
@@ -259,7 +259,7 @@ def test_a_record_may_have_900_kb_and_not_more_than_a_million_bytes(bus_world: B
 def test_a_broker_that_is_away_blocks_no_append_and_takes_all_in_order_when_it_is_back(bus_world: BusWorld) -> None:
     topic, bus = bus_world.topic(partitions=2), bus_world.bus()
     reader = bus_world.reader(bus, topic)
-    identity = bus_world.asked(lambda: bus.log_id(topic))
+    identity = asked(lambda: bus.log_id(topic))
     ran: list[bytes] = []
     for value in numbered(0, 100):
         bus.append(topic, 0, value, on_ack=lambda value=value: ran.append(value))
@@ -281,7 +281,7 @@ def test_a_broker_that_is_away_blocks_no_append_and_takes_all_in_order_when_it_i
     records += bus_world.read(reader, 200)
     assert [one.value for one in records] == ran == numbered(0, 300)
     assert [one.offset for one in records] == list(range(300))
-    assert bus_world.asked(lambda: bus.log_id(topic)) == identity
+    assert asked(lambda: bus.log_id(topic)) == identity
     assert bus_world.offsets(bus, topic, 0) == (0, 300)
     assert bus_world.fatal == []
 
