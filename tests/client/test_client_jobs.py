@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import shutil
 import threading
 import time
@@ -31,6 +32,7 @@ from millrace.client import (
 from millrace.client.events import BUFFERED_MOST
 from millrace.core.messages import client
 from tests.client.cluster import ControlPlane, archived
+from tests.contract.conftest import eventually
 
 GRAPH = {"name": "Tiny Job!", "vertices": {"one": {"sql": "SELECT 1 AS a"}}}
 
@@ -304,14 +306,24 @@ def test_while_the_disk_is_nearly_full_nothing_new_is_taken_and_it_heals_by_itse
     running, ballast, module = millrace.submit(GRAPH), plane.storage / "ballast", tmp_path / "m.py"
     module.write_text("# new")
     plane.stop("dispatcher")
-    plane.start("dispatcher", min_free_mb=(shutil.disk_usage(plane.storage).free >> 20) - 300)
+    least_mb = (shutil.disk_usage(plane.storage).free >> 20) - 2_000  # others fill and empty this disk meanwhile
+    plane.start("dispatcher", min_free_mb=least_mb)
     try:
-        with open(ballast, "wb") as file:
-            file.writelines(itertools.repeat(os.urandom(1 << 20), 600))
         with Millrace(plane.kafka.bootstrap, token=plane.token, timeout_s=5) as hasty:
-            time.sleep(1)  # what the Dispatcher saw may be half a second old
-            with pytest.raises(Busy, match=r"disk of .* has \d+ MB left, and min_free_mb is \d+; try again when there is more"):
-                hasty.submit(GRAPH)
+
+            def busy() -> str:
+                missing = shutil.disk_usage(plane.storage).free - (least_mb - 1_000 << 20)
+                if missing > 0:
+                    with open(ballast, "ab") as file:
+                        os.posix_fallocate(file.fileno(), file.tell(), missing)
+                try:
+                    hasty.submit(GRAPH)
+                except Busy as refused:
+                    return str(refused)
+                return ""
+
+            told = eventually(busy, "that nothing is taken")
+            assert re.search(r"disk of .* has \d+ MB left, and min_free_mb is \d+; try again when there is more", told)
             assert hasty.submit(GRAPH, job=running.id).id == running.id, "it takes no room"
             with pytest.raises(MillraceError, match="the blob is not taken: the disk of"):
                 hasty.submit(GRAPH, uploads={hashlib.sha256(module.read_bytes()).hexdigest(): module})

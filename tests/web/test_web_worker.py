@@ -133,7 +133,7 @@ def test_facts_are_seen_tables_outlive_a_kill_and_what_was_forgotten_stays_so(we
     for end in (web.kill, lambda: (web.process.terminate(), web.process.wait(LIMIT_S))):
         end()
         web.start()
-        assert web.shown() == before
+        until("the same, once it has read again what the tables had not stored", lambda: web.shown() == before)
         until("the same as_of, also where no row is kept", lambda: web.as_of() == as_of, lambda: f"{as_of}: {web.as_of()}")
     web.say("job.events", "lives", "JobCanceled", job="lives", archive=None)
     until("its end", lambda: web.get("jobs/lives")["job"]["status"] == "CANCELED")
