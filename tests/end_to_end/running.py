@@ -162,14 +162,16 @@ class RunningStack:
     def __enter__(self) -> RunningStack:
         try:
             self.up()
-        except BaseException:
-            self.__exit__()
+        except BaseException as failure:
+            self.__exit__(failure)
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, failure: object = None, *_: object) -> None:
         RUNNING.remove(self)
         self.down()
+        if failure is None:
+            assert self.surprises() == []
 
     def up(self) -> None:
         """Starts it; the client is connected."""
@@ -306,6 +308,15 @@ class RunningStack:
             store.close()
 
     # reports
+
+    def surprises(self) -> list[str]:
+        """What its services logged with a traceback: an exception that nobody had thought of."""
+        found = []
+        for log in sorted((self.stack.folder / "logs").glob("*.log")):
+            for line in log.read_text(errors="replace").splitlines():
+                if '"exception":' in line or line.startswith("Traceback"):
+                    found.append(f"{log.name}: {line}")
+        return found
 
     def report(self) -> str:
         """The last events of the jobs of the test, and the ends of all logs."""
