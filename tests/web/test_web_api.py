@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from types import SimpleNamespace
 from typing import get_args
 
@@ -165,6 +166,26 @@ def test_what_is_not_read_in_time_or_not_answered_is_told(view: View) -> None:
     answers.clear()
     assert after(5) == ""
     assert after(1) == "Kafka has not answered for 6 s"
+
+
+def test_who_asks_kafka_asks_again_whatever_it_was_answered(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the tables would be said to follow nothing for the rest of the process's life."""
+    answers = [RuntimeError("no client can be made now"), Unavailable("away")]
+    answered = threading.Event()
+
+    def ends(_: object) -> dict[tuple[str, int], tuple[int, int]]:
+        if answers:
+            raise answers.pop(0)
+        answered.set()
+        return {}
+
+    monkeypatch.setattr("services.web.follow.ASKED_EVERY_S", 0.001)
+    following = Following(view, [], ends)
+    following.start()
+    try:
+        assert answered.wait(30)
+    finally:
+        following.stop()
 
 
 def test_where_an_earlier_process_left_off_is_not_forgotten_with_its_rows() -> None:
