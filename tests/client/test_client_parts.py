@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from pydantic import ValidationError
 
 from millrace.client import Millrace, Unavailable
 from millrace.client import events as client_events
-from millrace.client.events import Buffer, _open
+from millrace.client.events import Buffer, _open, follow_log
 from millrace.client.link import Link, Pending
 from millrace.core.messages.client import JobAcceptedReply, JobsListed
 from millrace.io.blobs import BlobError, Piece
@@ -137,6 +138,25 @@ def test_events_said_while_a_reader_is_opened_are_not_passed_over() -> None:
     link: Any = SimpleNamespace(reader=lambda: reader, marks=lambda reader, where: [(3, 12), (3, 12)])
     _open(link, [TopicPartition("job.events", n) for n in (0, 1)], 1_000_000, True)
     assert [each.offset for each in assigned] == [7, 12]
+
+
+def test_the_past_of_a_log_that_gives_no_more_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka dies between the question where its log ends and the reading."""
+    monkeypatch.setattr(client_events, "SILENT_S", 0.02)
+    said = SimpleNamespace(error=lambda: None, offset=lambda: 3, partition=lambda: 0, key=lambda: b"j", value=lambda: b'{"type": "x"}')
+    left, begun_s = [said], time.monotonic()
+
+    def poll(_: float) -> Any:
+        assert time.monotonic() - begun_s < 10, "it waits for ever"
+        time.sleep(0.001)
+        return left.pop() if left else None
+
+    reader = SimpleNamespace(poll=poll, assign=lambda where: None, close=lambda: None)
+    link: Any = SimpleNamespace(bootstrap="k:1", event_partitions=1, reader=lambda: reader, marks=lambda reader, where: [(3, 12)])
+    events = follow_log(link, None, None, threading.Event(), True, False)
+    assert next(events) == {"type": "x"}
+    with pytest.raises(Unavailable, match=r"^Kafka at k:1 gives no more of job.events, which has more: ask again$"):
+        next(events)
 
 
 def test_an_answer_of_a_later_build_may_say_more() -> None:
