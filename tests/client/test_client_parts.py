@@ -11,11 +11,12 @@ import pytest
 from confluent_kafka import OFFSET_END, TopicPartition
 from pydantic import ValidationError
 
-from millrace.client import Millrace, Unavailable
+from millrace.client import Millrace, Unavailable, dead_letters
 from millrace.client import events as client_events
 from millrace.client.events import Buffer, _open, follow_log
 from millrace.client.link import Link, Pending
 from millrace.core.messages.client import JobAcceptedReply, JobsListed
+from millrace.core.messages.events import DeadLetter
 from millrace.io.blobs import BlobError, Piece
 
 GRAPH = {"name": "n", "vertices": {"one": {"sql": "SELECT 1 AS a"}}}
@@ -109,10 +110,29 @@ def feed_over(*values: bytes) -> Any:
 
 
 def test_what_is_no_event_ends_no_feed() -> None:
-    feed = feed_over(b"[]", b"7", b"{}", b"{", b'{"type": "JobFinished"}')
+    feed = feed_over(b"[]", b"7", b"{}", b"{", b"[" * 100_000, b'{"type": "JobFinished"}')
     buffer = feed.subscribe("j")
     feed._read()
     assert [buffer.get(0), buffer.get(0), buffer.ended] == [{"type": "JobFinished"}, None, True]
+
+
+def test_a_record_nested_too_deeply_is_neither_a_letter_nor_a_reply() -> None:
+    deep, key = b"[" * 100_000, b"client-1"
+    assert dead_letters._body(DeadLetter, deep) is None
+    link: Any = object.__new__(Link)
+    pending, left = Pending(link, "ListJobs", "1"), [deep, b'{"type": "JobsListed", "correlation": "1"}']
+    link._key, link._pending, link._closed = key, {"1": pending}, threading.Event()
+
+    def poll(_: float) -> Any:
+        if not left:
+            link._closed.set()
+            return None
+        value = left.pop(0)
+        return SimpleNamespace(error=lambda: None, key=lambda: key, value=lambda: value)
+
+    link._reader, link._producer = SimpleNamespace(poll=poll, close=lambda: None), SimpleNamespace(poll=lambda _: 0)
+    link._read()
+    assert pending._reply == {"type": "JobsListed", "correlation": "1"}
 
 
 def test_who_subscribes_beside_another_misses_nothing_when_that_one_goes() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import threading
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from starlette.testclient import TestClient
@@ -17,7 +19,7 @@ from services.web import models
 from services.web.api import application
 from services.web.follow import Following, Follows
 from services.web.view import View
-from services.web.worker import fact_of
+from services.web.worker import _agent, fact_of
 
 T0 = 1_700_000_000_000
 
@@ -126,6 +128,24 @@ def test_before_the_tables_are_back_it_says_so() -> None:
     for path in ("/api/v1/jobs", "/api/v1/jobs/j", "/healthz"):
         assert web.get(path).status_code == 503
     assert web.get("/healthz").json()["reason"] == "the tables are being brought back"
+
+
+@pytest.mark.parametrize("bad", [
+    {"value": b"[" * 100_000}, {"value": b"[]"}, {"value": None}, {"headers": [("ce_id", None)]},
+    {"value": b'{"type": "JobAccepted", "at_ms": 1, "job": "k", "name": "n", "tasks": 7}'},
+])  # fmt: skip
+def test_whatever_a_record_is_that_is_no_fact_it_is_passed_over_and_those_behind_it_are_read(view: View, bad: dict) -> None:
+    stranger = SimpleNamespace(**{**vars(record("job.events", 2, type="JobAccepted")), **bad})
+    behind = record("job.events", 3, type="JobCanceled", job="j", archive=None)
+
+    class Stream:
+        async def events(self) -> AsyncIterator[Any]:
+            for message in (stranger, behind):
+                yield SimpleNamespace(message=message)
+
+    asyncio.run(_agent(view)(Stream()))
+    assert view.next_offset("job.events", 0) == 4 and view.folded["unreadable"] == 1
+    assert view.jobs.statuses() == {"CANCELED": 1}
 
 
 def test_while_kafka_is_away_it_is_degraded_and_says_how_old_it_is(view: View) -> None:

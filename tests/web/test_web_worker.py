@@ -150,8 +150,15 @@ def test_it_ends_when_asked_and_what_happened_meanwhile_is_seen_after(web: Web) 
 
 def test_bytes_that_are_no_fact_are_passed_over(web: Web) -> None:
     web.say("job.events", "bad", "JobAccepted")
+    for value, headers in ((b"[" * 100_000, []), (b"{}", [("ce_id", None)])):
+        for partition in range(Topology().job_event_partitions):
+            web._producer.produce("job.events", value, partition=partition, headers=headers)
+    web._producer.flush(10)
     web.job("good")
     until("the good one", lambda: web.get("jobs/good").get("job", {}).get("status") == "CANCELED")
+    admin = KafkaAdmin(web._kafka)
+    ends = {str(n): admin.offsets("job.events", n)[1] - 1 for n in range(Topology().job_event_partitions)}
+    until("all, else it would be said not to follow", lambda: web.as_of()["offsets"]["job.events"] == ends, lambda: f"{ends}")
 
 
 def test_a_stopped_broker_is_told_by_the_health_check_until_it_is_back(web: Web, broker: KafkaBroker) -> None:

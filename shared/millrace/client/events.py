@@ -24,7 +24,10 @@ MARGIN_MS = 60_000  # a job's first event may be stamped by another clock than i
 
 def _event(value: bytes) -> Event:
     """Raises ValueError for what is none."""
-    event = json.loads(value)
+    try:
+        event = json.loads(value)
+    except RecursionError:  # strangers write what they like
+        raise ValueError("no event: it is nested too deeply") from None
     if not isinstance(event, dict) or not isinstance(event.get("type"), str):
         raise ValueError("no event: it is no object with a type")
     return event
