@@ -340,9 +340,10 @@ class Supervisor:
             try:
                 server.stop()
                 server.start(self._say, self.stopping.is_set)
-            except LocalError as failure:
-                if str(failure) != said and not self.stopping.is_set():
-                    said = str(failure)
+            except Exception as failure:  # a LocalError, or what nobody thought of: nobody else would start it again
+                reason = str(failure) if isinstance(failure, LocalError) else repr(failure)
+                if reason != said and not self.stopping.is_set():
+                    said = reason
                     self._say(f"{server.NAME}: cannot be started now; trying again. {said}")
                     self._warn(server.NAME, said)
                 self.stopping.wait(RESTART_MOST_S)

@@ -118,9 +118,10 @@ def _check_python(python: str | None) -> None:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CannotStart(f"The Python {python} cannot be started ({error}).", hint) from None
-    if asked.returncode:
+    said = asked.stdout.split()[-2:]  # a script that wraps it may print before
+    if asked.returncode or len(said) < 2:
         raise CannotStart(f"The Python {python} has no PySpark.", hint)
-    version, new_enough = asked.stdout.split()
+    version, new_enough = said
     if new_enough != "True":
         raise CannotStart(f"The Python {python} is older than 3.10.", hint)
     if not f"{version}.".startswith(f"{PYSPARK}."):

@@ -89,8 +89,12 @@ def _await_cluster(settings: WebSettings, stopping: threading.Event) -> Topology
 
 async def _work(app: Any, stopping: threading.Event, ready: Any) -> None:
     """Runs the worker until it is asked to stop. Raises what ended it, if it ends by itself."""
-    await app.start()
-    ready()
+    starting = asyncio.ensure_future(app.start())
+    while not starting.done() and not stopping.is_set():  # a Kafka that hangs is waited for, and for longer than anybody waits for an end
+        await asyncio.wait({starting}, timeout=LOOK_S)
+    if starting.done():
+        starting.result()
+        ready()
     while not stopping.is_set() and not app.crashed:
         await asyncio.sleep(LOOK_S)
     log.info("stops", reason=repr(app.crash_reason) if app.crashed else "asked to")

@@ -58,10 +58,11 @@ class Following:
         """One question to Kafka; without an answer all stays as it is."""
         try:
             ends = self._ends(self._places)
-        except Unavailable as failure:
+        except Exception as failure:  # whatever it is, the next question may be answered, and nobody else asks it
             if not self._told:
                 self._told = True
-                log.warning("Kafka does not say where its topics end", reason=str(failure))
+                reason = str(failure) if isinstance(failure, Unavailable) else repr(failure)
+                log.warning("Kafka does not say where its topics end", reason=reason)
             return
         self._told = False
         now_s = self._now_s()

@@ -129,7 +129,7 @@ def _agent(view: View) -> Any:
         async for event in stream.events():
             try:
                 view.fold(fact_of(event.message))
-            except (KeyError, TypeError, ValueError) as failure:
+            except Exception as failure:  # strangers write what they like: JSON of any depth, a header without a value
                 message = event.message
                 view.pass_over(message.topic, message.partition, message.offset, int(message.timestamp * 1000))
                 where = {"topic": message.topic, "partition": message.partition, "offset": message.offset}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,11 +11,12 @@ import pytest
 from confluent_kafka import OFFSET_END, TopicPartition
 from pydantic import ValidationError
 
-from millrace.client import Millrace, Unavailable
+from millrace.client import Millrace, Unavailable, dead_letters
 from millrace.client import events as client_events
-from millrace.client.events import Buffer, _open
+from millrace.client.events import Buffer, _open, follow_log
 from millrace.client.link import Link, Pending
 from millrace.core.messages.client import JobAcceptedReply, JobsListed
+from millrace.core.messages.events import DeadLetter
 from millrace.io.blobs import BlobError, Piece
 
 GRAPH = {"name": "n", "vertices": {"one": {"sql": "SELECT 1 AS a"}}}
@@ -108,10 +110,29 @@ def feed_over(*values: bytes) -> Any:
 
 
 def test_what_is_no_event_ends_no_feed() -> None:
-    feed = feed_over(b"[]", b"7", b"{}", b"{", b'{"type": "JobFinished"}')
+    feed = feed_over(b"[]", b"7", b"{}", b"{", b"[" * 100_000, b'{"type": "JobFinished"}')
     buffer = feed.subscribe("j")
     feed._read()
     assert [buffer.get(0), buffer.get(0), buffer.ended] == [{"type": "JobFinished"}, None, True]
+
+
+def test_a_record_nested_too_deeply_is_neither_a_letter_nor_a_reply() -> None:
+    deep, key = b"[" * 100_000, b"client-1"
+    assert dead_letters._body(DeadLetter, deep) is None
+    link: Any = object.__new__(Link)
+    pending, left = Pending(link, "ListJobs", "1"), [deep, b'{"type": "JobsListed", "correlation": "1"}']
+    link._key, link._pending, link._closed = key, {"1": pending}, threading.Event()
+
+    def poll(_: float) -> Any:
+        if not left:
+            link._closed.set()
+            return None
+        value = left.pop(0)
+        return SimpleNamespace(error=lambda: None, key=lambda: key, value=lambda: value)
+
+    link._reader, link._producer = SimpleNamespace(poll=poll, close=lambda: None), SimpleNamespace(poll=lambda _: 0)
+    link._read()
+    assert pending._reply == {"type": "JobsListed", "correlation": "1"}
 
 
 def test_who_subscribes_beside_another_misses_nothing_when_that_one_goes() -> None:
@@ -137,6 +158,25 @@ def test_events_said_while_a_reader_is_opened_are_not_passed_over() -> None:
     link: Any = SimpleNamespace(reader=lambda: reader, marks=lambda reader, where: [(3, 12), (3, 12)])
     _open(link, [TopicPartition("job.events", n) for n in (0, 1)], 1_000_000, True)
     assert [each.offset for each in assigned] == [7, 12]
+
+
+def test_the_past_of_a_log_that_gives_no_more_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka dies between the question where its log ends and the reading."""
+    monkeypatch.setattr(client_events, "SILENT_S", 0.02)
+    said = SimpleNamespace(error=lambda: None, offset=lambda: 3, partition=lambda: 0, key=lambda: b"j", value=lambda: b'{"type": "x"}')
+    left, begun_s = [said], time.monotonic()
+
+    def poll(_: float) -> Any:
+        assert time.monotonic() - begun_s < 10, "it waits for ever"
+        time.sleep(0.001)
+        return left.pop() if left else None
+
+    reader = SimpleNamespace(poll=poll, assign=lambda where: None, close=lambda: None)
+    link: Any = SimpleNamespace(bootstrap="k:1", event_partitions=1, reader=lambda: reader, marks=lambda reader, where: [(3, 12)])
+    events = follow_log(link, None, None, threading.Event(), True, False)
+    assert next(events) == {"type": "x"}
+    with pytest.raises(Unavailable, match=r"^Kafka at k:1 gives no more of job.events, which has more: ask again$"):
+        next(events)
 
 
 def test_an_answer_of_a_later_build_may_say_more() -> None:

@@ -82,8 +82,14 @@ def supervised(told: list[str]) -> Any:
     return made
 
 
-def test_a_server_that_cannot_be_started_now_is_tried_again_and_what_runs_is_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk is full for a while."""
+@pytest.mark.parametrize(("failure", "said"), [
+    (LocalError("The disk is full: free some space."), "The disk is full: free some space."),
+    (OSError(24, "Too many open files"), "OSError(24, 'Too many open files')"),  # where it is looked whether its port is free
+])  # fmt: skip
+def test_a_server_that_cannot_be_started_now_is_tried_again_and_what_runs_is_not_ended(
+    failure: Exception, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a while."""
 
     class Full(Server):
         left = 2
@@ -91,7 +97,7 @@ def test_a_server_that_cannot_be_started_now_is_tried_again_and_what_runs_is_not
         def start(self, progress: Any = None, stopping: Any = None) -> None:
             if self.left:
                 self.left -= 1
-                raise LocalError("The disk is full: free some space.")
+                raise failure
 
     told: list[str] = []
     made = supervised(told)
@@ -103,9 +109,9 @@ def test_a_server_that_cannot_be_started_now_is_tried_again_and_what_runs_is_not
     thread.join()
     assert made.facts["steps"] == [
         "Kafka: ended; starting it again",
-        "Kafka: cannot be started now; trying again. The disk is full: free some space.",
+        f"Kafka: cannot be started now; trying again. {said}",
     ]
-    assert [each for each in told if each != "None"] == ["['old', 'The disk is full: free some space.']", "['old']"]
+    assert [each for each in told if each != "None"] == [str(["old", said]), "['old']"]
 
 
 def test_while_a_server_starts_again_services_are_looked_after_and_the_stack_can_be_ended(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -237,8 +238,13 @@ def test_what_lies_on_dead_letters_is_not_all_said_to_be_letters(monkeypatch: py
 def test_of_a_dead_letter_a_bundle_has_nothing_that_a_client_wrote() -> None:
     reason = "no SubmitJob of job mine-7: conf.spark.password: Input should be a valid string, not ['pw']"
     told = {"type": "DeadLetter", "offset": 3, "reason": reason, "head_base64": "eyJ9"}
-    assert _letter(told) == {"type": "DeadLetter", "offset": 3, "kind": "no SubmitJob"}
-    assert _letter({"type": "DeadLetterRedriven", "letter": 1}) == {"type": "DeadLetterRedriven", "letter": 1}
+    assert _letter(json.dumps(told).encode()) == {"type": "DeadLetter", "offset": 3, "kind": "no SubmitJob"}
+    assert _letter(b'{"type": "DeadLetterRedriven", "letter": 1}') == {"type": "DeadLetterRedriven", "letter": 1}
+
+
+@pytest.mark.parametrize("value", [b"", b"[]", b"no JSON", b"[" * 100_000])
+def test_what_is_no_letter_hinders_no_bundle(value: bytes) -> None:
+    assert _letter(value) == {"type": None, "size_bytes": len(value)}
 
 
 def test_what_answers_is_looked_at_also_while_the_rest_is_away(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import socket
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -55,6 +58,25 @@ def test_a_probe_that_raises_is_failing() -> None:
         assert ask(port, "/ready") == (503, {"ready": False, "status": "failing"})
     finally:
         server.stop()
+
+
+def test_a_server_that_cannot_serve_is_told_at_its_start() -> None:
+    """Else its port would be told to others, and nobody would ever answer there. In a process of its own: it runs out of files."""
+    code = """
+import os, resource
+from millrace.io.health import HealthServer
+from millrace.io.http_server import CannotListen
+HealthServer(dict).start()  # what is loaded late is loaded
+free = os.dup(0)
+resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, free + 1))  # one for the port, none for the loop
+os.close(free)
+try:
+    print("listens at", HealthServer(dict).start())
+except CannotListen as told:
+    print(told)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert re.fullmatch(r"nothing answers at 127.0.0.1:\d+: OSError: \[Errno 24\] Too many open files\n", done.stdout), done
 
 
 def test_it_listens_on_loopback_alone() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import millrace
 from millrace.core.fold import Fold, Folded
 from millrace.core.topics import Topology
 from millrace.io import build
-from millrace.io.forked import forked
+from millrace.io.forked import await_children, forked
 from millrace.io.snapshots import CHUNK_ENTRIES, Snapshots, chunks, folder, freeze, thaw
 from millrace.io.storage import Storage
 from services.dispatcher.core.machine import Dispatcher
@@ -82,15 +83,33 @@ def test_a_copy_of_the_process_makes_it_while_the_state_goes_on() -> None:
     assert collected.wait() == data
 
 
-def test_a_copy_that_fails_gives_nothing_and_leaves_no_process() -> None:
+def test_a_copy_that_fails_gives_nothing_says_why_and_leaves_no_process(capfd: pytest.CaptureFixture[str]) -> None:
     def fails() -> Iterator[bytes]:
         yield b"half"
-        raise ValueError
+        raise ValueError("no bytes can be made of it")
 
     before, collected = psutil.Process().children(), Collected()
     forked(fails, collected)
     assert collected.wait() is None
     assert [child for child in psutil.Process().children() if child not in before] == []
+    assert "ValueError: no bytes can be made of it" in capfd.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_copy_whose_end_nobody_learns_gives_nothing_and_a_service_learns_it() -> None:
+    """A process inherits that the ends of its children are ignored."""
+    kept = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        ignored, learned = Collected(), Collected()
+        forked(lambda: iter([b"all"]), ignored)
+        for thread in [each for each in threading.enumerate() if each.name == "forked"]:
+            thread.join(30)
+        assert ignored.data is None, "else no further one is ever made"
+        await_children()
+        forked(lambda: iter([b"all"]), learned)
+        assert learned.wait() == b"all"
+    finally:
+        signal.signal(signal.SIGCHLD, kept)
 
 
 def test_a_copy_keeps_nothing_open_that_belongs_to_its_parent() -> None:

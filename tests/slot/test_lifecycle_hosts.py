@@ -303,6 +303,12 @@ def test_a_host_that_is_killed_while_it_speaks_is_told_to_be_gone(tmp_path: Path
     assert events == [{"is": "ready"}, {"is": "gone", "code": -signal.SIGKILL}]
 
 
+def test_a_host_is_heard_also_behind_what_a_script_around_its_python_prints(tmp_path: Path) -> None:
+    python = script(tmp_path / "python", f'#!/bin/sh\necho Loading python\necho 3\nexec {sys.executable} "$@"\n')
+    events = events_of(SlotConfig(slot="s", folder=str(tmp_path / "slot"), python=python, java_home=str(tmp_path / "none")))
+    assert [event["is"] for event in events] == ["broken", "gone"]
+
+
 def test_a_jar_whose_name_no_file_can_have_fails_its_attempt_and_not_the_slot(slot: Slot) -> None:
     attempt = slot.run("print('never')", files={"é" * 200 + ".jar": b"x"})
     assert (attempt.ended["status"], attempt.ended["error"]["kind"]) == ("failed", "user")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from services.task_manager.slot import jvm, procs
+from services.task_manager.slot import host, jvm, procs
 from services.task_manager.slot.client import heard
 from services.task_manager.slot.conf import classify_conf
 from services.task_manager.slot.config import SlotConfig
@@ -157,6 +157,12 @@ def test_a_configuration_survives_the_way_to_the_host() -> None:
 def test_a_text_of_a_users_error_that_is_no_unicode_is_heard_as_unicode() -> None:
     line = br'{"is": "ended", "error": {"message": "\udc80 \ud83d\ude00 \\ud", "retryable": true}}'
     assert heard(line) == {"is": "ended", "error": {"message": "? \U0001f600 \\ud", "retryable": True}}
+
+
+@pytest.mark.parametrize("written", [b"", b"{", b"\xff", b"[" * 100_000])
+def test_a_report_that_user_code_wrote_ends_no_host(tmp_path: Path, written: bytes) -> None:
+    (tmp_path / "report.json").write_bytes(written)
+    assert host._read(str(tmp_path / "report.json")) is None
 
 
 def test_the_files_of_a_jvm_hold_secrets_for_the_owner_only_and_any_character(tmp_path: Path) -> None:

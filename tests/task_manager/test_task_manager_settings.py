@@ -45,6 +45,7 @@ def test_java_and_python_are_looked_for_at_the_start(tmp_path: Path) -> None:
     ("script", "said"),
     [
         ("exit 1", "has no PySpark."),
+        ("exit 0", "has no PySpark."),
         ("echo 3.5.1 True", "has PySpark 3.5.1; this release needs 4.2."),
         ("echo 4.20.0 True", "has PySpark 4.20.0; this release needs 4.2."),
         ("echo 4.2.0 False", "is older than 3.10."),
@@ -59,9 +60,13 @@ def test_a_python_that_does_not_fit_is_told(tmp_path: Path, script: str, said: s
     assert bad.value.problems[-1].startswith(f"The Python {python} {said}")
 
 
-def test_what_fits_is_taken() -> None:
+def test_what_fits_is_taken(tmp_path: Path) -> None:
     TaskManagerSettings(python=sys.executable).check()
     TaskManagerSettings(python="").check()
+    wrapped = tmp_path / "python"
+    wrapped.write_text(f'#!/bin/sh\necho Loading python\nexec {sys.executable} "$@"\n')
+    wrapped.chmod(0o755)
+    TaskManagerSettings(python=str(wrapped)).check()
 
 
 def test_two_processes_do_not_share_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import threading
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from starlette.testclient import TestClient
@@ -16,7 +19,7 @@ from services.web import models
 from services.web.api import application
 from services.web.follow import Following, Follows
 from services.web.view import View
-from services.web.worker import fact_of
+from services.web.worker import _agent, fact_of
 
 T0 = 1_700_000_000_000
 
@@ -127,6 +130,24 @@ def test_before_the_tables_are_back_it_says_so() -> None:
     assert web.get("/healthz").json()["reason"] == "the tables are being brought back"
 
 
+@pytest.mark.parametrize("bad", [
+    {"value": b"[" * 100_000}, {"value": b"[]"}, {"value": None}, {"headers": [("ce_id", None)]},
+    {"value": b'{"type": "JobAccepted", "at_ms": 1, "job": "k", "name": "n", "tasks": 7}'},
+])  # fmt: skip
+def test_whatever_a_record_is_that_is_no_fact_it_is_passed_over_and_those_behind_it_are_read(view: View, bad: dict) -> None:
+    stranger = SimpleNamespace(**{**vars(record("job.events", 2, type="JobAccepted")), **bad})
+    behind = record("job.events", 3, type="JobCanceled", job="j", archive=None)
+
+    class Stream:
+        async def events(self) -> AsyncIterator[Any]:
+            for message in (stranger, behind):
+                yield SimpleNamespace(message=message)
+
+    asyncio.run(_agent(view)(Stream()))
+    assert view.next_offset("job.events", 0) == 4 and view.folded["unreadable"] == 1
+    assert view.jobs.statuses() == {"CANCELED": 1}
+
+
 def test_while_kafka_is_away_it_is_degraded_and_says_how_old_it_is(view: View) -> None:
     state = Follows("Kafka has not answered for 12 s", 14.96)
     web = TestClient(application(view, lambda: state), base_url="http://127.0.0.1")
@@ -165,6 +186,26 @@ def test_what_is_not_read_in_time_or_not_answered_is_told(view: View) -> None:
     answers.clear()
     assert after(5) == ""
     assert after(1) == "Kafka has not answered for 6 s"
+
+
+def test_who_asks_kafka_asks_again_whatever_it_was_answered(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the tables would be said to follow nothing for the rest of the process's life."""
+    answers = [RuntimeError("no client can be made now"), Unavailable("away")]
+    answered = threading.Event()
+
+    def ends(_: object) -> dict[tuple[str, int], tuple[int, int]]:
+        if answers:
+            raise answers.pop(0)
+        answered.set()
+        return {}
+
+    monkeypatch.setattr("services.web.follow.ASKED_EVERY_S", 0.001)
+    following = Following(view, [], ends)
+    following.start()
+    try:
+        assert answered.wait(30)
+    finally:
+        following.stop()
 
 
 def test_where_an_earlier_process_left_off_is_not_forgotten_with_its_rows() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +26,9 @@ from deploy.provision import provision
 from millrace.core.topics import Topology
 from millrace.io.etcd import EtcdStore
 from millrace.io.kafka_admin import KafkaAdmin
+from services.web.__main__ import _work
+from services.web.settings import WebSettings
+from services.web.worker import make
 
 LIMIT_S = 90.0
 NUMBERS = itertools.count(1)  # of facts, over all tests: what ended first is forgotten first
@@ -150,8 +156,15 @@ def test_it_ends_when_asked_and_what_happened_meanwhile_is_seen_after(web: Web) 
 
 def test_bytes_that_are_no_fact_are_passed_over(web: Web) -> None:
     web.say("job.events", "bad", "JobAccepted")
+    for value, headers in ((b"[" * 100_000, []), (b"{}", [("ce_id", None)])):
+        for partition in range(Topology().job_event_partitions):
+            web._producer.produce("job.events", value, partition=partition, headers=headers)
+    web._producer.flush(10)
     web.job("good")
     until("the good one", lambda: web.get("jobs/good").get("job", {}).get("status") == "CANCELED")
+    admin = KafkaAdmin(web._kafka)
+    ends = {str(n): admin.offsets("job.events", n)[1] - 1 for n in range(Topology().job_event_partitions)}
+    until("all, else it would be said not to follow", lambda: web.as_of()["offsets"]["job.events"] == ends, lambda: f"{ends}")
 
 
 def test_a_stopped_broker_is_told_by_the_health_check_until_it_is_back(web: Web, broker: KafkaBroker) -> None:
@@ -168,3 +181,16 @@ def test_a_stopped_broker_is_told_by_the_health_check_until_it_is_back(web: Web,
     until("it follows again", lambda: web.health()["status"] == "ok")
     web.job("after")
     until("what is said now", lambda: web.get("jobs/after").get("job", {}).get("status") == "CANCELED")
+
+
+def test_it_ends_when_asked_also_while_it_starts_and_kafka_hangs(servers: tuple[str, str], broker: KafkaBroker) -> None:
+    app, _ = make(WebSettings(kafka_bootstrap=servers[0], etcd_endpoint=servers[1]), Topology())
+    stopping, begun_s = threading.Event(), time.monotonic()
+    assert broker.pid is not None
+    os.kill(broker.pid, signal.SIGSTOP)
+    try:
+        threading.Timer(1, stopping.set).start()
+        asyncio.run(_work(app, stopping, lambda: pytest.fail("it has not started")))
+        assert time.monotonic() - begun_s < 20
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import queue
 import subprocess
@@ -17,6 +18,8 @@ from .config import SlotConfig
 
 _HOST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "host.py")
 _STOP_S = 3.0
+
+log = logging.getLogger("millrace.slot")
 
 
 def _environment(marker: str) -> dict[str, str]:
@@ -33,9 +36,11 @@ def _pipe_for_beats() -> tuple[io.FileIO, io.FileIO]:
 
 
 def heard(line: bytes) -> dict[str, Any]:
-    """What a line of the host says. Half of a surrogate pair becomes a question mark: the text of a user's error may hold one, and no
-    record of the TaskManager could be written with it."""
+    """What a line of the host says; raises ValueError for one that is not the host's. Half of a surrogate pair becomes a question mark:
+    the text of a user's error may hold one, and no record of the TaskManager could be written with it."""
     event: dict[str, Any] = json.loads(line)
+    if not isinstance(event, dict):
+        raise ValueError("no message is anything but an object")
     if b"\\ud" in line:
         event = json.loads(json.dumps(event, ensure_ascii=False).encode(errors="replace"))
     return event
@@ -126,11 +131,19 @@ class SlotProcess:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.endswith(b"\n"):  # else it was killed while it spoke
-                self._on_event(heard(line))
+                self._hear(line)
         code = self._process.wait()
         self._outgoing.put(None)
         procs.kill_marked(self._marker)
         self._on_event({"is": "gone", "code": code})
+
+    def _hear(self, line: bytes) -> None:
+        try:
+            event = heard(line)
+        except ValueError:  # before the host has its output to itself, a script that wraps the Python may print there
+            log.warning("%s: its Python printed: %s", self._config.slot, line[:200].decode(errors="replace").rstrip())
+            return
+        self._on_event(event)
 
     def _send(self, message: dict[str, Any]) -> None:
         self._outgoing.put(message)

@@ -243,7 +243,7 @@ def _fits(letter: DeadLetter, value: bytes) -> bool:
 
 def _body(kind: type[B], value: bytes) -> B | None:
     """The message, also from a later build that says more in it; None if it is another one."""
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
         raw = json.loads(value)
         if isinstance(raw, dict) and raw.get("type") == kind.__name__:
             return kind.model_validate(raw, extra="ignore")

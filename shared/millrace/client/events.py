@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -17,12 +18,16 @@ from .link import EVENTS, TURN_S, Link, partition_of
 Event = dict[str, Any]
 ENDS = ("JobFinished", "JobFailed", "JobCanceled")
 BUFFERED_MOST = 10_000
+SILENT_S = 15.0  # a log that should have more events and gives none
 MARGIN_MS = 60_000  # a job's first event may be stamped by another clock than its acceptance
 
 
 def _event(value: bytes) -> Event:
     """Raises ValueError for what is none."""
-    event = json.loads(value)
+    try:
+        event = json.loads(value)
+    except RecursionError:  # strangers write what they like
+        raise ValueError("no event: it is nested too deeply") from None
     if not isinstance(event, dict) or not isinstance(event.get("type"), str):
         raise ValueError("no event: it is no object with a type")
     return event
@@ -131,12 +136,17 @@ def follow_log(
     partitions = [partition_of(job, link.event_partitions)] if job is not None else range(link.event_partitions)
     reader, where, ends = _open(link, [TopicPartition(EVENTS, number) for number in partitions], since_ms, history)
     left = {each.partition for each in where if each.offset < ends[each.partition]}
-    key, seen = (job or "").encode(), set()
+    key, seen, silent_s = (job or "").encode(), set(), 0.0
     try:
         while not stop.is_set() and (go_on or left):
+            asked_s = time.monotonic()
             message = reader.poll(TURN_S)
             if message is None or message.error() is not None:
+                silent_s += time.monotonic() - asked_s
+                if silent_s > SILENT_S and not go_on:
+                    raise Unavailable(f"Kafka at {link.bootstrap} gives no more of {EVENTS}, which has more: ask again")
                 continue
+            silent_s = 0.0
             if message.offset() + 1 >= ends[message.partition() or 0]:
                 left.discard(message.partition())
             value = message.value() or b""

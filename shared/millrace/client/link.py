@@ -211,7 +211,7 @@ class Link:
             try:
                 reply = json.loads(message.value() or b"")
                 answered = [self._pending.get(reply["correlation"])]
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, RecursionError):
                 continue  # no reply of a Dispatcher
             if reply.get("type") == "JobResult":  # several that wait for one job's end: the newest asking is answered
                 answered = [each for each in list(self._pending.values()) if each.awaits == reply.get("job")]

@@ -6,10 +6,17 @@ import gc
 import os
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 
 LIMIT_S = 60.0  # a copy that takes longer hangs
 CLOSED_MOST = 65_536  # file numbers
+
+
+def await_children() -> None:
+    """Whoever started this process may have had it ignore the ends of its children, and then nobody learns how a copy ended. For the main
+    thread, before the first one."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def forked(make: Callable[[], Iterator[bytes]], then: Callable[[bytes | None], None]) -> None:
@@ -46,6 +53,8 @@ def _work(writing: int, make: Callable[[], Iterator[bytes]]) -> None:
                 while rest:
                     rest = rest[pipe.write(rest) :]
         os._exit(0)
+    except BaseException:
+        os.write(2, traceback.format_exc().encode(errors="replace"))  # not by the log: another thread may hold its lock, for ever here
     finally:
         os._exit(1)
 
@@ -54,8 +63,12 @@ def _collect(child: int, reading: int, then: Callable[[bytes | None], None]) -> 
     late = threading.Timer(LIMIT_S, os.kill, (child, signal.SIGKILL))
     late.daemon = True
     late.start()
-    with open(reading, "rb") as pipe:
-        data = pipe.read()
-    late.cancel()
-    _, status = os.waitpid(child, 0)
-    then(data if status == 0 else None)
+    whole = None
+    try:
+        with open(reading, "rb") as pipe:
+            data = pipe.read()
+        late.cancel()
+        if os.waitpid(child, 0)[1] == 0:
+            whole = data
+    finally:
+        then(whole)

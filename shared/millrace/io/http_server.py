@@ -86,6 +86,7 @@ class HttpServer:
             )
         )
         self._thread: threading.Thread | None = None
+        self._failure = "the server ended at once"
 
     def start(self) -> int:
         """Listens, and returns the port. Raises CannotListen."""
@@ -94,6 +95,8 @@ class HttpServer:
         self._thread = threading.Thread(target=self._run, args=(bound,), name=self._name, daemon=True)
         self._thread.start()
         self._server.up.wait()
+        if not self._server.serves:
+            raise CannotListen(f"nothing answers at {self._host}:{port}: {self._failure}")
         return port
 
     def stop(self) -> None:
@@ -106,6 +109,10 @@ class HttpServer:
     def _run(self, bound: socket.socket) -> None:
         try:
             asyncio.run(self._server.serve(sockets=[bound]))
+        except Exception as failure:
+            if self._server.serves:
+                raise
+            self._failure = f"{type(failure).__name__}: {failure}"
         finally:
             bound.close()
             self._server.up.set()
@@ -143,6 +150,11 @@ class _Server(uvicorn.Server):
         self.up = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended: asyncio.Event | None = None
+
+    @property
+    def serves(self) -> bool:
+        """It has begun to."""
+        return self._loop is not None
 
     async def main_loop(self) -> None:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()

@@ -20,6 +20,7 @@ from millrace.core.topics import Topology
 from . import logs
 from .build import build_of
 from .etcd import EtcdStore
+from .forked import await_children
 from .health import HealthServer
 from .hosting import Hosted, Surroundings, monotonic_ms
 from .interfaces import Entry, Store, Unavailable
@@ -191,6 +192,7 @@ class Process:
         self.bus = KafkaBus(settings.kafka_bootstrap, client_id=settings.instance, on_fatal=self.fatal)
         self.storage = Storage(settings.storage_url)
         on_stop(self._stop)
+        await_children()
 
     def fatal(self, reason: str) -> None:
         """Ends the process: what it could not do must not be followed by anything [12]."""
