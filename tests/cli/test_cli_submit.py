@@ -91,6 +91,8 @@ def test_a_script_with_the_flags_of_spark_submit(sent: Client, script: Path, tmp
     [
         (["--master", "local[2]", "SCRIPT"], "--master is not taken: the cluster decides where Spark runs"),
         (["--driver-memory=2g", "SCRIPT"], "a slot's memory is fixed when its TaskManager starts"),
+        (["--py-files", "helper.py", "--deploy-mode", "cluster", "SCRIPT"], "--deploy-mode is not taken: the driver always runs in a slot"),
+        (["GRAPH", "--num-executors", "2"], "--num-executors is not taken: the cluster's slots decide that"),
         (["GRAPH", "extra"], "arguments are for scripts"),
         (["GRAPH", "--py-files", "a.py"], "--py-files is for scripts"),
         (["-p", "a=b", "SCRIPT"], "-p is for graphs"),

@@ -36,11 +36,15 @@ class SubmitCommand(TyperCommand):
     """After a graph's file options may go on; after a script all that follows is the script's own, as with spark-submit."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        for word in args:
+        takes = {flag for each in self.get_params(ctx) if not getattr(each, "is_flag", True) for flag in each.opts}
+        words = iter(args)
+        for word in words:
             flag = word.split("=")[0]
             if flag in NOT_TAKEN:
                 ctx.fail(f"{flag} is not taken: {NOT_TAKEN[flag]}")
-            if not word.startswith("-") and word.endswith((".py", *GRAPH_SUFFIXES)):
+            if word in takes:
+                next(words, None)  # its value, which may look like a script: `--py-files helper.py`
+            elif not word.startswith("-") and not word.endswith(GRAPH_SUFFIXES):
                 break
         ctx.allow_interspersed_args = False
         if not any(word in ("-h", "--help") for word in args):
