@@ -157,7 +157,10 @@ def _submit(millrace: Millrace, loaded: Loaded, parameters: dict[str, str], job:
 
 def _follow(millrace: Millrace, job: Job, stack: str, lives_on: bool = True) -> int:
     """Shows progress until the end; the exit code that tells it. lives_on: after Ctrl-C the stack stays, and the job with it."""
+    from millrace.client import MillraceError
+
     from .progress import show_progress
+
     option = "" if stack == "default" else f" --stack {stack}"
     try:
         ending = show_progress(job.id, job.events(), lambda: millrace.wait(job.id))
@@ -166,6 +169,10 @@ def _follow(millrace: Millrace, job: Job, stack: str, lives_on: bool = True) -> 
             follow = f"millrace events {job.id} -f{option}    cancel it: millrace cancel {job.id}{option}"
             print(f"\njob {job.id} goes on. Follow it: {follow}", file=sys.stderr)
         return Exit.INTERRUPTED
+    except MillraceError as failure:  # whatever it is, the job was accepted: that must not look as if it was not
+        ask = f"ask: millrace show {job.id}{option}"
+        print(f"job {job.id} was accepted, and it is not known how it goes on ({failure}); {ask}", file=sys.stderr)
+        return Exit.UNKNOWN
     if ending["type"] == "JobFailed":
         _print_cause(ending.get("cause") or {}, f"millrace logs {job.id}{option}")
         return Exit.FAILED
