@@ -83,12 +83,6 @@ def test_nothing_starts_of_a_job_that_has_ended() -> None:
         book.attempt_started(spec, Living("1.4", 0, "j/t/0/1.1"), over=True)
 
 
-def test_one_that_is_cut_off_with_a_task_on_its_way_does_not_start_it_when_that_runs_elsewhere() -> None:
-    trial = Trial(24, few=True)
-    trial.run()
-    assert trial.done.done["cut_off"]
-
-
 def test_no_name_of_an_attempt_is_given_again_but_after_a_cut_of_which_nobody_can_tell() -> None:
     book, spec = Book(), {"job": "j", "task": "t", "subtask": 0, "vertices": [], "outputs": []}
     first, second = (Living(name, 0, "j/t/0/1.1") for name in ("1.4", "2.5"))
