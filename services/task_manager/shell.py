@@ -122,7 +122,7 @@ class Shell:
         self._fold = Fold(self.machine, topology)
         self._folded: Folded | None = None
         self._inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
-        self.behind = False  # it was away for so long that others may have its tasks: it must first read what became of it
+        self.behind = False  # it was away, or cut off, for so long that others may have its tasks: it must first read what became of it
         self._behind_until: int | None = None  # where its inbox ended when it woke; None: not asked yet
         self._next = 0  # what is read next of the inbox
         self._held: list[tuple[str, LaunchAttempt | KillAttempt]] = []  # effects that wait for that
@@ -349,6 +349,8 @@ class Shell:
         if not living and not self._speaking.unacked:
             self._silence.kafka_answered()
         lost_after_ms = self.state.lost_after_ms
+        if fencing.is_over(self._silence.kafka_ms, lost_after_ms):
+            self.behind = True  # cut off: what stands in its inbox when it hears again may be somebody else's by now
         if fencing.asks_etcd(self._silence.kafka_ms, lost_after_ms):
             self._probe.ask()
         stands = self._probe.answered()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +13,10 @@ import pytest
 
 from millrace.cli import app as program
 from millrace.cli import submit as submitting
+from millrace.cli.connection import ANSWER_S
 from millrace.cli.exits import Exit
 from millrace.client import Busy, Conflict, OutcomeUnknown, TooLate, Unavailable
+from millrace.client.api import LIVES_S
 
 
 class Client:
@@ -91,6 +94,8 @@ def test_a_script_with_the_flags_of_spark_submit(sent: Client, script: Path, tmp
     [
         (["--master", "local[2]", "SCRIPT"], "--master is not taken: the cluster decides where Spark runs"),
         (["--driver-memory=2g", "SCRIPT"], "a slot's memory is fixed when its TaskManager starts"),
+        (["--py-files", "helper.py", "--deploy-mode", "cluster", "SCRIPT"], "--deploy-mode is not taken: the driver always runs in a slot"),
+        (["GRAPH", "--num-executors", "2"], "--num-executors is not taken: the cluster's slots decide that"),
         (["GRAPH", "extra"], "arguments are for scripts"),
         (["GRAPH", "--py-files", "a.py"], "--py-files is for scripts"),
         (["-p", "a=b", "SCRIPT"], "-p is for graphs"),
@@ -158,6 +163,47 @@ def test_exit_codes_of_refusals(
     assert capsys.readouterr().err == f"millrace: {error}\n"
 
 
+class Followed:
+    """An accepted job whose events are these."""
+
+    id = "job-1"
+
+    def __init__(self, *events: dict[str, Any]) -> None:
+        self._events = events
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        for event in self._events:
+            if event["type"] == "Ctrl-C":
+                raise KeyboardInterrupt
+            if event["type"] == "away":
+                raise Unavailable("Kafka does not answer")
+            yield event
+
+
+FAILED = {"type": "JobFailed", "cause": {"kind": "user", "message": "ZeroDivisionError: division by zero", "vertex": "one"}}
+FINISHED = {"type": "JobFinished", "result": {"columns": ["a"], "types": ["int"], "rows": [[7]], "truncated": False}}
+
+
+@pytest.mark.parametrize(
+    ("event", "code", "out", "told"),
+    [
+        (FINISHED, 0, "a\n7\n", "FINISHED"),
+        (FAILED, 1, "", "failed (vertex one): ZeroDivisionError: division by zero\nwhat it wrote: millrace logs job-1\n"),
+        ({"type": "JobCanceled"}, 5, "", "CANCELED"),
+        ({"type": "away"}, 4, "", "and it is not known how it goes on (Kafka does not answer); ask: millrace show job-1\n"),
+        ({"type": "Ctrl-C"}, 130, "", "job job-1 goes on. Follow it: millrace events job-1 -f    cancel it: millrace cancel job-1\n"),
+    ],
+)
+def test_exit_codes_of_ends(
+    sent: Client, graph: Path, event: dict[str, Any], code: int, out: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sent.answer = Followed(event)
+    assert run("submit", "--wait", graph) == code
+    said = capsys.readouterr()
+    assert [line.rstrip() for line in said.out.splitlines()] == out.splitlines()
+    assert said.err.rstrip().endswith(told.rstrip())
+
+
 def test_ctrl_c_before_the_answer_names_the_job(sent: Client, graph: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sent.answer = KeyboardInterrupt()
     assert run("submit", "--wait", graph) == Exit.INTERRUPTED
@@ -180,6 +226,10 @@ def test_no_stack_is_one_sentence(tmp_path: Path, graph: Path) -> None:
         "millrace: there is no stack 'none': start one with millrace up --stack none, or name a cluster's Kafka in "
         "MILLRACE_KAFKA_BOOTSTRAP\n"
     )
+
+
+def test_who_is_not_answered_hears_of_it_within_ten_seconds() -> None:
+    assert ANSWER_S + LIVES_S <= 8, "two are left for Python's start and for connecting"
 
 
 def test_no_kafka_is_one_sentence_within_ten_seconds(tmp_path: Path, graph: Path) -> None:

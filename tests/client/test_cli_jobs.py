@@ -106,6 +106,20 @@ def test_refusals_of_the_cluster(plane: ControlPlane, graph: Path) -> None:
     run(plane, "cancel", job)
 
 
+def test_without_etcd_a_submission_is_given_up_and_not_accepted_behind_its_users_back(plane: ControlPlane, graph: Path) -> None:
+    job = new_id("cli")
+    plane.etcd.stop()
+    try:
+        _, err = run(plane, "submit", graph, "--job", job, code=4)
+    finally:
+        plane.etcd.start()
+    why = "the Dispatcher lives, and has not stored it in time; is etcd there?"
+    assert err == f"millrace: it is not known whether job {job} was accepted ({why}); ask: millrace show {job}\n"
+    until_known = start(plane, "submit", graph, "--job", new_id("cli"))  # its answer stands behind that of the first
+    assert until_known.communicate(timeout=90)[1] == ""
+    assert run(plane, "show", job, code=1)[1] == f"millrace: there is no job {job}\n"
+
+
 def test_the_cluster_without_workers(plane: ControlPlane) -> None:
     assert run(plane, "taskmanagers")[1] == "no TaskManager is registered: jobs wait until one is\n"
     assert json.loads(run(plane, "slots", "--json")[0]) == []

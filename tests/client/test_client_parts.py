@@ -11,11 +11,11 @@ import pytest
 from confluent_kafka import OFFSET_END, TopicPartition
 from pydantic import ValidationError
 
-from millrace.client import Millrace, Unavailable, dead_letters
+from millrace.client import Millrace, OutcomeUnknown, Unavailable, dead_letters
 from millrace.client import events as client_events
 from millrace.client.events import Buffer, _open, follow_log
-from millrace.client.link import Link, Pending
-from millrace.core.messages.client import JobAcceptedReply, JobsListed
+from millrace.client.link import Link, Pending, now_ms
+from millrace.core.messages.client import BlobServerDescribed, JobAcceptedReply, JobsListed
 from millrace.core.messages.events import DeadLetter
 from millrace.io.blobs import BlobError, Piece
 
@@ -54,6 +54,34 @@ def test_events_that_nobody_will_take_are_not_kept(status: str, kept: int) -> No
     millrace = answering(status)
     millrace.submit(GRAPH, job="j")
     assert len(millrace._feed.buffers) == kept
+
+
+@pytest.mark.parametrize(
+    ("lives", "why"),
+    [(True, "the Dispatcher lives, and has not stored it in time; is etcd there?"), (False, "no answer to DescribeBlobServer")],
+)
+def test_who_is_not_answered_hears_whether_the_dispatcher_lives(lives: bool, why: str) -> None:
+    """Without etcd it lives and can store nothing. All that is over when the time-out is, but for that last question."""
+    asked: list[tuple[Any, float]] = []
+
+    def ask(request: Any) -> Any:
+        def result(timeout_s: float) -> Any:
+            asked.append((request, timeout_s))
+            if lives and request.type == "DescribeBlobServer":
+                return BlobServerDescribed(correlation="2", url="http://b", max_bytes=1)
+            raise OutcomeUnknown("no answer to DescribeBlobServer")
+
+        return SimpleNamespace(result=result)
+
+    millrace = client(ask)
+    before_ms = now_ms()
+    with pytest.raises(OutcomeUnknown) as unknown:
+        millrace.submit(GRAPH, job="j")
+    assert str(unknown.value) == f"it is not known whether job j was accepted ({why}); ask: millrace show j"
+    (submitted, waited_s), (_, then_s) = asked
+    assert 9.0 < waited_s <= 10.0 and then_s <= 1.0
+    assert submitted.accept_before_ms - before_ms <= 9_000, "that it is too late can be heard in time"
+    assert millrace._feed.buffers == []
 
 
 def test_what_cannot_be_sent_is_not_watched() -> None:

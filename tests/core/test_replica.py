@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.core.election import READ_BACK_MS, RETURN_MS, Role, View
+from millrace.core.election import ELECTED_BACK_MS, READ_BACK_MS, RETURN_MS, Role, View
 from millrace.core.fold import Diverged, Fold, Folded
 from millrace.core.machine import Born, Configured, Do, Envelope, PeerBorn, Publish, Say, Ticked
 from millrace.core.messages.effects import JobFound
@@ -372,6 +372,17 @@ def test_a_leader_that_cannot_read_back_its_tick_resigns() -> None:
     (resign,) = replica.beat(log.stamp + READ_BACK_MS, View(10), caught_up=True)
     assert isinstance(resign, Resign) and resign.epoch == 10
     assert not replica.leads
+
+
+def test_who_cannot_read_back_its_election_resigns_and_no_sooner() -> None:
+    """However it won: with a new generation it has the key, and never asked for it."""
+    log = Log()
+    replica = log.replicas[0]
+    replica.won(10)
+    for ms in (0, ELECTED_BACK_MS - 1):
+        assert replica.beat(log.stamp + ms, View(10, mine=True), caught_up=True) == []
+    (resign,) = replica.beat(log.stamp + ELECTED_BACK_MS, View(10, mine=True), caught_up=True)
+    assert isinstance(resign, Resign) and resign.epoch == 10
 
 
 def test_a_broker_that_is_paused_for_a_minute_makes_no_leader_resign() -> None:

@@ -87,13 +87,15 @@ class Book:
 
     # attempts
 
-    def attempt_started(self, spec: dict[str, Any], living: Living) -> None:
-        """I6: a slot has one attempt. I7: a subtask has one living attempt, and no attempt runs twice. What it reads was published."""
+    def attempt_started(self, spec: dict[str, Any], living: Living, over: bool = False) -> None:
+        """I5: nothing starts of a job that is `over`. I6: a slot has one attempt. I7: a subtask has one living attempt, and no attempt runs
+        twice. What it reads was published."""
         subtask = (spec["job"], spec["task"], spec["subtask"])
         slot = (living.task_manager, living.slot)
         assert slot not in self.slots, f"I6: {living.attempt} starts beside {self.slots[slot]} in {slot}"
         other = self.living.get(subtask)
         stray = living.task_manager in self.replaced  # who was stopped and wakes carries out first what it was told before
+        assert not over or stray or living.task_manager in self.unheard, f"I5: {living.attempt} starts when its job has ended"
         assert other is None or stray or other.task_manager in self.unheard, f"I7: {living.attempt} starts while {other} lives"
         # After a cut that nobody can tell of, a log goes on in its generation, and may give a name again.
         assert self.launched.get(living.attempt, -1) < self.unseen, f"I7: {living.attempt} starts twice"

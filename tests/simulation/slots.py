@@ -96,7 +96,7 @@ class SimulatedSlots:
 
     def launch(self, effect: LaunchAttempt) -> None:
         living = Living(self.process, effect.slot, effect.attempt)
-        self._world.book.attempt_started(effect.spec, living)
+        self._world.book.attempt_started(effect.spec, living, self._world.has_ended(effect.spec["job"]))
         running = self._running[effect.slot] = Running(effect.spec, living)
         self._heard_ms = max(self._heard_ms, self._world.clock.now_ms())
         behaviour = self._world.script(effect.spec)

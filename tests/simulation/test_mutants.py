@@ -20,7 +20,7 @@ def test_the_table_lists_the_mutants_that_there_are() -> None:
 
 @pytest.mark.parametrize("name", QUICK)
 def test_a_mutant_is_killed(name: str) -> None:
-    assert not run_mutant(MUTANTS[name], seeds=5).survives
+    assert not run_mutant(MUTANTS[name], seeds=20).survives
 
 
 def test_a_table_says_what_came_of_each() -> None:

@@ -77,6 +77,12 @@ def test_nobody_else_starts_beside_a_living_attempt() -> None:
         book.attempt_started(spec, unheard)
 
 
+def test_nothing_starts_of_a_job_that_has_ended() -> None:
+    book, spec = Book(), {"job": "j", "task": "t", "subtask": 0, "vertices": [], "outputs": []}
+    with pytest.raises(AssertionError, match="I5: j/t/0/1.1 starts when its job has ended"):
+        book.attempt_started(spec, Living("1.4", 0, "j/t/0/1.1"), over=True)
+
+
 def test_no_name_of_an_attempt_is_given_again_but_after_a_cut_of_which_nobody_can_tell() -> None:
     book, spec = Book(), {"job": "j", "task": "t", "subtask": 0, "vertices": [], "outputs": []}
     first, second = (Living(name, 0, "j/t/0/1.1") for name in ("1.4", "2.5"))

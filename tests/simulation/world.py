@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,6 +54,11 @@ class World:
     def next_start(self) -> int:
         self.starts += 1
         return self.starts
+
+    def has_ended(self, job: str) -> bool:
+        """Whether etcd has its ending, or its tombstone."""
+        entry = self.etcd.entry(f"{PREFIX}jobs/{job}")
+        return entry is not None and json.loads(entry.value)["state"] != "accepted"
 
 
 class MemoryStorage(Storage):

@@ -37,6 +37,45 @@ def test_a_process_that_wakes_launches_nothing_before_it_has_read_what_became_of
     assert shell.over is not None and world.made[0].attempt is None
 
 
+def test_one_that_was_cut_off_launches_nothing_before_it_has_read_what_became_of_it(world: World) -> None:
+    """It is no orphan of a pause: it looks around all the time, and a task was sent to it just before."""
+    shell, rm, jm = connected(world, prompt=False)
+    world.made[0].ready()
+    rm.say(AllocateSlot(slot=0, allocation="al", job="j", shard=0))
+    world.go(rm, shell, jm)
+    jm.say(deploy())
+    jm.turn()
+    world.broker.pause()
+    world.etcd.pause()
+    world.go(shell, times=20)
+    assert shell.over is None, "nothing runs there"
+    world.broker.resume()
+    rm.say(ReleaseTaskManager(incarnation=shell.incarnation, reason="silent"))
+    rm.turn()
+    reader = shell._reader
+    assert reader is not None
+    poll = reader.poll
+    reader.poll = lambda timeout_ms, most=500: poll(timeout_ms, 1)  # type: ignore[method-assign]  # one record comes before the other
+    world.go(shell)
+    assert shell.over is None and world.made[0].attempt is None
+    world.go(shell, times=3)
+    assert shell.over is not None and world.made[0].attempt is None
+
+
+def test_one_that_was_cut_off_and_not_missed_goes_on(world: World) -> None:
+    shell, rm, jm = connected(world, prompt=False)
+    world.made[0].ready()
+    rm.say(AllocateSlot(slot=0, allocation="al", job="j", shard=0))
+    world.go(rm, shell, jm)
+    jm.say(deploy())
+    jm.turn()
+    world.broker.pause()
+    world.go(shell, times=20)
+    world.broker.resume()
+    world.go(shell, times=2)
+    assert world.made[0].attempt == "j/t/0/1" and shell.over is None and not shell.behind
+
+
 def test_a_process_that_wakes_and_was_not_missed_goes_on(world: World) -> None:
     shell, rm, jm = connected(world, prompt=False)
     world.made[0].ready()

@@ -25,6 +25,9 @@ StackOption = Annotated[
 ]
 
 
+ANSWER_S = 7.0  # with Python's start, connecting, and one more look, what is wrong is said within ten seconds
+
+
 class NoConnection(Exception):
     """It is not known where the cluster is, or its file cannot be read."""
 
@@ -35,7 +38,7 @@ def connected(stack: str) -> Iterator[Millrace]:
     bootstrap, token = find(stack)
     from millrace.client import Millrace
 
-    with Millrace(bootstrap, token=token) as millrace:
+    with Millrace(bootstrap, token=token, timeout_s=ANSWER_S) as millrace:
         yield millrace
 
 

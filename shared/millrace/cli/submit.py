@@ -36,11 +36,15 @@ class SubmitCommand(TyperCommand):
     """After a graph's file options may go on; after a script all that follows is the script's own, as with spark-submit."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        for word in args:
+        takes = {flag for each in self.get_params(ctx) if not getattr(each, "is_flag", True) for flag in each.opts}
+        words = iter(args)
+        for word in words:
             flag = word.split("=")[0]
             if flag in NOT_TAKEN:
                 ctx.fail(f"{flag} is not taken: {NOT_TAKEN[flag]}")
-            if not word.startswith("-") and word.endswith((".py", *GRAPH_SUFFIXES)):
+            if word in takes:
+                next(words, None)  # its value, which may look like a script: `--py-files helper.py`
+            elif not word.startswith("-") and not word.endswith(GRAPH_SUFFIXES):
                 break
         ctx.allow_interspersed_args = False
         if not any(word in ("-h", "--help") for word in args):
@@ -153,7 +157,10 @@ def _submit(millrace: Millrace, loaded: Loaded, parameters: dict[str, str], job:
 
 def _follow(millrace: Millrace, job: Job, stack: str, lives_on: bool = True) -> int:
     """Shows progress until the end; the exit code that tells it. lives_on: after Ctrl-C the stack stays, and the job with it."""
+    from millrace.client import MillraceError
+
     from .progress import show_progress
+
     option = "" if stack == "default" else f" --stack {stack}"
     try:
         ending = show_progress(job.id, job.events(), lambda: millrace.wait(job.id))
@@ -162,6 +169,10 @@ def _follow(millrace: Millrace, job: Job, stack: str, lives_on: bool = True) -> 
             follow = f"millrace events {job.id} -f{option}    cancel it: millrace cancel {job.id}{option}"
             print(f"\njob {job.id} goes on. Follow it: {follow}", file=sys.stderr)
         return Exit.INTERRUPTED
+    except MillraceError as failure:  # whatever it is, the job was accepted: that must not look as if it was not
+        ask = f"ask: millrace show {job.id}{option}"
+        print(f"job {job.id} was accepted, and it is not known how it goes on ({failure}); {ask}", file=sys.stderr)
+        return Exit.UNKNOWN
     if ending["type"] == "JobFailed":
         _print_cause(ending.get("cause") or {}, f"millrace logs {job.id}{option}")
         return Exit.FAILED

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from .dead_letters import DeadLetters
 
 BUSY_S = 0.1
-LATE_S = 2.0  # after a submission's time is up: an answer may still be on its way
+LATE_S = 2.0  # before a client gives up, its submission's time is up: the answer that it is too late may still come
+LATE_SHARE = 5  # ... a fifth of a short time-out
+LIVES_S = 1.0  # for the Dispatcher's sign of life, when a submission was not answered
 ASK_AGAIN_S = 20.0  # a waiting request dies with a Dispatcher that loses its log; then another one is answered
 ENDED = ("FINISHED", "FAILED", "CANCELED")
 LOG_NAMES = ("stdout", "stderr")
@@ -179,7 +181,8 @@ class Millrace:
         """Submits a graph and returns once it is stored: it will run, whatever dies.
 
         job: its id; the same id and graph again is the same job. uploads: SHA-256 -> local file, for the graph's modules.
-        watch: be ready to follow its events at once. Not accepted any more after the time-out, even if this process is gone.
+        watch: be ready to follow its events at once. Not accepted any more when the time-out is nearly over, even if this process is
+        gone.
         """
         return self.begin_submit(graph, job, parameters, uploads, watch).result()
 
@@ -196,13 +199,14 @@ class Millrace:
             self._call_blobs(lambda blobs, path=path: blobs.put_file(path))
         job = job or new_id(str(graph.get("name", "")))
         buffer = self.feed().subscribe(job) if watch else None
-        deadline = time.monotonic() + self._timeout_s
+        late_s = min(LATE_S, self._timeout_s / LATE_SHARE)
+        deadline = time.monotonic() + self._timeout_s - late_s
         try:
             request = client.SubmitJob(
                 job=job,
                 graph=dict(graph),
                 parameters=dict(parameters or {}),
-                accept_before_ms=now_ms() + int(self._timeout_s * 1000),
+                accept_before_ms=now_ms() + int((self._timeout_s - late_s) * 1000),
             )
             pending = self._link.ask(request)
         except ValueError as error:
@@ -214,15 +218,16 @@ class Millrace:
 
         def answer() -> Job:
             try:
-                reply: client.Reply = pending.result(max(0.0, deadline - time.monotonic()) + LATE_S)
+                reply: client.Reply = pending.result(max(0.0, deadline - time.monotonic()) + late_s)
                 while isinstance(reply, client.JobRejected) and reply.kind == "busy" and time.monotonic() < deadline:
                     self._closed.wait(min((reply.retry_after_ms or 0) / 1000, deadline - time.monotonic()))
-                    reply = self._link.ask(request).result(max(0.0, deadline - time.monotonic()) + LATE_S)
+                    reply = self._link.ask(request).result(max(0.0, deadline - time.monotonic()) + late_s)
                 return self._accepted(reply, job, buffer)
             except errors.MillraceError as failure:
                 self._unwatch(job, buffer)
                 if isinstance(failure, errors.OutcomeUnknown):
-                    message = f"it is not known whether job {job} was accepted ({failure}); ask: millrace show {job}"
+                    why = "the Dispatcher lives, and has not stored it in time; is etcd there?" if self._dispatcher_lives() else failure
+                    message = f"it is not known whether job {job} was accepted ({why}); ask: millrace show {job}"
                     raise errors.OutcomeUnknown(message, job) from None
                 raise
 
@@ -385,6 +390,14 @@ class Millrace:
     def check_dispatcher(self) -> None:
         """Returns when a Dispatcher has taken all requests that were published before this call. Raises Unavailable."""
         self._ask(client.DescribeBlobServer(), client.BlobServerDescribed)
+
+    def _dispatcher_lives(self) -> bool:
+        """Whether it answers a question for which it needs nobody."""
+        try:
+            self._link.ask(client.DescribeBlobServer()).result(LIVES_S)
+        except errors.MillraceError:
+            return False
+        return True
 
     # the parts
 

@@ -52,6 +52,7 @@ class Election:
     role: Role = Role.FOLLOWING
     epoch: int = 0  # while ELECT or LEADING: the one won
     last_won: int = 0
+    elect_ms: int = 0  # the first look at the time since it won; 0: none yet
     heard_ms: int = 0  # when the last taken tick (or Elected) was folded
     probe_stamp_ms: int = 0  # stamp of the first own probe folded since; 0: none
     read_stamp_ms: int = 0  # stamp of the last record folded
@@ -104,7 +105,7 @@ class Election:
         self.asked_ms = now_ms - CAMPAIGN_MS + GIVEN_MS
 
     def won(self, epoch: int) -> None:
-        self.role, self.epoch, self.last_won = Role.ELECT, epoch, epoch
+        self.role, self.epoch, self.last_won, self.elect_ms = Role.ELECT, epoch, epoch, 0
         self.silent = False
 
     def lead(self, now_ms: int) -> None:

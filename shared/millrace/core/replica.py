@@ -210,7 +210,8 @@ class Replica:
         if election.role is Role.LEADING:
             return list(self._tick(now_ms))
         if election.role is Role.ELECT:
-            if now_ms - election.asked_ms < ELECTED_BACK_MS:
+            election.elect_ms = election.elect_ms or now_ms  # not when it asked: a new generation is won without asking
+            if now_ms - election.elect_ms < ELECTED_BACK_MS:
                 return []
             epoch = election.epoch
             election.follow(now_ms)

@@ -1,0 +1,93 @@
+"""Commands that a user sits before: what they start ends with them, whether they come to their end or are interrupted."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from deploy.local.downloads import CHECKOUT
+from deploy.local.stack import Stack
+from tests.bench.clusters import environment
+from tests.end_to_end.running import processes_of
+
+PROGRAM = (sys.executable, "-c", "from millrace.cli import main; main()")
+
+
+class Command:
+    """A command of the program, in the background."""
+
+    def __init__(self, *words: str) -> None:
+        self.process = subprocess.Popen(
+            [*PROGRAM, *words], cwd=CHECKOUT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.said: list[str] = []
+
+    def until(self, words: str) -> None:
+        """Reads what it says up to the line that has these words."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.said.append(line)
+            if words in line:
+                return
+        raise AssertionError(f"it never said {words!r}, but: {''.join(self.said)}")
+
+    def end(self) -> tuple[int, str, str]:
+        """(exit code, stdout, stderr), once it has ended."""
+        out, err = self.process.communicate(timeout=300)
+        return self.process.returncode, out, "".join(self.said) + err
+
+
+@pytest.fixture
+def commands(stacks_home: Path) -> Iterator[list[Command]]:
+    made: list[Command] = []
+    yield made
+    for each in made:
+        each.process.kill()
+        each.process.wait()
+
+
+def start(commands: list[Command], *words: str) -> Command:
+    commands.append(Command(*words))
+    return commands[-1]
+
+
+def test_ctrl_c_ends_a_stack_in_the_foreground_and_its_data_stays(commands: list[Command]) -> None:
+    up = start(commands, "up", "--stack", "front", "--task-managers", "0")
+    up.until("Ctrl-C stops it.")
+    stack = Stack("front")
+    assert stack.status()["state"] == "ready"
+    up.process.send_signal(signal.SIGINT)
+    code, _, err = up.end()
+    assert (code, err.splitlines()[-1]) == (0, "stopping")
+    assert stack.status()["state"] == "stopped"
+    assert processes_of(stack.folder) == []
+    assert (stack.folder / "etcd").is_dir()
+
+
+def demos() -> list[Path]:
+    return sorted(Stack().folder.parent.glob("demo-*"))
+
+
+def test_the_demo_shows_its_result_and_leaves_nothing_but_that(commands: list[Command], tmp_path: Path) -> None:
+    code, out, err = start(commands, "demo", "--out", str(tmp_path / "out")).end()
+    assert code == 0, err
+    assert "ExpressJet" in out and f"the same rows are in {tmp_path / 'out'} as Parquet" in err
+    assert len(pd.read_parquet(tmp_path / "out")) > 30
+    assert demos() == []
+
+
+def test_ctrl_c_in_the_demo_ends_all_that_it_started(commands: list[Command], tmp_path: Path) -> None:
+    demo = start(commands, "demo", "--out", str(tmp_path / "out"))
+    demo.until("job flight-delays")
+    [folder] = demos()
+    assert processes_of(folder)
+    demo.process.send_signal(signal.SIGINT)
+    code, _, err = demo.end()
+    assert (code, err.splitlines()[-1]) == (130, "stopping"), err
+    assert (processes_of(folder), demos()) == ([], [])
