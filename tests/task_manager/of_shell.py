@@ -173,14 +173,21 @@ def connected(world: World, **more: Any) -> tuple[Shell, Peer, Peer]:
     return shell, rm, jm
 
 
-def with_attempt(world: World) -> tuple[Shell, Peer, Peer]:
-    """As `connected`, with an attempt that runs until the test ends it."""
+def with_task_on_its_way(world: World) -> tuple[Shell, Peer, Peer]:
+    """As `connected`, with a task that was sent to it and is not read yet."""
     shell, rm, jm = connected(world, prompt=False)
     world.made[0].ready()
     rm.say(AllocateSlot(slot=0, allocation="al", job="j", shard=0))
     world.go(rm, shell, jm)
     jm.say(deploy())
-    world.go(jm, shell)
+    jm.turn()
+    return shell, rm, jm
+
+
+def with_attempt(world: World) -> tuple[Shell, Peer, Peer]:
+    """As `connected`, with an attempt that runs until the test ends it."""
+    shell, rm, jm = with_task_on_its_way(world)
+    world.go(shell)
     world.made[0].start()
     world.go(shell, rm, jm)
     assert [each.state for each in jm.heard("TaskStateChanged")] == ["RUNNING"]

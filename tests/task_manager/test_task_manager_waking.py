@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from millrace.core.messages.slots import AllocateSlot, ReleaseTaskManager
+from millrace.core.messages.slots import ReleaseTaskManager
 from millrace.core.topics import task_manager_key
 from millrace.io.interfaces import Delete, Txn
 from services.task_manager.shell import AGAIN, Over
 from tests.simulation.store import MemoryStore
-from tests.task_manager.of_shell import PREFIX, World, connected, deploy, with_attempt
+from tests.task_manager.of_shell import PREFIX, World, with_attempt, with_task_on_its_way
 
 
 @pytest.fixture
@@ -20,12 +20,7 @@ def world(tmp_path: Path) -> World:
 
 
 def test_a_process_that_wakes_launches_nothing_before_it_has_read_what_became_of_it(world: World) -> None:
-    shell, rm, jm = connected(world, prompt=False)
-    world.made[0].ready()
-    rm.say(AllocateSlot(slot=0, allocation="al", job="j", shard=0))
-    world.go(rm, shell, jm)
-    jm.say(deploy())
-    jm.turn()
+    shell, rm, jm = with_task_on_its_way(world)
     shell.read()  # it is stopped with a task in its queue, and declared lost meanwhile
     world.clock.advance(60_000)
     rm.say(ReleaseTaskManager(incarnation=shell.incarnation, reason="silent"))
@@ -39,12 +34,7 @@ def test_a_process_that_wakes_launches_nothing_before_it_has_read_what_became_of
 
 def test_one_that_was_cut_off_launches_nothing_before_it_has_read_what_became_of_it(world: World) -> None:
     """It is no orphan of a pause: it looks around all the time, and a task was sent to it just before."""
-    shell, rm, jm = connected(world, prompt=False)
-    world.made[0].ready()
-    rm.say(AllocateSlot(slot=0, allocation="al", job="j", shard=0))
-    world.go(rm, shell, jm)
-    jm.say(deploy())
-    jm.turn()
+    shell, rm, jm = with_task_on_its_way(world)
     world.broker.pause()
     world.etcd.pause()
     world.go(shell, times=20)
@@ -63,12 +53,7 @@ def test_one_that_was_cut_off_launches_nothing_before_it_has_read_what_became_of
 
 
 def test_one_that_was_cut_off_and_not_missed_goes_on(world: World) -> None:
-    shell, rm, jm = connected(world, prompt=False)
-    world.made[0].ready()
-    rm.say(AllocateSlot(slot=0, allocation="al", job="j", shard=0))
-    world.go(rm, shell, jm)
-    jm.say(deploy())
-    jm.turn()
+    shell, rm, jm = with_task_on_its_way(world)
     world.broker.pause()
     world.go(shell, times=20)
     world.broker.resume()
@@ -77,12 +62,7 @@ def test_one_that_was_cut_off_and_not_missed_goes_on(world: World) -> None:
 
 
 def test_a_process_that_wakes_and_was_not_missed_goes_on(world: World) -> None:
-    shell, rm, jm = connected(world, prompt=False)
-    world.made[0].ready()
-    rm.say(AllocateSlot(slot=0, allocation="al", job="j", shard=0))
-    world.go(rm, shell, jm)
-    jm.say(deploy())
-    jm.turn()
+    shell, rm, jm = with_task_on_its_way(world)
     shell.read()
     world.clock.advance(60_000)
     shell.turn(0)
