@@ -382,10 +382,7 @@ def test_a_cluster_that_is_stopped_is_sent_nothing(desk: Desk, monkeypatch: pyte
     [number] = desk.park(b"[]")
     desk.plane.stop("dispatcher")
     try:
-        monkeypatch.setattr(
-            "millrace.client.api.Millrace.__init__.__kwdefaults__",
-            {"token": "", "timeout_s": 1.0, "kafka_options": None},
-        )
+        monkeypatch.setattr("millrace.cli.connection.ANSWER_S", 1.0)
         before = KafkaAdmin(desk.plane.kafka.bootstrap).offsets("dead-letters", 0)
         code, out, err = desk.run("redrive", str(number), "--force", "--yes")
         assert (code, out) == (3, "")

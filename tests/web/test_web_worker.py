@@ -121,9 +121,11 @@ def servers(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> It
 @pytest.fixture
 def web(servers: tuple[str, str], tmp_path: Path) -> Iterator[Web]:
     web = Web(*servers, tmp_path)
-    web.start()
-    yield web
-    web.kill()
+    try:
+        web.start()
+        yield web
+    finally:
+        web.kill()
 
 
 def test_facts_are_seen_tables_outlive_a_kill_and_what_was_forgotten_stays_so(web: Web) -> None:
