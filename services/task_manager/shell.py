@@ -79,8 +79,11 @@ class Over:
     code: int
 
 
+@dataclass(frozen=True)
 class CaughtUp:
-    """All that stood in the inbox when this process woke is in the queue before this."""
+    """All that stood in the inbox when its end was asked for is in the queue before this. `absence`: the last one by then."""
+
+    absence: int
 
 
 class Wake:
@@ -123,12 +126,14 @@ class Shell:
         self._folded: Folded | None = None
         self._inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self.behind = False  # it was away, or cut off, for so long that others may have its tasks: it must first read what became of it
-        self._behind_until: int | None = None  # where its inbox ended when it woke; None: not asked yet
+        self._absence = self._asked_in = 0  # the last one, named by the look before it; the last one when it was asked where its inbox ends
+        self._behind_until: int | None = None  # where that was; None: not asked yet
         self._next = 0  # what is read next of the inbox
         self._held: list[tuple[str, LaunchAttempt | KillAttempt]] = []  # effects that wait for that
         self._speaking = Speaking()
         self._acks: deque[int] = deque()
         self._silence = fencing.Silence(clock())
+        self._awaits = False  # an answer of Kafka, at the last look
         self._reader: Reader | None = None
         self._ticked_ms = 0
 
@@ -220,6 +225,7 @@ class Shell:
         assert self._reader is not None
         own = self.machine.scope.encode()
         if self.behind and self._behind_until is None:
+            self._asked_in = self._absence
             with contextlib.suppress(Unavailable):
                 self._behind_until = self.bus.offsets(*self.topology.inbox(self.machine.scope))[1]
         received = self._reader.poll(timeout_ms)
@@ -229,7 +235,7 @@ class Shell:
                 self._inbox.put(each)
         if self._behind_until is not None and self._next >= self._behind_until:
             self._behind_until = None
-            self._inbox.put(CaughtUp())
+            self._inbox.put(CaughtUp(self._asked_in))
         return bool(received)
 
     def _read_on(self) -> None:
@@ -260,7 +266,7 @@ class Shell:
             elif isinstance(item, Over):
                 self.over = item
             elif isinstance(item, CaughtUp):
-                self._go_on()
+                self._go_on(item)
             else:
                 self._take(item)
         self.bus.serve()
@@ -293,10 +299,13 @@ class Shell:
         """A process that was stopped, or starved, wakes with commands that it read before: others may have those tasks by now. Until it has
         read what became of it, it launches nothing."""
         if self.clock() - self._looks_ms >= fencing.patience_ms(self.state.lost_after_ms):
-            self.behind = True
+            self.behind, self._absence = True, self._looks_ms
 
-    def _go_on(self) -> None:
-        """It has read its inbox, and lives."""
+    def _go_on(self, read: CaughtUp) -> None:
+        """It has read its inbox, and lives. That proves nothing if it was away once more since, or while Kafka does not hear it: it may be
+        declared lost the moment after. Then it reads on until it has caught up again."""
+        if read.absence != self._absence or fencing.is_over(self._silence.kafka_ms, self.state.lost_after_ms):
+            return
         self.behind, held, self._held = False, self._held, []
         for name, effect in held:
             self._perform(name, effect)
@@ -342,12 +351,13 @@ class Shell:
         self.journal.flush()
 
     def _listen(self, now_ms: int) -> None:
-        """Fencing: the machine is told when nobody has answered for too long. Where nothing runs, who has said nothing waits for no
+        """Fencing: the machine is told when nobody has answered for too long. Where nobody holds a slot, who has said nothing waits for no
         answer; else silence counts from the last one, as the ResourceManager counts from the last heartbeat that Kafka has."""
         self._silence.turn(now_ms)
         living = slot_table.living(self.state)
-        if not living and not self._speaking.unacked:
+        if not self._awaits:
             self._silence.kafka_answered()
+        self._awaits = bool(self._speaking.unacked) or any(slot.allocation is not None for slot in self.state.slots.values())
         lost_after_ms = self.state.lost_after_ms
         if fencing.is_over(self._silence.kafka_ms, lost_after_ms):
             self.behind = True  # cut off: what stands in its inbox when it hears again may be somebody else's by now
