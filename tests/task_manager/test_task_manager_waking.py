@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.core.messages.slots import AllocateSlot, ReleaseTaskManager
+from millrace.core.messages.slots import AllocateSlot, CancelTasks, ReleaseTaskManager
 from millrace.core.topics import task_manager_key
 from millrace.io.interfaces import Delete, Txn
 from services.task_manager.shell import AGAIN, Over, Shell
@@ -171,3 +171,39 @@ def test_that_it_had_read_all_before_it_was_stopped_again_proves_nothing(world: 
     assert shell.over is None and world.made[0].attempt is None
     world.go(shell)
     assert shell.over is not None and world.made[0].attempt is None
+
+
+def test_a_process_that_wakes_launches_nothing_when_etcd_says_that_it_was_declared_lost(world: World) -> None:
+    """By a ResourceManager that was born anew meanwhile, and never heard it: nothing in its inbox tells."""
+    shell, rm, jm = connected(world, prompt=False)
+    world.made[0].ready()
+    rm.say(AllocateSlot(slot=0, allocation="al", job="j", shard=0))
+    world.go(rm, shell, jm)
+    jm.say(deploy())
+    jm.turn()
+    shell.read()
+    world.clock.advance(60_000)
+    MemoryStore(world.etcd, PREFIX).txn(Txn([], [Delete(task_manager_key("a"))]))
+    world.etcd.pause()
+    world.go(shell, times=5)
+    assert shell.over is None and world.made[0].attempt is None
+    world.etcd.resume()
+    world.go(shell, times=2)
+    assert shell.over == Over("it was away, and etcd says that it was declared lost", AGAIN) and world.made[0].attempt is None
+
+
+def test_a_process_that_wakes_while_etcd_is_away_kills_at_once_and_launches_when_it_is_back(world: World) -> None:
+    shell, _, jm = with_attempt(world)
+    world.etcd.pause()
+    world.clock.advance(60_000)
+    jm.say(CancelTasks(attempts=["j/t/0/1"], reason="canceled"))
+    world.go(jm, shell, times=3)
+    assert [attempt for attempt, _ in world.made[0].kills] == ["j/t/0/1"]
+    world.made[0].killed()
+    world.made[0].ready()
+    jm.say(deploy("j/t/0/2"))
+    world.go(jm, shell, times=5)
+    assert shell.behind and world.made[0].attempt is None
+    world.etcd.resume()
+    world.go(shell, times=3)
+    assert world.made[0].attempt == "j/t/0/2" and shell.over is None
