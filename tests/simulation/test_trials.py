@@ -63,12 +63,6 @@ def test_one_that_was_stopped_and_replaced_wakes_and_starts_what_it_was_told_bef
     assert trial.done.done["twin"]
 
 
-def test_one_that_sleeps_while_a_reborn_resource_manager_misses_it_launches_nothing_when_it_wakes() -> None:
-    trial = Trial(40028, few=True)
-    trial.run()
-    assert trial.done.done["pause"] and trial.done.done["cut"]
-
-
 def test_nobody_else_starts_beside_a_living_attempt() -> None:
     """Not even who is not heard for a while; and beside a stray it is still the other one that counts."""
     book, spec = Book(), {"job": "j", "task": "t", "subtask": 0, "vertices": [], "outputs": []}
