@@ -79,8 +79,11 @@ class Over:
     code: int
 
 
+@dataclass(frozen=True)
 class CaughtUp:
-    """All that stood in the inbox when this process woke is in the queue before this."""
+    """All that stood in the inbox when its end was asked for is in the queue before this. `absence`: the last one by then."""
+
+    absence: int
 
 
 class Wake:
@@ -123,12 +126,15 @@ class Shell:
         self._folded: Folded | None = None
         self._inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self.behind = False  # it was away, or cut off, for so long that others may have its tasks: it must first read what became of it
-        self._behind_until: int | None = None  # where its inbox ended when it woke; None: not asked yet
+        self._absence = self._asked_in = 0  # the last one, named by the look before it; the last one when it was asked where its inbox ends
+        self._behind_until: int | None = None  # where that was; None: not asked yet
+        self._unproved = 0  # answers of etcd that it waits for when it has read its inbox
         self._next = 0  # what is read next of the inbox
         self._held: list[tuple[str, LaunchAttempt | KillAttempt]] = []  # effects that wait for that
         self._speaking = Speaking()
         self._acks: deque[int] = deque()
         self._silence = fencing.Silence(clock())
+        self._awaits = False  # an answer of Kafka, at the last look
         self._reader: Reader | None = None
         self._ticked_ms = 0
 
@@ -220,6 +226,7 @@ class Shell:
         assert self._reader is not None
         own = self.machine.scope.encode()
         if self.behind and self._behind_until is None:
+            self._asked_in = self._absence
             with contextlib.suppress(Unavailable):
                 self._behind_until = self.bus.offsets(*self.topology.inbox(self.machine.scope))[1]
         received = self._reader.poll(timeout_ms)
@@ -229,7 +236,7 @@ class Shell:
                 self._inbox.put(each)
         if self._behind_until is not None and self._next >= self._behind_until:
             self._behind_until = None
-            self._inbox.put(CaughtUp())
+            self._inbox.put(CaughtUp(self._asked_in))
         return bool(received)
 
     def _read_on(self) -> None:
@@ -260,7 +267,7 @@ class Shell:
             elif isinstance(item, Over):
                 self.over = item
             elif isinstance(item, CaughtUp):
-                self._go_on()
+                self._caught_up(item)
             else:
                 self._take(item)
         self.bus.serve()
@@ -293,10 +300,16 @@ class Shell:
         """A process that was stopped, or starved, wakes with commands that it read before: others may have those tasks by now. Until it has
         read what became of it, it launches nothing."""
         if self.clock() - self._looks_ms >= fencing.patience_ms(self.state.lost_after_ms):
-            self.behind = True
+            self.behind, self._absence, self._unproved = True, self._looks_ms, 0
+
+    def _caught_up(self, read: CaughtUp) -> None:
+        """It has read its inbox, and lives. That proves nothing if it was away once more since, or while Kafka does not hear it: it may be
+        declared lost the moment after. Then it reads on until it has caught up again."""
+        if read.absence == self._absence and not fencing.is_over(self._silence.kafka_ms, self.state.lost_after_ms):
+            self._unproved = self._unproved or 2  # the first may have been on its way since before that
 
     def _go_on(self) -> None:
-        """It has read its inbox, and lives."""
+        """etcd has it still, too: a ResourceManager born anew meanwhile, that never heard it, has no chain to tell it of its loss."""
         self.behind, held, self._held = False, self._held, []
         for name, effect in held:
             self._perform(name, effect)
@@ -342,23 +355,29 @@ class Shell:
         self.journal.flush()
 
     def _listen(self, now_ms: int) -> None:
-        """Fencing: the machine is told when nobody has answered for too long. Where nothing runs, who has said nothing waits for no
+        """Fencing: the machine is told when nobody has answered for too long. Where nobody holds a slot, who has said nothing waits for no
         answer; else silence counts from the last one, as the ResourceManager counts from the last heartbeat that Kafka has."""
         self._silence.turn(now_ms)
         living = slot_table.living(self.state)
-        if not living and not self._speaking.unacked:
+        if not self._awaits:
             self._silence.kafka_answered()
+        self._awaits = bool(self._speaking.unacked) or any(slot.allocation is not None for slot in self.state.slots.values())
         lost_after_ms = self.state.lost_after_ms
         if fencing.is_over(self._silence.kafka_ms, lost_after_ms):
-            self.behind = True  # cut off: what stands in its inbox when it hears again may be somebody else's by now
-        if fencing.asks_etcd(self._silence.kafka_ms, lost_after_ms):
+            self.behind, self._unproved = True, 0  # cut off: what is in its inbox when it hears again may be somebody else's by now
+        if self._unproved or fencing.asks_etcd(self._silence.kafka_ms, lost_after_ms):
             self._probe.ask()
         stands = self._probe.answered()
         if stands is not None:
             self._silence.etcd_answered()
         if stands not in (None, self.incarnation):
-            self.over = Over("Kafka does not answer it, and etcd says that it was declared lost", AGAIN)
+            why = "it was away" if self._unproved else "Kafka does not answer it"
+            self.over = Over(f"{why}, and etcd says that it was declared lost", AGAIN)
             return
+        if stands is not None and self._unproved:
+            self._unproved -= 1
+            if not self._unproved:
+                self._go_on()
         if living and fencing.is_over(self._silence.both_ms, lost_after_ms):
             self._take(Fact(body=Unheard(silent_ms=self._silence.both_ms)))
 
@@ -398,8 +417,8 @@ class Shell:
             self.over = Over(effect.reason, AGAIN if effect.again else STOPPED)
             return
         self._notice_absence()
-        if self.behind:
-            self._held.append((name, effect))
+        if self.behind and (isinstance(effect, LaunchAttempt) or any(each.attempt == effect.attempt for _, each in self._held)):
+            self._held.append((name, effect))  # a kill goes behind its launch alone
             return
         assert self.slots is not None, "a TaskManager without slots"
         if isinstance(effect, LaunchAttempt):

@@ -45,7 +45,7 @@ class Book:
     digests: dict[Where, str] = field(default_factory=dict)  # outputs
     states: dict[Where, str] = field(default_factory=dict)  # hash of the state
     asked_again: bool = False  # requests of clients were played again
-    holes: bool = False  # a session lost a record
+    holes: dict[tuple[str, int], None] = field(default_factory=dict)  # partitions of which a session lost a record
     damaged: dict[str, int] = field(default_factory=dict)  # scope -> the last generation whose log was cut before living eyes
     unseen: int = 0  # cuts of JobMasters' logs of which no replica knows that lives and can say so
     cuts: dict[str, list[int]] = field(default_factory=dict)  # scope -> where its log was cut, one after the other
@@ -55,6 +55,7 @@ class Book:
     launched: dict[str, int] = field(default_factory=dict)  # attempt -> how many such cuts there had been; in order
     unheard: dict[str, None] = field(default_factory=dict)  # processes of TaskManagers that may live beside their successors for a moment
     replaced: dict[str, None] = field(default_factory=dict)  # those that were stopped while another was started in their place
+    finished: dict[str, None] = field(default_factory=dict)  # attempts that did
     written: dict[str, str] = field(default_factory=dict)  # folder of an output -> the attempt that finished it
 
     def record_folded(self, machine: Machine, folded: Folded, branch: Branch, before_ms: int, before_epoch: int) -> None:
@@ -95,7 +96,7 @@ class Book:
         assert slot not in self.slots, f"I6: {living.attempt} starts beside {self.slots[slot]} in {slot}"
         other = self.living.get(subtask)
         stray = living.task_manager in self.replaced  # who was stopped and wakes carries out first what it was told before
-        assert not over or stray or living.task_manager in self.unheard, f"I5: {living.attempt} starts when its job has ended"
+        assert not over or stray, f"I5: {living.attempt} starts when its job has ended"
         assert other is None or stray or other.task_manager in self.unheard, f"I7: {living.attempt} starts while {other} lives"
         # After a cut that nobody can tell of, a log goes on in its generation, and may give a name again.
         assert self.launched.get(living.attempt, -1) < self.unseen, f"I7: {living.attempt} starts twice"
@@ -111,6 +112,7 @@ class Book:
     def attempt_ended(self, spec: dict[str, Any], living: Living, finished: bool) -> None:
         """Nothing of it lives any more."""
         if finished:
+            self.finished[living.attempt] = None
             for output in spec["outputs"]:
                 folder = output.get("folder")
                 if folder is not None:

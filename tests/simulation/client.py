@@ -21,6 +21,7 @@ class Client:
         self._world, self.name = world, name
         self._bus = MemoryBus(world.broker, client_id=name, on_fatal=_refused)
         self.asked = self.junk = 0
+        self.requests: list[type[client.Request]] = []
 
     def send(self, value: bytes) -> None:
         """Bytes that are no request, as a stranger may."""
@@ -46,6 +47,7 @@ class Client:
     def ask(self, request: type[client.Request], **fields: Any) -> str:
         """Sends a request; its correlation."""
         self.asked += 1
+        self.requests.append(request)
         correlation = f"{self.name}-{self.asked}"
         body = request(reply_to=self.name, correlation=correlation, **fields)
         self._append(body.model_dump_json().encode())

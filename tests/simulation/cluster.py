@@ -72,7 +72,7 @@ class Cluster:
             self._past.append(before)
         process: Process
         if name.startswith("task-manager/"):
-            process = TaskManagerProcess(self.world, name, self.slots if slots is None else slots)
+            process = TaskManagerProcess(self.world, name, self.slots if slots is None else slots, self._deciding.get("task-manager"))
         else:
             service = name.partition("#")[0].partition("/")[0]
             process = ControlProcess(self.world, name, self._deciding.get(service, {}), build)

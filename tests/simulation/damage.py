@@ -130,8 +130,8 @@ class Damage:
 
     def _torn(self) -> bool:
         """A bit of a scope's newest snapshot is another one in storage."""
-        scopes = [scope for scope in self.cluster.world.topology.scopes() if scope.startswith(self.aim)]
-        scope = self.chance.choice(scopes)
+        scopes = self.cluster.world.topology.scopes()
+        scope = self.chance.choice([scope for scope in scopes if scope.startswith(self.aim)] or scopes)
         entry = self.cluster.world.etcd.entry(f"{PREFIX}snapshots/{scope}")
         if entry is None:
             return False

@@ -17,6 +17,8 @@ from tests.simulation.world import PREFIX
 PAUSED_MS = (100, 600, 3_000, 9_000)
 SKEWS_MS = (-3_600_000, -700, 0, 0, 700, 3_600_000)
 AWAY_MS = (50, 400, 2_500, 8_000)
+FENCED_MS = 2_000  # after it is heard again, a TaskManager knows whether it was declared lost
+NEARLY_LOST_MS = (350, 400, 450, 500, 550, 600, 650, 800)  # about as long as it takes to be declared lost
 ANSWERS: tuple[Fault, ...] = ("unavailable", "unknown, done", "unknown, not done")
 WAITS = (3, 30, 100, 300)  # steps
 WORD_STEPS = 1_500  # in which a word must come, else the fault goes without
@@ -50,6 +52,7 @@ class Faults(Damage):
         self._read = self._seen = 0  # of the broker's journal, and of etcd's history
         self._word, self._patience = b"", 0
         self._wait, self._vain = self._draw_wait(), 0
+        self._heard_again: dict[str, int] = {}  # process of a TaskManager that is not unheard any more -> when
 
     @property
     def over(self) -> bool:
@@ -78,6 +81,9 @@ class Faults(Damage):
             self._undo.remove(each)
             self._note(each[1])
             each[2]()
+        for name in [name for name, at_ms in self._heard_again.items() if now_ms - at_ms >= FENCED_MS]:
+            del self._heard_again[name]
+            self.cluster.world.book.unheard.pop(name, None)
 
     def _do(self, kind: str) -> bool:
         """Whether the first of what a kind names was done; the others follow if they can."""
@@ -172,14 +178,14 @@ class Faults(Damage):
             self.cluster.start(name)
         del self._down[name]
 
-    def _pause(self) -> bool:
+    def _pause(self, spans: tuple[int, ...] = PAUSED_MS) -> bool:
         """SIGSTOP and SIGCONT: what it believes is old when it goes on. A TaskManager's slots are processes of their own."""
         name = self._one()
         if name is None:
             return False
         self._note(f"pause {name}")
         self.cluster.paused[name] = None
-        self._later(PAUSED_MS, f"resume {name}", lambda: self.cluster.paused.pop(name))
+        self._later(spans, f"resume {name}", lambda: self.cluster.paused.pop(name))
         return True
 
     def _twin(self) -> bool:
@@ -220,12 +226,55 @@ class Faults(Damage):
         """A process hears neither Kafka nor etcd, nor do they hear it."""
         return self._part(True, True)
 
+    def _blink(self) -> bool:
+        """A process is cut off for about as long as it takes to declare a TaskManager lost: it may be, or not, when it hears again."""
+        return self._part(True, True, NEARLY_LOST_MS)
+
+    def _nap(self) -> bool:
+        """As `_pause`, for as long as `_blink`."""
+        return self._pause(NEARLY_LOST_MS)
+
+    def _hoarse(self) -> bool:
+        """A TaskManager reads all, and asks what it will, and nothing that it writes comes to Kafka, for as long as `_blink`."""
+        name = self._one()
+        if name is None or not name.startswith("task-manager/"):
+            return False
+        process = self.cluster.processes[name]
+        process.bus.mute = process.bus.may_ask = True
+        self._unheard(name)
+        self._note(f"{name} cannot write to Kafka, and reads it")
+
+        def mend() -> None:
+            process.bus.mute = process.bus.may_ask = False
+            self._heard(process)
+
+        self._later(NEARLY_LOST_MS, f"{name} can again", mend)
+        return True
+
+    def _suspend(self) -> bool:
+        """The whole machine stands still: all processes, the broker and etcd; only clocks go on."""
+        if self.cluster.world.broker.paused or self.cluster.world.etcd.paused:
+            return False
+        names = [name for name, each in self.cluster.processes.items() if each.alive and name not in self.cluster.paused]
+        self._note("the machine is suspended")
+        self.cluster.world.broker.pause()
+        self.cluster.world.etcd.pause()
+        self.cluster.paused.update(dict.fromkeys(names))
+        self._later(PAUSED_MS, "the machine goes on", lambda: self._resume_all(names))
+        return True
+
+    def _resume_all(self, names: list[str]) -> None:
+        self.cluster.world.broker.resume()
+        self.cluster.world.etcd.resume()
+        for name in names:
+            self.cluster.paused.pop(name, None)
+
     def _half_cut_off(self) -> bool:
         """A process is cut off from one of the two."""
         kafka = self.chance.random() < 0.5
         return self._part(kafka, not kafka)
 
-    def _part(self, kafka: bool, etcd: bool) -> bool:
+    def _part(self, kafka: bool, etcd: bool, spans: tuple[int, ...] = PAUSED_MS) -> bool:
         name = self._one()
         if name is None:
             return False
@@ -239,8 +288,9 @@ class Faults(Damage):
 
         def mend() -> None:
             process.bus.cut_off = process.store.cut_off = False
+            self._heard(process)
 
-        self._later(PAUSED_MS, f"{name} is not cut off any more", mend)
+        self._later(spans, f"{name} is not cut off any more", mend)
         return True
 
     def _unheard(self, name: str) -> None:
@@ -248,13 +298,20 @@ class Faults(Damage):
         process = self.cluster.processes[name]
         if isinstance(process, TaskManagerProcess):
             self.cluster.world.book.unheard[process.slots.process] = None
+            self._heard_again.pop(process.slots.process, None)
+
+    def _heard(self, process: Process) -> None:
+        """Nothing keeps it from being heard any more."""
+        if isinstance(process, TaskManagerProcess) and process.slots.process in self.cluster.world.book.unheard:
+            self._heard_again[process.slots.process] = self.cluster.world.clock.now_ms()
 
     def _one_way(self) -> bool:
         """A process is heard by Kafka and hears nothing of it, or the other way round."""
         name = self._one()
         if name is None:
             return False
-        bus = self.cluster.processes[name].bus
+        process = self.cluster.processes[name]
+        bus = process.bus
         bus.mute = self.chance.random() < 0.5
         bus.deaf = not bus.mute
         if bus.mute:
@@ -263,6 +320,7 @@ class Faults(Damage):
 
         def mend() -> None:
             bus.mute = bus.deaf = False
+            self._heard(process)
 
         self._later(PAUSED_MS, f"{name} can again", mend)
         return True
@@ -395,3 +453,4 @@ NETWORK = ("cut_off", "half_cut_off", "one_way", "hole", "repeat", "replay", "br
 ALL = (*PROCESSES, "lose", "twin", "pause", "pause", "storage", "etcd", "answers", "watches", "lease", "clock", *NETWORK)
 WITH_CUTS = (*ALL, "cut", "cut", "replace")
 CUTS = ("cut", "kill", "pause", "broker")
+RARE = ("blink", "blink", "nap", "hoarse", "suspend", "jvm", "give", "term", "puts")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from millrace import __version__
 from millrace.core.fold import Folded
@@ -65,13 +66,14 @@ class EtcdProbe:
 class TaskManagerProcess:
     """`task-manager/<id>`."""
 
-    def __init__(self, world: World, name: str, slots: int, memory_mb: int = 1024) -> None:
+    def __init__(self, world: World, name: str, slots: int, given: Mapping[str, Any] | None = None) -> None:
+        """`given`: settings that decide, besides the defaults."""
         self.world, self.name, self.alive = world, name, True
         self.id, self.slot_count = name.partition("/")[2], slots
         self.bus = PacedBus(world, f"{name}.{world.next_start()}", self._fatal)
         self.store = MemoryStore(world.etcd, PREFIX, name)
         self.journal = NotedJournal(world, self.id)
-        deciding = {"host": f"host-{self.id}", "allocation_timeout_ms": 10_000, "slots_memory_mb": [memory_mb] * slots}
+        deciding = {"host": f"host-{self.id}", "allocation_timeout_ms": 10_000, "slots_memory_mb": [1024] * slots, **(given or {})}
         self.shell = Shell(
             self.id,
             world.topology,

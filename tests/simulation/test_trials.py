@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.book import Book, Living
+from tests.simulation.faults import ALL, RARE
 from tests.simulation.trial import Trial, quiet_logs
 
 ROOT = Path(__file__).parents[2]
@@ -111,6 +112,22 @@ def test_a_job_whose_start_ends_processes_fails_whatever_else_happens() -> None:
     trial = Trial(303, faults=8, kinds=("kill", "pause", "etcd"), few=True, poison=("job-1",))
     trial.run()
     assert trial.cluster.statuses()["job-1"] in ("FAILED", "CANCELED")
+
+
+@pytest.mark.parametrize("seed", (31000, 31002, 31003))
+def test_who_is_nearly_lost_slots_that_die_and_leaders_that_give_way_while_clients_ask(seed: int) -> None:
+    trial = Trial(seed, faults=30, kinds=RARE, few=True, shape={"asks": 0.1})
+    trial.run()
+    assert trial.done.done["blink"] and trial.cluster.client.asked > 2 * len(trial.jobs)
+
+
+@pytest.mark.parametrize("seed", (32001, 32002))
+def test_little_is_remembered_and_all_is_timed_closely(seed: int) -> None:
+    """Ended jobs are forgotten at once, each TaskManager that comes changes how often all beat, and slots wait a moment for a task."""
+    deciding = {
+        "dispatcher": {"retained_jobs": 1}, "resource-manager": {"beats_per_s_max": 15}, "task-manager": {"allocation_timeout_ms": 400}
+    }  # fmt: skip
+    Trial(seed, faults=30, kinds=ALL, few=True, shape={"asks": 0.1, "deciding": deciding, "task_managers": 3}).run()
 
 
 def test_a_calm_cluster_leaves_nothing_behind() -> None:

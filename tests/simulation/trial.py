@@ -14,6 +14,16 @@ from typing import Any
 
 import structlog
 
+from millrace.core.messages.client import (
+    AwaitJobResult,
+    DescribeBlobServer,
+    DescribeJob,
+    GetClusterOverview,
+    GetJobStatus,
+    ListJobs,
+    ListTaskManagers,
+    Request,
+)
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topology
 from millrace.io.service import BALANCE_S
 from tests.simulation import faults as faults_
@@ -22,6 +32,9 @@ from tests.simulation.audit import assert_parked, audit
 from tests.simulation.cluster import Cluster, Stuck
 from tests.simulation.faults import Faults
 
+QUESTIONS: tuple[type[Request], ...] = (
+    AwaitJobResult, DescribeBlobServer, DescribeJob, GetClusterOverview, GetJobStatus, ListJobs, ListTaskManagers,
+)  # fmt: skip
 AIMS = ("", "", "", "task-manager", "dispatcher", "resource-manager", "job-master")
 KINDS = (faults_.ALL, faults_.ALL, faults_.WITH_CUTS, faults_.PROCESSES, faults_.CUTS)
 SERVICES = (DISPATCHER, RESOURCE_MANAGER, JOB_MASTER)
@@ -83,6 +96,8 @@ class Trial:
         self._to_submit = list(self.jobs)
         canceled = self._drawn("canceled", (0.05, 0.15, 0.5))
         self._to_cancel = [job for job in self.jobs if chance.random() < canceled]
+        self._awaited: set[str] = set()
+        self._asking = random.Random(f"asks {self.seed}")
 
     def _drawn(self, name: str, choices: tuple[Any, ...]) -> Any:
         """As the shape says, else as the seed does."""
@@ -171,8 +186,20 @@ class Trial:
             self.cluster.between = self.done.step
         if self._to_submit and chance.random() < 0.02:
             client.send(f"{{no request {client.junk}".encode())
+        if self._asking.random() < self.shape.get("asks", 0.0):
+            self._ask()
         if self._to_cancel and chance.random() < 0.05:
             client.cancel(self._to_cancel.pop(0))
+
+    def _ask(self) -> None:
+        """A client wants to know something, of a job that there may be."""
+        request, job = self._asking.choice(QUESTIONS), self._asking.choice(self.jobs)
+        if request is AwaitJobResult:
+            if job in self._awaited:
+                return  # who waits for it already would be answered once
+            self._awaited.add(job)
+        about = {"job": job} if "job" in request.model_fields else {}
+        self.cluster.client.ask(request, **about)
 
 
 def quiet_logs() -> None:

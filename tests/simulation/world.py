@@ -137,7 +137,7 @@ class PacedBus(MemoryBus):
         if self.cut_off or self.mute or self._broker.paused or not self._queue:
             return None
         lost, self.holed = self._queue.popleft(), True
-        self._world.book.holes = True
+        self._world.book.holes[lost.topic, lost.partition] = None
         self.deliver(None, (lost.topic, lost.partition))
         self._fatal = f"a record for {lost.topic}[{lost.partition}] was refused"
         return f"{lost.topic}[{lost.partition}]"

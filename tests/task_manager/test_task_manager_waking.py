@@ -6,12 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from millrace.core.messages.slots import ReleaseTaskManager
+from millrace.core.messages.slots import AllocateSlot, CancelTasks, ReleaseTaskManager
 from millrace.core.topics import task_manager_key
 from millrace.io.interfaces import Delete, Txn
-from services.task_manager.shell import AGAIN, Over
+from services.task_manager.shell import AGAIN, Over, Shell
+from tests.simulation.bus import MemoryBus
 from tests.simulation.store import MemoryStore
-from tests.task_manager.of_shell import PREFIX, World, with_attempt, with_task_on_its_way
+from tests.task_manager.of_shell import PREFIX, World, connected, deploy, with_attempt, with_task_on_its_way
+
+
+def one_by_one(shell: Shell) -> None:
+    """It reads one record of its inbox at a time."""
+    reader = shell._reader
+    assert reader is not None
+    poll = reader.poll
+    reader.poll = lambda timeout_ms, most=500: poll(timeout_ms, 1)  # type: ignore[method-assign]
 
 
 @pytest.fixture
@@ -42,10 +51,7 @@ def test_one_that_was_cut_off_launches_nothing_before_it_has_read_what_became_of
     world.broker.resume()
     rm.say(ReleaseTaskManager(incarnation=shell.incarnation, reason="silent"))
     rm.turn()
-    reader = shell._reader
-    assert reader is not None
-    poll = reader.poll
-    reader.poll = lambda timeout_ms, most=500: poll(timeout_ms, 1)  # type: ignore[method-assign]  # one record comes before the other
+    one_by_one(shell)
     world.go(shell)
     assert shell.over is None and world.made[0].attempt is None
     world.go(shell, times=3)
@@ -79,3 +85,100 @@ def test_when_kafka_alone_is_silent_and_etcd_says_that_it_was_declared_lost_it_e
     MemoryStore(world.etcd, PREFIX).txn(Txn([], [Delete(task_manager_key("a"))]))
     world.go(shell, times=2)
     assert shell.over == Over("Kafka does not answer it, and etcd says that it was declared lost", AGAIN)
+
+
+def test_one_that_holds_a_slot_counts_silence_from_the_last_answer(world: World) -> None:
+    """It was starved when it was to beat, then cut off: what counts for others is when they heard it, not when it spoke next."""
+    shell, rm, jm = connected(world, prompt=False)
+    world.made[0].ready()
+    rm.say(AllocateSlot(slot=0, allocation="al", job="j", shard=0))
+    world.go(rm, shell, jm)
+    world.go(shell, times=2)
+    jm.say(deploy())
+    jm.turn()
+    world.broker.pause()
+    world.etcd.pause()
+    world.clock.advance(200)
+    world.go(shell, times=3)  # half a second: it may be declared lost from now on
+    world.broker.resume()
+    rm.say(ReleaseTaskManager(incarnation=shell.incarnation, reason="silent"))
+    one_by_one(shell)
+    world.go(shell)
+    assert shell.over is None and world.made[0].attempt is None
+    rm.turn()
+    world.go(shell, times=3)
+    assert shell.over is not None and world.made[0].attempt is None
+
+
+def test_who_reads_all_and_is_not_heard_launches_nothing_until_it_is(world: World) -> None:
+    shell, rm, jm = connected(world, prompt=False)
+    world.made[0].ready()
+    rm.say(AllocateSlot(slot=0, allocation="al", job="j", shard=0))
+    world.go(rm, shell, jm)
+    bus = shell.bus
+    assert isinstance(bus, MemoryBus)
+    bus.prompt = False
+    world.go(shell, times=5)
+    jm.say(deploy())
+    world.go(jm, shell, times=3)
+    assert world.made[0].attempt is None and shell.over is None
+    bus.prompt = True
+    bus.deliver()
+    world.go(shell, times=2)
+    assert world.made[0].attempt == "j/t/0/1" and not shell.behind
+
+
+def test_that_it_had_read_all_before_it_was_stopped_again_proves_nothing(world: World) -> None:
+    """It waits for its slot to be ready, so nothing is launched in the turn in which it wakes."""
+    shell, rm, jm = connected(world, prompt=False)
+    rm.say(AllocateSlot(slot=0, allocation="al", job="j", shard=0))
+    world.made[0].ready()
+    world.go(rm, shell, jm)
+    world.made[0].replace()
+    jm.say(deploy())
+    world.go(jm, shell)
+    world.clock.advance(500)
+    shell.turn(0)
+    assert shell.behind
+    shell.read()
+    world.clock.advance(60_000)
+    rm.say(ReleaseTaskManager(incarnation=shell.incarnation, reason="silent"))
+    rm.turn()
+    shell.turn(0)
+    world.made[0].ready()
+    while shell.turn(0):
+        pass
+    assert shell.over is None and world.made[0].attempt is None
+    world.go(shell)
+    assert shell.over is not None and world.made[0].attempt is None
+
+
+def test_a_process_that_wakes_launches_nothing_when_etcd_says_that_it_was_declared_lost(world: World) -> None:
+    """By a ResourceManager that was born anew meanwhile, and never heard it: nothing in its inbox tells."""
+    shell, rm, jm = with_task_on_its_way(world)
+    shell.read()
+    world.clock.advance(60_000)
+    MemoryStore(world.etcd, PREFIX).txn(Txn([], [Delete(task_manager_key("a"))]))
+    world.etcd.pause()
+    world.go(shell, times=5)
+    assert shell.over is None and world.made[0].attempt is None
+    world.etcd.resume()
+    world.go(shell, times=2)
+    assert shell.over == Over("it was away, and etcd says that it was declared lost", AGAIN) and world.made[0].attempt is None
+
+
+def test_a_process_that_wakes_while_etcd_is_away_kills_at_once_and_launches_when_it_is_back(world: World) -> None:
+    shell, _, jm = with_attempt(world)
+    world.etcd.pause()
+    world.clock.advance(60_000)
+    jm.say(CancelTasks(attempts=["j/t/0/1"], reason="canceled"))
+    world.go(jm, shell, times=3)
+    assert [attempt for attempt, _ in world.made[0].kills] == ["j/t/0/1"]
+    world.made[0].killed()
+    world.made[0].ready()
+    jm.say(deploy("j/t/0/2"))
+    world.go(jm, shell, times=5)
+    assert shell.behind and world.made[0].attempt is None
+    world.etcd.resume()
+    world.go(shell, times=3)
+    assert world.made[0].attempt == "j/t/0/2" and shell.over is None
