@@ -21,6 +21,7 @@ from millrace.doctor.kafka import Cluster, Partition, Version
 from millrace.doctor.scopes import Scope
 from millrace.io.logs import Redaction
 from millrace.io.saving import SNAPSHOT_RECORDS
+from millrace.io.service import TopologyMissing
 
 TOPOLOGY = Topology()
 GOOD = Partition(leader=1, replicas=1, in_sync=1)
@@ -257,6 +258,21 @@ def test_what_answers_is_looked_at_also_while_the_rest_is_away(monkeypatch: pyte
     assert {finding.check for finding in report.findings} == {"kafka settings"}
     what_to_do = "start what does not run, or name its right address, and ask again for the rest"
     assert report.unreachable == f"etcd at e:1 does not answer: {what_to_do}"
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_an_etcd_that_lost_its_data_is_not_told_to_be_provisioned_first(lost: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(store: object) -> Topology:
+        raise TopologyMissing("none")
+
+    cluster = healthy() if lost else dataclasses.replace(healthy(), topics={})
+    monkeypatch.setattr(kafka, "read", lambda address: cluster)
+    monkeypatch.setattr(etcd, "read", lambda address: [Member("e", "3.6.0", members=3)])
+    monkeypatch.setattr("millrace.doctor.examine.read_topology", missing)
+    monkeypatch.setattr("millrace.doctor.examine._answers", lambda where: iter(()))
+    found = next(each for each in examine(Where("k:1", "e:1")).findings if each.check == "topology")
+    assert (found.what, found.level) == ("etcd knows no cluster 'default'", "problem")
+    assert ("`millrace recover`" in found.fix) == lost and found.fix.endswith(kafka.PROVISION)
 
 
 def test_no_secret_stays_in_settings() -> None:
