@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from deploy.local.supervisor import put_aside
 from millrace.cli.app import app
 from millrace.core.topics import TOPICS, Topology
 from millrace.doctor import etcd, here, kafka, kafka_version, scopes
@@ -167,7 +169,7 @@ def test_clocks(difference_ms: int, level: str) -> None:
     assert [finding.level for finding in scopes.clock("Kafka", difference_ms)] == [level]
 
 
-def test_replicas_that_are_behind_and_processes_that_are_not_well() -> None:
+def test_replicas_that_are_behind_and_processes_that_are_not_well(tmp_path: Path) -> None:
     def service(offset: int, status: str = "ok", restarts: int = 0) -> dict[str, Any]:
         health = {"status": status, "scopes": [{"scope": "dispatcher", "role": "standby", "offset": offset}]}
         return {"pid": 7, "log": "d.log", "restarts": restarts, "health": health}
@@ -180,6 +182,14 @@ def test_replicas_that_are_behind_and_processes_that_are_not_well() -> None:
     assert said(here.processes(status)) == [
         ("problem", "dispatcher-2 (process 7): stuck: dispatcher"), ("note", "dispatcher-2 was started again 2 times"),
     ]  # fmt: skip
+    note = list(here.processes(status))[1]
+    for code in (1, -9):  # as the supervisor puts it aside
+        log = tmp_path / "d.log"
+        log.write_text("last words")
+        put_aside(log, code)
+        [aside] = tmp_path.iterdir()
+        assert aside.name in note.fix
+        aside.unlink()
 
 
 @pytest.mark.parametrize(("free", "level"), [(999_000_000, "problem"), (2_000_000_000, "note"), (90_000_000_000, "ok")])
