@@ -27,8 +27,10 @@ class OtherTopology(Exception):
 
 def provision(admin: KafkaAdmin, store: Store, topology: Topology) -> list[str]:
     """Topology first (it is what is fixed), then topics. Returns a line for each change. Raises OtherTopology, Unavailable,
-    ValueError (a topic with another number of partitions)."""
+    ValueError (a topic with another number of partitions; nothing is stored then)."""
     lines = []
+    if store.get("topology") is None:  # or etcd has lost its data, and the logs have not: they tell the counts
+        admin.check_partitions({topic.name: topic.count(topology) for topic in TOPICS})
     value = json.dumps(asdict(topology), sort_keys=True).encode()
     if store.txn(Txn([Compare("topology", 0)], [Put("topology", value)])).succeeded:
         lines.append(f"stored the topology {asdict(topology)}")

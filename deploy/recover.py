@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -46,7 +47,8 @@ class Refused(Exception):
 
 @dataclass
 class Known:
-    """What the log of a scope tells. `generation` 0: nobody was elected in what is left of it."""
+    """What the log of a scope tells, and of one in which nobody was elected in what is left of it, its snapshots. `generation` 0: neither
+    tells."""
 
     first: int
     end: int
@@ -63,8 +65,9 @@ def recover(bus: Bus, store: Store, storage: Storage, topology: Topology, say: C
     known = {scope: _read(bus, topology, scope) for scope in scopes}
     _raise_revision(store, max(each.revision for each in known.values()), say)
     for scope in scopes:
+        whole = _whole(storage, _machine(topology, scope), known[scope])
         _put_generation(bus, store, topology, scope, known[scope], say)
-        _put_pointer(store, storage, _machine(topology, scope), known[scope], say)
+        _put_pointer(store, scope, whole, say)
     _put_jobs(bus, store, storage, topology, known[DISPATCHER], say)
 
 
@@ -165,17 +168,38 @@ def _put_generation(
     say(f"{scope}: generation {standing} is put back to {known.generation}")
 
 
-def _put_pointer(store: Store, storage: Storage, machine: Machine, known: Known, say: Callable[[str], None]) -> None:
-    """The newest two snapshots that are whole."""
+def _whole(storage: Storage, machine: Machine, known: Known) -> list[Pointer]:
+    """The newest two snapshots of this log that are whole, the newest first. Where a leader has led for long, its election lies deleted
+    below them: the newest one tells then which generation the log is in."""
     scope, whole = machine.scope, list[Pointer]()
-    names = [entry.path.rpartition("/")[2] for entry in storage.list(folder(scope))]
-    parts = sorted(((int(g), int(o), name) for name in names for g, o in [name.split("-")[:2]]), reverse=True)
-    for generation, offset, name in parts:
-        if generation == known.generation and known.first <= offset <= known.end and len(whole) < 2:
-            data = storage.get(f"{folder(scope)}/{name}")
-            sha256 = hashlib.sha256(data).hexdigest()
-            if name.split("-")[2].startswith(sha256[:16]):
-                whole.append(Pointer(generation, offset, sha256, thaw(machine, data).build))
+    for generation, offset, name in sorted(_snapshots(storage, scope), reverse=True):
+        if len(whole) == 2 or not known.first <= offset <= known.end or generation != (known.generation or generation):
+            continue
+        data = storage.get(f"{folder(scope)}/{name}")
+        sha256 = hashlib.sha256(data).hexdigest()
+        if not name.split("-")[2].startswith(sha256[:16]):
+            continue
+        try:
+            build = thaw(machine, data).build
+        except ValueError as failure:
+            raise Refused(
+                f"this build cannot read the snapshot {folder(scope)}/{name} ({failure}): run this command of the build that wrote it"
+            ) from None
+        whole.append(Pointer(generation, offset, sha256, build))
+        if not known.generation:
+            known.generation, known.build = generation, build  # and it began at 0, so that nobody takes what is left for all of it
+    return whole
+
+
+def _snapshots(storage: Storage, scope: str) -> Iterator[tuple[int, int, str]]:
+    """(generation, offset, name) of each."""
+    for entry in storage.list(folder(scope)):
+        name = entry.path.rpartition("/")[2]
+        if found := re.fullmatch(r"(\d+)-(\d+)-[0-9a-f]+\.jsonl\.zst", name):  # what others leave here (.nfs*, .DS_Store) is none
+            yield int(found[1]), int(found[2]), name
+
+
+def _put_pointer(store: Store, scope: str, whole: list[Pointer], say: Callable[[str], None]) -> None:
     entry = store.get(f"snapshots/{scope}")
     standing = Pointer.parse(entry.value) if entry is not None else None
     if not whole or (standing is not None and standing.order >= whole[0].order):
@@ -247,13 +271,22 @@ def _fold(
 ) -> Folded | None:
     """What the Dispatcher knows at the end of its log; None: it never was elected."""
     entry, generation = store.get(f"snapshots/{DISPATCHER}"), store.get(f"generations/{DISPATCHER}")
+    first = bus.offsets(*topology.inbox(DISPATCHER))[0]
+    lacking = Refused(
+        f"the log of {DISPATCHER} begins at {first}, and no whole snapshot reaches so far: restore a later backup, or put "
+        f"{folder(DISPATCHER)} back into storage, then run this again"
+    )
     if generation is None:
+        if first:
+            raise lacking
         return None
     core, value = Fold(machine, topology), json.loads(generation.value)
     folded = core.blank(value["generation"], value["first_offset"])
     pointer = Pointer.parse(entry.value) if entry is not None else None
     if pointer is not None and pointer.generation == folded.generation:
         folded = thaw(machine, storage.get(pointer.path(DISPATCHER)))
+    if first > folded.next_offset:
+        raise lacking
     parked = Parked(store, DISPATCHER, build)
     parked.load(folded.generation)
     passed = parked.offsets()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import signal
@@ -111,6 +112,16 @@ def test_a_slot_names_the_fields_of_a_struct_by_the_same_rule(names: list[str]) 
 def test_more_rows_than_are_shown_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     print_result(Result(["n"], ["int"], [[1]], truncated=True), "csv")
     assert capsys.readouterr().err == "these are the first 1 rows; all of them are where a sink writes them\n"
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_list_that_is_cut_says_so_also_to_a_program(form: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    summary = JobSummary(job="j", name="n", status="RUNNING", accepted_ms=1_000)
+    listed = SimpleNamespace(jobs=[summary], total=7)
+    monkeypatch.setattr("millrace.cli.jobs.connected", lambda stack: contextlib.nullcontext(SimpleNamespace(list=lambda most: listed)))
+    shown = CliRunner().invoke(app, ["list", "-n", "1", *form])
+    assert shown.exit_code == 0 and shown.stderr == "1 of 7; more with -n\n"
+    assert not form or [each["job"] for each in json.loads(shown.stdout)] == ["j"]
 
 
 def test_a_job_with_its_subtasks_and_cause(capsys: pytest.CaptureFixture[str]) -> None:

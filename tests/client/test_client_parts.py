@@ -11,11 +11,21 @@ import pytest
 from confluent_kafka import OFFSET_END, TopicPartition
 from pydantic import ValidationError
 
-from millrace.client import Millrace, OutcomeUnknown, Unavailable, dead_letters
+from millrace.client import (
+    Busy,
+    Conflict,
+    Invalid,
+    Millrace,
+    OutcomeUnknown,
+    Rejected,
+    TooLate,
+    Unavailable,
+    dead_letters,
+)
 from millrace.client import events as client_events
 from millrace.client.events import Buffer, _open, follow_log
 from millrace.client.link import Link, Pending, now_ms
-from millrace.core.messages.client import BlobServerDescribed, JobAcceptedReply, JobsListed
+from millrace.core.messages.client import BlobServerDescribed, JobAcceptedReply, JobRejected, JobsListed
 from millrace.core.messages.events import DeadLetter
 from millrace.io.blobs import BlobError, Piece
 
@@ -54,6 +64,19 @@ def test_events_that_nobody_will_take_are_not_kept(status: str, kept: int) -> No
     millrace = answering(status)
     millrace.submit(GRAPH, job="j")
     assert len(millrace._feed.buffers) == kept
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"), [("invalid", Invalid), ("conflict", Conflict), ("late", TooLate), ("busy", Busy), ("internal", Rejected)]
+)
+def test_a_refusal_is_the_error_of_its_kind(kind: Any, error: type[Rejected]) -> None:
+    """A fault of Millrace is not `Busy`: who sent that again when told to would end process after process."""
+    reply = JobRejected(correlation="1", job="j", kind=kind, reason="why", problems=[])
+    millrace = client(lambda request: SimpleNamespace(result=lambda timeout_s: reply))
+    millrace._timeout_s, millrace._closed = 0.2, threading.Event()
+    with pytest.raises(Rejected) as refused:
+        millrace.submit(GRAPH, job="j")
+    assert type(refused.value) is error
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from deploy.local.supervisor import put_aside
 from millrace.cli.app import app
 from millrace.core.topics import TOPICS, Topology
 from millrace.doctor import etcd, here, kafka, kafka_version, scopes
@@ -21,6 +23,7 @@ from millrace.doctor.kafka import Cluster, Partition, Version
 from millrace.doctor.scopes import Scope
 from millrace.io.logs import Redaction
 from millrace.io.saving import SNAPSHOT_RECORDS
+from millrace.io.service import TopologyMissing
 
 TOPOLOGY = Topology()
 GOOD = Partition(leader=1, replicas=1, in_sync=1)
@@ -166,7 +169,7 @@ def test_clocks(difference_ms: int, level: str) -> None:
     assert [finding.level for finding in scopes.clock("Kafka", difference_ms)] == [level]
 
 
-def test_replicas_that_are_behind_and_processes_that_are_not_well() -> None:
+def test_replicas_that_are_behind_and_processes_that_are_not_well(tmp_path: Path) -> None:
     def service(offset: int, status: str = "ok", restarts: int = 0) -> dict[str, Any]:
         health = {"status": status, "scopes": [{"scope": "dispatcher", "role": "standby", "offset": offset}]}
         return {"pid": 7, "log": "d.log", "restarts": restarts, "health": health}
@@ -179,6 +182,14 @@ def test_replicas_that_are_behind_and_processes_that_are_not_well() -> None:
     assert said(here.processes(status)) == [
         ("problem", "dispatcher-2 (process 7): stuck: dispatcher"), ("note", "dispatcher-2 was started again 2 times"),
     ]  # fmt: skip
+    note = list(here.processes(status))[1]
+    for code in (1, -9):  # as the supervisor puts it aside
+        log = tmp_path / "d.log"
+        log.write_text("last words")
+        put_aside(log, code)
+        [aside] = tmp_path.iterdir()
+        assert aside.name in note.fix
+        aside.unlink()
 
 
 @pytest.mark.parametrize(("free", "level"), [(999_000_000, "problem"), (2_000_000_000, "note"), (90_000_000_000, "ok")])
@@ -257,6 +268,21 @@ def test_what_answers_is_looked_at_also_while_the_rest_is_away(monkeypatch: pyte
     assert {finding.check for finding in report.findings} == {"kafka settings"}
     what_to_do = "start what does not run, or name its right address, and ask again for the rest"
     assert report.unreachable == f"etcd at e:1 does not answer: {what_to_do}"
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_an_etcd_that_lost_its_data_is_not_told_to_be_provisioned_first(lost: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(store: object) -> Topology:
+        raise TopologyMissing("none")
+
+    cluster = healthy() if lost else dataclasses.replace(healthy(), topics={})
+    monkeypatch.setattr(kafka, "read", lambda address: cluster)
+    monkeypatch.setattr(etcd, "read", lambda address: [Member("e", "3.6.0", members=3)])
+    monkeypatch.setattr("millrace.doctor.examine.read_topology", missing)
+    monkeypatch.setattr("millrace.doctor.examine._answers", lambda where: iter(()))
+    found = next(each for each in examine(Where("k:1", "e:1")).findings if each.check == "topology")
+    assert (found.what, found.level) == ("etcd knows no cluster 'default'", "problem")
+    assert ("`millrace recover`" in found.fix) == lost and found.fix.endswith(kafka.PROVISION)
 
 
 def test_no_secret_stays_in_settings() -> None:

@@ -81,6 +81,36 @@ def test_recover_puts_back_what_was_accepted_and_what_has_ended(cluster: Cluster
     ends(cluster, attempts)
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_logs_whose_last_election_is_deleted_are_told_by_their_snapshots(lost: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So it is wherever leaders have led for some days. `lost`: etcd has lost all its data, and there is no backup."""
+    monkeypatch.setattr("millrace.io.saving.KEPT_RECORDS", 5)
+    cluster = started(snapshot_records=20)
+    saved = backup(cluster.world.etcd)
+    go_on(cluster)
+    cluster.run(most_ms=120_000)
+    attempts, before = len(cluster.world.book.launched), cluster.statuses()
+    for scope in cluster.world.topology.scopes():
+        log = cluster.world.broker.log(*cluster.world.topology.inbox(scope))
+        assert not any(b'"Elected"' in received.value for received in log.records if received.offset >= log.first), scope
+    restore(cluster, ({}, 1) if lost else saved)
+    if lost:
+        storage, path = cluster.world.storage, "snapshots/dispatcher"
+        away = {entry.path: storage.get(entry.path) for entry in storage.list(path)}
+        storage.delete_tree(path)
+        with pytest.raises(Refused, match=r"^the log of dispatcher begins at \d+, and no whole snapshot reaches so far"):
+            put_right(cluster)
+        for each, data in away.items():
+            storage.put_new(each, data)
+    put_right(cluster)
+    assert cluster.statuses() == before == STATUSES
+    start(cluster)
+    for scope in cluster.world.topology.scopes():
+        folded = cluster.leader(scope)
+        assert folded is not None and folded.generation == 1, "its log is whole"
+    ends(cluster, attempts)
+
+
 def test_a_backup_that_is_as_new_as_the_logs_is_raised_all_the_same(cluster: Cluster) -> None:
     """Logs know of a revision a moment late: what was given since then may have been the epoch of one, or the incarnation of another."""
     cluster.run(most_ms=3_000)

@@ -75,8 +75,8 @@ def list_letters(
 
     if as_json:
         print_json([each.plain() if isinstance(each, PassedOver) else _plain(each) for each in found[:most]])
-        return
-    table(("letter", "parked", "was at", "type", "job", "bytes", "reason", "sent again"), map(_row, found[:most]))
+    else:
+        table(("letter", "parked", "was at", "type", "job", "bytes", "reason", "sent again"), map(_row, found[:most]))
     if len(found) > most:
         print(f"{most} of {len(found)}; more with -n", file=sys.stderr)
 

@@ -44,8 +44,8 @@ def list_jobs(
 
     if as_json:
         print_json([job.model_dump() for job in listed.jobs])
-        return
-    table(("job", "name", "status", "accepted", "took", "waits for"), map(summary_row, listed.jobs))
+    else:
+        table(("job", "name", "status", "accepted", "took", "waits for"), map(summary_row, listed.jobs))
     if listed.total > len(listed.jobs):
         print(f"{len(listed.jobs)} of {listed.total}; more with -n", file=sys.stderr)
 

@@ -235,8 +235,8 @@ class Millrace:
 
     def _accepted(self, reply: client.Reply, job: str, buffer: Buffer | None) -> Job:
         if isinstance(reply, client.JobRejected):
-            kinds = {"invalid": errors.Invalid, "conflict": errors.Conflict, "late": errors.TooLate}
-            raise kinds.get(reply.kind, errors.Busy)(reply.reason, reply.problems)
+            kinds = {"invalid": errors.Invalid, "conflict": errors.Conflict, "late": errors.TooLate, "busy": errors.Busy}
+            raise kinds.get(reply.kind, errors.Rejected)(reply.reason, reply.problems)
         accepted = _expect(reply, client.JobAcceptedReply)
         if accepted.status != "INITIALIZING":  # some of its events are older than this client's reader
             self._unwatch(job, buffer)

@@ -15,6 +15,10 @@ from . import etcd, here, kafka, scopes
 from .findings import Finding, Unreachable, note, ok, problem
 
 T = TypeVar("T")
+RECOVER = (
+    "Kafka has its topics, so etcd has lost its data, or that is another cluster's name: end all control services, restore etcd from a "
+    "backup, run `millrace recover`, start them again; only if there is no backup, or it never was provisioned, before that: "
+)
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,8 @@ def _machines(
     try:
         topology = read_topology(store)
     except TopologyMissing:
-        yield problem("topology", f"etcd knows no cluster {where.cluster!r}", kafka.PROVISION)
+        lost = RECOVER if kafka.INBOX in cluster.topics else ""
+        yield problem("topology", f"etcd knows no cluster {where.cluster!r}", lost + kafka.PROVISION)
         return
     try:
         yield from kafka.topics(cluster, topology)

@@ -63,8 +63,9 @@ def processes(status: dict[str, Any]) -> Iterator[Finding]:
             yield problem("processes", f"{name} (process {service['pid']}): {said}", f"see the end of {service['log']}")
         if service["restarts"]:
             yield note(
-                "processes", f"{name} was started again {service['restarts']} times", f"see why in {service['log']}.1, the log before"
-            )
+                "processes", f"{name} was started again {service['restarts']} times",
+                f"see why in {service['log']}.failed (it ended by a failure of its own), or {service['log']}.1 (it was killed)",
+            )  # fmt: skip
     if not bad:
         yield ok("processes", f"all {len(status['services'])} answer")
 

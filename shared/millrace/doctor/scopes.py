@@ -127,7 +127,7 @@ def _findings(scope: Scope) -> Iterator[Finding]:
     if scope.reason is not None:
         yield note(
             name, f"it lives in generation {scope.generation}: its log was damaged once ({scope.reason})",
-            "find out why Kafka lost records; what was accepted is in etcd and goes on",
+            "find out why Kafka lost records, or storage its snapshots; what was accepted is in etcd and goes on",
         )  # fmt: skip
     yield from _snapshot(scope)
     for parked in scope.parked:

@@ -125,10 +125,20 @@ class KafkaAdmin:
         exists with another number of partitions; Unavailable.
         """
         wanted = {name: (partitions, {k: _text(v) for k, v in config.items()}) for name, partitions, config in topics}
+        there = self.check_partitions({name: partitions for name, (partitions, _) in wanted.items()})
+        missing = {name: wanted[name] for name in wanted if name not in there}
+        self._create(missing)
+        present = {name: config for name, (_, config) in wanted.items() if name not in missing and config}
+        created = [f"created {name} ({n} partition{'s' * (n != 1)})" for name, (n, _) in missing.items()]
+        return created + self._alter(present)
+
+    def check_partitions(self, wanted: Mapping[str, int]) -> dict[str, int]:
+        """The number of partitions of each topic that is there. Raises ValueError for one that has another number than is wanted, which
+        changes nothing; Unavailable."""
         there = self._partitions()
         wrong = [
             f"{name} has {there[name]} partitions and not {partitions}"
-            for name, (partitions, _) in wanted.items()
+            for name, partitions in wanted.items()
             if there.get(name, partitions) != partitions
         ]
         if wrong:
@@ -136,11 +146,7 @@ class KafkaAdmin:
                 f"topics at {self._bootstrap} do not fit: {'; '.join(wrong)}. Partition counts are fixed for a "
                 "cluster's life: use the counts that it was made with, or make a new cluster"
             )
-        missing = {name: wanted[name] for name in wanted if name not in there}
-        self._create(missing)
-        present = {name: config for name, (_, config) in wanted.items() if name not in missing and config}
-        created = [f"created {name} ({n} partition{'s' * (n != 1)})" for name, (n, _) in missing.items()]
-        return created + self._alter(present)
+        return there
 
     def _partitions(self, *, led: bool = False) -> dict[str, int]:
         """The number of partitions by topic; of those with a leader alone if `led`."""
