@@ -90,10 +90,16 @@ class Cluster:
         self.etcd.start()
 
     def recover(self) -> subprocess.CompletedProcess[str]:
+        """As an operator: again while Kafka or etcd is busy for longer than it waits, which is its exit code 3."""
         command = [sys.executable, "-c", "from millrace.cli import main; main()", "recover"]
         command += ["--kafka-bootstrap", self.kafka.bootstrap, "--etcd-endpoint", self.etcd.endpoint]
         command += ["--storage-url", str(self.folder / "storage")]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+
+        def done() -> subprocess.CompletedProcess[str] | None:
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+            return ended if ended.returncode != 3 else None
+
+        return until("an answer of Kafka and etcd", done)  # type: ignore[return-value]
 
     def states(self) -> dict[str, str]:
         """Job -> its status, or "accepted", as etcd has it."""
