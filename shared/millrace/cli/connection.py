@@ -23,8 +23,6 @@ StackOption = Annotated[
         help="Name of the local stack to use. Not looked at when MILLRACE_KAFKA_BOOTSTRAP names a cluster.",
     ),
 ]
-
-
 ANSWER_S = 7.0  # with Python's start, connecting, and one more look, what is wrong is said within ten seconds
 
 
