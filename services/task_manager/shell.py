@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import queue
 import threading
 import time
@@ -25,7 +26,7 @@ from millrace.core.fold import TICK_MS, Fold, Folded, Told
 from millrace.core.messages.base import Body
 from millrace.core.messages.effects import AttemptKillSent, AttemptLaunched, EndProcess, KillAttempt, LaunchAttempt
 from millrace.core.messages.records import Elected, Fact, Message, Outcome, Part, Tick, UnknownRecord, decode, encode
-from millrace.core.messages.slots import QUIET_BEATS, StopAsked, Unheard
+from millrace.core.messages.slots import QUIET_BEATS, CaughtUp, DeployTasks, FellBehind, SlotReady, StopAsked, Unheard
 from millrace.core.speaking import Speaking
 from millrace.core.topics import RESOURCE_MANAGER, Topology, task_manager_key
 from millrace.io import envelope
@@ -40,6 +41,7 @@ STOPPED, FAILED, AGAIN = 0, 1, 75  # exit codes: asked to, broken, start it agai
 BATCH_MOST = 200
 FLUSH_MS = 1_000
 CLOSE_S = 1.5
+MAY_LAUNCH = (DeployTasks, SlotReady)
 
 Effect = Annotated[LaunchAttempt | KillAttempt | EndProcess, Field(discriminator="type")]
 _EFFECT: TypeAdapter[LaunchAttempt | KillAttempt | EndProcess] = TypeAdapter(Effect)
@@ -80,17 +82,17 @@ class Over:
 
 
 @dataclass(frozen=True)
-class CaughtUp:
-    """All that stood in the inbox when its end was asked for is in the queue before this. `absence`: the last one by then."""
+class Read:
+    """All that stood in the inbox at this moment, when its end was asked for, is in the queue before this."""
 
-    absence: int
+    asked_ms: int
 
 
 class Wake:
     """Somebody wants the loop to look around."""
 
 
-Item = Received | Part | Over | CaughtUp | Wake
+Item = Received | Part | Over | Read | Wake
 
 
 class Shell:
@@ -125,12 +127,15 @@ class Shell:
         self._fold = Fold(self.machine, topology)
         self._folded: Folded | None = None
         self._inbox: queue.SimpleQueue[Item] = queue.SimpleQueue()
-        self.behind = False  # it was away, or cut off, for so long that others may have its tasks: it must first read what became of it
-        self._absence = self._asked_in = 0  # the last one, named by the look before it; the last one when it was asked where its inbox ends
-        self._behind_until: int | None = None  # where that was; None: not asked yet
+        # When it last noticed that it was away, cut off or did not read for so long that others may have its tasks: it must first read what
+        # became of it. None: it has.
+        self._behind_ms: int | None = None
         self._unproved = 0  # answers of etcd that it waits for when it has read its inbox
         self._next = 0  # what is read next of the inbox
-        self._held: list[tuple[str, LaunchAttempt | KillAttempt]] = []  # effects that wait for that
+        self._asked_ms = 0  # when it last asked where the inbox ends
+        self._asked_end: int | None = None  # where that was; None: it has been read so far
+        self._read_ms = 0  # all that stood in the inbox then has been folded, or nobody held a slot
+        self._holds = False  # somebody held one at the last look
         self._speaking = Speaking()
         self._acks: deque[int] = deque()
         self._silence = fencing.Silence(clock())
@@ -142,6 +147,11 @@ class Shell:
     def state(self) -> Any:
         """The machine's state, for who looks on."""
         return self._folded.state if self._folded is not None else None
+
+    @property
+    def behind(self) -> bool:
+        """Whether others may have its tasks: it launches nothing."""
+        return self._behind_ms is not None
 
     def post(self, body: Body) -> None:
         """A local event. Callable from any thread, before `begin` too."""
@@ -225,19 +235,28 @@ class Shell:
         """Puts what Kafka has for us into the queue; False: there was nothing."""
         assert self._reader is not None
         own = self.machine.scope.encode()
-        if self.behind and self._behind_until is None:
-            self._asked_in = self._absence
+        if self.asks_ms <= self.clock():
+            asked_ms = self.clock()
             with contextlib.suppress(Unavailable):
-                self._behind_until = self.bus.offsets(*self.topology.inbox(self.machine.scope))[1]
+                self._asked_end = self.bus.offsets(*self.topology.inbox(self.machine.scope))[1]
+                self._asked_ms = asked_ms
         received = self._reader.poll(timeout_ms)
         for each in received:
             self._next = each.offset + 1
             if each.key == own:  # other TaskManagers share the partition
                 self._inbox.put(each)
-        if self._behind_until is not None and self._next >= self._behind_until:
-            self._behind_until = None
-            self._inbox.put(CaughtUp(self._asked_in))
+        if self._asked_end is not None and self._next >= self._asked_end:
+            self._asked_end = None
+            self._inbox.put(Read(self._asked_ms))
         return bool(received)
+
+    @property
+    def asks_ms(self) -> float:
+        """When it asks where its inbox ends: often enough for reading that stands still to be noticed; not while nobody holds a slot of it,
+        for nothing can be deployed on it then."""
+        if self._asked_end is not None or not (self.behind or self._holds):
+            return math.inf
+        return self._asked_ms + (0 if self.behind else fencing.UNREAD_MS // 2)
 
     def _read_on(self) -> None:
         assert self._reader is not None
@@ -255,7 +274,7 @@ class Shell:
         """Folds what is in the queue (waits for it so long), looks at the time. False: there was nothing."""
         items = self._waiting(patience_ms)
         self._notice_absence()
-        if items and self.clock() - self._ticked_ms >= TICK_MS:
+        if self.clock() - self._ticked_ms >= TICK_MS and not all(isinstance(item, Read | Wake) for item in items):
             self._tick(self.clock())  # what they ask for is timed from now, and not from a slow tick before
         for item in items:
             if self.over is not None:
@@ -266,10 +285,10 @@ class Shell:
                 self._receive(item)
             elif isinstance(item, Over):
                 self.over = item
-            elif isinstance(item, CaughtUp):
-                self._caught_up(item)
+            elif isinstance(item, Read):
+                self._has_read(item)
             else:
-                self._take(item)
+                self._fold_in(item)
         self.bus.serve()
         while self._acks:
             self._speaking.acked(self._acks.popleft())
@@ -297,22 +316,34 @@ class Shell:
         return max(TICK_MS, min(QUIET_BEATS * folded.state.interval_ms, QUIET_TICK_MS))
 
     def _notice_absence(self) -> None:
-        """A process that was stopped, or starved, wakes with commands that it read before: others may have those tasks by now. Until it has
-        read what became of it, it launches nothing."""
-        if self.clock() - self._looks_ms >= fencing.patience_ms(self.state.lost_after_ms):
-            self.behind, self._absence, self._unproved = True, self._looks_ms, 0
+        """A process that was stopped, or starved, wakes with commands that it read before: others may have those tasks by now. So they may
+        if its reading stood still. Until it has read what became of it, it launches nothing."""
+        now_ms = self.clock()
+        away = now_ms - self._looks_ms >= fencing.patience_ms(self.state.lost_after_ms)
+        if away or self._holds and now_ms - self._read_ms >= fencing.UNREAD_MS:
+            self._behind_ms, self._unproved = now_ms, 0
 
-    def _caught_up(self, read: CaughtUp) -> None:
-        """It has read its inbox, and lives. That proves nothing if it was away once more since, or while Kafka does not hear it: it may be
-        declared lost the moment after. Then it reads on until it has caught up again."""
-        if read.absence == self._absence and not fencing.is_over(self._silence.kafka_ms, self.state.lost_after_ms):
+    def _has_read(self, read: Read) -> None:
+        """It has read its inbox, and lives. That proves nothing if it has fallen behind since it asked, or while Kafka does not hear it: it
+        may be declared lost the moment after. Then it reads on until it has caught up again."""
+        self._read_ms = read.asked_ms
+        hears = not fencing.is_over(self._silence.kafka_ms, self.state.lost_after_ms)
+        if self._behind_ms is not None and read.asked_ms >= self._behind_ms and hears:
             self._unproved = self._unproved or 2  # the first may have been on its way since before that
 
     def _go_on(self) -> None:
         """etcd has it still, too: a ResourceManager born anew meanwhile, that never heard it, has no chain to tell it of its loss."""
-        self.behind, held, self._held = False, self._held, []
-        for name, effect in held:
-            self._perform(name, effect)
+        self._behind_ms = None
+        if self.state.late:
+            self._take(Fact(body=CaughtUp()))
+
+    def _fold_in(self, record: Part, text: str | None = None) -> None:
+        """A record from outside this thread. The machine is told first that it must launch nothing, if it might."""
+        if isinstance(record, Message | Fact) and isinstance(record.body, MAY_LAUNCH):
+            self._notice_absence()
+            if self.behind and not self.state.late:
+                self._take(Fact(body=FellBehind()))
+        self._take(record, text)
 
     def _waiting(self, patience_ms: int) -> list[Item]:
         items: list[Item] = []
@@ -338,7 +369,7 @@ class Shell:
             log.warning("a record that is no message", offset=received.offset, record=record.record)
             return
         text = received.value.decode()
-        self._take(record, text if "\n" not in text else None)
+        self._fold_in(record, text if "\n" not in text else None)
 
     def _tick(self, now_ms: int) -> None:
         assert self._folded is not None
@@ -361,10 +392,14 @@ class Shell:
         living = slot_table.living(self.state)
         if not self._awaits:
             self._silence.kafka_answered()
-        self._awaits = bool(self._speaking.unacked) or any(slot.allocation is not None for slot in self.state.slots.values())
+        holds = any(slot.allocation is not None for slot in self.state.slots.values())
+        if not (holds and self._holds):
+            self._read_ms = now_ms
+        self._holds = holds
+        self._awaits = bool(self._speaking.unacked) or holds
         lost_after_ms = self.state.lost_after_ms
         if fencing.is_over(self._silence.kafka_ms, lost_after_ms):
-            self.behind, self._unproved = True, 0  # cut off: what is in its inbox when it hears again may be somebody else's by now
+            self._behind_ms, self._unproved = now_ms, 0  # cut off: what is in its inbox when it hears again may be somebody else's by now
         if self._unproved or fencing.asks_etcd(self._silence.kafka_ms, lost_after_ms):
             self._probe.ask()
         stands = self._probe.answered()
@@ -415,10 +450,6 @@ class Shell:
         """All take no time here: the slots do what they are told on threads of their own."""
         if isinstance(effect, EndProcess):
             self.over = Over(effect.reason, AGAIN if effect.again else STOPPED)
-            return
-        self._notice_absence()
-        if self.behind and (isinstance(effect, LaunchAttempt) or any(each.attempt == effect.attempt for _, each in self._held)):
-            self._held.append((name, effect))  # a kill goes behind its launch alone
             return
         assert self.slots is not None, "a TaskManager without slots"
         if isinstance(effect, LaunchAttempt):

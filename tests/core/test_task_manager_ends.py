@@ -17,9 +17,11 @@ from millrace.core.messages.slots import (
     AttemptReport,
     AttemptRunning,
     CancelTasks,
+    CaughtUp,
     DeployTask,
     DeployTasks,
     DisconnectTaskManager,
+    FellBehind,
     FreeSlots,
     OfferSlots,
     ReleaseTaskManager,
@@ -273,6 +275,49 @@ def test_attempts_that_do_not_end_do_not_hold_it_up():
     assert driver.tick(100) == STOPPED
 
 
+# while it may have been declared lost
+
+
+def behind() -> Driver:
+    """A task was deployed on its slot, which is ready, and it has yet to read what became of it."""
+    driver = Driver()
+    driver.allocate()
+    assert driver.local(FellBehind()) == [] and driver.deploy() == []
+    return driver
+
+
+def test_nothing_is_launched_before_the_inbox_is_read():
+    driver = behind()
+    assert driver.local(SlotReady(slot=0)) == []
+    assert driver.local(CaughtUp()) == [launch()]
+    assert driver.local(CaughtUp()) == []
+
+
+def test_what_is_cancelled_or_freed_meanwhile_is_never_launched():
+    driver = behind()
+    error = {"kind": "killed", "retryable": False, "message": "no"}
+    assert driver.say(JM0, CancelTasks(attempts=["j/t/0/1"], reason="no")) == [changed("CANCELED", error=error)]
+    assert driver.local(CaughtUp()) == []
+    driver = behind()
+    assert driver.say(JM0, FreeSlots(allocations=["al"])) == [freed()]
+    assert driver.local(CaughtUp()) == []
+
+
+@pytest.mark.parametrize("late", (True, False), ids=("its inbox", "its slot"))
+def test_what_waits_is_not_launched_for_a_new_life_of_its_shard(late: bool):
+    """It may have been deployed by a record that is lost, and its job may have ended elsewhere since."""
+    driver = behind()
+    if not late:
+        driver.local(SlotReplacing(slot=0, reason="old"))
+        driver.local(CaughtUp())
+    assert driver.local(PeerBorn(JM1, 2)) == []
+    error = {"kind": "infrastructure", "retryable": True, "message": "its JobMaster was born anew before it was launched"}
+    ended = AttemptReport(allocation="al", attempt="j/t/0/1", state="FAILED", error=error)
+    assert driver.local(PeerBorn(JM0, 2)) == [Say(JM0, OfferSlots(offers=[offer()], attempts=[ended]))]
+    assert driver.local(CaughtUp() if late else SlotReady(slot=0)) == []
+    assert driver.deploy("j/t/0/2") == [launch("j/t/0/2")]
+
+
 # totality
 
 
@@ -295,6 +340,10 @@ def _to(state: str) -> Driver:
     elif state == "ACTIVE, waiting":
         driver.run().end()
         driver.deploy("j/t/0/1")
+    elif state == "ACTIVE, behind":
+        driver.allocate()
+        driver.local(FellBehind())
+        driver.deploy()
     elif state == "ACTIVE, launched":
         driver.allocate()
         driver.deploy()
@@ -312,8 +361,8 @@ def _to(state: str) -> Driver:
 
 
 SLOT_STATES = (
-    "STARTING", "FREE", "ALLOCATED", "ALLOCATED, ended", "ACTIVE, waiting", "ACTIVE, launched", "ACTIVE", "ACTIVE, killed",
-    "RELEASING", "RELEASING, ended", "BROKEN",
+    "STARTING", "FREE", "ALLOCATED", "ALLOCATED, ended", "ACTIVE, waiting", "ACTIVE, behind", "ACTIVE, launched", "ACTIVE",
+    "ACTIVE, killed", "RELEASING", "RELEASING, ended", "BROKEN",
 )  # fmt: skip
 BODIES: dict[str, tuple[str, Any]] = {
     "allocate": (RM, AllocateSlot(slot=0, allocation="new", job="k", shard=1)),

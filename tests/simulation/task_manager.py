@@ -110,8 +110,8 @@ class TaskManagerProcess:
         folded, slots_ms = self.journal.folded, self.slots.due_ms()
         if paused:
             return self.world.clock.now_ms() + 50 if slots_ms is None else slots_ms
-        due_ms = self._begin_ms if folded is None else self.shell.due_ms
-        return due_ms if slots_ms is None else min(due_ms, slots_ms)
+        due_ms = self._begin_ms if folded is None else min(self.shell.due_ms, self.shell.asks_ms)
+        return int(due_ms if slots_ms is None else min(due_ms, slots_ms))
 
     def ready(self) -> list[Callable[[], bool]]:
         """The steps for which there is something to do."""
@@ -123,8 +123,7 @@ class TaskManagerProcess:
                 found.append(self._begin)
         else:
             reader = self.shell._reader
-            asks = self.shell.behind and self.shell._behind_until is None
-            if not self._gone and isinstance(reader, PacedReader) and (asks or reader.has_news()):
+            if not self._gone and isinstance(reader, PacedReader) and (self.shell.asks_ms <= now_ms or reader.has_news()):
                 found.append(self._read)
             if self._has_news or self.shell.due_ms <= now_ms:
                 found.append(self._turn)

@@ -57,10 +57,19 @@ def test_a_hole_that_is_filled_while_nobody_leads_by_it() -> None:
     assert trial.done.done["hole"]
 
 
-def test_one_that_was_stopped_and_replaced_wakes_and_starts_what_it_was_told_before() -> None:
-    trial = Trial(2345)
+@pytest.mark.parametrize("seed", (7, 15))
+def test_one_that_was_stopped_and_replaced_wakes_and_starts_what_it_was_told_before(seed: int) -> None:
+    trial = Trial(seed, faults=16, kinds=("twin", "kill", "pause", "twin", "broker"))
     trial.run()
     assert trial.done.done["twin"]
+
+
+@pytest.mark.parametrize("seed", (32, 36, 1100))
+def test_one_that_is_heard_and_reads_nothing_while_others_lose_their_logs_launches_nothing_of_an_earlier_life(seed: int) -> None:
+    kinds = ("cut", "replace", "one_way", "cut:job-master", "cut:resource-manager", "one_way")
+    trial = Trial(seed, faults=30, kinds=kinds, few=True, shape={"canceled": 0.5})
+    trial.run()
+    assert trial.done.done["one_way"] and trial.done.done["cut"]
 
 
 def test_nobody_else_starts_beside_a_living_attempt() -> None:

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from millrace.core.fold import TICK_MS
 from millrace.core.messages.slots import AllocateSlot, CancelTasks, ReleaseTaskManager
 from millrace.core.topics import task_manager_key
 from millrace.io.interfaces import Delete, Txn
+from services.task_manager.core.fencing import UNREAD_MS
 from services.task_manager.shell import AGAIN, Over, Shell
 from tests.simulation.bus import MemoryBus
 from tests.simulation.store import MemoryStore
@@ -150,6 +152,79 @@ def test_that_it_had_read_all_before_it_was_stopped_again_proves_nothing(world: 
         pass
     assert shell.over is None and world.made[0].attempt is None
     world.go(shell)
+    assert shell.over is not None and world.made[0].attempt is None
+
+
+def with_reading_that_stood_still(world: World) -> Shell:
+    """A task was sent to it, and for two seconds it reads nothing, though Kafka takes all that it says."""
+    shell, rm, jm = connected(world, prompt=False)
+    world.made[0].ready()
+    rm.say(AllocateSlot(slot=0, allocation="al", job="j", shard=0))
+    world.go(rm, shell, jm, times=2)
+    reader = shell._reader
+    assert reader is not None
+    poll, reader.poll = reader.poll, lambda timeout_ms, most=500: []  # type: ignore[method-assign]
+    jm.say(deploy())
+    beats = len(rm.heard("TaskManagerHeartbeat"))
+    world.go(rm, jm, shell, times=20)
+    assert len(rm.heard("TaskManagerHeartbeat")) > beats + 1
+    reader.poll = poll  # type: ignore[method-assign]
+    return shell
+
+
+def test_one_whose_reading_stood_still_launches_nothing_when_etcd_says_that_it_was_declared_lost(world: World) -> None:
+    """By a ResourceManager that was born anew meanwhile, heard it all the time, and did not wait for it for ever."""
+    shell = with_reading_that_stood_still(world)
+    MemoryStore(world.etcd, PREFIX).txn(Txn([], [Delete(task_manager_key("a"))]))
+    world.go(shell, times=3)
+    assert shell.over == Over("it was away, and etcd says that it was declared lost", AGAIN) and world.made[0].attempt is None
+
+
+def test_one_whose_reading_stood_still_and_that_was_not_missed_goes_on(world: World) -> None:
+    shell = with_reading_that_stood_still(world)
+    shell.read()
+    shell.turn(0)
+    assert world.made[0].attempt is None
+    world.go(shell, times=3)
+    assert world.made[0].attempt == "j/t/0/1" and shell.over is None and not shell.behind
+
+
+def test_what_it_reads_after_a_rest_is_launched_at_once(world: World) -> None:
+    """It asks nobody while nobody holds a slot of it, and then whether it reads on."""
+    shell, rm, jm = connected(world, prompt=False)
+    world.made[0].ready()
+    world.go(rm, shell, jm, times=2)
+    asked, offsets = [], shell.bus.offsets
+    shell.bus.offsets = lambda topic, partition: asked.append(topic) or offsets(topic, partition)  # type: ignore[method-assign, func-returns-value]
+    world.go(rm, jm, shell, times=30)
+    assert asked == []
+    rm.say(AllocateSlot(slot=0, allocation="al", job="j", shard=0))
+    world.go(rm, shell, jm)
+    jm.say(deploy())
+    world.go(jm, shell)
+    assert world.made[0].attempt == "j/t/0/1"
+    world.go(rm, jm, shell, times=30)
+    assert 30 * TICK_MS // UNREAD_MS < len(asked) <= 2 * 30 * TICK_MS // UNREAD_MS + 1 and not shell.behind
+
+
+def test_that_it_had_asked_for_the_end_before_it_was_cut_off_proves_nothing(world: World) -> None:
+    """All that stood in its inbox then is read; what became of it stands behind that."""
+    shell, rm, jm = with_task_on_its_way(world)
+    world.clock.advance(UNREAD_MS)
+    reader = shell._reader
+    assert reader is not None
+    poll, reader.poll = reader.poll, lambda timeout_ms, most=500: []  # type: ignore[method-assign]
+    shell.read()
+    reader.poll = poll  # type: ignore[method-assign]
+    world.broker.pause()
+    world.go(shell, times=20)
+    world.broker.resume()
+    one_by_one(shell)
+    rm.say(ReleaseTaskManager(incarnation=shell.incarnation, reason="silent"))
+    rm.turn()
+    world.go(shell)
+    assert shell.over is None and world.made[0].attempt is None
+    world.go(shell, times=3)
     assert shell.over is not None and world.made[0].attempt is None
 
 

@@ -6,7 +6,7 @@ Both heartbeats and ticks are records of one log, so a broker that pauses ages n
 from __future__ import annotations
 
 from millrace.core.fold import TICK_MS
-from millrace.core.messages.slots import QUIET_BEATS
+from millrace.core.messages.slots import QUIET_BEATS, registration_ms
 
 from .state import AWAY_MS, QUIET_STEP_MAX_MS, RETURN_MS, STEP_MAX_MS, Limits, State, TaskManager, is_quiet
 
@@ -41,7 +41,7 @@ def tick(state: State, now_ms: int, stamp_ms: int) -> None:
         for each in state.task_managers.values():
             each.heard_ms = max(each.heard_ms, state.clock_ms + return_ms)
         for expected in state.expected.values():
-            expected.due_ms = max(expected.due_ms, now_ms + return_ms + registration_ms(state))
+            expected.due_ms = max(expected.due_ms, now_ms + return_ms + registration_ms(state.lost_after_ms))
     state.ticked_ms, state.stamp_ms = now_ms, stamp_ms
 
 
@@ -73,11 +73,3 @@ def silent(state: State) -> list[str]:
 def missing(state: State, now_ms: int) -> list[str]:
     """The TaskManagers that a shard knows and that have not registered in time."""
     return [name for name, each in state.expected.items() if now_ms >= each.due_ms]
-
-
-def registration_ms(state: State) -> int:
-    """How long a TaskManager that a shard knows may take to register.
-
-    It hears of our new life by our answer to its next heartbeat, at the latest to its next Hello, a second later.
-    """
-    return 2 * state.lost_after_ms + 1000

@@ -40,6 +40,7 @@ from millrace.core.messages.slots import (
     SlotReport,
     TaskManagerHeartbeat,
     TaskManagerRegistered,
+    registration_ms,
 )
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER, task_manager_key
 
@@ -78,7 +79,7 @@ def _born(state: State, envelope: Envelope) -> Iterator[Output]:
     TaskManager: all have time to register, with what they hold, before anything is granted [11]."""
     state.ticked_ms, state.stamp_ms = envelope.now_ms, envelope.at_ms
     if envelope.generation > 1:
-        state.open_ms = envelope.now_ms + liveness.registration_ms(state)
+        state.open_ms = envelope.now_ms + registration_ms(state.lost_after_ms)
     yield from ()
 
 
@@ -122,7 +123,7 @@ def _request_slots(state: State, envelope: Envelope) -> Iterator[Output]:
 def _job_master_declared(state: State, envelope: Envelope) -> Iterator[Output]:
     body: JobMasterDeclared = envelope.body
     state.declared[_shard(envelope)] = None
-    due_ms = envelope.now_ms + liveness.registration_ms(state)
+    due_ms = envelope.now_ms + registration_ms(state.lost_after_ms)
     for name, incarnation in body.task_managers.items():
         known = state.task_managers.get(name)
         if known is None:
@@ -310,7 +311,7 @@ def _passed_over(state: State, envelope: Envelope) -> Iterator[Output]:
     elif isinstance(body, JobMasterDeclared) and _shard(envelope) not in state.declared:
         # It is said once, and nothing is granted before. Where the shard holds slots is not looked at: all have time to register.
         state.declared[_shard(envelope)] = None
-        state.open_ms = max(state.open_ms, envelope.now_ms + liveness.registration_ms(state))
+        state.open_ms = max(state.open_ms, envelope.now_ms + registration_ms(state.lost_after_ms))
     elif isinstance(body, Query) and body.reply_to:
         reason = f"a fault of Millrace in handling this request: {error}"
         yield Publish(

@@ -11,8 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millrace.core.fold import TICK_MS
+from millrace.core.messages.slots import UNREAD_MOST_MS
 
 STEP_MAX_MS = 200
+UNREAD_MS = UNREAD_MOST_MS * 3 // 4
+"""How long it may not know that it has read its inbox. Kafka may take all that it says and give it nothing: a ResourceManager that was
+born anew hears it then, and waits for it to register, but not for ever."""
 
 
 def patience_ms(lost_after_ms: int) -> int:

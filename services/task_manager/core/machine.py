@@ -13,8 +13,10 @@ from millrace.core.messages.slots import (
     AttemptEnded,
     AttemptRunning,
     CancelTasks,
+    CaughtUp,
     DeployTasks,
     DisconnectTaskManager,
+    FellBehind,
     FreeSlots,
     RegisterTaskManager,
     ReleaseTaskManager,
@@ -94,7 +96,9 @@ def _peer_born(state: State, envelope: Envelope) -> Iterator[Output]:
         state.beat_ms = envelope.now_ms
         yield Say(peer, RegisterTaskManager(host=state.host, slots=specs, states=_states(state)))
     else:
-        for body in slot_table.offers(state, int(peer.removeprefix(f"{JOB_MASTER}/"))):
+        shard = int(peer.removeprefix(f"{JOB_MASTER}/"))
+        slot_table.give_up_waiting(state, shard)
+        for body in slot_table.offers(state, shard):
             yield Say(peer, body)
 
 
@@ -133,6 +137,16 @@ def _unheard(state: State, envelope: Envelope) -> Iterator[Output]:
     silent_ms = envelope.body.silent_ms
     reason = f"neither Kafka nor etcd has answered for {silent_ms} ms: others must count this TaskManager as lost"
     yield from _end(state, reason, again=True)
+
+
+def _fell_behind(state: State, envelope: Envelope) -> Iterator[Output]:
+    state.late = True
+    yield from ()
+
+
+def _caught_up(state: State, envelope: Envelope) -> Iterator[Output]:
+    state.late = False
+    yield from slot_table.launch_waiting(state)
 
 
 def _stop(state: State, envelope: Envelope) -> Iterator[Output]:
@@ -206,4 +220,6 @@ HANDLERS: dict[type, Handler] = {
     AttemptKillSent: _nothing,
     StopAsked: _stop,
     Unheard: _unheard,
+    FellBehind: _fell_behind,
+    CaughtUp: _caught_up,
 }

@@ -54,7 +54,7 @@ def allocate(state: State, command: AllocateSlot, now_ms: int) -> Iterator[Outpu
 
 
 def deploy(state: State, sender: str, task: DeployTask, now_ms: int) -> Iterator[Output]:
-    """Runs an attempt in the slot of its allocation, at once or when the JVM is ready; one that cannot run fails."""
+    """Runs an attempt in the slot of its allocation, at once or when it can be launched; one that cannot run fails."""
     number, slot = _of_allocation(state, task.allocation)
     if slot is None or slot.state is SlotState.RELEASING:
         error = infrastructure("its slot is no longer the job's")
@@ -76,7 +76,7 @@ def deploy(state: State, sender: str, task: DeployTask, now_ms: int) -> Iterator
             run_timeout_ms=task.run_timeout_ms,
             due_ms=None if task.start_timeout_ms is None else now_ms + task.start_timeout_ms,
         )
-        yield from _launch_if_ready(number, slot)
+        yield from _launch_if_ready(state, number, slot)
         return
     yield Say(sender, TaskStateChanged(
         allocation=task.allocation, attempt=task.attempt, state="FAILED", error=error
@@ -115,6 +115,22 @@ def free(state: State, allocation: str, why: str) -> Iterator[Output]:
         slot.attempt = None
 
 
+def give_up_waiting(state: State, shard: int) -> None:
+    """A new life of a shard is heard. What its life before deployed here may be lost with the end of its log, and the job may have ended
+    elsewhere since: what was not launched for one is not launched for the other, who reads in the offers that it has ended."""
+    for slot in state.slots.values():
+        attempt = slot.attempt
+        if slot.shard == shard and attempt is not None and attempt.state is AttemptState.WAITING:
+            _over(state, slot, attempt, AttemptState.FAILED)
+            attempt.error = infrastructure("its JobMaster was born anew before it was launched")
+
+
+def launch_waiting(state: State) -> Iterator[Output]:
+    """What waited until the inbox was read."""
+    for number, slot in state.slots.items():
+        yield from _launch_if_ready(state, number, slot)
+
+
 # the slot's own events
 
 
@@ -131,7 +147,7 @@ def ready(state: State, number: int) -> Iterator[Output]:
     elif slot.state is SlotState.RELEASING:
         yield from _release(state, number, slot, SlotState.FREE)
     elif slot.state is SlotState.ACTIVE:
-        yield from _launch_if_ready(number, slot)
+        yield from _launch_if_ready(state, number, slot)
 
 
 def replacing(state: State, number: int) -> Iterator[Output]:
@@ -283,9 +299,9 @@ def _of_allocation(state: State, allocation: str) -> tuple[int, Slot | None]:
     return next(((n, slot) for n, slot in state.slots.items() if slot.allocation == allocation), (-1, None))
 
 
-def _launch_if_ready(number: int, slot: Slot) -> Iterator[Output]:
+def _launch_if_ready(state: State, number: int, slot: Slot) -> Iterator[Output]:
     attempt = slot.attempt
-    if slot.ready and attempt is not None and attempt.state is AttemptState.WAITING:
+    if slot.ready and not state.late and attempt is not None and attempt.state is AttemptState.WAITING:
         slot.ready = False
         _step(attempt, AttemptState.LAUNCHED)
         spec, attempt.spec = attempt.spec, {}
@@ -318,11 +334,16 @@ def _end(
     if slot.state is SlotState.RELEASING:
         slot.attempt, state.changed = None, True  # nobody but the ResourceManager wants to know
         return
-    _step(attempt, now)
-    attempt.report, attempt.error, attempt.due_ms, attempt.spec = report, error, None, {}
-    _move(state, slot, SlotState.ALLOCATED)
+    _over(state, slot, attempt, now)
+    attempt.report, attempt.error = report, error
     if state.stop_due_ms is None or now is AttemptState.FINISHED:
         yield _told(slot, attempt)
+
+
+def _over(state: State, slot: Slot, attempt: Attempt, now: AttemptState) -> None:
+    _step(attempt, now)
+    attempt.due_ms, attempt.spec = None, {}
+    _move(state, slot, SlotState.ALLOCATED)
 
 
 def _told(slot: Slot, attempt: Attempt) -> Say:

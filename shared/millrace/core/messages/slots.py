@@ -12,6 +12,18 @@ QUIET_BEATS = 5
 times longer."""
 
 
+UNREAD_MOST_MS = 1_200
+"""A TaskManager that has not read its inbox for so long may miss that a new life of the ResourceManager waits for it no more."""
+
+
+def registration_ms(lost_after_ms: int) -> int:
+    """How long a TaskManager that a shard knows may take to register with a new life of the ResourceManager.
+
+    It hears of that by the answer to its next heartbeat, at the latest to its next Hello, a second later.
+    """
+    return 1_000 + max(2 * lost_after_ms, UNREAD_MOST_MS)
+
+
 def allocation_name(record: str, number: int, life: int) -> str:
     """The name of a grant: `number` of those made at `record`, for a job of a shard that lives `life`. Unique, and says for whom it is:
     what was granted to a life before is not the new life's [11]."""
@@ -280,10 +292,25 @@ class Unheard(Body):
     silent_ms: int
 
 
+class FellBehind(Body):
+    """The TaskManager was away, or is not known to have read its inbox: nothing is launched until it has read what became of it."""
+
+    type: Literal["FellBehind"] = "FellBehind"
+    version: Literal[1] = 1
+
+
+class CaughtUp(Body):
+    """It has read its inbox, and is nobody that was declared lost: what waits is launched."""
+
+    type: Literal["CaughtUp"] = "CaughtUp"
+    version: Literal[1] = 1
+
+
 MESSAGES: tuple[type[Body], ...] = (
     RegisterTaskManager, SlotReport, TaskManagerHeartbeat, SlotFreed, DisconnectTaskManager, TaskManagerRegistered,
     AllocateSlot, ReleaseTaskManager, OfferSlots, TaskStateChanged, FailSlot, DeployTasks, CancelTasks, FreeSlots,
 )  # fmt: skip
 LOCAL_FACTS: tuple[type[Body], ...] = (
-    SlotReady, SlotReplacing, SlotBroken, AttemptRunning, AttemptEnded, StopAsked, Unheard,
+    SlotReady, SlotReplacing, SlotBroken, AttemptRunning, AttemptEnded, StopAsked, Unheard, FellBehind,
+    CaughtUp,
 )  # fmt: skip
