@@ -256,7 +256,7 @@ class Shell:
         for nothing can be deployed on it then."""
         if self._asked_end is not None or not (self.behind or self._holds):
             return math.inf
-        return self._asked_ms + (0 if self.behind else fencing.UNREAD_MS // 2)
+        return self._asked_ms if self.behind else max(self._asked_ms, self._read_ms) + fencing.UNREAD_MS // 2
 
     def _read_on(self) -> None:
         assert self._reader is not None

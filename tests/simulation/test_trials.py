@@ -64,7 +64,7 @@ def test_one_that_was_stopped_and_replaced_wakes_and_starts_what_it_was_told_bef
     assert trial.done.done["twin"]
 
 
-@pytest.mark.parametrize("seed", (32, 36, 1100))
+@pytest.mark.parametrize("seed", (1044, 2016, 2090))
 def test_one_that_is_heard_and_reads_nothing_while_others_lose_their_logs_launches_nothing_of_an_earlier_life(seed: int) -> None:
     kinds = ("cut", "replace", "one_way", "cut:job-master", "cut:resource-manager", "one_way")
     trial = Trial(seed, faults=30, kinds=kinds, few=True, shape={"canceled": 0.5})
