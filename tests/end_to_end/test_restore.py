@@ -18,7 +18,7 @@ from deploy.local import etcd as local_etcd
 from deploy.local.downloads import CHECKOUT
 from deploy.local.etcd import EtcdServer
 from deploy.local.kafka import KafkaBroker
-from deploy.local.processes import Child, spawn
+from deploy.local.processes import Child, log_tail, spawn
 from deploy.provision import provision
 from millrace.client import Millrace
 from millrace.core.topics import Topology
@@ -29,6 +29,7 @@ from tests.task_manager.timed import query
 
 PREFIX = "/millrace/default/"
 CONTROL = ("dispatcher", "resource_manager", "job_master")
+LOST_AFTER_MS = 30_000  # while etcd is away, a TaskManager ends if Kafka answers late, too: on a busy machine that is no wonder
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "shared")])}
 
 
@@ -52,6 +53,7 @@ class Cluster:
             settings = {
                 "kafka_bootstrap": self.kafka.bootstrap, "etcd_endpoint": self.etcd.endpoint,
                 "storage_url": str(self.folder / "storage"), "dispatcher": {"blob_token": "t"},
+                "resource_manager": {"lost_after_ms": LOST_AFTER_MS},
                 "task_manager": {"work_folder": str(self.folder / "work"), "slots": 4, "id": "timed"},
             }  # fmt: skip
             YAML(typ="safe").dump(settings, self.settings)
@@ -73,6 +75,11 @@ class Cluster:
         """SIGTERM; none named: all."""
         for module in modules or list(self._children):
             self._children.pop(module).stop()
+
+    def fallen(self) -> dict[str, str]:
+        """Services that have ended and were not asked to, with their last words."""
+        ended = {module: child for module, child in self._children.items() if child.exit_code() is not None}
+        return {module: f"ended with {child.exit_code()}: {log_tail([child.log], 1)}" for module, child in ended.items()}
 
     def tool(self, *arguments: object) -> None:
         """Runs etcdctl of the same package."""
@@ -157,4 +164,5 @@ def test_an_etcd_restored_from_a_backup(cluster: Cluster) -> None:
             assert each.attempts("RUNNING") == [("one", 0, 1)], "it went on, and did not run again"
         assert client.status("ends-later").status == "CANCELED" and client.status("new").status == "FINISHED"
         assert ends_later.attempts("RUNNING") == [("one", 0, 1)]
+        assert cluster.fallen() == {}, "nothing has ended by itself, so what ran went on"
         until("nothing runs", lambda: client.overview().free_slots == 4)

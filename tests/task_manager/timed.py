@@ -31,7 +31,8 @@ class TimedSlot(SimulatedSlot):
     """A slot whose attempts take their time."""
 
     def __init__(self, number: int, on_event: OnEvent) -> None:
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
+        self._living: str | None = None  # the attempt that nobody has begun to end
         self._mark: Path | None = None
         super().__init__(number, on_event, prompt=False)
         self.ready()
@@ -39,19 +40,18 @@ class TimedSlot(SimulatedSlot):
     def run(self, attempt: str, spec: dict[str, Any], work: str, log: str, blobs: str) -> None:
         asked = ASKED.search(json.dumps(spec["vertices"]))
         assert asked is not None, spec["vertices"]
-        with self._lock:
-            super().run(attempt, spec, work, log, blobs)
-            self._mark = mark_life(spec)
-            self.start()
+        super().run(attempt, spec, work, log, blobs)
+        self._mark = mark_life(spec)
+        self.start()
+        self._living = attempt
         timer = threading.Timer(float(asked[1]), self._over, (attempt, spec, int(asked[2])))
         timer.daemon = True
         timer.start()
 
     def kill(self, attempt: str, why: str) -> None:
-        with self._lock:
-            if attempt == self.attempt:
-                self.killed(why)
-                self.ready()
+        if self._ends(attempt):
+            self.killed(why)
+            self.ready()
 
     def end(self, status: str, report: Any = None, error: Any = None) -> None:
         if self._mark is not None:
@@ -59,14 +59,22 @@ class TimedSlot(SimulatedSlot):
         super().end(status, report, error)
 
     def _over(self, attempt: str, spec: dict[str, Any], failures: int) -> None:
+        if not self._ends(attempt):
+            return  # it was killed
+        if spec["attempt"] <= failures:
+            self.end("failed", error={"kind": "user", "retryable": True, "message": "as it was asked to"})
+        else:
+            self.end("finished", report=empty_report(spec))
+        self.ready()
+
+    def _ends(self, attempt: str) -> bool:
+        """Whether it is the caller who ends this attempt. No lock is held while the end is told: who is told has a lock of its own, and
+        holds it while it kills."""
         with self._lock:
-            if attempt != self.attempt:
-                return  # it was killed
-            if spec["attempt"] <= failures:
-                self.end("failed", error={"kind": "user", "retryable": True, "message": "as it was asked to"})
-            else:
-                self.end("finished", report=empty_report(spec))
-            self.ready()
+            mine = attempt == self._living
+            if mine:
+                self._living = None
+        return mine
 
 
 def mark_life(spec: dict[str, Any]) -> Path | None:
