@@ -108,6 +108,11 @@ class Replica:
     def leads(self) -> bool:
         return self.election.role is Role.LEADING
 
+    @property
+    def awaits(self) -> bool:
+        """An effect goes once what was said before it is in Kafka."""
+        return self.leads and bool(self.speaking.held)
+
     def record(
         self, offset: int, stamp_ms: int, record: Record | None, now_ms: int, parked: tuple[str | None] | None = None
     ) -> list[Action]:
