@@ -421,8 +421,36 @@ def test_a_leader_with_nothing_to_do_and_nobody_watching_ticks_slowly_and_says_s
     assert isinstance(slow, Append) and slow.record.next_ms == 2_000  # type: ignore[attr-defined]
     log.append(slow.record)
     log.append(Probe(who="r7", n=1))
-    (fast,) = replica.beat(sent + 2_200, View(10), caught_up=True)
-    assert fast.record.next_ms == 100  # type: ignore[union-attr]
+    assert replica.beat(sent + 3_000, View(10), caught_up=True) == []  # it is woken: what woke it goes its way before a tick does
+    assert replica.beat(sent + 3_049, View(10), caught_up=True) == []
+    (fast,) = replica.beat(sent + 3_050, View(10), caught_up=True)
+    assert isinstance(fast, Append) and fast.record.next_ms == 100  # type: ignore[attr-defined]
+    log.append(fast.record)
+    assert replica.beat(sent + 3_149, View(10), caught_up=True) == []
+    replica.election.attendants.clear()
+    (slow,) = replica.beat(sent + 3_150, View(10), caught_up=True)
+    log.append(slow.record)  # type: ignore[union-attr]
+    log.append(Probe(who="r7", n=2))
+    assert replica.beat(sent + 3_300, View(10), caught_up=True) == []
+    replica.election.attendants.clear()  # at rest again: who is woken now and then, and never for long, ticks all the same
+    assert replica.beat(sent + 3_349, View(10), caught_up=True) == []
+    assert len(replica.beat(sent + 3_350, View(10), caught_up=True)) == 1
+
+
+def test_a_leader_that_is_woken_shortly_before_its_slow_tick_is_due_ticks_as_it_promised() -> None:
+    log = Log()
+    log.elect()
+    replica = log.replicas[0]
+    for seq in (1, 2):
+        replica.acked(10, seq)
+    replica.election.ticks, replica.election.ticked_ms = 1, log.stamp
+    log.tick(next_ms=2_000, published_through=2)
+    sent = replica.election.ticked_ms
+    assert replica.beat(sent + 1_900, View(10), caught_up=True) == []
+    log.append(Probe(who="r7", n=1))
+    assert replica.beat(sent + 1_999, View(10), caught_up=True) == []
+    (tick,) = replica.beat(sent + 2_000, View(10), caught_up=True)
+    assert isinstance(tick, Append) and tick.record.next_ms == 100  # type: ignore[attr-defined]
 
 
 def test_a_standby_allows_a_slow_leader_what_it_promised() -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from millrace.core.election import QUIET_TICK_MS
+from millrace.core.election import ATTENDED_MS, QUIET_TICK_MS
 from millrace.core.topics import RESOURCE_MANAGER
 from tests.simulation import workload
 from tests.simulation.audit import assert_nothing_left
@@ -14,6 +14,7 @@ from tests.simulation.cluster import Cluster
 from tests.simulation.slots import Behaviour, Timing
 from tests.simulation.trial import REST_MS, quiet_logs
 
+CONTROL = ("dispatcher#1", "resource-manager#1", "resource-manager#2", "job-master#1")
 LOST_MOST_MS = 1_000  # within which the tasks of a dead TaskManager run elsewhere
 IDLE_LOST_MOST_MS = 9_000  # within which one is missed that dies while the whole cluster rests
 
@@ -39,10 +40,12 @@ def gone_ms(cluster: Cluster) -> list[int]:
 def test_a_task_manager_that_dies_when_its_cluster_had_just_come_to_rest_is_lost_within_a_second(seed: int) -> None:
     """Were the first slow tick later than the one before it had promised, the detector would take that for a pause of the log, after which
     everybody has time to come back."""
-    cluster = Cluster(task_managers=2, slots=1, seed=seed, script=lambda _: Behaviour("hang"))
+    cluster = Cluster(task_managers=2, slots=1, seed=seed, script=lambda _: Behaviour("hang"), control=CONTROL)
     cluster.run(cluster.ready, most_ms=20_000)
-    cluster.run(lambda: not is_resting(cluster))
-    cluster.run(lambda: is_resting(cluster))
+    standby = next(name for name in CONTROL[1:3] if not cluster.processes[name].leads(RESOURCE_MANAGER))
+    cluster.kill(standby)
+    assert not is_resting(cluster)
+    cluster.run(lambda: is_resting(cluster), most_ms=2 * ATTENDED_MS)
     cluster.client.submit("job", workload.single("job"))
     cluster.run(lambda: bool(cluster.world.book.living))
     (dying,) = [each.name for each in cluster.task_managers() if each.state is not None and each.state.slots[0].allocation]

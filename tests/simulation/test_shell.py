@@ -9,8 +9,9 @@ from millrace.core.fold import Spoken
 from millrace.io import envelope
 from millrace.io.interfaces import Entry, Put, Txn, TxnResult, Unavailable, UnknownOutcome
 from millrace.io.kafka_config import ASKED_S
+from millrace.io.loop import ACKED_MS
 from millrace.io.service import LEASE_RENEW_S, LEASE_TTL_S, TURNED_MOST_MS, Beat
-from tests.simulation import Clock
+from tests.simulation import Clock, workload
 from tests.simulation.cluster import Cluster
 from tests.simulation.control import ControlProcess, NotedLoop
 from tests.simulation.store import MemoryEtcd, MemoryStore
@@ -244,3 +245,20 @@ def test_a_damaged_log_is_given_up_also_by_who_does_not_lead_any_more() -> None:
     cluster.run(lambda: (folded := cluster.leader("dispatcher")) is not None and folded.epoch > epoch, most_ms=20_000)
     folded = cluster.leader("dispatcher")
     assert folded is not None and folded.generation == 2
+
+
+def test_a_leader_looks_often_for_the_acknowledgement_that_an_effect_waits_for() -> None:
+    """Else an ended job is cleaned up at the next tick, beside the next submission."""
+    quiet_logs()
+    cluster = Cluster()
+    cluster.run(cluster.ready, most_ms=20_000)
+    _, loop = loop_of(cluster)
+    replica, waits_ms = loop.replica, []
+    assert replica is not None
+    for job in ("a", "b", "c"):
+        cluster.client.submit(job, workload.single(job))
+        cluster.run(lambda: replica.awaits)
+        waits_ms.append(loop.wakes_ms - cluster.world.clock.now_ms())
+        cluster.run(lambda job=job: cluster.ended(job))
+    assert max(waits_ms) <= ACKED_MS
+    assert not replica.awaits

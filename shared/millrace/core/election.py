@@ -17,6 +17,7 @@ SILENCE_TICKS = 5  # missed between two own probes: silence
 PAUSE_TICKS = 10  # without any record at all: the log itself was silent, for a standby that suspects writes to it
 RETURN_MS = 3_000  # after such a pause: the leader may find its way to the broker later than who suspects it
 QUIET_TICK_MS = 20 * TICK_MS  # between ticks while there is nothing to do and nobody watches
+WAKING_MS = TICK_MS // 2  # from what wakes a leader at rest to its tick: the one goes its way before the other
 ATTEND_MS = 20_000  # between two words of a standby that it watches
 ATTENDED_MS = 3 * ATTEND_MS  # after which a leader that heard none takes itself to be alone
 STUCK_TICKS = 50  # ticks over which the mark stands below the last output: the leader cannot speak

@@ -17,6 +17,7 @@ from .election import (
     PROBE_MS,
     QUIET_TICK_MS,
     READ_BACK_MS,
+    WAKING_MS,
     Election,
     Role,
     View,
@@ -101,10 +102,16 @@ class Replica:
         self.election = Election()
         self.speaking = Speaking()
         self._revision = 0
+        self._woken_ms: int | None = None  # leader: the first beat since its last tick at which there was something to do
 
     @property
     def leads(self) -> bool:
         return self.election.role is Role.LEADING
+
+    @property
+    def awaits(self) -> bool:
+        """An effect goes once what was said before it is in Kafka."""
+        return self.leads and bool(self.speaking.held)
 
     def record(
         self, offset: int, stamp_ms: int, record: Record | None, now_ms: int, parked: tuple[str | None] | None = None
@@ -241,26 +248,31 @@ class Replica:
                 election.asked_ms = now_ms + ELECTED_BACK_MS  # others first: who cannot write would only win again
                 yield Resign(epoch, f"its own tick was not read back for {READ_BACK_MS // 1000} s")
             return
+        quiet = self._is_quiet(now_ms)
+        if not quiet and self._woken_ms is None:
+            self._woken_ms = now_ms
         if now_ms < self.next_tick_ms(now_ms):
             return
-        election.ticks, election.ticked_ms = folded.tick + 1, now_ms
+        election.ticks, election.ticked_ms, self._woken_ms = folded.tick + 1, now_ms, None
         yield Append(
             Tick(
                 epoch=election.epoch,
                 n=election.ticks,
                 published_through=self.speaking.published_through(),
                 digest=folded.ticked_digest,
-                next_ms=QUIET_TICK_MS if self._is_quiet(now_ms) else TICK_MS,
+                next_ms=QUIET_TICK_MS if quiet else TICK_MS,
                 revision=self._revision,
             )
         )
 
     def next_tick_ms(self, now_ms: int) -> int:
-        """When the leader's next tick is due: sooner than promised as soon as there is something to do, and never later, for what the
+        """When the leader's next tick is due: sooner than promised soon after there is something to do, and never later, for what the
         log has no tick for is no time [4]."""
+        ticked_ms = self.election.ticked_ms
         if not self.election.ticks:
             return now_ms
-        return self.election.ticked_ms + min(self.folded.next_ms, QUIET_TICK_MS if self._is_quiet(now_ms) else TICK_MS)
+        due_ms = QUIET_TICK_MS if self._woken_ms is None else max(TICK_MS, self._woken_ms + WAKING_MS - ticked_ms)
+        return ticked_ms + min(self.folded.next_ms, due_ms)
 
     def _is_quiet(self, now_ms: int) -> bool:
         """Nothing is on its way, no timer runs, nobody watches: ticks would only warm the room."""

@@ -36,6 +36,7 @@ from .storage import StorageError
 HEARD_MS = ATTEND_MS + 5_000  # a standby that was not heard for so long is not counted on
 FLUSH_MS = 2_000  # for a leader's last words
 LOOK_MS = 1_000  # a leader's longest wait for a record: its lease is renewed only while the loop turns
+ACKED_MS = 5  # a leader's longest wait for a record while an effect waits for an acknowledgement
 HELD_MS = 1  # a wait for an acknowledgement, between two looks at the inbox
 SHOWN = {Role.LEADING: "leader", Role.FOLLOWING: "standby"}  # the others pass in an instant
 WAIT_S = 0.5  # until etcd or Kafka is asked again
@@ -294,9 +295,10 @@ class ScopeLoop:
         if self._sending.holds:
             return 0
         election, now = replica.election, self.around.clock()
+        longest_ms = ACKED_MS if replica.awaits else LOOK_MS
         if election.role is Role.LEADING and election.ticks <= replica.folded.tick:
-            return min(max(1, replica.next_tick_ms(now) - now), LOOK_MS)
-        return election.next_look_ms(now, replica.folded.next_ms) - now
+            return min(max(1, replica.next_tick_ms(now) - now), longest_ms)
+        return min(election.next_look_ms(now, replica.folded.next_ms) - now, longest_ms)
 
     def _at_end(self, replica: Replica) -> bool:
         """Asks Kafka, which may be slow to answer. A leader does not ask: its ticks, and its lease, must not wait for that."""
