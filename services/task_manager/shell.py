@@ -400,13 +400,14 @@ class Shell:
         lost_after_ms = self.state.lost_after_ms
         if fencing.is_over(self._silence.kafka_ms, lost_after_ms):
             self._behind_ms, self._unproved = now_ms, 0  # cut off: what is in its inbox when it hears again may be somebody else's by now
-        if self._unproved or fencing.asks_etcd(self._silence.kafka_ms, lost_after_ms):
+        silent = fencing.asks_etcd(self._silence.kafka_ms, lost_after_ms)
+        if silent or self.behind:  # what runs here may run elsewhere by now, and nothing that is read tells
             self._probe.ask()
         stands = self._probe.answered()
         if stands is not None:
             self._silence.etcd_answered()
         if stands not in (None, self.incarnation):
-            why = "it was away" if self._unproved else "Kafka does not answer it"
+            why = "Kafka does not answer it" if silent else "it was away, or could not read its inbox"
             self.over = Over(f"{why}, and etcd says that it was declared lost", AGAIN)
             return
         if stands is not None and self._unproved:

@@ -16,6 +16,8 @@ from tests.simulation.bus import MemoryBus
 from tests.simulation.store import MemoryStore
 from tests.task_manager.of_shell import PREFIX, World, connected, deploy, with_attempt, with_task_on_its_way
 
+LOST = Over("it was away, or could not read its inbox, and etcd says that it was declared lost", AGAIN)
+
 
 def one_by_one(shell: Shell) -> None:
     """It reads one record of its inbox at a time."""
@@ -177,7 +179,20 @@ def test_one_whose_reading_stood_still_launches_nothing_when_etcd_says_that_it_w
     shell = with_reading_that_stood_still(world)
     MemoryStore(world.etcd, PREFIX).txn(Txn([], [Delete(task_manager_key("a"))]))
     world.go(shell, times=3)
-    assert shell.over == Over("it was away, and etcd says that it was declared lost", AGAIN) and world.made[0].attempt is None
+    assert shell.over == LOST and world.made[0].attempt is None
+
+
+def test_one_that_reads_nothing_and_was_declared_lost_ends_with_what_runs_in_it(world: World) -> None:
+    """It is heard all the time, so nothing but etcd tells it that its tasks run elsewhere."""
+    shell, rm, _ = with_attempt(world)
+    reader = shell._reader
+    assert reader is not None
+    reader.poll = lambda timeout_ms, most=500: []  # type: ignore[method-assign]
+    world.go(rm, shell, times=20)
+    assert shell.over is None
+    MemoryStore(world.etcd, PREFIX).txn(Txn([], [Delete(task_manager_key("a"))]))
+    world.go(rm, shell, times=2)
+    assert shell.over == LOST
 
 
 def test_one_whose_reading_stood_still_and_that_was_not_missed_goes_on(world: World) -> None:
@@ -239,7 +254,7 @@ def test_a_process_that_wakes_launches_nothing_when_etcd_says_that_it_was_declar
     assert shell.over is None and world.made[0].attempt is None
     world.etcd.resume()
     world.go(shell, times=2)
-    assert shell.over == Over("it was away, and etcd says that it was declared lost", AGAIN) and world.made[0].attempt is None
+    assert shell.over == LOST and world.made[0].attempt is None
 
 
 def test_a_process_that_wakes_while_etcd_is_away_kills_at_once_and_launches_when_it_is_back(world: World) -> None:
