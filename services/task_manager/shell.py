@@ -240,7 +240,8 @@ class Shell:
             with contextlib.suppress(Unavailable):
                 self._asked_end = self.bus.offsets(*self.topology.inbox(self.machine.scope))[1]
                 self._asked_ms = asked_ms
-        received = self._reader.poll(timeout_ms)
+        has_read = self._asked_end is not None and self._next >= self._asked_end
+        received = self._reader.poll(0 if has_read else timeout_ms)  # the loop may wait to know that all is read
         for each in received:
             self._next = each.offset + 1
             if each.key == own:  # other TaskManagers share the partition
@@ -256,7 +257,7 @@ class Shell:
         for nothing can be deployed on it then."""
         if self._asked_end is not None or not (self.behind or self._holds):
             return math.inf
-        return self._asked_ms if self.behind else max(self._asked_ms, self._read_ms) + fencing.UNREAD_MS // 2
+        return self._asked_ms + TICK_MS if self.behind else max(self._asked_ms, self._read_ms) + fencing.UNREAD_MS // 2
 
     def _read_on(self) -> None:
         assert self._reader is not None

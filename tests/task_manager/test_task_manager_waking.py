@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -220,6 +221,54 @@ def test_what_it_reads_after_a_rest_is_launched_at_once(world: World) -> None:
     assert world.made[0].attempt == "j/t/0/1"
     world.go(rm, jm, shell, times=30)
     assert 30 * TICK_MS // UNREAD_MS < len(asked) <= 2 * 30 * TICK_MS // UNREAD_MS + 1 and not shell.behind
+
+
+def test_a_kafka_that_takes_its_time_to_tell_where_the_inbox_ends_keeps_nobody_behind(world: World) -> None:
+    """All that there is is read, and the thread that reads waits for news: it need not wait for them to know that."""
+    shell, rm, _ = with_task_on_its_way(world)
+    reader, offsets = shell._reader, shell.bus.offsets
+    assert reader is not None
+    poll = reader.poll
+
+    def pass_ms(how_long: int) -> None:
+        for _ in range(how_long // 50):  # the other thread turns meanwhile
+            world.clock.advance(50)
+            while shell.turn(0):
+                pass
+
+    def slow_offsets(topic: str, partition: int) -> tuple[int, int]:
+        found = offsets(topic, partition)
+        pass_ms(300)
+        return found
+
+    def waiting_poll(timeout_ms: int, most: int = 500) -> list[Any]:
+        found = poll(0, most)
+        if not found:
+            pass_ms(timeout_ms)
+        return found or poll(0, most)
+
+    shell.bus.offsets, reader.poll = slow_offsets, waiting_poll  # type: ignore[method-assign]
+    world.clock.advance(60_000)
+    shell.turn(0)
+    began_ms = world.clock.now_ms()
+    while world.made[0].attempt is None and world.clock.now_ms() - began_ms < 10_000:
+        shell.read(200)
+        rm.turn()
+    assert world.made[0].attempt == "j/t/0/1" and not shell.behind
+
+
+def test_who_cannot_go_on_though_all_is_read_asks_no_faster_than_it_looks(world: World) -> None:
+    shell, rm, _ = with_task_on_its_way(world)
+    world.etcd.pause()
+    world.clock.advance(60_000)
+    shell.turn(0)
+    asked, offsets = [], shell.bus.offsets
+    shell.bus.offsets = lambda topic, partition: asked.append(topic) or offsets(topic, partition)  # type: ignore[method-assign, func-returns-value]
+    for _ in range(100):
+        world.clock.advance(TICK_MS // 10)
+        shell.read()
+        shell.turn(0)
+    assert shell.behind and 1 < len(asked) <= 11
 
 
 def test_that_it_had_asked_for_the_end_before_it_was_cut_off_proves_nothing(world: World) -> None:
