@@ -62,7 +62,7 @@ class SlotsPort(Protocol):
 
 
 class Probe(Protocol):
-    """Finds out whether etcd is there, and what it has of this TaskManager, without waiting for it."""
+    """Finds out whether etcd is there, and what it has of this TaskManager, without waiting for it; see `probe.EtcdProbe`."""
 
     def ask(self) -> None:
         """Asks, unless an answer is awaited already."""
@@ -478,29 +478,3 @@ class Shell:
             "outbox": len(folded.outbox) if folded is not None else 0,
             "turned_ms_ago": turned,
         }
-
-
-class EtcdProbe:
-    """Asks etcd, by a store of short patience, on a thread of its own."""
-
-    def __init__(self, store: Store, name: str) -> None:
-        self._store, self._key = store, task_manager_key(name)
-        self._asking = threading.Lock()
-        self._heard: int | None = None
-
-    def ask(self) -> None:
-        if self._asking.acquire(blocking=False):
-            threading.Thread(target=self._ask, name="probe", daemon=True).start()
-
-    def answered(self) -> int | None:
-        heard, self._heard = self._heard, None
-        return heard
-
-    def _ask(self) -> None:
-        try:
-            entry = self._store.get(self._key)
-            self._heard = entry.mod_revision if entry is not None else 0
-        except Unavailable:
-            pass
-        finally:
-            self._asking.release()
