@@ -238,7 +238,7 @@ class Shell:
         if self.asks_ms <= self.clock():
             asked_ms = self.clock()
             with contextlib.suppress(Unavailable):
-                self._asked_end = self.bus.offsets(*self.topology.inbox(self.machine.scope))[1]
+                self._asked_end = self.bus.end(*self.topology.inbox(self.machine.scope))
                 self._asked_ms = asked_ms
         has_read = self._asked_end is not None and self._next >= self._asked_end
         received = self._reader.poll(0 if has_read else timeout_ms)  # the loop may wait to know that all is read

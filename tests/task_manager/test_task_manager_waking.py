@@ -210,8 +210,8 @@ def test_what_it_reads_after_a_rest_is_launched_at_once(world: World) -> None:
     shell, rm, jm = connected(world, prompt=False)
     world.made[0].ready()
     world.go(rm, shell, jm, times=2)
-    asked, offsets = [], shell.bus.offsets
-    shell.bus.offsets = lambda topic, partition: asked.append(topic) or offsets(topic, partition)  # type: ignore[method-assign, func-returns-value]
+    asked, end = [], shell.bus.end
+    shell.bus.end = lambda topic, partition: asked.append(topic) or end(topic, partition)  # type: ignore[method-assign, func-returns-value]
     world.go(rm, jm, shell, times=30)
     assert asked == []
     rm.say(AllocateSlot(slot=0, allocation="al", job="j", shard=0))
@@ -226,7 +226,7 @@ def test_what_it_reads_after_a_rest_is_launched_at_once(world: World) -> None:
 def test_a_kafka_that_takes_its_time_to_tell_where_the_inbox_ends_keeps_nobody_behind(world: World) -> None:
     """All that there is is read, and the thread that reads waits for news: it need not wait for them to know that."""
     shell, rm, _ = with_task_on_its_way(world)
-    reader, offsets = shell._reader, shell.bus.offsets
+    reader, end = shell._reader, shell.bus.end
     assert reader is not None
     poll = reader.poll
 
@@ -236,8 +236,8 @@ def test_a_kafka_that_takes_its_time_to_tell_where_the_inbox_ends_keeps_nobody_b
             while shell.turn(0):
                 pass
 
-    def slow_offsets(topic: str, partition: int) -> tuple[int, int]:
-        found = offsets(topic, partition)
+    def slow_end(topic: str, partition: int) -> int:
+        found = end(topic, partition)
         pass_ms(300)
         return found
 
@@ -247,7 +247,7 @@ def test_a_kafka_that_takes_its_time_to_tell_where_the_inbox_ends_keeps_nobody_b
             pass_ms(timeout_ms)
         return found or poll(0, most)
 
-    shell.bus.offsets, reader.poll = slow_offsets, waiting_poll  # type: ignore[method-assign]
+    shell.bus.end, reader.poll = slow_end, waiting_poll  # type: ignore[method-assign]
     world.clock.advance(60_000)
     shell.turn(0)
     began_ms = world.clock.now_ms()
@@ -262,8 +262,8 @@ def test_who_cannot_go_on_though_all_is_read_asks_no_faster_than_it_looks(world:
     world.etcd.pause()
     world.clock.advance(60_000)
     shell.turn(0)
-    asked, offsets = [], shell.bus.offsets
-    shell.bus.offsets = lambda topic, partition: asked.append(topic) or offsets(topic, partition)  # type: ignore[method-assign, func-returns-value]
+    asked, end = [], shell.bus.end
+    shell.bus.end = lambda topic, partition: asked.append(topic) or end(topic, partition)  # type: ignore[method-assign, func-returns-value]
     for _ in range(100):
         world.clock.advance(TICK_MS // 10)
         shell.read()
