@@ -316,13 +316,15 @@ class Shell:
             return TICK_MS
         return max(TICK_MS, min(QUIET_BEATS * folded.state.interval_ms, QUIET_TICK_MS))
 
-    def _notice_absence(self) -> None:
+    def _notice_absence(self) -> bool:
         """A process that was stopped, or starved, wakes with commands that it read before: others may have those tasks by now. So they may
-        if its reading stood still. Until it has read what became of it, it launches nothing."""
+        if its reading stood still. Until it has read what became of it, it launches nothing. False: nothing of that is so."""
         now_ms = self.clock()
         away = now_ms - self._looks_ms >= fencing.patience_ms(self.state.lost_after_ms)
-        if away or self._holds and now_ms - self._read_ms >= fencing.UNREAD_MS:
+        absent = away or self._holds and now_ms - self._read_ms >= fencing.UNREAD_MS
+        if absent:
             self._behind_ms, self._unproved = now_ms, 0
+        return absent
 
     def _has_read(self, read: Read) -> None:
         """It has read its inbox, and lives. That proves nothing if it has fallen behind since it asked, or while Kafka does not hear it: it
@@ -333,7 +335,10 @@ class Shell:
             self._unproved = self._unproved or 2  # the first may have been on its way since before that
 
     def _go_on(self) -> None:
-        """etcd has it still, too: a ResourceManager born anew meanwhile, that never heard it, has no chain to tell it of its loss."""
+        """etcd has it still, too: a ResourceManager born anew meanwhile, that never heard it, has no chain to tell it of its loss.
+        Unless it was away once more since it began to look."""
+        if self._notice_absence():
+            return
         self._behind_ms = None
         if self.state.late:
             self._take(Fact(body=CaughtUp()))

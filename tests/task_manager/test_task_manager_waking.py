@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from millrace.core.fold import TICK_MS
-from millrace.core.messages.slots import AllocateSlot, CancelTasks, ReleaseTaskManager
+from millrace.core.messages.slots import AllocateSlot, CancelTasks, ReleaseTaskManager, TaskManagerRegistered
 from millrace.core.topics import task_manager_key
 from millrace.io.interfaces import Delete, Txn
 from services.task_manager.core.fencing import UNREAD_MS
@@ -290,6 +290,43 @@ def test_that_it_had_asked_for_the_end_before_it_was_cut_off_proves_nothing(worl
     assert shell.over is None and world.made[0].attempt is None
     world.go(shell, times=3)
     assert shell.over is not None and world.made[0].attempt is None
+
+
+def test_that_etcd_had_it_before_it_was_stopped_again_proves_nothing(world: World) -> None:
+    """It is stopped between two lines of the loop, with the last answer that it waits for at hand."""
+    shell, rm, _ = with_task_on_its_way(world)
+    store, answers = MemoryStore(world.etcd, PREFIX), list[int | None]([None])
+
+    class ByTheNextLook:
+        def ask(self) -> None:
+            entry = store.get(task_manager_key("a"))
+            answers.append(entry.mod_revision if entry is not None else 0)
+
+        def answered(self) -> int | None:
+            return answers.pop(0)
+
+    shell._probe = ByTheNextLook()
+    world.clock.advance(60_000)
+    while shell._unproved != 1:
+        shell.turn(0)
+        shell.read()
+        world.clock.advance(TICK_MS)
+    serve = shell.bus.serve
+
+    def stopped(patience_ms: int = 0) -> None:
+        shell.bus.serve = serve  # type: ignore[method-assign]
+        serve(patience_ms)
+        world.clock.advance(60_000)
+        store.txn(Txn([], [Delete(task_manager_key("a"))]))
+
+    rm.say(TaskManagerRegistered(heartbeat_interval_ms=100, lost_after_ms=600))
+    rm.turn()
+    shell.read()
+    shell.bus.serve = stopped  # type: ignore[method-assign]
+    shell.turn(0)  # and Kafka has answered it just before
+    assert world.made[0].attempt is None and shell.over is None
+    world.go(shell, times=4)
+    assert shell.over == LOST and world.made[0].attempt is None
 
 
 def test_a_process_that_wakes_launches_nothing_when_etcd_says_that_it_was_declared_lost(world: World) -> None:
