@@ -117,7 +117,7 @@ class Shell:
         self.journal, self.build, self.clock, self._probe = journal, build, clock, probe
         self.slots: SlotsPort | None = None
         self.machine = TaskManager(name, topology.shards)
-        self.key = task_manager_key(name)
+        self.key, self._heard_at = task_manager_key(name), topology.inbox(RESOURCE_MANAGER)
         self.over: Over | None = None
         self.incarnation = 0
         self.turned_ms = self._looks_ms = clock()
@@ -137,7 +137,7 @@ class Shell:
         self._read_ms = 0  # all that stood in the inbox then has been folded, or nobody held a slot
         self._holds = False  # somebody held one at the last look
         self._speaking = Speaking()
-        self._acks: deque[int] = deque()
+        self._acks: deque[tuple[int, bool]] = deque()  # which output Kafka has, and whether it was the ResourceManager's
         self._silence = fencing.Silence(clock())
         self._awaits = False  # an answer of Kafka, at the last look
         self._reader: Reader | None = None
@@ -292,8 +292,10 @@ class Shell:
                 self._fold_in(item)
         self.bus.serve()
         while self._acks:
-            self._speaking.acked(self._acks.popleft())
-            self._silence.kafka_answered()
+            seq, beats = self._acks.popleft()
+            self._speaking.acked(seq)
+            if beats:  # what others have of it, at another partition, keeps nobody from being declared lost
+                self._silence.kafka_answered()
         now_ms = self.turned_ms = self.clock()
         if self.over is None:
             self._listen(now_ms)
@@ -448,7 +450,7 @@ class Shell:
                 said.value.encode(),
                 key=said.key.encode(),
                 headers=envelope.of_spoken(self.machine.scope, self.incarnation, said),
-                on_ack=lambda seq=said.seq: self._acks.append(seq),  # type: ignore[misc]
+                on_ack=lambda ack=(said.seq, (said.topic, said.partition) == self._heard_at): self._acks.append(ack),  # type: ignore[misc]
             )
         for name in told.done:
             self._perform(name, _EFFECT.validate_json(folded.effects[name].effect))

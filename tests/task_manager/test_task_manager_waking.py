@@ -92,6 +92,23 @@ def test_when_kafka_alone_is_silent_and_etcd_says_that_it_was_declared_lost_it_e
     assert shell.over == Over("Kafka does not answer it, and etcd says that it was declared lost", AGAIN)
 
 
+def test_what_kafka_has_of_it_for_a_job_master_is_no_heartbeat(world: World) -> None:
+    """The ResourceManager's log lies on a broker that does not answer, a JobMaster's on another."""
+    shell, _, jm = with_attempt(world)
+    bus, others = shell.bus, ("job-master.commands", 0)
+    assert isinstance(bus, MemoryBus)
+    bus.prompt = False
+    world.etcd.pause()
+    began_ms = world.clock.now_ms()
+    while shell.over is None and world.clock.now_ms() - began_ms < 2_000:
+        jm.say(CancelTasks(attempts=["unknown"], reason="so that it answers"))
+        world.go(jm, shell)
+        bus.deliver(only=others)
+        bus.acknowledge(only=others)
+    assert "TaskStateChanged" in [body.type for body in world.written("job-master/0")][-1:]
+    assert shell.over is not None and world.clock.now_ms() - began_ms <= 500, "it may be declared lost from now on"
+
+
 def test_one_that_holds_a_slot_counts_silence_from_the_last_answer(world: World) -> None:
     """It was starved when it was to beat, then cut off: what counts for others is when they heard it, not when it spoke next."""
     shell, rm, jm = connected(world, prompt=False)
