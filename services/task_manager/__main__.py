@@ -17,8 +17,9 @@ from millrace.io.settings import BadSettings
 
 from .journal import Journal
 from .ports import OnEvent, SlotFactory, SlotPort, Slots
+from .probe import EtcdProbe
 from .settings import TaskManagerSettings
-from .shell import EtcdProbe, Shell
+from .shell import Shell
 from .slot.client import SlotProcess
 
 PROBE_S = 0.2

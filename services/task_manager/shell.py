@@ -62,7 +62,7 @@ class SlotsPort(Protocol):
 
 
 class Probe(Protocol):
-    """Finds out whether etcd is there, and what it has of this TaskManager, without waiting for it."""
+    """Finds out whether etcd is there, and what it has of this TaskManager, without waiting for it; see `probe.EtcdProbe`."""
 
     def ask(self) -> None:
         """Asks, unless an answer is awaited already."""
@@ -117,7 +117,7 @@ class Shell:
         self.journal, self.build, self.clock, self._probe = journal, build, clock, probe
         self.slots: SlotsPort | None = None
         self.machine = TaskManager(name, topology.shards)
-        self.key = task_manager_key(name)
+        self.key, self._heard_at = task_manager_key(name), topology.inbox(RESOURCE_MANAGER)
         self.over: Over | None = None
         self.incarnation = 0
         self.turned_ms = self._looks_ms = clock()
@@ -137,7 +137,7 @@ class Shell:
         self._read_ms = 0  # all that stood in the inbox then has been folded, or nobody held a slot
         self._holds = False  # somebody held one at the last look
         self._speaking = Speaking()
-        self._acks: deque[int] = deque()
+        self._acks: deque[tuple[int, bool]] = deque()  # which output Kafka has, and whether it was the ResourceManager's
         self._silence = fencing.Silence(clock())
         self._awaits = False  # an answer of Kafka, at the last look
         self._reader: Reader | None = None
@@ -238,9 +238,10 @@ class Shell:
         if self.asks_ms <= self.clock():
             asked_ms = self.clock()
             with contextlib.suppress(Unavailable):
-                self._asked_end = self.bus.offsets(*self.topology.inbox(self.machine.scope))[1]
+                self._asked_end = self.bus.end(*self.topology.inbox(self.machine.scope))
                 self._asked_ms = asked_ms
-        received = self._reader.poll(timeout_ms)
+        has_read = self._asked_end is not None and self._next >= self._asked_end
+        received = self._reader.poll(0 if has_read else timeout_ms)  # the loop may wait to know that all is read
         for each in received:
             self._next = each.offset + 1
             if each.key == own:  # other TaskManagers share the partition
@@ -256,7 +257,7 @@ class Shell:
         for nothing can be deployed on it then."""
         if self._asked_end is not None or not (self.behind or self._holds):
             return math.inf
-        return self._asked_ms if self.behind else max(self._asked_ms, self._read_ms) + fencing.UNREAD_MS // 2
+        return self._asked_ms + TICK_MS if self.behind else max(self._asked_ms, self._read_ms) + fencing.UNREAD_MS // 2
 
     def _read_on(self) -> None:
         assert self._reader is not None
@@ -291,8 +292,10 @@ class Shell:
                 self._fold_in(item)
         self.bus.serve()
         while self._acks:
-            self._speaking.acked(self._acks.popleft())
-            self._silence.kafka_answered()
+            seq, beats = self._acks.popleft()
+            self._speaking.acked(seq)
+            if beats:  # what others have of it, at another partition, keeps nobody from being declared lost
+                self._silence.kafka_answered()
         now_ms = self.turned_ms = self.clock()
         if self.over is None:
             self._listen(now_ms)
@@ -315,13 +318,15 @@ class Shell:
             return TICK_MS
         return max(TICK_MS, min(QUIET_BEATS * folded.state.interval_ms, QUIET_TICK_MS))
 
-    def _notice_absence(self) -> None:
+    def _notice_absence(self) -> bool:
         """A process that was stopped, or starved, wakes with commands that it read before: others may have those tasks by now. So they may
-        if its reading stood still. Until it has read what became of it, it launches nothing."""
+        if its reading stood still. Until it has read what became of it, it launches nothing. False: nothing of that is so."""
         now_ms = self.clock()
         away = now_ms - self._looks_ms >= fencing.patience_ms(self.state.lost_after_ms)
-        if away or self._holds and now_ms - self._read_ms >= fencing.UNREAD_MS:
+        absent = away or self._holds and now_ms - self._read_ms >= fencing.UNREAD_MS
+        if absent:
             self._behind_ms, self._unproved = now_ms, 0
+        return absent
 
     def _has_read(self, read: Read) -> None:
         """It has read its inbox, and lives. That proves nothing if it has fallen behind since it asked, or while Kafka does not hear it: it
@@ -332,7 +337,10 @@ class Shell:
             self._unproved = self._unproved or 2  # the first may have been on its way since before that
 
     def _go_on(self) -> None:
-        """etcd has it still, too: a ResourceManager born anew meanwhile, that never heard it, has no chain to tell it of its loss."""
+        """etcd has it still, too: a ResourceManager born anew meanwhile, that never heard it, has no chain to tell it of its loss.
+        Unless it was away once more since it began to look."""
+        if self._notice_absence():
+            return
         self._behind_ms = None
         if self.state.late:
             self._take(Fact(body=CaughtUp()))
@@ -400,13 +408,14 @@ class Shell:
         lost_after_ms = self.state.lost_after_ms
         if fencing.is_over(self._silence.kafka_ms, lost_after_ms):
             self._behind_ms, self._unproved = now_ms, 0  # cut off: what is in its inbox when it hears again may be somebody else's by now
-        if self._unproved or fencing.asks_etcd(self._silence.kafka_ms, lost_after_ms):
+        silent = fencing.asks_etcd(self._silence.kafka_ms, lost_after_ms)
+        if silent or self.behind:  # what runs here may run elsewhere by now, and nothing that is read tells
             self._probe.ask()
         stands = self._probe.answered()
         if stands is not None:
             self._silence.etcd_answered()
         if stands not in (None, self.incarnation):
-            why = "it was away" if self._unproved else "Kafka does not answer it"
+            why = "Kafka does not answer it" if silent else "it was away, or could not read its inbox"
             self.over = Over(f"{why}, and etcd says that it was declared lost", AGAIN)
             return
         if stands is not None and self._unproved:
@@ -441,7 +450,7 @@ class Shell:
                 said.value.encode(),
                 key=said.key.encode(),
                 headers=envelope.of_spoken(self.machine.scope, self.incarnation, said),
-                on_ack=lambda seq=said.seq: self._acks.append(seq),  # type: ignore[misc]
+                on_ack=lambda ack=(said.seq, (said.topic, said.partition) == self._heard_at): self._acks.append(ack),  # type: ignore[misc]
             )
         for name in told.done:
             self._perform(name, _EFFECT.validate_json(folded.effects[name].effect))
@@ -476,29 +485,3 @@ class Shell:
             "outbox": len(folded.outbox) if folded is not None else 0,
             "turned_ms_ago": turned,
         }
-
-
-class EtcdProbe:
-    """Asks etcd, by a store of short patience, on a thread of its own."""
-
-    def __init__(self, store: Store, name: str) -> None:
-        self._store, self._key = store, task_manager_key(name)
-        self._asking = threading.Lock()
-        self._heard: int | None = None
-
-    def ask(self) -> None:
-        if self._asking.acquire(blocking=False):
-            threading.Thread(target=self._ask, name="probe", daemon=True).start()
-
-    def answered(self) -> int | None:
-        heard, self._heard = self._heard, None
-        return heard
-
-    def _ask(self) -> None:
-        try:
-            entry = self._store.get(self._key)
-            self._heard = entry.mod_revision if entry is not None else 0
-        except Unavailable:
-            pass
-        finally:
-            self._asking.release()

@@ -152,7 +152,7 @@ def test_records_below_an_offset_can_be_deleted(bus_world: BusWorld) -> None:
         bus.append(topic, 0, value)
     bus_world.acknowledged(bus)
     asked(lambda: bus.delete_below(topic, 0, 6))
-    assert bus_world.offsets(bus, topic, 0) == (6, 10)
+    assert bus_world.offsets(bus, topic, 0) == (6, 10) and asked(lambda: bus.end(topic, 0)) == 10
     asked(lambda: bus.delete_below(topic, 0, 4))
     assert bus_world.offsets(bus, topic, 0) == (6, 10)
     assert [one.offset for one in bus_world.read(bus_world.reader(bus, topic, offset=6), 4)] == [6, 7, 8, 9]
@@ -206,6 +206,8 @@ def test_what_is_not_there_is_unavailable(bus_world: BusWorld, name: str, partit
     bus = bus_world.bus()
     with pytest.raises(Unavailable, match=name):
         bus.offsets(topic, partition)
+    with pytest.raises(Unavailable, match=name):
+        bus.end(topic, partition)
     with pytest.raises(Unavailable, match=name):
         bus.delete_below(topic, partition, 0)
     if name == "none":

@@ -252,6 +252,9 @@ class MemoryBus:
         log = self._broker.find(topic, partition)
         return log.first, log.end
 
+    def end(self, topic: str, partition: int) -> int:
+        return self.offsets(topic, partition)[1]
+
     def log_id(self, topic: str) -> str:
         return self._broker.log_id(topic)
 

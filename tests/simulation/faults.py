@@ -294,7 +294,8 @@ class Faults(Damage):
         return True
 
     def _unheard(self, name: str) -> None:
-        """A TaskManager that Kafka alone does not hear lives on beside its successors until it reads its loss in etcd, a moment later."""
+        """A TaskManager that Kafka alone does not hear, or that hears nothing of it, lives on beside its successors until it reads its
+        loss in etcd, a moment later; or, where nobody knows of it since logs were cut, until it hears again."""
         process = self.cluster.processes[name]
         if isinstance(process, TaskManagerProcess):
             self.cluster.world.book.unheard[process.slots.process] = None
@@ -314,8 +315,7 @@ class Faults(Damage):
         bus = process.bus
         bus.mute = self.chance.random() < 0.5
         bus.deaf = not bus.mute
-        if bus.mute:
-            self._unheard(name)
+        self._unheard(name)
         self._note(f"{name} {'cannot write to' if bus.mute else 'cannot read from'} Kafka")
 
         def mend() -> None:

@@ -57,3 +57,23 @@ def test_no_attempt_starts_while_one_of_a_life_before_lives(logs: str, seed: int
         cluster.run(lambda: all(cluster.leader(scope) for scope in scopes), most_ms=20_000)
     cluster.run(lambda: cluster.ended("job"), most_ms=120_000)
     assert len(cluster.world.book.launched) > 4, "nothing was run anew"
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_runs_where_nothing_is_read_ends_when_a_reborn_resource_manager_has_it_run_elsewhere(seed: int) -> None:
+    """It is heard all the time, but by a life of the ResourceManager that it has not heard, and to which it does not register."""
+    quiet_logs()
+    cluster = Cluster(task_managers=5, slots=1, seed=seed, timing=Timing(run=(20_000, 20_001)))
+    book = cluster.world.book
+    cluster.run(cluster.ready, most_ms=20_000)
+    cluster.client.submit("job", workload.roots("job"))
+    cluster.run(lambda: len(book.living) == 4)
+    cluster.run(most_ms=500)
+    process = next(iter(book.living.values())).task_manager
+    deaf = next(each for each in cluster.task_managers() if each.slots.process == process)
+    deaf.bus.deaf = True
+    book.unheard[process] = None  # beside what runs elsewhere, until it has looked into etcd
+    cut(cluster, "resource-manager")
+    cluster.run(lambda: len(book.launched) > 4, most_ms=10_000)
+    cluster.run(most_ms=300)
+    assert not deaf.alive, "it has not read that it was declared lost"

@@ -22,7 +22,8 @@ from millrace.core.messages.slots import (
 from millrace.core.topics import task_manager_key
 from millrace.io.interfaces import Put, Txn
 from services.task_manager.core.state import SlotState
-from services.task_manager.shell import AGAIN, FAILED, STOPPED, EtcdProbe, Over, Shell
+from services.task_manager.probe import EtcdProbe
+from services.task_manager.shell import AGAIN, FAILED, STOPPED, Over, Shell
 from tests.simulation.store import MemoryStore
 from tests.task_manager.of_shell import INBOX, PREFIX, RM, SCOPE, World, connected, deploy, with_attempt
 

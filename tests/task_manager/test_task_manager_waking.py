@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from millrace.core.fold import TICK_MS
-from millrace.core.messages.slots import AllocateSlot, CancelTasks, ReleaseTaskManager
+from millrace.core.messages.slots import AllocateSlot, CancelTasks, ReleaseTaskManager, TaskManagerRegistered
 from millrace.core.topics import task_manager_key
 from millrace.io.interfaces import Delete, Txn
 from services.task_manager.core.fencing import UNREAD_MS
@@ -15,6 +16,8 @@ from services.task_manager.shell import AGAIN, Over, Shell
 from tests.simulation.bus import MemoryBus
 from tests.simulation.store import MemoryStore
 from tests.task_manager.of_shell import PREFIX, World, connected, deploy, with_attempt, with_task_on_its_way
+
+LOST = Over("it was away, or could not read its inbox, and etcd says that it was declared lost", AGAIN)
 
 
 def one_by_one(shell: Shell) -> None:
@@ -87,6 +90,23 @@ def test_when_kafka_alone_is_silent_and_etcd_says_that_it_was_declared_lost_it_e
     MemoryStore(world.etcd, PREFIX).txn(Txn([], [Delete(task_manager_key("a"))]))
     world.go(shell, times=2)
     assert shell.over == Over("Kafka does not answer it, and etcd says that it was declared lost", AGAIN)
+
+
+def test_what_kafka_has_of_it_for_a_job_master_is_no_heartbeat(world: World) -> None:
+    """The ResourceManager's log lies on a broker that does not answer, a JobMaster's on another."""
+    shell, _, jm = with_attempt(world)
+    bus, others = shell.bus, ("job-master.commands", 0)
+    assert isinstance(bus, MemoryBus)
+    bus.prompt = False
+    world.etcd.pause()
+    began_ms = world.clock.now_ms()
+    while shell.over is None and world.clock.now_ms() - began_ms < 2_000:
+        jm.say(CancelTasks(attempts=["unknown"], reason="so that it answers"))
+        world.go(jm, shell)
+        bus.deliver(only=others)
+        bus.acknowledge(only=others)
+    assert "TaskStateChanged" in [body.type for body in world.written("job-master/0")][-1:]
+    assert shell.over is not None and world.clock.now_ms() - began_ms <= 500, "it may be declared lost from now on"
 
 
 def test_one_that_holds_a_slot_counts_silence_from_the_last_answer(world: World) -> None:
@@ -177,7 +197,20 @@ def test_one_whose_reading_stood_still_launches_nothing_when_etcd_says_that_it_w
     shell = with_reading_that_stood_still(world)
     MemoryStore(world.etcd, PREFIX).txn(Txn([], [Delete(task_manager_key("a"))]))
     world.go(shell, times=3)
-    assert shell.over == Over("it was away, and etcd says that it was declared lost", AGAIN) and world.made[0].attempt is None
+    assert shell.over == LOST and world.made[0].attempt is None
+
+
+def test_one_that_reads_nothing_and_was_declared_lost_ends_with_what_runs_in_it(world: World) -> None:
+    """It is heard all the time, so nothing but etcd tells it that its tasks run elsewhere."""
+    shell, rm, _ = with_attempt(world)
+    reader = shell._reader
+    assert reader is not None
+    reader.poll = lambda timeout_ms, most=500: []  # type: ignore[method-assign]
+    world.go(rm, shell, times=20)
+    assert shell.over is None
+    MemoryStore(world.etcd, PREFIX).txn(Txn([], [Delete(task_manager_key("a"))]))
+    world.go(rm, shell, times=2)
+    assert shell.over == LOST
 
 
 def test_one_whose_reading_stood_still_and_that_was_not_missed_goes_on(world: World) -> None:
@@ -194,8 +227,8 @@ def test_what_it_reads_after_a_rest_is_launched_at_once(world: World) -> None:
     shell, rm, jm = connected(world, prompt=False)
     world.made[0].ready()
     world.go(rm, shell, jm, times=2)
-    asked, offsets = [], shell.bus.offsets
-    shell.bus.offsets = lambda topic, partition: asked.append(topic) or offsets(topic, partition)  # type: ignore[method-assign, func-returns-value]
+    asked, end = [], shell.bus.end
+    shell.bus.end = lambda topic, partition: asked.append(topic) or end(topic, partition)  # type: ignore[method-assign, func-returns-value]
     world.go(rm, jm, shell, times=30)
     assert asked == []
     rm.say(AllocateSlot(slot=0, allocation="al", job="j", shard=0))
@@ -205,6 +238,54 @@ def test_what_it_reads_after_a_rest_is_launched_at_once(world: World) -> None:
     assert world.made[0].attempt == "j/t/0/1"
     world.go(rm, jm, shell, times=30)
     assert 30 * TICK_MS // UNREAD_MS < len(asked) <= 2 * 30 * TICK_MS // UNREAD_MS + 1 and not shell.behind
+
+
+def test_a_kafka_that_takes_its_time_to_tell_where_the_inbox_ends_keeps_nobody_behind(world: World) -> None:
+    """All that there is is read, and the thread that reads waits for news: it need not wait for them to know that."""
+    shell, rm, _ = with_task_on_its_way(world)
+    reader, end = shell._reader, shell.bus.end
+    assert reader is not None
+    poll = reader.poll
+
+    def pass_ms(how_long: int) -> None:
+        for _ in range(how_long // 50):  # the other thread turns meanwhile
+            world.clock.advance(50)
+            while shell.turn(0):
+                pass
+
+    def slow_end(topic: str, partition: int) -> int:
+        found = end(topic, partition)
+        pass_ms(300)
+        return found
+
+    def waiting_poll(timeout_ms: int, most: int = 500) -> list[Any]:
+        found = poll(0, most)
+        if not found:
+            pass_ms(timeout_ms)
+        return found or poll(0, most)
+
+    shell.bus.end, reader.poll = slow_end, waiting_poll  # type: ignore[method-assign]
+    world.clock.advance(60_000)
+    shell.turn(0)
+    began_ms = world.clock.now_ms()
+    while world.made[0].attempt is None and world.clock.now_ms() - began_ms < 10_000:
+        shell.read(200)
+        rm.turn()
+    assert world.made[0].attempt == "j/t/0/1" and not shell.behind
+
+
+def test_who_cannot_go_on_though_all_is_read_asks_no_faster_than_it_looks(world: World) -> None:
+    shell, rm, _ = with_task_on_its_way(world)
+    world.etcd.pause()
+    world.clock.advance(60_000)
+    shell.turn(0)
+    asked, end = [], shell.bus.end
+    shell.bus.end = lambda topic, partition: asked.append(topic) or end(topic, partition)  # type: ignore[method-assign, func-returns-value]
+    for _ in range(100):
+        world.clock.advance(TICK_MS // 10)
+        shell.read()
+        shell.turn(0)
+    assert shell.behind and 1 < len(asked) <= 11
 
 
 def test_that_it_had_asked_for_the_end_before_it_was_cut_off_proves_nothing(world: World) -> None:
@@ -228,6 +309,43 @@ def test_that_it_had_asked_for_the_end_before_it_was_cut_off_proves_nothing(worl
     assert shell.over is not None and world.made[0].attempt is None
 
 
+def test_that_etcd_had_it_before_it_was_stopped_again_proves_nothing(world: World) -> None:
+    """It is stopped between two lines of the loop, with the last answer that it waits for at hand."""
+    shell, rm, _ = with_task_on_its_way(world)
+    store, answers = MemoryStore(world.etcd, PREFIX), list[int | None]([None])
+
+    class ByTheNextLook:
+        def ask(self) -> None:
+            entry = store.get(task_manager_key("a"))
+            answers.append(entry.mod_revision if entry is not None else 0)
+
+        def answered(self) -> int | None:
+            return answers.pop(0)
+
+    shell._probe = ByTheNextLook()
+    world.clock.advance(60_000)
+    while shell._unproved != 1:
+        shell.turn(0)
+        shell.read()
+        world.clock.advance(TICK_MS)
+    serve = shell.bus.serve
+
+    def stopped(patience_ms: int = 0) -> None:
+        shell.bus.serve = serve  # type: ignore[method-assign]
+        serve(patience_ms)
+        world.clock.advance(60_000)
+        store.txn(Txn([], [Delete(task_manager_key("a"))]))
+
+    rm.say(TaskManagerRegistered(heartbeat_interval_ms=100, lost_after_ms=600))
+    rm.turn()
+    shell.read()
+    shell.bus.serve = stopped  # type: ignore[method-assign]
+    shell.turn(0)  # and Kafka has answered it just before
+    assert world.made[0].attempt is None and shell.over is None
+    world.go(shell, times=4)
+    assert shell.over == LOST and world.made[0].attempt is None
+
+
 def test_a_process_that_wakes_launches_nothing_when_etcd_says_that_it_was_declared_lost(world: World) -> None:
     """By a ResourceManager that was born anew meanwhile, and never heard it: nothing in its inbox tells."""
     shell, rm, jm = with_task_on_its_way(world)
@@ -239,7 +357,7 @@ def test_a_process_that_wakes_launches_nothing_when_etcd_says_that_it_was_declar
     assert shell.over is None and world.made[0].attempt is None
     world.etcd.resume()
     world.go(shell, times=2)
-    assert shell.over == Over("it was away, and etcd says that it was declared lost", AGAIN) and world.made[0].attempt is None
+    assert shell.over == LOST and world.made[0].attempt is None
 
 
 def test_a_process_that_wakes_while_etcd_is_away_kills_at_once_and_launches_when_it_is_back(world: World) -> None:

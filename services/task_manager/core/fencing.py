@@ -1,9 +1,9 @@
 """When a TaskManager ends itself, because others may have given its tasks to somebody else.
 
 The ResourceManager declares it lost `lost_after_ms` after its last heartbeat, or up to a tick before. By then it must have stopped
-what runs here. It cannot see itself declared lost while it hears nothing, so silence counts: nothing it said was acknowledged by
-Kafka, and etcd has not answered either. A broker that pauses makes nobody lost (machine time stands still there), and etcd answers
-meanwhile: no reason.
+what runs here. It cannot see itself declared lost while it hears nothing, so silence counts: nothing it said to the ResourceManager was
+acknowledged by Kafka, and etcd has not answered either. A broker that pauses makes nobody lost (machine time stands still there), and
+etcd answers meanwhile: no reason.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Silence:
 
     turned_ms: int
     kafka_ms: int = 0
-    """Since Kafka acknowledged something that was sent."""
+    """Since Kafka acknowledged something that was sent to the ResourceManager."""
     both_ms: int = 0
     """Since either Kafka or etcd answered."""
 

@@ -84,6 +84,10 @@ class Bus(Protocol):
         """(first offset in the log, offset that the next record will get); raises Unavailable."""
         ...
 
+    def end(self, topic: str, partition: int) -> int:
+        """The second of the `offsets` alone, for half as many requests; raises Unavailable."""
+        ...
+
     def log_id(self, topic: str) -> str:
         """The identity (topic id) of a topic: another one after the topic was deleted and made again. Raises Unavailable."""
         ...

@@ -106,6 +106,9 @@ class KafkaBus:
     def offsets(self, topic: str, partition: int) -> tuple[int, int]:
         return self._admin.offsets(topic, partition)
 
+    def end(self, topic: str, partition: int) -> int:
+        return self._admin.end(topic, partition)
+
     def log_id(self, topic: str) -> str:
         return self._admin.log_id(topic)
 

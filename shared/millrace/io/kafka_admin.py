@@ -59,15 +59,18 @@ class KafkaAdmin:
             return self._made
 
     def offsets(self, topic: str, partition: int) -> tuple[int, int]:
+        first, end = self._offsets(topic, partition, OffsetSpec.earliest(), OffsetSpec.latest())
+        return first, end
+
+    def end(self, topic: str, partition: int) -> int:
+        return self._offsets(topic, partition, OffsetSpec.latest())[0]
+
+    def _offsets(self, topic: str, partition: int, *specs: OffsetSpec) -> list[int]:
         where = TopicPartition(topic, partition)
 
-        def ask(client: AdminClient) -> tuple[int, int]:
-            asked = [
-                client.list_offsets({where: spec}, **self._patience)[where]
-                for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
-            ]
-            first, end = (self._offset(one, f"the offsets of {topic}[{partition}]") for one in asked)
-            return first, end
+        def ask(client: AdminClient) -> list[int]:
+            asked = [client.list_offsets({where: spec}, **self._patience)[where] for spec in specs]
+            return [self._offset(one, f"the offsets of {topic}[{partition}]") for one in asked]
 
         return self._of_leader(ask)
 
