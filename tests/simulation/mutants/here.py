@@ -79,7 +79,7 @@ HOLES = here("hole", after=TALK, waits=(0, 1), stalls=0.3)
 BY_NAME: dict[str, tuple[Here, ...]] = {
     "a hole is taken for whole": (HOLES,),
     "a chain starts anywhere": (
-        here("hole", "hole", "cut", "kill", aim=None, faults=24, waits=(3, 30, 100, 300), replicas=1, snapshot_records=50_000),
+        here("hole", "hole", "kill", after=('"type":"Hello"', '"prev":null'), faults=24, waits=SOON, replicas=1),
     ),
     "what a life before holds is not waited for": (
         here("cut:job-master", after=(RUNS,), waits=SOON, timing=STUBBORN, task_managers=2, slots=2, failing=0.05, graphs=(roots,)),
