@@ -283,7 +283,7 @@ class Host:
             await asyncio.wait({driver.exited}, timeout=0.2)
             jvm_lost = driver.why_ended() if driver.exited.done() else None
             await self._end(driver)
-            raise lost
+            raise DriverLost(jvm_lost or str(lost)) from lost
         finally:
             _complete(logs, spare, driver)
             if killed:
