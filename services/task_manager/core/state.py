@@ -20,6 +20,7 @@ SLOT_TRANSITIONS: dict[SlotState, tuple[SlotState, ...]] = {
     SlotState.STARTING: (SlotState.FREE, SlotState.ALLOCATED, SlotState.BROKEN),
     SlotState.FREE: (SlotState.STARTING, SlotState.ALLOCATED, SlotState.BROKEN),
     SlotState.ALLOCATED: (SlotState.ACTIVE, SlotState.FREE, SlotState.RELEASING, SlotState.BROKEN),
+    # ACTIVE -> FREE: freed while its attempt waits for the inbox to be read; its JVM is ready.
     SlotState.ACTIVE: (SlotState.ALLOCATED, SlotState.FREE, SlotState.RELEASING, SlotState.BROKEN),
     SlotState.RELEASING: (SlotState.FREE, SlotState.BROKEN),
     SlotState.BROKEN: (SlotState.FREE,),

@@ -285,7 +285,7 @@ class StopAsked(Body):
 
 
 class Unheard(Body):
-    """Neither the TaskManager's own echo through Kafka nor etcd has answered for too long: it fences itself."""
+    """Kafka has acknowledged nothing that was said to the ResourceManager, nor has etcd answered, for too long: it fences itself."""
 
     type: Literal["Unheard"] = "Unheard"
     version: Literal[1] = 1
