@@ -150,7 +150,10 @@ class _Lane:
     def launch(self, effect: LaunchAttempt) -> None:
         with self._lock:
             self._effect, self._ordered, self._running, self._killed = effect, False, False, None
-        self._slots.submit(lambda: self._prepare(effect))
+        if effect.spec.get("modules"):
+            self._slots.submit(lambda: self._prepare(effect))
+        else:
+            self._prepare(effect)  # no file is touched here: what the attempt starts with takes no turn of another thread
 
     def kill(self, effect: KillAttempt) -> None:
         with self._lock:
@@ -166,11 +169,11 @@ class _Lane:
         if process is not None and self._ordered and self._effect is not None:
             process.beat(patience_ms)
 
-    # preparing, on a thread of its own
+    # preparing, on a thread of its own where there is something to fetch
 
     def _prepare(self, effect: LaunchAttempt) -> None:
+        self._name_folders(effect)
         try:
-            self._make_folders(effect)
             for module in effect.spec.get("modules") or []:
                 self._fetch(effect, module["sha256"])
         except (OSError, StorageError) as error:
@@ -196,15 +199,14 @@ class _Lane:
         else:
             self._over(effect, "killed", error={"kind": "killed", "retryable": False, "message": why})
 
-    def _make_folders(self, effect: LaunchAttempt) -> None:
+    def _name_folders(self, effect: LaunchAttempt) -> None:
+        """Where the attempt works and what it says is kept; its slot makes them."""
         name = f"{self._number}-{next(self._count)}"
         self._work = self._slots.attempts / name
-        self._work.mkdir()
         try:
             self._log = self._slots.storage.local(f"logs/{effect.folder}")
         except StorageError:
             self._log = self._slots.logs / name  # and uploaded at the end
-        os.makedirs(self._log, exist_ok=True)  # it looks before it makes: two times as fast as Path.mkdir
 
     def _fetch(self, effect: LaunchAttempt, sha256: str) -> None:
         """An uploaded file, by its hash, into the folder that all attempts here read."""

@@ -312,5 +312,5 @@ def test_a_host_is_heard_also_behind_what_a_script_around_its_python_prints(tmp_
 def test_a_jar_whose_name_no_file_can_have_fails_its_attempt_and_not_the_slot(slot: Slot) -> None:
     attempt = slot.run("print('never')", files={"é" * 200 + ".jar": b"x"})
     assert (attempt.ended["status"], attempt.ended["error"]["kind"]) == ("failed", "user")
-    assert "jars cannot be put into its folder" in attempt.ended["error"]["message"]
+    assert "folders cannot be made ready" in attempt.ended["error"]["message"]
     assert slot.value("1 + 1") == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -43,6 +44,8 @@ class SimulatedSlot:
     def run(self, attempt: str, spec: dict[str, Any], work: str, log: str, blobs: str) -> None:
         assert self.attempt is None, f"{attempt} was ordered while {self.attempt} has not ended"
         self.attempt, self.started, self.dirs = attempt, False, (work, log, blobs)
+        for folder in (work, log):
+            os.makedirs(folder, exist_ok=True)
         if self.prompt:
             self.start()
             self.end("finished", report=self.report(spec))

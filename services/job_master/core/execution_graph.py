@@ -152,8 +152,9 @@ def _describe_subtask(job: Job, folder: str, index: int, subtask: Subtask) -> di
 
 
 def log_folder(job: Job, attempt: str) -> str:
-    """Where an attempt's stdout and stderr lie on the blob server, below `logs/`."""
-    return f"{job.acceptance}/{attempt}"
+    """Where an attempt's stdout and stderr lie on the blob server, below `logs/`. Two levels and no more: each that is to be made stands
+    between the command and RUNNING."""
+    return f"{job.acceptance}/{attempt.removeprefix(job.id + '/').replace('/', '.')}"
 
 
 def _short(error: dict[str, Any]) -> dict[str, Any]:

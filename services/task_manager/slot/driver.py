@@ -166,7 +166,9 @@ def _new_log(path: str) -> CappedLog:
     """A log at ``path``; the one before is kept beside it, for it may tell why a JVM had to be replaced."""
     if os.path.exists(path):
         os.replace(path, path + ".1")
-    return CappedLog(path, _LOG_BYTES, _LOG_BYTES)
+    log = CappedLog(path, _LOG_BYTES, _LOG_BYTES)
+    log.write(b"")  # it is there from the start: messages name it
+    return log
 
 
 class Driver:

@@ -157,9 +157,10 @@ class Host:
                         raise DriverLost(f"{spares_lost} spare processes ended by themselves")
                     continue
                 try:
+                    _make_folders(command)
                     static_conf = _static_conf(command)
                 except OSError as error:  # a name that no file can have, a full disk: the attempt's trouble, not the slot's
-                    message = f"The attempt's jars cannot be put into its folder: {error}"
+                    message = f"The attempt's folders cannot be made ready: {error}"
                     user = error.errno == errno.ENAMETOOLONG
                     self._ended(command, "failed", error=plain_error("user" if user else "infrastructure", message, retryable=not user))
                     continue
@@ -228,17 +229,12 @@ class Host:
 
     def _keep(self, command: Command, said: str) -> None:
         """The words of a JVM that never ran the attempt, as its stderr: they are all that there is to look at."""
-        os.makedirs(command.dirs.log, exist_ok=True)
         log = self._log(command, "stderr")
         log.write(said.encode())
         log.close()
 
     async def _run(self, driver: Driver, spare: Spare, command: Command) -> None:
         """Runs one attempt to its end and says how it ended; raises DriverLost if the JVM cannot serve another."""
-        for folder in (command.dirs.work, command.dirs.log):
-            os.makedirs(folder, exist_ok=True)
-        for name in (REPORT, ERROR):
-            _remove(os.path.join(command.dirs.log, name))
         logs = [self._log(command, "stdout"), self._log(command, "stderr")]
         spare.stdout.sink, spare.stderr.sink = logs[0].write, logs[1].write
         driver.echo = logs[1].write
@@ -316,6 +312,14 @@ def say(out: int, what: str, **body: Any) -> None:
             data = data[os.write(out, data) :]
     except BrokenPipeError:
         raise Stopped from None
+
+
+def _make_folders(command: Command) -> None:
+    """The attempt's own folder and that of its logs, without an end that was told there before. Raises OSError."""
+    for folder in (command.dirs.work, command.dirs.log):
+        os.makedirs(folder, exist_ok=True)
+    for name in (REPORT, ERROR):
+        _remove(os.path.join(command.dirs.log, name))
 
 
 def _static_conf(command: Command) -> dict[str, str]:

@@ -16,7 +16,7 @@ class CappedLog:
 
     Until ``head`` is full the file only grows, so that it can be followed. Then a ring beside it, ``<path>.tail``, takes
     the rest; ``close`` puts one line on what was left out and the ring's bytes behind the head. A disk that is full costs
-    output, not the attempt.
+    output, not the attempt. The file is made by the first write, or at the end: an attempt does not wait for it to begin.
     """
 
     def __init__(self, path: str, head: int, tail: int) -> None:
@@ -26,21 +26,29 @@ class CappedLog:
         self._ring: int | None = None
         self._ring_written = 0
         self.failed: OSError | None = None
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        self._fd: int | None = None
+        self._closed = False
 
     def write(self, data: bytes) -> None:
-        """Takes ``data``; never raises for the disk's sake (``failed`` holds the first such error)."""
+        """Takes ``data``; never raises for the disk's sake (``failed`` holds the first such error). After ``close`` it is lost."""
+        if self._closed:
+            return
         try:
             if self._head_left:
                 head, data = data[: self._head_left], data[self._head_left :]
                 self._head_left -= len(head)
-                _write_all(self._fd, head)
+                _write_all(self._file(), head)
             if data and self._tail_size:
                 self._write_ring(data)
             elif data:
                 self._ring_written += len(data)
         except OSError as error:
             self.failed = self.failed or error
+
+    def _file(self) -> int:
+        if self._fd is None:
+            self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        return self._fd
 
     def _write_ring(self, data: bytes) -> None:
         if self._ring is None:
@@ -58,24 +66,26 @@ class CappedLog:
 
     def close(self) -> None:
         """Completes the file; later calls do nothing."""
-        if self._fd < 0:
+        if self._closed:
             return
+        self._closed = True
         try:
+            file = self._file()
             left_out = self._ring_written - (self._tail_size if self._ring is not None else 0)
             if left_out > 0:
-                _write_all(self._fd, f"\n[... {left_out} bytes left out ...]\n".encode())
+                _write_all(file, f"\n[... {left_out} bytes left out ...]\n".encode())
             if self._ring is not None:
                 at = self._ring_written % self._tail_size if left_out > 0 else 0
                 kept = min(self._ring_written, self._tail_size)
-                _write_all(self._fd, os.pread(self._ring, kept - at, at) + os.pread(self._ring, at, 0))
+                _write_all(file, os.pread(self._ring, kept - at, at) + os.pread(self._ring, at, 0))
                 os.unlink(self._path + ".tail")
         except OSError as error:
             self.failed = self.failed or error
         finally:
-            if self._ring is not None:
-                os.close(self._ring)
-            os.close(self._fd)
-            self._fd, self._ring = -1, None
+            for fd in (self._ring, self._fd):
+                if fd is not None:
+                    os.close(fd)
+            self._ring = self._fd = None
 
 
 def _write_all(fd: int, data: bytes) -> None:
