@@ -30,11 +30,19 @@ class Attempt:
 
     @property
     def stdout(self) -> str:
-        return (self.log / "stdout").read_text()
+        return self._written("stdout")
 
     @property
     def stderr(self) -> str:
-        return (self.log / "stderr").read_text()
+        return self._written("stderr")
+
+    def _written(self, name: str) -> str:
+        """Until now: the first write makes the file."""
+        try:
+            return (self.log / name).read_text()
+        except FileNotFoundError:
+            assert not self.ended, f"an attempt that has ended left no {name}"
+            return ""
 
     @property
     def value(self) -> Any:
