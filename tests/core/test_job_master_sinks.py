@@ -43,3 +43,18 @@ def test_a_job_does_not_end_while_one_of_its_sinks_is_being_published() -> None:
     assert shard(jobs.CancelStartedJob(job="j")) == []
     assert kinds(shard(effects.SinkPublished(job="j", vertex="out"), "")) == ["dispatcher JobEnded FAILED"]
     assert shard.job.cause["message"] == "/data/other is there already"
+
+
+def test_sinks_that_append_to_one_path_stage_and_publish_each_its_own() -> None:
+    """Both are of one task, whose attempt empties the folder that it stages in: what the first sink staged would be gone."""
+    shard = Shard()
+    again = {"sink": {"format": "parquet", "path": "/data/out/", "mode": "append"}, "inputs": {"q": "forward"}}
+    out = {**SINK["vertices"]["out"], "sink": {**SINK["vertices"]["out"]["sink"], "mode": "append"}}
+    shard.start({"name": "two", "vertices": {**SINK["vertices"], "out": out, "again": again}})
+    [deployed] = [each for each in shard.offer("a1") if "DeployTasks" in str(kinds([each]))]
+    written = {each["vertex"]: each["folder"] for each in deployed.body.tasks[0].spec["outputs"] if each["edge"] == "sink"}  # type: ignore[union-attr]
+    said = shard.told("a1", "FINISHED", attempt="j/0-again/0/1.1", report={"outputs": {}})
+    published = {each.effect.vertex: each.effect.staged for each in said if "do PublishSink" in kinds([each])[0]}  # type: ignore[union-attr]
+    assert published == {vertex: [folder] for vertex, folder in written.items()}
+    assert written["out"] != written["again"]
+    assert all(folder.startswith("/data/.out.staging/acc-j/1/") for folder in written.values())

@@ -6,11 +6,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from millrace.core.jobgraph.compile import RESULT_ROWS, Plan, sink_name, staging_folder
+from millrace.core.jobgraph.compile import RESULT_ROWS, Plan, sink_name, staged_by, staging_folder
 from millrace.core.machine import Do, Output
 from millrace.core.messages.effects import PublishSink
 
-from .execution_graph import task_folder
 from .state import Job
 
 RESULT_BYTES = 256 * 1024  # of rows inside a message; each of many subtasks may bring a small part
@@ -25,9 +24,7 @@ def publish(job: Job, plan: Plan) -> Iterator[Output]:
             job.sinks[output.vertex] = False
             sink = plan.graph.vertices[output.vertex].sink
             assert sink is not None
-            folder = (
-                f"{staging_folder(plan.graph, output.vertex)}/{job.acceptance}/{job.life}/{task_folder(plan, task.id)}"
-            )
+            folder = staged_by(plan.graph, task, output.vertex, f"{job.acceptance}/{job.life}")
             staged = [f"{folder}/{index}/{subtask.attempt}" for index, subtask in enumerate(job.tasks[task.id])]
             effect = PublishSink(
                 job=job.id,

@@ -205,7 +205,7 @@ def attempt_spec(
             _vertex_spec(plan.graph, vertex, {each.vertex: read(each, vertex) for each in what.inputs[vertex]})
             for vertex in what.vertices
         ],
-        "outputs": _output_specs(plan, report, what, own, f"{run}/{_folder(what)}/{subtask}/{attempt}"),
+        "outputs": _output_specs(plan, report, what, own, run, f"{subtask}/{attempt}"),
         "pinned": {vertex: pinned[vertex] for vertex in what.vertices if vertex in pinned},
         **_job_part(plan.graph),
     }
@@ -378,8 +378,8 @@ def _place_of(plan: Plan, report: Mapping[str, Any], each: Input, consumer: str)
     return next(output.place for output in outputs if consumer in output.consumers)
 
 
-def _output_specs(plan: Plan, report: Mapping[str, Any], task: Task, own: str, staging: str) -> list[dict[str, Any]]:
-    """The "outputs" of an AttemptSpec. own: the attempt's exchange folder; staging: its name in a staging folder."""
+def _output_specs(plan: Plan, report: Mapping[str, Any], task: Task, own: str, run: str, attempt: str) -> list[dict[str, Any]]:
+    """The "outputs" of an AttemptSpec. own: the attempt's exchange folder; attempt: its name below that of its task."""
     specs: list[dict[str, Any]] = []
     for vertex in task.vertices:
         for placed in _placed(report, task, vertex):
@@ -393,8 +393,8 @@ def _output_specs(plan: Plan, report: Mapping[str, Any], task: Task, own: str, s
             if output.vertex == vertex and output.edge == "result":
                 specs.append({"vertex": vertex, "edge": "result", "rows": RESULT_ROWS})
             elif output.vertex == vertex and output.edge == "sink":
-                folder = f"{staging_folder(plan.graph, vertex)}/{staging}"
-                name = sink_name(staging.partition("/")[0], vertex)
+                folder = f"{staged_by(plan.graph, task, vertex, run)}/{attempt}"
+                name = sink_name(run.partition("/")[0], vertex)
                 specs.append({"vertex": vertex, "edge": "sink", "folder": folder, "name": name})
     return specs
 
@@ -410,6 +410,15 @@ def staging_folder(graph: JobGraph, sink: str) -> str:
     assert target is not None, f"{sink} is no sink"
     parent, slash, name = target.path.rstrip("/").rpartition("/")
     return f"{parent}{slash}.{name}.staging"
+
+
+def staged_by(graph: JobGraph, task: Task, sink: str, run: str) -> str:
+    """The folder in which a task stages for one of its sinks, each attempt below `<subtask>/<attempt>`. Sinks of one task that append to
+    one path have the same neighbour: each attempt empties the folder that it stages in, and the rows of the one before would be gone."""
+    folder = staging_folder(graph, sink)
+    beside = [each.vertex for each in task.outputs if each.edge == "sink" and staging_folder(graph, each.vertex) == folder]
+    own = "" if beside[0] == sink else f".{sink}"  # the first has the folder that builds before this one give to all
+    return f"{folder}/{run}/{_folder(task)}{own}"
 
 
 def _vertex_spec(graph: JobGraph, name: str, inputs: dict[str, dict[str, Any]]) -> dict[str, Any]:
