@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import json
 import posixpath
 from typing import Any
 
@@ -9,6 +12,11 @@ import fsspec
 
 from millrace.core.messages.effects import PublishSink, SinkPublished
 from millrace.io.performer import Fence, Port, one_by_one
+
+RECORD = "_publication.json"
+"""In the first staged folder: what a publication was to do when it began."""
+FOR_THE_USER = (FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError, ImportError, ValueError)
+FOR_THE_USER_ERRNO = (errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
 
 
 def ports() -> dict[type, Port]:
@@ -19,55 +27,87 @@ def publish_sink(effect: PublishSink, fence: Fence) -> SinkPublished:
     """As `_publish`; what the user must mend is the job's problem, all else is tried again."""
     try:
         return _publish(effect)
-    except (
-        FileExistsError,
-        NotADirectoryError,
-        IsADirectoryError,
-        PermissionError,
-        ImportError,
-        ValueError,
-    ) as failure:
-        what = f"{effect.path} cannot be written as a folder of files: {failure}"
-        return SinkPublished(job=effect.job, vertex=effect.vertex, problem=what[:500])
+    except (*FOR_THE_USER, OSError) as failure:
+        if not isinstance(failure, FOR_THE_USER) and getattr(failure, "errno", None) not in FOR_THE_USER_ERRNO:
+            raise
+        with contextlib.suppress(Exception):
+            _take_back(effect)
+        return _problem(effect, f"{effect.path} cannot be written as a folder of files: {failure}")
 
 
 def _publish(effect: PublishSink) -> SinkPublished:
     """Moves the staged files of the attempts that count to the sink's path.
 
     A file's published name is made of (acceptance, vertex, life, subtask), so a repeat after a crash finds what was moved and goes
-    on, and what an earlier life of the JobMaster's state published for the same job is replaced, not doubled. overwrite deletes the
-    old files only after the new ones stand, and only while they do: a repeat that comes after a later job has overwritten the path
-    finds nothing of its own there, and touches nothing.
+    on, and what an earlier life of the JobMaster's state published for the same job is replaced, not doubled. What is moved and what
+    is deleted is written down before the first move, and a repeat goes by that: what others put there meanwhile is not its to judge or
+    to delete. overwrite deletes the old files only after the new ones stand.
     """
     fs, target = fsspec.core.url_to_fs(effect.path)
-    staged = [_staged(fs, folder) for folder in effect.staged]
-    standing = _files(fs, target)
-    jobs_own = [file for file in standing if posixpath.basename(file).startswith(f"{effect.name}-")]
-    prefix = f"{effect.name}-{effect.life}-"
-    ours = [file for file in jobs_own if posixpath.basename(file).startswith(prefix)]
-    if effect.mode == "error" and len(jobs_own) < len(standing):
-        what = f"{effect.path} is there already (mode: error); use mode overwrite or append, or another path"
-        return SinkPublished(job=effect.job, vertex=effect.vertex, problem=what)
+    staged = [fs._strip_protocol(folder) for folder in effect.staged]
+    record = posixpath.join(staged[0], RECORD)
+    listed = {folder: _files(fs, folder) for folder in staged}
+    waiting = {file for files in listed.values() for file in files}
+    begun = json.loads(fs.cat_file(record)) if record in waiting else {"moves": []}
+    moved = [published for file, published in begun["moves"] if file not in waiting]
+    if not moved:
+        begun = _begin(effect, fs, target, listed)
+        if "problem" in begun:
+            return _problem(effect, begun["problem"])
+        if begun["moves"]:
+            fs.pipe_file(f"{record}.new", json.dumps(begun).encode())
+            fs.mv(f"{record}.new", record)
+    elif effect.mode == "overwrite" and not {*moved} <= {*_files(fs, target)}:
+        return SinkPublished(job=effect.job, vertex=effect.vertex)  # a later job has overwritten the path: what waits is of the past
     fs.makedirs(target, exist_ok=True)
-    for index, (folder, files) in enumerate(staged):
-        for file in files:
-            relative = posixpath.relpath(file, folder)
-            name = f"{prefix}{index:05d}-{posixpath.basename(relative)}"
-            published = posixpath.join(target, posixpath.dirname(relative), name)
+    for file, published in begun["moves"]:
+        if file in waiting:
             fs.makedirs(posixpath.dirname(published), exist_ok=True)
             fs.mv(file, published)
-            ours.append(published)
-    if ours:
-        # Of what stood there at the start: a later job's files are not ours to delete, should this process have slept meanwhile.
-        for file in standing if effect.mode == "overwrite" else jobs_own:
-            if not posixpath.basename(file).startswith(prefix):
-                fs.rm(file)
+    for file in begun["deletes"]:
+        with contextlib.suppress(FileNotFoundError):  # by a try before, or by another job
+            fs.rm(file)
     return SinkPublished(job=effect.job, vertex=effect.vertex)
 
 
-def _staged(fs: Any, folder: str) -> tuple[str, list[str]]:
-    path = fs._strip_protocol(folder)
-    return path, [file for file in _files(fs, path) if not posixpath.basename(file).startswith(("_", "."))]
+def _begin(effect: PublishSink, fs: Any, target: str, staged: dict[str, list[str]]) -> dict[str, Any]:
+    """{"moves": [[staged file, published file], ...], "deletes": files}, or {"problem"}."""
+    standing = _files(fs, target)
+    jobs_own = [file for file in standing if posixpath.basename(file).startswith(f"{effect.name}-")]
+    if effect.mode == "error" and len(jobs_own) < len(standing):
+        return {"problem": f"{effect.path} is there already (mode: error); use mode overwrite or append, or another path"}
+    prefix = _prefix(effect)
+    ours = [file for file in standing if posixpath.basename(file).startswith(prefix)]
+    moves = []
+    for index, (folder, files) in enumerate(staged.items()):
+        mine = f"{prefix}{index:05d}-"
+        if not files and not fs.exists(folder) and not any(posixpath.basename(file).startswith(mine) for file in ours):
+            hint = "is this path the same storage for JobMasters and TaskManagers, and did anybody delete beside it?"
+            return {"problem": f"{effect.staged[index]}, which was written for {effect.path}, is not there: {hint}"}
+        for file in files:
+            relative = posixpath.relpath(file, folder)
+            name = posixpath.basename(relative)
+            if not name.startswith(("_", ".")):
+                moves.append([file, posixpath.join(target, posixpath.dirname(relative), f"{mine}{name}")])
+    old = standing if effect.mode == "overwrite" else jobs_own
+    deletes = [file for file in old if not posixpath.basename(file).startswith(prefix)]
+    return {"moves": moves, "deletes": deletes if moves else []}  # who finds nothing staged comes late: the job has ended
+
+
+def _take_back(effect: PublishSink) -> None:
+    """The job fails: nothing of it stays at the path."""
+    fs, target = fsspec.core.url_to_fs(effect.path)
+    for file in _files(fs, target):
+        if posixpath.basename(file).startswith(_prefix(effect)):
+            fs.rm(file)
+
+
+def _prefix(effect: PublishSink) -> str:
+    return f"{effect.name}-{effect.life}-"
+
+
+def _problem(effect: PublishSink, what: str) -> SinkPublished:
+    return SinkPublished(job=effect.job, vertex=effect.vertex, problem=what[:500])
 
 
 def _files(fs: Any, folder: str) -> list[str]:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
+import shutil
 from pathlib import Path
+
+import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from millrace.core.messages.effects import PublishSink
 from millrace.io.performer import Fence
@@ -71,3 +78,123 @@ def test_a_path_that_cannot_be_a_folder_is_the_jobs_problem(tmp_path: Path) -> N
     assert "cannot be written as a folder" in (publish_sink(effect, FENCE).problem or "")
     elsewhere = effect.model_copy(update={"path": "nosuch://x/y"})
     assert "cannot be written as a folder" in (publish_sink(elsewhere, FENCE).problem or "")
+
+
+def test_a_repeat_goes_on_as_it_began_whoever_wrote_to_the_path_meanwhile(tmp_path: Path) -> None:
+    """It was published, and the JobMaster died before that was known; a job of another shard appended there and FINISHED."""
+    for mode in ("error", "overwrite", "append"):
+        target = tmp_path / mode / "out"
+        effect = sink(target, [stage(tmp_path / mode / "s0", "a")], mode)
+        publish_sink(effect, FENCE)
+        publish_sink(sink(target, [stage(tmp_path / mode / "s1", "b")], "append", name="9.9-out"), FENCE)
+        assert publish_sink(effect, FENCE).problem is None
+        assert contents(target) == ["a", "b"]
+
+
+def test_who_comes_when_the_job_has_ended_touches_nothing(tmp_path: Path) -> None:
+    """A leader that was stopped before it published wakes: its successor has, what was staged is deleted, and another job appended."""
+    for mode in ("error", "overwrite", "append"):
+        target = tmp_path / mode / "out"
+        effect = sink(target, [stage(tmp_path / mode / "s0", "a")], mode)
+        publish_sink(effect, FENCE)
+        shutil.rmtree(tmp_path / mode / "s0")
+        publish_sink(sink(target, [stage(tmp_path / mode / "s1", "b")], "append", name="9.9-out"), FENCE)
+        publish_sink(effect, FENCE)
+        assert contents(target) == ["a", "b"]
+        assert not (tmp_path / mode / "s0").exists()
+
+
+def test_of_two_that_overwrite_each_other_and_one_repeats_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second has seen the first one's files and moved its own; the first is repeated before the second deletes."""
+    target = tmp_path / "out"
+    first = sink(target, [stage(tmp_path / "s0", "first")])
+    publish_sink(first, FENCE)
+    remove = LocalFileSystem.rm
+
+    def repeated_now(fs: LocalFileSystem, path: str) -> None:
+        monkeypatch.setattr(LocalFileSystem, "rm", remove)
+        publish_sink(first, FENCE)
+        fs.rm(path)
+
+    monkeypatch.setattr(LocalFileSystem, "rm", repeated_now)
+    publish_sink(sink(target, [stage(tmp_path / "s1", "second")], name="9.9-out"), FENCE)
+    assert contents(target) == ["second"]
+
+
+def test_two_jobs_that_overwrite_one_path_at_the_same_moment_may_both_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two shards: those of one publish to a path one after the other. Never is the output of neither there."""
+    target = tmp_path / "out"
+    stage(target, "old")
+    move = LocalFileSystem.mv
+
+    def another_comes(fs: LocalFileSystem, path1: str, path2: str) -> None:
+        monkeypatch.setattr(LocalFileSystem, "mv", move)
+        publish_sink(sink(target, [stage(tmp_path / "s1", "second")], name="9.9-out"), FENCE)
+        fs.mv(path1, path2)
+
+    monkeypatch.setattr(LocalFileSystem, "mv", another_comes)
+    publish_sink(sink(target, [stage(tmp_path / "s0", "first")]), FENCE)
+    assert contents(target) == ["first", "second"]
+
+
+@pytest.mark.parametrize("moves", [0, 1, 2])
+def test_what_was_half_published_when_another_job_overwrote_the_path_does_not_mix_with_it(
+    moves: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "out"
+    effect = sink(target, [stage(tmp_path / "s0", "a"), stage(tmp_path / "s1", "b")])
+    move, left = LocalFileSystem.mv, [None] * moves
+
+    def killed(fs: LocalFileSystem, path1: str, path2: str) -> None:
+        if path2.startswith(str(target)) and not left:
+            raise OSError("killed here")
+        if path2.startswith(str(target)):
+            left.pop()
+        move(fs, path1, path2)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalFileSystem, "mv", killed)
+        with pytest.raises(OSError, match="killed here") if moves < 2 else contextlib.nullcontext():
+            publish_sink(effect, FENCE)
+    publish_sink(sink(target, [stage(tmp_path / "s2", "later")], name="9.9-out"), FENCE)
+    publish_sink(effect, FENCE)
+    assert contents(target) == (["later"] if moves else ["a", "b"])
+
+
+def test_what_was_staged_and_is_not_there_is_the_jobs_problem(tmp_path: Path) -> None:
+    """The JobMaster has another disk under this path than the TaskManager, or somebody deleted there: FINISHED, and no rows anywhere."""
+    target = tmp_path / "out"
+    stage(target, "old")
+    problem = publish_sink(sink(target, [stage(tmp_path / "s0", "a"), str(tmp_path / "elsewhere")]), FENCE).problem or ""
+    assert problem.startswith(f"{tmp_path / 'elsewhere'}, which was written for {target}, is not there")
+    assert contents(target) == ["", "old"]
+
+
+def test_a_job_that_fails_while_it_publishes_leaves_nothing_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "out"
+    effect = sink(target, [stage(tmp_path / "s0", "a"), stage(tmp_path / "s1", "b")], "append")
+    move = LocalFileSystem.mv
+
+    def refused(fs: LocalFileSystem, path1: str, path2: str) -> None:
+        if "/s1/" in path1:
+            raise PermissionError(13, "Permission denied", path1)
+        move(fs, path1, path2)
+
+    monkeypatch.setattr(LocalFileSystem, "mv", refused)
+    assert "cannot be written as a folder" in (publish_sink(effect, FENCE).problem or "")
+    assert contents(target) == []
+
+
+@pytest.mark.parametrize("what", [errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP])
+def test_what_no_repeat_can_mend_is_the_jobs_problem(what: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job whose sinks are being published cannot be canceled: it would go on for ever."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(what, os.strerror(what))
+
+    effect = sink(tmp_path / "out", [stage(tmp_path / "s0", "a")])
+    monkeypatch.setattr(LocalFileSystem, "makedirs", refused)
+    assert os.strerror(what) in (publish_sink(effect, FENCE).problem or "")
+    what = errno.ENOSPC  # somebody will make room
+    with pytest.raises(OSError, match="No space"):
+        publish_sink(effect, FENCE)
