@@ -56,17 +56,17 @@ def _publish(effect: PublishSink) -> SinkPublished:
             return _problem(effect, begun["problem"])
         if begun["moves"]:
             fs.pipe_file(f"{record}.new", json.dumps(begun).encode())
-            fs.mv(f"{record}.new", record)
+            _move(fs, f"{record}.new", record)
     elif effect.mode == "overwrite" and not {*moved} <= {*_files(fs, target)}:
         return SinkPublished(job=effect.job, vertex=effect.vertex)  # a later job has overwritten the path: what waits is of the past
     fs.makedirs(target, exist_ok=True)
     for file, published in begun["moves"]:
         if file in waiting:
             fs.makedirs(posixpath.dirname(published), exist_ok=True)
-            fs.mv(file, published)
+            _move(fs, file, published)
     for file in begun["deletes"]:
         with contextlib.suppress(FileNotFoundError):  # by a try before, or by another job
-            fs.rm(file)
+            fs.rm_file(file)
     return SinkPublished(job=effect.job, vertex=effect.vertex)
 
 
@@ -94,12 +94,21 @@ def _begin(effect: PublishSink, fs: Any, target: str, staged: dict[str, list[str
     return {"moves": moves, "deletes": deletes if moves else []}  # who finds nothing staged comes late: the job has ended
 
 
+def _move(fs: Any, source: str, target: str) -> None:
+    """One file: fsspec's own `mv`, and `rm`, take a name for a pattern, and with it files of others."""
+    if type(fs).mv is not fsspec.AbstractFileSystem.mv:
+        fs.mv(source, target)
+    else:
+        fs.cp_file(source, target)
+        fs.rm_file(source)
+
+
 def _take_back(effect: PublishSink) -> None:
     """The job fails: nothing of it stays at the path."""
     fs, target = fsspec.core.url_to_fs(effect.path)
     for file in _files(fs, target):
         if posixpath.basename(file).startswith(_prefix(effect)):
-            fs.rm(file)
+            fs.rm_file(file)
 
 
 def _prefix(effect: PublishSink) -> str:

@@ -8,6 +8,7 @@ import os
 import shutil
 from pathlib import Path
 
+import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
@@ -109,14 +110,14 @@ def test_of_two_that_overwrite_each_other_and_one_repeats_one_stands(tmp_path: P
     target = tmp_path / "out"
     first = sink(target, [stage(tmp_path / "s0", "first")])
     publish_sink(first, FENCE)
-    remove = LocalFileSystem.rm
+    remove = LocalFileSystem.rm_file
 
     def repeated_now(fs: LocalFileSystem, path: str) -> None:
-        monkeypatch.setattr(LocalFileSystem, "rm", remove)
+        monkeypatch.setattr(LocalFileSystem, "rm_file", remove)
         publish_sink(first, FENCE)
-        fs.rm(path)
+        fs.rm_file(path)
 
-    monkeypatch.setattr(LocalFileSystem, "rm", repeated_now)
+    monkeypatch.setattr(LocalFileSystem, "rm_file", repeated_now)
     publish_sink(sink(target, [stage(tmp_path / "s1", "second")], name="9.9-out"), FENCE)
     assert contents(target) == ["second"]
 
@@ -198,3 +199,19 @@ def test_what_no_repeat_can_mend_is_the_jobs_problem(what: int, tmp_path: Path, 
     what = errno.ENOSPC  # somebody will make room
     with pytest.raises(OSError, match="No space"):
         publish_sink(effect, FENCE)
+
+
+def test_names_that_look_like_patterns_mean_themselves_alone_on_any_file_system() -> None:
+    memory = fsspec.filesystem("memory")
+    memory.store.clear()
+    for name in ("a[1]", "a*", "a?", "ab"):
+        memory.pipe_file(f"/d/.{name}.staging/0/part-0", name.encode())
+        memory.pipe_file(f"/d/{name}/old", b"old")
+    for name in ("a[1]", "a*", "a?"):
+        effect = sink(Path("x"), [f"memory://d/.{name}.staging/0"]).model_copy(update={"path": f"memory://d/{name}"})
+        assert publish_sink(effect, FENCE).problem is None
+        [published] = memory.find(f"/d/{name}")
+        assert memory.cat_file(published) == name.encode()
+    assert memory.cat_file("/d/ab/old") == b"old"
+    assert memory.cat_file("/d/.ab.staging/0/part-0") == b"ab"
+    memory.store.clear()
