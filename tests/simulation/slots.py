@@ -151,6 +151,8 @@ class SimulatedSlots:
     def _ends(self, slot: int, running: Running, behaviour: Behaviour) -> None:
         if self._running.get(slot) is not running or running.ends:
             return
+        if behaviour.ends in ("finish", "fail"):  # who fails may have written all that it was told to
+            stage(running.spec, running.living.attempt)
         if behaviour.ends == "finish":
             self._end(slot, running, "finished", report=behaviour.report or report(running.spec))
         elif behaviour.ends == "fail":
@@ -166,8 +168,6 @@ class SimulatedSlots:
             return  # its JVM died before it was killed, and it with it
         del self._running[slot]
         self._world.book.attempt_ended(running.spec, running.living, status == "finished")
-        if status == "finished":
-            stage(running.spec, running.living.attempt)
         self._post(AttemptEnded(slot=slot, attempt=running.living.attempt, status=status, **told))
         if self._world.random.random() < self._world.timing.replaced:
             self._post(SlotReplacing(slot=slot, reason="threads of the attempt stayed"))
