@@ -81,14 +81,15 @@ def _begin(effect: PublishSink, fs: Any, target: str, staged: dict[str, list[str
     moves = []
     for index, (folder, files) in enumerate(staged.items()):
         mine = f"{prefix}{index:05d}-"
-        if not files and not fs.exists(folder) and not any(posixpath.basename(file).startswith(mine) for file in ours):
+        found = [file for file in files if not posixpath.basename(file).startswith(("_", "."))]
+        # Spark writes a file where there are no rows, too.
+        if not found and not any(posixpath.basename(file).startswith(mine) for file in ours):
             hint = "is this path the same storage for JobMasters and TaskManagers, and did anybody delete beside it?"
-            return {"problem": f"{effect.staged[index]}, which was written for {effect.path}, is not there: {hint}"}
-        for file in files:
+            return {"problem": f"what was written to {effect.staged[index]} for {effect.path} is not there: {hint}"}
+        for file in found:
             relative = posixpath.relpath(file, folder)
-            name = posixpath.basename(relative)
-            if not name.startswith(("_", ".")):
-                moves.append([file, posixpath.join(target, posixpath.dirname(relative), f"{mine}{name}")])
+            name = f"{mine}{posixpath.basename(relative)}"
+            moves.append([file, posixpath.join(target, posixpath.dirname(relative), name)])
     old = standing if effect.mode == "overwrite" else jobs_own
     deletes = [file for file in old if not posixpath.basename(file).startswith(prefix)]
     return {"moves": moves, "deletes": deletes if moves else []}  # who finds nothing staged comes late: the job has ended

@@ -163,12 +163,15 @@ def test_what_was_half_published_when_another_job_overwrote_the_path_does_not_mi
 
 
 def test_what_was_staged_and_is_not_there_is_the_jobs_problem(tmp_path: Path) -> None:
-    """The JobMaster has another disk under this path than the TaskManager, or somebody deleted there: FINISHED, and no rows anywhere."""
+    """The JobMaster has another disk under this path than the TaskManager, or may not look into it, or somebody deleted there: the job
+    FINISHED, and its rows were nowhere."""
     target = tmp_path / "out"
     stage(target, "old")
-    problem = publish_sink(sink(target, [stage(tmp_path / "s0", "a"), str(tmp_path / "elsewhere")]), FENCE).problem or ""
-    assert problem.startswith(f"{tmp_path / 'elsewhere'}, which was written for {target}, is not there")
-    assert contents(target) == ["", "old"]
+    (tmp_path / "empty").mkdir()
+    for lost in ("elsewhere", "empty"):
+        problem = publish_sink(sink(target, [stage(tmp_path / f"s {lost}", "a"), str(tmp_path / lost)]), FENCE).problem or ""
+        assert problem.startswith(f"what was written to {tmp_path / lost} for {target} is not there")
+        assert contents(target) == ["", "old"]
 
 
 def test_a_job_that_fails_while_it_publishes_leaves_nothing_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
