@@ -35,6 +35,7 @@ from millrace.io.storage import Storage, StorageError, blob_path, upload_path
 BATCH_BYTES = 700_000  # of values in one transaction; etcd's limit is 1 MiB
 PAGE_BYTES = 600_000  # of a JobsRecovered: it must fit into one record
 SINGLE_TRIES = 5
+CLEAN_TRIES = 30  # about a minute
 
 T = TypeVar("T")
 
@@ -50,6 +51,7 @@ class JobStore:
         self._store, self._storage, self._wall_ms = store, storage, wall_ms
         # (job, acceptance) of puts that may have been carried out: too late or not, they are tried until that is known
         self._perhaps: set[tuple[str, str]] = set()
+        self._clean_tries: dict[str, int] = {}  # job -> how often what it leaves could not be deleted
         self._listing: list[tuple[str, bytes]] = []  # what RecoverJobs has still to tell, in the term `_listed_epoch`
         self._listed_epoch = 0
 
@@ -179,14 +181,9 @@ class JobStore:
 
     def clean(self, effects: Sequence[CleanJob], fence: Fence) -> list[JobCleaned | None]:
         """Deletes first, so that a crash between leaves the job dirty and is tried again."""
-        for effect in effects:
-            tombstone = effect.tombstone
-            self._delete(effect.job, lambda e=effect: self._storage.delete_tree(e.exchange))
-            self._delete_modules(effect.job, tombstone.acceptance)
-            for folder in effect.staging:
-                self._delete(effect.job, lambda folder=folder: delete_staging(folder))
-        reads = self._store.txn(Txn([], [], [key_of(effect.job) for effect in effects])).reads
-        dirty = [(e, entry) for e in effects if (entry := reads[key_of(e.job)]) and _is_dirty(entry)]
+        cleared = [effect for effect in effects if self._clear(effect)]
+        reads = self._store.txn(Txn([], [], [key_of(effect.job) for effect in cleared])).reads if cleared else {}
+        dirty = [(e, entry) for e in cleared if (entry := reads[key_of(e.job)]) and _is_dirty(entry)]
         if dirty:
             compares = [Compare(key_of(e.job), entry.mod_revision) for e, entry in dirty]
             puts = [Put(key_of(e.job), value_of(e.tombstone)) for e, _ in dirty]
@@ -196,17 +193,32 @@ class JobStore:
                 if leader is None or leader.mod_revision != fence.epoch:
                     raise Refused
                 return [None for _ in effects]  # an earlier try, whose answer was lost, came between: look again
-        return [JobCleaned(job=effect.job) for effect in effects]
+        return [JobCleaned(job=effect.job) if effect in cleared else None for effect in effects]
 
-    def _delete_modules(self, job: str, acceptance: str) -> None:
-        self._delete(job, lambda: self._storage.delete_tree(f"blobs/{job}/{acceptance}"))
+    def _clear(self, effect: CleanJob) -> bool:
+        """Whether the job is done with. No sweep takes its exchange data and modules: where storage is away, they are tried again for a
+        while, and after that stay, for what can never be deleted must not keep the lane from the others."""
+        gone = self._delete(effect.job, lambda: self._storage.delete_tree(effect.exchange))
+        gone = self._delete_modules(effect.job, effect.tombstone.acceptance) and gone
+        for folder in effect.staging:
+            self._delete(effect.job, lambda folder=folder: delete_staging(folder))
+        tries = self._clean_tries.pop(effect.job, 0) + 1
+        if gone or tries == CLEAN_TRIES:
+            return True
+        self._clean_tries[effect.job] = tries
+        return False
 
-    def _delete(self, job: str, delete: Callable[[], None]) -> None:
-        """What cannot be deleted is said, and does not keep the job from being done with: it goes by age."""
+    def _delete_modules(self, job: str, acceptance: str) -> bool:
+        return self._delete(job, lambda: self._storage.delete_tree(f"blobs/{job}/{acceptance}"))
+
+    def _delete(self, job: str, delete: Callable[[], None]) -> bool:
+        """Whether it is deleted; what cannot be is said."""
         try:
             delete()
         except Exception as failure:  # a path that a user named can be anything: nothing there may stop the others
             log.warning("leavings of a job could not be deleted", job=job, reason=str(failure))
+            return False
+        return True
 
     # RecoverJobs
 

@@ -12,8 +12,8 @@ from millrace.core.messages import effects
 from millrace.core.messages.effects import StoredJob
 from millrace.io.interfaces import Put, Txn, TxnResult, Unavailable
 from millrace.io.performer import Fence, Refused
-from millrace.io.storage import Storage, blob_path, upload_path
-from services.dispatcher.ports import JobStore, delete_staging
+from millrace.io.storage import Storage, StorageError, blob_path, upload_path
+from services.dispatcher.ports import CLEAN_TRIES, JobStore, delete_staging
 from tests.core.of_dispatcher import GRAPH, JOB, stored
 from tests.simulation import Clock
 from tests.simulation.store import MemoryEtcd, MemoryStore
@@ -214,6 +214,30 @@ def test_cleaning_deletes_leavings_then_leaves_a_tombstone(world: World, tmp_pat
     assert world.ports.clean([effect], world.fence) == [effects.JobCleaned(job=JOB)], "a repeat finds it done"
     delete_staging(f"{staging}/0.8")
     assert not staging.exists()
+
+
+def test_leavings_are_deleted_when_storage_is_back_and_do_not_wait_for_it_for_ever(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No sweep takes them."""
+
+    def away(path: str) -> None:
+        raise StorageError(path, "the disk reports an error", "check the disk")
+
+    for job in "ab":
+        world.set(stored(job, "dirty"), job)
+    world.storage.put_new("exchange/0.9/1/0-v/part", b"x")
+    cleaned = effects.JobCleaned(job="a")
+    with monkeypatch.context() as patched:
+        patched.setattr(world.storage, "delete_tree", away)
+        assert world.ports.clean([clean_effect("a")], world.fence) == [None]
+        assert world.holds("a") == stored("a", "dirty")
+    assert world.ports.clean([clean_effect("a")], world.fence) == [cleaned]
+    assert world.storage.list() == []
+    monkeypatch.setattr(world.storage, "delete_tree", away)
+    outcomes = [world.ports.clean([clean_effect("b")], world.fence) for _ in range(CLEAN_TRIES)]
+    assert outcomes == [[None]] * (CLEAN_TRIES - 1) + [[effects.JobCleaned(job="b")]]
+    assert world.holds("b") == stored("b", "clean")
 
 
 def test_endings_that_come_again_late_or_for_nobody_change_nothing(world: World) -> None:
