@@ -28,10 +28,8 @@ def publish_sink(effect: PublishSink, fence: Fence) -> SinkPublished:
     try:
         return _publish(effect)
     except (*FOR_THE_USER, OSError) as failure:
-        if not isinstance(failure, FOR_THE_USER) and getattr(failure, "errno", None) not in FOR_THE_USER_ERRNO:
+        if not _for_the_user(failure):
             raise
-        with contextlib.suppress(Exception):
-            _take_back(effect)
         return _problem(effect, f"{effect.path} cannot be written as a folder of files: {failure}")
 
 
@@ -60,10 +58,16 @@ def _publish(effect: PublishSink) -> SinkPublished:
     elif effect.mode == "overwrite" and not {*moved} <= {*_files(fs, target)}:
         return SinkPublished(job=effect.job, vertex=effect.vertex)  # a later job has overwritten the path: what waits is of the past
     fs.makedirs(target, exist_ok=True)
-    for file, published in begun["moves"]:
-        if file in waiting:
-            fs.makedirs(posixpath.dirname(published), exist_ok=True)
-            _move(fs, file, published)
+    try:
+        for file, published in begun["moves"]:
+            if file in waiting:
+                fs.makedirs(posixpath.dirname(published), exist_ok=True)
+                _move(fs, file, published)
+    except OSError as failure:
+        if _for_the_user(failure):
+            with contextlib.suppress(Exception):
+                _take_back(effect, fs, target)
+        raise
     for file in begun["deletes"]:
         with contextlib.suppress(FileNotFoundError):  # by a try before, or by another job
             fs.rm_file(file)
@@ -104,9 +108,12 @@ def _move(fs: Any, source: str, target: str) -> None:
         fs.rm_file(source)
 
 
-def _take_back(effect: PublishSink) -> None:
-    """The job fails: nothing of it stays at the path."""
-    fs, target = fsspec.core.url_to_fs(effect.path)
+def _for_the_user(failure: Exception) -> bool:
+    return isinstance(failure, FOR_THE_USER) or getattr(failure, "errno", None) in FOR_THE_USER_ERRNO
+
+
+def _take_back(effect: PublishSink, fs: Any, target: str) -> None:
+    """The job fails, and nothing that it was to replace is deleted yet: nothing of it stays at the path."""
     for file in _files(fs, target):
         if posixpath.basename(file).startswith(_prefix(effect)):
             fs.rm_file(file)

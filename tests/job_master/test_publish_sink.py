@@ -189,6 +189,19 @@ def test_a_job_that_fails_while_it_publishes_leaves_nothing_there(tmp_path: Path
     assert contents(target) == []
 
 
+def test_what_may_not_be_deleted_costs_nobody_the_new_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "out"
+    stage(target, "old")
+    (target / "_SUCCESS").unlink()
+
+    def refused(fs: LocalFileSystem, path: str) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(LocalFileSystem, "rm_file", refused)
+    assert "Permission denied" in (publish_sink(sink(target, [stage(tmp_path / "s0", "new")]), FENCE).problem or "")
+    assert contents(target) == ["new", "old"]
+
+
 @pytest.mark.parametrize("what", [errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP])
 def test_what_no_repeat_can_mend_is_the_jobs_problem(what: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job whose sinks are being published cannot be canceled: it would go on for ever."""
