@@ -266,10 +266,11 @@ def test_what_a_finished_attempt_left_running_is_ended_before_the_slot_is_ready(
     attempt = slot.run("""
         import subprocess, threading
         subprocess.Popen(["setsid", "sleep", "3600"])
-        threading.Thread(target=lambda: spark.range(10**15).selectExpr("sum(id)").collect(), daemon=True).start()
-        while not sc.statusTracker().getActiveJobsIds(): pass
+        job = threading.Thread(target=lambda: spark.range(10**15).selectExpr("sum(id % 7)").collect(), daemon=True)
+        job.start()
+        while not sc.statusTracker().getActiveJobsIds(): assert job.is_alive()
         """)
-    assert attempt.ended["status"] == "finished"
+    assert attempt.ended["status"] == "finished", attempt.stderr
     assert [process for process in below(slot.process.pid) if process.name() == "sleep"] == []
     assert slot.value("list(sc.statusTracker().getActiveJobsIds())") == []
 
