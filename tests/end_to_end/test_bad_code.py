@@ -77,8 +77,9 @@ LOOPS = {
     ),
     "the JVM": "(folder / str(os.getpid())).touch()\n    jvm.java.util.stream.LongStream.range(0, 2**62).sum()",
     "a Spark job": (
-        "(folder / str(os.getpid())).touch()\n"
-        "    spark.range(10**15).selectExpr('sum(hash(id) * hash(id + 1))').collect()"
+        "import threading\n    job = threading.Thread(target=lambda: spark.range(10**15).selectExpr('sum(id % 7)').collect())\n"
+        "    job.start()\n    while not spark.sparkContext.statusTracker().getActiveJobsIds(): assert job.is_alive()\n"
+        "    (folder / str(os.getpid())).touch()"
     ),
     "a UDF": (
         "from pyspark.sql.functions import udf\n    def stay(x):\n        (folder / str(os.getpid())).touch()\n"

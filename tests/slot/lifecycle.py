@@ -108,8 +108,13 @@ class Slot:
         return {"name": name, "sha256": sha256, "kind": kind}
 
     def end(self, attempt: Attempt) -> Attempt:
-        """Waits until ``attempt`` has ended and the slot is ready again."""
-        attempt.ended = self.until("ended")
+        """Waits until ``attempt`` has ended and the slot is ready again; one that does not end is killed: the next test needs the slot."""
+        try:
+            attempt.ended = self.until("ended")
+        except queue.Empty:
+            self.process.kill(attempt.name, "it does not end")
+            self.until("ready")
+            raise AssertionError(f"{attempt.name} does not end: {attempt.stderr}") from None
         assert attempt.ended["attempt"] == attempt.name
         self.until("ready")
         return attempt

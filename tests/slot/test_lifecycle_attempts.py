@@ -101,6 +101,33 @@ def test_threads_that_are_no_daemons_and_exit_handlers_are_waited_for(slot: Slot
     assert attempt.stdout == "5\ngoodbye\n"
 
 
+AS_IN_PYTHON = {
+    "a reader that went away is an error": (
+        "import os\nheard, told = os.pipe()\nos.close(heard)\n"
+        "try: os.write(told, b'x')\nexcept BrokenPipeError: print('nobody hears')", "nobody hears\n"
+    ),
+    "an event loop of its own": (
+        "import asyncio\nprint(asyncio.get_event_loop().run_until_complete(asyncio.sleep(0, 'slept')))", "slept\n"
+    ),
+    "records that a log keeps back are written at the end": (
+        "import logging.handlers, sys\nshown = logging.StreamHandler(sys.stdout)\n"
+        "logging.getLogger().addHandler(logging.handlers.MemoryHandler(100, target=shown))\nlogging.warning('kept back')",
+        "kept back\n",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "printed"), AS_IN_PYTHON.values(), ids=AS_IN_PYTHON.keys())
+def test_a_script_finds_a_python_that_has_just_started(slot: Slot, code: str, printed: str) -> None:
+    attempt = slot.end(slot.start(code))
+    assert (attempt.ended["status"], attempt.stdout) == ("finished", printed), (attempt.ended["error"], attempt.stderr)
+
+
+def test_no_two_attempts_draw_the_same_numbers(slot: Slot) -> None:
+    draw = "[__import__('random').random(), __import__('numpy').random.random()]"
+    assert len({number for _ in range(2) for number in slot.value(draw)}) == 4
+
+
 @pytest.mark.parametrize("stop", ["spark.stop()", "sc.stop()", "spark.stop(); spark.stop()"])
 def test_stop_ends_the_session_only(slot: Slot, stop: str) -> None:
     application = slot.value("sc.applicationId")
@@ -266,10 +293,11 @@ def test_what_a_finished_attempt_left_running_is_ended_before_the_slot_is_ready(
     attempt = slot.run("""
         import subprocess, threading
         subprocess.Popen(["setsid", "sleep", "3600"])
-        threading.Thread(target=lambda: spark.range(10**15).selectExpr("sum(id)").collect(), daemon=True).start()
-        while not sc.statusTracker().getActiveJobsIds(): pass
+        job = threading.Thread(target=lambda: spark.range(10**15).selectExpr("sum(id % 7)").collect(), daemon=True)
+        job.start()
+        while not sc.statusTracker().getActiveJobsIds(): assert job.is_alive()
         """)
-    assert attempt.ended["status"] == "finished"
+    assert attempt.ended["status"] == "finished", attempt.stderr
     assert [process for process in below(slot.process.pid) if process.name() == "sleep"] == []
     assert slot.value("list(sc.statusTracker().getActiveJobsIds())") == []
 

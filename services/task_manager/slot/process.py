@@ -64,7 +64,9 @@ def main(channel: socket.socket, port: int, secret: str, application_id: str) ->
 def _leave_the_host() -> None:
     """Makes the fork of the host look like a Python that has just started."""
     asyncio._set_running_loop(None)
-    atexit._clear()
+    asyncio.set_event_loop_policy(None)  # the old one remembers the host's loop, and gives it to a script that asks for one
+    if numbers := sys.modules.get("numpy.random"):
+        numbers.seed()  # else all attempts of a host draw the same; Python's own generator does this by itself
     devnull = os.open(os.devnull, os.O_RDONLY)
     os.dup2(devnull, 0)
     os.close(devnull)

@@ -46,9 +46,9 @@ def adopt_orphans() -> None:
 def fork(run: Callable[[], None], keep: Iterable[int] = ()) -> int:
     """Forks a child that runs ``run`` and ends; returns its pid.
 
-    The child dies with this process, has default signal handlers, and of the open descriptors only 0, 1, 2 and
-    ``keep``: a pipe end that stayed open in it would hide the end of its peer. Call it from the thread that lives as long
-    as the process: a parent-death signal is bound to the thread that forked.
+    The child dies with this process, has the signal handlers that a Python starts with, and of the open descriptors only
+    0, 1, 2 and ``keep``: a pipe end that stayed open in it would hide the end of its peer. Call it from the thread that
+    lives as long as the process: a parent-death signal is bound to the thread that forked.
     """
     parent = os.getpid()
     for stream in (sys.stdout, sys.stderr):
@@ -59,7 +59,7 @@ def fork(run: Callable[[], None], keep: Iterable[int] = ()) -> int:
     code = 70
     try:
         signal.set_wakeup_fd(-1)
-        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGHUP, signal.SIGPIPE):
+        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGHUP):
             signal.signal(signum, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         die_with(parent)
