@@ -44,7 +44,7 @@ def test_an_offer_is_deployed_at_once() -> None:
     said = shard.offer("a1")
     assert kinds(said) == ["task-manager DeployTasks", "event AttemptStateChanged DEPLOYING"]
     task = said[0].body.tasks[0]  # type: ignore[union-attr]
-    assert (task.allocation, task.attempt, task.folder) == ("a1", "j/0-q/0/1.1", "acc-j/j/0-q/0/1.1")
+    assert (task.allocation, task.attempt, task.folder) == ("a1", "j/0-q/0/1.1", "acc-j/0-q.0.1.1")
     assert task.spec["outputs"] == [{"vertex": "q", "edge": "result", "rows": 1000}]
 
 

@@ -115,6 +115,18 @@ def test_after_a_short_pause_it_is_as_long_as_the_pause_was():
     assert driver.tick()[0] == lost("a", 7, "no heartbeat for 600 ms")
 
 
+def test_a_pause_that_begins_as_the_cluster_wakes_is_one_too():
+    """1. The leader rests, its next tick is promised within two seconds; 2. a first slot is given away; 3. the broker ends before the tick
+    and is back after 3.7 s, for which the promise allows machine time to go on; 4. the TaskManager finds it later than the leader."""
+    driver = Driver().declared()
+    driver.register()
+    driver.tick()
+    driver.ask("j")
+    assert driver.tick(3_700) == []
+    assert [driver.tick() for _ in range(22)] == [[]] * 22
+    assert driver.tick()[0] == lost("a", 7, "no heartbeat for 600 ms")
+
+
 def test_a_heartbeat_that_was_on_its_way_before_a_pause_does_not_shorten_that():
     """1. The broker pauses with a heartbeat on its way, and goes on; 2. the heartbeat is there at once; 3. the partitions have no leader
     for a moment, and this TaskManager finds the new one a second after the ResourceManager."""

@@ -249,7 +249,7 @@ class RunningStack:
 
     def server(self, word: str) -> psutil.Process:
         """The process of Kafka or etcd, by its program or its main class."""
-        found = [each for each in processes_of(self.stack.folder) if word in (each.name(), *each.cmdline())]
+        found = [each for each in processes_of(self.stack.folder) if word in _words(each)]
         assert len(found) == 1, found
         return found[0]
 
@@ -354,6 +354,14 @@ class Topic:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+def _words(process: psutil.Process) -> list[str]:
+    """Its program and its command line; none of one that ends as it is looked at."""
+    try:
+        return [process.name(), *process.cmdline()]
+    except psutil.Error:
+        return []
 
 
 def processes_of(folder: Path) -> list[psutil.Process]:

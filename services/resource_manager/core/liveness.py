@@ -5,6 +5,7 @@ Both heartbeats and ticks are records of one log, so a broker that pauses ages n
 
 from __future__ import annotations
 
+from millrace.core.election import QUIET_TICK_MS
 from millrace.core.fold import TICK_MS
 from millrace.core.messages.slots import QUIET_BEATS, registration_ms
 
@@ -31,9 +32,11 @@ def tick(state: State, now_ms: int, stamp_ms: int) -> None:
     What the broker's clock went on between two ticks and machine time did not, is a time in which nobody was heard, nor could be: the
     broker was away, or the leader. Ticks may be back in the log long before the heartbeats of a process that finds its way
     to the broker later, and a heartbeat that was on its way before proves nothing: everybody has as long to come back,
-    RETURN_MS at most, and then the whole time again.
+    RETURN_MS at most, and then the whole time again. Machine time goes on for two promised intervals, and with the promise of a
+    leader at rest that is long enough for a broker to end and come back, just when a first slot has been given away and silence is
+    borne for a short time only: what goes beyond the longest promise is no time in which anybody was heard, either.
     """
-    away_ms = (stamp_ms - state.stamp_ms) - (now_ms - state.ticked_ms)
+    away_ms = (stamp_ms - state.stamp_ms) - min(now_ms - state.ticked_ms, QUIET_TICK_MS)
     most_ms = QUIET_STEP_MAX_MS if all(map(is_quiet, state.task_managers.values())) else STEP_MAX_MS
     state.clock_ms += min(max(now_ms - state.ticked_ms, 0), most_ms)
     if away_ms > AWAY_MS:
