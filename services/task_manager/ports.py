@@ -172,8 +172,8 @@ class _Lane:
     # preparing, on a thread of its own where there is something to fetch
 
     def _prepare(self, effect: LaunchAttempt) -> None:
-        self._name_folders(effect)
         try:
+            self._name_folders(effect)
             for module in effect.spec.get("modules") or []:
                 self._fetch(effect, module["sha256"])
         except (OSError, StorageError) as error:

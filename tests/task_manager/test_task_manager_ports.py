@@ -180,14 +180,29 @@ def test_an_attempt_that_runs_is_killed_by_its_slot(world: World) -> None:
 
 
 def test_slots_hear_that_their_task_manager_is_at_work_while_they_have_an_attempt(world: World) -> None:
+    sha256 = hashlib.sha256(b"x = 1").hexdigest()
+    world.storage.put_new(blob_path("j", "ac", sha256), b"x = 1")
     world.slots.beat(1)
-    world.launch()
+    world.launch(modules=[{"name": "a.py", "sha256": sha256, "kind": "py"}])
     world.slots.beat(2)
-    world.slot.start()
+    world.go()
     world.slots.beat(3)
-    world.slot.end("finished", report={"outputs": {}, "result": None})
+    world.slot.start()
     world.slots.beat(4)
-    assert world.slot.beats == [2, 3]
+    world.slot.end("finished", report={"outputs": {}, "result": None})
+    world.slots.beat(5)
+    assert world.slot.beats == [3, 4]
+
+
+def test_a_spec_that_makes_no_sense_fails_its_attempt_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who launches is the loop of the whole TaskManager."""
+
+    def refused(path: str) -> Path:
+        raise ValueError("no path")
+
+    monkeypatch.setattr(world.storage, "local", refused)
+    world.launch()
+    assert ended("failed", error=infrastructure("ValueError: no path")) in world.told()
 
 
 def test_an_attempt_that_is_killed_before_its_slot_took_it_leaves_the_slot_ready(world: World) -> None:
