@@ -309,6 +309,14 @@ def test_a_host_is_heard_also_behind_what_a_script_around_its_python_prints(tmp_
     assert [event["is"] for event in events] == ["broken", "gone"]
 
 
+def test_folders_that_cannot_be_made_fail_their_attempt_and_not_the_slot(slot: Slot) -> None:
+    (slot.folder / f"attempt-{slot._count + 1}").write_text("a file stands where the attempt's folders belong")
+    error = slot.run("print('never')").ended["error"]
+    assert (error["kind"], error["retryable"]) == ("infrastructure", True)
+    assert "folders cannot be made ready" in error["message"]
+    assert slot.value("1 + 1") == 2
+
+
 def test_a_jar_whose_name_no_file_can_have_fails_its_attempt_and_not_the_slot(slot: Slot) -> None:
     attempt = slot.run("print('never')", files={"é" * 200 + ".jar": b"x"})
     assert (attempt.ended["status"], attempt.ended["error"]["kind"]) == ("failed", "user")
