@@ -19,6 +19,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="write what the scenarios of tests/transcripts say now")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files whose tests take minutes come first: what takes milliseconds then fills both workers to the end."""
+    items.sort(key=lambda item: "end_to_end" not in item.path.parts)
+
+
 @dataclass(frozen=True)
 class RealKafka:
     """The run's broker, and names that no other test has."""
