@@ -29,7 +29,7 @@ from millrace.core.messages.effects import (
     StoredJob,
 )
 from millrace.io.interfaces import Compare, Entry, Put, Store, Txn, Unavailable, UnknownOutcome
-from millrace.io.performer import Fence, Port, Refused, one_by_one
+from millrace.io.performer import Fence, OneByOne, Port, Refused
 from millrace.io.storage import Storage, StorageError, blob_path, upload_path
 
 BATCH_BYTES = 700_000  # of values in one transaction; etcd's limit is 1 MiB
@@ -61,7 +61,7 @@ class JobStore:
             FindJob: self.find,
             EndJob: self.end,
             CleanJob: self.clean,
-            RecoverJobs: one_by_one(self.recover),
+            RecoverJobs: OneByOne(self.recover),
         }
 
     # PutJobGraph

@@ -6,21 +6,46 @@ import contextlib
 import errno
 import json
 import posixpath
+import threading
 from typing import Any
+from weakref import WeakValueDictionary
 
 import fsspec
 
 from millrace.core.messages.effects import PublishSink, SinkPublished
-from millrace.io.performer import Fence, Port, one_by_one
+from millrace.io.performer import Fence, OneByOne, Port
 
 RECORD = "_publication.json"
 """In the first staged folder: what a publication was to do when it began."""
 FOR_THE_USER = (FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError, ImportError, ValueError)
 FOR_THE_USER_ERRNO = (errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
+AT_ONCE = 8
+"""Sinks of a shard that are published together: storage that hangs, or copies for minutes, holds up no other one's."""
+
+
+class OneByPath:
+    """Sinks that are published together, but those of one path one after the other: each judges what stands there. Who has waited
+    for that long enough gives its place to others: the path may hang."""
+
+    PATIENCE_S = 1.0
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
+        self._finding = threading.Lock()
+
+    def __call__(self, effect: PublishSink, fence: Fence) -> SinkPublished | None:
+        with self._finding:
+            path = self._locks.setdefault(effect.path.rstrip("/"), threading.Lock())
+        if not path.acquire(timeout=self.PATIENCE_S):
+            return None
+        try:
+            return publish_sink(effect, fence)
+        finally:
+            path.release()
 
 
 def ports() -> dict[type, Port]:
-    return {PublishSink: one_by_one(publish_sink)}
+    return {PublishSink: OneByOne(OneByPath(), AT_ONCE)}
 
 
 def publish_sink(effect: PublishSink, fence: Fence) -> SinkPublished:

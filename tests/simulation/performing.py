@@ -60,7 +60,7 @@ class SteppedPerformer:
         batch = [lane.popleft() for _ in range(min(most, len(lane)))]
         again = self._perform(name, [action for action in batch if self._current(action.epoch)])
         if again:
-            lane.extendleft(reversed(again))
+            lane.extend(again)
             self._wait_ms[name] = now_ms + AGAIN_MS
         return True
 
@@ -68,7 +68,7 @@ class SteppedPerformer:
         if not batch:
             return []
         body, port = self._ports[name]
-        epoch = batch[-1].epoch
+        epoch = max(action.epoch for action in batch)
         batch = [action for action in batch if action.epoch == epoch]
         try:
             outcomes = port([body.model_validate_json(action.value) for action in batch], Fence(self._scope, epoch))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import queue
+import heapq
+import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 from pydantic import TypeAdapter
@@ -42,29 +43,30 @@ Port = Callable[[list[Body], Fence], "list[Body | None]"]
 """The outcomes of some effects of one type, in order; None: not known yet, to be performed again."""
 
 
-def one_by_one(perform: Callable[[Body, Fence], Body | None]) -> Port:
-    """A port of a function of one effect. One that cannot be carried out now is tried again, and does not hold up the others."""
+class OneByOne:
+    """A port of a function of one effect. One that cannot be carried out now is tried again, and does not hold up the others;
+    `at_once` of them are under way together, so that one that takes long, or hangs, does not either."""
 
-    def each(effects: list[Body], fence: Fence) -> list[Body | None]:
-        outcomes: list[Body | None] = []
-        for effect in effects:
-            try:
-                outcomes.append(perform(effect, fence))
-            except (Unavailable, StorageError) as failure:
-                log.warning("an effect is not carried out yet", effect=type(effect).__name__, reason=str(failure))
-                outcomes.append(None)
-            except Refused:
-                raise
-            except Exception:
-                log.exception("an effect failed", effect=type(effect).__name__)
-                outcomes.append(None)
-        return outcomes
+    def __init__(self, perform: Callable[[Body, Fence], Body | None], at_once: int = 1) -> None:
+        self._each, self.at_once = perform, at_once
 
-    return each
+    def __call__(self, effects: list[Body], fence: Fence) -> list[Body | None]:
+        return [self._outcome(effect, fence) for effect in effects]
+
+    def _outcome(self, effect: Body, fence: Fence) -> Body | None:
+        try:
+            return self._each(effect, fence)
+        except (Unavailable, StorageError) as failure:
+            log.warning("an effect is not carried out yet", effect=type(effect).__name__, reason=str(failure))
+        except Refused:
+            raise
+        except Exception:
+            log.exception("an effect failed", effect=type(effect).__name__)
+        return None
 
 
 class Performer:
-    """One thread for each type of effect, so that a slow one (storage) does not hold up another (etcd).
+    """A lane for each type of effect, so that a slow one (storage) does not hold up another (etcd).
 
     on_outcome(perform, outcome) is called on these threads; a term that is over is known by `current(epoch)` being false: its
     effects are dropped unperformed, for the next leader performs them again.
@@ -92,85 +94,102 @@ class Performer:
             lane.close()
         deadline = time.monotonic() + timeout_s
         for lane in self._lanes.values():
-            lane.join(max(0.0, deadline - time.monotonic()))
+            lane.join(deadline)
 
 
-class _Lane(threading.Thread):
+@dataclass(order=True)
+class _Waiting:
+    due_s: float
+    """By time.monotonic: when it is to be performed."""
+    number: int
+    action: Perform = field(compare=False)
+    wait_s: float = field(compare=False, default=RETRY_FIRST_S)
+    """How long it waits if it cannot be carried out."""
+
+
+class _Lane:
+    """Effects of one type, in the order they came. One that is to be tried again waits by itself: it may be so for ever."""
+
     def __init__(self, performer: Performer, effect: type[Body], port: Port) -> None:
-        super().__init__(name=f"effects-{effect.__name__}", daemon=True)
         self._performer, self._port, self._adapter = performer, port, TypeAdapter(effect)
-        self._queue: queue.SimpleQueue[Perform | None] = queue.SimpleQueue()
-        self._closed = threading.Event()
-        self.start()
+        self._waiting: list[_Waiting] = []  # a heap
+        self._changed = threading.Condition()
+        self._numbers = itertools.count()
+        self._closed = False
+        self._name = f"effects-{effect.__name__}"
+        at_once, self._most = (port.at_once, 1) if isinstance(port, OneByOne) else (1, BATCH_MOST)
+        self._threads = [threading.Thread(target=self._run, name=self._name, daemon=True) for _ in range(at_once)]
+        for thread in self._threads:
+            thread.start()
 
     def put(self, action: Perform) -> None:
-        self._queue.put(action)
+        self._wait(_Waiting(time.monotonic(), next(self._numbers), action))
 
     def close(self) -> None:
-        self._closed.set()
-        self._queue.put(None)
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
 
-    def run(self) -> None:
+    def join(self, deadline: float) -> None:
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _run(self) -> None:
         try:
-            self._live()
+            while taken := self._take():
+                current = [each for each in taken if self._performer._current(each.action.epoch)]
+                for each in self._perform(current) if current else ():
+                    again_s = min(each.wait_s * 2, RETRY_MOST_S)
+                    self._wait(_Waiting(time.monotonic() + each.wait_s, each.number, each.action, again_s))
         except Exception as failure:  # else this kind of effect would never be carried out again
-            log.exception("effects end", effect=self.name)
-            self._performer.fatal(f"{self.name}: {type(failure).__name__}: {failure}")
+            log.exception("effects end", effect=self._name)
+            self._performer.fatal(f"{self._name}: {type(failure).__name__}: {failure}")
 
-    def _live(self) -> None:
-        again: list[Perform] = []
-        wait_s = RETRY_FIRST_S
-        while not self._closed.is_set():
-            batch = again + self._take(block=not again, most=BATCH_MOST - len(again))
-            batch = [action for action in batch if self._performer._current(action.epoch)]
-            again = self._perform(batch) if batch else []
-            if not again:
-                wait_s = RETRY_FIRST_S
-            elif self._closed.wait(wait_s):
-                return
-            else:
-                wait_s = min(wait_s * 2, RETRY_MOST_S)
+    def _wait(self, waiting: _Waiting) -> None:
+        with self._changed:
+            heapq.heappush(self._waiting, waiting)
+            self._changed.notify()
 
-    def _take(self, block: bool, most: int) -> list[Perform]:
-        taken: list[Perform] = []
-        try:
-            while len(taken) < most:
-                action = self._queue.get(block=block and not taken)
-                if action is None:
-                    break
-                taken.append(action)
-        except queue.Empty:
-            pass
-        return taken
+    def _take(self) -> list[_Waiting]:
+        """What is due, at most a batch; waits for it. Nothing when the lane is closed."""
+        with self._changed:
+            while not self._closed:
+                now = time.monotonic()
+                taken: list[_Waiting] = []
+                while self._waiting and self._waiting[0].due_s <= now and len(taken) < self._most:
+                    taken.append(heapq.heappop(self._waiting))
+                if taken:
+                    self._changed.notify()  # this thread may hang: another one is to wake for what is due next
+                    return taken
+                self._changed.wait(self._waiting[0].due_s - now if self._waiting else None)
+            return []
 
-    def _perform(self, batch: list[Perform]) -> list[Perform]:
+    def _perform(self, batch: list[_Waiting]) -> list[_Waiting]:
         """Performs what shares the newest epoch; returns what must be performed again."""
-        epoch = batch[-1].epoch
-        batch = [action for action in batch if action.epoch == epoch]
+        epoch = max(each.action.epoch for each in batch)
+        batch = [each for each in batch if each.action.epoch == epoch]
         started = time.monotonic()
         try:
             outcomes = self._port(
-                [self._adapter.validate_json(action.value) for action in batch], Fence(self._performer._scope, epoch)
+                [self._adapter.validate_json(each.action.value) for each in batch], Fence(self._performer._scope, epoch)
             )
         except Refused:
             return []
         except (Unavailable, StorageError) as failure:
-            log.warning("effect not carried out yet", effect=self.name, reason=str(failure), effects=len(batch))
+            log.warning("effect not carried out yet", effect=self._name, reason=str(failure), effects=len(batch))
             return batch
-        except (
-            Exception
-        ):  # a port's own failure (a disk, a bug) must not lose the effect: it is tried again, and said each time
-            log.exception("effect failed", effect=self.name, effects=len(batch))
+        except Exception:  # a port's own failure (a disk, a bug) must not lose the effect: it is tried again, and said each time
+            log.exception("effect failed", effect=self._name, effects=len(batch))
             return batch
         again = []
-        for action, outcome in zip(batch, outcomes, strict=True):
+        for each, outcome in zip(batch, outcomes, strict=True):
             if outcome is None:
-                again.append(action)
+                again.append(each)
             else:
-                self._performer._on_outcome(action, outcome)
+                self._performer._on_outcome(each.action, outcome)
         log.debug(
             "effects carried out",
-            effect=self.name,
+            effect=self._name,
             effects=len(batch),
             ms=round((time.monotonic() - started) * 1000, 2),
         )
