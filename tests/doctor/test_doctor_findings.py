@@ -222,6 +222,7 @@ def test_a_cluster_that_does_not_answer_is_exit_code_3() -> None:
     ('{"blob_token":"abc","n":1}', '{"blob_token":"***","n":1}'),
     ("PYSPARK_GATEWAY_SECRET=0123abc next", "PYSPARK_GATEWAY_SECRET=*** next"),
     ("spark.hadoop.fs.s3a.access.key=AK spark.x.password: 'p w'", "spark.hadoop.fs.s3a.access.key=*** spark.x.password: '***'"),
+    ("conf fs.azure.account.key.a.net=AK", "conf fs.azure.account.key.a.net=***"),
     ("connects to https://me:pw@host/", "connects to https://***@host/"),
     ("apiKey=2 and 3 tokens", "apiKey=2 and 3 tokens"),
 ])  # fmt: skip
