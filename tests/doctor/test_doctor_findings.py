@@ -230,6 +230,12 @@ def test_no_secret_stays_in_a_log(line: str, masked: str) -> None:
     assert scrubbed(Redaction(["s3cret-value"]), line) == masked
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("word", ["a", "token", "-Dtoken", "-D", "="])
+def test_a_long_word_in_a_log_costs_little(word: str) -> None:
+    assert scrubbed(Redaction(), f"{word * 20_000} blob_token=abc").endswith(" blob_token=***")
+
+
 def test_what_lies_on_dead_letters_is_not_all_said_to_be_letters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each letter that was sent again is there twice: itself, and the note of it."""
 
