@@ -148,15 +148,18 @@ def check_graph(raw: Mapping[str, Any], parameters: Mapping[str, str], limits: L
     """All that the graph alone tells: structure, SQL, settings, size."""
     validated = validate(dict(raw), limits, parameters)
     if not isinstance(validated, JobGraph):
-        known = readable(raw, validated, limits, parameters)
-        further = [*check_sql(known), *check_conf(known)]
-        return Checked(None, None, (*validated, *(each for each in further if not each.warning)), ())
-    said = [*check_sql(validated), *check_conf(validated), *check_relative(validated), *check_unread(validated)]
+        problems = list(validated)
+        if len(canonical(raw)) <= GRAPH_BYTES_MOST:  # a larger one is hopeless, and to look into all of its SQL takes long
+            known = readable(raw, validated, limits, parameters)
+            problems += (each for each in (*check_sql(known), *check_conf(known)) if not each.warning)
+        return Checked(None, None, tuple(problems), ())
     stored = dump(validated)
     size = len(canonical(stored))
     if size > GRAPH_BYTES_MOST:
         message = f"with parameters put in, the graph has {size} bytes, more than the {GRAPH_BYTES_MOST} allowed"
-        said.append(Problem((), message, "keep data out of it: put it into files, or upload it as a module"))
+        hint = "keep data out of it: put it into files, or upload it as a module"
+        return Checked(validated, stored, (Problem((), message, hint),), ())
+    said = [*check_sql(validated), *check_conf(validated), *check_relative(validated), *check_unread(validated)]
     errors = tuple(problem for problem in said if not problem.warning)
     return Checked(validated, stored, errors, tuple(problem for problem in said if problem.warning))
 

@@ -335,7 +335,7 @@ class _Lane:
             return
         for name in ("stdout", "stderr"):
             file = self._log / name
-            if file.exists():
+            if file.is_file():  # and no pipe, for which one would wait for ever
                 with self._slots.storage.writer(f"logs/{effect.folder}/{name}") as writer, open(file, "rb") as lines:
                     while piece := lines.read(1 << 20):
                         writer.write(piece)

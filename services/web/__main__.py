@@ -52,7 +52,8 @@ def main() -> int:
     following.start()
     failed = False
     health = HealthServer(lambda: _health(app, view, following.state()), settings.health_port)
-    server = HttpServer(application(view, following.state, settings.host), settings.host, settings.port, name="api")
+    api = application(view, following.state, settings.host, settings.allowed_hosts)
+    server = HttpServer(api, settings.host, settings.port, name="api")
     ports = {"health_port": health.start(), "port": server.start()}
     try:
         asyncio.run(_work(app, stopping, lambda: settings.write_ready(**ports)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, get_args
 
 from fastapi import FastAPI, HTTPException, Query, Request, Response
@@ -26,9 +26,11 @@ REFUSED: dict[int | str, dict[str, Any]] = {400: {"model": models.Refusal}, 404:
 STARTING: dict[int | str, dict[str, Any]] = {503: {"model": models.Refusal}}
 
 
-def application(view: View, follows: Callable[[], Follows], host: str = "127.0.0.1") -> FastAPI:
+def application(
+    view: View, follows: Callable[[], Follows], host: str = "127.0.0.1", allowed_hosts: Sequence[str] = ()
+) -> FastAPI:
     """The application over a view; `follows` says whether it does. `host`: what it listens on; behind loopback it answers to loopback's
-    names alone, so that no page in a browser can read it under a name of its own."""
+    names alone, so that no page in a browser can read it under a name of its own. `allowed_hosts`: the names that it answers to instead."""
     app = FastAPI(
         title="Millrace",
         version=__version__,
@@ -38,8 +40,9 @@ def application(view: View, follows: Callable[[], Follows], host: str = "127.0.0
         docs_url=None,  # their pages load scripts from elsewhere
         redoc_url=None,
     )
-    if is_loopback(host):
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]", host])
+    names = list(allowed_hosts) or (["127.0.0.1", "localhost", "[::1]", host] if is_loopback(host) else [])
+    if names:
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=names)
     app.add_middleware(Head)
     app.add_exception_handler(StarletteHTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)

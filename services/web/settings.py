@@ -16,5 +16,8 @@ class WebSettings(ServiceSettings):
     host: str = Field(
         "127.0.0.1", min_length=1, description="Address to listen on. It asks for no password: another than loopback is for containers."
     )
+    allowed_hosts: list[str] = Field(
+        [], description="Names that it answers to (`Host`); empty: on loopback those of loopback, elsewhere all."
+    )
     port: int = Field(0, ge=0, le=65535, description="Port for the JSON; 0 takes a free one.")
     retained_jobs: int = Field(10_000, ge=0, description="Ended jobs that are shown, the newest.")

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import etcd3
+import grpc
 import pytest
+from etcd3.etcdrpc import rpc_pb2, rpc_pb2_grpc
 
 from deploy.local.etcd import EtcdServer
 from deploy.local.server import Progress
@@ -103,4 +105,19 @@ def test_an_etcd_that_is_full_refuses_what_is_new_keeps_leases_and_heals(tmp_pat
         admin.disarm_alarm(alarm.member_id)
         assert store.txn(Txn([], [Put("jobs/small", b"1")])).succeeded
         admin.close()
+        store.close()
+
+
+def test_an_etcd_that_asks_for_a_password_is_waited_for_and_says_so(tmp_path: Path) -> None:
+    with EtcdServer(tmp_path) as server, grpc.insecure_channel(server.endpoint) as channel:
+        auth = rpc_pb2_grpc.AuthStub(channel)
+        auth.UserAdd(rpc_pb2.AuthUserAddRequest(name="root", password="hunter2"))
+        auth.RoleAdd(rpc_pb2.AuthRoleAddRequest(name="root"))
+        auth.UserGrantRole(rpc_pb2.AuthUserGrantRoleRequest(user="root", role="root"))
+        auth.AuthEnable(rpc_pb2.AuthEnableRequest())
+        store = EtcdStore(server.endpoint, "/test/")
+        for ask in (lambda: store.get("topology"), lambda: store.txn(Txn([], [Put("jobs/j", b"1")])), lambda: store.list("jobs/")):
+            with pytest.raises(Unavailable, match="asks for a user and a password") as refused:
+                ask()
+            assert not isinstance(refused.value, UnknownOutcome)
         store.close()

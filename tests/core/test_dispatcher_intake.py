@@ -201,6 +201,14 @@ def test_no_stranger_can_make_a_record_too_large(intake: Intake) -> None:
     assert len(json.dumps(take(intake, submit(graph)).graph)) < GRAPH_BYTES_MOST
 
 
+@pytest.mark.parametrize("wrong", [{}, {"wrong": {}}])
+def test_the_sql_of_too_large_a_graph_is_not_looked_into(intake: Intake, monkeypatch: pytest.MonkeyPatch, wrong: Any) -> None:
+    monkeypatch.setattr("services.dispatcher.intake.check_sql", lambda _: pytest.fail("looked into"))
+    vertices = {f"v{n}": {"sql": f"SELECT {n}, '{'x' * 60_000}'"} for n in range(5)}
+    [problem] = take(intake, submit({"name": "n", "vertices": {**vertices, **wrong}})).problems
+    assert problem.message.startswith("has no kind" if wrong else "with parameters put in, the graph has 300")
+
+
 # the port
 
 

@@ -65,8 +65,11 @@ HUGE: dict[str, object] = {
     "many dangling inputs": graph({"a": {"sql": "x", "inputs": {f"v{i}": "forward" for i in range(1000)}}}),
     "many parameters": graph({"a": CSV}, parameters={f"v{i}": "forward" for i in range(60_000)}),
     "many unknown parameters": graph({"a": {"sql": "".join(f"${{a{i}}}" for i in range(60_000))}}),
-    "many unclosed parameters": graph({"a": {"sql": "${" * 60_000}}, parameters={"a": "b"}),
+    "many unclosed parameters": graph({"a": {"sql": "${" * 500_000}}, parameters={"a": "b"}),
     "a long edge": graph({"a": CSV, "b": {"sql": "x", "inputs": {"a": "hash(" + "a " * 200_000}}}),
+    "an edge of many columns": graph(
+        {"a": CSV, "b": {"sql": "x", "inputs": {"a": f"hash({', '.join(f'c{i}' for i in range(100_000))}, c7)"}}}
+    ),
     "a long key": graph({"a": CSV}, **{"x" * 600_000: 1}),
     "a long id": graph({"x" * 600_000: CSV}),
     "a dense graph": graph(

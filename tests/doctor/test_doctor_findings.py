@@ -222,11 +222,18 @@ def test_a_cluster_that_does_not_answer_is_exit_code_3() -> None:
     ('{"blob_token":"abc","n":1}', '{"blob_token":"***","n":1}'),
     ("PYSPARK_GATEWAY_SECRET=0123abc next", "PYSPARK_GATEWAY_SECRET=*** next"),
     ("spark.hadoop.fs.s3a.access.key=AK spark.x.password: 'p w'", "spark.hadoop.fs.s3a.access.key=*** spark.x.password: '***'"),
+    ("conf fs.azure.account.key.a.net=AK", "conf fs.azure.account.key.a.net=***"),
     ("connects to https://me:pw@host/", "connects to https://***@host/"),
     ("apiKey=2 and 3 tokens", "apiKey=2 and 3 tokens"),
 ])  # fmt: skip
 def test_no_secret_stays_in_a_log(line: str, masked: str) -> None:
     assert scrubbed(Redaction(["s3cret-value"]), line) == masked
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("word", ["a", "token", "-Dtoken", "-D", "="])
+def test_a_long_word_in_a_log_costs_little(word: str) -> None:
+    assert scrubbed(Redaction(), f"{word * 20_000} blob_token=abc").endswith(" blob_token=***")
 
 
 def test_what_lies_on_dead_letters_is_not_all_said_to_be_letters(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,6 +100,8 @@ def test_secrets_are_masked_everywhere() -> None:
         headers={"Authorization": "Bearer 0123456789", "hunter22": 1},
         text="curl -H 'authorization: bearer 0123456789abcdef' s3://key:word@bucket/a http://host/b",
         rows=[("later/secret", None)],
+        conf={"spark.hadoop.fs.azure.account.key.a.net": "k", "spark.hadoop.fs.s3a.access.key": "k", "spark.x.key": "k"},
+        options=["-Xss4m -Djavax.net.ssl.trustStorePassword=pw -Dx=y"],
         my_password=None,
         data=b"hunter22",
     )
@@ -117,6 +119,8 @@ def test_secrets_are_masked_everywhere() -> None:
         "headers": {"Authorization": "***", "***": 1},
         "text": "curl -H 'authorization: bearer ***' s3://***@bucket/a http://host/b",
         "rows": [["***", None]],
+        "conf": {"spark.hadoop.fs.azure.account.key.a.net": "***", "spark.hadoop.fs.s3a.access.key": "***", "spark.x.key": "k"},
+        "options": ["-Xss4m -Djavax.net.ssl.trustStorePassword=*** -Dx=y"],
         "my_password": None,
         "data": "b'***'",
     }

@@ -122,6 +122,15 @@ def test_switches_and_nested_flags() -> None:
     assert Example.load(["--careful", "--no-careful"]).careful is False
 
 
+@pytest.mark.parametrize(("name", "address"), [
+    ("etcd-endpoint", "https://etcd:2379"), ("kafka-bootstrap", "SASL_SSL://me:hunter2@kafka:9093"), ("kafka-bootstrap", "a:1,SSL://b:1"),
+])  # fmt: skip
+def test_an_address_that_asks_for_tls_or_a_password_is_refused(name: str, address: str) -> None:
+    [problem] = problems(f"--{name}", address)
+    assert problem.startswith(f"{name.replace('-', '_')} from a flag: Kafka and etcd are spoken to without TLS and passwords")
+    assert "hunter2" not in problem
+
+
 def test_empty_variable_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLRACE_HEAP_MB", "")
     monkeypatch.setenv("MILLRACE_CLUSTER", "")

@@ -167,6 +167,18 @@ def test_a_report_that_user_code_wrote_ends_no_host(tmp_path: Path, written: byt
     assert host._read(str(tmp_path / "report.json")) is None
 
 
+@pytest.mark.timeout(20)
+def test_a_pipe_or_a_folder_that_user_code_put_in_a_files_place_holds_up_no_host(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "report.json")
+    (tmp_path / "error.json").mkdir()
+    assert host._read(str(tmp_path / "report.json")) is host._read(str(tmp_path / "error.json")) is None
+    os.mkfifo(tmp_path / "stdout")
+    log = CappedLog(str(tmp_path / "stdout"), 4, 4)
+    log.write(b"abc")
+    log.close()
+    assert isinstance(log.failed, OSError)
+
+
 def test_the_files_of_a_jvm_hold_secrets_for_the_owner_only_and_any_character(tmp_path: Path) -> None:
     config = SlotConfig(slot="s", folder=str(tmp_path), python=sys.executable)
     jvm.write_files(config, {"spark.secret": "a=b:c#d\\e\n\u20ac \U0001f600"}, str(tmp_path), ["-Xq=with space"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,17 @@ def test_logs_go_to_a_storage_that_is_no_folder(tmp_path: Path) -> None:
     assert world.storage.get(f"logs/ac/{ATTEMPT}/stdout") == b"out"
     assert world.storage.size(f"logs/ac/{ATTEMPT}/stderr") == 3_000_000
     assert not log.exists()
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_that_user_code_put_in_a_logs_place_is_not_waited_for(tmp_path: Path) -> None:
+    world = World(tmp_path, f"memory://{tmp_path.name}")
+    world.launch()
+    world.go()
+    os.mkfifo(Path(world.slot.dirs[1]) / "stdout")
+    world.slot.start()
+    world.slot.end("failed", error={"kind": "user"})
+    assert not world.storage.exists(f"logs/ac/{ATTEMPT}/stdout")
 
 
 def test_uploaded_files_are_fetched_once_and_checked(world: World) -> None:

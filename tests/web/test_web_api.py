@@ -123,6 +123,12 @@ def test_behind_loopback_it_answers_to_no_other_name(view: View, web: TestClient
     assert open_to_a_container.get("/api/v1/jobs").status_code == 200
 
 
+def test_published_by_a_container_it_answers_to_the_names_that_it_is_given(view: View) -> None:
+    app = application(view, lambda: Follows("", 0), "0.0.0.0", ["127.0.0.1", "web"])
+    for name, status in (("127.0.0.1:8088", 200), ("web:8000", 200), ("a-page.example:8088", 400)):
+        assert TestClient(app, base_url=f"http://{name}").get("/api/v1/jobs").status_code == status
+
+
 def test_before_the_tables_are_back_it_says_so() -> None:
     web = TestClient(application(View({}, {}, 10), lambda: Follows("", 0)), base_url="http://localhost")
     for path in ("/api/v1/jobs", "/api/v1/jobs/j", "/healthz"):

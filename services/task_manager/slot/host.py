@@ -43,6 +43,7 @@ import importlib
 import json
 import shutil
 import signal
+import stat
 from typing import Any
 
 from . import archive, jvm, procs
@@ -362,10 +363,12 @@ def _failure(status: int, command: Command, jvm_lost: str | None) -> dict[str, A
 
 
 def _read(path: str) -> dict[str, Any] | None:
+    """What an attempt left; None for what is no such file. User code can write it, too: a pipe would hold up the host for ever."""
     try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
-    except (FileNotFoundError, ValueError, RecursionError):  # user code can write it, too
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), encoding="utf-8") as file:
+            found = os.fstat(file.fileno())
+            return json.load(file) if stat.S_ISREG(found.st_mode) and found.st_size <= _LINE_BYTES else None
+    except (OSError, ValueError, RecursionError):
         return None
 
 

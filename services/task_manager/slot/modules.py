@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+import tarfile
 import uuid
 import zipfile
 from pathlib import Path
@@ -49,7 +50,7 @@ def install(spec: dict[str, Any], session: Any, dirs: Any) -> str:
             if name not in scripts:
                 context.addFile(str(copy))
         elif kind == "archive":
-            shutil.unpack_archive(copy, work / name, _archive_format(name))
+            _unpack(copy, work / name)
             context.addArchive(str(copy))
         else:
             raise AttemptError("UNKNOWN_MODULE_KIND", f"Module {name!r} is of the unknown kind {kind!r}")
@@ -77,6 +78,14 @@ def _copy(module: dict[str, Any], dirs: Any, folder: Path) -> Path:
             retryable=True,
         ) from None
     return folder / name
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    """Unpacks into the folder alone: a member whose name leads out of it is an error (of a zip it is left out). Links may, as those to
+    its Python of a packed environment do; nothing is written through them."""
+    kind = _archive_format(archive.name)
+    safely = {"filter": "tar"} if kind != "zip" and hasattr(tarfile, "tar_filter") else {}  # the oldest Pythons know no filters
+    shutil.unpack_archive(archive, folder, kind, **safely)  # type: ignore[arg-type]
 
 
 def _archive_format(name: str) -> str:

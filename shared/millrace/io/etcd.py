@@ -183,6 +183,9 @@ class EtcdStore:
     def _meaning(self, failure: Any, changes: bool) -> Exception:
         """What a failed call means. Whatever is not known to have changed nothing has an unknown outcome."""
         code, details = failure.code(), failure.details() or ""
+        if "user name is empty" in details:  # to etcd the request is wrong, and not who asks
+            return Unavailable(f"etcd at {self._endpoint} asks for a user and a password, and services give none: keep it in a network "
+                               "of the cluster's own, without authentication")  # fmt: skip
         if code in _REFUSED:
             return ValueError(f"etcd refused the request: {details}")
         if code == grpc.StatusCode.OUT_OF_RANGE and "compacted" in details:

@@ -28,7 +28,10 @@ bind = structlog.contextvars.bind_contextvars
 bound = structlog.contextvars.bound_contextvars
 get_logger = structlog.get_logger
 
-_SECRET_NAME = re.compile(r"token|secret|password|passwd|authorization|credential", re.IGNORECASE)
+# With those of Spark's and Hadoop's settings, which a TaskManager's may hold (fs.s3a.access.key, fs.azure.account.key.NAME).
+_SECRET = r"(?:token|secret|password|passwd|authorization|credential|(?:access|account|private).?key)"
+_SECRET_NAME = re.compile(_SECRET, re.IGNORECASE)
+_SECRET_OPTION = re.compile(rf"""(-D(?=[^=\s"']{{0,100}}{_SECRET})[^=\s"']{{1,200}}=)[^\s"']+""", re.IGNORECASE)  # of a JVM
 _BEARER = re.compile(r"(bearer\s+)[a-z0-9._~+/=-]{8,}", re.IGNORECASE)
 _PASSWORD_IN_URL = re.compile(r"(?<=://)[^/@\s]*:[^/@\s]+(?=@)")
 _MASK = "***"
@@ -102,6 +105,8 @@ class Redaction:
             text = text.replace(secret, _MASK)
         if "://" in text and "@" in text:
             text = _PASSWORD_IN_URL.sub(_MASK, text)
+        if "-D" in text:
+            text = _SECRET_OPTION.sub(rf"\1{_MASK}", text)
         return _BEARER.sub(rf"\1{_MASK}", text) if "earer" in text else text
 
     def _masked(self, name: Any, value: Any) -> Any:

@@ -106,6 +106,14 @@ class ServiceSettings(BaseSettings):
         unambiguous."""
         return url if "://" in url else str(Path(url).expanduser().absolute())
 
+    @field_validator("kafka_bootstrap", "etcd_endpoint")
+    @classmethod
+    def _in_clear(cls, where: str) -> str:
+        """An address that asks for more would never answer, and the libraries' words for that do not tell why."""
+        if re.search(r"(^|,)\s*(https|ssl|sasl_plaintext|sasl_ssl)://", where, re.IGNORECASE):
+            raise ValueError("Kafka and etcd are spoken to without TLS and passwords; give host:port, in a network of the cluster's own")
+        return where
+
     @field_validator("instance")
     @classmethod
     def _named(cls, name: str) -> str:

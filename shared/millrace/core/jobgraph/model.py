@@ -85,23 +85,22 @@ class Edge:
 
 def _parse_keys(rest: str) -> tuple[str, ...]:
     """The columns of `a, b)`: what follows `hash(`."""
-    keys: list[str] = []
+    keys: dict[str, None] = {}
     position = 0
     while True:
         match = _KEY.match(rest, position)
         if match is None:
             raise ValueError("hash needs its columns: hash(column, ...)")
-        keys.append(match.group(1) or match.group(2))
+        key = match.group(1) or match.group(2)
+        if key in keys:
+            raise ValueError(f"hash names the column {key} twice")
+        keys[key] = None
         position = match.end()
-        if rest[position:] == ")":
-            break
-        if rest[position : position + 1] != ",":
+        if rest.startswith(")", position) and position + 1 == len(rest):
+            return tuple(keys)
+        if not rest.startswith(",", position):
             raise ValueError("hash needs its columns between parentheses: hash(column, ...)")
         position += 1
-    repeated = [key for index, key in enumerate(keys) if key in keys[:index]]
-    if repeated:
-        raise ValueError(f"hash names the column {repeated[0]} twice")
-    return tuple(keys)
 
 
 def as_text(value: object) -> object:

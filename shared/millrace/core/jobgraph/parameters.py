@@ -32,11 +32,11 @@ class Substitution:
     def _text(self, text: str, place: Place) -> str:
         pieces: list[str] = []
         position = 0
-        unknown: dict[str, None] = {}
+        unknown: dict[str | None, None] = {}  # None: one without its }, told once
         for match in _DOLLAR.finditer(text):
             pieces.append(text[position : match.start()])
             position = match.end()
-            pieces.append(self._value(match, place, unknown))
+            pieces.append(self._value(match, unknown))
         pieces.append(text[position:])
         # Measured before it is built: a few parameters used often could make any amount of text.
         before, self._size = self._size, self._size + sum(len(piece) for piece in pieces)
@@ -48,20 +48,20 @@ class Substitution:
                 self.problems.append(Problem((), message))
             return text
         for name in list(unknown)[: MOST_PROBLEMS + 1 - len(self.problems)]:
+            if name is None:
+                self.problems.append(Problem(place, "${ without its }", "write $${ for the text itself"))
+                continue
             hint = did_you_mean(
                 name, self.values, f"declare it under parameters, or write $${{{name}}} for the text itself"
             )
             self.problems.append(Problem(place, f"unknown parameter ${{{name}}}", hint))
         return "".join(pieces)
 
-    def _value(self, match: re.Match[str], place: Place, unknown: dict[str, None]) -> str:
+    def _value(self, match: re.Match[str], unknown: dict[str | None, None]) -> str:
         if match.group() == "$$":
             return "$"
-        name = match.group(1)
-        if name is None:
-            self.problems.append(Problem(place, "${ without its }", "write $${ for the text itself"))
-            return match.group()
-        if name not in self.values:
+        name: str | None = match.group(1)
+        if name is None or name not in self.values:
             unknown[name] = None
             return match.group()
         return self.values[name]
