@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import structlog
@@ -26,7 +27,7 @@ from .api import application
 from .follow import Following, Follows
 from .settings import WebSettings
 from .view import View
-from .worker import TOPICS, make, places
+from .worker import TOPICS, make, places, read_again
 
 STOP_MOST_S = 3.0
 LOOK_S = 0.5
@@ -56,7 +57,7 @@ def main() -> int:
     server = HttpServer(api, settings.host, settings.port, name="api")
     ports = {"health_port": health.start(), "port": server.start()}
     try:
-        asyncio.run(_work(app, stopping, lambda: settings.write_ready(**ports)))
+        asyncio.run(_work(app, stopping, lambda: settings.write_ready(**ports), following.passed_over))
     except Exception as failure:
         failed = True
         log.critical("the process ends", reason=f"{type(failure).__name__}: {failure}")
@@ -88,8 +89,10 @@ def _await_cluster(settings: WebSettings, stopping: threading.Event) -> Topology
         store.close()
 
 
-async def _work(app: Any, stopping: threading.Event, ready: Any) -> None:
-    """Runs the worker until it is asked to stop. Raises what ended it, if it ends by itself."""
+async def _work(
+    app: Any, stopping: threading.Event, ready: Callable[[], None], passed_over: Callable[[], Mapping[tuple[str, int], int]]
+) -> None:
+    """Runs the worker until it is asked to stop, and reads again what it passed over. Raises what ended it, if it ends by itself."""
     starting = asyncio.ensure_future(app.start())
     while not starting.done() and not stopping.is_set():  # a Kafka that hangs is waited for, and for longer than anybody waits for an end
         await asyncio.wait({starting}, timeout=LOOK_S)
@@ -98,6 +101,10 @@ async def _work(app: Any, stopping: threading.Event, ready: Any) -> None:
         ready()
     while not stopping.is_set() and not app.crashed:
         await asyncio.sleep(LOOK_S)
+        try:
+            await read_again(app.consumer, passed_over())
+        except Exception as failure:  # it joins its group anew at this moment: the next look finds it again
+            log.warning("what was passed over is not read yet", reason=repr(failure))
     log.info("stops", reason=repr(app.crash_reason) if app.crashed else "asked to")
     try:
         await asyncio.wait_for(app.stop(), STOP_MOST_S)

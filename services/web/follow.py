@@ -39,6 +39,7 @@ class Following:
         self._view, self._places, self._ends, self._now_s = view, places, ends, now_s
         self._heard_s = now_s()
         self._unread: dict[Place, tuple[int, float]] = {}  # the end that is to be read, and since when it is known
+        self._stands: dict[Place, tuple[int, float]] = {}  # where there is more: the offset to be read next, and since when it is that
         self._told = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="following", daemon=True)
@@ -69,10 +70,26 @@ class Following:
         self._heard_s = now_s
         for place, (first, end) in ends.items():
             known, _ = self._unread.get(place, (-1, 0.0))
-            if end <= max(first, self._view.next_offset(*place)):
+            reads = self._view.next_offset(*place)
+            if end <= max(first, reads):
                 self._unread.pop(place, None)
-            elif known <= self._view.next_offset(*place):  # what was to be read then is read; this is new
+                self._stands.pop(place, None)
+                continue
+            if known <= reads:  # what was to be read then is read; this is new
                 self._unread[place] = (end, now_s)
+            if self._stands.get(place, (-1, 0.0))[0] != max(first, reads):
+                self._stands[place] = (max(first, reads), now_s)
+
+    def passed_over(self) -> dict[Place, int]:
+        """Partitions of which nothing was taken in for LATE_S though there is more, and the offset to read them from again. Each is
+        named once in LATE_S."""
+        if not self._view.ready:
+            return {}
+        now_s = self._now_s()
+        late = {place: reads for place, (reads, since_s) in list(self._stands.items()) if now_s - since_s > LATE_S}
+        for place, reads in late.items():
+            self._stands[place] = (reads, now_s)
+        return late
 
     def state(self) -> Follows:
         """As of now."""

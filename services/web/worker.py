@@ -7,10 +7,12 @@ import json
 import logging
 import os
 import tempfile
+from collections.abc import Mapping
 from typing import Any
 
 import faust
 import structlog
+from faust.types import TP
 
 from millrace.core.topics import Topology
 
@@ -116,6 +118,20 @@ async def resume(consumer: Any) -> dict[str, dict[int, int]]:
     unread = [place for place, offset in committed.items() if place.topic in found and not offset]
     await consumer.seek_wait(await consumer.earliest_offsets(*unread))
     return found
+
+
+async def read_again(consumer: Any, passed_over: Mapping[tuple[str, int], int]) -> None:
+    """Goes back to where the tables stand; what is known already changes nothing.
+
+    Who joins its group twice in a short time (Kafka was slow, or an older process of this name was killed) drops what it had fetched, and
+    Faust may then read on behind it: those facts would never be seen, and the tables never follow.
+    """
+    where = {TP(*place): offset for place, offset in passed_over.items()}
+    there = consumer.assignment()
+    where = {place: offset for place, offset in where.items() if place in there}
+    if where:
+        log.warning("what was passed over is read again", places={f"{place.topic}[{place.partition}]": at for place, at in where.items()})
+        await consumer.seek_wait(where)
 
 
 def _table(app: faust.App, facts: str, topology: Topology, partitions: int) -> Any:

@@ -194,6 +194,29 @@ def test_what_is_not_read_in_time_or_not_answered_is_told(view: View) -> None:
     assert after(1) == "Kafka has not answered for 6 s"
 
 
+def test_where_nothing_is_taken_in_though_there_is_more_is_to_be_read_again(view: View) -> None:
+    place = ("job.events", 0)
+    clock, answers = [100.0], {place: (2, 5), ("cluster.events", 0): (0, 0)}
+    following = Following(view, list(answers), lambda _: answers, now_s=lambda: clock[0])
+
+    def after(seconds: float) -> dict[tuple[str, int], int]:
+        clock[0] += seconds
+        following.ask()
+        return following.passed_over()
+
+    assert after(1) == after(5) == {}
+    assert after(1) == {place: 2}, "what was before is deleted"
+    assert after(1) == {}, "said once, for it takes a moment"
+    view.pass_over(*place, 3, T0)
+    assert after(5) == after(5) == {}, "it goes on, slowly"
+    assert after(1) == {place: 4}
+    view.ready = False
+    assert after(6) == {}, "the tables are being brought back: what they hold is not known yet"
+    view.ready = True
+    view.pass_over(*place, 4, T0)
+    assert after(6) == {}
+
+
 def test_who_asks_kafka_asks_again_whatever_it_was_answered(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the tables would be said to follow nothing for the rest of the process's life."""
     answers = [RuntimeError("no client can be made now"), Unavailable("away")]

@@ -192,7 +192,7 @@ def test_it_ends_when_asked_also_while_it_starts_and_kafka_hangs(servers: tuple[
     os.kill(broker.pid, signal.SIGSTOP)
     try:
         threading.Timer(1, stopping.set).start()
-        asyncio.run(_work(app, stopping, lambda: pytest.fail("it has not started")))
+        asyncio.run(_work(app, stopping, lambda: pytest.fail("it has not started"), dict))
         assert time.monotonic() - begun_s < 20
     finally:
         os.kill(broker.pid, signal.SIGCONT)
