@@ -224,6 +224,22 @@ BAD: dict[str, tuple[object, list[str]]] = {
             "vertices.b.sink.mode: must be one of error, overwrite, append, not the text 'replace'",
         ],
     ),
+    "a sink with options that would do nothing": (
+        graph(
+            {
+                "a": CSV,
+                "b": {
+                    "sink": {"format": "csv", "path": "o", "options": {"PartitionBy": "k", "mode": "append", "header": True}},
+                    "inputs": {"a": "forward"},
+                },
+            }
+        ),
+        [
+            "vertices.b.sink.options.PartitionBy: is no option of a sink and would have no effect"
+            " (a sink writes one folder without partitions; several may share the rows)",
+            "vertices.b.sink.options.mode: is no option of a sink and would have no effect (write it beside options)",
+        ],
+    ),
     "a sink on a whole file system": (
         graph(
             {

@@ -25,6 +25,11 @@ def test_a_glob_names_what_is_there(tmp_path: Path) -> None:
     assert missing(f"{tmp_path}/day2/*/*.csv") == [f"no such file: {tmp_path}/day2/*/*.csv (there is no folder {tmp_path}/day2)"]
 
 
+def test_what_only_hadoop_knows_in_a_glob_is_left_to_it(tmp_path: Path) -> None:
+    (tmp_path / "a[1].csv").write_text("1")
+    assert missing(f"{tmp_path}/a\\[1\\].csv", f"{tmp_path}/[^x]*.csv", f"{tmp_path}/{{a,b}}*") == []
+
+
 def test_no_glob_walks_through_a_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def walks(_: str) -> None:
         raise AssertionError("it would walk")

@@ -108,6 +108,7 @@ def test_sql_that_is_left_to_spark(sql: str, expected: str, caplog: pytest.LogCa
         "SELECT * FROM t PIVOT (sum(a) FOR b IN (1, 2))",
         "SELECT transform(xs, x -> x + 1), * EXCEPT (a) FROM t GROUP BY ALL",
         "SELECT * FROM t JOIN parquet.`/a/b` USING (k)",
+        "SELECT /*+ BROADCAST(b), MERGE(a, c), REPARTITION(3, k) */ * FROM t AS a JOIN t AS b USING (k)",
     ],
 )
 def test_queries_that_only_read_their_input(sql: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,8 +59,6 @@ def attempts(spark: Any, tmp_path: Path) -> Attempts:
     ],
 )  # fmt: skip
 def test_values(attempts: Attempts, monkeypatch: pytest.MonkeyPatch, expression: str, kind: str, value: Any) -> None:
-    import time
-
     # Local time with an hour that is there twice: a result must not depend on where it is made.
     monkeypatch.setenv("TZ", "Europe/Berlin")
     time.tzset()
@@ -75,6 +74,23 @@ def test_values(attempts: Attempts, monkeypatch: pytest.MonkeyPatch, expression:
     assert (found["columns"], found["rows"]) == (["v", "v"], [[value, 1]])
     assert found["types"] == [kind, "int"]
     assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+@pytest.mark.parametrize(
+    ("zone", "moment"),
+    [("America/New_York", "9999-12-31 23:59:59"), ("Europe/Berlin", "0001-01-01 00:00:00"), ("UTC", "+10000-01-01 00:00:00")],
+)
+def test_a_moment_that_python_has_no_time_for(attempts: Attempts, monkeypatch: pytest.MonkeyPatch, zone: str, moment: str) -> None:
+    """The last second of the year 9999 stands for "for ever" in many tables; west of Greenwich it is over in UTC."""
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        query = {"id": "q", "sql": f"SELECT TIMESTAMP'{moment}' AS t, 1.5BD AS d"}
+        rows = attempts.rows(query, conf={"spark.sql.session.timeZone": zone})
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert rows == [[moment, "1.5"]]
 
 
 @pytest.mark.parametrize(("count", "truncated", "rows"), [(0, False, 0), (5, False, 5), (6, True, None)])

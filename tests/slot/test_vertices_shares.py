@@ -100,6 +100,16 @@ def test_other_formats(attempts: Attempts, spark: Any, tmp_path: Path, kind: str
     check(attempts, source(tmp_path / kind, kind, 4), 5000)
 
 
+@pytest.mark.parametrize(("path", "rows"), [("year=2020", 30), ("year=*", 60), ("year=*/month=1", 20)])
+@pytest.mark.parametrize("option", ["basePath", "basepath"])
+def test_a_base_path_in_any_case_of_letters(
+    attempts: Attempts, spark: Any, tmp_path: Path, path: str, rows: int, option: str
+) -> None:
+    frame = spark.range(60).selectExpr("id AS v", "2020 + id % 2 AS year", "1 + id % 3 AS month")
+    frame.write.partitionBy("year", "month").csv(str(tmp_path / "t"))
+    check(attempts, source(tmp_path / "t" / path, "csv", 2, **{option: str(tmp_path / "t")}), rows)
+
+
 @pytest.mark.parametrize("parallelism", [1, 2])
 def test_a_partition_column_that_the_files_hold_as_well_stays_in_its_place(
     attempts: Attempts, spark: Any, tmp_path: Path, parallelism: int

@@ -30,13 +30,23 @@ def take(df: Any, rows: int) -> dict[str, Any]:
     fields = df.schema.fields
     # By position: names may be there twice.
     plain = [_is_exact(field.dataType) for field in fields]
-    chosen = df if all(plain) else _with_strings(df, plain)
     try:
-        found = chosen.limit(rows + 1).collect()
-    except (ValueError, OverflowError):  # a date or time outside of Python's years 1 to 9999
-        chosen = _with_strings(df, [p and not _has_time(f.dataType) for p, f in zip(plain, fields, strict=True)])
-        found = chosen.limit(rows + 1).collect()
-    kinds = [field.dataType for field in chosen.schema.fields]
+        kept, truncated = _first(df if all(plain) else _with_strings(df, plain), rows)
+    except (ValueError, OverflowError):  # a date or time outside of Python's years 1 to 9999, here or in UTC
+        timeless = [p and not _has_time(f.dataType) for p, f in zip(plain, fields, strict=True)]
+        kept, truncated = _first(_with_strings(df, timeless), rows)
+    return {
+        "columns": [field.name for field in fields],
+        "types": [field.dataType.simpleString() for field in fields],
+        "rows": kept,
+        "truncated": truncated,
+    }
+
+
+def _first(df: Any, rows: int) -> tuple[list[list[Any]], bool]:
+    """The first rows as JSON, and whether there are more."""
+    found = df.limit(rows + 1).collect()
+    kinds = [field.dataType for field in df.schema.fields]
     kept: list[list[Any]] = []
     size = 0
     for row in found[:rows]:
@@ -45,12 +55,7 @@ def take(df: Any, rows: int) -> dict[str, Any]:
         if size > BYTES_MAX:
             break
         kept.append(values)
-    return {
-        "columns": [field.name for field in fields],
-        "types": [field.dataType.simpleString() for field in fields],
-        "rows": kept,
-        "truncated": len(found) > len(kept),
-    }
+    return kept, len(found) > len(kept)
 
 
 def to_json(value: Any, kind: T.DataType) -> Any:

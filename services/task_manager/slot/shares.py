@@ -171,7 +171,7 @@ def _scan(session: Any, source: dict[str, Any], pinned: dict[str, Any], columns:
         "spark.sql.sources.bucketing.enabled": "false",
     }.items():
         own.conf.set(key, value)
-    options = dict(source.get("options") or {})
+    options = {key: value for key, value in (source.get("options") or {}).items() if key.lower() != "basepath"}
     if pinned["base"] is not None:
         options["basePath"] = pinned["base"]
     files = [frames.literal(path) for path, _, _ in pinned["files"]]
@@ -226,7 +226,7 @@ def _listing(relation: Any) -> list[list[Any]]:
 def _base(relation: Any, vertex: str, source: dict[str, Any]) -> str | None:
     if relation.partitionSchema().isEmpty():
         return None
-    given = (source.get("options") or {}).get("basePath")
+    given = {key.lower(): value for key, value in (source.get("options") or {}).items()}.get("basepath")  # as Spark takes options
     roots = _items(relation.location().rootPaths())
     if given is None and len(roots) != 1:
         raise AttemptError(

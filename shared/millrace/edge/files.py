@@ -35,7 +35,7 @@ def check_files(graph: JobGraph) -> list[Problem]:
     for name, vertex in graph.vertices.items():
         named = vertex.source.path if vertex.source and vertex.source.format.lower() in _FILE_FORMATS else None
         local = local_path(named) if named else None
-        if local is None or "{" in local:  # Hadoop's globs know alternatives, Python's do not
+        if local is None or any(each in local for each in ("{", "[^", "\\")):  # Python's globs know none of these, Hadoop's do
             continue
         path = Path(local)
         if not _is_there(path) and not _matches(path):

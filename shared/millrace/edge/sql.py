@@ -159,6 +159,8 @@ def _tables(statement: Any, exp: Any) -> tuple[str, ...] | None:
     defined = {cte.alias.lower() for cte in statement.find_all(exp.CTE)}
     tables: dict[str, str] = {}
     for table in statement.find_all(exp.Table):
+        if isinstance(table.parent, exp.JoinHint):
+            continue  # a hint names tables by their aliases, and Spark passes over one that names none
         if not isinstance(table.this, exp.Identifier):
             if table.name.upper() == "IDENTIFIER":
                 return None  # a name that is computed

@@ -27,6 +27,13 @@ from .parse import measure
 from .problems import HINTED_MOST, Place, Problem, bounded, did_you_mean, found, kinds_of, nearest, structure_problems
 
 _FIELDS = [field.alias or name for name, field in Vertex.model_fields.items()]
+_NO_SINK_OPTIONS = {
+    **dict.fromkeys(
+        ("partitionby", "bucketby", "sortby", "clusterby"), "a sink writes one folder without partitions; several may share the rows"
+    ),
+    "mode": "write it beside options",
+}
+"""What Spark's writer is told by its methods alone: as options, which Spark takes in any case of letters, they would do nothing."""
 
 
 @dataclass(frozen=True)
@@ -318,6 +325,7 @@ def _waiting(reads: dict[str, list[str]]) -> dict[str, None]:
 def _sinks(seen: dict[str, _Seen]) -> Iterator[Problem]:
     first: dict[str, _Seen] = {}
     for vertex in seen.values():
+        yield from _sink_options(vertex)
         path = without_dots(vertex.part("sink").get("path"))
         if not isinstance(path, str):
             continue
@@ -333,6 +341,14 @@ def _sinks(seen: dict[str, _Seen]) -> Iterator[Problem]:
                 what = f"it lies in the folder of {outer.id}, which is to hold its files alone"
                 hint = f"give it a folder beside that one, or let {outer.id} append"
                 yield Problem(("vertices", inner.id, "sink", "path"), what, hint)
+
+
+def _sink_options(vertex: _Seen) -> Iterator[Problem]:
+    options = vertex.part("sink").get("options")
+    for key in options if isinstance(options, dict) else ():
+        hint = _NO_SINK_OPTIONS.get(str(key).lower())
+        if hint is not None:
+            yield Problem(("vertices", vertex.id, "sink", "options", key), "is no option of a sink and would have no effect", hint)
 
 
 def _modules(modules: object, seen: dict[str, _Seen]) -> Iterator[Problem]:
