@@ -102,8 +102,8 @@ async def _work(
     while not stopping.is_set() and not app.crashed:
         await asyncio.sleep(LOOK_S)
         try:
-            await read_again(app.consumer, passed_over())
-        except Exception as failure:  # it joins its group anew at this moment: the next look finds it again
+            await asyncio.wait_for(read_again(app.consumer, passed_over()), LOOK_S)
+        except Exception as failure:  # Kafka hangs, or it joins its group anew at this moment: the next look finds it again
             log.warning("what was passed over is not read yet", reason=repr(failure))
     log.info("stops", reason=repr(app.crash_reason) if app.crashed else "asked to")
     try:
