@@ -283,7 +283,7 @@ class RunningStack:
                 except MillraceError:
                     pass  # it has just ended
         self.jobs.clear()
-        until("all slots to be free", self.idle)
+        until("all slots to be free", self.idle, 3 * LIMIT_S)  # a JVM that was killed is started anew and warmed, with the least priority
 
     # leaders
 
