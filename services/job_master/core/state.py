@@ -47,7 +47,7 @@ class Subtask:
 
 @dataclass
 class HeldSlot:
-    """A slot that was offered and taken. `subtask`: (task, index) whose attempt is in it; None only within a handler."""
+    """A slot that was offered and taken. `task`, `subtask`: whose attempt is in it; `task` None only within a handler."""
 
     task_manager: str  # the scope
     incarnation: int

@@ -50,7 +50,7 @@ class Envelope(NamedTuple):
     id: str
     """`<generation>.<offset>` of the record."""
     body: Any
-    """A message, an outcome, a Client record, a local fact, or one of Born, Configured, Ticked, PeerBorn."""
+    """A message, an outcome, a Client record, a local fact, or one of Born, Configured, Ticked, PeerBorn, PassedOver."""
     stamp_ms: int = 0
     """The broker's stamp of the record; 0: there is none."""
 
@@ -110,7 +110,7 @@ Handler = Callable[[Any, Envelope], Iterator[Output]]
 
 
 class Machine(Protocol):
-    """One service's decisions. `peers`: the scopes that are greeted at birth; `settings_of` gives the deciding settings' defaults."""
+    """One service's decisions. `peers`: the scopes that are greeted at birth."""
 
     scope: str
     peers: tuple[str, ...]

@@ -6,7 +6,7 @@ was put survives the end of any process, but not a power cut of the machine, as 
 
     blobs/uploads/<sha256>                  what clients uploaded; goes by age
     blobs/<job>/<acceptance>/<sha256>       what an accepted job uses
-    snapshots/ archives/ checkpoints/ exchange/ logs/ results/
+    snapshots/ archives/ exchange/ logs/ results/
 """
 
 from __future__ import annotations
