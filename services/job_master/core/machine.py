@@ -387,7 +387,7 @@ class JobMaster:
         if told.state == "FINISHED":
             error = publication.other_columns(job, task, index, report.get("outputs") or {})
         if told.state == "FINISHED" and error is None and subtask.state is not ExecutionState.CANCELING:
-            yield from self._finished(state, job, plan, task, index, report, envelope.at_ms)
+            yield from self._finished(job, plan, task, index, report, envelope.at_ms)
         else:
             error = error or {"kind": "killed", "retryable": False, "message": f"the attempt ended {told.state}"}
             yield from self._attempt_failed(state, job, task, index, error, envelope.at_ms)
@@ -405,11 +405,11 @@ class JobMaster:
         return job, task, index
 
     def _finished(
-        self, state: State, job: Job, plan: Plan, task: str, index: int, report: Mapping[str, Any], now_ms: int
+        self, job: Job, plan: Plan, task: str, index: int, report: Mapping[str, Any], now_ms: int
     ) -> Iterator[Output]:
         """Publication: from here on this attempt's output is the subtask's."""
         subtask = job.tasks[task][index]
-        release(state, job, subtask)
+        release(job, subtask)
         move(subtask, ExecutionState.FINISHED)
         subtask.outputs, subtask.ended_ms = dict(report.get("outputs") or {}), now_ms
         if task == PLAN_TASK:
@@ -425,7 +425,7 @@ class JobMaster:
         """The attempt is over without a result: it was canceled, or it failed and is tried again, or the job fails with it."""
         subtask = job.tasks[task][index]
         assert subtask.state in IN_SLOT, f"{job.id}: {task}[{index}] is {subtask.state} and fails"
-        release(state, job, subtask)
+        release(job, subtask)
         subtask.ended_ms = now_ms
         if subtask.state is ExecutionState.CANCELING:
             move(subtask, ExecutionState.CANCELED)

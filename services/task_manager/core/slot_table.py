@@ -170,7 +170,7 @@ def broken(state: State, number: int, reason: str) -> Iterator[Output]:
         return
     told = slot.state is not SlotState.RELEASING
     if slot.attempt is not None and slot.attempt.state not in ENDED:
-        yield from _end(state, number, slot, AttemptState.FAILED, None, infrastructure(f"the slot broke: {reason}"))
+        yield from _end(state, slot, AttemptState.FAILED, None, infrastructure(f"the slot broke: {reason}"))
     if told:
         assert slot.job is not None and slot.allocation is not None
         yield Say(_shard(slot.shard), FailSlot(allocation=slot.allocation, job=slot.job, reason=reason))
@@ -199,12 +199,12 @@ def ended(state: State, fact: AttemptEnded) -> Iterator[Output]:
     ):  # fmt: skip
         return
     if fact.status == "finished":
-        yield from _end(state, fact.slot, slot, AttemptState.FINISHED, fact.report, None)
+        yield from _end(state, slot, AttemptState.FINISHED, fact.report, None)
     elif attempt.kill is not None:
-        yield from _end(state, fact.slot, slot, attempt.kill, None, attempt.error or fact.error)
+        yield from _end(state, slot, attempt.kill, None, attempt.error or fact.error)
     else:
         error = fact.error or infrastructure("the attempt ended without a reason")
-        yield from _end(state, fact.slot, slot, AttemptState.FAILED, None, error)
+        yield from _end(state, slot, AttemptState.FAILED, None, error)
 
 
 # time, and the end
@@ -315,19 +315,14 @@ def _kill(state: State, number: int, slot: Slot, ends: AttemptState, error: dict
     if attempt is None or attempt.state in ENDED or attempt.kill is not None or slot.state is SlotState.RELEASING:
         return
     if attempt.state is AttemptState.WAITING:
-        yield from _end(state, number, slot, ends, None, error)
+        yield from _end(state, slot, ends, None, error)
         return
     attempt.kill, attempt.error, attempt.due_ms = ends, error, None
     yield Do(f"kill/{number}", KillAttempt(slot=number, attempt=attempt.id, why=error["message"]))
 
 
 def _end(
-    state: State,
-    number: int,
-    slot: Slot,
-    now: AttemptState,
-    report: dict[str, Any] | None,
-    error: dict[str, Any] | None,
+    state: State, slot: Slot, now: AttemptState, report: dict[str, Any] | None, error: dict[str, Any] | None
 ) -> Iterator[Output]:
     attempt = slot.attempt
     assert attempt is not None
