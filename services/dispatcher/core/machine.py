@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields
 
 from millrace.core.machine import (
@@ -131,7 +131,7 @@ class Dispatcher:
             submitted = Submitted(
                 digest=record.digest or "",
                 graph=written(record.graph),
-                warnings=answers.stored_problems(record.warnings),
+                warnings=written(record.warnings),
                 accept_before_ms=request.accept_before_ms,
             )
             asking = asking_of(record, request, submitted)
@@ -148,8 +148,8 @@ class Dispatcher:
     def general(self, state: State, request: client.Request) -> Outputs:
         """A request that is about no job by id."""
         if isinstance(request, client.ListJobs):
-            listed = answers.newest(state, request.most)
-            yield from reply(request, client.JobsListed, jobs=listed.jobs, total=listed.total)
+            listed, total = answers.newest(state, request.most)
+            yield from reply(request, client.JobsListed, jobs=listed, total=total)
         elif isinstance(request, client.DescribeBlobServer):
             url, most = state.settings.blob_url, state.settings.blob_max_bytes
             yield from reply(request, client.BlobServerDescribed, url=url, max_bytes=most)
@@ -282,7 +282,7 @@ class Dispatcher:
         else:
             yield from self.know(state, body.job, body.stands, envelope)
             yield from self.ask_stands(state, envelope, asking, body.stands)
-        yield from self.answer_early(state, [body.job], body.stands)
+        yield from self.answer_early(state, body.job, body.stands)
         yield from self.ask_behind(state, envelope, fate, body.stands)
 
     def job_found(self, state: State, envelope: Envelope) -> Outputs:
@@ -290,7 +290,7 @@ class Dispatcher:
         fate = close(state, body.job)
         if body.stands is not None:
             yield from self.know(state, body.job, body.stands, envelope)
-        yield from self.answer_early(state, [body.job], body.stands)
+        yield from self.answer_early(state, body.job, body.stands)
         yield from self.ask_behind(state, envelope, fate, body.stands)
 
     def ask_behind(self, state: State, envelope: Envelope, fate: Fate, stands: StoredJob | None) -> Outputs:
@@ -362,7 +362,7 @@ class Dispatcher:
         retirement.forget_oldest(state)
         for job in [job for job in state.early if job not in state.fates]:
             unnamed = state.early[job] == "" and job not in state.ended
-            yield from self.answer_early(state, [job])
+            yield from self.answer_early(state, job)
             if unnamed:
                 yield from self.unknown_told(state, envelope, job)
 
@@ -462,16 +462,14 @@ class Dispatcher:
         """Whether it is known what etcd has of the job; of one that is in no table: nothing, or an end too old for the state."""
         return state.recovery is Recovery.DONE and job not in state.fates
 
-    def answer_early(self, state: State, told: Iterable[str], stands: StoredJob | None = None) -> Outputs:
-        """What shards told of jobs before it was known what etcd has of these. One may be clean, with nobody left to say JobRetired: a
-        generation says it before it cleans up, but to a shard that it has not heard yet nothing is said. `stands`: what etcd has of the
-        one job."""
-        for job in told:
-            acceptance, ended = state.early.pop(job, None), state.ended.get(job) or stands
-            if acceptance == "" and ended is not None:  # it runs there still, though it has ended
-                acceptance = ended.acceptance
-            if acceptance:
-                yield Say(shard_scope(self.topology.shard_of(job)), jobs.JobRetired(job=job, acceptance=acceptance))
+    def answer_early(self, state: State, job: str, stands: StoredJob | None = None) -> Outputs:
+        """What a shard told of a job before it was known what etcd has of it. It may be clean, with nobody left to say JobRetired: a
+        generation says it before it cleans up, but to a shard that it has not heard yet nothing is said. `stands`: what etcd has of it."""
+        acceptance, ended = state.early.pop(job, None), state.ended.get(job) or stands
+        if acceptance == "" and ended is not None:  # it runs there still, though it has ended
+            acceptance = ended.acceptance
+        if acceptance:
+            yield Say(shard_scope(self.topology.shard_of(job)), jobs.JobRetired(job=job, acceptance=acceptance))
 
 
 def key(job: str) -> str:
