@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from millrace.core.election import QUIET_TICK_MS
-from millrace.core.jobgraph.compile import PLAN_TASK, Plan, compile_graph, result_vertex
+from millrace.core.jobgraph.compile import PLAN_TASK, Plan, compile_graph
 from millrace.core.jobgraph.model import JobGraph
 from millrace.core.machine import (
     Born,
@@ -42,7 +42,7 @@ from .scheduling import (
     status_of,
     tell_status,
 )
-from .state import Failure, HeldSlot, Job, Settings, State, Subtask
+from .state import Failure, HeldSlot, Job, Settings, State
 from .transitions import ENDED_JOB, ENDING_JOB, IN_SLOT, ExecutionState, JobStatus
 
 LOST_KEPT = 5_000  # TaskManagers: more do not fit into one message, and those lost before have long ended by themselves
@@ -415,7 +415,7 @@ class JobMaster:
         if task == PLAN_TASK:
             job.planned = dict(report)
             subtask.outputs = {}
-        elif report.get("result") is not None and result_vertex(plan.graph) in plan.tasks[task].vertices:
+        elif report.get("result") is not None and plan.result in plan.tasks[task].vertices:
             job.results[index] = dict(report["result"])
         yield attempt_event(job, task, index, now_ms)
 
@@ -448,12 +448,8 @@ class JobMaster:
             subtask.moves += 1
         else:
             job.restarts += 1
-        self._retry(subtask, state.now_ms + delay if delay else None)
-
-    @staticmethod
-    def _retry(subtask: Subtask, at_ms: int | None) -> None:
         move(subtask, ExecutionState.CREATED)
-        subtask.retry_ms = at_ms
+        subtask.retry_ms = state.now_ms + delay if delay else None
 
     def on_fail_slot(self, state: State, envelope: Envelope) -> Iterator[Output]:
         gone = envelope.body

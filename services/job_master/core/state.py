@@ -25,7 +25,7 @@ class Failure:
     attempt: int
     at_ms: int
     task_manager: str
-    error: dict[str, Any]
+    error: dict[str, Any]  # without its stack trace, its texts bounded
 
 
 @dataclass
