@@ -23,11 +23,11 @@ from millrace.core.messages import client, effects, events, jobs
 from millrace.core.messages.base import parsed, written
 from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.records import Client
-from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topology
+from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topology, shard_scope
 
 from . import admission, answers, bad_records, retirement, waiting
 from .answers import asking_of, letter, park, refuse, reject, reply
-from .state import Asking, EndedJob, Ending, Fate, LiveJob, Recovery, Settings, State, Submitted, shard_scope
+from .state import Asking, EndedJob, Ending, Fate, LiveJob, Recovery, Settings, State, Submitted
 from .waiting import close, wait
 
 DECLARED_A_TICK = 500  # jobs that a shard is told of at once at a tick: more would hold the loop for too long

@@ -24,7 +24,7 @@ from millrace.core.machine import (
     dispatch,
 )
 from millrace.core.messages import client, effects, events, jobs, slots
-from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
+from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER, TASK_MANAGER, shard_scope
 
 from . import bad_records, failover, publication
 from .execution_graph import KEPT_FAILURES, attempt_name, describe, new_tasks, task_folder
@@ -55,7 +55,7 @@ class JobMaster:
     state_type = State
 
     def __init__(self, shard: int) -> None:
-        self.scope = f"{JOB_MASTER}/{shard}"
+        self.scope = shard_scope(shard)
         self._plans: dict[str, Plan | None] = {}  # acceptance -> plan
         self.handlers: Mapping[type, Any] = {
             Configured: self.on_configured,

@@ -22,7 +22,7 @@ from millrace.core.messages.slots import (
     TaskStateChanged,
 )
 from millrace.core.messages.slots import SlotState as Reported
-from millrace.core.topics import JOB_MASTER, RESOURCE_MANAGER
+from millrace.core.topics import RESOURCE_MANAGER, shard_scope
 
 from .state import ATTEMPT_TRANSITIONS, ENDED, SLOT_TRANSITIONS, Attempt, AttemptState, Slot, SlotState, State
 
@@ -50,7 +50,7 @@ def allocate(state: State, command: AllocateSlot, now_ms: int) -> Iterator[Outpu
         _move(state, slot, SlotState.ALLOCATED)
         slot.allocation, slot.job, slot.shard = command.allocation, command.job, command.shard
         slot.due_ms = now_ms + state.allocation_timeout_ms
-        yield Say(_shard(slot.shard), OfferSlots(offers=[_offer(command.slot, slot)]))
+        yield Say(shard_scope(slot.shard), OfferSlots(offers=[_offer(command.slot, slot)]))
 
 
 def deploy(state: State, sender: str, task: DeployTask, now_ms: int) -> Iterator[Output]:
@@ -173,7 +173,7 @@ def broken(state: State, number: int, reason: str) -> Iterator[Output]:
         yield from _end(state, slot, AttemptState.FAILED, None, infrastructure(f"the slot broke: {reason}"))
     if told:
         assert slot.job is not None and slot.allocation is not None
-        yield Say(_shard(slot.shard), FailSlot(allocation=slot.allocation, job=slot.job, reason=reason))
+        yield Say(shard_scope(slot.shard), FailSlot(allocation=slot.allocation, job=slot.job, reason=reason))
     slot.attempt = None
     yield from _release(state, number, slot, SlotState.BROKEN)
 
@@ -216,7 +216,7 @@ def overdue(state: State, now_ms: int) -> Iterator[Output]:
         if slot.due_ms is not None and slot.due_ms <= now_ms:
             assert slot.allocation is not None and slot.job is not None
             reason = f"no task was deployed on it for {state.allocation_timeout_ms} ms"
-            yield Say(_shard(slot.shard), FailSlot(allocation=slot.allocation, job=slot.job, reason=reason))
+            yield Say(shard_scope(slot.shard), FailSlot(allocation=slot.allocation, job=slot.job, reason=reason))
             yield from free(state, slot.allocation, reason)
         attempt = slot.attempt
         if attempt is not None and attempt.due_ms is not None and attempt.due_ms <= now_ms:
@@ -344,7 +344,7 @@ def _over(state: State, slot: Slot, attempt: Attempt, now: AttemptState) -> None
 def _told(slot: Slot, attempt: Attempt) -> Say:
     assert slot.allocation is not None
     over = attempt.state in ENDED
-    return Say(_shard(slot.shard), TaskStateChanged(
+    return Say(shard_scope(slot.shard), TaskStateChanged(
         allocation=slot.allocation, attempt=attempt.id, state=attempt.state.value,
         report=attempt.report if over else None, error=attempt.error if over else None,
     ))  # fmt: skip
@@ -371,7 +371,3 @@ def _move(state: State, slot: Slot, now: SlotState) -> None:
 def _step(attempt: Attempt, now: AttemptState) -> None:
     assert now in ATTEMPT_TRANSITIONS[attempt.state], f"an attempt from {attempt.state.value} to {now.value}"
     attempt.state = now
-
-
-def _shard(shard: int) -> str:
-    return f"{JOB_MASTER}/{shard}"
