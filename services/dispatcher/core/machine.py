@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import fields
 
 from millrace.core.machine import (
     Born,
@@ -18,6 +17,7 @@ from millrace.core.machine import (
     Say,
     Ticked,
     dispatch,
+    settings_of,
 )
 from millrace.core.messages import client, effects, events, jobs
 from millrace.core.messages.base import parsed, written
@@ -80,8 +80,7 @@ class Dispatcher:
         yield Do("jobs", effects.RecoverJobs(retained=state.settings.retained_jobs))
 
     def configured(self, state: State, envelope: Envelope) -> Outputs:
-        given = envelope.body.settings
-        state.settings = Settings(**{each.name: given[each.name] for each in fields(Settings) if each.name in given})
+        state.settings = settings_of(Settings, envelope.body)
         retirement.forget_oldest(state)
         yield from ()
 

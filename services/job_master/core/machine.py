@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from millrace.core.election import QUIET_TICK_MS
 from millrace.core.jobgraph.compile import PLAN_TASK, Plan, compile_graph
@@ -22,6 +22,7 @@ from millrace.core.machine import (
     Say,
     Ticked,
     dispatch,
+    settings_of,
 )
 from millrace.core.messages import client, effects, events, jobs, slots
 from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER, TASK_MANAGER, shard_scope
@@ -99,7 +100,7 @@ class JobMaster:
     # the core
 
     def on_configured(self, state: State, envelope: Envelope) -> Iterator[Output]:
-        state.settings = TypeAdapter(Settings).validate_python(dict(envelope.body.settings))
+        state.settings = settings_of(Settings, envelope.body)
         yield from ()
 
     def on_born(self, state: State, envelope: Envelope) -> Iterator[Output]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Any
 
 from millrace.core.machine import (
@@ -20,6 +19,7 @@ from millrace.core.machine import (
     Say,
     Ticked,
     dispatch,
+    settings_of,
 )
 from millrace.core.messages.client import ClusterOverview, RequestRefused, SlotInfo, TaskManagerInfo, TaskManagersListed
 from millrace.core.messages.effects import FenceTaskManager, TaskManagerFenced
@@ -84,9 +84,8 @@ def _born(state: State, envelope: Envelope) -> Iterator[Output]:
 
 
 def _configured(state: State, envelope: Envelope) -> Iterator[Output]:
-    settings: dict[str, Any] = dict(envelope.body.settings)
     before = state.lost_after_ms
-    state.limits = Limits(**{each.name: settings[each.name] for each in fields(Limits) if each.name in settings})
+    state.limits = settings_of(Limits, envelope.body)
     yield from _retune(state, before)
 
 
