@@ -206,12 +206,6 @@ class Stack:
         }
 
 
-def stacks() -> list[Stack]:
-    """All stacks of this home, by name."""
-    folder = home() / "stacks"
-    return [Stack(path.name) for path in sorted(folder.iterdir()) if path.is_dir()] if folder.is_dir() else []
-
-
 def disk_use(folder: Path) -> dict[str, int]:
     """Bytes of each part of a stack's folder, and free on its disk. Attempts come and go meanwhile: what is gone counts nothing."""
     use = {}

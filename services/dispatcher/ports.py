@@ -154,11 +154,11 @@ class JobStore:
 
     def _end_batch(self, batch: Sequence[EndJob], fence: Fence, outcomes: dict[str, JobResultStored]) -> None:
         """Adds what stands now; if a key was changed under it, only of those that had ended before."""
-        reads = self._store.txn(Txn([], [], [f"leaders/{fence.scope}", *(key_of(effect.job) for effect in batch)])).reads
+        reads = self._store.txn(Txn([], [], [fence.compare().key, *(key_of(effect.job) for effect in batch)])).reads
         found = {effect.job: (effect, reads[key_of(effect.job)]) for effect in batch}
         known = {job: stands for job, (_, entry) in found.items() if (stands := stored_of(entry)) and stands.status}
         wanted = [(effect, entry) for effect, entry in found.values() if effect.job not in known]
-        _check_leader(reads[f"leaders/{fence.scope}"], fence)
+        _check_leader(reads[fence.compare().key], fence)
         if wanted:
             compares = [Compare(key_of(e.job), entry.mod_revision if entry else 0) for e, entry in wanted]
             puts = [Put(key_of(e.job), value_of(e.ending)) for e, _ in wanted]
@@ -189,9 +189,7 @@ class JobStore:
             puts = [Put(key_of(e.job), value_of(e.tombstone)) for e, _ in dirty]
             done = self._store.txn(Txn([fence.compare(), *compares], puts, [fence.compare().key]))
             if not done.succeeded:
-                leader = done.reads[fence.compare().key]
-                if leader is None or leader.mod_revision != fence.epoch:
-                    raise Refused
+                _check_leader(done.reads[fence.compare().key], fence)
                 return [None for _ in effects]  # an earlier try, whose answer was lost, came between: look again
         return [JobCleaned(job=effect.job) if effect in cleared else None for effect in effects]
 

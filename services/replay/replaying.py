@@ -271,7 +271,7 @@ def _fold_checked(check: Check, folder: Folder, source: Source) -> None:
         if folder.folded.next_offset in at_snapshots and not source.facts.redacted:
             was = source.snapshot(scope, folder.folded.next_offset)
             if trees.state_hash(machine, was) != trees.state_hash(machine, folder.folded):
-                check.scopes[scope.name].differs(_other_state(machine, was, folder.folded, "the snapshot at this offset"))
+                check.scopes[scope.name].differs(_other_state(machine, was, folder.folded))
     checked = check.scopes[scope.name]
     checked.state = trees.state_hash(machine, folder.folded)
     known = source.folded.get(scope.name) if isinstance(source, Recording) else None
@@ -282,12 +282,12 @@ def _fold_checked(check: Check, folder: Folder, source: Source) -> None:
         checked.differs(Difference(checked.end - 1, (why,)))
 
 
-def _other_state(machine: Any, was: Folded, now: Folded, where: str) -> Difference:
+def _other_state(machine: Any, was: Folded, now: Folded) -> Difference:
     found = [
         f"{'.'.join(path)}: was {before!r}, is {after!r}"[:200]
         for path, before, after in trees.differences(trees.tree(machine, was), trees.tree(machine, now))
     ]
-    return Difference(now.next_offset - 1, (f"the folded state is not that of {where}", *found[:8]))
+    return Difference(now.next_offset - 1, ("the folded state is not that of the snapshot at this offset", *found[:8]))
 
 
 def _notes(check: Check, facts: Facts) -> list[str]:

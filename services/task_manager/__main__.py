@@ -28,7 +28,6 @@ PROBE_S = 0.2
 def main(argv: Sequence[str] | None = None, factory: SlotFactory | None = None) -> int:
     """Runs a TaskManager. `factory`: what makes its slots, instead of processes with Spark (for tests of everything but those)."""
     settings = TaskManagerSettings.load_or_exit(argv)
-    lock = None
     try:
         if factory is None:
             settings.check()

@@ -296,7 +296,6 @@ def test_a_key_of_a_public_topic_has_one_partition() -> None:
         found = {TOPOLOGY.partition(topic, f"key-{n}") for n in range(200)}
         assert found == set(range(BY_TOPIC[topic].count(TOPOLOGY)))
     assert all(TOPOLOGY.partition("job.events", f"j{n}") == TOPOLOGY.events_partition(f"j{n}") for n in range(50))
-    assert all(TOPOLOGY.partition("client.replies", f"c{n}") == TOPOLOGY.reply_partition(f"c{n}") for n in range(50))
 
 
 @pytest.mark.parametrize("effect", effects.EFFECTS, ids=lambda effect: effect.__name__)

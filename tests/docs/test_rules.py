@@ -307,7 +307,9 @@ def test_a_damaged_snapshot_is_not_used_but_the_one_before(world: World, damage:
     digest = world.loop.replica.folded.digest
     world.loop.close()
     older, newer = sorted(world.storage.list("snapshots"), key=lambda entry: int(entry.path.split("-")[2]))
-    world.storage.put(newer.path, DAMAGES[damage](world.storage.get(newer.path)))
+    damaged = DAMAGES[damage](world.storage.get(newer.path))
+    world.storage.delete_tree(newer.path)
+    world.storage.put_new(newer.path, damaged)
     snapshots = Snapshots(world.store, world.storage, world.loop.hosted.machine)
     pointer = snapshots.newest(1)
     folded, found = snapshots.load(pointer)
@@ -327,7 +329,8 @@ def test_without_any_whole_snapshot_a_log_that_was_shortened_ends_its_generation
     world.lead()
     world.turn(60, ms=QUIET_TICK_MS)
     for entry in world.storage.list("snapshots"):
-        world.storage.put(entry.path, b"x")
+        world.storage.delete_tree(entry.path)
+        world.storage.put_new(entry.path, b"x")
     world.loop = world.host("q")
     world.turn(3)
     assert world.generation()["generation"] == 1, "the old leader's lease has not ended: it knows everything"

@@ -27,7 +27,6 @@ def logging_as_before() -> Iterator[None]:
     logging.captureWarnings(False)
     root.handlers[:], root.level = handlers, level
     sys.excepthook, threading.excepthook = hooks
-    structlog.contextvars.clear_contextvars()
     structlog.reset_defaults()
 
 
@@ -40,10 +39,8 @@ def lines(out: io.StringIO) -> list[dict[str, Any]]:
 def test_a_line_is_json_with_the_process_the_context_and_the_event() -> None:
     out = io.StringIO()
     logs.configure("dispatcher", "json", instance="d-1", stream=out)
-    log = logs.get_logger("any")
-    logs.bind(scope="dispatcher", epoch=7)
-    with logs.bound(job="j-1", attempt=1, offset=42):
-        log.info("job_accepted", shard=3, name="für", where=("a", 1))
+    log = structlog.get_logger("any").bind(scope="dispatcher", epoch=7)
+    log.bind(job="j-1", attempt=1, offset=42).info("job_accepted", shard=3, name="für", where=("a", 1))
     log.warning("later")
     log.debug("unseen")
     assert lines(out) == [
@@ -79,21 +76,11 @@ def test_a_line_is_json_with_the_process_the_context_and_the_event() -> None:
     ]
 
 
-def test_context_is_that_of_the_thread() -> None:
-    out = io.StringIO()
-    logs.configure("x", "json", stream=out)
-    logs.bind(scope="loop")
-    thread = threading.Thread(target=lambda: logs.get_logger().info("elsewhere"))
-    thread.start()
-    thread.join()
-    assert lines(out) == [{"level": "info", "service": "x", "event": "elsewhere"}]
-
-
 def test_secrets_are_masked_everywhere() -> None:
     out = io.StringIO()
     redaction = logs.configure("x", "json", stream=out, secrets=["hunter22", "ab"])
     redaction.add("later/secret")
-    log = logs.get_logger()
+    log = structlog.get_logger()
     log.info(
         "got hunter22",
         blob_token="t",
@@ -132,7 +119,7 @@ def test_an_exception_is_one_line() -> None:
     try:
         raise KeyError("a\nb")
     except KeyError:
-        logs.get_logger().exception("failed", job="j")
+        structlog.get_logger().exception("failed", job="j")
     (line,) = lines(out)
     assert (line["level"], line["event"], line["job"]) == ("error", "failed", "j")
     assert line["exception"].startswith("Traceback (most recent call last):\n") and line["exception"].endswith(
@@ -165,7 +152,7 @@ def test_chatty_libraries_are_heard_from_warning_on() -> None:
 def test_values_that_json_does_not_know() -> None:
     out = io.StringIO()
     logs.configure("x", "json", stream=out)
-    logs.get_logger().info("odd", n=float("nan"), i=float("inf"), s={1}, o=logs.Redaction, k={1: 2}, u="\ud800")
+    structlog.get_logger().info("odd", n=float("nan"), i=float("inf"), s={1}, o=logs.Redaction, k={1: 2}, u="\ud800")
     (line,) = lines(out)
     assert (line["n"], line["i"], line["s"], line["k"], line["u"]) == ("nan", "inf", [1], {"1": 2}, "\ud800")
     assert line["o"] == "<class 'millrace.io.logs.Redaction'>"
@@ -182,10 +169,10 @@ def test_a_log_that_cannot_be_written_costs_lines_only() -> None:
 
     out = Full()
     logs.configure("x", "json", stream=out)
-    logs.get_logger().info("one")
-    logs.get_logger().info("two")
+    structlog.get_logger().info("one")
+    structlog.get_logger().info("two")
     out.full = False
-    logs.get_logger().info("three")
+    structlog.get_logger().info("three")
     assert json.loads(out.getvalue().splitlines()[0]) == {"level": "error", "event": "log_lines_lost", "lines": 2}
     assert json.loads(out.getvalue().splitlines()[1])["event"] == "three"
 
@@ -194,7 +181,7 @@ def test_threads_do_not_mix_their_lines() -> None:
     out = io.StringIO()
     logs.configure("x", "json", stream=out)
     threads = [
-        threading.Thread(target=lambda n=n: [logs.get_logger().info("e", n=n) for _ in range(200)]) for n in range(4)
+        threading.Thread(target=lambda n=n: [structlog.get_logger().info("e", n=n) for _ in range(200)]) for n in range(4)
     ]
     for thread in threads:
         thread.start()
@@ -210,11 +197,11 @@ def test_human_format_has_colour_on_a_terminal_only() -> None:
 
     plain, coloured, piped = io.StringIO(), Terminal(), io.StringIO()
     logs.configure("x", "human", stream=plain)
-    logs.get_logger().info("hello", job="j", token="t")
+    structlog.get_logger().info("hello", job="j", token="t")
     logs.configure("x", "auto", stream=coloured)
-    logs.get_logger().info("hello", job="j")
+    structlog.get_logger().info("hello", job="j")
     logs.configure("x", "auto", stream=piped)
-    logs.get_logger().info("hello", job="j")
+    structlog.get_logger().info("hello", job="j")
     assert (
         plain.getvalue().split(maxsplit=1)[1]
         == "[info     ] hello                          job=j service=x token=***\n"

@@ -61,7 +61,7 @@ class Client:
 
     def replies(self) -> dict[str, list[client.Reply]]:
         """Correlation -> what was answered; an answer said again by a new leader has the same id, and counts once."""
-        partition = self._world.topology.reply_partition(self.name)
+        partition = self._world.topology.partition("client.replies", self.name)
         found: dict[str, dict[bytes, client.Reply]] = {}
         for record in self._world.broker.log("client.replies", partition).records:
             if record.key == self.name.encode():

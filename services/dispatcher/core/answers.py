@@ -13,7 +13,7 @@ from millrace.core.jobgraph.compile import chains, vertex_order
 from millrace.core.jobgraph.model import Vertices
 from millrace.core.machine import Publish
 from millrace.core.messages import client, events
-from millrace.core.messages.base import parsed, written
+from millrace.core.messages.base import parsed
 from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.records import Client, Excerpt
 
@@ -106,18 +106,19 @@ def remember(state: State, job: str, stands: StoredJob) -> None:
     state.ended_counts[ended.status] = state.ended_counts.get(ended.status, 0) + 1
 
 
-def newest(state: State, most: int) -> client.JobsListed:
-    """The jobs accepted last, newest first; fewer than `most` where they would not fit into one reply."""
+def newest(state: State, most: int) -> tuple[list[client.JobSummary], int]:
+    """(jobs, how many there are): those accepted last, newest first; fewer than `most` where they would not fit into one reply."""
     jobs: dict[str, LiveJob | EndedJob] = {**state.ended, **state.live}
     picked = heapq.nlargest(most, jobs.items(), key=lambda item: (item[1].accepted_ms, item[0]))
-    listed, size = [], 0
+    listed: list[client.JobSummary] = []
+    size = 0
     for job, known in picked:
         summary = known.summary(job)
         size += len(summary.model_dump_json())
         if size > LISTED_BYTES_MOST:
             break
         listed.append(summary)
-    return client.JobsListed(correlation="", jobs=listed, total=len(jobs))
+    return listed, len(jobs)
 
 
 def counts(state: State) -> dict[str, int]:
@@ -126,11 +127,6 @@ def counts(state: State) -> dict[str, int]:
     for job in state.live.values():
         found[job.status] = found.get(job.status, 0) + 1
     return dict(sorted(found.items()))
-
-
-def stored_problems(warnings: list[client.Problem]) -> str:
-    """Problems as the state keeps them."""
-    return written(warnings)
 
 
 def tasks_of(graph: dict) -> list[dict]:

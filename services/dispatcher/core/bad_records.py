@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from millrace.core.machine import Envelope, Output, Say
 from millrace.core.messages import client, effects, jobs
 from millrace.core.messages.records import Client
+from millrace.core.topics import shard_scope
 
 from . import answers, retirement
 from .answers import asking_of, refuse, reject
-from .state import Asking, State, shard_scope
+from .state import Asking, State
 from .waiting import close
 
 if TYPE_CHECKING:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from dataclasses import fields
+from collections.abc import Iterator
 
 from millrace.core.machine import (
     Born,
@@ -18,16 +17,17 @@ from millrace.core.machine import (
     Say,
     Ticked,
     dispatch,
+    settings_of,
 )
 from millrace.core.messages import client, effects, events, jobs
 from millrace.core.messages.base import parsed, written
 from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.records import Client
-from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topology
+from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topology, shard_scope
 
 from . import admission, answers, bad_records, retirement, waiting
 from .answers import asking_of, letter, park, refuse, reject, reply
-from .state import Asking, EndedJob, Ending, Fate, LiveJob, Recovery, Settings, State, Submitted, shard_scope
+from .state import Asking, EndedJob, Ending, Fate, LiveJob, Recovery, Settings, State, Submitted
 from .waiting import close, wait
 
 DECLARED_A_TICK = 500  # jobs that a shard is told of at once at a tick: more would hold the loop for too long
@@ -80,8 +80,7 @@ class Dispatcher:
         yield Do("jobs", effects.RecoverJobs(retained=state.settings.retained_jobs))
 
     def configured(self, state: State, envelope: Envelope) -> Outputs:
-        given = envelope.body.settings
-        state.settings = Settings(**{each.name: given[each.name] for each in fields(Settings) if each.name in given})
+        state.settings = settings_of(Settings, envelope.body)
         retirement.forget_oldest(state)
         yield from ()
 
@@ -131,7 +130,7 @@ class Dispatcher:
             submitted = Submitted(
                 digest=record.digest or "",
                 graph=written(record.graph),
-                warnings=answers.stored_problems(record.warnings),
+                warnings=written(record.warnings),
                 accept_before_ms=request.accept_before_ms,
             )
             asking = asking_of(record, request, submitted)
@@ -148,8 +147,8 @@ class Dispatcher:
     def general(self, state: State, request: client.Request) -> Outputs:
         """A request that is about no job by id."""
         if isinstance(request, client.ListJobs):
-            listed = answers.newest(state, request.most)
-            yield from reply(request, client.JobsListed, jobs=listed.jobs, total=listed.total)
+            listed, total = answers.newest(state, request.most)
+            yield from reply(request, client.JobsListed, jobs=listed, total=total)
         elif isinstance(request, client.DescribeBlobServer):
             url, most = state.settings.blob_url, state.settings.blob_max_bytes
             yield from reply(request, client.BlobServerDescribed, url=url, max_bytes=most)
@@ -282,7 +281,7 @@ class Dispatcher:
         else:
             yield from self.know(state, body.job, body.stands, envelope)
             yield from self.ask_stands(state, envelope, asking, body.stands)
-        yield from self.answer_early(state, [body.job], body.stands)
+        yield from self.answer_early(state, body.job, body.stands)
         yield from self.ask_behind(state, envelope, fate, body.stands)
 
     def job_found(self, state: State, envelope: Envelope) -> Outputs:
@@ -290,7 +289,7 @@ class Dispatcher:
         fate = close(state, body.job)
         if body.stands is not None:
             yield from self.know(state, body.job, body.stands, envelope)
-        yield from self.answer_early(state, [body.job], body.stands)
+        yield from self.answer_early(state, body.job, body.stands)
         yield from self.ask_behind(state, envelope, fate, body.stands)
 
     def ask_behind(self, state: State, envelope: Envelope, fate: Fate, stands: StoredJob | None) -> Outputs:
@@ -362,7 +361,7 @@ class Dispatcher:
         retirement.forget_oldest(state)
         for job in [job for job in state.early if job not in state.fates]:
             unnamed = state.early[job] == "" and job not in state.ended
-            yield from self.answer_early(state, [job])
+            yield from self.answer_early(state, job)
             if unnamed:
                 yield from self.unknown_told(state, envelope, job)
 
@@ -462,16 +461,14 @@ class Dispatcher:
         """Whether it is known what etcd has of the job; of one that is in no table: nothing, or an end too old for the state."""
         return state.recovery is Recovery.DONE and job not in state.fates
 
-    def answer_early(self, state: State, told: Iterable[str], stands: StoredJob | None = None) -> Outputs:
-        """What shards told of jobs before it was known what etcd has of these. One may be clean, with nobody left to say JobRetired: a
-        generation says it before it cleans up, but to a shard that it has not heard yet nothing is said. `stands`: what etcd has of the
-        one job."""
-        for job in told:
-            acceptance, ended = state.early.pop(job, None), state.ended.get(job) or stands
-            if acceptance == "" and ended is not None:  # it runs there still, though it has ended
-                acceptance = ended.acceptance
-            if acceptance:
-                yield Say(shard_scope(self.topology.shard_of(job)), jobs.JobRetired(job=job, acceptance=acceptance))
+    def answer_early(self, state: State, job: str, stands: StoredJob | None = None) -> Outputs:
+        """What a shard told of a job before it was known what etcd has of it. It may be clean, with nobody left to say JobRetired: a
+        generation says it before it cleans up, but to a shard that it has not heard yet nothing is said. `stands`: what etcd has of it."""
+        acceptance, ended = state.early.pop(job, None), state.ended.get(job) or stands
+        if acceptance == "" and ended is not None:  # it runs there still, though it has ended
+            acceptance = ended.acceptance
+        if acceptance:
+            yield Say(shard_scope(self.topology.shard_of(job)), jobs.JobRetired(job=job, acceptance=acceptance))
 
 
 def key(job: str) -> str:

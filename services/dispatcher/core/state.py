@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from millrace.core.messages.client import JobSummary
-from millrace.core.topics import JOB_MASTER
 
 ENDED_STATUSES = ("FINISHED", "FAILED", "CANCELED")
 
@@ -163,10 +162,6 @@ class State:
     declaring: dict[str, list[str]] = field(default_factory=dict)
     # id -> acceptance: jobs that shards told of before it was known what etcd has of them; "": not of an end, which alone names it
     early: dict[str, str] = field(default_factory=dict)
-
-
-def shard_scope(shard: int) -> str:
-    return f"{JOB_MASTER}/{shard}"
 
 
 def check(state: State) -> None:

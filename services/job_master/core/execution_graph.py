@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from millrace.core.jobgraph.compile import PLAN_TASK, Plan, producers
+from millrace.core.jobgraph.compile import PLAN_TASK, Plan, folder_name, producers
 
 from .state import Job, Subtask
 from .transitions import WANTS_SLOT, ExecutionState
@@ -71,10 +71,7 @@ def attempt_name(job: Job, task_folder: str, subtask: int, attempt: int) -> str:
 
 def task_folder(plan: Plan, task: str) -> str:
     """A short name of a task, fit for a path: its index and last vertex."""
-    if task == PLAN_TASK:
-        return "plan"
-    what = plan.tasks[task]
-    return f"{what.index}-{what.vertices[-1]}"
+    return "plan" if task == PLAN_TASK else folder_name(plan.tasks[task])
 
 
 def describe(plan: Plan | None, job: Job) -> dict[str, Any]:
@@ -144,7 +141,7 @@ def _describe_subtask(job: Job, folder: str, index: int, subtask: Subtask) -> di
                 "attempt": f.attempt,
                 "at_ms": f.at_ms,
                 "task_manager": f.task_manager.partition("/")[2],
-                "error": _short(f.error),
+                "error": f.error,
             }
             for f in subtask.failures
         ],
@@ -155,8 +152,3 @@ def log_folder(job: Job, attempt: str) -> str:
     """Where an attempt's stdout and stderr lie on the blob server, below `logs/`. Two levels and no more: each that is to be made stands
     between the command and RUNNING."""
     return f"{job.acceptance}/{attempt.removeprefix(job.id + '/').replace('/', '.')}"
-
-
-def _short(error: dict[str, Any]) -> dict[str, Any]:
-    """Without the stack trace, which the attempt's stderr has."""
-    return {key: value for key, value in error.items() if key != "detail"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from millrace.core.election import QUIET_TICK_MS
-from millrace.core.jobgraph.compile import PLAN_TASK, Plan, compile_graph, result_vertex
+from millrace.core.jobgraph.compile import PLAN_TASK, Plan, compile_graph
 from millrace.core.jobgraph.model import JobGraph
 from millrace.core.machine import (
     Born,
@@ -22,9 +22,10 @@ from millrace.core.machine import (
     Say,
     Ticked,
     dispatch,
+    settings_of,
 )
 from millrace.core.messages import client, effects, events, jobs, slots
-from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
+from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER, TASK_MANAGER, shard_scope
 
 from . import bad_records, failover, publication
 from .execution_graph import KEPT_FAILURES, attempt_name, describe, new_tasks, task_folder
@@ -42,7 +43,7 @@ from .scheduling import (
     status_of,
     tell_status,
 )
-from .state import Failure, HeldSlot, Job, Settings, State, Subtask
+from .state import Failure, HeldSlot, Job, Settings, State
 from .transitions import ENDED_JOB, ENDING_JOB, IN_SLOT, ExecutionState, JobStatus
 
 LOST_KEPT = 5_000  # TaskManagers: more do not fit into one message, and those lost before have long ended by themselves
@@ -55,7 +56,7 @@ class JobMaster:
     state_type = State
 
     def __init__(self, shard: int) -> None:
-        self.scope = f"{JOB_MASTER}/{shard}"
+        self.scope = shard_scope(shard)
         self._plans: dict[str, Plan | None] = {}  # acceptance -> plan
         self.handlers: Mapping[type, Any] = {
             Configured: self.on_configured,
@@ -99,7 +100,7 @@ class JobMaster:
     # the core
 
     def on_configured(self, state: State, envelope: Envelope) -> Iterator[Output]:
-        state.settings = TypeAdapter(Settings).validate_python(dict(envelope.body.settings))
+        state.settings = settings_of(Settings, envelope.body)
         yield from ()
 
     def on_born(self, state: State, envelope: Envelope) -> Iterator[Output]:
@@ -387,7 +388,7 @@ class JobMaster:
         if told.state == "FINISHED":
             error = publication.other_columns(job, task, index, report.get("outputs") or {})
         if told.state == "FINISHED" and error is None and subtask.state is not ExecutionState.CANCELING:
-            yield from self._finished(state, job, plan, task, index, report, envelope.at_ms)
+            yield from self._finished(job, plan, task, index, report, envelope.at_ms)
         else:
             error = error or {"kind": "killed", "retryable": False, "message": f"the attempt ended {told.state}"}
             yield from self._attempt_failed(state, job, task, index, error, envelope.at_ms)
@@ -405,17 +406,17 @@ class JobMaster:
         return job, task, index
 
     def _finished(
-        self, state: State, job: Job, plan: Plan, task: str, index: int, report: Mapping[str, Any], now_ms: int
+        self, job: Job, plan: Plan, task: str, index: int, report: Mapping[str, Any], now_ms: int
     ) -> Iterator[Output]:
         """Publication: from here on this attempt's output is the subtask's."""
         subtask = job.tasks[task][index]
-        release(state, job, subtask)
+        release(job, subtask)
         move(subtask, ExecutionState.FINISHED)
         subtask.outputs, subtask.ended_ms = dict(report.get("outputs") or {}), now_ms
         if task == PLAN_TASK:
             job.planned = dict(report)
             subtask.outputs = {}
-        elif report.get("result") is not None and result_vertex(plan.graph) in plan.tasks[task].vertices:
+        elif report.get("result") is not None and plan.result in plan.tasks[task].vertices:
             job.results[index] = dict(report["result"])
         yield attempt_event(job, task, index, now_ms)
 
@@ -425,7 +426,7 @@ class JobMaster:
         """The attempt is over without a result: it was canceled, or it failed and is tried again, or the job fails with it."""
         subtask = job.tasks[task][index]
         assert subtask.state in IN_SLOT, f"{job.id}: {task}[{index}] is {subtask.state} and fails"
-        release(state, job, subtask)
+        release(job, subtask)
         subtask.ended_ms = now_ms
         if subtask.state is ExecutionState.CANCELING:
             move(subtask, ExecutionState.CANCELED)
@@ -448,12 +449,8 @@ class JobMaster:
             subtask.moves += 1
         else:
             job.restarts += 1
-        self._retry(subtask, state.now_ms + delay if delay else None)
-
-    @staticmethod
-    def _retry(subtask: Subtask, at_ms: int | None) -> None:
         move(subtask, ExecutionState.CREATED)
-        subtask.retry_ms = at_ms
+        subtask.retry_ms = state.now_ms + delay if delay else None
 
     def on_fail_slot(self, state: State, envelope: Envelope) -> Iterator[Output]:
         gone = envelope.body

@@ -28,7 +28,7 @@ from .execution_graph import (
     task_folder,
     wanted_slots,
 )
-from .state import HeldSlot, Job, State, Subtask
+from .state import Job, State, Subtask
 from .transitions import (
     ENDED_JOB,
     ENDING_JOB,
@@ -60,13 +60,12 @@ def move(subtask: Subtask, state: ExecutionState) -> None:
         subtask.outputs = None
 
 
-def release(state: State, job: Job, subtask: Subtask) -> HeldSlot:
+def release(job: Job, subtask: Subtask) -> None:
     """Takes the subtask out of its slot, which stays held and idle."""
     assert subtask.allocation is not None
     slot = job.slots[subtask.allocation]
     slot.task, slot.subtask = None, 0
     subtask.allocation = None
-    return slot
 
 
 def drop(state: State, job: Job, allocation: str) -> None:

@@ -25,7 +25,7 @@ class Failure:
     attempt: int
     at_ms: int
     task_manager: str
-    error: dict[str, Any]
+    error: dict[str, Any]  # without its stack trace, its texts bounded
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Subtask:
 
 @dataclass
 class HeldSlot:
-    """A slot that was offered and taken. `subtask`: (task, index) whose attempt is in it; None only within a handler."""
+    """A slot that was offered and taken. `task`, `subtask`: whose attempt is in it; `task` None only within a handler."""
 
     task_manager: str  # the scope
     incarnation: int

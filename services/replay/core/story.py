@@ -101,7 +101,7 @@ def logs_of(job: str, logs: Iterable[Log], topology: Topology) -> list[Log]:
 def tell(job: str, records: Iterable[Recorded]) -> Story | None:
     """The story of the job from the records that a `Scan` took, in any order; None: nothing is known of it."""
     # Of one millisecond the election comes first: who was elected then said the rest.
-    found = sorted(_of_its_time(job, records), key=lambda each: (each.stamp_ms, title(each).type != "Elected"))
+    found = sorted(_of_its_time(records), key=lambda each: (each.stamp_ms, title(each).type != "Elected"))
     if not found:
         return None
     causes = Causes(found)
@@ -138,7 +138,7 @@ def _accepted(recorded: Recorded) -> bool:
     return not asked and title(recorded).type not in ALWAYS
 
 
-def _of_its_time(job: str, records: Iterable[Recorded]) -> Iterator[Recorded]:
+def _of_its_time(records: Iterable[Recorded]) -> Iterator[Recorded]:
     """Without what was said of no job before the first or after the last record of this one."""
     taken = list(records)
     own = [each.stamp_ms for each in taken if title(each).type not in ALWAYS]

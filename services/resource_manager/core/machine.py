@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Any
 
 from millrace.core.machine import (
@@ -20,6 +19,7 @@ from millrace.core.machine import (
     Say,
     Ticked,
     dispatch,
+    settings_of,
 )
 from millrace.core.messages.client import ClusterOverview, RequestRefused, SlotInfo, TaskManagerInfo, TaskManagersListed
 from millrace.core.messages.effects import FenceTaskManager, TaskManagerFenced
@@ -42,7 +42,7 @@ from millrace.core.messages.slots import (
     TaskManagerRegistered,
     registration_ms,
 )
-from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER, task_manager_key
+from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER, shard_scope, task_manager_key
 
 from . import liveness, queue, slot_manager
 from .state import Expected, Limits, Slot, SlotState, State, TaskManager, is_quiet
@@ -60,7 +60,7 @@ class ResourceManager:
     def __init__(self, shards: int) -> None:
         """`shards`: how many JobMaster shards the cluster has."""
         self._shards = shards
-        self.peers = (DISPATCHER, *_shards(shards))
+        self.peers = (DISPATCHER, *map(shard_scope, range(shards)))
 
     def blank(self) -> State:
         return State(shards=self._shards)
@@ -84,9 +84,8 @@ def _born(state: State, envelope: Envelope) -> Iterator[Output]:
 
 
 def _configured(state: State, envelope: Envelope) -> Iterator[Output]:
-    settings: dict[str, Any] = dict(envelope.body.settings)
     before = state.lost_after_ms
-    state.limits = Limits(**{each.name: settings[each.name] for each in fields(Limits) if each.name in settings})
+    state.limits = settings_of(Limits, envelope.body)
     yield from _retune(state, before)
 
 
@@ -278,8 +277,8 @@ def _fenced(state: State, envelope: Envelope) -> Iterator[Output]:
 
 
 def _tell_lost(state: State, name: str, incarnation: int, reason: str) -> Iterator[Output]:
-    for shard in _shards(state.shards):
-        yield Say(shard, TaskManagerLost(task_manager=name, incarnation=incarnation, reason=reason))
+    for shard in range(state.shards):
+        yield Say(shard_scope(shard), TaskManagerLost(task_manager=name, incarnation=incarnation, reason=reason))
 
 
 def _retune(state: State, lost_after_ms: int | None = None) -> Iterator[Output]:
@@ -294,10 +293,6 @@ def _retune(state: State, lost_after_ms: int | None = None) -> Iterator[Output]:
 
 def _registered(state: State) -> TaskManagerRegistered:
     return TaskManagerRegistered(heartbeat_interval_ms=state.interval_ms, lost_after_ms=state.lost_after_ms)
-
-
-def _shards(count: int) -> tuple[str, ...]:
-    return tuple(f"{JOB_MASTER}/{k}" for k in range(count))
 
 
 def _passed_over(state: State, envelope: Envelope) -> Iterator[Output]:

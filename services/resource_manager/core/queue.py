@@ -14,6 +14,7 @@ from itertools import islice
 
 from millrace.core.machine import Say
 from millrace.core.messages.jobs import JobQueued
+from millrace.core.topics import shard_scope
 
 from .state import Job, SlotState, State
 
@@ -37,7 +38,7 @@ def settle(state: State, name: str) -> Iterator[Say]:
     leave(state, name)
     if job.told is not None:
         job.told = job.told_position = None
-        yield Say(f"job-master/{job.shard}", JobQueued(job=name, reason=None, position=None))
+        yield Say(shard_scope(job.shard), JobQueued(job=name, reason=None, position=None))
     if not job.wanted and not job.held:
         del state.jobs[name]
 
@@ -73,7 +74,7 @@ def tell(state: State, now_ms: int) -> Iterator[Say]:
             state.placed[name] = None
         if (job.told, job.told_position) != (reason, position):
             job.told, job.told_position = reason, position
-            yield Say(f"job-master/{job.shard}", JobQueued(job=name, reason=reason, position=position))
+            yield Say(shard_scope(job.shard), JobQueued(job=name, reason=reason, position=position))
     if anew:
         state.told_ms = now_ms
 

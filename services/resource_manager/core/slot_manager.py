@@ -12,6 +12,7 @@ from millrace.core.messages.events import SlotChanged
 from millrace.core.messages.jobs import RequestSlots
 from millrace.core.messages.slots import AllocateSlot, SlotFreed, allocation_name, life_of
 from millrace.core.messages.slots import SlotState as Reported
+from millrace.core.topics import TASK_MANAGER
 
 from . import liveness, matching, queue
 from .state import (
@@ -85,7 +86,7 @@ def grant(state: State, record: str, stamp_ms: int) -> Iterator[Output]:
         if is_quiet(giver):
             liveness.heard(state, giver, stamp_ms)
         yield Say(
-            f"task-manager/{task_manager}", AllocateSlot(slot=slot, allocation=allocation, job=name, shard=job.shard)
+            f"{TASK_MANAGER}/{task_manager}", AllocateSlot(slot=slot, allocation=allocation, job=name, shard=job.shard)
         )
         told += _set(state, task_manager, slot, SlotState.PENDING, allocation, name)
     yield from told

@@ -29,7 +29,7 @@ from millrace.core.messages.slots import (
     Unheard,
 )
 from millrace.core.messages.slots import SlotState as Reported
-from millrace.core.topics import JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
+from millrace.core.topics import JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER, shard_scope
 
 from . import slot_table
 from .state import Slot, State
@@ -47,7 +47,7 @@ class TaskManager:
     def __init__(self, name: str, shards: int) -> None:
         """`name`: its id; `shards`: how many JobMaster shards the cluster has."""
         self.scope = f"{TASK_MANAGER}/{name}"
-        self.peers = (RESOURCE_MANAGER, *(f"{JOB_MASTER}/{k}" for k in range(shards)))
+        self.peers = (RESOURCE_MANAGER, *map(shard_scope, range(shards)))
 
     def blank(self) -> State:
         return State()

@@ -22,7 +22,7 @@ from millrace.core.messages.slots import (
     TaskStateChanged,
 )
 from millrace.core.messages.slots import SlotState as Reported
-from millrace.core.topics import JOB_MASTER, RESOURCE_MANAGER
+from millrace.core.topics import RESOURCE_MANAGER, shard_scope
 
 from .state import ATTEMPT_TRANSITIONS, ENDED, SLOT_TRANSITIONS, Attempt, AttemptState, Slot, SlotState, State
 
@@ -50,7 +50,7 @@ def allocate(state: State, command: AllocateSlot, now_ms: int) -> Iterator[Outpu
         _move(state, slot, SlotState.ALLOCATED)
         slot.allocation, slot.job, slot.shard = command.allocation, command.job, command.shard
         slot.due_ms = now_ms + state.allocation_timeout_ms
-        yield Say(_shard(slot.shard), OfferSlots(offers=[_offer(command.slot, slot)]))
+        yield Say(shard_scope(slot.shard), OfferSlots(offers=[_offer(command.slot, slot)]))
 
 
 def deploy(state: State, sender: str, task: DeployTask, now_ms: int) -> Iterator[Output]:
@@ -170,10 +170,10 @@ def broken(state: State, number: int, reason: str) -> Iterator[Output]:
         return
     told = slot.state is not SlotState.RELEASING
     if slot.attempt is not None and slot.attempt.state not in ENDED:
-        yield from _end(state, number, slot, AttemptState.FAILED, None, infrastructure(f"the slot broke: {reason}"))
+        yield from _end(state, slot, AttemptState.FAILED, None, infrastructure(f"the slot broke: {reason}"))
     if told:
         assert slot.job is not None and slot.allocation is not None
-        yield Say(_shard(slot.shard), FailSlot(allocation=slot.allocation, job=slot.job, reason=reason))
+        yield Say(shard_scope(slot.shard), FailSlot(allocation=slot.allocation, job=slot.job, reason=reason))
     slot.attempt = None
     yield from _release(state, number, slot, SlotState.BROKEN)
 
@@ -199,12 +199,12 @@ def ended(state: State, fact: AttemptEnded) -> Iterator[Output]:
     ):  # fmt: skip
         return
     if fact.status == "finished":
-        yield from _end(state, fact.slot, slot, AttemptState.FINISHED, fact.report, None)
+        yield from _end(state, slot, AttemptState.FINISHED, fact.report, None)
     elif attempt.kill is not None:
-        yield from _end(state, fact.slot, slot, attempt.kill, None, attempt.error or fact.error)
+        yield from _end(state, slot, attempt.kill, None, attempt.error or fact.error)
     else:
         error = fact.error or infrastructure("the attempt ended without a reason")
-        yield from _end(state, fact.slot, slot, AttemptState.FAILED, None, error)
+        yield from _end(state, slot, AttemptState.FAILED, None, error)
 
 
 # time, and the end
@@ -216,7 +216,7 @@ def overdue(state: State, now_ms: int) -> Iterator[Output]:
         if slot.due_ms is not None and slot.due_ms <= now_ms:
             assert slot.allocation is not None and slot.job is not None
             reason = f"no task was deployed on it for {state.allocation_timeout_ms} ms"
-            yield Say(_shard(slot.shard), FailSlot(allocation=slot.allocation, job=slot.job, reason=reason))
+            yield Say(shard_scope(slot.shard), FailSlot(allocation=slot.allocation, job=slot.job, reason=reason))
             yield from free(state, slot.allocation, reason)
         attempt = slot.attempt
         if attempt is not None and attempt.due_ms is not None and attempt.due_ms <= now_ms:
@@ -315,19 +315,14 @@ def _kill(state: State, number: int, slot: Slot, ends: AttemptState, error: dict
     if attempt is None or attempt.state in ENDED or attempt.kill is not None or slot.state is SlotState.RELEASING:
         return
     if attempt.state is AttemptState.WAITING:
-        yield from _end(state, number, slot, ends, None, error)
+        yield from _end(state, slot, ends, None, error)
         return
     attempt.kill, attempt.error, attempt.due_ms = ends, error, None
     yield Do(f"kill/{number}", KillAttempt(slot=number, attempt=attempt.id, why=error["message"]))
 
 
 def _end(
-    state: State,
-    number: int,
-    slot: Slot,
-    now: AttemptState,
-    report: dict[str, Any] | None,
-    error: dict[str, Any] | None,
+    state: State, slot: Slot, now: AttemptState, report: dict[str, Any] | None, error: dict[str, Any] | None
 ) -> Iterator[Output]:
     attempt = slot.attempt
     assert attempt is not None
@@ -349,7 +344,7 @@ def _over(state: State, slot: Slot, attempt: Attempt, now: AttemptState) -> None
 def _told(slot: Slot, attempt: Attempt) -> Say:
     assert slot.allocation is not None
     over = attempt.state in ENDED
-    return Say(_shard(slot.shard), TaskStateChanged(
+    return Say(shard_scope(slot.shard), TaskStateChanged(
         allocation=slot.allocation, attempt=attempt.id, state=attempt.state.value,
         report=attempt.report if over else None, error=attempt.error if over else None,
     ))  # fmt: skip
@@ -376,7 +371,3 @@ def _move(state: State, slot: Slot, now: SlotState) -> None:
 def _step(attempt: Attempt, now: AttemptState) -> None:
     assert now in ATTEMPT_TRANSITIONS[attempt.state], f"an attempt from {attempt.state.value} to {now.value}"
     attempt.state = now
-
-
-def _shard(shard: int) -> str:
-    return f"{JOB_MASTER}/{shard}"

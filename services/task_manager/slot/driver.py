@@ -180,7 +180,6 @@ class Driver:
         self._folder = folder
         self._static_conf = static_conf
         self._control: Child | None = None
-        self._output = -1
         self.log = _new_log(os.path.join(config.folder, "jvm.log"))
         self.echo: Callable[[bytes], None] | None = None
         self.pid = 0

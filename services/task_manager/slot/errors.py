@@ -178,7 +178,7 @@ def _spark(exception: Any, spec: dict[str, Any]) -> dict[str, Any]:
     else:
         internal = condition is None or condition.startswith("INTERNAL_ERROR")
         error = _error("jvm" if internal and java is not None else "user", True, _sentence(text), condition)
-    _place_sql(error, exception, java, spec)
+    _place_sql(error, exception, spec)
     if isinstance(exception, ParseException) and error["vertex"] is None:
         place = re.search(r"\(line (\d+), pos (\d+)\)", str(exception))
         if place:
@@ -188,7 +188,7 @@ def _spark(exception: Any, spec: dict[str, Any]) -> dict[str, Any]:
     return error
 
 
-def _place_sql(error: dict[str, Any], exception: Any, java: Any, spec: dict[str, Any]) -> None:
+def _place_sql(error: dict[str, Any], exception: Any, spec: dict[str, Any]) -> None:
     """Vertex, line and column from the query context; for a DataFrame call the place of the call."""
     for context in exception.getQueryContext() or []:
         if context.contextType().name == "SQL":

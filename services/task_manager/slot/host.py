@@ -328,7 +328,7 @@ def _static_conf(command: Command) -> dict[str, str]:
 
     A jar is copied under its name into the attempt's folder: Spark shows that name, and some libraries look at it.
     """
-    static_conf = {**classify_conf(command.spec.get("conf") or {})[1], **(command.spec.get("static_conf") or {})}
+    _, static_conf, _ = classify_conf(command.spec.get("conf") or {})
     jars = [static_conf["spark.jars"]] if static_conf.get("spark.jars") else []
     for module in command.spec.get("modules") or []:
         source = os.path.join(command.dirs.blobs, os.path.basename(module["sha256"]))

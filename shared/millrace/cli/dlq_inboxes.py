@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from services.replay.core.recorded import Recorded, Scope
     from services.replay.live import Live
 
-TOLD_AT = 2  # processes that it has ended when its machine is told; one more, and it is told nothing
-
 
 @dataclass(frozen=True)
 class PassedOver:
@@ -98,12 +96,14 @@ class PassedOver:
 
     def story(self) -> Iterator[str]:
         """What became of it, in lines."""
+        from millrace.io.parked import ENDED_MOST
+
         from .tables import when
 
         whence = f"said by {self.value['sender']}" if isinstance(self.value, dict) and self.value.get("sender") else "written"
         yield f"{when(self.at_ms)}  {whence}" if self.recorded else "its bytes are deleted: its log begins behind it"
         yield f"it ended {self.ended} processes of build {self.build}: {self.reason}"
-        if self.ended > TOLD_AT:
+        if self.ended > ENDED_MOST:
             yield "it is passed over since then, and its machine is told nothing of it: hearing of it ended a process, too"
         elif self.is_request:
             yield "it is passed over since then; who asked was told of the fault"
@@ -176,6 +176,7 @@ def _passed_over(stack: str) -> list[PassedOver]:
     where = places(stack)
     from millrace.io.etcd import EtcdStore
     from millrace.io.kafka_logs import KafkaLogs
+    from millrace.io.parked import ENDED_MOST
     from services.replay.live import Live
 
     store = EtcdStore(where.etcd, f"/millrace/{where.cluster}/")
@@ -183,7 +184,7 @@ def _passed_over(stack: str) -> list[PassedOver]:
         live = Live(KafkaLogs(where.kafka, client_id="millrace-dlq"), store, None, where.cluster)
         found = [(entry.key.split("/"), json.loads(entry.value)) for entry in store.list("parked/")[0]]
         # parked/<scope, perhaps with a shard>/<generation>/<offset>
-        known = [("/".join(key[1:-2]), int(key[-2]), int(key[-1]), value) for key, value in found if value["ended"] >= TOLD_AT]
+        known = [("/".join(key[1:-2]), int(key[-2]), int(key[-1]), value) for key, value in found if value["ended"] >= ENDED_MOST]
         return list(_found(live, sorted(known, key=lambda each: each[:3])))
     finally:
         store.close()

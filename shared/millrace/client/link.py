@@ -96,7 +96,6 @@ class Link:
         self.reply_to = f"client-{secrets.token_hex(8)}"
         self._key = self.reply_to.encode()
         self._config = {"bootstrap.servers": bootstrap, "client.id": self.reply_to, **_COMMON, **(options or {})}
-        self._delivery_s = delivery_s
         self._producer = Producer(
             {**self._config, "acks": "all", "linger.ms": 0, "message.timeout.ms": int(delivery_s * 1000)}
         )

@@ -315,7 +315,7 @@ class Fold:
         else:
             assert isinstance(output, Forget), f"no output: {output!r}"
             peer = folded.peers.get(output.peer)
-            if peer is not None and peer.life <= output.life or peer is None:
+            if peer is None or peer.life <= output.life:
                 folded.peers[output.peer] = Peer(life=output.life, parted=True)
             return key[1]
         told.said.append(spoken)

@@ -7,10 +7,12 @@ an envelope [1]. It raises only on a broken assertion about its own state [5]; a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from .messages.base import Body
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Envelope(NamedTuple):
     id: str
     """`<generation>.<offset>` of the record."""
     body: Any
-    """A message, an outcome, a Client record, a local fact, or one of Born, Configured, Ticked, PeerBorn."""
+    """A message, an outcome, a Client record, a local fact, or one of Born, Configured, Ticked, PeerBorn, PassedOver."""
     stamp_ms: int = 0
     """The broker's stamp of the record; 0: there is none."""
 
@@ -110,7 +112,7 @@ Handler = Callable[[Any, Envelope], Iterator[Output]]
 
 
 class Machine(Protocol):
-    """One service's decisions. `peers`: the scopes that are greeted at birth; `settings_of` gives the deciding settings' defaults."""
+    """One service's decisions. `peers`: the scopes that are greeted at birth."""
 
     scope: str
     peers: tuple[str, ...]
@@ -127,6 +129,12 @@ class Machine(Protocol):
     def is_idle(self, state: Any) -> bool:
         """Whether no timer runs and nothing is awaited: ticks may come slowly until something is said to it."""
         ...
+
+
+def settings_of(kind: type[T], configured: Configured) -> T:
+    """The settings that decide, as a dataclass; what the leader was not told has its default, what this machine does not know is left."""
+    given = configured.settings
+    return kind(**{each.name: given[each.name] for each in fields(kind) if each.name in given})  # type: ignore[arg-type]
 
 
 class UnknownMessage(AssertionError):

@@ -22,13 +22,14 @@ class Speaking:
     def begin(self, folded: Folded) -> tuple[list[int], list[str]]:
         """The whole outbox is said again [14], and effects without an outcome are performed again [17]: (seqs, effect ids)."""
         self.queued = folded.published_through
-        seqs = [seq for seq in folded.outbox if self.queue(seq)]
+        seqs = list(folded.outbox)
+        for seq in seqs:
+            self.queue(seq)
         return seqs, [effect for effect, pending in folded.effects.items() if self.may_perform(pending.key, effect)]
 
-    def queue(self, seq: int) -> bool:
+    def queue(self, seq: int) -> None:
         self.unacked[seq] = None
         self.queued = seq
-        return True
 
     def acked(self, seq: int) -> list[str]:
         """An output is in Kafka: the effects that waited for it."""

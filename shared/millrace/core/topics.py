@@ -17,6 +17,10 @@ RECORD_BYTES_MAX = 1_000_000
 OUTPUT_BYTES_MAX = 900_000  # what a machine may say; larger goes by reference [15]
 
 
+def shard_scope(shard: int) -> str:
+    return f"{JOB_MASTER}/{shard}"
+
+
 def task_manager_key(name: str) -> str:
     """A TaskManager's key in etcd; the revision of its last put is the incarnation. Gone: it was declared lost."""
     return f"task-managers/{name}"
@@ -38,9 +42,6 @@ class Topology:
     def events_partition(self, job: str) -> int:
         return zlib.crc32(job.encode()) % self.job_event_partitions
 
-    def reply_partition(self, reply_to: str) -> int:
-        return zlib.crc32(reply_to.encode()) % self.reply_partitions
-
     def inbox(self, scope: str) -> tuple[str, int]:
         """(topic, partition) of a scope's inbox: from the topology alone, so that every output can be addressed [15].
 
@@ -60,7 +61,7 @@ class Topology:
 
     def scopes(self) -> tuple[str, ...]:
         """The scopes that every cluster has: the static peers."""
-        return (DISPATCHER, RESOURCE_MANAGER, *(f"{JOB_MASTER}/{k}" for k in range(self.shards)))
+        return (DISPATCHER, RESOURCE_MANAGER, *map(shard_scope, range(self.shards)))
 
 
 @dataclass(frozen=True)

@@ -176,8 +176,6 @@ def _config_of(topic: Topic, cluster: Cluster, partitions: Mapping[int, Partitio
     now, wanted = cluster.configs.get(topic.name, {}), topic.config()
     replicas = min(partition.replicas for partition in partitions.values())
     for key, value in wanted.items():
-        if key == "min.insync.replicas" and now.get(key, value) >= value:
-            continue  # more is safer
         if key in now and now[key] != value:
             yield problem("topics", f"{topic.name} has {key}={now[key]} and not {value}", PROVISION)
     if replicas > 1 and int(now.get("min.insync.replicas", 1)) < 2:

@@ -2,10 +2,9 @@
 
     logs.configure("dispatcher", instance=settings.instance, format=settings.log_format, level=settings.log_level,
                    secrets=settings.secret_values())
-    log = logs.get_logger(__name__)
-    logs.bind(scope="dispatcher", epoch=7)             # for this thread, until bound anew
-    with logs.bound(job="j-1", attempt=1, offset=42):  # for this block
-        log.info("job_accepted", shard=3)
+    log = structlog.get_logger()
+    log = log.bind(scope="dispatcher", epoch=7)  # stands in each of its lines
+    log.info("following", offset=42)
 
 The libraries that log through the standard library (Kafka, etcd, uvicorn), warnings and uncaught exceptions take the
 same way. An exception stands on the line of its event.
@@ -23,10 +22,6 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any, TextIO
 
 import structlog
-
-bind = structlog.contextvars.bind_contextvars
-bound = structlog.contextvars.bound_contextvars
-get_logger = structlog.get_logger
 
 # With those of Spark's and Hadoop's settings, which a TaskManager's may hold (fs.s3a.access.key, fs.azure.account.key.NAME).
 _SECRET = r"(?:token|secret|password|passwd|authorization|credential|(?:access|account|private).?key)"
@@ -64,7 +59,6 @@ def configure(
         return {**process, **event}
 
     processors: list[Callable[..., Any]] = [
-        structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),

@@ -26,7 +26,7 @@ from millrace.core.replica import Action, Append, BeReborn, Campaign, Cede, End,
 from . import envelope
 from .generations import Generation, Generations, LogReplaced
 from .hosting import Hosted, Surroundings, Term
-from .interfaces import Entry, OffsetGone, Reader, Received, Unavailable, UnknownOutcome
+from .interfaces import Entry, OffsetGone, Reader, Received, Unavailable
 from .parked import Parked
 from .saving import Saving
 from .sending import Sending
@@ -361,7 +361,7 @@ class ScopeLoop:
             epoch = self.generations.campaign(
                 expected, self.around.lease(), self.generation, replica.folded.revision
             )
-        except (Unavailable, UnknownOutcome) as failure:
+        except Unavailable as failure:
             self.log.warning("could not campaign", reason=str(failure))
             epoch = None
         if epoch is None:

@@ -14,7 +14,7 @@ from millrace.core.messages.records import UnknownRecord
 
 from .interfaces import Compare, Put, Store, Txn, Unavailable
 
-ENDED_MOST = 2
+ENDED_MOST = 2  # processes: then its machine is told, and not given it; one more, and it is told nothing
 
 log = structlog.get_logger("parked")
 

@@ -10,7 +10,7 @@ A service says what it needs by subclassing, and nothing else:
         blob_token: SecretStr = Field(description="Token that clients of the BlobServer present.")
 
     settings = DispatcherSettings.load_or_exit()
-    log.info("settings", **settings.describe())
+    log.info("starts", settings=settings.describe())
 
 gives `--blob-port 0`, `MILLRACE_BLOB_PORT=0` and `blob_port: 0` in the file. A field of a nested model is
 `--limits.jobs 9`, `MILLRACE_LIMITS__JOBS=9`. A list is `--shards 0,1`, `MILLRACE_SHARDS=0,1`. A SecretStr is never

@@ -6,7 +6,7 @@ was put survives the end of any process, but not a power cut of the machine, as 
 
     blobs/uploads/<sha256>                  what clients uploaded; goes by age
     blobs/<job>/<acceptance>/<sha256>       what an accepted job uses
-    snapshots/ archives/ checkpoints/ exchange/ logs/ results/
+    snapshots/ archives/ exchange/ logs/ results/
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from types import TracebackType
 
 from .storage_backends import TEMPORARY, Backend, Entry, Folder, Remote
 
-__all__ = ["BadName", "DiskUse", "Entry", "NameTaken", "NotFound", "Storage", "StorageError", "Swept", "Writer"]
+__all__ = ["BadName", "Entry", "NameTaken", "NotFound", "Storage", "StorageError", "Swept", "Writer"]
 __all__ += ["blob_path", "is_sha256", "upload_path"]
 
 _ABANDONED_MS = 24 * 3600 * 1000
@@ -45,15 +45,6 @@ class NameTaken(StorageError):
 
 class BadName(StorageError):
     """No path below the storage's root."""
-
-
-@dataclass(frozen=True)
-class DiskUse:
-    """Bytes by top-level folder and in all; bytes free on the disk (None: the store does not say)."""
-
-    folders: dict[str, int]
-    total: int
-    free: int | None
 
 
 @dataclass(frozen=True)
@@ -105,13 +96,6 @@ class Storage:
         with self.writer(path) as writer:
             writer.write(data)
             return writer.commit()
-
-    def put(self, path: str, data: bytes) -> None:
-        """Writes a file over what stands there, in one step. For a name that means "the latest", to which no record
-        refers; all else is put by `put_new`."""
-        with self.writer(path) as writer:
-            writer.write(data)
-            writer.commit(replace=True)
 
     def writer(self, path: str) -> Writer:
         """Writes a file piece by piece: `with storage.writer(path) as writer: writer.write(...); writer.commit()`."""
@@ -194,14 +178,6 @@ class Storage:
                 files, size = files + 1, size + each.size
         return Swept(files, size)
 
-    def disk_use(self) -> DiskUse:
-        """What takes how much room. Looks at every file: not for a hot path."""
-        folders: dict[str, int] = {}
-        for each in self._walk(""):
-            top = each.path.split("/")[0]
-            folders[top] = folders.get(top, 0) + each.size
-        return DiskUse(dict(sorted(folders.items())), sum(folders.values()), self.free())
-
     def free(self) -> int | None:
         """Bytes free on the disk; None: the store does not say."""
         with _told(self.url):
@@ -234,11 +210,11 @@ class Writer:
             while rest:
                 rest = rest[self._file.write(rest) :]
 
-    def commit(self, *, replace: bool = False) -> bool:
-        """Makes the file appear. False: something stands under its name, and is not to be replaced."""
+    def commit(self) -> bool:
+        """Makes the file appear. False: something stands under its name."""
         self._file.close()
         with _told(self._place):
-            return self._backend.commit(self._temporary, self._path, replace)
+            return self._backend.commit(self._temporary, self._path)
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._file.close()

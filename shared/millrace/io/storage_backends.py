@@ -40,8 +40,8 @@ class Backend(Protocol):
         """A new empty file of this machine, to be filled and then given to `commit`, or unlinked."""
         ...
 
-    def commit(self, temporary: Path, path: str, replace: bool) -> bool:
-        """Makes the file appear under `path`, whole; False: something stands there and is not to be replaced."""
+    def commit(self, temporary: Path, path: str) -> bool:
+        """Makes the file appear under `path`, whole; False: something stands there."""
         ...
 
     def stat(self, path: str) -> Entry: ...
@@ -74,11 +74,8 @@ class Folder:
     def temporary(self, path: str) -> Path:
         return _new_file((self.root / path).parent)
 
-    def commit(self, temporary: Path, path: str, replace: bool) -> bool:
+    def commit(self, temporary: Path, path: str) -> bool:
         final = self.root / path
-        if replace:
-            temporary.replace(final)
-            return True
         try:
             os.link(temporary, final)
         except FileExistsError:
@@ -174,14 +171,14 @@ class Remote:
     def temporary(self, path: str) -> Path:
         return _new_file(Path(tempfile.gettempdir()))
 
-    def commit(self, temporary: Path, path: str, replace: bool) -> bool:
+    def commit(self, temporary: Path, path: str) -> bool:
         full = self._full(path)
-        if not replace and self._fs.exists(full):
+        if self._fs.exists(full):
             return False
         try:
             self._fs.makedirs(self._fs._parent(full), exist_ok=True)
             # "create" lets the store itself refuse a name that was taken meanwhile, where it can.
-            self._fs.put_file(str(temporary), full, mode="overwrite" if replace else "create")
+            self._fs.put_file(str(temporary), full, mode="create")
         except FileExistsError:
             return False
         temporary.unlink()

@@ -53,7 +53,6 @@ class Task:
     inputs: dict[str, tuple[Input, ...]]  # by vertex of this task, in the order of its `inputs`
     outputs: tuple[Output, ...]
     upstream: tuple[str, ...]  # the tasks that publish what this one reads, in the order of Plan.tasks
-    downstream: tuple[str, ...]  # the tasks that read what this one publishes, in the order of Plan.tasks
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,6 @@ class Plan:
 
     graph: JobGraph
     tasks: dict[str, Task]
-    task_of: dict[str, str]  # vertex -> its task
     result: str | None
     needs_planning: bool  # a plan attempt goes first
 
@@ -96,9 +94,8 @@ def compile_graph(graph: JobGraph) -> Plan:
             inputs={vertex: inputs[vertex] for vertex in its},
             outputs=_outputs(graph, its, order, task_of, result),
             upstream=tuple(other for other in upstream if other in upstream[task]),
-            downstream=tuple(other for other in upstream if task in upstream[other]),
         )
-    return Plan(graph, tasks, task_of, result, _needs_planning(graph))
+    return Plan(graph, tasks, result, _needs_planning(graph))
 
 
 def chains(vertices: Mapping[str, Vertex], order: Sequence[str]) -> dict[str, list[str]]:
@@ -241,10 +238,10 @@ def plan_spec(plan: Plan, *, job: str, attempt: int) -> dict[str, Any]:
 
 def exchange_folder(plan: Plan, *, exchange: str, run: str, task: str, subtask: int, attempt: int) -> str:
     """The folder that holds all exchange output of one attempt; used by no other, before or after."""
-    return f"{exchange.rstrip('/')}/{run}/{_folder(plan.tasks[task])}/{subtask}/{attempt}"
+    return f"{exchange.rstrip('/')}/{run}/{folder_name(plan.tasks[task])}/{subtask}/{attempt}"
 
 
-def _folder(task: Task) -> str:
+def folder_name(task: Task) -> str:
     """A task's folder name: its id can be longer than a file system takes. Never hidden: it starts with a digit."""
     return f"{task.index}-{task.vertices[-1]}"
 
@@ -418,7 +415,7 @@ def staged_by(graph: JobGraph, task: Task, sink: str, run: str) -> str:
     folder = staging_folder(graph, sink)
     beside = [each.vertex for each in task.outputs if each.edge == "sink" and staging_folder(graph, each.vertex) == folder]
     own = "" if beside[0] == sink else f".{sink}"  # the first has the folder that builds before this one give to all
-    return f"{folder}/{run}/{_folder(task)}{own}"
+    return f"{folder}/{run}/{folder_name(task)}{own}"
 
 
 def _vertex_spec(graph: JobGraph, name: str, inputs: dict[str, dict[str, Any]]) -> dict[str, Any]:

@@ -126,7 +126,7 @@ class JobAcceptedReply(Reply):
 
 
 class JobRejected(Reply):
-    """Not accepted, and nothing was kept. kind: invalid | conflict | late | busy (try again after `retry_after_ms`)."""
+    """Not accepted, and nothing was kept. kind: invalid | conflict | late | busy (try again after `retry_after_ms`) | internal."""
 
     type: Literal["JobRejected"] = "JobRejected"
     version: Literal[1] = 1
@@ -147,7 +147,7 @@ class CancelAccepted(Reply):
 
 
 class RequestRefused(Reply):
-    """A request that is not answered otherwise. kind: not_found | conflict | invalid | busy (try again)."""
+    """A request that is not answered otherwise. kind: not_found | conflict | invalid | busy (try again) | internal."""
 
     type: Literal["RequestRefused"] = "RequestRefused"
     version: Literal[1] = 1
@@ -231,7 +231,7 @@ class SlotInfo(Part):
 
 
 class TaskManagerInfo(Part):
-    """A registered TaskManager. Times are the ResourceManager's machine time."""
+    """A registered TaskManager. Times are by the clock of the cluster's Kafka."""
 
     task_manager: str
     incarnation: int

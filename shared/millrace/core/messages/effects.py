@@ -168,7 +168,7 @@ class PublishSink(Body):
 
 
 class SinkPublished(Body):
-    """`problem`: why it cannot be published (mode error and the path is there): the job fails with it."""
+    """`problem`: why it cannot be published, such as a path that is there already (mode error): the job fails with it."""
 
     type: Literal["SinkPublished"] = "SinkPublished"
     version: Literal[1] = 1

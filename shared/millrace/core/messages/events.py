@@ -16,7 +16,7 @@ class JobEvent(Body):
 
     job: str
     at_ms: int
-    """Machine time of the service that says it."""
+    """When it happened, by the clock of the cluster's Kafka: it may jump."""
     count: int = 1
 
 

@@ -46,7 +46,7 @@ def granted_in(allocation: str) -> int:
 
 
 class SlotState(Part):
-    """One slot as its TaskManager sees it: starting, free, allocated, active or releasing."""
+    """One slot as its TaskManager sees it."""
 
     slot: int
     state: Literal["STARTING", "FREE", "ALLOCATED", "ACTIVE", "RELEASING", "BROKEN"]
@@ -193,7 +193,7 @@ class DeployTask(Part):
 
     allocation: str
     attempt: str
-    """`<job>/<task>/<subtask>/<number>`: unique for ever."""
+    """`<job>/<task folder>/<subtask>/<life>.<number>`: unique for ever."""
     acceptance: str
     folder: str = ""
     """Below `logs/` and `results/` in storage: this attempt's own."""
