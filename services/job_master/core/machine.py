@@ -43,7 +43,7 @@ from .scheduling import (
     status_of,
     tell_status,
 )
-from .state import Failure, HeldSlot, Job, Settings, State
+from .state import Failure, HeldSlot, Job, Settings, State, Subtask
 from .transitions import ENDED_JOB, ENDING_JOB, IN_SLOT, ExecutionState, JobStatus
 
 LOST_KEPT = 5_000  # TaskManagers: more do not fit into one message, and those lost before have long ended by themselves
@@ -449,8 +449,12 @@ class JobMaster:
             subtask.moves += 1
         else:
             job.restarts += 1
+        self._retry(subtask, state.now_ms + delay if delay else None)
+
+    @staticmethod
+    def _retry(subtask: Subtask, at_ms: int | None) -> None:
         move(subtask, ExecutionState.CREATED)
-        subtask.retry_ms = state.now_ms + delay if delay else None
+        subtask.retry_ms = at_ms
 
     def on_fail_slot(self, state: State, envelope: Envelope) -> Iterator[Output]:
         gone = envelope.body
