@@ -21,8 +21,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes minutes comes last and all of it together, so that two of them are under way at once to the end. Before them, because
-    nobody notices there that a machine is still busy with something else, as CI's is with its images."""
+    """What takes minutes comes last, all of it together: two of its files are under way at once to the end. What comes before minds a busy
+    machine less, and CI's is busy with images then."""
     items.sort(key=lambda item: "end_to_end" in item.path.parts)
 
 
