@@ -21,13 +21,14 @@ from pathlib import Path
 from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from deploy.local.downloads import cache_folder, fetched, only_one, read_pins
 from deploy.local.errors import LocalError
 from deploy.local.java import Java, find_java
 from deploy.local.processes import LOOPBACK, log_tail, port_is_free
 from deploy.local.server import LocalServer, Progress, silent
+from millrace.io.kafka_client import AdminClient, end_left
 
 VERSION = "4.3.1"
 HERE = Path(__file__).resolve().parent
@@ -210,6 +211,7 @@ class KafkaBroker(LocalServer):
             return False
         if ready:
             self._probe = None
+            end_left()
         return ready
 
     def _format(self, properties: Path) -> None:

@@ -154,7 +154,7 @@ class Supervisor:
             raise LocalError(f"The stack's data does not fit: {failure}. 'millrace down --purge{self.stack.option}' deletes it.") from None
         for server in (self.kafka, self.etcd):
             self._wait_for(server)
-        self._await(lambda: all(self._takes_work(service) for service in self.services), "services")
+        self._await(self._all_take_work, "services")
         self._say("services: ready")
 
     def _end_left(self) -> None:
@@ -302,6 +302,15 @@ class Supervisor:
         except OSError:
             return False
 
+    def _all_take_work(self) -> bool:
+        """What ends when it was up already is started again, as later on. Raises LocalError for a service that did not come up."""
+        with contextlib.suppress(queue.Empty):
+            while (what := self.deaths.get_nowait()) is not None:
+                if isinstance(what, Service):
+                    self._comes_up(what)
+                self._start_again(what)
+        return all(self._takes_work(service) for service in self.services)
+
     def _wait_for(self, what: Service | LocalServer) -> None:
         """A thread that waits for the child's end and says so."""
         child = what.child
@@ -321,17 +330,21 @@ class Supervisor:
             what = self.deaths.get()
             if what is None or self.stopping.is_set():
                 return
-            if isinstance(what, LocalServer):
-                self._say(f"{what.NAME}: ended; starting it again")
-                thread = threading.Thread(target=self._server_again, args=(what,), daemon=True)
-                thread.start()
-                self.healing.append(thread)
-                continue
-            code = what.child.exit_code() if what.child is not None else None
-            if time.monotonic() - what.started > STEADY_S:
-                what.delay_s = RESTART_FIRST_S
-            self._say(f"{what.instance}: ended with {code}; starting it again")
-            threading.Thread(target=self._again, args=(what,), daemon=True).start()
+            self._start_again(what)
+
+    def _start_again(self, what: Service | LocalServer) -> None:
+        """Starts what has ended again, on a thread of its own."""
+        if isinstance(what, LocalServer):
+            self._say(f"{what.NAME}: ended; starting it again")
+            thread = threading.Thread(target=self._server_again, args=(what,), daemon=True)
+            thread.start()
+            self.healing.append(thread)
+            return
+        code = what.child.exit_code() if what.child is not None else None
+        if time.monotonic() - what.started > STEADY_S:
+            what.delay_s = RESTART_FIRST_S
+        self._say(f"{what.instance}: ended with {code}; starting it again")
+        threading.Thread(target=self._again, args=(what,), daemon=True).start()
 
     def _server_again(self, server: LocalServer) -> None:
         """Starts Kafka or etcd again, also if it ended for a reason that lasts, such as a full disk: what runs waits for it."""

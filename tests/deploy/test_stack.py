@@ -7,7 +7,7 @@ import queue
 import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -137,3 +137,25 @@ def test_while_a_server_starts_again_services_are_looked_after_and_the_stack_can
     [thread] = made.healing
     thread.join()
     assert made.facts["steps"] == ["Kafka: ended; starting it again", "dispatcher: ended with None; starting it again"]
+
+
+def test_a_service_that_was_up_and_ended_before_all_others_were_is_started_again() -> None:
+    made: Any = supervised([])
+    started: queue.SimpleQueue[Service] = queue.SimpleQueue()
+    made._again, made._takes_work = started.put, lambda service: False
+    died = Service("dispatcher", "services.dispatcher", "dispatcher", facts={"health_port": 1})
+    died.child = cast("Any", SimpleNamespace(exit_code=lambda: -6))
+    made.services.append(died)
+    made.deaths.put(died)
+    assert not made._all_take_work()
+    assert made.facts["steps"] == ["dispatcher: ended with -6; starting it again"]
+    assert started.get(timeout=30) is died
+
+
+def test_a_service_that_ended_before_it_was_up_ends_the_start(tmp_path: Path) -> None:
+    made = supervised([])
+    died = Service("dispatcher", "services.dispatcher", "dispatcher", facts={"ready_file": str(tmp_path / "none")})
+    died.child = cast("Any", SimpleNamespace(exit_code=lambda: 3, log=tmp_path / "log"))
+    made.deaths.put(died)
+    with pytest.raises(LocalError, match="dispatcher does not start: it ended with 3"):
+        made._all_take_work()

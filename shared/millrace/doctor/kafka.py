@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import ConfigResource, ResourceType
 
 from millrace.core.topics import TOPICS, Topic, Topology
+from millrace.io.kafka_client import AdminClient
 
 from . import kafka_version
 from .findings import Finding, Unreachable, note, ok, problem

@@ -12,12 +12,12 @@ from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from millrace.core.topics import INBOXES
 
 from .interfaces import OffsetGone, Received, Unavailable
 from .kafka_admin import KafkaAdmin
+from .kafka_client import AdminClient
 from .kafka_config import ASKED_S, COMMON, CONSUMER, PRODUCER, log
 
 _QUEUE_FULL_STEP_S = 0.005

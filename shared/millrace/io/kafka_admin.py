@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
-    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -21,6 +20,7 @@ from confluent_kafka.admin import (
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
 from .interfaces import Unavailable
+from .kafka_client import AdminClient, end_left
 from .kafka_config import COMMON, log
 
 _ANOTHER_LEADER = (
@@ -53,6 +53,7 @@ class KafkaAdmin:
 
     @property
     def _client(self) -> AdminClient:
+        end_left()
         with self._making:
             if self._made is None:  # three threads and a connection: only for who asks
                 self._made = AdminClient(self._config)

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import Message, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
 from .kafka import KafkaReader
 from .kafka_admin import KafkaAdmin
+from .kafka_client import AdminClient
 from .kafka_config import COMMON, CONSUMER, log
 
 _MUCH = {"queued.min.messages": 100_000, "queued.max.messages.kbytes": 64 * 1024}

@@ -1,0 +1,40 @@
+"""The library's client for administration, which ends where it may end."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from typing import Any
+
+import confluent_kafka.admin
+
+_LEFT: deque[AdminClient] = deque()
+"""What nobody holds any more, and what is still to be ended."""
+
+
+class AdminClient(confluent_kafka.admin.AdminClient):
+    """confluent-kafka's, ended by a thread of ours; not by whoever drops it last.
+
+    An answer of the library's runs Python code on a thread of its own, and Python may collect garbage there. Where that is the same client
+    (an exception and its frames that refer to each other hold one that was asked two things, and was given up at the first answer:
+    the second one comes a moment later) it would wait for itself: librdkafka aborts the process instead.
+    """
+
+    def __init__(self, config: dict[str, Any], **more: Any) -> None:
+        end_left()
+        super().__init__(config, **more)
+
+    def __del__(self, left: deque[AdminClient] = _LEFT) -> None:
+        left.append(self)
+
+
+def end_left() -> None:
+    """Ends the clients that nobody holds any more, on this thread. An unanswered question to one of them never ends."""
+    for _ in range(len(_LEFT)):
+        try:
+            client = _LEFT.popleft()
+        except IndexError:  # another thread was first
+            return
+        if sys.getrefcount(client) > 2:  # this function's two; the garbage that it was in is not all gone
+            _LEFT.append(client)
+        del client

@@ -1,0 +1,39 @@
+"""A client for administration that is garbage when its last answer comes: the process must outlive it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from deploy.local.downloads import CHECKOUT
+from tests.bench.clusters import environment
+
+GIVEN_UP = """
+import gc, threading, time
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import OffsetSpec
+from millrace.io import kafka_client
+
+def give_up(answered):
+    client = kafka_client.AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    [asked] = client.list_offsets({TopicPartition("t", 0): OffsetSpec.latest()}, request_timeout=0.3).values()
+    asked.add_done_callback(lambda _: (print("collected", gc.collect() > 0), answered.set()))
+    holding: list = [client]
+    holding.append(holding)  # as an exception and its frames do
+
+gc.disable()
+answered = threading.Event()
+give_up(answered)
+assert answered.wait(20)
+while kafka_client._LEFT:
+    kafka_client.end_left()
+    time.sleep(0.01)
+print("ended")
+"""
+
+
+def test_one_that_is_collected_on_its_own_thread_ends_on_another() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", GIVEN_UP], cwd=CHECKOUT, env=environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "collected True\nended\n", "")
