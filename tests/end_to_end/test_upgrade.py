@@ -37,8 +37,7 @@ def test_an_upgrade_and_a_downgrade_with_jobs_running(stacks_home: Path, tmp_pat
             for _ in range(2):
                 builds.end_leaders()
                 short += [client.begin_submit(job(0.05)) for _ in range(20)]
-                until("the other build leads, and the first one waits", lambda: handed_over(builds, seen[-1]))
-                seen.append(versions(builds))
+                seen.append(until("the other build leads, and the first one waits", lambda: handed_over(builds, seen[-1])))
             old, new = dict.fromkeys(SCOPES, __version__), dict.fromkeys(SCOPES, "99.0")
             assert seen == [old, new, old]
             ends = [Watched(each.result()) for each in short]
@@ -57,5 +56,8 @@ def versions(builds: TwoBuilds) -> dict[str, str]:
     return {scope: build.partition("+")[0] for scope, (build, _) in builds.leaders().items()}
 
 
-def handed_over(builds: TwoBuilds, before: dict[str, str]) -> bool:
-    return builds.is_settled() and not set(versions(builds).items()) & set(before.items())
+def handed_over(builds: TwoBuilds, before: dict[str, str]) -> dict[str, str]:
+    """The versions, when each scope has another one than before; {} until then. Between two looks all leaders may go."""
+    now = versions(builds)
+    another = now.keys() == before.keys() and not now.items() & before.items()
+    return now if another and builds.is_settled() else {}
