@@ -37,7 +37,7 @@ demo: setup ## start the stack, run the flights pipeline on it, show the result,
 	@$(BIN)/millrace demo
 
 test: setup lint ## check the style and run every test
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(TESTS)
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations=20 $(TESTS)
 
 test-compose: setup ## run docker-compose.yml in a Docker engine, kill its containers, cut its network
 	@$(BIN)/python -m pytest --durations=15 tests/compose
