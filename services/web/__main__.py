@@ -103,7 +103,7 @@ async def _work(
         await asyncio.sleep(LOOK_S)
         try:
             await asyncio.wait_for(read_again(app.consumer, passed_over()), LOOK_S)
-        except Exception as failure:  # Kafka hangs, or it joins its group anew at this moment: the next look finds it again
+        except Exception as failure:  # Kafka hangs, or it joins its group anew at this moment: it is said again, a little later
             log.warning("what was passed over is not read yet", reason=repr(failure))
     log.info("stops", reason=repr(app.crash_reason) if app.crashed else "asked to")
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -40,6 +41,7 @@ class Following:
         self._heard_s = now_s()
         self._unread: dict[Place, tuple[int, float]] = {}  # the end that is to be read, and since when it is known
         self._stands: dict[Place, tuple[int, float]] = {}  # where there is more: the offset to be read next, and since when it is that
+        self._named: dict[Place, tuple[int, float]] = {}  # the offset that was last said to be read again, and when
         self._told = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="following", daemon=True)
@@ -52,6 +54,7 @@ class Following:
         self._thread.join(2 * LATE_S)
 
     def _run(self) -> None:
+        self.ask()
         while not self._stopping.wait(ASKED_EVERY_S):
             self.ask()
 
@@ -69,6 +72,7 @@ class Following:
         now_s = self._now_s()
         self._heard_s = now_s
         for place, (first, end) in ends.items():
+            self._view.firsts[place] = max(first, self._view.firsts.get(place, 0))
             known, _ = self._unread.get(place, (-1, 0.0))
             reads = self._view.next_offset(*place)
             if end <= max(first, reads):
@@ -81,14 +85,22 @@ class Following:
                 self._stands[place] = (max(first, reads), now_s)
 
     def passed_over(self) -> dict[Place, int]:
-        """Partitions of which nothing was taken in for LATE_S though there is more, and the offset to read them from again. Each is
-        named once in LATE_S."""
+        """Partitions of which a record came too early, or nothing was taken in for LATE_S though there is more, and the offset to read
+        them from again. Each is named once in LATE_S."""
         if not self._view.ready:
             return {}
-        now_s = self._now_s()
-        late = {place: reads for place, (reads, since_s) in list(self._stands.items()) if now_s - since_s > LATE_S}
-        for place, reads in late.items():
-            self._stands[place] = (reads, now_s)
+        now_s, late = self._now_s(), {}
+        for place in self._places:
+            reads, hole = self._view.next_offset(*place), self._view.holes.get(place)
+            stands, since_s = self._stands.get(place, (-1, now_s))
+            named, named_s = self._named.get(place, (-1, -math.inf))
+            stuck = stands >= reads and now_s - since_s > LATE_S
+            if (hole is None and not stuck) or now_s - named_s <= LATE_S:
+                continue
+            if hole is not None and named == reads:  # read again, and it did not come: Kafka has nothing there
+                self._view.firsts[place] = hole
+            self._named[place] = reads, now_s
+            late[place] = max(reads, self._view.firsts.get(place, 0))
         return late
 
     def state(self) -> Follows:

@@ -24,6 +24,10 @@ class View:
         self.ready = False
         self.folded = {"news": 0, "known": 0, "unreadable": 0}
         self.folded_at_s = time.monotonic()
+        self.firsts: dict[tuple[str, int], int] = {}
+        """The first offset of a partition that can come, where it is known."""
+        self.holes: dict[tuple[str, int], int] = {}
+        """The lowest offset of a partition that came too early: before the one that is next."""
         self._rows = {JOB_EVENTS: jobs, CLUSTER_EVENTS: cluster}
         self._as_of: dict[str, dict[int, list[int]]] = {JOB_EVENTS: {}, CLUSTER_EVENTS: {}}
         self._lock = threading.Lock()
@@ -38,13 +42,16 @@ class View:
                 for row in list(rows.values()):
                     self._reached(topic, *(row.get("as_of") or (0, -1, 0)))
                 for partition, offset in committed.get(topic, {}).items():
-                    self._reached(topic, partition, offset - 1, 0)
+                    if (topic, partition) not in self.holes:  # else it is our own, of what came too early
+                        self._reached(topic, partition, offset - 1, 0)
             self.folded_at_s = time.monotonic()
             self.ready = True
 
     def pass_over(self, topic: str, partition: int, offset: int, stamp_ms: int) -> None:
         """A record that holds no fact."""
         with self._lock:
+            if self._comes_too_early(topic, partition, offset):
+                return
             self._reached(topic, partition, offset, stamp_ms)
             self.folded["unreadable"] += 1
 
@@ -53,8 +60,11 @@ class View:
         return self._as_of[topic].get(partition, [-1])[0] + 1
 
     def fold(self, fact: Fact) -> None:
-        """Takes a fact in. Raises KeyError, TypeError, ValueError for one that is none, which is to be passed over."""
+        """Takes a fact in, unless one before it is missing. Raises KeyError, TypeError, ValueError for one that is none, which is to be
+        passed over."""
         with self._lock:
+            if self._comes_too_early(fact.topic, fact.partition, fact.offset):
+                return
             self.folded_at_s = time.monotonic()
             self._reached(fact.topic, fact.partition, fact.offset, fact.stamp_ms)
             table = self.jobs if fact.topic == JOB_EVENTS else self.cluster
@@ -70,6 +80,17 @@ class View:
             }
             stamps = [place[1] for places in self._as_of.values() for place in places.values()]
         return answer, {"offsets": offsets, "time_ms": max(stamps, default=0)}
+
+    def _comes_too_early(self, topic: str, partition: int, offset: int) -> bool:
+        """Whether records before this one have not come. Were it taken in, they would be known from then on, and nobody would read them."""
+        place, next_offset = (topic, partition), self.next_offset(topic, partition)
+        known = self.ready and (next_offset > 0 or place in self.firsts)
+        if known and offset > max(next_offset, self.firsts.get(place, 0)):
+            self.holes[place] = min(offset, self.holes.get(place, offset))
+            return True
+        if offset >= next_offset:
+            self.holes.pop(place, None)
+        return False
 
     def _reached(self, topic: str, partition: int, offset: int, stamp_ms: int) -> None:
         known = self._as_of[topic].get(partition, [-1, 0])

@@ -126,6 +126,8 @@ async def read_again(consumer: Any, passed_over: Mapping[tuple[str, int], int]) 
     Who joins its group twice in a short time (Kafka was slow, or an older process of this name was killed) drops what it had fetched, and
     Faust may then read on behind it: those facts would never be seen, and the tables never follow.
     """
+    if not passed_over:
+        return
     where = {TP(*place): offset for place, offset in passed_over.items()}
     there = consumer.assignment()
     where = {place: offset for place, offset in where.items() if place in there}

@@ -185,10 +185,12 @@ def test_what_is_not_read_in_time_or_not_answered_is_told(view: View) -> None:
     assert after(1) == after(5) == ""
     answers[place] = (0, 8)
     assert after(1) == "job.events[0] has had records up to offset 3 for 6 s that are not read"
-    view.pass_over(*place, 3, T0)
+    for offset in (2, 3):
+        view.pass_over(*place, offset, T0)
     assert after(1) == after(5) == "", "those of then are read; the rest is new"
     assert after(1).startswith("job.events[0] has had records up to offset 7 for 6 s")
-    view.pass_over(*place, 7, T0)
+    for offset in range(4, 8):
+        view.pass_over(*place, offset, T0)
     answers.clear()
     assert after(5) == ""
     assert after(1) == "Kafka has not answered for 6 s"
@@ -207,14 +209,76 @@ def test_where_nothing_is_taken_in_though_there_is_more_is_to_be_read_again(view
     assert after(1) == after(5) == {}
     assert after(1) == {place: 2}, "what was before is deleted"
     assert after(1) == {}, "said once, for it takes a moment"
+    view.pass_over(*place, 2, T0)
     view.pass_over(*place, 3, T0)
     assert after(5) == after(5) == {}, "it goes on, slowly"
     assert after(1) == {place: 4}
+    assert after(6) == {place: 4}, "again, if it did not help"
     view.ready = False
     assert after(6) == {}, "the tables are being brought back: what they hold is not known yet"
     view.ready = True
     view.pass_over(*place, 4, T0)
     assert after(6) == {}
+
+
+def fresh() -> View:
+    view = View({}, {}, 10)
+    view.load({})
+    return view
+
+
+def test_what_comes_behind_a_hole_is_not_taken_in_before_what_is_missing() -> None:
+    """Else the tables would be at 13, and nobody would ever read 10 to 12."""
+    view = fresh()
+    place = ("job.events", 0)
+    clock, answers = [100.0], {place: (0, 14)}
+    following = Following(view, list(answers), lambda _: answers, now_s=lambda: clock[0])
+    for offset in range(10):
+        view.pass_over(*place, offset, T0)
+    view.pass_over(*place, 13, T0)
+    assert view.next_offset(*place) == 10
+    assert (following.passed_over(), following.passed_over()) == ({place: 10}, {}), "at once, and once"
+    view.load({"job.events": {0: 14}})
+    assert view.next_offset(*place) == 10, "the worker has committed what came too early"
+    for offset in range(10, 14):
+        view.pass_over(*place, offset, T0)
+    clock[0] += 6
+    assert (view.next_offset(*place), view.holes, following.passed_over()) == (14, {}, {})
+
+
+def test_what_kafka_has_no_record_for_is_waited_for_once() -> None:
+    """Who writes in transactions leaves offsets without records."""
+    view = fresh()
+    place = ("job.events", 0)
+    clock, answers = [100.0], {place: (5, 10)}
+    following = Following(view, list(answers), lambda _: answers, now_s=lambda: clock[0])
+    following.ask()
+    view.pass_over(*place, 7, T0)
+    assert following.passed_over() == {place: 5}
+    view.pass_over(*place, 6, T0)
+    view.pass_over(*place, 7, T0)
+    clock[0] += 6
+    assert (view.next_offset(*place), following.passed_over()) == (0, {place: 6})
+    view.pass_over(*place, 6, T0)
+    assert view.next_offset(*place) == 7
+
+
+def test_before_kafka_has_said_where_it_begins_a_new_table_takes_what_comes() -> None:
+    view = fresh()
+    view.pass_over("job.events", 0, 7, T0)
+    assert view.next_offset("job.events", 0) == 8
+
+
+def test_who_reads_on_is_not_sent_back_to_where_it_stood_when_kafka_last_answered() -> None:
+    view = fresh()
+    place = ("job.events", 0)
+    clock, answers = [100.0], {place: (0, 99)}
+    following = Following(view, list(answers), lambda _: answers, now_s=lambda: clock[0])
+    following.ask()
+    for offset in range(20):
+        clock[0] += 1
+        view.pass_over(*place, offset, T0)
+        assert following.passed_over() == {}
 
 
 def test_who_asks_kafka_asks_again_whatever_it_was_answered(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
