@@ -76,7 +76,8 @@ class Supervisor:
         self.deaths: queue.SimpleQueue[Service | LocalServer | None] = queue.SimpleQueue()
         self.warnings: dict[str, str | None] = {}  # what about -> the warning that stands
         self.stopping = threading.Event()
-        self.healing: list[threading.Thread] = []  # each starts a server again; what dies meanwhile does not wait for it
+        self.healing: list[tuple[Service | LocalServer, threading.Thread]] = []
+        """What is started again, each by a thread of its own: what dies meanwhile does not wait for it."""
         self._telling = threading.RLock()  # several threads know something new
         self.services = [
             Service(name, f"services.{name}", name.replace("_", "-") + (f"-{number}" if number > 1 else ""))
@@ -98,6 +99,7 @@ class Supervisor:
             print(failure, failure.detail, sep="\n", file=sys.stderr, flush=True)
             if not self.stopping.is_set():
                 self._tell(state="failed", reason=str(failure), detail=failure.detail)
+                self.stopping.set()  # what is being started again
                 self._stop()
                 return 1
         self._tell(state="stopping")
@@ -337,14 +339,14 @@ class Supervisor:
         if isinstance(what, LocalServer):
             self._say(f"{what.NAME}: ended; starting it again")
             thread = threading.Thread(target=self._server_again, args=(what,), daemon=True)
-            thread.start()
-            self.healing.append(thread)
-            return
-        code = what.child.exit_code() if what.child is not None else None
-        if time.monotonic() - what.started > STEADY_S:
-            what.delay_s = RESTART_FIRST_S
-        self._say(f"{what.instance}: ended with {code}; starting it again")
-        threading.Thread(target=self._again, args=(what,), daemon=True).start()
+        else:
+            code = what.child.exit_code() if what.child is not None else None
+            if time.monotonic() - what.started > STEADY_S:
+                what.delay_s = RESTART_FIRST_S
+            self._say(f"{what.instance}: ended with {code}; starting it again")
+            thread = threading.Thread(target=self._again, args=(what,), daemon=True)
+        thread.start()
+        self.healing = [*(each for each in self.healing if each[1].is_alive()), (what, thread)]
 
     def _server_again(self, server: LocalServer) -> None:
         """Starts Kafka or etcd again, also if it ended for a reason that lasts, such as a full disk: what runs waits for it."""
@@ -386,10 +388,13 @@ class Supervisor:
 
     def _stop(self) -> None:
         """Services first, all at once; then the servers under them."""
+        for what, thread in self.healing:
+            if isinstance(what, Service):  # else one would be started behind this
+                thread.join()
         living = [service.child for service in self.services if service.child is not None]
         with ThreadPoolExecutor(max(2, len(living))) as pool:
             list(pool.map(lambda child: child.stop(STOP_S), living))
-            for thread in self.healing:  # soon: it is asked to stop as well
+            for _, thread in self.healing:  # soon: it is asked to stop as well
                 thread.join()
             list(pool.map(lambda server: server.stop(), (self.kafka, self.etcd)))
 

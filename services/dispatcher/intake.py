@@ -144,12 +144,19 @@ def decode(value: bytes, limits: Limits) -> client.Request:
         raise Refused(f"no {raw['type']}: {_sentence(error)}") from None
 
 
+def _may_fit(raw: Mapping[str, Any]) -> bool:
+    try:
+        return len(canonical(raw)) <= GRAPH_BYTES_MOST
+    except (TypeError, ValueError):  # from a file of YAML: a date, half of a surrogate pair
+        return True
+
+
 def check_graph(raw: Mapping[str, Any], parameters: Mapping[str, str], limits: Limits) -> Checked:
     """All that the graph alone tells: structure, SQL, settings, size."""
     validated = validate(dict(raw), limits, parameters)
     if not isinstance(validated, JobGraph):
         problems = list(validated)
-        if len(canonical(raw)) <= GRAPH_BYTES_MOST:  # a larger one is hopeless, and to look into all of its SQL takes long
+        if _may_fit(raw):  # a larger one is hopeless, and to look into all of its SQL takes long
             known = readable(raw, validated, limits, parameters)
             problems += (each for each in (*check_sql(known), *check_conf(known)) if not each.warning)
         return Checked(None, None, tuple(problems), ())

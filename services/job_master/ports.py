@@ -20,7 +20,7 @@ RECORD = "_publication.json"
 FOR_THE_USER = (FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError, ImportError, ValueError)
 FOR_THE_USER_ERRNO = (errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
 AT_ONCE = 8
-"""Sinks of a shard that are published together: storage that hangs, or copies for minutes, holds up no other one's."""
+"""Sinks of a shard that are published together: what hangs, or copies for minutes, has one of these places, and holds up no other."""
 
 
 class OneByPath:
@@ -35,13 +35,22 @@ class OneByPath:
 
     def __call__(self, effect: PublishSink, fence: Fence) -> SinkPublished | None:
         with self._finding:
-            path = self._locks.setdefault(effect.path.rstrip("/"), threading.Lock())
+            path = self._locks.setdefault(_as_storage_has_it(effect.path), threading.Lock())
         if not path.acquire(timeout=self.PATIENCE_S):
             return None
         try:
             return publish_sink(effect, fence)
         finally:
             path.release()
+
+
+def _as_storage_has_it(path: str) -> str:
+    """One name of a path that can be written in several ways: `file:///x/out`, `/x/out/`."""
+    try:
+        fs, target = fsspec.core.url_to_fs(path)
+    except Exception:  # whoever publishes there tells it
+        return path
+    return f"{type(fs).__name__} {target}"
 
 
 def ports() -> dict[type, Port]:

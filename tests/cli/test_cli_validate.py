@@ -107,6 +107,21 @@ def test_a_graph_is_checked_as_the_dispatcher_checks_it(capsys: pytest.CaptureFi
     )
 
 
+@pytest.mark.parametrize(("line", "said"), [
+    ('name: "\\ud800"', "1:1: a text holds half of a surrogate pair, which is no Unicode"),
+    ("name: a\nsince: 2013-01-01", "2:1: since: unknown field since"),
+    ("name: a\nshare: .nan", "2:1: share: unknown field share"),
+])  # fmt: skip
+def test_what_only_yaml_can_say_is_a_mistake_like_others(
+    line: str, said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "g.yaml"
+    file.write_text(f"{line}\nvertices: {{a: {{sql: select 1}}}}\n")
+    code, _, err = run(capsys, str(file))
+    assert code == 2
+    assert err[0].startswith(f"{file}:{said}")
+
+
 def test_from_stdin_and_as_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b'{"type": "CancelJob", "version": 1, "job": 7}'))

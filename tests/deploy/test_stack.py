@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -82,6 +83,11 @@ def supervised(told: list[str]) -> Any:
     return made
 
 
+def join(made: Any) -> None:
+    for _, thread in made.healing:
+        thread.join()
+
+
 @pytest.mark.parametrize(("failure", "said"), [
     (LocalError("The disk is full: free some space."), "The disk is full: free some space."),
     (OSError(24, "Too many open files"), "OSError(24, 'Too many open files')"),  # where it is looked whether its port is free
@@ -105,8 +111,7 @@ def test_a_server_that_cannot_be_started_now_is_tried_again_and_what_runs_is_not
     monkeypatch.setattr(supervisor, "RESTART_MOST_S", 0)
     made.deaths.put(Full())
     made._watch()
-    [thread] = made.healing
-    thread.join()
+    join(made)
     assert made.facts["steps"] == [
         "Kafka: ended; starting it again",
         f"Kafka: cannot be started now; trying again. {said}",
@@ -134,8 +139,7 @@ def test_while_a_server_starts_again_services_are_looked_after_and_the_stack_can
     made.deaths.put(Slow())
     made.deaths.put(died)
     made._watch()
-    [thread] = made.healing
-    thread.join()
+    join(made)
     assert made.facts["steps"] == ["Kafka: ended; starting it again", "dispatcher: ended with None; starting it again"]
 
 
@@ -159,3 +163,30 @@ def test_a_service_that_ended_before_it_was_up_ends_the_start(tmp_path: Path) ->
     made.deaths.put(died)
     with pytest.raises(LocalError, match="dispatcher does not start: it ended with 3"):
         made._all_take_work()
+
+
+def test_a_start_that_fails_ends_also_what_is_being_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that cannot be started, and a service that is to be started a moment later."""
+    did = []
+
+    class Full(Server):
+        def start(self, progress: Any = None, stopping: Any = None) -> None:
+            raise LocalError("The disk is full.")
+
+        def stop(self, patience_s: float = 15.0) -> None:
+            did.append("the server stops")
+
+    made = supervised([])
+    made.kafka = made.etcd = Full()
+    died = Service("dispatcher", "services.dispatcher", "dispatcher", delay_s=0.2, started=time.monotonic())
+    made._spawn = lambda service: did.append("the service starts")
+
+    def start() -> None:
+        for each in (made.kafka, died):
+            made._start_again(each)
+        raise LocalError("The services were not there.")
+
+    made._start = start
+    monkeypatch.setattr(supervisor, "on_stop", lambda _: None)
+    assert made.run() == 1
+    assert "the service starts" not in did and not any(thread.is_alive() for _, thread in made.healing)

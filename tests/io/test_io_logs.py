@@ -88,7 +88,7 @@ def test_secrets_are_masked_everywhere() -> None:
         text="curl -H 'authorization: bearer 0123456789abcdef' s3://key:word@bucket/a http://host/b",
         rows=[("later/secret", None)],
         conf={"spark.hadoop.fs.azure.account.key.a.net": "k", "spark.hadoop.fs.s3a.access.key": "k", "spark.x.key": "k"},
-        options=["-Xss4m -Djavax.net.ssl.trustStorePassword=pw -Dx=y"],
+        options=["-Xss4m -Djavax.net.ssl.trustStorePassword=pw -Dx=y", "-Dmy.password='p w' -Dx=y"],
         my_password=None,
         data=b"hunter22",
     )
@@ -107,7 +107,7 @@ def test_secrets_are_masked_everywhere() -> None:
         "text": "curl -H 'authorization: bearer ***' s3://***@bucket/a http://host/b",
         "rows": [["***", None]],
         "conf": {"spark.hadoop.fs.azure.account.key.a.net": "***", "spark.hadoop.fs.s3a.access.key": "***", "spark.x.key": "k"},
-        "options": ["-Xss4m -Djavax.net.ssl.trustStorePassword=*** -Dx=y"],
+        "options": ["-Xss4m -Djavax.net.ssl.trustStorePassword=*** -Dx=y", "-Dmy.password=*** -Dx=y"],
         "my_password": None,
         "data": "b'***'",
     }

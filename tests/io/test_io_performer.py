@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 from queue import SimpleQueue
@@ -70,7 +71,7 @@ def test_those_that_hang_hold_up_no_other_and_wait_for_their_path_in_turn(
 
     def publish(effect: PublishSink, fence: Fence) -> SinkPublished:
         nonlocal under_way, most
-        if effect.path == "/hangs":
+        if effect.path.endswith("/hangs"):
             under_way += 1
             most = max(most, under_way)
             heals.wait(LIMIT_S)
@@ -82,8 +83,8 @@ def test_those_that_hang_hold_up_no_other_and_wait_for_their_path_in_turn(
     performed = Performed(PublishSink, job_master.ports()[PublishSink])
     ended.append(performed)
     hanging = {f"hangs-{number}" for number in range(job_master.AT_ONCE + 1)}
-    for job in hanging:
-        performed.perform(sink(job, "/hangs"))
+    for job, path in zip(sorted(hanging), itertools.cycle(["/hangs", "file:///hangs"]), strict=False):
+        performed.perform(sink(job, path))
     performed.perform(sink("well"))
     assert performed.outcomes.get(timeout=LIMIT_S).job == "well"  # type: ignore[attr-defined]
     heals.set()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from services.task_manager.slot import host, jvm, procs
@@ -171,7 +172,9 @@ def test_a_report_that_user_code_wrote_ends_no_host(tmp_path: Path, written: byt
 def test_a_pipe_or_a_folder_that_user_code_put_in_a_files_place_holds_up_no_host(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "report.json")
     (tmp_path / "error.json").mkdir()
+    before = psutil.Process().num_fds()
     assert host._read(str(tmp_path / "report.json")) is host._read(str(tmp_path / "error.json")) is None
+    assert psutil.Process().num_fds() == before, "it outlives its attempts"
     os.mkfifo(tmp_path / "stdout")
     log = CappedLog(str(tmp_path / "stdout"), 4, 4)
     log.write(b"abc")

@@ -13,14 +13,14 @@ import pytest
 from services.task_manager.slot import modules
 
 
-def install(tmp_path: Path, members: dict[str, str | bytes]) -> Path:
-    """Gives an attempt a tar archive: name -> content, or where a link leads."""
+def install(tmp_path: Path, members: dict[str, str | bytes], link: bytes = tarfile.SYMTYPE) -> Path:
+    """Gives an attempt a tar archive: name -> content, or where a link leads. A name that ends with spaces is the one without, again."""
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w:gz") as archive:
         for name, content in members.items():
-            info = tarfile.TarInfo(name)
+            info = tarfile.TarInfo(name.rstrip())
             if isinstance(content, str):
-                info.type, info.linkname = tarfile.SYMTYPE, content
+                info.type, info.linkname = link, content
                 archive.addfile(info)
             else:
                 info.size = len(content)
@@ -50,6 +50,20 @@ def test_an_archive_writes_nowhere_else(tmp_path: Path, members: dict[str, str |
     with pytest.raises(tarfile.FilterError, match="outside the destination"):
         install(tmp_path, members)
     assert not (tmp_path / "out").exists()
+
+
+@FILTERED
+@pytest.mark.parametrize("away", ["../../out", "{}/out"])
+def test_an_archive_writes_nowhere_else_through_a_hard_link(tmp_path: Path, away: str) -> None:
+    (tmp_path / "out").write_bytes(b"0")
+    with pytest.raises(tarfile.FilterError):
+        install(tmp_path, {"a": away.format(tmp_path), "a ": b"1"}, tarfile.LNKTYPE)
+    assert (tmp_path / "out").read_bytes() == b"0"
+
+
+def test_an_archive_has_its_own_hard_links(tmp_path: Path) -> None:
+    unpacked = install(tmp_path, {"a": b"1", "lib/b": "a"}, tarfile.LNKTYPE)
+    assert (unpacked / "lib" / "b").read_bytes() == b"1"
 
 
 @FILTERED

@@ -365,7 +365,7 @@ def _failure(status: int, command: Command, jvm_lost: str | None) -> dict[str, A
 def _read(path: str) -> dict[str, Any] | None:
     """What an attempt left; None for what is no such file. User code can write it, too: a pipe would hold up the host for ever."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), encoding="utf-8") as file:
+        with open(path, encoding="utf-8", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             found = os.fstat(file.fileno())
             return json.load(file) if stat.S_ISREG(found.st_mode) and found.st_size <= _LINE_BYTES else None
     except (OSError, ValueError, RecursionError):

@@ -84,8 +84,15 @@ def _unpack(archive: Path, folder: Path) -> None:
     """Unpacks into the folder alone: a member whose name leads out of it is an error (of a zip it is left out). Links may, as those to
     its Python of a packed environment do; nothing is written through them."""
     kind = _archive_format(archive.name)
-    safely = {"filter": "tar"} if kind != "zip" and hasattr(tarfile, "tar_filter") else {}  # the oldest Pythons know no filters
+    safely = {"filter": _inside} if kind != "zip" and hasattr(tarfile, "tar_filter") else {}  # the oldest Pythons know no filters
     shutil.unpack_archive(archive, folder, kind, **safely)  # type: ignore[arg-type]
+
+
+def _inside(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
+    """As the library's filter; and a hard link is to a file of the archive, for a later member of its name is written into that file."""
+    if member.islnk():
+        tarfile.data_filter(member, folder)
+    return tarfile.tar_filter(member, folder)
 
 
 def _archive_format(name: str) -> str:
