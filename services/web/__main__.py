@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -57,7 +57,7 @@ def main() -> int:
     server = HttpServer(api, settings.host, settings.port, name="api")
     ports = {"health_port": health.start(), "port": server.start()}
     try:
-        asyncio.run(_work(app, stopping, lambda: settings.write_ready(**ports), following.passed_over))
+        asyncio.run(_work(app, stopping, lambda: settings.write_ready(**ports), following))
     except Exception as failure:
         failed = True
         log.critical("the process ends", reason=f"{type(failure).__name__}: {failure}")
@@ -89,9 +89,7 @@ def _await_cluster(settings: WebSettings, stopping: threading.Event) -> Topology
         store.close()
 
 
-async def _work(
-    app: Any, stopping: threading.Event, ready: Callable[[], None], passed_over: Callable[[], Mapping[tuple[str, int], int]]
-) -> None:
+async def _work(app: Any, stopping: threading.Event, ready: Callable[[], None], following: Following) -> None:
     """Runs the worker until it is asked to stop, and reads again what it passed over. Raises what ended it, if it ends by itself."""
     starting = asyncio.ensure_future(app.start())
     while not starting.done() and not stopping.is_set():  # a Kafka that hangs is waited for, and for longer than anybody waits for an end
@@ -102,7 +100,7 @@ async def _work(
     while not stopping.is_set() and not app.crashed:
         await asyncio.sleep(LOOK_S)
         try:
-            await asyncio.wait_for(read_again(app.consumer, passed_over()), LOOK_S)
+            following.went_back(await asyncio.wait_for(read_again(app.consumer, following.passed_over()), LOOK_S))
         except Exception as failure:  # Kafka hangs, or it joins its group anew at this moment: it is said again, a little later
             log.warning("what was passed over is not read yet", reason=repr(failure))
     log.info("stops", reason=repr(app.crash_reason) if app.crashed else "asked to")

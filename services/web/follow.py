@@ -17,6 +17,8 @@ from .view import View
 ASKED_EVERY_S = 1.0
 LATE_S = 5.0
 """For so long Kafka may be silent, or a record unread, and nothing is said of it."""
+TRIES = 3
+"""So often is read again from an offset before Kafka is taken to have no record there: what is read again may be dropped again."""
 Place = tuple[str, int]
 Ends = Callable[[Sequence[Place]], Mapping[Place, tuple[int, int]]]
 """The first offset and the end of each partition. Raises Unavailable."""
@@ -41,7 +43,8 @@ class Following:
         self._heard_s = now_s()
         self._unread: dict[Place, tuple[int, float]] = {}  # the end that is to be read, and since when it is known
         self._stands: dict[Place, tuple[int, float]] = {}  # where there is more: the offset to be read next, and since when it is that
-        self._named: dict[Place, tuple[int, float]] = {}  # the offset that was last said to be read again, and when
+        self._named_s: dict[Place, float] = {}  # when it was last said that it is to be read again
+        self._back: dict[Place, tuple[int, int]] = {}  # the offset from which it was last read again, and how often it was
         self._told = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="following", daemon=True)
@@ -93,15 +96,21 @@ class Following:
         for place in self._places:
             reads, hole = self._view.next_offset(*place), self._view.holes.get(place)
             stands, since_s = self._stands.get(place, (-1, now_s))
-            named, named_s = self._named.get(place, (-1, -math.inf))
             stuck = stands >= reads and now_s - since_s > LATE_S
-            if (hole is None and not stuck) or now_s - named_s <= LATE_S:
+            if (hole is None and not stuck) or now_s - self._named_s.get(place, -math.inf) <= LATE_S:
                 continue
-            if hole is not None and named == reads:  # read again, and it did not come: Kafka has nothing there
-                self._view.firsts[place] = hole
-            self._named[place] = reads, now_s
-            late[place] = max(reads, self._view.firsts.get(place, 0))
+            where = max(reads, self._view.firsts.get(place, 0))
+            if hole is not None and self._back.get(place) == (where, TRIES):
+                where = self._view.firsts[place] = hole
+            self._named_s[place] = now_s
+            late[place] = where
         return late
+
+    def went_back(self, places: Mapping[Place, int]) -> None:
+        """These are read again, from these offsets on."""
+        for place, offset in places.items():
+            at, times = self._back.get(place, (offset, 0))
+            self._back[place] = (offset, min(times + 1, TRIES) if at == offset else 1)
 
     def state(self) -> Follows:
         """As of now."""

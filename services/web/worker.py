@@ -120,20 +120,18 @@ async def resume(consumer: Any) -> dict[str, dict[int, int]]:
     return found
 
 
-async def read_again(consumer: Any, passed_over: Mapping[tuple[str, int], int]) -> None:
-    """Goes back to where the tables stand; what is known already changes nothing.
+async def read_again(consumer: Any, passed_over: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+    """Goes back to where the tables stand, in partitions that this process has: those are answered. What is known already changes nothing.
 
     Who joins its group twice in a short time (Kafka was slow, or an older process of this name was killed) drops what it had fetched, and
     Faust may then read on behind it: those facts would never be seen, and the tables never follow.
     """
-    if not passed_over:
-        return
-    where = {TP(*place): offset for place, offset in passed_over.items()}
-    there = consumer.assignment()
-    where = {place: offset for place, offset in where.items() if place in there}
+    there = consumer.assignment() if passed_over else ()
+    where = {TP(*place): offset for place, offset in passed_over.items() if TP(*place) in there}
     if where:
         log.warning("what was passed over is read again", places={f"{place.topic}[{place.partition}]": at for place, at in where.items()})
         await consumer.seek_wait(where)
+    return {**where}
 
 
 def _table(app: faust.App, facts: str, topology: Topology, partitions: int) -> Any:

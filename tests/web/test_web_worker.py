@@ -27,7 +27,9 @@ from millrace.core.topics import Topology
 from millrace.io.etcd import EtcdStore
 from millrace.io.kafka_admin import KafkaAdmin
 from services.web.__main__ import _work
+from services.web.follow import Following
 from services.web.settings import WebSettings
+from services.web.view import View
 from services.web.worker import make
 
 LIMIT_S = 90.0
@@ -192,7 +194,7 @@ def test_it_ends_when_asked_also_while_it_starts_and_kafka_hangs(servers: tuple[
     os.kill(broker.pid, signal.SIGSTOP)
     try:
         threading.Timer(1, stopping.set).start()
-        asyncio.run(_work(app, stopping, lambda: pytest.fail("it has not started"), dict))
+        asyncio.run(_work(app, stopping, lambda: pytest.fail("it has not started"), Following(View({}, {}, 1), [], dict)))
         assert time.monotonic() - begun_s < 20
     finally:
         os.kill(broker.pid, signal.SIGCONT)
