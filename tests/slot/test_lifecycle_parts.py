@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from services.task_manager.slot import host, jvm, procs
+from services.task_manager.slot import client, host, jvm, procs
 from services.task_manager.slot.client import heard
 from services.task_manager.slot.conf import classify_conf
 from services.task_manager.slot.config import SlotConfig
@@ -75,6 +77,7 @@ import subprocess, sys
 sys.path.insert(0, sys.argv[1])
 from services.task_manager.slot import procs
 import os
+import queue
 procs.adopt_orphans()
 spared = subprocess.Popen(["sh", "-c", "sleep 3600 & wait"])
 escaped = subprocess.Popen(["sh", "-c", "setsid sleep 3600 & exit"])
@@ -235,3 +238,31 @@ def test_the_version_of_a_java_is_read_without_running_it(tmp_path: Path, releas
 )
 def test_why_a_jvm_did_not_start(log: str, told: str | None) -> None:
     assert jvm.complaint(log) == told
+
+
+def test_orders_to_a_host_that_does_not_read_wait_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who orders goes on: this test would never end else, for its host reads only what was all ordered before."""
+    awake, hanging = tmp_path / "awake", tmp_path / "host.py"
+    hanging.write_text(
+        "import json, os, sys, time\n"
+        f"while not os.path.exists({str(awake)!r}): time.sleep(0.01)\n"
+        "for line in sys.stdin:\n"
+        "    order = json.loads(line)\n"
+        "    print(json.dumps({'is': order['do'], 'of': order.get('attempt'), 'bytes': len(line)}), flush=True)\n"
+        "    if order['do'] == 'stop': break\n"
+    )
+    monkeypatch.setattr(client, "_HOST", str(hanging))
+    events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    process = client.SlotProcess(SlotConfig(slot="s", folder=str(tmp_path / "slot"), python=sys.executable), events.put)
+    for name in ("a", "b", "c"):
+        process.run(name, {"text": "x" * 300_000}, "work", "log", "blobs")
+        process.kill(name, "why")
+    awake.touch()
+    wait_until(lambda: events.qsize() >= 7, "all that was ordered")
+    process.kill("a", "at once, for nothing waits any more")
+    process.close()
+    said = [events.get_nowait() for _ in range(events.qsize())]
+    orders = [("start", None), *((do, name) for name in "abc" for do in ("run", "kill")), ("kill", "a"), ("stop", None)]
+    assert [(each["is"], each.get("of")) for each in said] == [*orders, ("gone", None)]
+    assert [each["bytes"] > 300_000 for each in said[:-1]] == [do == "run" for do, _ in orders]
+    process.stop()  # nobody is there any more

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import queue
+import select
 import subprocess
 import threading
 import uuid
@@ -58,8 +59,10 @@ class SlotProcess:
         self._config = config
         self._on_event = on_event
         self._marker = uuid.uuid4().hex
-        # Written by a thread of its own: a host that hangs, with its pipe full, must not hold up who orders.
-        self._outgoing: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        # What the host's pipe does not take at once is written by a thread: one that hangs must not hold up who orders.
+        self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._waiting = 0  # orders that are in there, or not yet written whole
+        self._ordering = threading.Lock()
         self._beats, self._heard = _pipe_for_beats()
         self._started = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
@@ -121,13 +124,15 @@ class SlotProcess:
                     start_new_session=True,
                     pass_fds=(self._heard.fileno(),),
                 )
+            os.set_blocking(self._stdin, False)
+            self._send({"do": "start", "config": self._config.to_json()})
+            threading.Thread(target=self._write, name=f"slot-{self._config.slot}-orders", daemon=True).start()
         except OSError as error:
             self._error = error
             return
         finally:
             self._heard.close()
             self._started.set()
-        threading.Thread(target=self._write, name=f"slot-{self._config.slot}-orders", daemon=True).start()
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.endswith(b"\n"):  # else it was killed while it spoke
@@ -145,17 +150,37 @@ class SlotProcess:
             return
         self._on_event(event)
 
+    @property
+    def _stdin(self) -> int:
+        assert self._process is not None and self._process.stdin is not None
+        return self._process.stdin.fileno()
+
     def _send(self, message: dict[str, Any]) -> None:
-        self._outgoing.put(message)
+        """On the caller's own thread where that takes no time: another one would get its turn when the caller waits for something."""
+        data = (json.dumps(message) + "\n").encode()
+        with self._ordering:
+            if not self._waiting:
+                data = self._left_of(data)
+            if data:
+                self._waiting += 1
+                self._outgoing.put(data)
+
+    def _left_of(self, data: bytes) -> bytes:
+        """Writes what the pipe takes now; returns the rest. A host that has ended takes all: `gone` tells."""
+        try:
+            return data[os.write(self._stdin, data) :]
+        except BlockingIOError:
+            return data
+        except BrokenPipeError:
+            return b""
 
     def _write(self) -> None:
-        """Writes the orders, in order, until the host has ended."""
-        assert self._process is not None and self._process.stdin is not None
-        message: dict[str, Any] | None = {"do": "start", "config": self._config.to_json()}
-        while message is not None:
-            try:
-                self._process.stdin.write((json.dumps(message) + "\n").encode())
-                self._process.stdin.flush()
-            except (BrokenPipeError, ValueError):
-                return  # it has ended: `gone` tells
-            message = self._outgoing.get()
+        """Writes the orders that wait, in order, until the host has ended."""
+        pipe = select.poll()
+        pipe.register(self._stdin, select.POLLOUT)
+        while (data := self._outgoing.get()) is not None:
+            while data:
+                pipe.poll()
+                data = self._left_of(data)
+            with self._ordering:
+                self._waiting -= 1

@@ -36,8 +36,8 @@ if __name__ == "__main__":  # loaded under a private name, so that no name of ou
     sys.exit(importlib.import_module("_millrace_slot.host").main())
 
 import asyncio
+import contextlib
 import dataclasses
-import errno
 import gc
 import importlib
 import json
@@ -51,7 +51,7 @@ from .conf import classify_conf
 from .config import Dirs, SlotConfig
 from .driver import Children, Driver, DriverLost, Spare
 from .output import CappedLog
-from .process import ERROR, FAILED, REPORT, plain_error
+from .process import ERROR, FAILED, REPORT, not_ready, plain_error
 
 _FAILED_STARTS_MAX = 2
 _SPARES_LOST_MAX = 3
@@ -79,6 +79,8 @@ class Command:
     dirs: Dirs
     killed: asyncio.Future[str]
     started: bool = False
+    refused: dict[str, Any] | None = None
+    """Why its process could not begin."""
 
 
 class Host:
@@ -91,7 +93,7 @@ class Host:
         self._out = out
         self._children = Children(asyncio.get_running_loop())
         self._commands: dict[str, Command] = {}
-        self._ordered = asyncio.Event()
+        self._turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # ends the wait for an attempt
         self.busy = asyncio.Event()  # there is a command
         self._drivers = 0
         self._archive = archive.Archive(config, java, spark_home)
@@ -110,8 +112,8 @@ class Host:
             killed = asyncio.get_running_loop().create_future()
             command = Command(message["attempt"], message["spec"], Dirs(**message["dirs"]), killed)
             self._commands[command.attempt] = command
+            self._look()
             self.busy.set()
-            self._ordered.set()
         elif message["do"] == "kill":
             command = self._commands.get(message["attempt"])
             if command and not command.killed.done():
@@ -158,12 +160,9 @@ class Host:
                         raise DriverLost(f"{spares_lost} spare processes ended by themselves")
                     continue
                 try:
-                    _make_folders(command)
                     static_conf = _static_conf(command)
-                except OSError as error:  # a name that no file can have, a full disk: the attempt's trouble, not the slot's
-                    message = f"The attempt's folders cannot be made ready: {error}"
-                    user = error.errno == errno.ENAMETOOLONG
-                    self._ended(command, "failed", error=plain_error("user" if user else "infrastructure", message, retryable=not user))
+                except OSError as error:  # the attempt's trouble, not the slot's
+                    self._ended(command, "failed", error=not_ready(error))
                     continue
                 if static_conf:
                     spare.close()
@@ -185,10 +184,18 @@ class Host:
             for command in self._commands.values():
                 command.started = True
                 return command
-            self._ordered.clear()
-            order = asyncio.ensure_future(self._ordered.wait())
-            await asyncio.wait({order, driver.exited, spare.exited}, return_when=asyncio.FIRST_COMPLETED)
-            order.cancel()
+            self._turn = asyncio.get_running_loop().create_future()
+            for exited in (driver.exited, spare.exited):
+                exited.add_done_callback(self._look)
+            try:
+                await self._turn
+            finally:
+                for exited in (driver.exited, spare.exited):
+                    exited.remove_done_callback(self._look)
+
+    def _look(self, _: Any = None) -> None:
+        if not self._turn.done():
+            self._turn.set_result(None)
 
     async def _run_apart(self, command: Command, static_conf: dict[str, str]) -> None:
         """Runs an attempt in a JVM of its own, made for its static settings and ended with it."""
@@ -230,22 +237,24 @@ class Host:
 
     def _keep(self, command: Command, said: str) -> None:
         """The words of a JVM that never ran the attempt, as its stderr: they are all that there is to look at."""
+        with contextlib.suppress(OSError):
+            os.makedirs(command.dirs.log, exist_ok=True)
         log = self._log(command, "stderr")
         log.write(said.encode())
         log.close()
 
     async def _run(self, driver: Driver, spare: Spare, command: Command) -> None:
         """Runs one attempt to its end and says how it ended; raises DriverLost if the JVM cannot serve another."""
+        if tell := not command.killed.done():
+            self._say("running", attempt=command.attempt)  # its process lives, and is told at once
         logs = [self._log(command, "stdout"), self._log(command, "stderr")]
         spare.stdout.sink, spare.stderr.sink = logs[0].write, logs[1].write
         driver.echo = logs[1].write
         try:
-            if not command.killed.done():
+            if tell:
                 body = {"attempt": command.attempt, "spec": command.spec, "dirs": dataclasses.asdict(command.dirs)}
                 try:
-                    await spare.tell(body, 60)
-                    self._say("running", attempt=command.attempt)  # its process lives, and has it as soon as it wakes
-                    await spare.answer(60)
+                    command.refused = (await spare.ask(body, 60)).get("refused")
                 except DriverLost:
                     spare.kill()
                 await asyncio.wait({spare.exited, driver.exited, command.killed}, return_when=asyncio.FIRST_COMPLETED)
@@ -315,14 +324,6 @@ def say(out: int, what: str, **body: Any) -> None:
         raise Stopped from None
 
 
-def _make_folders(command: Command) -> None:
-    """The attempt's own folder and that of its logs, without an end that was told there before. Raises OSError."""
-    for folder in (command.dirs.work, command.dirs.log):
-        os.makedirs(folder, exist_ok=True)
-    for name in (REPORT, ERROR):
-        _remove(os.path.join(command.dirs.log, name))
-
-
 def _static_conf(command: Command) -> dict[str, str]:
     """The Spark settings of an attempt that only a JVM of its own can have; uploaded jars are one of them.
 
@@ -356,6 +357,8 @@ def _failure(status: int, command: Command, jvm_lost: str | None) -> dict[str, A
     """The error of an attempt that left no report."""
     if jvm_lost is not None:
         return plain_error("jvm", jvm_lost, retryable=True)
+    if command.refused is not None:
+        return command.refused
     from . import errors
 
     described = _read(os.path.join(command.dirs.log, ERROR)) if status == FAILED << 8 else None
@@ -370,13 +373,6 @@ def _read(path: str) -> dict[str, Any] | None:
             return json.load(file) if stat.S_ISREG(found.st_mode) and found.st_size <= _LINE_BYTES else None
     except (OSError, ValueError, RecursionError):
         return None
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
 
 
 def _preload() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import errno
 import json
 import os
 import socket
@@ -29,7 +30,7 @@ def main(channel: socket.socket, port: int, secret: str, application_id: str) ->
     """Attaches, says so on ``channel``, waits for one attempt there, runs it and ends the process.
 
     Lines on ``channel``: out ``{"attached": true}`` or ``{"attached": false, "reason"}``, in ``{"attempt", "spec", "dirs"}``,
-    out ``{"took": attempt}``.
+    out ``{"took": attempt}`` or ``{"refused": error}``.
     """
     os.setsid()
     _leave_the_host()
@@ -49,16 +50,40 @@ def main(channel: socket.socket, port: int, secret: str, application_id: str) ->
     if not line:
         return
     command = json.loads(line)
+    dirs = Dirs(**command["dirs"])
+    try:
+        _make_folders(dirs)
+    except OSError as error:
+        say({"refused": not_ready(error)})
+        os._exit(FAILED)
     say({"took": command["attempt"]})
     lines.close()
     channel.close()
-    code = _run(command["spec"], session, Dirs(**command["dirs"]))
+    code = _run(command["spec"], session, dirs)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except Exception:
             pass
     os._exit(code)
+
+
+def _make_folders(dirs: Dirs) -> None:
+    """The attempt's own folder and that of its logs, without an end that was told there before. Raises OSError."""
+    for folder in (dirs.work, dirs.log):
+        os.makedirs(folder, exist_ok=True)
+    for name in (REPORT, ERROR):
+        try:
+            os.unlink(os.path.join(dirs.log, name))
+        except FileNotFoundError:
+            pass
+
+
+def not_ready(error: OSError) -> dict[str, Any]:
+    """The error of an attempt whose folders cannot be made: a name that no file can have, a full disk."""
+    user = error.errno == errno.ENAMETOOLONG
+    message = f"The attempt's folders cannot be made ready: {error}"
+    return plain_error("user" if user else "infrastructure", message, retryable=not user)
 
 
 def _leave_the_host() -> None:
