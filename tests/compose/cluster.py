@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,10 +21,29 @@ from deploy.local.processes import free_port
 from millrace.client import Job, Millrace, MillraceError, Unavailable, new_id
 from millrace.core.topics import TOPICS, Topology
 from millrace.io.etcd import EtcdStore
+from millrace.io.kafka_logs import KafkaLogs
 
 PORTS = ("KAFKA_PORT", "KAFKA_2_PORT", "KAFKA_3_PORT", "ETCD_PORT", "BLOB_PORT", "BLOB_2_PORT", "WEB_PORT")
 ONE_SHOT = ("check", "provision")
 LIMIT_S = 120.0
+ASKER = """
+import sys
+from millrace.core.topics import TOPICS, Topology
+from millrace.io.interfaces import Unavailable
+from millrace.io.kafka_admin import KafkaAdmin
+
+admin = KafkaAdmin("kafka:9092", timeout_s=1.4)
+for _ in sys.stdin:
+    unknown = []
+    for topic in TOPICS:
+        for partition in range(topic.count(Topology(shards=2))):
+            try:
+                admin.end(topic.name, partition)
+            except Unavailable as failure:
+                unknown.append(str(failure))
+    print(unknown, flush=True)
+"""
+"""A process among the services: asked by a line, it says of which partitions it does not learn where they end."""
 HEALTH = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:8080/health').read().decode())"
 T = TypeVar("T")
 
@@ -163,6 +184,26 @@ class Cluster:
 
     # the cluster
 
+    @contextmanager
+    def asker(self) -> Iterator[Callable[[], list[str]]]:
+        """A process in a container that keeps its client from question to question; see `ASKER`."""
+        container = self.containers("web")[0]
+        process = subprocess.Popen(
+            ["docker", "exec", "-i", container, "python", "-c", ASKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdin is not None and process.stdout is not None
+
+        def ask() -> list[str]:
+            print(file=process.stdin, flush=True)
+            unknown: list[str] = ast.literal_eval(process.stdout.readline())
+            return unknown
+
+        try:
+            yield ask
+        finally:
+            process.stdin.close()
+            process.wait(LIMIT_S)
+
     @property
     def token(self) -> str:
         return self.compose("exec", "-T", "dispatcher", "cat", "/var/lib/millrace/secrets/blob-token").stdout.strip()
@@ -244,10 +285,11 @@ class Cluster:
     def topic(self, name: str) -> Iterator[dict[str, Any]]:
         """All that a public topic holds, partition by partition."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "tests", "enable.auto.commit": False})
+        logs = KafkaLogs(self.bootstrap, client_id="tests")
         count = next(each for each in TOPICS if each.name == name).count(Topology())
         for partition in range(count):
             where = TopicPartition(name, partition, OFFSET_BEGINNING)
-            at, end = consumer.get_watermark_offsets(where, timeout=30)
+            at, end = logs.offsets(name, partition)
             consumer.assign([where])
             while at < end:
                 message = consumer.poll(1.0)

@@ -163,14 +163,22 @@ def test_a_used_port_is_named_in_one_line():
         cluster.down(purge=True)
 
 
-def test_with_three_of_each_a_broker_and_a_member_may_be_dead(data):
+@pytest.fixture
+def three_of_each(data: Path) -> Iterator[Cluster]:
     cluster = Cluster("millrace-tests-ha", COMPOSE_PROFILES="ha", DATA=data)
     try:
         cluster.up()
         cluster.first_accepted()
         cluster.ready(SLOTS)
-        for service in ("kafka-1", "etcd-2"):
-            cluster.compose("stop", "--timeout", "0", service)
-        finished_once(cluster, submit(cluster.client, [sql(number) for number in range(5)]))
+        yield cluster
     finally:
         cluster.down(purge=True)
+
+
+def test_with_three_of_each_a_broker_and_a_member_may_be_dead(three_of_each):
+    with three_of_each.asker() as unknown_ends:
+        until("an answer for every partition", lambda: not unknown_ends())
+        for service in ("kafka-1", "etcd-2"):
+            three_of_each.compose("stop", "--timeout", "0", service)
+        until("an answer for every partition", lambda: not unknown_ends())  # and not of a leader that is known to be dead
+    finished_once(three_of_each, submit(three_of_each.client, [sql(number) for number in range(5)]))

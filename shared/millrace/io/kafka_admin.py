@@ -30,6 +30,10 @@ _ANOTHER_LEADER = (
     KafkaError.LEADER_NOT_AVAILABLE,
 )
 _ANEW = wait_exponential(0.02, max=0.5)
+_REMEMBERS_MS = 1_000
+"""How long a client may ask the leader that it knows. Left alone it does for a quarter of an hour: it looks again at once when a broker's
+connection ends, but Kafka needs a second or two to see that this one is dead, and says till then that it leads. Refused at its address,
+the library would notice; where the address has gone with its container or its machine, every question is put to nobody."""
 T = TypeVar("T")
 
 
@@ -46,7 +50,7 @@ class KafkaAdmin:
     ) -> None:
         self._bootstrap, self._timeout_s = bootstrap, timeout_s
         self._patience = {"request_timeout": timeout_s}
-        basics = {"bootstrap.servers": bootstrap, "client.id": client_id, "logger": log}
+        basics = {"bootstrap.servers": bootstrap, "client.id": client_id, "logger": log, "metadata.max.age.ms": _REMEMBERS_MS}
         self._config = {**COMMON, **basics, **(options or {})}
         self._made: AdminClient | None = None
         self._making = threading.Lock()
@@ -98,7 +102,7 @@ class KafkaAdmin:
 
     def _of_leader(self, ask: Callable[[AdminClient], T]) -> T:
         """Asks a partition's leader, and again for `timeout_s` while another leads it or none: a broker that was busy is without its
-        partitions for an instant. The library remembers for minutes who leads and since which epoch, and does not look again when
+        partitions for an instant. The library remembers for a while who leads and since which epoch, and does not look again when
         it is refused for that; a new client does. The old one lives as long as another thread waits for its answer."""
 
         def anew() -> T:

@@ -14,7 +14,7 @@ class _Plain(logging.Filter):
     guarantee is experimental comes at each start, and is known."""
 
     EVERY_S = 10.0
-    _RETRIED = ("Connection refused", "Disconnected", "Failed to acquire idempotence PID", "brokers are down", "new leader-1 not found")
+    _RETRIED = ("Connection refused", "Disconnected", "Failed to acquire idempotence PID", "brokers are down", "not found in cache")
 
     def __init__(self) -> None:
         super().__init__()
