@@ -65,6 +65,26 @@ def test_a_full_local_queue_waits_in_order_and_runs_no_callback_in_between(real_
     bus.close()
 
 
+def test_what_goes_aside_is_in_order_and_acknowledged_as_all_else(real_kafka: RealKafka) -> None:
+    topics = real_kafka.topic("inbox"), real_kafka.topic("events")
+    KafkaAdmin(real_kafka.bootstrap).ensure_topics([(topic, 1, {}) for topic in topics])
+    bus = KafkaBus(real_kafka.bootstrap, client_id="test", on_fatal=pytest.fail, aside=topics[1:])
+    ran: list[str] = []
+    for number in range(100):
+        for topic in topics:
+            bus.append(topic, 0, b"%d" % number, on_ack=lambda topic=topic: ran.append(topic))
+    for topic in topics:
+        while ran.count(topic) < 100:
+            bus.serve(1_000, topic)  # whichever it waits for, it hears of both
+    for topic in topics:
+        reader, values = bus.reader(topic, 0, 0), []
+        while len(values) < 100:
+            values += [one.value for one in reader.poll(1_000)]
+        assert values == [b"%d" % number for number in range(100)]
+        reader.close()
+    bus.close()
+
+
 def test_a_process_ends_in_order_while_records_wait_for_a_broker_that_is_paused(real_kafka: RealKafka) -> None:
     topic = real_kafka.topic("inbox")
     KafkaAdmin(real_kafka.bootstrap).ensure_topics([(topic, 1, {})])

@@ -22,6 +22,7 @@ from millrace.core.messages import CLIENT, CONTRACTS, LINKS, client, effects, ev
 from millrace.core.messages.base import Body, Part
 from millrace.core.messages.records import Client, Hello, Message, UnknownRecord, decode
 from millrace.core.topics import (
+    ASIDE,
     DISPATCHER,
     JOB_MASTER,
     OPERATOR,
@@ -32,6 +33,7 @@ from millrace.core.topics import (
     WEB,
     Topology,
 )
+from millrace.io.sending import AFTER
 from services.dispatcher.core.machine import Dispatcher
 from services.job_master.core.machine import JobMaster
 from services.resource_manager.core import machine as resource_manager
@@ -269,6 +271,18 @@ def test_a_topic_has_writers_readers_and_limits() -> None:
         assert (config["retention.ms"], config["cleanup.policy"]) == (str(topic.retention_ms), cleanup)
         inbox = topic.name.endswith(".commands") and topic.name != "client.commands"
         assert "anyone" not in (*topic.writers, *topic.readers) or not inbox, "strangers write no inbox"
+
+
+def test_nothing_that_a_jobs_next_step_waits_for_goes_aside() -> None:
+    written = {topic.name: topic.writers for topic in TOPICS}
+    assert all(service in written[topic] for service, aside in ASIDE.items() for topic in aside)
+    steps = {
+        DISPATCHER: ("dispatcher.commands", "job-master.commands", AFTER["StartJob"]),
+        JOB_MASTER: ("job-master.commands", "resource-manager.commands", "task-manager.commands"),
+        RESOURCE_MANAGER: ("resource-manager.commands", "task-manager.commands"),
+        TASK_MANAGER: ("job-master.commands",),
+    }
+    assert not [(service, topic) for service, topics in steps.items() for topic in topics if topic in ASIDE[service]]
 
 
 def test_partitions_are_those_of_the_topology() -> None:

@@ -48,6 +48,7 @@ def test_a_slot_is_given_when_all_shards_will_have_heard_of_what_was_lost_before
     assert sent.say(*lost, spoken(3, "AllocateSlot", "task-manager.commands"), event(4)) == [1, 2, 4]
     assert sent.acked(4) == []
     assert sent.acked(1) == []
+    assert sent.sending.awaits == "job-master.commands-2"
     assert sent.acked(2) == [3]
     assert sent.say(spoken(5, "AllocateSlot", "task-manager.commands")) == [5]
 
@@ -62,9 +63,10 @@ def test_an_end_waits_for_the_events_before_it_and_for_no_later_ones() -> None:
     sent = Sent()
     assert sent.say(event(1), event(2), spoken(3, "JobEnded"), event(4)) == [1, 2, 4]
     assert sent.sending.holds
+    assert sent.sending.awaits == "job.events"
     assert sent.acked(2) == []
     assert sent.acked(1) == [3]
-    assert not sent.sending.holds
+    assert not sent.sending.holds and sent.sending.awaits == ""
 
 
 def test_an_end_without_events_on_their_way_goes_at_once() -> None:

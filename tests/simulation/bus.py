@@ -232,7 +232,7 @@ class MemoryBus:
         """Whether `serve` has something to tell."""
         return bool(self._acked) or self._fatal is not None
 
-    def serve(self, patience_ms: int = 0) -> None:
+    def serve(self, patience_ms: int = 0, topic: str = "") -> None:
         while self._acked and not self._ended:
             queued = self._acked.popleft()
             if queued.on_ack is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 DISPATCHER = "dispatcher"
@@ -112,3 +113,11 @@ TOPICS: tuple[Topic, ...] = (
     Topic("web.jobs", "changelog of the web service's jobs", "row", "job_event_partitions", -1, (WEB,), (WEB,), True),
     Topic("web.cluster", "changelog of its TaskManagers and leaders", "row", 1, -1, (WEB,), (WEB,), True),
 )  # fmt: skip
+ASIDE: Mapping[str, frozenset[str]] = {
+    DISPATCHER: frozenset({"client.replies", "cluster.events", "dead-letters"}),
+    RESOURCE_MANAGER: frozenset({"client.replies", "cluster.events"}),
+    JOB_MASTER: frozenset({"dispatcher.commands", "client.replies", "job.events", "cluster.events"}),
+    TASK_MANAGER: frozenset({"resource-manager.commands"}),
+}
+"""Service -> topics where it says nothing that the next step of a job waits for. They go by a producer of their own: a producer has one
+request in flight [12], each for one partition, and takes the partitions in turn and not as they were written to."""

@@ -52,7 +52,7 @@ class OffsetGone(Exception):
 
 
 class Bus(Protocol):
-    """Kafka, as far as a service needs it. One bus a process: one producer with acks=all, idempotent, one request in flight,
+    """Kafka, as far as a service needs it. One bus a process; its producers have acks=all, are idempotent, with one request in flight,
     no message time-out, gapless, so that what reaches a partition is a prefix of what was appended to it [12]."""
 
     def append(
@@ -70,8 +70,9 @@ class Bus(Protocol):
         construction: the process ends [12]. Callable from any thread."""
         ...
 
-    def serve(self, patience_ms: int = 0) -> None:
-        """Runs the callbacks of delivered records that wait. `patience_ms`: waits so long for one of a public topic."""
+    def serve(self, patience_ms: int = 0, topic: str = "") -> None:
+        """Runs the callbacks of delivered records that wait. `patience_ms`: waits so long for one, of this topic or of one that shares its
+        producer."""
         ...
 
     def flush(self, timeout_ms: int) -> int:

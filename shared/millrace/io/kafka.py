@@ -6,14 +6,12 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-
-from millrace.core.topics import INBOXES
 
 from .interfaces import OffsetGone, Received, Unavailable
 from .kafka_admin import KafkaAdmin
@@ -29,6 +27,7 @@ class KafkaBus:
 
     `bootstrap`: "host:port[,host:port...]". `on_fatal(reason)`: called at most once, on the thread that appends or
     serves, when a record can never be delivered; the process must end then, for what was appended later is lost too.
+    `aside`: topics that have a producer of their own, so that they are in nobody's way (`core/topics.py:ASIDE`).
     `options`: further librdkafka options (security), which win over the defaults here.
     """
 
@@ -38,13 +37,13 @@ class KafkaBus:
         *,
         client_id: str,
         on_fatal: Callable[[str], None],
+        aside: Collection[str] = (),
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._on_fatal = on_fatal
+        self._on_fatal, self._aside = on_fatal, aside
         self._shared = {**COMMON, "bootstrap.servers": bootstrap, "client.id": client_id, "logger": log}
         self._options = dict(options or {})
-        # One request is in flight a producer: what the public is told must not be in the way of what services tell each other.
-        self._inboxes, self._public = self._producers = (self._new_producer(), self._new_producer())
+        self._producers = (self._new_producer(), self._new_producer())  # the second for what is aside
         self._admin = KafkaAdmin(bootstrap, client_id=client_id, options=options, timeout_s=ASKED_S)
         self._acked: deque[Callable[[], None]] = deque()
         self._serving = threading.Lock()
@@ -66,7 +65,7 @@ class KafkaBus:
         steps. Callbacks do not run meanwhile: one that appends would get in front of this record. So the order of
         one thread's records in a partition is the order of its calls, always; between partitions there is none.
         """
-        producer = self._inboxes if topic in INBOXES else self._public
+        producer = self._producers[topic in self._aside]
         sent = {"key": key, "headers": list(headers) or None, "on_delivery": partial(self._delivered, on_ack)}
         while not self._ended:
             try:
@@ -81,8 +80,8 @@ class KafkaBus:
                     raise ValueError(f"a record of {len(value)} bytes is too large for {topic}[{partition}]") from None
                 self._die(f"cannot append to {topic}[{partition}]: {error.str()}")
 
-    def serve(self, patience_ms: int = 0) -> None:
-        self._collect(patience_ms / 1000)
+    def serve(self, patience_ms: int = 0, topic: str = "") -> None:
+        self._collect(patience_ms / 1000, topic)
         while self._acked:
             try:
                 on_ack = self._acked.popleft()
@@ -128,12 +127,13 @@ class KafkaBus:
     def _new_producer(self) -> Producer:
         return Producer({**self._shared, **PRODUCER, "error_cb": self._failed, **self._options})
 
-    def _collect(self, patience_s: float = 0) -> None:
+    def _collect(self, patience_s: float = 0, topic: str = "") -> None:
         """Takes the delivery reports that wait (`_delivered` runs in it), in the order they came, from any thread."""
         with self._serving:
             if not self._ended:
-                self._public.poll(patience_s)
-                self._inboxes.poll(0)
+                awaited = topic in self._aside
+                self._producers[awaited].poll(patience_s)
+                self._producers[not awaited].poll(0)
 
     def _delivered(self, on_ack: Callable[[], None] | None, error: KafkaError | None, record: Message) -> None:
         if error is not None:

@@ -186,7 +186,7 @@ class ScopeLoop:
 
     def _take_acks(self, replica: Replica) -> None:
         """While a message waits for one, they are waited for and not the next record."""
-        self.around.bus.serve(HELD_MS if self._sending.holds else 0)
+        self.around.bus.serve(HELD_MS if self._sending.holds else 0, self._sending.awaits)
         while self._acks:
             acked = self._acks.popleft()
             self._do(replica.acked(*acked))

@@ -24,14 +24,19 @@ class Sending:
     def __init__(self, send: Callable[[Speak], None]) -> None:
         self._send = send
         self._epoch = 0
-        # Of those that are waited for, the numbers of those that are not acknowledged, in order.
-        self._flying: dict[str, dict[int, None]] = {kind: {} for kind in AFTER.values()}
+        # Of those that are waited for, the numbers of those that are not acknowledged, in order, with their topics.
+        self._flying: dict[str, dict[int, str]] = {kind: {} for kind in AFTER.values()}
         self._held: dict[tuple[str, int], deque[tuple[int, Speak]]] = {}  # (goes after this number, what), by destination
 
     @property
     def holds(self) -> bool:
-        """Something waits: acknowledgements are worth looking for."""
+        """Something waits."""
         return bool(self._held)
+
+    @property
+    def awaits(self) -> str:
+        """The topic whose next acknowledgement is worth waiting for, while something waits."""
+        return next((each for held in self._held.values() for each in self._before(held[0][1].spoken).values()), "")
 
     def say(self, action: Speak) -> None:
         if action.epoch != self._epoch:
@@ -45,7 +50,7 @@ class Sending:
             return
         for kind in (said.topic, said.type):
             if kind in self._flying:
-                self._flying[kind][said.seq] = None
+                self._flying[kind][said.seq] = said.topic
         self._send(action)
 
     def end(self, epoch: int) -> None:
@@ -70,6 +75,6 @@ class Sending:
     def _waits(self, after: int, action: Speak) -> bool:
         return next(iter(self._before(action.spoken)), after + 1) <= after
 
-    def _before(self, said: Spoken) -> dict[int, None]:
+    def _before(self, said: Spoken) -> dict[int, str]:
         """Those on their way that this one waits for, as far as they were said before it."""
         return self._flying.get(AFTER.get(said.type, ""), {})

@@ -15,7 +15,7 @@ import structlog
 
 from millrace import __version__
 from millrace.core.balance import given_away
-from millrace.core.topics import Topology
+from millrace.core.topics import ASIDE, Topology
 
 from . import logs
 from .build import build_of
@@ -189,7 +189,8 @@ class Process:
             "starts", version=__version__, pid=os.getpid(), runs_on=sys.version.split()[0], settings=settings.describe()
         )
         self.store = store_of(settings)
-        self.bus = KafkaBus(settings.kafka_bootstrap, client_id=settings.instance, on_fatal=self.fatal)
+        aside = ASIDE.get(settings.service.replace("_", "-"), ())
+        self.bus = KafkaBus(settings.kafka_bootstrap, client_id=settings.instance, on_fatal=self.fatal, aside=aside)
         self.storage = Storage(settings.storage_url)
         on_stop(self._stop)
         await_children()

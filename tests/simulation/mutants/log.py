@@ -135,9 +135,9 @@ def a_message_does_not_wait_for_the_events_before_it() -> None:
 
 @mutant(12, "io/service.py:Process.fatal", "who could not deliver one record goes on with the next")
 def a_refused_record_does_not_end_the_process() -> None:
-    def serve(original: Any, self: Any, patience_ms: int = 0) -> None:
+    def serve(original: Any, self: Any, patience_ms: int = 0, topic: str = "") -> None:
         self._fatal = None
-        original(self, patience_ms)
+        original(self, patience_ms, topic)
 
     around(world.PacedBus, "serve", serve)
 
