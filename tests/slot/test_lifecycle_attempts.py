@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from services.task_manager.slot.host import NICENESS
 from tests.slot.lifecycle import SESSION, Slot, below, jvm_of, wait_until
 
 pytestmark = pytest.mark.timeout(300)
@@ -99,6 +100,23 @@ def test_threads_that_are_no_daemons_and_exit_handlers_are_waited_for(slot: Slot
         """)
     assert attempt.ended["status"] == "finished"
     assert attempt.stdout == "5\ngoodbye\n"
+
+
+def test_what_runs_on_a_slot_is_lower_in_priority_as_a_whole(slot: Slot) -> None:
+    """Where sessions share the processor, a niceness counts in its session alone: a JVM in one of its own would take as much as a service."""
+    attempt = slot.run("""
+        import os
+        jvm = sc._jvm.java.lang.ProcessHandle.current().pid()
+        worker = sc.parallelize([1], 1).map(lambda x: os.getppid()).first()  # the daemon, which stays
+        for pid in (os.getpid(), jvm, worker):
+            print(os.getsid(pid) == os.getsid(os.getppid()), os.getpriority(os.PRIO_PROCESS, pid))
+        print(os.getpgid(0) == os.getpid(), os.getpgid(jvm) == jvm)
+        if os.path.exists("/proc/self/autogroup"):
+            print(open("/proc/self/autogroup").read().split()[1:])
+        """)
+    shared = f"['nice', '{NICENESS}']\n" if os.path.exists("/proc/self/autogroup") else ""
+    niceness = min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)
+    assert attempt.stdout == f"True {niceness}\n" * 3 + "True True\n" + shared
 
 
 AS_IN_PYTHON = {

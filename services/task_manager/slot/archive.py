@@ -76,6 +76,7 @@ def make(path: str, config: SlotConfig, java: str, spark_home: str) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return
+        os.setsid()  # and so with a session's share: below a slot that is never idle it would never be made, and die with its host
         os.nice(19)
         # A name that is the same next time: one that was killed at this cannot clean up.
         folder = path + ".making"

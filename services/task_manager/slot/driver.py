@@ -197,8 +197,7 @@ class Driver:
             stderr=subprocess.STDOUT,
             cwd=os.path.join(self._folder, "cwd"),
             env=jvm.environment(spark_home, java, self._folder, self._conn_info),
-            start_new_session=True,
-            preexec_fn=lambda: procs.die_with(parent),
+            preexec_fn=lambda: procs.lead_a_group(parent),
         )
         started.returncode = 0  # the SIGCHLD handler waits for it
         self.pid = started.pid

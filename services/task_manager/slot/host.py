@@ -406,6 +406,7 @@ async def _main(out: int, commands: Any) -> None:
 async def _serve(host: Host, reader: asyncio.StreamReader) -> None:
     """Lets the host live until it is told to stop, its TaskManager is gone, or it cannot go on."""
     driver = host.launch()
+    procs.lower_session(NICENESS)
     _preload()  # while the JVM starts
     life = asyncio.ensure_future(host.live(driver))
     stop = asyncio.ensure_future(_listen(reader, host))

@@ -32,7 +32,7 @@ def main(channel: socket.socket, port: int, secret: str, application_id: str) ->
     Lines on ``channel``: out ``{"attached": true}`` or ``{"attached": false, "reason"}``, in ``{"attempt", "spec", "dirs"}``,
     out ``{"took": attempt}`` or ``{"refused": error}``.
     """
-    os.setsid()
+    os.setpgid(0, 0)
     _leave_the_host()
     lines = channel.makefile("rw", encoding="utf-8", newline="\n")
 

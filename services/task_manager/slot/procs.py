@@ -18,6 +18,7 @@ from typing import NamedTuple
 MARKER = "MILLRACE_SLOT_HOST"
 """Environment variable whose value is the host's own; everything started below a host inherits it."""
 
+_TURN_S, _TURNS_MOST = 0.1, 20
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -36,6 +37,26 @@ def die_with(parent: int, signum: int = signal.SIGKILL) -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, int(signum), 0, 0, 0)
     if os.getppid() != parent:
         os.kill(os.getpid(), signum)
+
+
+def lead_a_group(parent: int) -> None:
+    """As `die_with`, in a process group of its own but in the session of ``parent``, whose priority it has (`lower_session`)."""
+    os.setpgid(0, 0)
+    die_with(parent)
+
+
+def lower_session(niceness: int) -> None:
+    """Lowers the priority of this process's session among others. Where Linux shares the processor among sessions (`man 7 sched`, autogroup),
+    a process's own niceness counts within its session alone. Waits for its turn: one session in a tenth of a second may do this."""
+    for _ in range(_TURNS_MOST):
+        try:
+            with open("/proc/self/autogroup", "w") as group:
+                group.write(str(niceness))
+            return
+        except BlockingIOError:
+            time.sleep(_TURN_S)
+        except OSError:
+            return  # a Linux that shares it among processes
 
 
 def adopt_orphans() -> None:
