@@ -103,7 +103,7 @@ def test_threads_that_are_no_daemons_and_exit_handlers_are_waited_for(slot: Slot
 
 
 def test_what_runs_on_a_slot_is_lower_in_priority_as_a_whole(slot: Slot) -> None:
-    """Where sessions share the processor, a niceness counts in its session alone: a JVM in one of its own would take as much as a service."""
+    """Where sessions share the processor, a niceness counts in its session alone: a JVM in one of its own would take a service's share."""
     attempt = slot.run("""
         import os
         jvm = sc._jvm.java.lang.ProcessHandle.current().pid()

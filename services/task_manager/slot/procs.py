@@ -46,8 +46,8 @@ def lead_a_group(parent: int) -> None:
 
 
 def lower_session(niceness: int) -> None:
-    """Lowers the priority of this process's session among others. Where Linux shares the processor among sessions (`man 7 sched`, autogroup),
-    a process's own niceness counts within its session alone. Waits for its turn: one session in a tenth of a second may do this."""
+    """Lowers the priority of this process's session among others. Where Linux shares the processor among sessions (autogroup, in
+    `man 7 sched`), a process's own niceness counts within its session alone. Waits for its turn: one in a tenth of a second may do this."""
     for _ in range(_TURNS_MOST):
         try:
             with open("/proc/self/autogroup", "w") as group:
