@@ -105,6 +105,23 @@ def test_what_was_started_below_a_host_is_found_by_its_marker() -> None:
     assert not lives(escaped)
 
 
+def test_a_session_is_lowered_when_it_is_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = tmp_path / "autogroup"
+    monkeypatch.setattr(procs, "_AUTOGROUP", str(group))
+    assert procs.lower_session(), "a Linux without them asks for nothing"
+    group.touch()
+    answers = [BlockingIOError(), PermissionError()]
+
+    def write(fd: int, data: bytes) -> int:
+        raise answers.pop(0)
+
+    with monkeypatch.context() as refused:
+        refused.setattr(os, "write", write)
+        assert not procs.lower_session(), "another session was lowered a moment ago"
+        assert procs.lower_session(), "who may not is not asked again"
+    assert procs.lower_session() and group.read_text() == str(procs.NICENESS)
+
+
 def test_a_child_dies_with_the_process_that_forked_it() -> None:
     code = """
 import sys, time

@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 
 from . import jvm, procs
@@ -76,7 +77,9 @@ def make(path: str, config: SlotConfig, java: str, spark_home: str) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return
-        os.setsid()  # and so with a session's share: below a slot that is never idle it would never be made, and die with its host
+        os.setsid()  # with a session's share, as the slot has: below one that is never idle it would never be made, and end with its host
+        while not procs.lower_session():
+            time.sleep(procs.TURN_S)
         os.nice(19)
         # A name that is the same next time: one that was killed at this cannot clean up.
         folder = path + ".making"

@@ -55,7 +55,6 @@ from .process import ERROR, FAILED, REPORT, not_ready, plain_error
 
 _FAILED_STARTS_MAX = 2
 _SPARES_LOST_MAX = 3
-NICENESS = 5  # a slot's work must not starve the services' heartbeats
 _LINE_BYTES = 64 << 20
 _STEP_S = 0.05
 _FOLDER_HINT = "Free space on its disk, or give the TaskManager a work folder that it may write to."
@@ -406,16 +405,23 @@ async def _main(out: int, commands: Any) -> None:
 async def _serve(host: Host, reader: asyncio.StreamReader) -> None:
     """Lets the host live until it is told to stop, its TaskManager is gone, or it cannot go on."""
     driver = host.launch()
-    procs.lower_session(NICENESS)
     _preload()  # while the JVM starts
+    lowering = asyncio.ensure_future(_lower_session())
     life = asyncio.ensure_future(host.live(driver))
     stop = asyncio.ensure_future(_listen(reader, host))
     for signum in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(signum, stop.cancel)
     silence = asyncio.ensure_future(_silence(int(sys.argv[2]), host))
     await asyncio.wait({life, stop, silence}, return_when=asyncio.FIRST_COMPLETED)
+    lowering.cancel()
     if life.done():
         life.result()
+
+
+async def _lower_session() -> None:
+    """Late is soon enough: it holds for all that the session has started by then."""
+    while not procs.lower_session():
+        await asyncio.sleep(procs.TURN_S)
 
 
 async def _silence(beats: int, host: Host) -> None:
@@ -458,7 +464,7 @@ def main() -> int:
     """The host's process; returns its exit code."""
     procs.die_with(int(sys.argv[1]), signal.SIGTERM)
     procs.adopt_orphans()
-    os.nice(NICENESS)
+    os.nice(procs.NICENESS)
     # Only this module writes to the TaskManager: what anybody prints goes to the host's stderr.
     commands, out = os.fdopen(os.dup(0), "rb", buffering=0), os.dup(1)
     devnull = os.open(os.devnull, os.O_RDONLY)

@@ -18,7 +18,13 @@ from typing import NamedTuple
 MARKER = "MILLRACE_SLOT_HOST"
 """Environment variable whose value is the host's own; everything started below a host inherits it."""
 
-_TURN_S, _TURNS_MOST = 0.1, 20
+NICENESS = 5
+"""Of what a slot does: it must not starve the services' heartbeats."""
+
+TURN_S = 0.1
+"""Between two tries of `lower_session`."""
+
+_AUTOGROUP = "/proc/self/autogroup"
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -45,18 +51,23 @@ def lead_a_group(parent: int) -> None:
     die_with(parent)
 
 
-def lower_session(niceness: int) -> None:
-    """Lowers the priority of this process's session among others. Where Linux shares the processor among sessions (autogroup, in
-    `man 7 sched`), a process's own niceness counts within its session alone. Waits for its turn: one in a tenth of a second may do this."""
-    for _ in range(_TURNS_MOST):
-        try:
-            with open("/proc/self/autogroup", "w") as group:
-                group.write(str(niceness))
-            return
-        except BlockingIOError:
-            time.sleep(_TURN_S)
-        except OSError:
-            return  # a Linux that shares it among processes
+def lower_session() -> bool:
+    """Lowers the priority of this process's session by `NICENESS`. Where Linux shares the processor among sessions (autogroup, in
+    `man 7 sched`), a process's own niceness counts within its session alone. False: it is not our turn, try again; of all that ask on a
+    machine and are not root one may do this in a tenth of a second."""
+    try:
+        group = os.open(_AUTOGROUP, os.O_WRONLY)
+    except OSError:
+        return True  # a Linux without them
+    try:
+        os.write(group, b"%d" % NICENESS)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # forbidden: nothing depends on it but who comes first on a busy machine
+    finally:
+        os.close(group)
+    return True
 
 
 def adopt_orphans() -> None:

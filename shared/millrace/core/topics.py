@@ -117,7 +117,7 @@ ASIDE: Mapping[str, frozenset[str]] = {
     DISPATCHER: frozenset({"client.replies", "cluster.events", "dead-letters"}),
     RESOURCE_MANAGER: frozenset({"client.replies", "cluster.events"}),
     JOB_MASTER: frozenset({"dispatcher.commands", "client.replies", "job.events", "cluster.events"}),
-    TASK_MANAGER: frozenset({"resource-manager.commands"}),
 }
-"""Service -> topics where it says nothing that the next step of a job waits for. They go by a producer of their own: a producer has one
-request in flight [12], each for one partition, and takes the partitions in turn and not as they were written to."""
+"""Service -> topics where it says nothing that a job waits for between its submission and RUNNING, when a slot is free. They go by a
+producer of their own: a producer has one request in flight [12], each for one partition, and takes the partitions in turn and not as they
+were written to. A TaskManager has none: its heartbeats, by which others judge it, go the way of all that it says."""

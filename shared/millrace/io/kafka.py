@@ -128,7 +128,7 @@ class KafkaBus:
         return Producer({**self._shared, **PRODUCER, "error_cb": self._failed, **self._options})
 
     def _collect(self, patience_s: float = 0, topic: str = "") -> None:
-        """Takes the delivery reports that wait (`_delivered` runs in it), in the order they came, from any thread."""
+        """Takes the delivery reports that wait (`_delivered` runs in it), in each producer's order, from any thread."""
         with self._serving:
             if not self._ended:
                 awaited = topic in self._aside
