@@ -256,7 +256,7 @@ _ONE_REPLICA = {
     "share.coordinator.state.topic.num.partitions": 1,
 }
 _SMALL = {
-    # One thread each, whose caches stay warm: on two cores a submission is RUNNING 4 % sooner than with two and three.
+    # One thread each, whose caches stay warm: on two cores a submission is RUNNING sooner than with more.
     "num.network.threads": 1,
     "num.io.threads": 1,
     "background.threads": 2,

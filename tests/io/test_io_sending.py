@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from millrace.core.fold import Spoken
 from millrace.core.messages import CONTRACTS
 from millrace.core.replica import Speak
@@ -56,17 +58,16 @@ def test_a_slot_is_given_when_all_shards_will_have_heard_of_what_was_lost_before
 def test_what_is_said_goes_at_once() -> None:
     sent = Sent()
     assert sent.say(event(1), spoken(2, "RequestSlots", "resource-manager.commands"), spoken(3, "JobMasterStarted")) == [1, 2, 3]
-    assert not sent.sending.holds
+    assert not sent.sending.awaits
 
 
 def test_an_end_waits_for_the_events_before_it_and_for_no_later_ones() -> None:
     sent = Sent()
     assert sent.say(event(1), event(2), spoken(3, "JobEnded"), event(4)) == [1, 2, 4]
-    assert sent.sending.holds
     assert sent.sending.awaits == "job.events"
     assert sent.acked(2) == []
     assert sent.acked(1) == [3]
-    assert not sent.sending.holds and sent.sending.awaits == ""
+    assert not sent.sending.awaits
 
 
 def test_an_end_without_events_on_their_way_goes_at_once() -> None:
@@ -88,6 +89,19 @@ def test_a_partition_keeps_its_order_while_something_waits_and_others_go_on() ->
     assert sent.acked(5) == [6, 7]
 
 
+def test_one_that_cannot_be_sent_leaves_nothing_behind_that_is_waited_for() -> None:
+    def send(action: Speak) -> None:
+        if action.spoken.type == "JobEnded":
+            raise ValueError("too large")
+
+    sending = Sending(send)
+    sending.say(event(1))
+    sending.say(spoken(2, "JobEnded"))
+    with pytest.raises(ValueError, match="too large"):
+        sending.acked(7, 1)
+    assert not sending.awaits
+
+
 def test_a_new_term_begins_with_nothing_and_hears_its_own_acknowledgements_alone() -> None:
     sent = Sent()
     sent.say(event(1), spoken(2, "JobEnded"))
@@ -100,7 +114,7 @@ def test_what_waits_at_the_end_of_a_term_is_not_sent_any_more() -> None:
     sent = Sent()
     sent.say(event(1), spoken(2, "JobEnded"))
     sent.sending.end(6)
-    assert sent.sending.holds
+    assert sent.sending.awaits
     sent.sending.end(7)
-    assert not sent.sending.holds
+    assert not sent.sending.awaits
     assert sent.acked(1) == []

@@ -57,7 +57,7 @@ class NotedLoop(ScopeLoop):
                 self.wakes_ms = self._opens_ms
             elif self._damage is not None:
                 self.wakes_ms = self.turned_ms + int(1000 * WAIT_S)
-            elif self._sending.holds:
+            elif self._sending.awaits:
                 self.wakes_ms = self.turned_ms + HELD_MS
             else:
                 self.wakes_ms = self._world.clock.now_ms() + self._patience(self.replica)
@@ -69,7 +69,7 @@ class NotedLoop(ScopeLoop):
         if self._damage is not None:
             return False
         unread = isinstance(self._reader, PacedReader) and self._reader.has_news()
-        return unread or self.stale or self._giving_away.is_set() or (self._sending.holds and self.around.bus.has_answers)  # type: ignore[attr-defined]
+        return unread or self.stale or self._giving_away.is_set() or (self._sending.awaits and self.around.bus.has_answers)  # type: ignore[attr-defined]
 
     def _fold(self, replica: Replica, received: Received, now: int) -> None:
         self._branch = self._book.branch(self.scope, self._branch, replica.folded.next_offset)

@@ -32,7 +32,7 @@ def main(channel: socket.socket, port: int, secret: str, application_id: str) ->
     Lines on ``channel``: out ``{"attached": true}`` or ``{"attached": false, "reason"}``, in ``{"attempt", "spec", "dirs"}``,
     out ``{"took": attempt}`` or ``{"refused": error}``.
     """
-    os.setpgid(0, 0)
+    os.setpgid(0, 0)  # to be killed as a group; in the slot's session, whose priority is low (`procs.lower_session`)
     _leave_the_host()
     lines = channel.makefile("rw", encoding="utf-8", newline="\n")
 

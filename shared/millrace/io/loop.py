@@ -186,7 +186,8 @@ class ScopeLoop:
 
     def _take_acks(self, replica: Replica) -> None:
         """While a message waits for one, they are waited for and not the next record."""
-        self.around.bus.serve(HELD_MS if self._sending.holds else 0, self._sending.awaits)
+        awaited = self._sending.awaits
+        self.around.bus.serve(HELD_MS if awaited else 0, awaited)
         while self._acks:
             acked = self._acks.popleft()
             self._do(replica.acked(*acked))
@@ -292,7 +293,7 @@ class ScopeLoop:
 
     def _patience(self, replica: Replica) -> int:
         """How long a poll may take: until the next tick is due, and never so long that the loop seems to stand."""
-        if self._sending.holds:
+        if self._sending.awaits:
             return 0
         election, now = replica.election, self.around.clock()
         longest_ms = ACKED_MS if replica.awaits else LOOK_MS

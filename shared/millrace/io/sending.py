@@ -29,13 +29,8 @@ class Sending:
         self._held: dict[tuple[str, int], deque[tuple[int, Speak]]] = {}  # (goes after this number, what), by destination
 
     @property
-    def holds(self) -> bool:
-        """Something waits."""
-        return bool(self._held)
-
-    @property
     def awaits(self) -> str:
-        """The topic whose next acknowledgement is worth waiting for, while something waits."""
+        """A topic whose next acknowledgement is worth waiting for; empty: nothing waits."""
         return next((each for held in self._held.values() for each in self._before(held[0][1].spoken).values()), "")
 
     def say(self, action: Speak) -> None:
@@ -68,9 +63,10 @@ class Sending:
         del numbers[seq]
         for destination, waiting in list(self._held.items()):
             while waiting and not self._waits(*waiting[0]):
-                self._send(waiting.popleft()[1])
-            if not waiting:
-                del self._held[destination]
+                following = waiting.popleft()[1]
+                if not waiting:
+                    del self._held[destination]
+                self._send(following)
 
     def _waits(self, after: int, action: Speak) -> bool:
         return next(iter(self._before(action.spoken)), after + 1) <= after
