@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -36,7 +37,8 @@ RESULT_BYTES_MAX = 16 << 10  # a larger result goes to storage, and its place in
 REPORT_BYTES_MAX = 700_000  # schemas, and the files that a plan pins
 REPORT_DEPTH_MAX = 100  # no record that holds it may be too deep to be read
 ERROR_BYTES_MAX = 128 << 10  # sixteen times what errors.describe writes of the longest, as escaped JSON
-BLOBS_AGE_S = 7 * 24 * 3600
+BLOBS_AGE_S = 7 * 24 * 3600  # uploaded files that no attempt has asked for since
+BLOBS_BYTES_MAX, BLOBS_MOST = 2 << 30, 1_000  # of all of them together: with a new one, those longest unused go
 AGAIN_S, BROKEN_AGAIN_S = 1.0, 60.0  # until a slot whose host ended, or that is broken, is started again
 
 UNREADABLE = "its process left a report that cannot be read"
@@ -89,10 +91,7 @@ class Slots:
             shutil.rmtree(folder, ignore_errors=True)
         for folder in (self.attempts, self.logs, self.blobs):
             folder.mkdir(parents=True, exist_ok=True)
-        old = time.time() - BLOBS_AGE_S
-        for blob in self.blobs.iterdir():
-            if blob.stat().st_mtime < old:
-                blob.unlink(missing_ok=True)
+        self.trim()
         for lane in self._lanes:
             lane.start()
 
@@ -108,6 +107,21 @@ class Slots:
         """The TaskManager is at work: said to the slots with an attempt, which end when they do not hear it for so long."""
         for lane in self._lanes:
             lane.beat(patience_ms)
+
+    def trim(self) -> None:
+        """Deletes uploaded files that are old or too many. What an attempt here was launched with stays: it may not have read it yet."""
+        used = {module["sha256"] for lane in self._lanes for module in lane.modules()}
+        now, size = time.time(), 0
+        found: list[tuple[float, int, Path]] = []
+        for blob in self.blobs.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # another slot's trim
+                found.append(((stat := blob.stat()).st_mtime, stat.st_size, blob))
+        for number, (used_s, size_bytes, blob) in enumerate(sorted(found, reverse=True)):
+            size += size_bytes
+            old = used_s < now - BLOBS_AGE_S
+            many = (size > BLOBS_BYTES_MAX or number >= BLOBS_MOST) and not blob.name.startswith(".")  # those are being written
+            if (old or many) and blob.name not in used:
+                blob.unlink(missing_ok=True)
 
     def close(self, timeout_s: float) -> None:
         """Ends all slots and what runs in them, within this time; what is left dies with this process."""
@@ -163,6 +177,11 @@ class _Lane:
                 self._killed = effect.why
             elif self._process is not None:
                 self._process.kill(effect.attempt, effect.why)
+
+    def modules(self) -> list[dict[str, Any]]:
+        """What the attempt of this slot was launched with."""
+        effect = self._effect
+        return effect.spec.get("modules") or [] if effect is not None else []
 
     def beat(self, patience_ms: int) -> None:
         process = self._process
@@ -229,6 +248,7 @@ class _Lane:
             temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)
+        self._slots.trim()
 
     # what the process says, on its thread
 

@@ -148,6 +148,27 @@ def test_uploaded_files_are_fetched_once_and_checked(world: World) -> None:
     assert world.slot.attempt == "j/0-t/0/2"
 
 
+def test_uploaded_files_go_while_the_process_runs_but_not_those_of_an_attempt(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A TaskManager that runs for months would fill the disk with every content that a module ever had."""
+    monkeypatch.setattr("services.task_manager.ports.BLOBS_BYTES_MAX", 250)
+    blobs = world.folder / "tm/blobs"
+    for number in range(6):
+        files = [bytes([number, each]) * 50 for each in range(2)]
+        names = [hashlib.sha256(data).hexdigest() for data in files]
+        for name, data in zip(names, files, strict=True):
+            world.storage.put_new(blob_path("j", "ac", name), data)
+        world.launch(f"j/0-t/0/{number}", modules=[{"name": f"{name}.py", "sha256": name, "kind": "py"} for name in names])
+        world.go()
+        assert all((blobs / name).exists() for name in names), "what an attempt was launched with is there"
+        assert sum(each.stat().st_size for each in blobs.iterdir()) <= 250
+        world.slot.killed()
+    monkeypatch.setattr("services.task_manager.ports.BLOBS_BYTES_MAX", 0)
+    world.launch("j/0-t/0/9", modules=[{"name": "a.py", "sha256": names[0], "kind": "py"}])
+    world.go()
+    world.slots.trim()
+    assert [each.name for each in blobs.iterdir()] == [names[0]]
+
+
 def test_a_file_with_other_bytes_is_refused(world: World) -> None:
     sha256 = "0" * 64
     path = blob_path("j", "ac", sha256)
