@@ -6,6 +6,7 @@ import pytest
 
 from millrace.core.machine import Do, PeerBorn, Publish, Say
 from millrace.core.messages import client, effects, jobs
+from millrace.core.topics import shard_scope
 from services.dispatcher.core import waiting
 from services.dispatcher.core.answers import newest
 from services.dispatcher.core.state import State
@@ -175,13 +176,57 @@ def test_list_is_newest_first() -> None:
     assert listed.total == 5
 
 
+def names(world: World, **asked: object) -> list[str]:
+    [listed] = bodies(world.request(client.ListJobs(reply_to="c", correlation="2", **asked)))
+    assert listed.total == len(listed.jobs)
+    return [each.job for each in listed.jobs]
+
+
+def test_list_gives_what_is_asked_for_by_name_state_and_time() -> None:
+    world = settled()
+    accepted_ms = []
+    for number in range(4):
+        world.now_ms += 1
+        accepted_ms.append(world.now_ms)
+        world.accept(f"job-{number}")
+        world.state.live[f"job-{number}"].name = f"nightly {number}"
+    world.finish("job-3")
+    waits = jobs.JobStatusChanged(job="job-1", status="RUNNING", waiting="all 2 slots are busy", position=1)
+    world.tell(waits, sender=shard_scope(world.state.live["job-1"].shard))
+    assert names(world, name="tly 1") == ["job-1"]
+    assert names(world, name="daily") == []
+    assert names(world, states=["QUEUED"]) == ["job-1"]
+    assert names(world, states=["FINISHED", "QUEUED"]) == ["job-3", "job-1"]
+    assert names(world, states=["RUNNING"]) == [], "it waits for its first slot"
+    assert names(world, since_ms=accepted_ms[1], until_ms=accepted_ms[3]) == ["job-2", "job-1"]
+    assert names(world, since_ms=accepted_ms[1], states=["INITIALIZING"]) == ["job-2"]
+
+
+def test_the_time_in_the_queue_is_told_apart_from_the_time_of_running() -> None:
+    world = settled()
+    world.accept()
+
+    def shown() -> client.JobSummary:
+        [answered] = bodies(world.request(asks(client.GetJobStatus)))
+        return answered.summary
+
+    world.tell(jobs.JobStatusChanged(job=JOB, status="RUNNING", waiting="all 2 slots are busy", position=1), sender=SHARD)
+    assert (shown().status, shown().state, shown().running_ms) == ("RUNNING", "QUEUED", None)
+    world.tell(jobs.JobStatusChanged(job=JOB, status="RUNNING", running_ms=1_700), sender=SHARD)
+    assert (shown().state, shown().running_ms) == ("RUNNING", 1_700)
+    world.tell(jobs.JobStatusChanged(job=JOB, status="RUNNING", waiting="all 2 slots are busy", running_ms=1_700), sender=SHARD)
+    assert shown().state == "RUNNING", "a part of it has run, and waits for a further slot"
+    world.finish(running_ms=1_700)
+    assert (shown().state, shown().running_ms) == ("FINISHED", 1_700)
+
+
 def test_a_list_fits_into_one_reply() -> None:
     world = settled()
     world.accept()
     wide = world.state.live.pop(JOB)
     wide.name = "\x01" * 255  # six bytes each in JSON
     live = {f"job-{number}": wide for number in range(1_000)}
-    listed, total = newest(State(live=live), 1_000)
+    listed, total = newest(State(live=live), client.ListJobs(most=1_000))
     assert 300 < len(listed) < 1_000
     assert len(client.JobsListed(correlation="", jobs=listed, total=total).model_dump_json()) < 900_000
     assert total == 1_000

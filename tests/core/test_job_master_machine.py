@@ -289,6 +289,20 @@ def test_a_job_that_waits_says_why_and_where_it_stands() -> None:
     ]
 
 
+def test_when_a_job_was_first_given_a_slot_is_told_when_it_waits_no_more_and_at_its_end() -> None:
+    shard = Shard()
+    shard.start()
+    shard(jobs.JobQueued(job="j", reason="all 2 slots are busy", position=1), RM)
+    shard.now = 1_700
+    [told] = shard(jobs.JobQueued(job="j", reason=None, position=None), RM)
+    first_ms = told.body.running_ms  # type: ignore[union-attr]
+    assert first_ms == 1_700
+    shard.now = 1_705
+    shard.offer("a")
+    [ended] = [said for said in shard.told("a", "FINISHED") if getattr(said, "body", None).__class__ is jobs.JobEnded]
+    assert ended.body.running_ms == first_ms  # type: ignore[union-attr]
+
+
 def test_a_dispatcher_that_starts_a_known_job_is_told_again_why_it_waits() -> None:
     shard = Shard()
     shard.start()

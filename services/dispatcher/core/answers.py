@@ -98,6 +98,7 @@ def remembered(stands: StoredJob) -> EndedJob:
         accepted_ms=stands.accepted_ms,
         ended_ms=stands.ended_ms or 0,
         archive=stands.archive,
+        running_ms=stands.running_ms,
     )
 
 
@@ -106,10 +107,13 @@ def remember(state: State, job: str, stands: StoredJob) -> None:
     state.ended_counts[ended.status] = state.ended_counts.get(ended.status, 0) + 1
 
 
-def newest(state: State, most: int) -> tuple[list[client.JobSummary], int]:
-    """(jobs, how many there are): those accepted last, newest first; fewer than `most` where they would not fit into one reply."""
+def newest(state: State, asked: client.ListJobs) -> tuple[list[client.JobSummary], int]:
+    """(jobs, how many there are): of those asked for the ones accepted last, newest first; fewer than `most` where they would not fit
+    into one reply."""
     jobs: dict[str, LiveJob | EndedJob] = {**state.ended, **state.live}
-    picked = heapq.nlargest(most, jobs.items(), key=lambda item: (item[1].accepted_ms, item[0]))
+    if asked.name or asked.states or asked.since_ms is not None or asked.until_ms is not None:
+        jobs = {job: known for job, known in jobs.items() if _is_asked_for(known, asked)}
+    picked = heapq.nlargest(asked.most, jobs.items(), key=lambda item: (item[1].accepted_ms, item[0]))
     listed: list[client.JobSummary] = []
     size = 0
     for job, known in picked:
@@ -119,6 +123,15 @@ def newest(state: State, most: int) -> tuple[list[client.JobSummary], int]:
             break
         listed.append(summary)
     return listed, len(jobs)
+
+
+def _is_asked_for(known: LiveJob | EndedJob, asked: client.ListJobs) -> bool:
+    return (
+        asked.name in known.name
+        and (not asked.states or known.state in asked.states)
+        and (asked.since_ms is None or known.accepted_ms >= asked.since_ms)
+        and (asked.until_ms is None or known.accepted_ms < asked.until_ms)
+    )
 
 
 def counts(state: State) -> dict[str, int]:

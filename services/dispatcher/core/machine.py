@@ -147,7 +147,7 @@ class Dispatcher:
     def general(self, state: State, request: client.Request) -> Outputs:
         """A request that is about no job by id."""
         if isinstance(request, client.ListJobs):
-            listed, total = answers.newest(state, request.most)
+            listed, total = answers.newest(state, request)
             yield from reply(request, client.JobsListed, jobs=listed, total=total)
         elif isinstance(request, client.DescribeBlobServer):
             url, most = state.settings.blob_url, state.settings.blob_max_bytes
@@ -421,6 +421,7 @@ class Dispatcher:
             live.status = body.status
             said = body if isinstance(body, jobs.JobStatusChanged) else None  # a JobMaster that has just begun says so if it waits
             live.waiting, live.position = (said.waiting, said.position) if said is not None else (None, None)
+            live.running_ms = said.running_ms if said is not None else live.running_ms
         elif ended is not None:
             yield Say(envelope.sender, jobs.JobRetired(job=body.job, acceptance=ended.acceptance))
         else:

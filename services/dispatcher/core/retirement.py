@@ -46,6 +46,7 @@ def ending(ended: JobEnded, *, digest: str, shard: int, accepted_ms: int, name: 
         name=name,
         status=ended.status,
         ended_ms=ended.ended_ms,
+        running_ms=ended.running_ms,
         archive=path,
         cause=brief(ended.cause),
         staging=ended.staging,

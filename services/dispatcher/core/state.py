@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import Enum
 
-from millrace.core.messages.client import JobSummary
+from millrace.core.messages.client import JobSummary, state_of
 
 ENDED_STATUSES = ("FINISHED", "FAILED", "CANCELED")
 
@@ -87,6 +87,7 @@ class LiveJob:
     status: str = "INITIALIZING"
     waiting: str | None = None
     position: int | None = None
+    running_ms: int | None = None  # when it was first given a slot, if that was told
     cancel: bool = False  # a client asked for it
     ending: Ending | None = None  # its EndJob is in flight
     awaiting: list[Asking] = field(default_factory=list)  # asked again when its ending is stored
@@ -99,7 +100,13 @@ class LiveJob:
             accepted_ms=self.accepted_ms,
             waiting=self.waiting,
             position=self.position,
+            running_ms=self.running_ms,
         )
+
+    @property
+    def state(self) -> str:
+        """As JobSummary has it."""
+        return state_of(self.status, self.waiting, self.running_ms)
 
 
 @dataclass(slots=True)
@@ -113,11 +120,22 @@ class EndedJob:
     accepted_ms: int
     ended_ms: int
     archive: str | None
+    running_ms: int | None = None
 
     def summary(self, job: str) -> JobSummary:
         return JobSummary(
-            job=job, name=self.name, status=self.status, accepted_ms=self.accepted_ms, ended_ms=self.ended_ms
+            job=job,
+            name=self.name,
+            status=self.status,
+            accepted_ms=self.accepted_ms,
+            ended_ms=self.ended_ms,
+            running_ms=self.running_ms,
         )
+
+    @property
+    def state(self) -> str:
+        """As JobSummary has it."""
+        return self.status
 
 
 class Recovery(str, Enum):

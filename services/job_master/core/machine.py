@@ -282,6 +282,7 @@ class JobMaster:
                 ended_ms=job.ended_ms or None,
                 waiting=job.waiting,
                 position=job.position,
+                running_ms=job.running_ms or None,
             )
             body = client.JobDescribed(
                 correlation=ask.correlation, summary=summary, detail=describe(self.plan(job), job)
@@ -298,6 +299,8 @@ class JobMaster:
         if (job.waiting, job.position) == (told.reason, told.position):
             return
         job.waiting, job.position = told.reason, told.position
+        if told.reason is None:  # a slot was given; its offer comes by way of the TaskManager, and needs not be told of again
+            job.running_ms = job.running_ms or envelope.at_ms
         yield status_of(job)
         if told.reason is not None:
             event = events.JobWaiting(

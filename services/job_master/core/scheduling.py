@@ -136,7 +136,9 @@ def advance(
 
 
 def status_of(job: Job) -> Say:
-    changed = JobStatusChanged(job=job.id, status=job.status.value, waiting=job.waiting, position=job.position)
+    changed = JobStatusChanged(
+        job=job.id, status=job.status.value, waiting=job.waiting, position=job.position, running_ms=job.running_ms or None
+    )
     return Say(DISPATCHER, changed)
 
 
@@ -190,6 +192,7 @@ def _fill_slots(state: State, job: Job, plan: Plan, now_ms: int) -> Iterator[Out
         slot.task, slot.subtask = task, index
         move(subtask, ExecutionState.DEPLOYING)
         job.queue_due_ms = None
+        job.running_ms = job.running_ms or now_ms
         deploys.setdefault(slot.task_manager, []).append(deployment)
         events.append(attempt_event(job, task, index, now_ms))
     for task_manager, tasks in deploys.items():
@@ -331,5 +334,6 @@ def job_ended(job: Job, plan: Plan | None) -> Say:
             ended_ms=job.ended_ms,
             archive=describe(plan, job) | {"result": publication.result(job)},
             staging=publication.staging(job, plan) if plan is not None else [],
+            running_ms=job.running_ms or None,
         ),
     )

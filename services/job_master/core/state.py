@@ -82,6 +82,7 @@ class Job:
     sinks: dict[str, bool] = field(default_factory=dict)  # sinks being published -> published
     results: dict[int, dict[str, Any]] = field(default_factory=dict)  # subtask -> its part: rows, or a path
     counts: dict[str, int] = field(default_factory=dict)  # kind of public event -> how many were said [16]
+    running_ms: int = 0  # when it was first given a slot
     ended_ms: int = 0
 
 

@@ -54,12 +54,26 @@ class DescribeJob(Request):
     job: JobId
 
 
+JobState = Literal[
+    "QUEUED", "INITIALIZING", "CREATED", "RUNNING", "RESTARTING", "FAILING", "CANCELLING", "FINISHED", "FAILED", "CANCELED"
+]
+"""A job's status as people are shown it: QUEUED is one that waits for its first slot, whatever its status."""
+
+
 class ListJobs(Request):
-    """The jobs that the Dispatcher knows, newest first."""
+    """The jobs that the Dispatcher knows, newest first; only those that all given fields allow."""
 
     type: Literal["ListJobs"] = "ListJobs"
     version: Literal[1] = 1
     most: Annotated[int, Field(ge=1, le=1000)] = 100
+    name: Annotated[str, Field(max_length=255)] = ""
+    """Part of the job's name."""
+    states: Annotated[list[JobState], Field(max_length=10)] = empty(list)
+    """Any of these; QUEUED: it waits for its first slot. Empty: all."""
+    since_ms: int | None = None
+    """Accepted at this time or later."""
+    until_ms: int | None = None
+    """Accepted before this time."""
 
 
 class AwaitJobResult(Request):
@@ -167,10 +181,22 @@ class JobSummary(Part):
     """Why it waits, if it does."""
     position: int | None = None
     """Its place in the queue for slots, from 1."""
+    running_ms: int | None = None
+    """When it was first given a slot; of a job that has not ended known only if it had to wait."""
+
+    @property
+    def state(self) -> str:
+        """Its status as people are shown it."""
+        return state_of(self.status, self.waiting, self.running_ms)
+
+
+def state_of(status: str, waiting: str | None, running_ms: int | None) -> str:
+    """One of JobState."""
+    return "QUEUED" if status == "RUNNING" and waiting is not None and running_ms is None else status
 
 
 class JobsListed(Reply):
-    """Answers ListJobs. `total` counts all that the Dispatcher knows, also those not listed."""
+    """Answers ListJobs. `total` counts all that it asked for, also those not listed."""
 
     type: Literal["JobsListed"] = "JobsListed"
     version: Literal[1] = 1

@@ -33,6 +33,8 @@ class StoredJob(Part):
     status: str | None = None
     """FINISHED, FAILED or CANCELED once ended: the ending that counts [16]."""
     ended_ms: int | None = None
+    running_ms: int | None = None
+    """When it was first given a slot."""
     archive: str | None = None
     """Path in storage of what `show` and `result` answer from."""
     cause: dict[str, Any] | None = None

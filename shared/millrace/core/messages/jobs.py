@@ -70,6 +70,8 @@ class JobStatusChanged(Body):
     status: str
     waiting: str | None = None
     position: int | None = None
+    running_ms: int | None = None
+    """When the job was first given a slot."""
 
 
 class JobEnded(Body):
@@ -86,6 +88,8 @@ class JobEnded(Body):
     """What `show` and `result` answer from: the ExecutionGraph, with places of logs and results."""
     staging: list[str]
     """Folders in which its sinks staged output, `.../.<name>.staging/<acceptance>`: they are deleted."""
+    running_ms: int | None = None
+    """When the job was first given a slot; null: never."""
 
 
 # JobMaster <-> ResourceManager
