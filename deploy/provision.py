@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from millrace.core.topics import TOPICS, Topology
+from millrace.io.addresses import parted
 from millrace.io.etcd import EtcdStore
 from millrace.io.interfaces import Compare, Put, Store, Txn, Unavailable
 from millrace.io.kafka_admin import KafkaAdmin
@@ -48,9 +49,8 @@ def wait_for(addresses: str, give_up_s: float) -> None:
     clients tell each refusal."""
     while True:
         for address in addresses.split(","):
-            host, _, port = address.removeprefix("http://").rpartition(":")
             try:
-                socket.create_connection((host, int(port)), timeout=1).close()
+                socket.create_connection(parted(address), timeout=1).close()
                 return
             except (OSError, ValueError):
                 pass

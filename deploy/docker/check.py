@@ -48,15 +48,21 @@ def memory_mb() -> int:
 def make_token(folder: Path) -> None:
     """A token that only this cluster knows, made once: for clients, and as a settings file for the Dispatchers."""
     token = folder / "blob-token"
-    if not token.exists():
+    if not token.exists() or not token.read_text().strip():  # empty: the machine stopped just after it was made
         new = secrets.token_hex(16)
         _write(folder / "dispatcher.yaml", f'dispatcher: {{blob_token: "{new}"}}\n')
         _write(token, new)
 
 
 def _write(file: Path, text: str) -> None:
-    file.touch(mode=0o600)
-    file.write_text(text)
+    """It is there whole or not at all, also when the machine stops meanwhile."""
+    new = file.with_name(file.name + ".new")
+    new.unlink(missing_ok=True)
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+    new.replace(file)
 
 
 def main() -> int:

@@ -193,7 +193,7 @@ class EtcdServer(LocalServer):
             "max-snapshots": 2,
             "max-wals": 2,
             "log-level": "warn",
-            "log-outputs": self.data_dir / "etcd.log",
+            "log-outputs": "etcd.log",  # in its working folder: a list parted by commas, which a folder's name may hold
             "enable-log-rotation": "true",
             "log-rotation-config-json": json.dumps({"maxsize": 5, "maxbackups": 1}),
         }

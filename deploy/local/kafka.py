@@ -29,6 +29,7 @@ from deploy.local.java import Java, find_java
 from deploy.local.processes import LOOPBACK, log_tail, port_is_free
 from deploy.local.server import LocalServer, Progress, silent
 from millrace.io.kafka_client import AdminClient, end_left
+from services.task_manager.slot import java_text
 
 VERSION = "4.3.1"
 HERE = Path(__file__).resolve().parent
@@ -59,7 +60,7 @@ class Distribution:
     def environment(self) -> dict[str, str]:
         """The child's environment; the class path is ordered, since an archive fits one order only."""
         jars = [str(self.folder / name) for name in sorted(read_pins(PINS))]
-        return {**os.environ, "CLASSPATH": os.pathsep.join(jars)}
+        return {**os.environ, **java_text.locale(os.environ), "CLASSPATH": os.pathsep.join(jars)}
 
     def flags(self) -> list[str]:
         return [*FLAGS, *([f"-XX:SharedArchiveFile={self.archive}"] if self.archive else [])]
@@ -181,10 +182,10 @@ class KafkaBroker(LocalServer):
     def command(self, progress: Progress) -> tuple[list[str], dict[str, str]]:
         distribution = self.distribution = self.distribution or prepare_kafka(progress)
         properties = self.data_dir / "server.properties"
-        properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties().items()))
+        properties.write_text(java_text.properties(self._properties()), encoding="ascii")
         (self.data_dir / "kafka.log").unlink(missing_ok=True)
         argv = [str(distribution.java.path), *distribution.flags(), *self.extra_flags, f"-Xmx{self.heap_mb}m"]
-        argv += [f"-Dlog4j2.configurationFile={LOGGING}", f"-Dkafka.log={self.data_dir / 'kafka.log'}"]
+        argv += [f"-Dlog4j2.configurationFile={LOGGING.as_uri()}", f"-Dkafka.log={self.data_dir / 'kafka.log'}"]
         argv += [f"-Djava.io.tmpdir={self._temporary()}"]
         if not (self.data_dir / "log" / "meta.properties").exists():
             progress("Kafka: formatting its data folder")
@@ -221,7 +222,7 @@ class KafkaBroker(LocalServer):
         command = [str(distribution.java.path), *distribution.flags(), "kafka.tools.StorageTool", "format"]
         command += ["--cluster-id", f"millrace-{uuid4().hex[:8]}", "--config", str(properties), "--ignore-formatted"]
         with open(self.data_dir / "output.log", "wb") as out:
-            done = subprocess.run(command, stdout=out, stderr=out, env=distribution.environment(), check=False)
+            done = subprocess.run(command, stdout=out, stderr=out, env=distribution.environment(), cwd=self.data_dir, check=False)
         if done.returncode != 0:
             raise self._explain(f"Kafka could not format its data folder (exit code {done.returncode})")
 
@@ -236,7 +237,7 @@ class KafkaBroker(LocalServer):
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "inter.broker.listener.name": "PLAINTEXT",
             "controller.listener.names": "CONTROLLER",
-            "log.dirs": self.data_dir / "log",
+            "log.dirs": "log",  # below its working folder: a list parted by commas, which a folder's name may hold
             "auto.create.topics.enable": "false",
             "message.max.bytes": 2 * 1024 * 1024,
             **_ONE_REPLICA,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -72,6 +73,14 @@ class Stack:
     def token_file(self) -> Path:
         return self.folder / "token"
 
+    def token(self) -> str:
+        """Of the stack's BlobServers, made when there is none, or an empty one: the machine stopped just after that was made."""
+        with contextlib.suppress(FileNotFoundError):
+            if standing := self.token_file.read_text().strip():
+                return standing
+        write_private(self.token_file, made := secrets.token_urlsafe(32))
+        return made
+
     @property
     def settings_file(self) -> Path:
         return self.folder / "settings.yaml"
@@ -128,7 +137,9 @@ class Stack:
                 f"or 'millrace down --purge{self.option}' and start anew."
             )
         with plain_errors(self.folder):
-            (self.folder / "logs").mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.chmod(0o700)  # what jobs read, write and are told is in storage, logs and Kafka's segments
+            (self.folder / "logs").mkdir(exist_ok=True)
             self.write_facts(
                 {**self.facts(), "state": "starting", "reason": None, "steps": [], "pid": 0, "options": asdict(options)}
             )
@@ -204,6 +215,17 @@ class Stack:
             "services": services,
             "disk": disk_use(self.folder),
         }
+
+
+def write_private(file: Path, text: str) -> None:
+    """Writes a file for its owner alone. It is there whole or not at all, also when the machine stops meanwhile."""
+    new = file.with_name(file.name + ".new")
+    new.unlink(missing_ok=True)  # of whoever may read it
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+    new.replace(file)
 
 
 def disk_use(folder: Path) -> dict[str, int]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import io
 import json
 import os
 import queue
-import secrets
 import signal
 import sys
 import threading
@@ -40,7 +40,7 @@ from .etcd import EtcdServer
 from .kafka import KafkaBroker
 from .processes import Child, end_tree, free_port, log_tail, port_is_free, spawn
 from .server import LocalServer
-from .stack import SERVICES, Stack
+from .stack import SERVICES, Stack, write_private
 
 RESTART_FIRST_S, RESTART_MOST_S = 0.05, 5.0
 STEADY_S = 10.0  # a service that ran so long starts again without delay
@@ -181,10 +181,6 @@ class Supervisor:
     def _write_settings(self) -> None:
         """One file for all services, readable by its owner alone: it has the blob server's token."""
         stack = self.stack
-        if not stack.token_file.exists():
-            descriptor = os.open(stack.token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            os.write(descriptor, secrets.token_urlsafe(32).encode())
-            os.close(descriptor)
         port = self._choose_blob_ports()
         settings = {
             "cluster": "default",
@@ -192,7 +188,7 @@ class Supervisor:
             "etcd_endpoint": self.etcd.endpoint,
             "storage_url": str(stack.folder / "storage"),
             "log_format": "json",
-            "dispatcher": {"blob_port": port, "blob_token": stack.token_file.read_text()},
+            "dispatcher": {"blob_port": port, "blob_token": stack.token()},
             # A laptop does other work too: a little more patience than a cluster's machines need.
             "resource_manager": {"lost_after_ms": 800},
             "task_manager": {
@@ -203,10 +199,9 @@ class Supervisor:
                 "work_folder": str(stack.folder / "work"),
             },
         }
-        new = stack.settings_file.with_suffix(".new")
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            YAML(typ="safe").dump(settings, file)
-        new.replace(stack.settings_file)
+        written = io.StringIO()
+        YAML(typ="safe").dump(settings, written)
+        write_private(stack.settings_file, written.getvalue())
         self._tell(
             kafka_bootstrap=self.kafka.bootstrap,
             etcd_endpoint=self.etcd.endpoint,

@@ -37,7 +37,7 @@ def main() -> int:
         "max_live_jobs": settings.max_live_jobs,
         "max_live_graphs_mb": settings.max_live_graphs_mb,
         "retained_jobs": settings.retained_jobs,
-        "blob_url": settings.blob_url or f"http://{settings.blob_host}:{port}",
+        "blob_url": settings.told_url(port),
         "blob_max_bytes": most_bytes,
     }
     intake = Intake(process.storage, DEFAULT_LIMITS, settings.check_local_files, room)

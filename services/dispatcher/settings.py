@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field, SecretStr
 
+from millrace.io.addresses import joined
 from millrace.io.blobs import MOST_BYTES
 from millrace.io.settings import ServiceSettings
 
@@ -33,3 +34,7 @@ class DispatcherSettings(ServiceSettings):
     blob_url: str = Field("", description="URL that clients are told for blobs; empty: http://<blob_host>:<port>.")
     blob_max_mb: int = Field(MOST_BYTES >> 20, ge=1, description="Largest upload.")
     blob_token: SecretStr = Field(min_length=1, description="Token that clients of the BlobServer present.")
+
+    def told_url(self, port: int) -> str:
+        """What clients are told: where they reach the BlobServer, which listens on `port`."""
+        return self.blob_url or f"http://{joined(self.blob_host, port)}"

@@ -55,3 +55,12 @@ def test_the_token_is_made_once(tmp_path):
     assert (tmp_path / "blob-token").read_text() == token
     assert (tmp_path / "dispatcher.yaml").read_text() == f'dispatcher: {{blob_token: "{token}"}}\n'
     assert (tmp_path / "blob-token").stat().st_mode & 0o077 == 0
+
+
+def test_a_token_that_is_empty_is_made_again(tmp_path):
+    """The machine stopped between the file's making and its writing: the cluster could never start again."""
+    (tmp_path / "blob-token").touch()
+    make_token(tmp_path)
+    token = (tmp_path / "blob-token").read_text()
+    assert len(token) == 32 and token in (tmp_path / "dispatcher.yaml").read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["blob-token", "dispatcher.yaml"]

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.local import kafka
 from deploy.local.downloads import read_pins
+from deploy.local.kafka import KafkaBroker
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,6 +50,19 @@ def test_the_archive_is_used(kafka):
 def test_what_a_broker_unpacks_goes_with_its_data(kafka):
     """A broker that is killed leaves the libraries it unpacked: not where every program of the machine leaves things."""
     assert f"-Djava.io.tmpdir={kafka.data_dir / 'tmp'}" in psutil.Process(kafka.pid).cmdline()
+
+
+def test_a_brokers_settings_are_read_as_they_were_written(tmp_path):
+    """A properties file is Latin-1 to Java: the log of a broker in /home/josé was formatted in another folder, and outlived a purge."""
+    broker = KafkaBroker(tmp_path / "josé, müller")
+    broker.distribution = kafka.Distribution(tmp_path, kafka.find_java())
+    broker.ports = {"broker": 1, "controller": 2}
+    (broker.data_dir / "log").mkdir(parents=True)
+    (broker.data_dir / "log" / "meta.properties").touch()  # formatted already
+    broker.command(print)
+    written = (broker.data_dir / "server.properties").read_bytes()
+    assert written.isascii()
+    assert b"\nlog.dirs=log\n" in written, "below its working folder: in a list of folders a comma would part the name"
 
 
 def test_the_console_tools_publish_and_read(real_kafka):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -47,6 +48,33 @@ def test_a_home_that_cannot_be_written_is_said_in_one_sentence(monkeypatch: pyte
     monkeypatch.setenv("MILLRACE_HOME", "/proc/self/nowhere")
     with pytest.raises(LocalError, match="^/proc/self/nowhere/stacks/default cannot be used: No such file or directory.$"):
         Stack("default").up(Options(), print)
+
+
+def test_a_token_that_is_empty_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine stopped between the file's making and its writing: the stack could never start again."""
+    monkeypatch.setenv("MILLRACE_HOME", str(tmp_path))
+    stack = Stack("default")
+    stack.folder.mkdir(parents=True)
+    stack.token_file.touch()
+    made = stack.token()
+    assert len(made) > 30 and stack.token() == stack.token_file.read_text() == made
+    assert stack.token_file.stat().st_mode & 0o777 == 0o600
+    assert list(stack.folder.iterdir()) == [stack.token_file]
+
+
+def test_nobody_else_of_the_machine_reads_what_jobs_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Storage, logs and Kafka's segments carry parameters and rows; a stack of an earlier release was open to all."""
+    monkeypatch.setenv("MILLRACE_HOME", str(tmp_path))
+    stack = Stack("default")
+    stack.folder.mkdir(parents=True, mode=0o755)
+
+    def not_now(*_: Any, **__: Any) -> None:
+        raise OSError("no process is started here")
+
+    monkeypatch.setattr(subprocess, "Popen", not_now)
+    with pytest.raises(OSError, match="no process is started here"):
+        stack.up(Options(), print)
+    assert stack.folder.stat().st_mode & 0o777 == 0o700
 
 
 def test_the_advice_of_a_refused_start_is_for_that_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

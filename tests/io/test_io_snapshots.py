@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -156,3 +159,25 @@ def test_a_build_is_named_after_its_version_and_the_code_that_folds(
     first = build.build_of([MACHINE])
     (tmp_path / "core" / "a.py").write_text("2")
     assert len({standing, first, build.build_of([MACHINE])}) == 3
+
+
+def test_one_code_in_a_wheel_and_in_a_checkout_is_one_build(tmp_path: Path) -> None:
+    """Else each waits for the other's handover, and `millrace recover` refuses."""
+    top = Path(millrace.__file__).parents[2]
+    places = {"checkout": ("shared/millrace", "services"), "wheel": ("millrace", "services")}
+    said = []
+    for place, targets in places.items():
+        for source, target in zip(places["checkout"], targets, strict=True):
+            shutil.copytree(top / source, tmp_path / place / target, ignore=shutil.ignore_patterns("__pycache__"))
+        code = (
+            "from millrace.io.build import build_of; from services.dispatcher.core.machine import Dispatcher; "
+            "from services.job_master.core.machine import JobMaster; from millrace.core.topics import Topology; import millrace; "
+            "print(millrace.__file__, build_of([Dispatcher(Topology()), JobMaster(0)]))"
+        )
+        folders = [str((tmp_path / place / target).parent) for target in targets]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
+        done = subprocess.run([sys.executable, "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
+        file, _, build_name = done.stdout.rpartition(" ")
+        assert file.startswith(str(tmp_path)), done.stderr
+        said.append(build_name)
+    assert said[0] == said[1]

@@ -169,6 +169,23 @@ def test_uploaded_files_go_while_the_process_runs_but_not_those_of_an_attempt(wo
     assert [each.name for each in blobs.iterdir()] == [names[0]]
 
 
+@pytest.mark.parametrize("how", ["other bytes", "a pipe"])
+def test_a_fetched_file_that_was_changed_here_is_fetched_again(world: World, how: str) -> None:
+    """Attempts run as the user that it belongs to: the next one would have run what an earlier one wrote there."""
+    data = b"print('hello')"
+    sha256 = hashlib.sha256(data).hexdigest()
+    world.storage.put_new(blob_path("j", "ac", sha256), data)
+    module = {"name": "a.py", "sha256": sha256, "kind": "py"}
+    blob = world.folder / "tm/blobs" / sha256
+    if how == "a pipe":
+        os.mkfifo(blob)
+    else:
+        blob.write_bytes(b"print('other')")
+    world.launch(modules=[module])
+    world.go()
+    assert world.slot.attempt is not None and blob.read_bytes() == data
+
+
 def test_a_file_with_other_bytes_is_refused(world: World) -> None:
     sha256 = "0" * 64
     path = blob_path("j", "ac", sha256)

@@ -41,6 +41,7 @@ import dataclasses
 import gc
 import importlib
 import json
+import pathlib
 import shutil
 import signal
 import stat
@@ -336,7 +337,7 @@ def _static_conf(command: Command) -> dict[str, str]:
             target = os.path.join(command.dirs.work, "jars", os.path.basename(module["name"]))
             os.makedirs(os.path.dirname(target), exist_ok=True)
             shutil.copyfile(source, target)
-            jars.append(target)
+            jars.append(pathlib.Path(target).as_uri())  # of a list parted by commas, which a folder's name may hold
     return {**static_conf, "spark.jars": ",".join(jars)} if jars else static_conf
 
 

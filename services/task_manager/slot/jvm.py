@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import struct
 import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
+from . import java_text
 from .config import SlotConfig
 
 JAVA_MINIMUM = 17
@@ -173,10 +176,10 @@ def write_files(config: SlotConfig, conf: dict[str, str], folder: str, options: 
         STACK,
         *config.java_options,
         *options,
-        f"-Dlog4j2.configurationFile=file:{log4j}",
+        f"-Dlog4j2.configurationFile={Path(log4j).as_uri()}",  # it takes a list of URLs, parted by commas
         # Native libraries and folders of sessions lie here: a JVM that is killed removes none of them.
         f"-Djava.io.tmpdir={os.path.join(folder, TEMPORARY)}",
-        f"-XX:OnOutOfMemoryError=/usr/bin/env touch {out_of_memory_mark(folder)}",
+        f"-XX:OnOutOfMemoryError=/usr/bin/env touch {shlex.quote(out_of_memory_mark(folder))}",
         f"-XX:ErrorFile={folder}/hs_err.log",
         "-XX:-UsePerfData",  # a file outside this folder, which a killed JVM leaves, and 20 looks a second for who might read it
     ]
@@ -185,8 +188,7 @@ def write_files(config: SlotConfig, conf: dict[str, str], folder: str, options: 
     path = os.path.join(folder, "spark.properties")
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(fd, "w", encoding="ascii") as file:
-        for key, value in conf.items():
-            file.write(f"{_escaped(key)}={_escaped(value)}\n")
+        file.write(java_text.properties(conf))
 
 
 def out_of_memory_mark(folder: str) -> str:
@@ -195,14 +197,8 @@ def out_of_memory_mark(folder: str) -> str:
 
 
 def _quoted(option: str) -> str:
-    return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"' if " " in option else option
-
-
-def _escaped(text: str) -> str:
-    """``text`` as key or value of a Java properties file."""
-    units = text.encode("utf-16-be")
-    codes = struct.unpack(f">{len(units) // 2}H", units)
-    return "".join(chr(c) if chr(c).isalnum() and c < 128 or chr(c) in "._-/" else f"\\u{c:04x}" for c in codes)
+    """As Spark reads it back: at spaces it parts options, and quotes and backslashes mean something to it."""
+    return option if re.fullmatch(r"[^\s\"'\\]+", option) else '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def command(spark_home: str, folder: str) -> list[str]:
@@ -216,12 +212,13 @@ def environment(spark_home: str, java: str, folder: str, conn_info: str) -> dict
     """The environment of the JVM; ``conn_info`` is the file it will write port and secret of its gateway to."""
     env = {k: v for k, v in os.environ.items() if k not in ("PYSPARK_SUBMIT_ARGS", "SPARK_TESTING", "SPARK_REMOTE")}
     env.update(
+        java_text.locale(env),
         SPARK_HOME=spark_home,
         JAVA_HOME=os.path.dirname(os.path.dirname(os.path.realpath(java))),
         PYSPARK_PYTHON=sys.executable,
         PYSPARK_DRIVER_PYTHON=sys.executable,
         SPARK_CONNECT_MODE="0",
-        SPARK_LOCAL_DIRS=os.path.join(folder, "local"),
+        SPARK_LOCAL_DIRS=os.path.join("..", "local"),  # from the JVM's `cwd`: a list parted by commas, which a folder's name may hold
         _PYSPARK_DRIVER_CONN_INFO_PATH=conn_info,
     )
     return env

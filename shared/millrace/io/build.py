@@ -15,7 +15,8 @@ def build_of(machines: Iterable[Machine]) -> str:
     """The version, and a digest of all code that decides what these machines' records lead to: two builds of one name fold alike [27]."""
     cores = {Path(millrace.__file__).parent / "core", *(Path(inspect.getfile(type(each))).parent for each in machines)}
     mixed = hashlib.blake2b(digest_size=4)
-    for core in sorted(cores):
-        for path in sorted(core.rglob("*.py")):
-            mixed.update(f"{path.relative_to(core.parent)} ".encode() + path.read_bytes())
+    # By names that are the same wherever it is installed: a checkout has its packages in other folders than a wheel.
+    files = {path.relative_to(core.parent.parent).as_posix(): path for core in cores for path in core.rglob("*.py")}
+    for name in sorted(files):
+        mixed.update(f"{name} ".encode() + files[name].read_bytes())
     return f"{millrace.__version__}+{mixed.hexdigest()}"

@@ -25,6 +25,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from .addresses import joined
+
 _MOST_CONNECTIONS = 256
 _HEADERS_WITHIN_S = 10.0
 _IDLE_CONNECTION_S = 15
@@ -96,7 +98,7 @@ class HttpServer:
         self._thread.start()
         self._server.up.wait()
         if not self._server.serves:
-            raise CannotListen(f"nothing answers at {self._host}:{port}: {self._failure}")
+            raise CannotListen(f"nothing answers at {joined(self._host, port)}: {self._failure}")
         return port
 
     def stop(self) -> None:
@@ -118,7 +120,7 @@ class HttpServer:
             self._server.up.set()
 
     def _bind(self) -> socket.socket:
-        where = f"{self._host}:{self._port}"
+        where = joined(self._host, self._port)
         try:
             found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
             family, kind, protocol, _, address = found[0]

@@ -30,11 +30,19 @@ class AdminClient(confluent_kafka.admin.AdminClient):
 
 def end_left() -> None:
     """Ends the clients that nobody holds any more, on this thread. An unanswered question to one of them never ends."""
+    alone = _taken(deque([object()]))[1]
     for _ in range(len(_LEFT)):
         try:
-            client = _LEFT.popleft()
+            client, held = _taken(_LEFT)
         except IndexError:  # another thread was first
             return
-        if sys.getrefcount(client) > 2:  # this function's two; the garbage that it was in is not all gone
+        if held > alone:  # the garbage that it was in is not all gone
             _LEFT.append(client)
         del client
+
+
+def _taken(left: deque[Any]) -> tuple[Any, int]:
+    """The first of `left`, and what Python says of how often it is held. That is compared with an object of which nobody else knows: some
+    Pythons count the argument of the question, those from 3.14 on do not."""
+    first = left.popleft()
+    return first, sys.getrefcount(first)
