@@ -16,7 +16,7 @@ from deploy.local.kafka import KafkaBroker
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--rewrite", action="store_true", help="write what the scenarios of tests/transcripts say now")
+    parser.addoption("--rewrite", action="store_true", help="write what the files of tests/transcripts and tests/mistakes say now")
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,0 +1,103 @@
+"""A mistake as it stands in its file: what the user has, what the user types, and what the user sees.
+
+    What goes wrong, in a sentence.
+    needs a stack                        (only where a job must run)
+    --- flow.yaml                        (a file of the user's; its text follows)
+    ...
+    $ millrace submit --wait flow.yaml   (what is typed; a variable may stand before it, as in a shell)
+    ...                                  (stdout and stderr; written anew by `pytest tests/mistakes --rewrite`)
+
+Times, and the folders of this machine, are taken out of what is shown; so is how a job goes on, but for how often it ran.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+STACK = "needs a stack"
+LIMIT_S = 120
+_PROGRAM = [sys.executable, str(Path(sys.executable).with_name("millrace"))]
+_PROGRESS = re.compile(r"^ *\d+\.\d\d s  ")
+_RUNS = re.compile(r"\] (attempt \d+ )?RUNNING")
+_TIMES = ((re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"), "TIME"), (re.compile(r"\b\d+\.\d+ s\b"), "N s"))
+
+
+@dataclass
+class Scene:
+    """The parts of a mistake's file."""
+
+    title: str
+    needs_stack: bool = False
+    files: dict[str, str] = field(default_factory=dict)
+    commands: list[str] = field(default_factory=list)
+
+    def head(self) -> str:
+        """All that the user has, as it stands in the file."""
+        lines = [self.title, *([STACK] if self.needs_stack else ())]
+        return "\n".join(lines) + "\n" + "".join(f"--- {name}\n{text}" for name, text in self.files.items())
+
+
+def read(text: str) -> Scene:
+    """The scene that a file tells; what the commands printed is not looked at."""
+    title, *lines = text.splitlines(keepends=True)
+    scene, name = Scene(title.rstrip("\n")), None
+    for line in lines:
+        if line.startswith("$ "):
+            scene.commands.append(line[2:].rstrip("\n"))
+        elif scene.commands:
+            continue
+        elif line.startswith("--- "):
+            name = line[4:].rstrip("\n")
+            scene.files[name] = ""
+        elif name is not None:
+            scene.files[name] += line
+        elif line.rstrip("\n") == STACK:
+            scene.needs_stack = True
+    return scene
+
+
+def played(scene: Scene, folder: Path, environment: dict[str, str]) -> str:
+    """The scene's file with what its commands print now. `folder`: empty, the user's; it has a folder `project` then, where the user is."""
+    project = folder / "project"
+    for name, text in scene.files.items():
+        path = project / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    project.mkdir(exist_ok=True)
+    shown = [f"$ {command}\n{_run(command, project, environment)}" for command in scene.commands]
+    return scene.head() + "".join(shown)
+
+
+def _run(command: str, project: Path, environment: dict[str, str]) -> str:
+    words = shlex.split(command)
+    variables = {}
+    while "=" in words[0]:
+        name, _, variables[name] = words.pop(0).partition("=")
+    assert words.pop(0) == "millrace", f"a scene's commands are millrace's: {command}"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
+    done = subprocess.run(
+        [*_PROGRAM, *words], cwd=project, env={**kept, "COLUMNS": "200", **environment, **variables}, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT_S, check=False,
+    )  # fmt: skip
+    lines = done.stdout.decode().splitlines()
+    said = [line.rstrip() for line in lines if not _PROGRESS.match(line)]
+    if runs := sum(bool(_RUNS.search(line)) for line in lines):
+        said.append(f"[it ran {runs} time{'s' * (runs != 1)}]")
+    said.append(f"[exit code {done.returncode}]")
+    return "".join(f"{_bare(line, project)}\n" for line in said)
+
+
+def _bare(line: str, project: Path) -> str:
+    """A line without what differs from one run to the next."""
+    home = os.environ.get("MILLRACE_HOME")
+    for folder, name in ((project.parent, "/home/me"), (Path(home) if home else None, "MILLRACE_HOME")):
+        line = line.replace(str(folder), name) if folder else line
+    for pattern, name in _TIMES:
+        line = pattern.sub(name, line)
+    return line
