@@ -24,11 +24,11 @@ from millrace.core.messages import client
 from millrace.core.messages.base import canonical
 from millrace.core.messages.records import Client, Excerpt, Refusal
 from millrace.edge.files import check_files, check_relative
+from millrace.edge.spark_conf import classify_conf
 from millrace.edge.sql import check_sql, look
 from millrace.io.interfaces import Received
 from millrace.io.room import Room
 from millrace.io.storage import Storage, upload_path
-from services.task_manager.slot.conf import classify_conf
 
 GRAPH_BYTES_MOST = 256 * 1024  # of a graph as it is stored: it travels inside messages and lies in etcd
 PROBLEMS_BYTES_MOST = 200_000

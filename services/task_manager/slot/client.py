@@ -14,6 +14,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from millrace.edge import spark_conf
+
 from . import procs
 from .config import SlotConfig
 
@@ -115,7 +117,7 @@ class SlotProcess:
             os.makedirs(self._config.folder, exist_ok=True)
             with open(os.path.join(self._config.folder, "host.log"), "ab") as log:
                 self._process = subprocess.Popen(
-                    [self._config.python, _HOST, str(os.getpid()), str(self._heard.fileno())],
+                    [self._config.python, _HOST, str(os.getpid()), str(self._heard.fileno()), spark_conf.__file__],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,

@@ -1,6 +1,7 @@
 """The host of a slot: the process between TaskManager and attempts, and the zygote of the latter.
 
-Started as ``python host.py PARENT_PID BEATS``. It speaks JSON lines on stdin and stdout:
+Started as ``python host.py PARENT_PID BEATS CONF``, where CONF is the file of ``millrace.edge.spark_conf``. It speaks JSON lines on stdin
+and stdout:
 
     TaskManager -> host   {"do": "start", "config": SlotConfig} first; then {"do": "run", "attempt", "spec", "dirs"},
                           {"do": "kill", "attempt", "why"}, {"do": "stop"}
@@ -27,12 +28,14 @@ if __name__ == "__main__":  # loaded under a private name, so that no name of ou
 
     _FOLDER = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _FOLDER]
-    _spec = importlib.util.spec_from_file_location(
-        "_millrace_slot", os.path.join(_FOLDER, "__init__.py"), submodule_search_locations=[_FOLDER]
-    )
-    assert _spec is not None and _spec.loader is not None
-    sys.modules["_millrace_slot"] = _package = importlib.util.module_from_spec(_spec)
-    _spec.loader.exec_module(_package)
+    for _name, _file in (("_millrace_slot", os.path.join(_FOLDER, "__init__.py")), ("_millrace_slot.conf", sys.argv[3])):
+        _spec = importlib.util.spec_from_file_location(
+            _name, _file, submodule_search_locations=[_FOLDER] if _name == "_millrace_slot" else None
+        )
+        assert _spec is not None and _spec.loader is not None
+        sys.modules[_name] = _module = importlib.util.module_from_spec(_spec)
+        _spec.loader.exec_module(_module)
+    sys.modules["_millrace_slot"].conf = _module  # type: ignore[attr-defined]
     sys.exit(importlib.import_module("_millrace_slot.host").main())
 
 import asyncio
