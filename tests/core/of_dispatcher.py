@@ -21,6 +21,8 @@ from services.dispatcher.core.state import Recovery, State, check
 TOPOLOGY = Topology(shards=2)
 STATE = TypeAdapter(State)
 GRAPH = dump(validate({"name": "one", "vertices": {"v": {"sql": "SELECT 1"}}}))
+SINK = {"sink": {"format": "parquet", "path": "/data/out", "mode": "overwrite"}, "inputs": {"v": "forward"}}
+SINKS = dump(validate({"name": "one", "vertices": {"v": {"sql": "SELECT 1"}, "out": SINK}}))
 TASKS = [{"task": "v", "vertices": ["v"], "parallelism": 1}]
 JOB, OTHER = "job-a", "job-b"
 EXCERPT = Excerpt(size_bytes=3, sha256="0" * 64, head_base64="eHl6")
@@ -59,9 +61,9 @@ class World:
         request = client.SubmitJob(job=job, graph={}, **fields)
         return self.request(request, graph=graph or GRAPH, digest=digest, excerpt=EXCERPT, lack=lack)
 
-    def accept(self, job: str = JOB) -> StoredJob:
+    def accept(self, job: str = JOB, graph: dict | None = None) -> StoredJob:
         """Submits, and etcd stores it; returns what stands."""
-        [put] = self.submit(job)
+        [put] = self.submit(job, graph=graph)
         self.tell(effects.JobGraphStored(job=job, stands=put.effect.stored))
         return put.effect.stored
 
@@ -102,7 +104,7 @@ def stored(job: str = JOB, state: str = "accepted", **fields: Any) -> StoredJob:
 
 
 def ended(job: str, acceptance: str, status: str = "FINISHED", **fields: Any) -> jobs.JobEnded:
-    told = {"cause": None, "ended_ms": 2_000, "archive": {"tasks": [], "result": None}, "staging": []}
+    told = {"cause": None, "ended_ms": 2_000, "archive": {"tasks": [], "result": None}}
     return jobs.JobEnded(job=job, acceptance=acceptance, status=status, **{**told, **fields})
 
 

@@ -10,7 +10,7 @@ from millrace.core.machine import Born, Configured, Do, Output, PassedOver, Peer
 from millrace.core.messages import client, effects, jobs
 from services.dispatcher.core import waiting
 from services.dispatcher.core.state import Recovery
-from tests.core.of_dispatcher import JOB, OTHER, SHARD, World, asks, bodies, ended, settled, stored
+from tests.core.of_dispatcher import JOB, OTHER, SHARD, SINKS, World, asks, bodies, ended, settled, stored
 
 FAULT = "a fault of Millrace in handling this request: KeyError: 'x'"
 
@@ -21,10 +21,10 @@ def passed(world: World, body: Any, sender: str = "") -> list[Output]:
 
 def test_a_bad_end_of_a_job_fails_it() -> None:
     world = settled()
-    stands = world.accept()
-    [do] = passed(world, ended(JOB, stands.acceptance, staging=["/x"]), SHARD)
+    stands = world.accept(graph=SINKS)
+    [do] = passed(world, ended(JOB, stands.acceptance), SHARD)
     ending = do.effect.ending
-    assert (ending.state, ending.status, ending.staging) == ("dirty", "FAILED", ["/x"])
+    assert (ending.state, ending.status, ending.staging) == ("dirty", "FAILED", [f"/data/.out.staging/{stands.acceptance}"])
     assert ending.cause["message"] == "a fault of Millrace in handling the end of this job: KeyError: 'x'"
     [_, retired, _] = bodies(world.tell(effects.JobResultStored(job=JOB, stands=ending)))
     assert retired == jobs.JobRetired(job=JOB, acceptance=stands.acceptance)

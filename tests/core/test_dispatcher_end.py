@@ -15,6 +15,7 @@ from tests.core.of_dispatcher import (
     JOB,
     OTHER,
     SHARD,
+    SINKS,
     TOPOLOGY,
     World,
     asks,
@@ -30,8 +31,8 @@ CAUSE = {"kind": "analysis", "message": "no such column", "vertex": "v", "detail
 
 def test_an_end_is_stored_with_its_archive_before_anybody_hears_of_it() -> None:
     world = settled()
-    stands = world.accept()
-    told = ended(JOB, stands.acceptance, "FAILED", cause=CAUSE, staging=["/data/.out.staging/0.9"])
+    stands = world.accept(graph=SINKS)
+    told = ended(JOB, stands.acceptance, "FAILED", cause=CAUSE)
     [output] = world.tell(told, sender=SHARD)
     path = f"archives/{JOB}/{stands.acceptance}/1.{world.offset}.json"
     ending = stored(
@@ -42,7 +43,7 @@ def test_an_end_is_stored_with_its_archive_before_anybody_hears_of_it() -> None:
         ended_ms=2_000,
         archive=path,
         cause={"kind": "analysis", "message": "no such column", "vertex": "v"},
-        staging=["/data/.out.staging/0.9"],
+        staging=[f"/data/.out.staging/{stands.acceptance}"],
     )
     archive = {
         "job": JOB,
@@ -51,7 +52,7 @@ def test_an_end_is_stored_with_its_archive_before_anybody_hears_of_it() -> None:
         "accepted_ms": stands.accepted_ms,
         "ended_ms": 2_000,
         "cause": CAUSE,
-        "graph": GRAPH,
+        "graph": SINKS,
         "detail": {"tasks": [], "result": None},
     }
     assert output == Do(f"jobs/{JOB}", effects.EndJob(job=JOB, ending=ending, archive=archive))

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from millrace.core.bounded import fitting
 from millrace.core.jobgraph.compile import chains, vertex_order
 from millrace.core.jobgraph.model import Vertices
 from millrace.core.machine import Publish
@@ -20,7 +21,6 @@ from millrace.core.messages.records import Client, Excerpt
 from .state import Asking, EndedJob, Letter, LiveJob, State, Submitted
 
 CLIENT = "client.commands"
-LISTED_BYTES_MOST = 600_000  # a reply is one record
 
 AboutJob = client.SubmitJob | client.CancelJob | client.DescribeJob | client.AwaitJobResult | client.GetJobStatus
 Asked = Asking | client.Request
@@ -114,15 +114,7 @@ def newest(state: State, asked: client.ListJobs) -> tuple[list[client.JobSummary
     if asked.name or asked.states or asked.since_ms is not None or asked.until_ms is not None:
         jobs = {job: known for job, known in jobs.items() if _is_asked_for(known, asked)}
     picked = heapq.nlargest(asked.most, jobs.items(), key=lambda item: (item[1].accepted_ms, item[0]))
-    listed: list[client.JobSummary] = []
-    size = 0
-    for job, known in picked:
-        summary = known.summary(job)
-        size += len(summary.model_dump_json())
-        if size > LISTED_BYTES_MOST:
-            break
-        listed.append(summary)
-    return listed, len(jobs)
+    return fitting(known.summary(job) for job, known in picked), len(jobs)
 
 
 def _is_asked_for(known: LiveJob | EndedJob, asked: client.ListJobs) -> bool:

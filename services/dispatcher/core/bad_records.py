@@ -32,7 +32,7 @@ def passed_over(dispatcher: Dispatcher, state: State, envelope: Envelope) -> Ite
     elif isinstance(body, jobs.JobEnded):
         message = f"a fault of Millrace in handling the end of this job: {error}"
         cause = {"kind": "infrastructure", "retryable": False, "message": message}
-        # Nothing of what it said but where it staged: the rest may be what ended the processes.
+        # Nothing of what it said: that may be what ended the processes.
         failed = body.model_copy(update={"status": "FAILED", "cause": cause, "archive": {}})
         yield from dispatcher.job_ended(state, envelope._replace(body=failed))
     elif isinstance(body, effects.JobResultStored):

@@ -441,6 +441,7 @@ class Dispatcher:
             if live.ending is not None:
                 return  # told again by a new life of the JobMaster: the first telling is on its way to etcd
             live.ending = Ending(body.status, retirement.small_result(body.archive))
+            graph = parsed(live.graph)
             stored = retirement.ending(
                 body,
                 digest=live.digest,
@@ -448,8 +449,9 @@ class Dispatcher:
                 accepted_ms=live.accepted_ms,
                 name=live.name,
                 path=retirement.archive_path(body.job, body.acceptance, envelope.id),
+                graph=graph,
             )
-            kept = retirement.archive(body, name=live.name, accepted_ms=live.accepted_ms, graph=parsed(live.graph))
+            kept = retirement.archive(body, name=live.name, accepted_ms=live.accepted_ms, graph=graph)
             yield Do(key(body.job), effects.EndJob(job=body.job, ending=stored, archive=kept))
         elif live or body.job in state.ended or self.is_known(state, body.job):
             yield Say(envelope.sender, jobs.JobRetired(job=body.job, acceptance=body.acceptance))

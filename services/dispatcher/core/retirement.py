@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
+from millrace.core.jobgraph.compile import staging_beside
 from millrace.core.messages.base import written
 from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.jobs import JobEnded
@@ -35,7 +36,15 @@ def brief(cause: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {name: _short(value) if isinstance(value, str) else value for name, value in kept.items()}
 
 
-def ending(ended: JobEnded, *, digest: str, shard: int, accepted_ms: int, name: str, path: str) -> StoredJob:
+def staging(graph: Mapping[str, Any], acceptance: str) -> list[str]:
+    """The folders in which attempts of a job stage sink output: of its acceptance alone, for jobs share a sink's neighbour."""
+    sinks = [vertex["sink"] for vertex in graph.get("vertices", {}).values() if vertex.get("sink")]
+    return [f"{staging_beside(sink['path'])}/{acceptance}" for sink in sinks]
+
+
+def ending(
+    ended: JobEnded, *, digest: str, shard: int, accepted_ms: int, name: str, path: str, graph: Mapping[str, Any]
+) -> StoredJob:
     """What the job's key becomes."""
     return StoredJob(
         state="dirty",
@@ -49,7 +58,7 @@ def ending(ended: JobEnded, *, digest: str, shard: int, accepted_ms: int, name: 
         running_ms=ended.running_ms,
         archive=path,
         cause=brief(ended.cause),
-        staging=ended.staging,
+        staging=staging(graph, ended.acceptance),
     )
 
 

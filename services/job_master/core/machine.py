@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from millrace.core.bounded import fields_fitting
 from millrace.core.election import QUIET_TICK_MS
 from millrace.core.jobgraph.compile import PLAN_TASK, Plan, compile_graph
 from millrace.core.jobgraph.model import JobGraph
@@ -46,6 +47,7 @@ from .scheduling import (
 from .state import Failure, HeldSlot, Job, Settings, State, Subtask
 from .transitions import ENDED_JOB, ENDING_JOB, IN_SLOT, ExecutionState, JobStatus
 
+ERROR_BYTES_MAX = 32_000  # of one attempt, as it is told and kept
 LOST_KEPT = 5_000  # TaskManagers: more do not fit into one message, and those lost before have long ended by themselves
 
 
@@ -482,7 +484,8 @@ class JobMaster:
 
 def _short(error: Mapping[str, Any]) -> dict[str, Any]:
     """An error without its stack trace (which the attempt's stderr has), its texts bounded."""
-    return {k: v[:2000] if isinstance(v, str) else v for k, v in error.items() if k != "detail"}
+    texts = {k: v[:2000] if isinstance(v, str) else v for k, v in error.items() if k != "detail"}
+    return fields_fitting(texts, ERROR_BYTES_MAX)
 
 
 def _task_managers(state: State) -> dict[str, int]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from millrace.core.jobgraph.compile import RESULT_ROWS, Plan, sink_name, staged_by, staging_folder
+from millrace.core.jobgraph.compile import RESULT_ROWS, Plan, sink_name, staged_by
 from millrace.core.machine import Do, Output
 from millrace.core.messages.effects import PublishSink
 
@@ -79,12 +79,6 @@ def published(job: Job) -> bool:
     return all(job.sinks.values())
 
 
-def staging(job: Job, plan: Plan) -> list[str]:
-    """The folders in which attempts of this job stage sink output: of its acceptance alone, for jobs share a sink's neighbour."""
-    sinks = [name for name, vertex in plan.graph.vertices.items() if vertex.sink is not None]
-    return [f"{staging_folder(plan.graph, name)}/{job.acceptance}" for name in sinks]
-
-
 def _bounded(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The parts that fit into RESULT_BYTES, those by path as just that; the last one says if some are left out."""
     kept: list[dict[str, Any]] = []
@@ -110,7 +104,9 @@ def result(job: Job) -> dict[str, Any] | None:
     if any("path" in part for part in parts):
         return {"parts": _bounded(parts)}
     rows = [row for part in parts for row in part["rows"]]
-    kept, size = 0, 0
+    kept, size = 0, len(json.dumps([parts[0]["columns"], parts[0]["types"]], ensure_ascii=False).encode())
+    if size > RESULT_BYTES:
+        return {"columns": [], "types": [], "rows": [], "truncated": True}
     for row in rows[:RESULT_ROWS]:
         size += len(json.dumps(row, ensure_ascii=False).encode())
         if size > RESULT_BYTES:

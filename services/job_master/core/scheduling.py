@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from millrace.core.bounded import fields_fitting
 from millrace.core.jobgraph.compile import PLAN_TASK, Plan, Published, attempt_spec, plan_spec, producers
 from millrace.core.machine import Output, Publish, Say
 from millrace.core.messages.events import AttemptStateChanged, JobStateChanged
@@ -40,6 +41,7 @@ from .transitions import (
 )
 
 SPEC_BYTES_MAX = 800_000
+CAUSE_BYTES_MAX = 64_000
 
 
 def count(job: Job, kind: str) -> int:
@@ -243,7 +245,7 @@ def fail(job: Job, cause: Mapping[str, Any], now_ms: int) -> None:
     """The job is failing from now on; the first cause counts."""
     if job.status not in ENDING_JOB:
         move_job(job, JobStatus.FAILING, now_ms)
-        job.cause = dict(cause)
+        job.cause = fields_fitting(cause, CAUSE_BYTES_MAX)  # it is told twice in JobEnded
 
 
 def _too_large(task: str) -> dict[str, Any]:
@@ -333,7 +335,6 @@ def job_ended(job: Job, plan: Plan | None) -> Say:
             cause=job.cause,
             ended_ms=job.ended_ms,
             archive=describe(plan, job) | {"result": publication.result(job)},
-            staging=publication.staging(job, plan) if plan is not None else [],
             running_ms=job.running_ms or None,
         ),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from millrace.core.bounded import fitting
 from millrace.core.machine import (
     Born,
     Configured,
@@ -48,7 +49,6 @@ from . import liveness, queue, slot_manager
 from .state import Expected, Limits, Slot, SlotState, State, TaskManager, is_quiet
 
 PARTED = "JobMasters were told so before it registered"
-LISTED_SLOTS_MAX = 5000  # in one answer; larger ones would not fit into a record
 
 
 class ResourceManager:
@@ -225,17 +225,13 @@ def _query(state: State, envelope: Envelope) -> Iterator[Output]:
         )
     else:
         answer = TaskManagersListed(
-            correlation=body.correlation, task_managers=list(_listed(state)), total=len(managers)
+            correlation=body.correlation, task_managers=fitting(_listed(state)), total=len(managers)
         )
     yield Publish("client.replies", body.reply_to, answer)
 
 
 def _listed(state: State) -> Iterator[TaskManagerInfo]:
-    room = LISTED_SLOTS_MAX
     for name, each in sorted(state.task_managers.items()):
-        room -= len(each.slots) + 1
-        if room < 0:
-            return
         slots = [
             SlotInfo(slot=number, state=slot.state.value, job=slot.job, memory_mb=slot.memory_mb)
             for number, slot in sorted(each.slots.items())

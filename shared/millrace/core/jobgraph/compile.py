@@ -405,7 +405,11 @@ def staging_folder(graph: JobGraph, sink: str) -> str:
     """Where attempts of a sink write before publication: a hidden neighbour of its path, so that moving is a rename."""
     target = graph.vertices[sink].sink
     assert target is not None, f"{sink} is no sink"
-    parent, slash, name = target.path.rstrip("/").rpartition("/")
+    return staging_beside(target.path)
+
+
+def staging_beside(path: str) -> str:
+    parent, slash, name = path.rstrip("/").rpartition("/")
     return f"{parent}{slash}.{name}.staging"
 
 

@@ -86,8 +86,8 @@ class JobEnded(Body):
     ended_ms: int
     archive: dict[str, Any]
     """What `show` and `result` answer from: the ExecutionGraph, with places of logs and results."""
-    staging: list[str]
-    """Folders in which its sinks staged output, `.../.<name>.staging/<acceptance>`: they are deleted."""
+    staging: list[str] = empty(list)
+    """Of builds before: the Dispatcher has the graph, which tells where its sinks staged output."""
     running_ms: int | None = None
     """When the job was first given a slot; null: never."""
 

@@ -1,0 +1,33 @@
+"""What fits into one record [15]. A record is counted in bytes: a character of a name may take four, or six as an escape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from pydantic_core import to_json
+
+P = TypeVar("P")
+LISTED_BYTES_MOST = 600_000
+"""Of the list in an answer, which is one record."""
+
+
+def fitting(parts: Iterable[P], most: int = LISTED_BYTES_MOST) -> list[P]:
+    """The first of these that as JSON take at most `most` bytes together."""
+    kept: list[P] = []
+    for part in parts:
+        most -= len(to_json(part)) + 1  # a comma
+        if most < 0:
+            break
+        kept.append(part)
+    return kept
+
+
+def fields_fitting(value: Mapping[str, Any], most: int) -> dict[str, Any]:
+    """Those fields, in their order, that as JSON take at most `most` bytes together; one that does not fit is left out."""
+    kept: dict[str, Any] = {}
+    for name, field in value.items():
+        size = len(to_json({name: field}))
+        if size <= most:
+            kept[name], most = field, most - size
+    return kept
