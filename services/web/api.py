@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, get_args
 
-from fastapi import FastAPI, HTTPException, Query, Request, Response
+from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CollectorRegistry, generate_latest
@@ -22,8 +22,8 @@ from .follow import Follows
 from .view import View
 
 PAGE_MOST = 1000
-REFUSED: dict[int | str, dict[str, Any]] = {400: {"model": models.Refusal}, 404: {"model": models.Refusal}}
-STARTING: dict[int | str, dict[str, Any]] = {503: {"model": models.Refusal}}
+STARTING: dict[int | str, dict[str, Any]] = {400: {"model": models.Refusal}, 503: {"model": models.Refusal}}
+REFUSED: dict[int | str, dict[str, Any]] = {404: {"model": models.Refusal}}
 
 
 def application(
@@ -37,6 +37,7 @@ def application(
         description="Jobs, TaskManagers, slots and leaders of a Millrace cluster, read-only, as told on job.events and cluster.events. "
         "Each answer says as_of when it is.",
         openapi_url="/api/v1/openapi.json",
+        dependencies=[Depends(_known_alone)],
         docs_url=None,  # their pages load scripts from elsewhere
         redoc_url=None,
     )
@@ -179,6 +180,15 @@ def _overview(view: View) -> dict[str, Any]:
         "jobs": view.jobs.statuses(), "slots": states, "task_managers": len(view.cluster.task_managers()),
         "leaders": len(view.cluster.leaders()),
     }  # fmt: skip
+
+
+async def _known_alone(request: Request) -> None:
+    """A parameter that is not known would be taken for one that allows all."""
+    known = [field.alias for field in request.scope["route"].dependant.query_params]
+    unknown = [name for name in request.query_params if name not in known]
+    if unknown:
+        told = f"there are: {', '.join(known)}" if known else "there are none"
+        raise HTTPException(400, f"{unknown[0]}: no parameter of {request.url.path}; {told}")
 
 
 async def _refused(_: Request, error: Exception) -> JSONResponse:

@@ -118,14 +118,15 @@ def test_more_rows_than_are_shown_is_said(capsys: pytest.CaptureFixture[str]) ->
 def test_a_list_that_is_cut_says_so_also_to_a_program(form: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     summary = JobSummary(job="j", name="n", status="RUNNING", accepted_ms=1_000)
     listed = SimpleNamespace(jobs=[summary], total=7)
-    monkeypatch.setattr("millrace.cli.jobs.connected", lambda stack: contextlib.nullcontext(SimpleNamespace(list=lambda most: listed)))
+    cluster = SimpleNamespace(list=lambda most, **only: listed)
+    monkeypatch.setattr("millrace.cli.jobs.connected", lambda stack: contextlib.nullcontext(cluster))
     shown = CliRunner().invoke(app, ["list", "-n", "1", *form])
     assert shown.exit_code == 0 and shown.stderr == "1 of 7; more with -n\n"
     assert not form or [each["job"] for each in json.loads(shown.stdout)] == ["j"]
 
 
 def test_a_job_with_its_subtasks_and_cause(capsys: pytest.CaptureFixture[str]) -> None:
-    summary = JobSummary(job="j", name="n", status="FAILED", accepted_ms=1_000, ended_ms=3_500)
+    summary = JobSummary(job="j", name="n", status="FAILED", accepted_ms=1_000, running_ms=1_500, ended_ms=3_500)
     subtask = {
         "subtask": 0, "state": "FAILED", "attempt": 2, "task_manager": "tm-1", "deployed_ms": 1_000, "running_ms": 2_000,
         "ended_ms": 3_000, "outputs": {"v": {"rows": 5}},
@@ -142,7 +143,7 @@ def test_a_job_with_its_subtasks_and_cause(capsys: pytest.CaptureFixture[str]) -
     print_job(summary, detail, cause)
     said = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert said[2] == "status    FAILED"
-    assert said[4:6] == ["took      2.5 s", "failed (vertex v, line 2, column 7) [UNRESOLVED_COLUMN]: no x"]
+    assert said[4:7] == ["waited    0.5 s", "ran       2.0 s", "failed (vertex v, line 2, column 7) [UNRESOLVED_COLUMN]: no x"]
     assert said[-2:] == ["v     0           FAILED  2        tm-1         1.0 s  v 5", "v     and 3 more"]
     detail["tasks"][0]["subtasks"] = [{**subtask, "state": "SCHEDULED", "outputs": {}}]
     print_job(summary, detail, None)

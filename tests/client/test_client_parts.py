@@ -25,6 +25,7 @@ from millrace.client import (
 from millrace.client import events as client_events
 from millrace.client.events import Buffer, _open, follow_log
 from millrace.client.link import Link, Pending, now_ms
+from millrace.client.logs import LogReader
 from millrace.core.messages.client import BlobServerDescribed, JobAcceptedReply, JobRejected, JobsListed
 from millrace.core.messages.events import DeadLetter
 from millrace.io.blobs import BlobError, Piece
@@ -139,7 +140,8 @@ def test_logs_are_read_on_where_the_blob_server_moved_to() -> None:
         return millrace._blobs
 
     millrace._blob_client = known
-    assert b"".join(millrace._log_rest("logs/a", {}, ("a", "stdout"))) == whole
+    reader = LogReader(lambda: ("RUNNING", None), millrace._call_blobs, every_attempt=True)
+    assert b"".join(reader._rest("logs/a")) == whole
     assert asked == [0, 4, 8, 10]
 
 

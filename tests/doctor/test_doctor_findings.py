@@ -17,7 +17,7 @@ from millrace.core.topics import TOPICS, Topology
 from millrace.doctor import etcd, here, kafka, kafka_version, scopes
 from millrace.doctor.bundle import _letter, _stripped, scrubbed
 from millrace.doctor.etcd import Member
-from millrace.doctor.examine import Where, examine
+from millrace.doctor.examine import Report, Where, examine
 from millrace.doctor.findings import Finding, Unreachable
 from millrace.doctor.kafka import Cluster, Partition, Version
 from millrace.doctor.scopes import Scope
@@ -134,6 +134,13 @@ def test_what_is_no_answer_of_kafka_is_told(cut: int) -> None:
 def test_an_etcd_that_would_lose_writes_or_refuse_them(member: Member, levels: list[str], what: str) -> None:
     found = list(etcd.findings([member]))
     assert ([finding.level for finding in found], found[0].what) == (levels, what)
+
+
+def test_the_etcd_that_millrace_brings_to_a_local_stack_is_noted_and_no_problem() -> None:
+    found = list(etcd.findings([Member("e", "3.5.1", members=1)], brought=True))
+    assert [finding.level for finding in found] == ["note", "note", "ok"]
+    assert found[0].what.endswith("(etcd issue 13766): fine for a try")
+    assert Report(found).problems == 0, "so doctor ends with 0"
 
 
 def test_an_etcd_member_that_does_not_answer_is_a_problem() -> None:

@@ -87,6 +87,10 @@ def test_pages_of_jobs(web: TestClient) -> None:
     ("/api/v1/jobs?status=RUNING", 400, "status: Input should be 'INITIALIZING', 'CREATED', 'RUNNING', 'RESTARTING', 'FAILING', "
      "'CANCELLING', 'FINISHED', 'FAILED' or 'CANCELED'"),
     ("/api/v1/nothing", 404, "Not Found"),
+    ("/api/v1/jobs?name=x", 400, "name: no parameter of /api/v1/jobs; there are: status, limit, offset"),
+    ("/api/v1/jobs/j?name=x", 400, "name: no parameter of /api/v1/jobs/j; there are none"),
+    ("/api/v1/taskmanagers?gone=true&all=1", 400, "all: no parameter of /api/v1/taskmanagers; there are: gone"),
+    ("/api/v1/slots?task_manager=tm", 400, "task_manager: no parameter of /api/v1/slots; there are none"),
 ])  # fmt: skip
 def test_a_refusal_is_one_line(web: TestClient, path: str, status: int, error: str) -> None:
     answer = web.get(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import inspect
 import os
 import re
@@ -15,7 +14,7 @@ import typer
 
 from . import doctor, jobs, replay, stack_commands
 from .dlq import dlq
-from .exits import Exit
+from .exits import Exit, code_of, said_of
 from .submit import SubmitCommand, submit
 from .validate import validate
 
@@ -103,41 +102,10 @@ def guarded(program: Callable[[], object]) -> int:
     except Exception as failure:
         if _interrupted.is_set():  # a library has made another error of it, as pydantic does while it builds a model
             return Exit.INTERRUPTED
-        code = _exit_code(failure)
+        code = code_of(failure)
         if code is None:
             raise
-        from .progress import printable  # a failure may quote what a job said
-
-        print(*map(printable, (f"millrace: {failure}", *_detail(failure))), sep="\n", file=sys.stderr)
+        print(said_of(failure), file=sys.stderr)
         return code
     return 0
 
-
-_THE_MACHINES = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
-"""What the system refuses to any program: a full disk, a folder without the right."""
-
-
-def _exit_code(failure: Exception) -> int | None:
-    """None: not an error that a user can do something about, but a bug."""
-    from .connection import NoConnection
-
-    if isinstance(failure, NoConnection):
-        return Exit.UNAVAILABLE
-    local = sys.modules.get("deploy.local.errors")
-    if local is not None and isinstance(failure, local.LocalError):
-        return Exit.UNAVAILABLE
-    if isinstance(failure, OSError) and failure.errno in _THE_MACHINES:
-        return Exit.FAILED
-    errors = sys.modules.get("millrace.client.errors")
-    if errors is None or not isinstance(failure, errors.MillraceError):
-        return None
-    if isinstance(failure, (errors.Unavailable, errors.Busy, errors.TooLate)):
-        return Exit.UNAVAILABLE
-    if isinstance(failure, errors.OutcomeUnknown):
-        return Exit.UNKNOWN
-    return Exit.INVALID if isinstance(failure, errors.Rejected) else Exit.FAILED
-
-
-def _detail(failure: Exception) -> list[str]:
-    detail = getattr(failure, "detail", "")
-    return [detail] if isinstance(detail, str) and detail else []

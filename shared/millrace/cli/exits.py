@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import sys
 from enum import IntEnum
 
 
@@ -19,3 +21,36 @@ class Exit(IntEnum):
     """No answer came: ask `millrace show JOB`."""
     CANCELED = 5
     INTERRUPTED = 130
+
+
+_THE_MACHINES = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
+"""What the system refuses to any program: a full disk, a folder without the right."""
+
+
+def code_of(failure: Exception) -> int | None:
+    """The exit code of a failure; None: not an error that a user can do something about, but a bug."""
+    from .connection import NoConnection
+
+    if isinstance(failure, NoConnection):
+        return Exit.UNAVAILABLE
+    local = sys.modules.get("deploy.local.errors")
+    if local is not None and isinstance(failure, local.LocalError):
+        return Exit.UNAVAILABLE
+    if isinstance(failure, OSError) and failure.errno in _THE_MACHINES:
+        return Exit.FAILED
+    errors = sys.modules.get("millrace.client.errors")
+    if errors is None or not isinstance(failure, errors.MillraceError):
+        return None
+    if isinstance(failure, (errors.Unavailable, errors.Busy, errors.TooLate)):
+        return Exit.UNAVAILABLE
+    if isinstance(failure, errors.OutcomeUnknown):
+        return Exit.UNKNOWN
+    return Exit.INVALID if isinstance(failure, errors.Rejected) else Exit.FAILED
+
+
+def said_of(failure: Exception) -> str:
+    """What is printed of it."""
+    from .tables import printable  # it may quote what a job said
+
+    detail = getattr(failure, "detail", "")
+    return printable("\n".join([f"millrace: {failure}", *([detail] if isinstance(detail, str) and detail else [])]))

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from .connection import StackOption, connected
 
 if TYPE_CHECKING:
-    from millrace.client import LogPiece
+    from millrace.client import LogPiece, Millrace
 
 JobArgument = Annotated[
     str, typer.Argument(metavar="JOB", help="The job's id, as submit and list print it.", show_default=False)
 ]
+ENDED = ("FINISHED", "FAILED", "CANCELED")
 JsonOption = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
 
@@ -33,31 +36,89 @@ class Stream(str, Enum):
 
 
 def list_jobs(
+    name: Annotated[str | None, typer.Option(metavar="TEXT", help="Only jobs with this in their name.")] = None,
+    state: Annotated[
+        list[str] | None, typer.Option("--state", metavar="STATE", help="Only in this state, such as QUEUED; may be repeated.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only accepted since: 30m, 2h, 3d ago, 14:30, or 2026-01-31T12:00.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only accepted before that time.")] = None,
     most: Annotated[int, typer.Option("-n", "--most", min=1, max=1000, help="How many.")] = 20,
     as_json: JsonOption = False,
     stack: StackOption = "default",
 ) -> None:
-    """List the newest jobs, newest first."""
+    """List the newest jobs, newest first: how each is, how long it waited for a slot, how long it ran.
+
+    QUEUED is a job that waits for its first slot; it has the status RUNNING in JSON, beside its state.
+
+    millrace list --state QUEUED --state RUNNING
+
+    millrace list --name nightly --since 2d -n 100 --json
+    """
+    only = _only(name, state, since, until)
     with connected(stack) as millrace:
-        listed = millrace.list(most)
+        listed = millrace.list(most, **only)
     from .tables import print_json, summary_row, table
 
     if as_json:
-        print_json([job.model_dump() for job in listed.jobs])
+        print_json([{**job.model_dump(), "state": job.state} for job in listed.jobs])
     else:
-        table(("job", "name", "status", "accepted", "took", "waits for"), map(summary_row, listed.jobs))
+        table(("job", "name", "state", "accepted", "waited", "ran", "waits for"), map(summary_row, listed.jobs))
     if listed.total > len(listed.jobs):
         print(f"{len(listed.jobs)} of {listed.total}; more with -n", file=sys.stderr)
 
 
+def _only(name: str | None, states: list[str] | None, since: str | None, until: str | None) -> dict[str, Any]:
+    """Fields of ListJobs. Raises typer.BadParameter."""
+    from .times import past_ms
+
+    only: dict[str, Any] = {}
+    if name:
+        only["name"] = name
+    if states:
+        from millrace.core.messages.client import JobState
+
+        known = get_args(JobState)
+        only["states"] = [each.upper() for each in states]
+        wrong = [each for each, state in zip(states, only["states"], strict=True) if state not in known]
+        if wrong:
+            raise typer.BadParameter(f"{wrong[0]!r} is no state of a job; there are: {', '.join(known)}", param_hint="--state")
+    for field, text in (("since_ms", since), ("until_ms", until)):
+        if text is not None:
+            only[field] = past_ms(text)
+    return only
+
+
+@contextmanager
+def _or_refused(millrace: Millrace, job: str) -> Iterator[None]:
+    """Where there is no such job, because its submission was refused and nobody was told, the letter that says so is named."""
+    from millrace.client import NotFound, Unavailable
+
+    try:
+        yield
+    except NotFound as failure:
+        try:
+            letter = millrace.dead_letters().last_about(job)
+        except Unavailable:
+            letter = None
+        if letter is None:
+            raise
+        from .tables import when
+
+        raise NotFound(
+            f"{failure}: its submission was refused at {when(letter.letter.at_ms)}; why, and what to do: millrace dlq show {letter.number}"
+        ) from None
+
+
 def show(job: JobArgument, as_json: JsonOption = False, stack: StackOption = "default") -> None:
-    """Show a job: its state, tasks, attempts, and why it waits or failed."""
-    with connected(stack) as millrace:
+    """Show a job: its state, tasks, attempts, why it waits or failed, and why there is a further attempt."""
+    with connected(stack) as millrace, _or_refused(millrace, job):
         summary, detail, cause = millrace.show(job)
     from .tables import print_job, print_json
 
     if as_json:
-        print_json({"summary": summary.model_dump(), "cause": cause, "detail": detail})
+        print_json({"summary": {**summary.model_dump(), "state": summary.state}, "cause": cause, "detail": detail})
     else:
         print_job(summary, detail, cause)
 
@@ -65,10 +126,16 @@ def show(job: JobArgument, as_json: JsonOption = False, stack: StackOption = "de
 def result(
     job: JobArgument,
     form: Annotated[Form, typer.Option("--format", help="How to print the rows.")] = Form.table,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait for the job's end first.")] = False,
     stack: StackOption = "default",
 ) -> None:
-    """Print the rows of a FINISHED job (the first 1,000)."""
-    with connected(stack) as millrace:
+    """Print the rows of a FINISHED job (the first 1,000).
+
+    millrace result JOB --wait --format csv > rows.csv
+    """
+    with connected(stack) as millrace, _or_refused(millrace, job):
+        if wait:
+            millrace.wait(job)
         found = millrace.result(job)
     from .tables import print_result
 
@@ -87,7 +154,7 @@ def logs(
 ) -> None:
     """Print what a job's attempts wrote to stdout and stderr."""
     printer = _LogPrinter()
-    with connected(stack) as millrace:
+    with connected(stack) as millrace, _or_refused(millrace, job):
         if task is not None:
             _check_vertex(job, task, millrace.show(job)[1])
         for piece in millrace.logs(job, follow, every_attempt):
@@ -137,16 +204,37 @@ class _LogPrinter:
 
 
 def cancel(
-    job: JobArgument,
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="Return when it has ended.")] = False,
+    jobs: Annotated[
+        list[str], typer.Argument(metavar="JOB...", help="Their ids, as submit and list print them.", show_default=False)
+    ],
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Return when they have ended.")] = False,
     stack: StackOption = "default",
 ) -> None:
-    """Cancel a job. A repeat is harmless; a job that FINISHED or FAILED stays so."""
+    """Cancel jobs. A repeat is harmless; a job that FINISHED or FAILED stays so.
+
+    All of them are asked for, whatever becomes of one. Exit codes: that of the worst, 0 canceled or being canceled, 1 refused (it has ended
+    otherwise, or there is no such job), 3 the cluster does not answer, 4 outcome unknown (ask millrace show).
+    """
+    from millrace.client import MillraceError
+
+    from .exits import code_of, said_of
+
+    worst = 0
     with connected(stack) as millrace:
-        status = millrace.cancel(job)
-        if wait:
-            status = millrace.wait(job).status
-    print(f"job {job} is {status}" + ("" if status == "CANCELED" else "; it is being canceled"))
+        asked = []
+        for job in dict.fromkeys(jobs):
+            try:
+                asked.append((job, millrace.cancel(job)))
+            except MillraceError as failure:
+                worst = max(worst, code_of(failure) or 0)
+                print(said_of(failure), file=sys.stderr)
+        for job, status in asked:
+            if wait:
+                status = millrace.wait(job).status
+            still = "" if status == "CANCELED" or (wait and status in ENDED) else "; it is being canceled"
+            print(f"job {job} is {status}{still}")
+    if worst:
+        raise typer.Exit(worst)
 
 
 def events(
@@ -164,7 +252,7 @@ def events(
     from .progress import View
     from .tables import when
 
-    with connected(stack) as millrace:
+    with connected(stack) as millrace, _or_refused(millrace, job or ""):
         if job is None:
             found = millrace.events(history=not follow, go_on=follow)
             found = found if follow else iter(sorted(found, key=lambda event: int(event.get("at_ms", 0))))

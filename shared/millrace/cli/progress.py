@@ -5,13 +5,17 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from .output import LiveOutput
 
 ENDS = {"JobFinished": "FINISHED", "JobFailed": "FAILED", "JobCanceled": "CANCELED"}
 COLORS = {"FINISHED": "green", "RUNNING": "cyan", "FAILED": "red", "CANCELED": "yellow", "CANCELING": "yellow"}
@@ -81,10 +85,22 @@ class View:
         return Group(*parts)
 
 
-def show_progress(job: str, events: Iterator[Event], check: Callable[[], Any]) -> Event:
-    """Shows a job's events on stderr until its end, which is returned. `check`: how it ended, if its events are cut off."""
+def show_progress(
+    job: str, events: Iterator[Event], check: Callable[[], Any], output: LiveOutput | None = None, quiet: bool = False
+) -> Event:
+    """Shows a job's events on stderr until its end, which is returned; between them its `output`. `check`: how it ended, if its events
+    are cut off. quiet: nothing is shown."""
+    if quiet:
+        return next((event for event in events if event["type"] in ENDS), None) or _ended(check)
     console = Console(stderr=True)
     view, started = View(job), time.monotonic()
+    if output is None:
+        return _show(view, events, started, check, console)
+    with closing(output.during(events, console)) as both:  # by Ctrl-C, too
+        return _show(view, both, started, check, console)
+
+
+def _show(view: View, events: Iterator[Event], started: float, check: Callable[[], Any], console: Console) -> Event:
     if not console.is_terminal:
         return _lines(view, events, started, check)
     with Live(
@@ -92,6 +108,7 @@ def show_progress(job: str, events: Iterator[Event], check: Callable[[], Any]) -
         console=console,
         refresh_per_second=8,
         transient=False,
+        redirect_stdout=False,  # which may be a pipe
     ):
         for event in events:
             view.add(event)

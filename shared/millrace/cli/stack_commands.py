@@ -19,6 +19,10 @@ StackName = Annotated[
     ),
 ]
 
+LIVING = ["QUEUED", "INITIALIZING", "CREATED", "RUNNING", "RESTARTING", "FAILING", "CANCELLING"]
+LIVING_SHOWN = 10
+LIVING_S = 2.0  # for the answer: who says `down` waits no longer than that
+
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to the program."""
@@ -93,13 +97,18 @@ def down(
     stack: StackName = "default",
     purge: Annotated[bool, typer.Option(help="Also delete its folder: jobs, results, logs, data.")] = False,
 ) -> None:
-    """Stop the stack; jobs and data stay for the next up, unless --purge."""
+    """Stop the stack; jobs and data stay for the next up, unless --purge.
+
+    Jobs that have not ended are named first. At the next up they go on: what runs begins again (a script from its start), and of a graph
+    what had FINISHED is kept.
+    """
     from deploy.local.stack import Stack
 
     local = Stack(stack)
     if not local.folder.exists():
         _say(f"there is no stack {stack}: {local.folder} is not there")
         return
+    _tell_living(local, purge)
     ran = local.down(purge)
     what = "stopped" if ran else "was not running"
     _say(f"stack {stack} {what}{'; its folder is deleted' if purge else ''}")
@@ -216,6 +225,35 @@ def _service_rows(services: dict[str, Any]) -> Iterator[tuple[object, ...]]:
             yield name, service["pid"], scope.get("scope"), role, scope.get("offset"), service["restarts"]
 
 
+def _tell_living(local: Any, purge: bool) -> None:
+    """Which jobs have not ended, and what becomes of them. A cluster that does not answer is stopped all the same."""
+    if local.supervisor() is None or local.facts().get("state") != "ready":
+        return
+    from millrace.client import Millrace, MillraceError
+
+    from .connection import find
+    from .tables import printable
+
+    bootstrap, _ = find(local.name)
+    try:
+        with Millrace(bootstrap, timeout_s=LIVING_S) as millrace:
+            living = millrace.list(LIVING_SHOWN, states=LIVING)
+    except MillraceError as failure:
+        _say(f"note: which jobs have not ended is not known ({printable(str(failure))})")
+        return
+    if not living.total:
+        return
+    one = living.total == 1
+    fate = "it is deleted" if one else "they are deleted"
+    if not purge:
+        fate = "at the next `millrace up` what runs begins again, a script from its start; of a graph what has FINISHED is kept"
+    _say(f"{living.total} job{'' if one else 's'} {'has' if one else 'have'} not ended: {fate}")
+    for job in living.jobs:
+        _say(printable(f"  {job.job}  {job.state}"))
+    if living.total > len(living.jobs):
+        _say(f"  and {living.total - len(living.jobs)} more")
+
+
 def _stay(local: Any) -> None:
     """Until Ctrl-C or SIGTERM, or until the stack ends by itself; then all of it is ended."""
     asked: list[int] = []
@@ -223,6 +261,7 @@ def _stay(local: Any) -> None:
         signal.signal(number, lambda *_: asked.append(1))
     while not asked and local.supervisor() is not None:
         time.sleep(0.3)
+    _tell_living(local, purge=False)
     _say("stopping")
     local.down()
     if not asked:

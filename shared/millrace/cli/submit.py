@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from millrace.client import Job, Millrace
     from millrace.edge.graph_file import Loaded
 
+    from .output import LiveOutput
+
 GRAPH_SUFFIXES = (".yaml", ".yml", ".json")
 NOT_TAKEN = {
     "--master": "the cluster decides where Spark runs",
@@ -70,7 +72,13 @@ def submit(
         ),
     ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", "-w", "--follow", "-f", help="Show progress, wait for the end, print the result.")
+        bool,
+        typer.Option(
+            "--wait", "-w", "--follow", "-f", help="Show progress and what it writes, wait for the end, print the result."
+        ),
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="With --wait: neither progress nor what it writes, only the result and errors.")
     ] = False,
     name: Annotated[str | None, typer.Option(help="The script's name (default: the file's).")] = None,
     conf: Annotated[
@@ -87,8 +95,8 @@ def submit(
 ) -> None:
     """Submit a job: a graph's file, or a PySpark script with the flags of spark-submit.
 
-    Prints the job's id once it is stored: from then on it runs, whatever dies. With --wait, how it goes and its result;
-    Ctrl-C then leaves the job alone.
+    Prints the job's id once it is stored: from then on it runs, whatever dies. With --wait it shows instead how the job goes, what
+    scripts and Python functions write (stdout on stdout, stderr on stderr), and the result; Ctrl-C then leaves the job alone.
 
     Exit codes of --wait: 0 FINISHED, 1 FAILED, 2 invalid, 3 unavailable, 4 outcome unknown (ask millrace show), 5 CANCELED.
 
@@ -121,7 +129,7 @@ def submit(
         if not wait:
             typer.echo(accepted.id)
             return
-        raise typer.Exit(_follow(millrace, accepted, stack))
+        raise typer.Exit(_follow(millrace, accepted, stack, graph=loaded.raw, quiet=quiet))
 
 
 def _script(path: Path, args: list[str], flags: dict[str, Any]) -> Loaded:
@@ -155,15 +163,19 @@ def _submit(millrace: Millrace, loaded: Loaded, parameters: dict[str, str], job:
     return accepted
 
 
-def _follow(millrace: Millrace, job: Job, stack: str, lives_on: bool = True) -> int:
-    """Shows progress until the end; the exit code that tells it. lives_on: after Ctrl-C the stack stays, and the job with it."""
+def _follow(
+    millrace: Millrace, job: Job, stack: str, lives_on: bool = True, graph: dict[str, Any] | None = None, quiet: bool = False
+) -> int:
+    """Shows progress until the end; the exit code that tells it. lives_on: after Ctrl-C the stack stays, and the job with it. graph: its
+    vertices that run a user's own code have their output shown."""
     from millrace.client import MillraceError
 
     from .progress import show_progress
 
     option = "" if stack == "default" else f" --stack {stack}"
+    output = None if quiet else _output(millrace, job, graph or {})
     try:
-        ending = show_progress(job.id, job.events(), lambda: millrace.wait(job.id))
+        ending = show_progress(job.id, job.events(), lambda: millrace.wait(job.id), output, quiet)
     except KeyboardInterrupt:
         if lives_on:
             follow = f"millrace events {job.id} -f{option}    cancel it: millrace cancel {job.id}{option}"
@@ -173,8 +185,13 @@ def _follow(millrace: Millrace, job: Job, stack: str, lives_on: bool = True) -> 
         ask = f"ask: millrace show {job.id}{option}"
         print(f"job {job.id} was accepted, and it is not known how it goes on ({failure}); {ask}", file=sys.stderr)
         return Exit.UNKNOWN
+    if output is not None and output.trouble:
+        print(f"not all that it wrote is shown: {output.trouble}", file=sys.stderr)
     if ending["type"] == "JobFailed":
-        _print_cause(ending.get("cause") or {}, f"millrace logs {job.id}{option}")
+        _print_cause(ending.get("cause") or {})
+    if ending["type"] == "JobFailed" or output is not None:
+        print(f"what it wrote: millrace logs {job.id}{option}", file=sys.stderr)
+    if ending["type"] == "JobFailed":
         return Exit.FAILED
     if ending["type"] == "JobCanceled":
         return Exit.CANCELED
@@ -201,12 +218,21 @@ def _print_rows(millrace: Millrace, job: str, ending: dict[str, Any], more: str)
         print(f"the result cannot be shown now: {failure}", file=sys.stderr)
 
 
-def _print_cause(cause: dict[str, Any], logs: str) -> None:
+def _output(millrace: Millrace, job: Job, graph: dict[str, Any]) -> LiveOutput | None:
+    """For a job that runs code that may write something."""
+    vertices = list(graph.get("vertices", {}).values())
+    if not any("python" in vertex or "spark_app" in vertex for vertex in vertices):
+        return None
+    from .output import LiveOutput
+
+    return LiveOutput(millrace.log_reader(job.id), alone=len(vertices) == 1)
+
+
+def _print_cause(cause: dict[str, Any]) -> None:
     from .tables import cause_lines
 
     for line in cause_lines(cause):
         print(line, file=sys.stderr)
-    print(f"what it wrote: {logs}", file=sys.stderr)
 
 
 def _tell_problems(loaded: Loaded) -> None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from millrace.core.messages.client import JobSummary
 
 HEAD_ROWS = 20
+STOPPED = "its TaskManager was stopped"
+"""What is said of an attempt whose TaskManager was asked to stop."""
 WIDE = 10_000  # characters in a line where the output is no terminal
 NARROW = 8  # characters that a column has at least: without, those that do not fit would not be shown at all
 
@@ -64,19 +66,27 @@ def summary_row(summary: JobSummary) -> tuple[object, ...]:
     waiting = summary.waiting or ""
     if waiting and summary.position:
         waiting += f" (number {summary.position})"
-    length = took(summary.accepted_ms, summary.ended_ms)
     name = " ".join(printable(summary.name).split())  # a name of two lines would look like a further field
-    return summary.job, name, summary.status, when(summary.accepted_ms), length, waiting
+    return summary.job, name, summary.state, when(summary.accepted_ms), *waited_and_ran(summary), waiting
+
+
+def waited_and_ran(summary: JobSummary) -> tuple[str, str]:
+    """How long it waited for its first slot, and how long it has run, both until now unless that is over."""
+    until_ms = summary.ended_ms or time.time_ns() // 1_000_000
+    if summary.running_ms is not None:
+        return took(summary.accepted_ms, summary.running_ms), took(summary.running_ms, until_ms)
+    if summary.state == "QUEUED" or summary.status in ("CANCELED", "FAILED"):  # it ended in the queue
+        return took(summary.accepted_ms, until_ms), ""
+    return "", took(summary.accepted_ms, until_ms)  # it did not have to wait
 
 
 def print_job(summary: JobSummary, detail: dict[str, Any] | None, cause: dict[str, Any] | None) -> None:
     """`show`: the job, then its tasks with their subtasks' states, then what failed."""
-    job, name, status, accepted, length, waiting = summary_row(summary)
-    print(f"job       {job}", f"name      {name}", f"status    {status}", f"accepted  {accepted}", sep="\n")
-    if length:
-        print(f"took      {length}")
-    if waiting:
-        print(f"waits     {waiting}")
+    job, name, state, accepted, *times, waiting = summary_row(summary)
+    print(f"job       {job}", f"name      {name}", f"status    {state}", f"accepted  {accepted}", sep="\n")
+    for head, value in zip(("waited", "ran", "waits"), (*times, waiting), strict=True):
+        if value:
+            print(f"{head:8}  {value}")
     for line in cause_lines(cause or {}):
         print(line)
     if detail is None:
@@ -84,6 +94,9 @@ def print_job(summary: JobSummary, detail: dict[str, Any] | None, cause: dict[st
         return
     print()
     table(("task", "subtask", "state", "attempt", "TaskManager", "took", "rows"), _subtask_rows(detail))
+    earlier = list(_earlier(detail))
+    if earlier:
+        print("\nearlier attempts", *earlier, sep="\n")
 
 
 def _subtask_rows(detail: dict[str, Any]) -> Iterator[tuple[object, ...]]:
@@ -99,6 +112,19 @@ def _subtask_rows(detail: dict[str, Any]) -> Iterator[tuple[object, ...]]:
             yield label(task["task"]), subtask["subtask"], subtask["state"], *last, rows
         if task.get("omitted"):
             yield (label(task["task"]), f"and {task['omitted']} more", "", "", "", "", "")
+
+
+def _earlier(detail: dict[str, Any]) -> Iterator[str]:
+    """Why there was more than one attempt: the last few of each subtask, as its JobMaster keeps them."""
+    for task in detail["tasks"]:
+        for subtask in task["subtasks"]:
+            for failure in subtask.get("failures", ()):
+                if failure["attempt"] < subtask["attempt"] or subtask["state"] in ("CREATED", "SCHEDULED"):
+                    error = failure["error"]
+                    message = printable(str(error.get("message") or error.get("kind") or "no reason is known")).splitlines()[0]
+                    stopped = " (as `millrace down` does)" if message == STOPPED else ""
+                    place = f" on {failure['task_manager']}" if failure.get("task_manager") else ""
+                    yield f"  {label(task['task'])}[{subtask['subtask']}] attempt {failure['attempt']}{place}: {message}{stopped}"
 
 
 def cause_lines(cause: dict[str, Any]) -> list[str]:

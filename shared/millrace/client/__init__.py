@@ -7,7 +7,7 @@ with Millrace("127.0.0.1:9092", token=token) as millrace:
     print(job.result().rows)
 """
 
-from .api import Ending, Job, LogPiece, Millrace, Result, Submitting, new_id
+from .api import Ending, Job, Millrace, Result, Submitting, new_id
 from .errors import (
     Busy,
     Conflict,
@@ -21,6 +21,7 @@ from .errors import (
     TooLate,
     Unavailable,
 )
+from .logs import LogPiece
 
 __all__ = [
     "Busy", "Conflict", "Ending", "Invalid", "Job", "LogPiece", "Millrace", "MillraceError", "NotFinished", "NotFound",

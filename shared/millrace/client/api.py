@@ -26,6 +26,7 @@ from millrace.core.messages.client import (
 from . import errors
 from .events import ENDS, Buffer, Event, Feed, follow_buffer, follow_log
 from .link import Link, now_ms
+from .logs import LogPiece, LogReader
 
 if TYPE_CHECKING:
     from .dead_letters import DeadLetters
@@ -36,7 +37,7 @@ LATE_SHARE = 5  # ... a fifth of a short time-out
 LIVES_S = 1.0  # for the Dispatcher's sign of life, when a submission was not answered
 ASK_AGAIN_S = 20.0  # a waiting request dies with a Dispatcher that loses its log; then another one is answered
 ENDED = ("FINISHED", "FAILED", "CANCELED")
-LOG_NAMES = ("stdout", "stderr")
+LOG_TURN_S = 0.5  # between two looks at logs that are followed
 
 R = TypeVar("R", bound=client.Reply)
 A = TypeVar("A", bound=client.Request)
@@ -61,17 +62,6 @@ class Ending:
     ended_ms: int | None
     archive: str | None
     cause: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class LogPiece:
-    """Part of what one attempt wrote to `stream` (stdout or stderr)."""
-
-    task: str
-    subtask: int
-    attempt: int
-    stream: str
-    data: bytes
 
 
 class Job:
@@ -257,9 +247,9 @@ class Millrace:
         archive = self.archive(described.archive)
         return described.summary, archive.get("detail"), archive.get("cause")
 
-    def list(self, most: int = 100) -> JobsListed:
-        """The newest jobs, newest first."""
-        return self._ask(client.ListJobs(most=most), client.JobsListed)
+    def list(self, most: int = 100, **only: Any) -> JobsListed:
+        """The newest jobs, newest first. `only`: fields of ListJobs, such as name="nightly", states=["QUEUED"], since_ms=..."""
+        return self._ask(client.ListJobs(most=most, **only), client.JobsListed)
 
     def cancel(self, job: str) -> str:
         """Asks for the job's end; returns its status now. Raises Refused for a FINISHED or FAILED job, NotFound."""
@@ -352,32 +342,21 @@ class Millrace:
     def logs(self, job: str, follow: bool = False, every_attempt: bool = False) -> Iterator[LogPiece]:
         """What the attempts of a job wrote: the last attempt of each subtask, or every one. follow: also what comes, until
         the job's end."""
-        read: dict[tuple[str, str], int] = {}
+        reader = self.log_reader(job, every_attempt or follow)
         while True:
-            summary, detail, _ = self.show(job)
-            for task, subtask, attempt, folder in _log_folders(detail or {}, every_attempt or follow):
-                for stream in LOG_NAMES:
-                    for data in self._log_rest(f"logs/{folder}/{stream}", read, (folder, stream)):
-                        yield LogPiece(task, subtask, attempt, stream, data)
-            if not follow or summary.status in ENDED:
+            ended = reader.look()
+            yield from reader.read()
+            if not follow or ended or self._closed.wait(LOG_TURN_S):
                 return
-            self._closed.wait(0.5)
 
-    def _log_rest(self, path: str, read: dict[tuple[str, str], int], key: tuple[str, str]) -> Iterator[bytes]:
-        from millrace.io.blobs import BlobError
+    def log_reader(self, job: str, every_attempt: bool = True) -> LogReader:
+        """Reads on in what the attempts of a job write, whenever it is asked to."""
 
-        def rest(blobs: Any) -> bytes:
-            try:
-                data: bytes = blobs.get_range(path, read.get(key, 0), 1 << 20).data
-            except BlobError as failure:
-                if failure.status in (404, 416):
-                    return b""  # not written yet
-                raise
-            return data
+        def described() -> tuple[str, dict[str, Any] | None]:
+            summary, detail, _ = self.show(job)
+            return summary.status, detail
 
-        while data := self._call_blobs(rest):
-            read[key] = read.get(key, 0) + len(data)
-            yield data
+        return LogReader(described, self._call_blobs, every_attempt)
 
     # dead letters
 
@@ -462,15 +441,6 @@ def _expect(reply: client.Reply, kind: type[R]) -> R:
             raise errors.Unavailable(reply.reason)
         raise (errors.NotFound if reply.kind == "not_found" else errors.Refused)(reply.reason)
     raise errors.Unavailable(f"the cluster answers with {reply.type} where {kind.__name__} was asked for")
-
-
-def _log_folders(detail: Mapping[str, Any], every: bool) -> Iterator[tuple[str, int, int, str]]:
-    """(task, subtask, attempt, folder below logs/) of the attempts of a job."""
-    for task in detail.get("tasks", ()):
-        for subtask in task["subtasks"]:
-            logs = subtask.get("logs", [])
-            for log in logs if every else logs[-1:]:
-                yield task["task"], subtask["subtask"], log["attempt"], log["path"]
 
 
 def _about(kind: type[A], job: str) -> A:

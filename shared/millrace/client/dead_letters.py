@@ -12,6 +12,7 @@ import hashlib
 import json
 import re
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -30,6 +31,8 @@ from .link import REQUESTS, Link, now_ms
 
 LETTERS = "dead-letters"
 SILENT_S = 10.0
+LOOK_BACK_MS = 7 * 24 * 3600 * 1000  # as long as client.commands keeps what the letter is about
+LOOK_S = 3.0
 LETTER, ORIGIN, REPEATS, BY = (f"millrace-redrive-{name}" for name in ("letter", "origin", "repeats", "by"))
 """Headers of a record that was sent again: the letter's number, where the record was first, the how manieth try, who."""
 
@@ -137,6 +140,17 @@ class DeadLetters:
         for each in found.values():  # a record may be parked again before it is written down that it was sent
             each.repeats = tries.get((each.letter.topic, each.letter.partition, each.letter.offset), 0)
         return list(found.values())
+
+    def last_about(self, job: str) -> Letter | None:
+        """The newest letter about a job; one is looked for among those of the last week, while there is time."""
+        until_s, found = time.monotonic() + LOOK_S, None
+        for message in self._records(now_ms() - LOOK_BACK_MS):
+            letter = _body(DeadLetter, message.value() or b"")
+            if letter is not None and (parked := Letter(message.offset() or 0, letter)).job == job:
+                found = parked
+            if time.monotonic() > until_s:
+                break
+        return found
 
     def end(self) -> int:
         """The number that the next letter will get, or what is written about one."""

@@ -63,15 +63,15 @@ def _ask(endpoint: str) -> Member:
     )
 
 
-def findings(members: list[Member]) -> Iterator[Finding]:
-    """What is wrong with any of them."""
+def findings(members: list[Member], brought: bool = False) -> Iterator[Finding]:
+    """What is wrong with any of them. brought: it is a local stack's, started by Millrace."""
     answered = [member for member in members if not member.failure]
     for member in members:
         if member.failure:
             yield problem("etcd", f"{member.endpoint} does not answer ({member.failure})", "start it, or see its log")
     bad = 0
     for member in answered:
-        for finding in _member(member):
+        for finding in _member(member, brought):
             bad += finding.level == "problem"
             yield finding
     if answered and answered[0].members == 1:
@@ -82,10 +82,12 @@ def findings(members: list[Member]) -> Iterator[Finding]:
         yield ok("etcd", f"version {answered[0].version}, {answered[0].db_bytes / 1e6:.1f} MB, it has a leader and no alarm")
 
 
-def _member(member: Member) -> Iterator[Finding]:
+def _member(member: Member, brought: bool) -> Iterator[Finding]:
     if _version(member.version) < OLDEST_SAFE:
-        yield problem(
-            "etcd", f"{member.endpoint} runs {member.version}, which can lose acknowledged writes when it is killed (etcd issue 13766)",
+        fine = ": fine for a try" if brought else ""  # what `up` starts and says so is no fault of its user
+        yield (note if brought else problem)(
+            "etcd",
+            f"{member.endpoint} runs {member.version}, which can lose acknowledged writes when it is killed (etcd issue 13766){fine}",
             "put an etcd from 3.5.9 on PATH, or run `make etcd` where Go is installed, then `millrace down` and `millrace up`",
         )  # fmt: skip
     if not member.has_leader:

@@ -80,7 +80,7 @@ def _look(where: Where, facts: dict[str, Any]) -> Iterator[Finding]:
         yield from kafka.settings(cluster)
     if members is not None:
         facts["etcd"] = [member.__dict__ for member in members]
-        yield from etcd.findings(members)
+        yield from etcd.findings(members, brought=where.stack is not None)
         for member in members:
             if member.clock_ms is not None:
                 yield from scopes.clock(f"etcd at {member.endpoint}", member.clock_ms)

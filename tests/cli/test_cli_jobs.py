@@ -1,0 +1,248 @@
+"""Commands about jobs, over a cluster of plain values."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from millrace.cli import app as program
+from millrace.cli.exits import Exit
+from millrace.cli.tables import STOPPED, print_job, waited_and_ran
+from millrace.client import Ending, NotFinished, NotFound, OutcomeUnknown, Refused, Result, Unavailable
+from millrace.client.dead_letters import DeadLetters, Letter
+from millrace.core.messages.client import JobSummary
+from millrace.core.messages.events import DeadLetter
+from services.task_manager.core import machine as task_manager
+
+
+def connect(monkeypatch: pytest.MonkeyPatch, **calls: Any) -> None:
+    monkeypatch.setattr("millrace.cli.jobs.connected", lambda stack: contextlib.nullcontext(SimpleNamespace(**calls)))
+
+
+def run(*args: str) -> int:
+    return program.guarded(lambda: program.app(list(args), prog_name="millrace"))
+
+
+def summary(**fields: Any) -> JobSummary:
+    return JobSummary(**{"job": "j", "name": "n", "status": "RUNNING", "accepted_ms": 1_000, **fields})
+
+
+# list
+
+
+def test_a_job_in_the_queue_is_not_shown_as_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = summary(accepted_ms=time.time_ns() // 1_000_000 - 60_000, waiting="all 2 slots are busy", position=3)
+    connect(monkeypatch, list=lambda most: SimpleNamespace(jobs=[waits], total=1))
+    heads, row = CliRunner().invoke(program.app, ["list"]).stdout.splitlines()
+    assert heads.split() == ["job", "name", "state", "accepted", "waited", "ran", "waits", "for"]
+    assert row.split()[:3] == ["j", "n", "QUEUED"] and "RUNNING" not in row
+    assert row.rstrip().endswith("all 2 slots are busy (number 3)")
+    [told] = json.loads(CliRunner().invoke(program.app, ["list", "--json"]).stdout)
+    assert (told["status"], told["state"]) == ("RUNNING", "QUEUED"), "status keeps its published values"
+
+
+@pytest.mark.parametrize(("fields", "waited", "ran"), [
+    ({"status": "FINISHED", "running_ms": 61_000, "ended_ms": 61_600}, "1 m 0 s", "0.6 s"),
+    ({"status": "FINISHED", "ended_ms": 3_500}, "", "2.5 s"),
+    ({"status": "CANCELED", "ended_ms": 3_500}, "2.5 s", ""),
+])  # fmt: skip
+def test_what_a_job_waited_is_told_apart_from_what_it_ran(fields: dict[str, Any], waited: str, ran: str) -> None:
+    assert waited_and_ran(summary(**fields)) == (waited, ran)
+
+
+def test_a_list_can_be_narrowed_by_name_state_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def listed(most: int, **only: Any) -> Any:
+        asked.append((most, only))
+        return SimpleNamespace(jobs=[], total=0)
+
+    connect(monkeypatch, list=listed)
+    assert run("list", "--name", "nightly", "--state", "queued", "--state", "RUNNING", "--since", "2026-01-31T12:00+00:00", "-n", "7") == 0
+    assert asked == [(7, {"name": "nightly", "states": ["QUEUED", "RUNNING"], "since_ms": 1_769_860_800_000})]
+
+
+def test_a_state_that_is_none_and_a_time_that_is_none_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    connect(monkeypatch)
+    assert run("list", "--state", "WAITING") == Exit.INVALID
+    assert "'WAITING' is no state of a job; there are: QUEUED," in " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert run("list", "--since", "yesterday") == Exit.INVALID
+
+
+# cancel, result
+
+
+@pytest.mark.parametrize(("failures", "code"), [
+    ({}, 0),
+    ({"b": NotFound("there is no job b")}, 1),
+    ({"a": Refused("job a is FINISHED"), "c": Unavailable("no answer")}, 3),
+    ({"b": OutcomeUnknown("who knows", "b"), "c": Unavailable("no answer")}, 4),
+])  # fmt: skip
+def test_several_jobs_are_canceled_whatever_becomes_of_one(
+    failures: dict[str, Exception], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = []
+
+    def cancel(job: str) -> str:
+        asked.append(job)
+        if job in failures:
+            raise failures[job]
+        return "RUNNING"
+
+    connect(monkeypatch, cancel=cancel)
+    assert run("cancel", "a", "b", "c", "a") == code
+    said = capsys.readouterr()
+    assert asked == ["a", "b", "c"]
+    assert said.out.splitlines() == [f"job {job} is RUNNING; it is being canceled" for job in "abc" if job not in failures]
+    assert said.err.splitlines() == [f"millrace: {failure}" for failure in failures.values()]
+
+
+def test_a_result_can_be_waited_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    ended: list[str] = []
+
+    def wait(job: str) -> Ending:
+        ended.append(job)
+        return Ending(job, "FINISHED", 1, None)
+
+    def result(job: str) -> Result:
+        if job not in ended:
+            raise NotFinished(f"job {job} is RUNNING: it has no result yet", "RUNNING")
+        return Result(["a"], ["int"], [[7]], False)
+
+    connect(monkeypatch, wait=wait, result=result)
+    assert run("result", "j") == Exit.FAILED
+    assert run("result", "j", "--wait", "--format", "csv") == 0
+    assert capsys.readouterr().out == "a\n7\n"
+
+
+# show
+
+
+def refused(job: str) -> Letter:
+    reason = f"busy: SubmitJob of job {job}: 20000 jobs are live"
+    return Letter(12, DeadLetter(
+        topic="client.commands", partition=0, offset=5, reason=reason, at_ms=1_700_000_000_000, size_bytes=2, sha256="", head_base64="e30=",
+    ))  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["show", "result", "logs", "events"])
+def test_of_a_submission_that_was_refused_the_letter_is_named(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none(job: str | None = None, *_: Any, **__: Any) -> Any:
+        raise NotFound(f"there is no job {job or 'lost'}")
+
+    letters: Any = SimpleNamespace(last_about=lambda job: refused(job) if job == "lost" else None)
+    connect(monkeypatch, show=none, result=none, logs=none, status=none, events=none, dead_letters=lambda: letters)
+    assert run(command, "lost") == Exit.FAILED
+    said = capsys.readouterr().err
+    assert said.startswith("millrace: there is no job lost: its submission was refused at 2023-11-1")
+    assert said.endswith("; why, and what to do: millrace dlq show 12\n")
+    if command != "events":
+        assert run(command, "other") == Exit.FAILED
+        assert capsys.readouterr().err == "millrace: there is no job other\n"
+
+
+def test_the_newest_letter_about_a_job_is_found() -> None:
+    letters: Any = object.__new__(DeadLetters)
+    said = [refused(job).letter.model_dump_json().encode() for job in ("lost", "other", "lost", "another")]
+    letters._records = lambda since_ms: iter(
+        SimpleNamespace(offset=lambda n=n: n, value=lambda value=value: value) for n, value in enumerate([*said, b"no letter"])
+    )
+    assert letters.last_about("lost").number == 2
+    assert letters.last_about("none") is None
+
+
+def test_show_says_why_there_is_a_second_attempt(capsys: pytest.CaptureFixture[str]) -> None:
+    failures = [
+        {"attempt": 1, "at_ms": 1, "task_manager": "task-manager-1", "error": {"kind": "lost", "message": STOPPED}},
+        {"attempt": 2, "at_ms": 2, "task_manager": "tm-2", "error": {"kind": "user", "message": "ValueError: 7\nmore"}},
+    ]
+    subtask = {"subtask": 0, "state": "RUNNING", "attempt": 3, "task_manager": "tm", "outputs": {}, "failures": failures}
+    print_job(summary(), {"tasks": [{"task": "main", "subtasks": [subtask]}]}, None)
+    said = capsys.readouterr().out.splitlines()
+    assert said[-3:] == [
+        "earlier attempts",
+        "  main[0] attempt 1 on task-manager-1: its TaskManager was stopped (as `millrace down` does)",
+        "  main[0] attempt 2 on tm-2: ValueError: 7",
+    ]
+
+
+def test_the_reason_that_show_explains_is_the_one_that_a_task_manager_gives() -> None:
+    assert STOPPED in task_manager._stop.__code__.co_consts
+
+
+# down
+
+
+def stopped(monkeypatch: pytest.MonkeyPatch, *args: str, answer: Any = None) -> list[str]:
+    """What `down` says, and does, in its order."""
+    from deploy.local import stack as local
+
+    said: list[str] = []
+
+    class Stack:
+        name, option = "default", ""
+        folder = SimpleNamespace(exists=lambda: True)
+
+        def __init__(self, name: str) -> None: ...
+
+        def supervisor(self) -> Any:
+            return object()
+
+        def facts(self) -> dict[str, str]:
+            return {"state": "ready"}
+
+        def down(self, purge: bool) -> bool:
+            said.append("* down *")
+            return True
+
+    class Client:
+        def __init__(self, *_: Any, **__: Any) -> None: ...
+        def __enter__(self) -> Any:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def list(self, most: int, states: list[str]) -> Any:
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    monkeypatch.setattr(local, "Stack", Stack)
+    monkeypatch.setattr("millrace.client.Millrace", Client)
+    monkeypatch.setattr("millrace.cli.connection.find", lambda stack: ("kafka:1", ""))
+    monkeypatch.setattr("millrace.cli.stack_commands._say", said.append)
+    assert run("down", *args) == 0
+    return said
+
+
+def test_down_says_which_jobs_have_not_ended_before_it_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    living = [summary(job="etl-1", running_ms=2_000), summary(job="etl-2", waiting="all slots are busy")]
+    said = stopped(monkeypatch, answer=SimpleNamespace(jobs=living, total=3))
+    assert said == [
+        "3 jobs have not ended: at the next `millrace up` what runs begins again, a script from its start; of a graph what has FINISHED is "
+        "kept",
+        "  etl-1  RUNNING",
+        "  etl-2  QUEUED",
+        "  and 1 more",
+        "* down *",
+        "stack default stopped",
+    ]
+    said = stopped(monkeypatch, "--purge", answer=SimpleNamespace(jobs=living[:1], total=1))
+    assert said[:3] == ["1 job has not ended: it is deleted", "  etl-1  RUNNING", "* down *"]
+
+
+def test_down_without_living_jobs_and_down_of_a_silent_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet = stopped(monkeypatch, answer=SimpleNamespace(jobs=[], total=0))
+    assert quiet == ["* down *", "stack default stopped"]
+    said = stopped(monkeypatch, answer=Unavailable("Kafka does not answer"))
+    assert said[:2] == ["note: which jobs have not ended is not known (Kafka does not answer)", "* down *"]

@@ -1,0 +1,178 @@
+"""What a job writes, as `submit --wait` shows it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millrace.cli import output as shown
+from millrace.cli import submit as submitting
+from millrace.cli.exits import Exit
+from millrace.client import LogPiece, NotFinished, Unavailable
+from millrace.client.logs import LogReader
+from tests.cli.test_cli_submit import Client, Followed, run
+
+RUNNING = {"type": "AttemptStateChanged", "task": "main", "subtask": 0, "attempt": 1, "state": "RUNNING"}
+FINISHED = {"type": "JobFinished", "result": {"columns": ["a"], "types": ["int"], "rows": [[7]], "truncated": False}}
+FAILED = {"type": "JobFailed", "cause": {"message": "SystemExit: 3"}}
+
+
+class Reader:
+    """A LogReader that gives these pieces, one a look; `taken` is set when the first has been read."""
+
+    def __init__(self, *pieces: Any) -> None:
+        self.pieces, self.taken = list(pieces), threading.Event()
+
+    def look(self) -> bool:
+        return False
+
+    def read(self) -> Iterator[LogPiece]:
+        while self.pieces:
+            piece = self.pieces.pop(0)
+            if isinstance(piece, BaseException):
+                raise piece
+            yield piece
+            self.taken.set()
+
+
+class Writes(Followed):
+    """A job that has written something while it runs."""
+
+    def __init__(self, reader: Reader, *events: dict[str, Any]) -> None:
+        super().__init__(*events)
+        self.reader = reader
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        *before, last = self._events
+        yield from before
+        assert self.reader.taken.wait(30), "what it wrote was not shown before its end"
+        self._events = (last,)
+        yield from super().events()
+
+
+def piece(data: bytes, stream: str = "stdout", task: str = "main", subtask: int = 0, attempt: int = 1) -> LogPiece:
+    return LogPiece(task, subtask, attempt, stream, data)
+
+
+def has_none(job: str) -> Any:
+    raise NotFinished(f"job {job} has no rows to show", "FINISHED")
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "etl.py"
+    path.write_text("print('hello')\n")
+    return path
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Any:
+    made: Any = Client()
+    monkeypatch.setattr(submitting, "connected", lambda stack: made)
+    return made
+
+
+def follow(client: Any, reader: Reader, *events: dict[str, Any]) -> None:
+    client.answer, client.log_reader = Writes(reader, *events), lambda job: reader
+
+
+def test_a_scripts_output_is_shown_as_it_comes_and_then_where_it_is_kept(
+    client: Any, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    follow(client, Reader(piece(b"rows 5\n"), piece(b"a warning\n", "stderr"), piece(b"no end")), RUNNING, {"type": "JobFinished"})
+    client.result = has_none
+    assert run("submit", "--wait", script) == 0
+    said = capsys.readouterr()
+    assert said.out == "rows 5\nno end", "stdout is what the script wrote to it, and nothing else"
+    lines = [line.split("job-1  ")[-1] for line in said.err.splitlines()]
+    assert lines == ["main[0] RUNNING", "a warning", "FINISHED", "what it wrote: millrace logs job-1"]
+
+
+def test_of_several_attempts_it_is_told_whose_output_it_is(client: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "steps.py").write_text("def f(one):\n    return one\n")
+    graph = tmp_path / "graph.yaml"
+    graph.write_text("name: g\nvertices:\n  one: {sql: SELECT 1 AS a}\n  two: {python: 'steps:f', inputs: {one: forward}}\n")
+    pieces = [piece(b"x", task="two"), piece(b"y\n", task="two", subtask=1), piece(b"z\n", "stderr", "two", 1, 2)]
+    follow(client, Reader(*pieces), RUNNING, FINISHED)
+    assert run("submit", "--wait", graph) == 0
+    said = capsys.readouterr()
+    assert [line.rstrip() for line in said.out.splitlines()] == ["x", "y", "a", "7"], "one that did not end its line is told from the next"
+    assert [line for line in said.err.splitlines() if line.startswith(("---", "z"))] == [
+        "--- two[0] attempt 1", "--- two[1] attempt 1", "--- two[1] attempt 2", "z",
+    ]  # fmt: skip
+
+
+def test_a_failed_script_shows_what_it_wrote_before_its_cause(client: Any, script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    follow(client, Reader(piece(b"Traceback\n", "stderr")), RUNNING, FAILED)
+    assert run("submit", "--wait", script) == Exit.FAILED
+    said = capsys.readouterr().err.splitlines()
+    assert said[-4] == "Traceback" and said[-2:] == ["failed: SystemExit: 3", "what it wrote: millrace logs job-1"]
+
+
+def test_quiet_prints_the_result_alone(client: Any, script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    client.answer = Followed(RUNNING, FINISHED)
+    assert run("submit", "--wait", "--quiet", script) == 0
+    said = capsys.readouterr()
+    assert ([line.rstrip() for line in said.out.splitlines()], said.err) == (["a", "7"], "")
+
+
+def test_a_job_whose_output_cannot_be_had_is_followed_all_the_same(
+    client: Any, script: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reader = Reader(Unavailable("the blob server's token is not known"))
+    reader.taken.set()
+    follow(client, reader, RUNNING, FINISHED)
+    assert run("submit", "--wait", script) == 0
+    assert "not all that it wrote is shown: the blob server's token is not known\n" in capsys.readouterr().err
+
+
+def test_ctrl_c_while_output_comes_leaves_the_job(client: Any, script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    follow(client, Reader(piece(b"so far\n")), RUNNING, {"type": "Ctrl-C"})
+    assert run("submit", "--wait", script) == Exit.INTERRUPTED
+    said = capsys.readouterr()
+    assert said.out == "so far\n"
+    assert said.err.splitlines()[-1].startswith("job job-1 goes on. Follow it: ")
+
+
+def test_output_without_end_is_bounded(
+    client: Any, script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(shown, "SHOWN_BYTES", 1 << 20)
+    follow(client, Reader(*[piece(b"x" * (1 << 18))] * 9), RUNNING, FINISHED)
+    assert run("submit", "--wait", script) == 0
+    said = capsys.readouterr()
+    assert len(said.out) < 3 << 19
+    assert "not all that it wrote is shown: the first 1 MiB are shown\nwhat it wrote: millrace logs job-1\n" in said.err
+
+
+def test_an_attempt_that_is_over_is_read_once_more_and_then_left_alone() -> None:
+    files = {"logs/a/stdout": b"one", "logs/b/stdout": b""}
+    asked: list[str] = []
+
+    class Blobs:
+        def get_range(self, path: str, start: int, length: int) -> Any:
+            asked.append(path)
+            from millrace.io.blobs import Piece
+
+            return Piece(files.get(path, b"")[start : start + length], 0)
+
+    def detail(attempt: int, state: str) -> dict[str, Any]:
+        logs = [{"attempt": 1, "path": "a"}, {"attempt": 2, "path": "b"}][:attempt]
+        return {"tasks": [{"task": "t", "subtasks": [{"subtask": 0, "attempt": attempt, "state": state, "logs": logs}]}]}
+
+    now: list[Any] = [("RUNNING", detail(1, "RUNNING"))]
+    reader = LogReader(lambda: now[0], lambda call: call(Blobs()), every_attempt=True)
+    assert not reader.look()
+    assert [each.data for each in reader.read()] == [b"one"]
+    files["logs/a/stdout"] += b"two"
+    now[0] = ("RUNNING", detail(2, "RUNNING"))
+    assert not reader.look()
+    assert [(each.attempt, each.data) for each in reader.read()] == [(1, b"two")]
+    asked.clear()
+    files["logs/b/stdout"] = b"three"
+    assert [(each.attempt, each.data) for each in reader.read()] == [(2, b"three")]
+    assert not [path for path in asked if path.startswith("logs/a/")]
