@@ -314,9 +314,9 @@ def _fold_one(core: Fold, folded: Folded, received: Received, passed: Mapping[in
                 raise
             record = None
         if told is not None or record is None:
-            core.pass_over(folded, offset, stamp_ms, record, *(told or ()))
+            led_to = core.pass_over(folded, offset, stamp_ms, record, *(told or ()))
         else:
-            core.fold(folded, offset, stamp_ms, record)
+            led_to = core.fold(folded, offset, stamp_ms, record)
     except (UnknownRecord, UnknownMessage) as failure:
         raise Refused(
             f"{DISPATCHER}@{offset} is of a kind or version that this build does not know ({str(failure).splitlines()[0]}): "
@@ -330,6 +330,11 @@ def _fold_one(core: Fold, folded: Folded, received: Received, passed: Mapping[in
         ) from None
     except Exception as failure:  # whatever a handler raises
         raise _Ends(offset, f"{type(failure).__name__}: {failure}"[:500]) from None
+    if led_to.unreadable:
+        raise Refused(
+            f"the log of {DISPATCHER} has a hole before offset {offset} ({led_to.damage}), and how jobs ended may lie in it: "
+            "restore a later backup, then run this again"
+        )
 
 
 def recover_cluster(kafka: str, etcd: str, storage_url: str, cluster: str, say: Callable[[str], None]) -> None:

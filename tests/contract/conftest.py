@@ -93,6 +93,10 @@ class BusWorld:
     def delete(self, topic: str) -> None:
         raise NotImplementedError
 
+    def flip(self, topic: str, value: bytes) -> None:
+        """A bit of the record with this value is another one on the broker's disk."""
+        raise NotImplementedError
+
     def stop(self) -> None:
         """The broker ends in an orderly way; all its data stay."""
         raise NotImplementedError
@@ -123,6 +127,10 @@ class MemoryBusWorld(BusWorld):
     def delete(self, topic: str) -> None:
         self.broker.delete_topics([topic])
 
+    def flip(self, topic: str, value: bytes) -> None:
+        log = self.broker.log(topic, 0)
+        log.flipped.update(one.offset for one in log.records if one.value == value)
+
     def _new_bus(self, client_id: str) -> Bus:
         return MemoryBus(self.broker, client_id=client_id, on_fatal=self.fatal.append)
 
@@ -147,6 +155,13 @@ class KafkaBusWorld(BusWorld):
 
     def delete(self, topic: str) -> None:
         self.admin.delete_topics([topic])
+
+    def flip(self, topic: str, value: bytes) -> None:
+        [segment] = self.real.broker.data_dir.glob(f"**/{topic}-0/00000000000000000000.log")
+        place = segment.read_bytes().index(value)
+        with segment.open("r+b") as file:
+            file.seek(place)
+            file.write(bytes([value[0] ^ 1]))
 
     def _new_bus(self, client_id: str) -> Bus:
         return KafkaBus(

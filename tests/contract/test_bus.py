@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from millrace.io.interfaces import OffsetGone, Unavailable
+from millrace.io.interfaces import Damaged, OffsetGone, Unavailable
 from tests.contract.conftest import BusWorld, MemoryBusWorld, asked, eventually
 
 
@@ -25,6 +25,23 @@ def test_a_partition_keeps_the_order_of_the_appends(bus_world: BusWorld) -> None
     assert bus_world.offsets(bus, topic, 0) == (0, 0)
     assert bus_world.offsets(bus, topic, 1) == (0, 2000)
     assert bus_world.fatal == []
+
+
+def test_a_record_of_which_a_byte_is_another_one_is_told_behind_those_before_it(bus_world: BusWorld) -> None:
+    topic, bus = bus_world.topic(), bus_world.bus()
+    for value in (b"good", b"bad--record", b"behind"):
+        bus.append(topic, 0, value)
+        bus_world.acknowledged(bus)
+    bus_world.flip(topic, b"bad--record")
+    for first, before in ((0, [b"good"]), (1, [])):
+        reader, read = bus_world.reader(bus, topic, 0, first), []
+        with pytest.raises(Damaged) as told:
+            eventually(lambda reader=reader, read=read: read.extend(reader.poll(100)), "damage")
+        assert [one.value for one in read] == before
+        assert (told.value.topic, told.value.offset) == (topic, 1)
+        with pytest.raises(Damaged):
+            reader.poll(0)
+    assert [one.value for one in bus_world.read(bus_world.reader(bus, topic, 0, 2), 1)] == [b"behind"]
 
 
 def test_key_value_and_headers_come_back_as_they_were(bus_world: BusWorld) -> None:

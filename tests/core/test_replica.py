@@ -161,6 +161,18 @@ def test_a_gap_makes_the_leader_raise_its_generation_and_a_standby_wait() -> Non
     assert log.actions[1] == []
 
 
+def test_records_missing_between_two_offsets_make_any_replica_raise_the_generation() -> None:
+    """A hole of 4,999 offsets was folded over in silence: outcomes that lay in it are never told again."""
+    log = Log(2)
+    log.elect()
+    for replica in log.replicas:
+        (reborn,) = replica.record(5_000, log.stamp, log.records[0][1], log.stamp)
+        assert reborn == BeReborn("the records from offset 1 to 4999 are missing")
+        assert replica.folded.next_offset == 1, "nothing behind it was folded"
+        (again,) = replica.record(5_000, log.stamp, None, log.stamp, parked=("bad",))
+        assert again == reborn, "nor passed over"
+
+
 def test_a_fork_is_answered_and_the_answer_makes_the_peer_raise_its_own() -> None:
     log = Log()
     log.elect()

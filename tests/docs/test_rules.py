@@ -352,6 +352,40 @@ def test_a_snapshot_that_is_not_in_storage_is_waited_for(world: World) -> None: 
     world.lead()
 
 
+def test_a_record_that_cannot_be_read_ends_its_generation_at_the_second_try(world: World) -> None:  # [8]
+    """Each process that started ended at it, for ever."""
+    world.lead()
+    world.broker.log(TOPIC, 0).flipped.add(2)
+    world.loop = world.host("q")
+    world.turn(3)
+    assert world.loop._reader is None and world.generation()["generation"] == 1, "a bit may have been flipped on the way"
+    world.turn(4)
+    assert world.generation()["reason"].startswith(f"{TOPIC}[0] cannot be read at offset 2: ")
+    assert world.lead().generation == 2
+    assert world.fatal == []
+
+
+def test_a_standby_that_alone_meets_a_missing_record_raises_the_generation(world: World) -> None:  # [8]
+    world.lead()
+    world.turn(60)
+    world.broker.log(TOPIC, 0).gone.add(1)
+    world.loop = world.host("q")
+    assert world.lead().generation == 2
+    assert world.generation()["reason"] == "the records from offset 1 to 1 are missing"
+
+
+def test_a_leader_key_that_was_written_by_hand_is_replaced(world: World) -> None:  # [31]
+    """It has no lease: its scope stayed without a leader for ever."""
+    epoch = world.lead().epoch
+    world.store.txn(Txn([], [Put(f"leaders/{SCOPE}", b"by hand")]))
+    stranger = world.store.get(f"leaders/{SCOPE}").mod_revision
+    world.turn(1)
+    assert not world.loop.replica.leads
+    world.turn(15)
+    assert world.lead().epoch > stranger > epoch
+    assert world.store.get(f"leaders/{SCOPE}").lease == world.lease
+
+
 def test_a_record_that_ended_two_processes_is_passed_over_by_the_third(world: World) -> None:  # [26]
     world.lead()
     world.bus.append(TOPIC, 0, b"no record of any build", key=b"x")

@@ -156,6 +156,8 @@ def scope(**changes: Any) -> Scope:
 @pytest.mark.parametrize(("changes", "level", "what"), [
     ({}, "ok", "d-1 leads it, and has read its log to the end (40)"),
     ({"leader": None}, "problem", "nobody leads it"),
+    ({"leader": "by hand", "foreign": True}, "problem",
+     "its leader key was written by hand ('by hand', without a lease), and nobody replaces it: no process of it runs"),
     ({"tick_ms": None}, "problem",
      "d-1 leads it, and no tick came within 4 s: it is stuck, busy, or has just died"),
     ({"generation": 2, "reason": "the log ends at 3"}, "note",

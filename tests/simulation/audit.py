@@ -179,7 +179,7 @@ def assert_generations(cluster: Cluster) -> None:
         assert entry is not None
         value = json.loads(entry.value)
         assert value["generation"] > book.damaged.get(scope, 0), f"[23]: {scope} goes on with a log that was cut"
-        harmed = book.cuts.get(scope) or cluster.world.topology.inbox(scope) in book.holes
+        harmed = book.cuts.get(scope) or scope in book.spoiled or cluster.world.topology.inbox(scope) in book.holes
         assert value["generation"] == 1 or harmed, f"[8]: {scope} is reborn, and its log is whole"
 
 

@@ -47,6 +47,7 @@ class Book:
     asked_again: bool = False  # requests of clients were played again
     holes: dict[tuple[str, int], None] = field(default_factory=dict)  # partitions of which a session lost a record
     damaged: dict[str, int] = field(default_factory=dict)  # scope -> the last generation whose log was cut before living eyes
+    spoiled: dict[str, None] = field(default_factory=dict)  # scopes of whose logs a record cannot be read, or is missing
     unseen: int = 0  # cuts of JobMasters' logs of which no replica knows that lives and can say so
     cuts: dict[str, list[int]] = field(default_factory=dict)  # scope -> where its log was cut, one after the other
     snapshots: dict[tuple[str, int, int], Branch] = field(default_factory=dict)  # (scope, generation, offset) -> of what

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from millrace.io.interfaces import OffsetGone, Received, Unavailable
+from millrace.io.interfaces import Damaged, OffsetGone, Received, Unavailable
 from tests.simulation import Clock
 
 MESSAGE_MAX_BYTES = 1_000_000
@@ -20,6 +20,8 @@ class Log:
     first: int = 0
     records: list[Received] = field(default_factory=list)
     cuts: list[int] = field(default_factory=list)  # where it was cut, one after the other
+    flipped: set[int] = field(default_factory=set)  # offsets whose bytes are not those that were written
+    gone: set[int] = field(default_factory=set)  # offsets that nobody reads any more, as if nothing had stood there
 
     @property
     def end(self) -> int:
@@ -94,6 +96,7 @@ class MemoryBroker:
         log = self.log(topic, partition)
         del log.records[max(0, end - log.first) :]
         log.cuts.append(end)
+        log.flipped, log.gone = ({offset for offset in each if offset < end} for each in (log.flipped, log.gone))
 
     def replace(self, name: str) -> None:
         """A topic is deleted and made again: another log, from offset 0 on."""
@@ -303,8 +306,16 @@ class MemoryReader:
             self._failure = failure
             raise
         start = self._next - log.first
-        records = log.records[start : start + most]
-        self._next += len(records)
+        records = []
+        for record in log.records[start : start + most]:
+            if record.offset in log.flipped:
+                if not records:
+                    self._failure = Damaged(self._topic, self._partition, record.offset, "a byte of it is another one")
+                    raise self._failure
+                break
+            self._next = record.offset + 1
+            if record.offset not in log.gone:
+                records.append(record)
         return records
 
     def _is_cut(self, log: Log) -> bool:

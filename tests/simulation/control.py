@@ -86,7 +86,7 @@ class NotedLoop(ScopeLoop):
         super()._campaign(expected)
         after = etcd.entry(key)
         if before is not None and after is not None and after.mod_revision > before.mod_revision:
-            known = before.mod_revision == epoch or before.value == self.around.who.encode()
+            known = before.mod_revision == epoch or before.value == self.around.who.encode() or not before.lease
             assert known, f"[6]: {self.around.who} takes {key} from {before.value!r}, of whose epoch nothing was folded"
 
     def _resign(self, epoch: int) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from millrace.core.topics import JOB_MASTER, TOPICS
+from millrace.io.interfaces import Put, Txn
 from millrace.io.snapshots import Pointer
 from tests.simulation.cluster import Cluster, Process
 from tests.simulation.control import ControlProcess
@@ -126,6 +127,38 @@ class Damage:
             if world.topology.inbox(scope)[0] == topic:
                 world.book.cut(scope, 0)
                 world.book.damaged.pop(scope, None)
+        return True
+
+    def _flipped(self) -> bool:
+        """A bit of an inbox is another one on the broker's disk: who reads it from now on cannot."""
+        return self._spoil("is flipped", lambda log, offset: log.flipped.add(offset))
+
+    def _missing(self) -> bool:
+        """A record of an inbox is not there any more, and those behind it are."""
+        return self._spoil("is missing", lambda log, offset: log.gone.add(offset))
+
+    def _spoil(self, what: str, spoil: Callable[[Any, int], None]) -> bool:
+        world = self.cluster.world
+        scopes = world.topology.scopes()
+        scope = self.chance.choice([scope for scope in scopes if scope.startswith(self.aim)] or scopes)
+        log = world.broker.log(*world.topology.inbox(scope))
+        if not log.records:
+            return False
+        offset = self.chance.randrange(max(log.first, log.end - 40), log.end)
+        self._note(f"record {offset} of {scope} {what}")
+        spoil(log, offset)
+        world.book.spoiled[scope] = None
+        return True
+
+    def _stranger(self) -> bool:
+        """Somebody writes a leader key by hand, without a lease."""
+        world = self.cluster.world
+        if world.etcd.paused:
+            return False
+        scopes = world.topology.scopes()
+        scope = self.chance.choice([scope for scope in scopes if scope.startswith(self.aim)] or scopes)
+        self._note(f"the leader key of {scope} is a stranger's")
+        world.etcd.txn(Txn([], [Put(f"{PREFIX}leaders/{scope}", b"by hand")]))
         return True
 
     def _torn(self) -> bool:

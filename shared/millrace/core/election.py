@@ -40,10 +40,11 @@ class Role(Enum):
 @dataclass(frozen=True)
 class View:
     """The leader key as etcd last showed it: its mod_revision, 0 when it is absent; None: etcd has not answered yet. mine: it holds
-    this process's name and lease."""
+    this process's name and lease. foreign: it has no lease, so no leader wrote it, and it never ends by itself [31]."""
 
     epoch: int | None
     mine: bool = False
+    foreign: bool = False
 
 
 @dataclass
@@ -136,7 +137,8 @@ class Election:
 
         A key whose epoch has no record in the log yet is left alone until its lease ends: its holder may be about to write. heir: the
         leader of that epoch bore this process's name, so it is the life before this one, and nobody waits for the dead. A
-        key that is our own and was used (the answer to a resignation was lost) is taken anew: our lease would keep it for ever.
+        key that is our own and was used (the answer to a resignation was lost) is taken anew: our lease would keep it for ever. So would
+        a foreign one stand for ever: it is replaced, and the epoch rises all the same.
         """
         if (
             self.role is not Role.FOLLOWING
@@ -145,7 +147,7 @@ class Election:
             or now_ms - self.asked_ms < CAMPAIGN_MS
         ):
             return None
-        if view.epoch == 0 or view.mine or ((self.silent or heir) and view.epoch == folded_epoch):
+        if view.epoch == 0 or view.mine or view.foreign or ((self.silent or heir) and view.epoch == folded_epoch):
             self.role, self.asked_ms = Role.CAMPAIGNING, now_ms
             return view.epoch
         return None

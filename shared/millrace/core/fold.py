@@ -102,6 +102,7 @@ class Told:
     outcome: str | None = None  # the effect that has its outcome now
     outcome_key: str | None = None
     damage: str | None = None
+    unreadable: bool = False  # the damage is in what is read, and not in what a peer says: no replica can fold on
     superseded: bool = False  # a peer has heard this scope in a later life than this replica folds [28]
 
 
@@ -138,8 +139,10 @@ class Fold:
 
     def fold(self, folded: Folded, offset: int, stamp_ms: int, record: Record) -> Told:
         """Folds one record at `offset` with the broker's `stamp_ms`. Raises Diverged; any other exception is a bug."""
-        assert offset >= folded.next_offset, f"offset {offset} after {folded.next_offset}: the log was read twice"
-        folded.next_offset, folded.stamp_ms = offset + 1, stamp_ms
+        hole = self._go_on(folded, offset)
+        if hole is not None:
+            return hole
+        folded.stamp_ms = stamp_ms
         if isinstance(record, Elected):
             return self._elected(folded, offset, stamp_ms, record)
         if folded.epoch == 0:
@@ -164,9 +167,17 @@ class Fold:
         or waits for ever; what it asked for is not done, and the machine hears of that with the error. record None: bytes that are none;
         error None: hearing of it ended a third process, so nothing is told."""
         if record is None:
-            folded.next_offset = offset + 1
-            return Told()
+            return self._go_on(folded, offset) or Told()
         return Fold(_Deaf(self.machine, error), self.topology).fold(folded, offset, stamp_ms, record)
+
+    def _go_on(self, folded: Folded, offset: int) -> Told | None:
+        """To the next record. No transaction writes here and nothing is compacted, so each offset has its record: where some are missing,
+        outcomes may be among them that nobody says again [8]. Nothing is folded then."""
+        assert offset >= folded.next_offset, f"offset {offset} after {folded.next_offset}: the log was read twice"
+        if offset > folded.next_offset:
+            return Told(damage=f"the records from offset {folded.next_offset} to {offset - 1} are missing", unreadable=True)
+        folded.next_offset = offset + 1
+        return None
 
     def _elected(self, folded: Folded, offset: int, stamp_ms: int, record: Elected) -> Told:
         if record.generation != folded.generation or record.epoch <= folded.epoch:

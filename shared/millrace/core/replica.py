@@ -124,6 +124,9 @@ class Replica:
         else:
             assert record is not None
             told = self.core.fold(folded, offset, stamp_ms, record)
+        if told.unreadable:
+            assert told.damage is not None
+            return [BeReborn(told.damage)]
         self.election.read(stamp_ms, folded.next_ms)
         if isinstance(record, Probe):
             if record.who != self.who:

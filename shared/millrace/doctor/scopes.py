@@ -38,6 +38,8 @@ class Scope:
     """Offset of the newest snapshot of this generation."""
     parked: tuple[str, ...]
     """Records that ended processes: offset and error."""
+    foreign: bool = False
+    """The leader key has no lease: no leader wrote it."""
 
 
 def read(bootstrap: str, store: Store, topology: Topology) -> list[Scope]:
@@ -78,13 +80,14 @@ def _scope(store: Store, scope: str, marks: tuple[int, int], tick_ms: int | None
     ]
     return Scope(
         scope,
-        leader.value.decode() if leader is not None else None,
+        leader.value.decode(errors="replace") if leader is not None else None,
         int(life["generation"]),
         life.get("reason") if life["generation"] > 1 else None,
         *marks,
         tick_ms,
         snapshot["offset"] if snapshot is not None and snapshot["generation"] == life["generation"] else None,
         tuple(parked),
+        leader is not None and not leader.lease,
     )
 
 
@@ -119,6 +122,11 @@ def _findings(scope: Scope) -> Iterator[Finding]:
         yield problem(
             name, "nobody leads it", f"start a process of it (`python -m services.{_module(name)}`), or see the log of the one that runs"
         )
+    elif scope.foreign:
+        yield problem(
+            name, f"its leader key was written by hand ({scope.leader!r}, without a lease), and nobody replaces it: no process of it runs",
+            f"start a process of it (`python -m services.{_module(name)}`), which takes the key within a second; see who writes to etcd",
+        )  # fmt: skip
     elif scope.tick_ms is None:
         yield problem(
             name, f"{scope.leader} leads it, and no tick came within {TICKS_WITHIN_S:.0f} s: it is stuck, busy, or has just died",

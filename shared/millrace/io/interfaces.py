@@ -37,7 +37,8 @@ class Reader(Protocol):
 
     def poll(self, timeout_ms: int, most: int = 500) -> list[Received]:
         """The next records, at once when there is at least one, else an empty list after `timeout_ms`. Raises Unavailable only
-        for what does not heal by itself (unknown topic); `OffsetGone` when the offset asked for is no longer (or not yet) there."""
+        for what does not heal by itself (unknown topic); `Damaged` when the next one cannot be read; `OffsetGone` when the offset asked
+        for is no longer (or not yet) there."""
         ...
 
     def close(self) -> None: ...
@@ -49,6 +50,14 @@ class OffsetGone(Exception):
     def __init__(self, topic: str, partition: int, offset: int, first: int, end: int) -> None:
         super().__init__(f"{topic}[{partition}] has offsets {first} to {end}, not {offset}")
         self.topic, self.partition, self.offset, self.first, self.end = topic, partition, offset, first, end
+
+
+class Damaged(Unavailable):
+    """What stands at the reader's next offset cannot be read: its bytes are not those that were written, or do not unpack."""
+
+    def __init__(self, topic: str, partition: int, offset: int, reason: str) -> None:
+        super().__init__(f"{topic}[{partition}] cannot be read at offset {offset}: {reason}")
+        self.topic, self.partition, self.offset = topic, partition, offset
 
 
 class Bus(Protocol):

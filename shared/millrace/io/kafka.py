@@ -13,13 +13,14 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from .interfaces import OffsetGone, Received, Unavailable
+from .interfaces import Damaged, OffsetGone, Received, Unavailable
 from .kafka_admin import KafkaAdmin
 from .kafka_client import AdminClient
 from .kafka_config import ASKED_S, COMMON, CONSUMER, PRODUCER, log
 
 _QUEUE_FULL_STEP_S = 0.005
 _SILENT_S = 2.0
+_DAMAGED = (KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION)
 
 
 class KafkaBus:
@@ -217,4 +218,6 @@ class KafkaReader:
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
             first, end = self._admin.offsets(self._topic, self._partition)
             raise OffsetGone(self._topic, self._partition, self._next, first, end)
+        if error.code() in _DAMAGED:
+            raise Damaged(self._topic, self._partition, self._next, error.str())
         raise Unavailable(f"cannot read {self._topic}[{self._partition}]: {error.str()}")

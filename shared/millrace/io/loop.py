@@ -26,7 +26,7 @@ from millrace.core.replica import Action, Append, BeReborn, Campaign, Cede, End,
 from . import envelope
 from .generations import Generation, Generations, LogReplaced
 from .hosting import Hosted, Surroundings, Term
-from .interfaces import Entry, OffsetGone, Reader, Received, Unavailable
+from .interfaces import Damaged, Entry, OffsetGone, Reader, Received, Unavailable
 from .parked import Parked
 from .saving import Saving
 from .sending import Sending
@@ -77,6 +77,7 @@ class ScopeLoop:
         self._sending = Sending(self._send)
         self._stopping = threading.Event()
         self._giving_away = threading.Event()
+        self._unread = (0, 0)  # (generation, offset) of what a reader could not read
         self._damage: str | None = None  # why the generation must be raised, until it is
         self._reader: Reader | None = None
         self._caught_up = False
@@ -107,7 +108,10 @@ class ScopeLoop:
         if entry is not None and entry.value == self.around.who.encode():
             with contextlib.suppress(Unavailable):
                 mine = entry.lease == self.around.lease()
-        self.view = View(entry.mod_revision if entry is not None else 0, mine)
+        foreign = entry is not None and not entry.lease
+        if entry is not None and foreign:
+            self.log.error("the leader key was written by hand: it is replaced", key=entry.key, value=repr(entry.value[:100]))
+        self.view = View(entry.mod_revision if entry is not None else 0, mine, foreign)
 
     def raised(self, entry: Entry | None) -> None:
         """The generation's key has changed. Only the next look at it (`_open`) ends `stale`: the two are different threads."""
@@ -167,6 +171,9 @@ class ScopeLoop:
             else:
                 self._leave()
             return False
+        except Damaged as damaged:
+            self._meet_damage(damaged)
+            return False
         now = self.around.clock()
         for received in batch:
             self._fold(replica, received, now)
@@ -183,6 +190,17 @@ class ScopeLoop:
         elif replica.leads and replica.folded.next_offset >= self.saving.due:
             self._save(replica)
         return bool(batch)
+
+    def _meet_damage(self, damaged: Damaged) -> None:
+        """A reader of its own tries once more, for a bit may have been flipped on the way; then the log is as good as cut there [8]."""
+        assert self.generation is not None
+        where = (self.generation.number, damaged.offset)
+        if where == self._unread:
+            self._be_reborn(str(damaged))
+            return
+        self.log.error("a record cannot be read; another reader tries", reason=str(damaged))
+        self._unread = where
+        self._leave()
 
     def _take_acks(self, replica: Replica) -> None:
         """While a message waits for one, they are waited for and not the next record."""
@@ -221,7 +239,7 @@ class ScopeLoop:
                 self._wait_for(failure)
                 return
             self.log.warning("waiting", reason=str(failure))
-            if isinstance(failure, LogReplaced) and (self.view.epoch == 0 or self.view.mine):
+            if isinstance(failure, LogReplaced) and (self.view.epoch == 0 or self.view.mine or self.view.foreign):
                 self._replace_log(failure)
             self.around.wait(self._stopping, WAIT_S)
             return

@@ -243,6 +243,28 @@ def a_cut_is_taken_for_a_late_start() -> None:
     around(loop.ScopeLoop, "turn", turn)
 
 
+@mutant(8, "core/fold.py:Fold._go_on", "records that are missing are folded over, and what lay in them is never said again")
+def a_hole_in_the_offsets_is_folded_over() -> None:
+    def go_on(original: Any, self: Any, folded: Any, offset: int) -> Any:
+        folded.next_offset = offset
+        return original(self, folded, offset)
+
+    around(fold.Fold, "_go_on", go_on)
+
+
+@mutant(8, "io/loop.py:ScopeLoop._meet_damage", "who starts reads the same bytes in vain, for ever")
+def what_cannot_be_read_is_tried_for_ever() -> None:
+    loop.ScopeLoop._meet_damage = lambda self, damaged: self._leave()  # type: ignore[method-assign]
+
+
+@mutant(31, "core/election.py:View.foreign", "a key that somebody wrote by hand keeps its scope without a leader")
+def a_key_without_a_lease_is_waited_for() -> None:
+    def campaigns(original: Any, self: Any, now_ms: int, view: Any, *rest: Any) -> Any:
+        return original(self, now_ms, dataclasses.replace(view, foreign=False), *rest)
+
+    around(election.Election, "campaigns", campaigns)
+
+
 @mutant(23, "io/generations.py:Generations.raise_", "the leader of the log before still passes its compares")
 def a_generation_is_raised_without_the_key() -> None:
     def txn(store: Any, txn: Txn) -> Any:
