@@ -9,24 +9,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
+from millrace.core.cluster import short
 from millrace.core.fold import Diverged, Fold, Folded
 from millrace.core.machine import Machine, UnknownMessage
 from millrace.core.messages.records import Elected, Tick, UnknownRecord, decode
 from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER, Topology
 from millrace.io.build import build_of
 from millrace.io.etcd import EtcdStore
+from millrace.io.identity import OtherCluster
+from millrace.io.identity import put_back as put_back_identity
 from millrace.io.interfaces import Bus, Compare, Delete, Put, Received, Store, Txn, Unavailable
 from millrace.io.kafka import KafkaBus
 from millrace.io.parked import ENDED_MOST, Parked
 from millrace.io.service import read_topology
-from millrace.io.snapshots import Pointer, folder, thaw
+from millrace.io.snapshots import Pointer, folder, named, thaw
 from millrace.io.storage import Storage
 from services.dispatcher.core.machine import Dispatcher
 from services.dispatcher.core.state import Recovery
@@ -52,6 +54,7 @@ class Known:
 
     first: int
     end: int
+    nameless: bool = True  # nothing in it says whose it is, as before clusters had a uuid [29]
     generation: int = 0
     elected_at: int = 0  # the first election of that generation
     revision: int = 0
@@ -62,19 +65,31 @@ def recover(bus: Bus, store: Store, storage: Storage, topology: Topology, say: C
     """Says a line for each thing that was put right. Raises Refused, Unavailable, StorageError."""
     scopes = topology.scopes()
     _await_no_leader(store, scopes)
+    cluster = _put_identity(bus, store, say)
     known = {scope: _read(bus, topology, scope) for scope in scopes}
     _raise_revision(store, max(each.revision for each in known.values()), say)
     for scope in scopes:
-        whole = _whole(storage, _machine(topology, scope), known[scope])
+        whole = _whole(storage, _machine(topology, scope), known[scope], cluster)
         _put_generation(bus, store, topology, scope, known[scope], say)
         _put_pointer(store, scope, whole, say)
-    _put_jobs(bus, store, storage, topology, known[DISPATCHER], say)
+    _put_jobs(bus, store, storage, topology, known[DISPATCHER], cluster, say)
 
 
 def _machine(topology: Topology, scope: str) -> Machine:
     if scope == DISPATCHER:
         return Dispatcher(topology)
     return ResourceManager(topology.shards) if scope == RESOURCE_MANAGER else JobMaster(int(scope.partition("/")[2]))
+
+
+def _put_identity(bus: Bus, store: Store, say: Callable[[str], None]) -> str:
+    """The uuid comes back from Kafka, which has it with the logs; a new one would give the names of the old one's jobs to nobody [29]."""
+    try:
+        cluster, wrote = put_back_identity(bus, store)
+    except OtherCluster as failure:
+        raise Refused(str(failure)) from None
+    if wrote:
+        say(f"the cluster's identity {cluster} is put back")
+    return cluster
 
 
 def _await_no_leader(store: Store, scopes: tuple[str, ...]) -> None:
@@ -126,6 +141,7 @@ def _read(bus: Bus, topology: Topology, scope: str) -> Known:
         if isinstance(record, Elected):
             if record.generation > known.generation:
                 known.generation, known.elected_at = record.generation, received.offset
+            known.nameless = known.nameless and "cluster" not in record.settings
             known.revision, known.build = max(known.revision, record.epoch), record.build
         elif isinstance(record, Tick):
             known.revision = max(known.revision, record.revision)
@@ -158,45 +174,42 @@ def _put_generation(
     standing = json.loads(entry.value)["generation"] if entry is not None else 0
     if standing >= known.generation:
         return
-    value = {
-        "generation": known.generation,
-        "log_id": bus.log_id(topology.inbox(scope)[0]),
-        "first_offset": known.elected_at,
-        "reason": "put back after a restore",
-    }
-    _txn(store, scope, f"generations/{scope}", entry.mod_revision if entry else 0, json.dumps(value).encode())
+    _put_log(bus, store, topology, scope, known.generation, known.elected_at, "put back after a restore")
     say(f"{scope}: generation {standing} is put back to {known.generation}")
 
 
-def _whole(storage: Storage, machine: Machine, known: Known) -> list[Pointer]:
+def _put_log(
+    bus: Bus, store: Store, topology: Topology, scope: str, generation: int, first: int, reason: str
+) -> None:
+    key, log_id = f"generations/{scope}", bus.log_id(topology.inbox(scope)[0])
+    entry = store.get(key)
+    value = {"generation": generation, "log_id": log_id, "first_offset": first, "reason": reason}
+    _txn(store, scope, key, entry.mod_revision if entry else 0, json.dumps(value).encode())
+
+
+def _whole(storage: Storage, machine: Machine, known: Known, cluster: str) -> list[Pointer]:
     """The newest two snapshots of this log that are whole, the newest first. Where a leader has led for long, its election lies deleted
     below them: the newest one tells then which generation the log is in."""
     scope, whole = machine.scope, list[Pointer]()
-    for generation, offset, name in sorted(_snapshots(storage, scope), reverse=True):
+    mine = [each for each in named(storage, scope) if each.cluster == short(cluster) or not each.cluster and known.nameless]
+    for each in sorted(mine, key=lambda each: (each.generation, each.offset), reverse=True):
+        generation, offset = each.generation, each.offset
         if len(whole) == 2 or not known.first <= offset <= known.end or generation != (known.generation or generation):
             continue
-        data = storage.get(f"{folder(scope)}/{name}")
+        data = storage.get(each.path)
         sha256 = hashlib.sha256(data).hexdigest()
-        if not name.split("-")[2].startswith(sha256[:16]):
+        if not sha256.startswith(each.sha256):
             continue
         try:
             build = thaw(machine, data).build
         except ValueError as failure:
             raise Refused(
-                f"this build cannot read the snapshot {folder(scope)}/{name} ({failure}): run this command of the build that wrote it"
+                f"this build cannot read the snapshot {each.path} ({failure}): run this command of the build that wrote it"
             ) from None
-        whole.append(Pointer(generation, offset, sha256, build))
+        whole.append(Pointer(generation, offset, sha256, build, cluster=cluster if each.cluster else ""))
         if not known.generation:
             known.generation, known.build = generation, build  # and it began at 0, so that nobody takes what is left for all of it
     return whole
-
-
-def _snapshots(storage: Storage, scope: str) -> Iterator[tuple[int, int, str]]:
-    """(generation, offset, name) of each."""
-    for entry in storage.list(folder(scope)):
-        name = entry.path.rpartition("/")[2]
-        if found := re.fullmatch(r"(\d+)-(\d+)-[0-9a-f]+\.jsonl\.zst", name):  # what others leave here (.nfs*, .DS_Store) is none
-            yield int(found[1]), int(found[2]), name
 
 
 def _put_pointer(store: Store, scope: str, whole: list[Pointer], say: Callable[[str], None]) -> None:
@@ -217,7 +230,7 @@ def _txn(store: Store, scope: str, key: str, revision: int, value: bytes) -> Non
 
 
 def _put_jobs(
-    bus: Bus, store: Store, storage: Storage, topology: Topology, known: Known, say: Callable[[str], None]
+    bus: Bus, store: Store, storage: Storage, topology: Topology, known: Known, cluster: str, say: Callable[[str], None]
 ) -> None:
     machine = Dispatcher(topology)
     build = build_of([machine])
@@ -230,13 +243,25 @@ def _put_jobs(
         say("jobs: the Dispatcher's log knows of none; those in etcd are taken as they are")
         return
     try:
-        pending = {effect.key for effect in folded.effects.values()}
-        found = missing(folded.state, pending, store, storage, topology)
+        found, ahead = missing(folded, store, storage, topology, cluster)
         put_back(found, store)
     except LedMeanwhile:
         raise Refused("a Dispatcher leads: end all control services first, then run this again") from None
     accepted = sum(each.stored.state == "accepted" for each in found)
     say(f"jobs: {accepted} are put back as accepted, {len(found) - accepted} as ended")
+    if ahead:
+        _end_generation(bus, store, topology, folded, ahead, say)
+
+
+def _end_generation(
+    bus: Bus, store: Store, topology: Topology, folded: Folded, ahead: list[str], say: Callable[[str], None]
+) -> None:
+    """The log has lost its end, with jobs that etcd has. Its next generation takes them from there [22]; nobody else may notice: the
+    shards' logs may have lost theirs as well."""
+    number = folded.generation + 1
+    reason = f"the log ends at {folded.next_offset}, and etcd has jobs that were accepted behind that: {', '.join(ahead)}"[:500]
+    _put_log(bus, store, topology, DISPATCHER, number, folded.next_offset, reason)
+    say(f"{DISPATCHER}: its log has lost the records of {len(ahead)} jobs that etcd has: generation {number} begins, which takes them over")
 
 
 def _fold_parking(

@@ -31,6 +31,7 @@ from ruamel.yaml import YAML
 from deploy.provision import OtherTopology, provision
 from millrace.core.topics import Topology
 from millrace.io.etcd import EtcdStore
+from millrace.io.identity import OtherCluster
 from millrace.io.kafka_admin import KafkaAdmin
 from millrace.io.signals import on_stop
 
@@ -152,7 +153,7 @@ class Supervisor:
         try:
             store = EtcdStore(self.etcd.endpoint, "/millrace/default/")
             provision(KafkaAdmin(self.kafka.bootstrap), store, Topology(shards=self.options.shards))
-        except (OtherTopology, ValueError) as failure:
+        except (OtherCluster, OtherTopology, ValueError) as failure:
             raise LocalError(f"The stack's data does not fit: {failure}. 'millrace down --purge{self.stack.option}' deletes it.") from None
         for server in (self.kafka, self.etcd):
             self._wait_for(server)

@@ -22,7 +22,7 @@ from .settings import DispatcherSettings
 def main() -> int:
     settings = DispatcherSettings.load_or_exit()
     process = Process(settings)
-    topology = process.wait_for_topology()
+    topology = process.wait_for_cluster()
     most_bytes, room = settings.blob_max_mb << 20, Room(process.storage, settings.min_free_mb)
     try:
         # On every replica, so that its URL is known when it is elected; clients are told the leader's.

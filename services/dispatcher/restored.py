@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from millrace.core.cluster import place_of, short
+from millrace.core.fold import Folded
 from millrace.core.messages.effects import StoredJob
 from millrace.core.topics import DISPATCHER, Topology
 from millrace.io.interfaces import Compare, Put, Store, Txn
 from millrace.io.storage import Storage
 
 from .core.retirement import tombstone
-from .core.state import EndedJob, LiveJob, State
+from .core.state import EndedJob, LiveJob
 from .ports import batches, key_of, stored_of, value_of
 
 LOST = {"kind": "internal", "message": "how it ended was lost with etcd, and its archive is gone"}
@@ -33,19 +35,24 @@ class LedMeanwhile(Exception):
 
 
 def missing(
-    state: State, pending: Collection[str], store: Store, storage: Storage, topology: Topology
-) -> list[Missing]:
-    """All that the log knows otherwise than etcd. What has an effect in flight (`pending`: their keys) is left to it. Raises
-    Unavailable, StorageError."""
+    folded: Folded, store: Store, storage: Storage, topology: Topology, cluster: str
+) -> tuple[list[Missing], list[str]]:
+    """All that the log, folded to its end, knows otherwise than etcd; and the jobs that only etcd can know, for they were accepted by
+    records that the log has lost. What has an effect in flight is left to it. Raises Unavailable, StorageError."""
+    state, end = folded.state, (folded.generation, folded.next_offset)
+    pending = {effect.key for effect in folded.effects.values()}
     entries = {entry.key.partition("/")[2]: entry for entry in store.list("jobs/")[0]}
-    archived = _archives(storage)
-    found = []
+    archived = _archives(storage, cluster)
+    found, ahead = [], []
     for job in dict.fromkeys([*state.live, *state.ended, *entries, *archived]):
         entry = entries.get(job)
         stands = stored_of(entry)
         if job in state.fates or key_of(job) in pending or stands is not None and stands.state == "clean":
             continue
         live, ended = state.live.get(job), state.ended.get(job)
+        if live is None and ended is None and stands is not None and place_of(stands.acceptance) >= end:
+            ahead.append(job)
+            continue
         if live is not None and (stands is None or stands.acceptance != live.acceptance):
             stored = _accepted(live)
         elif live is None and stands is not None and stands.state == "dirty":
@@ -57,7 +64,7 @@ def missing(
         else:
             continue  # live, and accepted; or its end is stored, and not folded yet
         found.append(Missing(job, stored, entry.mod_revision if entry is not None else 0))
-    return found
+    return found, ahead
 
 
 def put_back(found: Iterable[Missing], store: Store) -> None:
@@ -72,11 +79,14 @@ def put_back(found: Iterable[Missing], store: Store) -> None:
                 raise LedMeanwhile
 
 
-def _archives(storage: Storage) -> dict[str, list[str]]:
-    """Job -> paths of its archives, the one written last behind the others."""
+def _archives(storage: Storage, cluster: str) -> dict[str, list[str]]:
+    """Job -> paths of its archives, the one written last behind the others. Those of a cluster that owned this storage before are of other
+    jobs [29]; what names no cluster was accepted before there were names of clusters."""
     found: dict[str, list[tuple[int, str]]] = {}
     for entry in storage.list("archives"):
-        found.setdefault(entry.path.split("/")[1], []).append((entry.modified_ms, entry.path))
+        _, job, acceptance, _ = entry.path.split("/", 3)
+        if acceptance.count(".") < 2 or acceptance.startswith(f"{short(cluster)}."):
+            found.setdefault(job, []).append((entry.modified_ms, entry.path))
     return {job: [path for _, path in sorted(paths)] for job, paths in found.items()}
 
 

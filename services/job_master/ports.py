@@ -7,20 +7,35 @@ import errno
 import json
 import posixpath
 import threading
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
 import fsspec
+from fsspec.implementations.local import LocalFileSystem
 
 from millrace.core.messages.effects import PublishSink, SinkPublished
+from millrace.io.interfaces import Store
 from millrace.io.performer import Fence, OneByOne, Port
 
 RECORD = "_publication.json"
 """In the first staged folder: what a publication was to do when it began."""
 FOR_THE_USER = (FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError, ImportError, ValueError)
 FOR_THE_USER_ERRNO = (errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP)
+TRIES = 20
+"""Of a sink that is refused by what may heal, within half a minute."""
 AT_ONCE = 8
 """Sinks of a shard that are published together: what hangs, or copies for minutes, has one of these places, and holds up no other."""
+
+
+class Torn(OSError):
+    """The record of a publication cannot be read."""
+
+
+MAY_HEAL = (PermissionError, Torn)
+"""What an object store says for a moment: rights are renewed there, and reach its servers one after the other; so do its files."""
 
 
 class OneByPath:
@@ -29,9 +44,11 @@ class OneByPath:
 
     PATIENCE_S = 1.0
 
-    def __init__(self) -> None:
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
         self._finding = threading.Lock()
+        self._refused: Counter[str] = Counter()  # how often this sink was, by what may be mended by itself
 
     def __call__(self, effect: PublishSink, fence: Fence) -> SinkPublished | None:
         with self._finding:
@@ -39,9 +56,19 @@ class OneByPath:
         if not path.acquire(timeout=self.PATIENCE_S):
             return None
         try:
-            return publish_sink(effect, fence)
+            return self._publish(effect, fence)
         finally:
             path.release()
+
+    def _publish(self, effect: PublishSink, fence: Fence) -> SinkPublished | None:
+        sink = _prefix(effect)
+        try:
+            outcome = publish_sink(effect, partial(fence.hold, self._store), self._refused[sink] + 1 >= TRIES)
+        except MAY_HEAL:
+            self._refused[sink] += 1
+            raise
+        del self._refused[sink]
+        return outcome
 
 
 def _as_storage_has_it(path: str) -> str:
@@ -53,21 +80,25 @@ def _as_storage_has_it(path: str) -> str:
     return f"{type(fs).__name__} {target}"
 
 
-def ports() -> dict[type, Port]:
-    return {PublishSink: OneByOne(OneByPath(), AT_ONCE)}
+def ports(store: Store) -> dict[type, Port]:
+    return {PublishSink: OneByOne(OneByPath(store), AT_ONCE)}
 
 
-def publish_sink(effect: PublishSink, fence: Fence) -> SinkPublished:
-    """As `_publish`; what the user must mend is the job's problem, all else is tried again."""
+def publish_sink(effect: PublishSink, hold: Callable[[], None], last: bool = True) -> SinkPublished:
+    """As `_publish`; what the user must mend is the job's problem, all else is tried again. `last`: so is what may be mended by itself.
+    `hold` is asked before anything is deleted, and raises what ends this: who was stopped for long would delete what its successor has
+    published."""
     try:
-        return _publish(effect)
+        fs, target = fsspec.core.url_to_fs(effect.path)
+        last = last or isinstance(fs, LocalFileSystem)  # a disk's rights do not come back by themselves
+        return _publish(effect, fs, target, hold, last)
     except (*FOR_THE_USER, OSError) as failure:
-        if not _for_the_user(failure):
+        if not _for_the_user(failure, last):
             raise
         return _problem(effect, f"{effect.path} cannot be written as a folder of files: {failure}")
 
 
-def _publish(effect: PublishSink) -> SinkPublished:
+def _publish(effect: PublishSink, fs: Any, target: str, hold: Callable[[], None], last: bool) -> SinkPublished:
     """Moves the staged files of the attempts that count to the sink's path.
 
     A file's published name is made of (acceptance, vertex, life, subtask), so a repeat after a crash finds what was moved and goes
@@ -75,12 +106,11 @@ def _publish(effect: PublishSink) -> SinkPublished:
     is deleted is written down before the first move, and a repeat goes by that: what others put there meanwhile is not its to judge or
     to delete. overwrite deletes the old files only after the new ones stand.
     """
-    fs, target = fsspec.core.url_to_fs(effect.path)
     staged = [fs._strip_protocol(folder) for folder in effect.staged]
     record = posixpath.join(staged[0], RECORD)
     listed = {folder: _files(fs, folder) for folder in staged}
     waiting = {file for files in listed.values() for file in files}
-    begun = json.loads(fs.cat_file(record)) if record in waiting else {"moves": []}
+    begun = _begun(effect, fs, target, record, last) if record in waiting else {"moves": []}
     moved = [published for file, published in begun["moves"] if file not in waiting]
     if not moved:
         begun = _begin(effect, fs, target, listed)
@@ -98,14 +128,28 @@ def _publish(effect: PublishSink) -> SinkPublished:
                 fs.makedirs(posixpath.dirname(published), exist_ok=True)
                 _move(fs, file, published)
     except OSError as failure:
-        if _for_the_user(failure):
+        if _for_the_user(failure, last):
+            hold()
             with contextlib.suppress(Exception):
                 _take_back(effect, fs, target)
         raise
+    if begun["deletes"]:
+        hold()
     for file in begun["deletes"]:
         with contextlib.suppress(FileNotFoundError):  # by a try before, or by another job
             fs.rm_file(file)
     return SinkPublished(job=effect.job, vertex=effect.vertex)
+
+
+def _begun(effect: PublishSink, fs: Any, target: str, record: str, last: bool) -> dict[str, Any]:
+    """What a try before has written down. Raises Torn."""
+    try:
+        return dict(json.loads(fs.cat_file(record)))
+    except ValueError:
+        pass
+    if last and not _own(effect, fs, target):  # it was torn as it was written: nothing is moved before it stands
+        return {"moves": []}
+    raise Torn(f"what was to be moved there is written in {record}, which is damaged")
 
 
 def _begin(effect: PublishSink, fs: Any, target: str, staged: dict[str, list[str]]) -> dict[str, Any]:
@@ -142,15 +186,21 @@ def _move(fs: Any, source: str, target: str) -> None:
         fs.rm_file(source)
 
 
-def _for_the_user(failure: Exception) -> bool:
+def _for_the_user(failure: Exception, last: bool) -> bool:
+    if isinstance(failure, MAY_HEAL):
+        return last
     return isinstance(failure, FOR_THE_USER) or getattr(failure, "errno", None) in FOR_THE_USER_ERRNO
 
 
 def _take_back(effect: PublishSink, fs: Any, target: str) -> None:
     """The job fails, and nothing that it was to replace is deleted yet: nothing of it stays at the path."""
-    for file in _files(fs, target):
-        if posixpath.basename(file).startswith(_prefix(effect)):
-            fs.rm_file(file)
+    for file in _own(effect, fs, target):
+        fs.rm_file(file)
+
+
+def _own(effect: PublishSink, fs: Any, target: str) -> list[str]:
+    """What is published of it."""
+    return [file for file in _files(fs, target) if posixpath.basename(file).startswith(_prefix(effect))]
 
 
 def _prefix(effect: PublishSink) -> str:

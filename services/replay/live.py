@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from millrace.core.cluster import short
 from millrace.core.fold import Folded
 from millrace.core.topics import TOPICS
+from millrace.io.identity import of_store
 from millrace.io.interfaces import OffsetGone, Store, Unavailable
 from millrace.io.kafka_logs import KafkaLogs, LogReader
 from millrace.io.parked import Parked
 from millrace.io.service import read_topology
-from millrace.io.snapshots import thaw
+from millrace.io.snapshots import named, thaw
 from millrace.io.storage import Storage
 
 from .core.recorded import BadLog, Facts, Log, Recorded, Scope, Shortened
@@ -122,10 +123,9 @@ class Live:
     def _snapshots(self, scope: Scope) -> dict[int, str]:
         """Offset -> path of the snapshots of the scope's generation that are kept."""
         found = {}
-        for entry in self._storage.list(f"snapshots/{scope.name}") if self._storage is not None else ():
-            named = re.fullmatch(r"(\d+)-(\d+)-.*", entry.path.rpartition("/")[2])
-            if named and int(named[1]) == scope.generation:
-                found[int(named[2])] = entry.path
+        for each in named(self._storage, scope.name) if self._storage is not None else ():
+            if each.generation == scope.generation and each.cluster in ("", short(of_store(self._store))):
+                found[each.offset] = each.path
         return found
 
     def close(self) -> None:

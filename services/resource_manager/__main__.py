@@ -15,7 +15,7 @@ from .settings import ResourceManagerSettings
 def main() -> int:
     settings = ResourceManagerSettings.load_or_exit()
     process = Process(settings)
-    topology = process.wait_for_topology()
+    topology = process.wait_for_cluster()
     return process.run([Hosted(ResourceManager(topology.shards), ports(process.store), settings.deciding())], topology)
 
 

@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None, factory: SlotFactory | None = None) 
         return SlotProcess(settings.slot_config(number), on_event)
 
     process = Process(settings)
-    topology = process.wait_for_topology()
+    topology = process.wait_for_cluster()
     journal = Journal(settings.folder / "journal", settings.name, topology)
     prefix = f"/millrace/{settings.cluster}/"
     asked = EtcdStore(settings.etcd_endpoint, prefix, timeout_s=PROBE_S)

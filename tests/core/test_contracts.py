@@ -288,7 +288,8 @@ def test_nothing_that_a_job_waits_for_on_its_way_to_a_slot_goes_aside() -> None:
 def test_partitions_are_those_of_the_topology() -> None:
     counts = {topic.name: topic.count(TOPOLOGY) for topic in TOPICS}
     assert counts == {
-        "client.commands": 1, "client.replies": 2, "job.events": 6, "cluster.events": 1, "dead-letters": 1,
+        "client.commands": 1, "client.replies": 2, "job.events": 6, "cluster.events": 1, "cluster.identity": 1,
+        "dead-letters": 1,
         "dispatcher.commands": 1, "resource-manager.commands": 1, "job-master.commands": 3, "task-manager.commands": 5,
         "web.jobs": 6, "web.cluster": 1,
     }  # fmt: skip

@@ -526,3 +526,14 @@ def test_what_people_read_is_stamped_by_the_broker_and_timers_go_by_machine_time
     log.tick()
     assert seen[-1].at_ms == log.stamp
     assert log.stamp - seen[-1].now_ms > 3_500_000
+
+
+def test_a_replica_of_another_cluster_ends_with_a_sentence_that_says_so() -> None:
+    """Two names of a cluster on one Kafka: each has leaders that its own etcd has chosen."""
+    log = Log()
+    log.replicas[0].settings["cluster"] = "mine"
+    log.elect()
+    [end] = log.append(Elected(generation=1, epoch=11, build="b1", who="r9", settings={"cluster": "theirs"}))
+    assert end == End(
+        "dispatcher's log is also led by r9 of cluster theirs, and this is cluster mine: give each cluster a Kafka of its own"
+    )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from millrace.core.fold import Folded, Pending
 from millrace.core.messages.effects import StoredJob
 from millrace.core.topics import Topology
 from millrace.io.interfaces import Put, Txn
@@ -17,6 +18,7 @@ from services.dispatcher.restored import LedMeanwhile, Missing, missing, put_bac
 from tests.simulation import Clock
 from tests.simulation.store import MemoryEtcd, MemoryStore
 
+CLUSTER = "0123456789abcdef" * 2
 GRAPH = {"name": "n", "vertices": {"a": {"sql": "SELECT 1"}}}
 ACCEPTED = StoredJob(state="accepted", digest="d", acceptance="1.5", shard=0, accepted_ms=7, graph=GRAPH, name="n")
 TOMB = ACCEPTED.model_copy(
@@ -37,7 +39,15 @@ def storage(tmp_path: Path) -> Storage:
 
 
 def found(state: State, store: MemoryStore, storage: Storage, *pending: str) -> list[Missing]:
-    return missing(state, pending, store, storage, Topology())
+    found, ahead = told(state, store, storage, *pending)
+    assert not ahead
+    return found
+
+
+def told(state: State, store: MemoryStore, storage: Storage, *pending: str) -> tuple[list[Missing], list[str]]:
+    """Of a log of generation 1 with 850 records."""
+    effects = {f"1.{n}.0": Pending(key, "") for n, key in enumerate(pending)}
+    return missing(Folded(1, 850, effects=effects, state=state), store, storage, Topology(), CLUSTER)
 
 
 def put(store: MemoryStore, job: str, stored: StoredJob) -> int:
@@ -108,3 +118,23 @@ def test_many_jobs_are_put_back_in_transactions_that_etcd_takes(store: MemorySto
     put_back(found(state, store, storage), store)
     assert len(store.list("jobs/")[0]) == 300
     assert found(state, store, storage) == []
+
+
+@pytest.mark.parametrize("acceptance", ["1.850", "1.900", "2.3", "01234567.1.900"])
+@pytest.mark.parametrize("state", ["accepted", "dirty"])
+def test_a_job_of_the_backup_whose_acceptance_the_log_has_lost_is_not_made_failed(
+    acceptance: str, state: str, store: MemoryStore, storage: Storage
+) -> None:
+    """A power cut took the end of the log, and etcd's disk: the log knows less than the backup."""
+    stands = (ACCEPTED if state == "accepted" else TOMB).model_copy(update={"acceptance": acceptance, "state": state})
+    put(store, "j", stands)
+    assert told(State(), store, storage) == ([], ["j"])
+
+
+def test_an_archive_of_the_cluster_that_owned_the_storage_before_is_of_another_job(store: MemoryStore, storage: Storage) -> None:
+    kept = json.dumps({"name": "n", "status": "FAILED", "accepted_ms": 7, "ended_ms": 9}).encode()
+    storage.put_new("archives/j/fedcba98.1.5/1.8.json", kept)
+    assert found(State(), store, storage) == []
+    storage.put_new("archives/j/01234567.1.5/1.8.json", kept)
+    [one] = found(State(), store, storage)
+    assert one.stored.archive == "archives/j/01234567.1.5/1.8.json"

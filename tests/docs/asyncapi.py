@@ -12,7 +12,7 @@ from ruamel.yaml.scalarstring import LiteralScalarString
 
 from millrace import __version__
 from millrace.core.messages import CONTRACTS, Contract
-from millrace.core.topics import INBOXES, TOPICS, Topic, Topology
+from millrace.core.topics import IDENTITY, INBOXES, TOPICS, Topic, Topology
 
 from .schemas import PUBLIC, RECORDS
 
@@ -30,7 +30,7 @@ KEYS = {
     "topic": "The topic that the parked record was on.",
     "to": "The scope that the record is for.",
 }
-CHANNELS = tuple(topic for topic in TOPICS if not topic.compacted)  # changelogs hold their owner's rows, and no messages
+CHANNELS = tuple(topic for topic in TOPICS if not topic.compacted and topic.name != IDENTITY)  # these hold their owner's rows
 Made = dict[str, Any]
 
 

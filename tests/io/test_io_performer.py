@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 
 import pytest
@@ -15,6 +15,8 @@ from millrace.core.replica import Perform
 from millrace.io.interfaces import Unavailable
 from millrace.io.performer import BATCH_MOST, Fence, OneByOne, Performer, Port
 from services.job_master import ports as job_master
+from tests.simulation import Clock
+from tests.simulation.store import MemoryEtcd, MemoryStore
 
 LIMIT_S = 60.0
 
@@ -69,7 +71,7 @@ def test_those_that_hang_hold_up_no_other_and_wait_for_their_path_in_turn(
 ) -> None:
     heals, under_way, most = threading.Event(), 0, 0
 
-    def publish(effect: PublishSink, fence: Fence) -> SinkPublished:
+    def publish(effect: PublishSink, hold: Callable[[], None], last: bool) -> SinkPublished:
         nonlocal under_way, most
         if effect.path.endswith("/hangs"):
             under_way += 1
@@ -80,7 +82,7 @@ def test_those_that_hang_hold_up_no_other_and_wait_for_their_path_in_turn(
 
     monkeypatch.setattr(job_master, "publish_sink", publish)
     monkeypatch.setattr(job_master.OneByPath, "PATIENCE_S", 0.01)
-    performed = Performed(PublishSink, job_master.ports()[PublishSink])
+    performed = Performed(PublishSink, job_master.ports(MemoryStore(MemoryEtcd(Clock()), "/test/"))[PublishSink])
     ended.append(performed)
     hanging = {f"hangs-{number}" for number in range(job_master.AT_ONCE + 1)}
     for job, path in zip(sorted(hanging), itertools.cycle(["/hangs", "file:///hangs"]), strict=False):

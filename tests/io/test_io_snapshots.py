@@ -147,6 +147,27 @@ def test_a_file_of_another_in_its_folder_costs_no_snapshot(tmp_path: Path) -> No
     assert sorted(path.name.split("-")[1] for path in place.glob("*.zst")) == ["18", "19"] and (place / ".nfs0001").exists()
 
 
+def test_snapshots_of_another_cluster_in_the_same_folder_are_neither_taken_nor_deleted(tmp_path: Path) -> None:
+    """The storage was given over. Each cluster's logs begin at 0, and whoever deletes below a snapshot deletes what has a lower offset."""
+    storage, place = Storage(str(tmp_path)), tmp_path / folder(MACHINE.scope)
+    stores = {cluster: MemoryStore(MemoryEtcd(Clock()), "/test/") for cluster in ("a" * 32, "b" * 32, "")}  # "": of 0.1
+    for cluster, store in stores.items():
+        snapshots, folded = Snapshots(store, storage, MACHINE, cluster), folded_with(1)
+        for _ in range(3):
+            assert snapshots.save(folded) is not None
+            folded.next_offset += 1
+    names = sorted(path.name.rpartition("-")[0] for path in place.glob("*.zst"))
+    assert names == ["3-18", "3-19", *(f"{each * 8}-3-{offset}" for each in "ab" for offset in (18, 19))]
+    upgraded, folded = Snapshots(stores[""], storage, MACHINE, "c" * 32), folded_with(1)
+    for offset in (30, 31, 32):
+        folded.next_offset = offset
+        assert upgraded.save(folded) is not None
+    names = sorted(path.name.rpartition("-")[0] for path in place.glob("*.zst"))
+    assert names == [*(f"{each * 8}-3-{offset}" for each in "ab" for offset in (18, 19)), "cccccccc-3-31", "cccccccc-3-32"]
+    pointer = upgraded.newest(3)
+    assert pointer is not None and upgraded.load(pointer) is not None
+
+
 def test_a_build_is_named_after_its_version_and_the_code_that_folds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,7 +179,9 @@ def test_a_build_is_named_after_its_version_and_the_code_that_folds(
     monkeypatch.setattr(build.millrace, "__file__", str(tmp_path / "__init__.py"))
     first = build.build_of([MACHINE])
     (tmp_path / "core" / "a.py").write_text("2")
-    assert len({standing, first, build.build_of([MACHINE])}) == 3
+    second = build.build_of([MACHINE])
+    monkeypatch.setattr(build.pydantic, "VERSION", "another one, which may write the same words otherwise")
+    assert len({standing, first, second, build.build_of([MACHINE])}) == 4
 
 
 def test_one_code_in_a_wheel_and_in_a_checkout_is_one_build(tmp_path: Path) -> None:

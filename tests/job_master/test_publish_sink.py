@@ -6,17 +6,26 @@ import contextlib
 import errno
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
 
+from millrace.core.cluster import acceptance_of
+from millrace.core.jobgraph.compile import sink_name
 from millrace.core.messages.effects import PublishSink
+from millrace.io.interfaces import Put, Txn
 from millrace.io.performer import Fence
-from services.job_master.ports import publish_sink
+from services.job_master.ports import RECORD, TRIES, OneByPath, publish_sink
+from tests.simulation import Clock
+from tests.simulation.store import MemoryEtcd, MemoryStore
 
-FENCE = Fence("job-master/0", 1)
+
+def leads() -> None:
+    """Whoever publishes leads still."""
 
 
 def stage(folder: Path, text: str) -> str:
@@ -38,9 +47,9 @@ def test_overwrite_replaces_what_stood_there_and_a_repeat_changes_nothing(tmp_pa
     target = tmp_path / "out"
     stage(target, "old")
     effect = sink(target, [stage(tmp_path / "s0", "a"), stage(tmp_path / "s1", "b")])
-    assert publish_sink(effect, FENCE).problem is None
+    assert publish_sink(effect, leads).problem is None
     assert contents(target) == ["a", "b"]
-    assert publish_sink(effect, FENCE).problem is None
+    assert publish_sink(effect, leads).problem is None
     assert contents(target) == ["a", "b"]
 
 
@@ -48,18 +57,18 @@ def test_append_adds_and_a_later_life_of_the_same_job_replaces_only_its_own(tmp_
     target = tmp_path / "out"
     stage(target, "old")
     (target / "_SUCCESS").unlink()
-    publish_sink(sink(target, [stage(tmp_path / "s0", "a")], "append"), FENCE)
+    publish_sink(sink(target, [stage(tmp_path / "s0", "a")], "append"), leads)
     assert contents(target) == ["a", "old"]
-    publish_sink(sink(target, [stage(tmp_path / "s1", "again")], "append", life="2"), FENCE)
+    publish_sink(sink(target, [stage(tmp_path / "s1", "again")], "append", life="2"), leads)
     assert contents(target) == ["again", "old"]
 
 
 def test_mode_error_refuses_what_another_left_and_not_its_own(tmp_path: Path) -> None:
     target = tmp_path / "out"
     effect = sink(target, [stage(tmp_path / "s0", "a")], "error")
-    assert publish_sink(effect, FENCE).problem is None
-    assert publish_sink(effect, FENCE).problem is None
-    problem = publish_sink(sink(target, [stage(tmp_path / "s1", "b")], "error", name="9.9-out"), FENCE).problem
+    assert publish_sink(effect, leads).problem is None
+    assert publish_sink(effect, leads).problem is None
+    problem = publish_sink(sink(target, [stage(tmp_path / "s1", "b")], "error", name="9.9-out"), leads).problem
     assert problem is not None and problem.startswith(f"{target} is there already (mode: error)")
     assert contents(target) == ["a"]
 
@@ -67,18 +76,18 @@ def test_mode_error_refuses_what_another_left_and_not_its_own(tmp_path: Path) ->
 def test_a_late_repeat_leaves_a_later_jobs_files_alone(tmp_path: Path) -> None:
     target = tmp_path / "out"
     first = sink(target, [stage(tmp_path / "s0", "first")])
-    publish_sink(first, FENCE)
-    publish_sink(sink(target, [stage(tmp_path / "s1", "second")], name="9.9-out"), FENCE)
-    publish_sink(first, FENCE)
+    publish_sink(first, leads)
+    publish_sink(sink(target, [stage(tmp_path / "s1", "second")], name="9.9-out"), leads)
+    publish_sink(first, leads)
     assert contents(target) == ["second"]
 
 
 def test_a_path_that_cannot_be_a_folder_is_the_jobs_problem(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file")
     effect = sink(tmp_path / "out", [stage(tmp_path / "s0", "a")])
-    assert "cannot be written as a folder" in (publish_sink(effect, FENCE).problem or "")
+    assert "cannot be written as a folder" in (publish_sink(effect, leads).problem or "")
     elsewhere = effect.model_copy(update={"path": "nosuch://x/y"})
-    assert "cannot be written as a folder" in (publish_sink(elsewhere, FENCE).problem or "")
+    assert "cannot be written as a folder" in (publish_sink(elsewhere, leads).problem or "")
 
 
 def test_a_repeat_goes_on_as_it_began_whoever_wrote_to_the_path_meanwhile(tmp_path: Path) -> None:
@@ -86,9 +95,9 @@ def test_a_repeat_goes_on_as_it_began_whoever_wrote_to_the_path_meanwhile(tmp_pa
     for mode in ("error", "overwrite", "append"):
         target = tmp_path / mode / "out"
         effect = sink(target, [stage(tmp_path / mode / "s0", "a")], mode)
-        publish_sink(effect, FENCE)
-        publish_sink(sink(target, [stage(tmp_path / mode / "s1", "b")], "append", name="9.9-out"), FENCE)
-        assert publish_sink(effect, FENCE).problem is None
+        publish_sink(effect, leads)
+        publish_sink(sink(target, [stage(tmp_path / mode / "s1", "b")], "append", name="9.9-out"), leads)
+        assert publish_sink(effect, leads).problem is None
         assert contents(target) == ["a", "b"]
 
 
@@ -97,10 +106,10 @@ def test_who_comes_when_the_job_has_ended_touches_nothing(tmp_path: Path) -> Non
     for mode in ("error", "overwrite", "append"):
         target = tmp_path / mode / "out"
         effect = sink(target, [stage(tmp_path / mode / "s0", "a")], mode)
-        publish_sink(effect, FENCE)
+        publish_sink(effect, leads)
         shutil.rmtree(tmp_path / mode / "s0")
-        publish_sink(sink(target, [stage(tmp_path / mode / "s1", "b")], "append", name="9.9-out"), FENCE)
-        publish_sink(effect, FENCE)
+        publish_sink(sink(target, [stage(tmp_path / mode / "s1", "b")], "append", name="9.9-out"), leads)
+        publish_sink(effect, leads)
         assert contents(target) == ["a", "b"]
         assert not (tmp_path / mode / "s0").exists()
 
@@ -109,16 +118,16 @@ def test_of_two_that_overwrite_each_other_and_one_repeats_one_stands(tmp_path: P
     """The second has seen the first one's files and moved its own; the first is repeated before the second deletes."""
     target = tmp_path / "out"
     first = sink(target, [stage(tmp_path / "s0", "first")])
-    publish_sink(first, FENCE)
+    publish_sink(first, leads)
     remove = LocalFileSystem.rm_file
 
     def repeated_now(fs: LocalFileSystem, path: str) -> None:
         monkeypatch.setattr(LocalFileSystem, "rm_file", remove)
-        publish_sink(first, FENCE)
+        publish_sink(first, leads)
         fs.rm_file(path)
 
     monkeypatch.setattr(LocalFileSystem, "rm_file", repeated_now)
-    publish_sink(sink(target, [stage(tmp_path / "s1", "second")], name="9.9-out"), FENCE)
+    publish_sink(sink(target, [stage(tmp_path / "s1", "second")], name="9.9-out"), leads)
     assert contents(target) == ["second"]
 
 
@@ -130,11 +139,11 @@ def test_two_jobs_that_overwrite_one_path_at_the_same_moment_may_both_stand(tmp_
 
     def another_comes(fs: LocalFileSystem, path1: str, path2: str) -> None:
         monkeypatch.setattr(LocalFileSystem, "mv", move)
-        publish_sink(sink(target, [stage(tmp_path / "s1", "second")], name="9.9-out"), FENCE)
+        publish_sink(sink(target, [stage(tmp_path / "s1", "second")], name="9.9-out"), leads)
         fs.mv(path1, path2)
 
     monkeypatch.setattr(LocalFileSystem, "mv", another_comes)
-    publish_sink(sink(target, [stage(tmp_path / "s0", "first")]), FENCE)
+    publish_sink(sink(target, [stage(tmp_path / "s0", "first")]), leads)
     assert contents(target) == ["first", "second"]
 
 
@@ -156,9 +165,9 @@ def test_what_was_half_published_when_another_job_overwrote_the_path_does_not_mi
     with monkeypatch.context() as patched:
         patched.setattr(LocalFileSystem, "mv", killed)
         with pytest.raises(OSError, match="killed here") if moves < 2 else contextlib.nullcontext():
-            publish_sink(effect, FENCE)
-    publish_sink(sink(target, [stage(tmp_path / "s2", "later")], name="9.9-out"), FENCE)
-    publish_sink(effect, FENCE)
+            publish_sink(effect, leads)
+    publish_sink(sink(target, [stage(tmp_path / "s2", "later")], name="9.9-out"), leads)
+    publish_sink(effect, leads)
     assert contents(target) == (["later"] if moves else ["a", "b"])
 
 
@@ -169,7 +178,7 @@ def test_what_was_staged_and_is_not_there_is_the_jobs_problem(tmp_path: Path) ->
     stage(target, "old")
     (tmp_path / "empty").mkdir()
     for lost in ("elsewhere", "empty"):
-        problem = publish_sink(sink(target, [stage(tmp_path / f"s {lost}", "a"), str(tmp_path / lost)]), FENCE).problem or ""
+        problem = publish_sink(sink(target, [stage(tmp_path / f"s {lost}", "a"), str(tmp_path / lost)]), leads).problem or ""
         assert problem.startswith(f"what was written to {tmp_path / lost} for {target} is not there")
         assert contents(target) == ["", "old"]
 
@@ -185,7 +194,7 @@ def test_a_job_that_fails_while_it_publishes_leaves_nothing_there(tmp_path: Path
         move(fs, path1, path2)
 
     monkeypatch.setattr(LocalFileSystem, "mv", refused)
-    assert "cannot be written as a folder" in (publish_sink(effect, FENCE).problem or "")
+    assert "cannot be written as a folder" in (publish_sink(effect, leads).problem or "")
     assert contents(target) == []
 
 
@@ -198,7 +207,7 @@ def test_what_may_not_be_deleted_costs_nobody_the_new_rows(tmp_path: Path, monke
         raise PermissionError(13, "Permission denied", path)
 
     monkeypatch.setattr(LocalFileSystem, "rm_file", refused)
-    assert "Permission denied" in (publish_sink(sink(target, [stage(tmp_path / "s0", "new")]), FENCE).problem or "")
+    assert "Permission denied" in (publish_sink(sink(target, [stage(tmp_path / "s0", "new")]), leads).problem or "")
     assert contents(target) == ["new", "old"]
 
 
@@ -211,10 +220,10 @@ def test_what_no_repeat_can_mend_is_the_jobs_problem(what: int, tmp_path: Path, 
 
     effect = sink(tmp_path / "out", [stage(tmp_path / "s0", "a")])
     monkeypatch.setattr(LocalFileSystem, "makedirs", refused)
-    assert os.strerror(what) in (publish_sink(effect, FENCE).problem or "")
+    assert os.strerror(what) in (publish_sink(effect, leads).problem or "")
     what = errno.ENOSPC  # somebody will make room
     with pytest.raises(OSError, match="No space"):
-        publish_sink(effect, FENCE)
+        publish_sink(effect, leads)
 
 
 def test_names_that_look_like_patterns_mean_themselves_alone_on_any_file_system() -> None:
@@ -225,9 +234,133 @@ def test_names_that_look_like_patterns_mean_themselves_alone_on_any_file_system(
         memory.pipe_file(f"/d/{name}/old", b"old")
     for name in ("a[1]", "a*", "a?"):
         effect = sink(Path("x"), [f"memory://d/.{name}.staging/0"]).model_copy(update={"path": f"memory://d/{name}"})
-        assert publish_sink(effect, FENCE).problem is None
+        assert publish_sink(effect, leads).problem is None
         [published] = memory.find(f"/d/{name}")
         assert memory.cat_file(published) == name.encode()
     assert memory.cat_file("/d/ab/old") == b"old"
     assert memory.cat_file("/d/.ab.staging/0/part-0") == b"ab"
     memory.store.clear()
+
+
+@pytest.mark.parametrize(
+    ("mode", "problem", "left"),
+    [("error", "is there already", ["Monday"]), ("overwrite", "", ["Tuesday"]), ("append", "", ["Monday", "Tuesday"])],
+)
+def test_the_same_offset_of_two_clusters_is_two_jobs_in_every_mode(mode: str, problem: str, left: list[str], tmp_path: Path) -> None:
+    """A fresh stack over old sinks: offsets begin at 0, and the first job was accepted as 1.10 again."""
+    target, said = tmp_path / "out", ""
+    for day, cluster in (("Monday", "a" * 32), ("Tuesday", "b" * 32)):
+        name = sink_name(acceptance_of(cluster, "1.10"), "out")
+        said = publish_sink(sink(target, [stage(tmp_path / day, day)], mode, name=name), leads).problem or ""
+    assert contents(target) == left
+    assert problem in said and bool(said) == bool(problem)
+
+
+class Leads(Exception):
+    """Raised in place of Refused."""
+
+
+def another_leads() -> None:
+    raise Leads
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_who_leads_no_more_deletes_nothing_that_its_successor_has_published(
+    refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was stopped while it published; its successor did it all; then it goes on, and is refused, or deletes what was to be replaced."""
+    target = tmp_path / "out"
+    stage(target, "old")
+    (target / "_SUCCESS").unlink()
+    effect = sink(target, [stage(tmp_path / "s0", "new")])
+    move = LocalFileSystem.mv
+
+    def woken(fs: LocalFileSystem, path1: str, path2: str) -> None:
+        move(fs, path1, path2)
+        if refused and path2.startswith(str(target)):
+            raise PermissionError(13, "Permission denied", path1)
+
+    monkeypatch.setattr(LocalFileSystem, "mv", woken)
+    with pytest.raises(Leads):
+        publish_sink(effect, another_leads)
+    assert contents(target) == ["new", "old"]
+
+
+REMOTE = sink(Path("x"), [f"memory://.out.staging/1.2/{part}" for part in ("0", "1")]).model_copy(update={"path": "memory://out"})
+
+
+@pytest.fixture
+def remote() -> Iterator[MemoryFileSystem]:
+    """An object store, where all is staged."""
+    memory = fsspec.filesystem("memory")
+    memory.store.clear()
+    for part in ("0", "1"):
+        memory.pipe_file(f"/.out.staging/1.2/{part}/part-0", part.encode())
+    yield memory
+    memory.store.clear()
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """It does so when the second file is to be published, so many times."""
+    copy, left = MemoryFileSystem.cp_file, [None] * times
+
+    def cp_file(fs: MemoryFileSystem, path1: str, path2: str, **given: object) -> None:
+        if left and path2.startswith("/out/") and "-00001-" in path2:
+            left.pop()
+            raise PermissionError("Forbidden")
+        copy(fs, path1, path2, **given)
+
+    monkeypatch.setattr(MemoryFileSystem, "cp_file", cp_file)
+
+
+EPOCH = 2  # of the first write to a store
+
+
+def outcomes(publisher: OneByPath) -> list[str]:
+    """What comes of the tries until one has an outcome."""
+    said = []
+    for _ in range(100):
+        try:
+            outcome = publisher(REMOTE, Fence("job-master/0", EPOCH))
+        except OSError as failure:
+            said.append(str(failure))
+            continue
+        assert outcome is not None
+        return [*said, outcome.problem or "published"]
+    return said
+
+
+@pytest.fixture
+def publisher() -> OneByPath:
+    store = MemoryStore(MemoryEtcd(Clock()), "/test/")
+    assert store.txn(Txn([], [Put("leaders/job-master/0", b"p")])).revision == EPOCH
+    return OneByPath(store)
+
+
+def test_an_object_store_that_refuses_for_a_moment_costs_no_finished_job(
+    remote: MemoryFileSystem, publisher: OneByPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(monkeypatch, 3)
+    assert outcomes(publisher) == ["Forbidden"] * 3 + ["published"]
+    assert [remote.cat_file(file) for file in sorted(remote.find("/out"))] == [b"0", b"1"]
+
+
+def test_an_object_store_that_refuses_for_good_is_the_jobs_problem_after_some_tries(
+    remote: MemoryFileSystem, publisher: OneByPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse(monkeypatch, 10_000)
+    said = outcomes(publisher)
+    assert len(said) == TRIES and "cannot be written as a folder of files: Forbidden" in said[-1]
+    assert not remote.find("/out")
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_torn_record_of_what_is_published_fails_no_job_that_can_be_published(
+    moved: bool, remote: MemoryFileSystem, publisher: OneByPath
+) -> None:
+    remote.pipe_file(f"/.out.staging/1.2/0/{RECORD}", b'{"moves": [["/.out')
+    if moved:
+        remote.pipe_file("/out/1.2-out-1-00000-part-0", b"0")
+    said = outcomes(publisher)
+    assert len(said) == TRIES and all("which is damaged" in each for each in said[:-1])
+    assert ("is damaged" in said[-1]) == moved, "nothing is moved before the record stands"

@@ -140,6 +140,7 @@ class ControlProcess:
             performer=self._performer,
             wait=lambda event, seconds: None,
             beside=self._beside,
+            cluster=world.cluster,
         )
         self.loops: list[NotedLoop] = []
         self.loops += [NotedLoop(each, around, world) for each in self._hosted(deciding)]
@@ -158,7 +159,7 @@ class ControlProcess:
         assert service == "job-master", f"no control service: {self.name}"
         shards = [int(shard)] if shard else range(topology.shards)
         return [
-            Hosted(Checked(JobMaster(k), check_job_master, world.poison), job_master_ports(), {"moves_most": 20, **deciding})
+            Hosted(Checked(JobMaster(k), check_job_master, world.poison), job_master_ports(self.store), {"moves_most": 20, **deciding})
             for k in shards
         ]
 

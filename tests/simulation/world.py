@@ -11,6 +11,7 @@ import fsspec
 from fsspec.implementations.memory import MemoryFileSystem
 
 from millrace.core.topics import TOPICS, Topology
+from millrace.io.identity import claim
 from millrace.io.interfaces import Unavailable
 from millrace.io.storage import Storage, StorageError
 from millrace.io.storage_backends import Remote
@@ -18,7 +19,7 @@ from tests.simulation import Clock
 from tests.simulation.book import Book
 from tests.simulation.bus import MemoryBroker, MemoryBus, MemoryReader
 from tests.simulation.slots import Script, Timing
-from tests.simulation.store import MemoryEtcd
+from tests.simulation.store import MemoryEtcd, MemoryStore
 
 PREFIX = "/millrace/simulated/"
 STALLED_MS = (5, 50, 300)
@@ -46,6 +47,9 @@ class World:
         self.broker = MemoryBroker(self.clock)
         self.broker.ensure_topics((each.name, each.count(self.topology), each.config()) for each in TOPICS)
         self.etcd = MemoryEtcd(self.clock)
+        self.cluster = f"{random.Random(f'cluster {self.seed}').getrandbits(128):032x}"
+        bus = MemoryBus(self.broker, client_id="provision", on_fatal=lambda reason: None)
+        claim(bus, MemoryStore(self.etcd, PREFIX), "simulated", lambda: self.cluster)
         memory: Any = fsspec.filesystem("memory")  # of sinks, one for all of the interpreter: a world begins with an empty one
         memory.store.clear()
         memory.pseudo_dirs[:] = [""]

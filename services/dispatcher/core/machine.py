@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 
+from millrace.core.cluster import acceptance_of
 from millrace.core.machine import (
     Born,
     Configured,
@@ -198,17 +199,17 @@ class Dispatcher:
         if reason is not None:
             yield from reject(asking, envelope.at_ms, "busy", reason, retry_after_ms=admission.RETRY_AFTER_MS)
             return
-        graph = parsed(submitted.graph)
+        graph, acceptance = parsed(submitted.graph), acceptance_of(settings.cluster, envelope.id)
         stored = StoredJob(
             state="accepted",
             digest=submitted.digest,
-            acceptance=envelope.id,
+            acceptance=acceptance,
             shard=self.topology.shard_of(asking.job),
             accepted_ms=envelope.at_ms,
             graph=graph,
             name=graph["name"],
         )
-        state.fates[asking.job] = Fate(acceptance=envelope.id, putting=asking)
+        state.fates[asking.job] = Fate(acceptance=acceptance, putting=asking)
         state.putting += 1
         state.put_since_tick += 1
         put = effects.PutJobGraph(job=asking.job, stored=stored, accept_before_ms=submitted.accept_before_ms)

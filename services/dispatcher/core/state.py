@@ -22,6 +22,8 @@ class Settings:
     """Ended jobs kept in state; older ones are looked up in etcd."""
     blob_url: str = ""
     blob_max_bytes: int = 0
+    cluster: str = ""
+    """Its uuid; every acceptance carries its beginning [29]."""
 
 
 @dataclass(slots=True)

@@ -20,7 +20,8 @@ from millrace.core.messages.client import JOB_ID_PATTERN, REQUESTS
 from .recorded import Recorded
 
 KEPT = frozenset({
-    "acceptance", "after", "allocation", "archive", "attempt", "attempts", "build", "client_log", "edge", "effect", "id", "job", "kind",
+    "acceptance", "after", "allocation", "archive", "attempt", "attempts", "build", "client_log", "cluster", "edge", "effect", "id", "job",
+    "kind",
     "leader", "life", "log", "log_id", "mode", "record", "recovery", "result", "scope", "sender", "state", "states", "status", "strategy",
     "task", "task_manager", "through", "to", "told", "topic", "type", "vertex", "vertices", "waiting", "what", "who",
 })  # fmt: skip

@@ -155,7 +155,11 @@ class Replica:
         return actions
 
     def _elected(self, record: Elected, offset: int, now_ms: int) -> list[Action]:
-        election = self.election
+        election, mine = self.election, self.settings.get("cluster")
+        theirs = record.settings.get("cluster")
+        if mine and theirs and theirs != mine:  # both would fold this log, each with leaders that its own etcd has chosen [29]
+            whose = f"{self.core.machine.scope}'s log is also led by {record.who} of cluster {theirs}, and this is cluster {mine}"
+            return [End(f"{whose}: give each cluster a Kafka of its own")]
         if record.build != self.build:
             return [Cede(record.build, offset)]
         if election.role is Role.ELECT and record.epoch == election.epoch and record.who == self.who:

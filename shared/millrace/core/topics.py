@@ -16,6 +16,7 @@ OPERATOR = "operator"
 DAY_MS = 24 * 60 * 60 * 1000
 RECORD_BYTES_MAX = 1_000_000
 OUTPUT_BYTES_MAX = 900_000  # what a machine may say; larger goes by reference [15]
+IDENTITY = "cluster.identity"  # whose Kafka this is: its first record counts [29]
 
 
 def shard_scope(shard: int) -> str:
@@ -103,6 +104,7 @@ TOPICS: tuple[Topic, ...] = (
     Topic("job.events", "facts about jobs", "job", "job_event_partitions", 7 * DAY_MS, (DISPATCHER, JOB_MASTER), ("anyone",)),
     # Few, and what was said long ago still holds: who joined, who leads.
     Topic("cluster.events", "facts about the cluster", "task_manager", 1, 365 * DAY_MS, SERVICES[:3], ("anyone",)),
+    Topic(IDENTITY, "whose Kafka this is: the first record", "cluster", 1, -1, (OPERATOR,), SERVICES),
     Topic("dead-letters", "records that could not be used or were refused", "topic", 1, 30 * DAY_MS, (DISPATCHER, OPERATOR), ("anyone",)),
     Topic("dispatcher.commands", "inbox of the Dispatcher", "to", 1, -1, SERVICES, (DISPATCHER,)),
     Topic("resource-manager.commands", "inbox of the ResourceManager", "to", 1, -1, SERVICES, (RESOURCE_MANAGER,)),

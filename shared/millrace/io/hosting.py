@@ -69,3 +69,5 @@ class Surroundings:
     """Waits for the event, at most so many seconds (in the simulator time goes on between turns, not in them)."""
     beside: Beside = forked
     """Makes snapshots (the simulator's does so on the same thread)."""
+    cluster: str = ""
+    """The cluster's uuid [29]."""

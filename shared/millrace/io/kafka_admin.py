@@ -48,7 +48,8 @@ class KafkaAdmin:
         options: Mapping[str, Any] | None = None,
         timeout_s: float = 5.0,
     ) -> None:
-        self._bootstrap, self._timeout_s = bootstrap, timeout_s
+        self.bootstrap = self._bootstrap = bootstrap
+        self._timeout_s = timeout_s
         self._patience = {"request_timeout": timeout_s}
         basics = {"bootstrap.servers": bootstrap, "client.id": client_id, "logger": log, "metadata.max.age.ms": _REMEMBERS_MS}
         self._config = {**COMMON, **basics, **(options or {})}

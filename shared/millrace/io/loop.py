@@ -61,7 +61,7 @@ class ScopeLoop:
         self.hosted, self.around, self.scope = hosted, around, hosted.machine.scope
         self._inbox = self.topic, self.partition = around.topology.inbox(self.scope)
         self.generations = Generations(around.store, around.bus, self.scope, self.topic, self.partition, around.who)
-        self.snapshots = Snapshots(around.store, around.storage, hosted.machine)
+        self.snapshots = Snapshots(around.store, around.storage, hosted.machine, around.cluster)
         self.saving = Saving(
             self.snapshots, hosted.machine, around.beside, lambda offset: around.bus.delete_below(*self._inbox, offset)
         )
@@ -247,13 +247,18 @@ class ScopeLoop:
         folded = loaded or core.blank(generation.number, generation.first_offset)
         self.saving.begin(folded)
         self.waits_for = ""
-        self.replica = Replica(core, folded, who=around.who, build=around.build, settings=self.hosted.deciding)
+        self.replica = Replica(core, folded, who=around.who, build=around.build, settings=self._settings())
         self.replica.election.follow(around.clock())
         self._caught_up = False
         self._reader = around.bus.reader(self.topic, self.partition, folded.next_offset)
         self.log.info("following", generation=generation.number, offset=folded.next_offset, snapshot=loaded is not None)
         if generation.won:
             self._do(self.replica.won(generation.won))
+
+    def _settings(self) -> dict[str, Any]:
+        """Those that decide, and whose log this is [29]."""
+        cluster = self.around.cluster
+        return {**self.hosted.deciding, "cluster": cluster} if cluster else self.hosted.deciding
 
     def _load(self, generation: Generation) -> Folded | None:
         """The state to go on from; None: the log from its start. Raises OtherBuild while that is not this build's to fold [27],

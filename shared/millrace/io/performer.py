@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from millrace.core.messages.base import Body
 from millrace.core.replica import Perform
 
-from .interfaces import Compare, Unavailable
+from .interfaces import Compare, Store, Txn, Unavailable
 from .storage import StorageError
 
 BATCH_MOST = 40
@@ -37,6 +37,11 @@ class Fence:
 
     def compare(self) -> Compare:
         return Compare(f"leaders/{self.scope}", self.epoch)
+
+    def hold(self, store: Store) -> None:
+        """Asks etcd, before something that no compare can guard. Raises Refused, Unavailable."""
+        if not store.txn(Txn([self.compare()], [], [f"leaders/{self.scope}"])).succeeded:
+            raise Refused
 
 
 Port = Callable[[list[Body], Fence], "list[Body | None]"]

@@ -23,12 +23,13 @@ from .etcd import EtcdStore
 from .forked import await_children
 from .health import HealthServer
 from .hosting import Hosted, Surroundings, monotonic_ms
+from .identity import NotProvisioned, OtherCluster, check
 from .interfaces import Entry, Store, Unavailable
 from .kafka import KafkaBus
 from .loop import ScopeLoop
 from .settings import ServiceSettings
 from .signals import on_stop
-from .storage import Storage
+from .storage import Storage, StorageError
 
 LEASE_TTL_S = 5
 LEASE_RENEW_S = 1.5
@@ -40,7 +41,7 @@ BALANCE_S = 5.0  # between two looks whether others should lead some of this pro
 log = structlog.get_logger("service")
 
 
-class TopologyMissing(Unavailable):
+class TopologyMissing(NotProvisioned):
     """etcd holds no topology: the cluster was not provisioned."""
 
 
@@ -192,6 +193,7 @@ class Process:
         aside = ASIDE.get(settings.service.replace("_", "-"), ())
         self.bus = KafkaBus(settings.kafka_bootstrap, client_id=settings.instance, on_fatal=self.fatal, aside=aside)
         self.storage = Storage(settings.storage_url)
+        self.cluster = ""
         on_stop(self._stop)
         await_children()
 
@@ -206,13 +208,20 @@ class Process:
         self.stopping.set()
         self.wake()
 
-    def wait_for_topology(self) -> Topology:
-        """Waits for etcd and for the provisioning, and says so. SystemExit(0) when asked to stop meanwhile."""
+    def wait_for_cluster(self) -> Topology:
+        """Waits for etcd, Kafka, storage and the provisioning, and says so. SystemExit(0) when asked to stop meanwhile, SystemExit(2) if
+        they are not of one cluster [29]."""
         said = 0.0
         while not self.stopping.is_set():
             try:
-                return read_topology(self.store)
-            except Unavailable as failure:
+                topology = read_topology(self.store)
+                self.cluster = check(self.bus, self.store, self.storage, self.settings.cluster)
+                return topology
+            except OtherCluster as other:
+                log.critical("the process ends", reason=str(other))
+                print(f"{self.settings.service.replace('_', '-')}: {other}", file=sys.stderr)
+                raise SystemExit(2) from None
+            except (Unavailable, StorageError) as failure:
                 if time.monotonic() - said > 5:
                     said = time.monotonic()
                     log.warning("waiting", reason=str(failure))
@@ -225,8 +234,9 @@ class Process:
         beat = Beat(self.store, lambda: loops, fatal=self.fatal)
         build = build_of([each.machine for each in hosted])
         around = Surroundings(
-            self.bus, self.store, self.storage, topology, self.settings.instance, build, beat.lease, self.fatal
-        )
+            self.bus, self.store, self.storage, topology, self.settings.instance, build, beat.lease, self.fatal,
+            cluster=self.cluster,
+        )  # fmt: skip
         loops += [ScopeLoop(each, around) for each in hosted]
         health = HealthServer(lambda: self._health(loops), self.settings.health_port)
         port = health.start()

@@ -16,6 +16,7 @@ import structlog
 import zstandard
 from pydantic import TypeAdapter, ValidationError
 
+from millrace.core.cluster import short
 from millrace.core.fold import Folded
 from millrace.core.machine import Machine
 
@@ -32,7 +33,8 @@ class Pointer:
     """What `snapshots/<scope>` holds. The name in storage carries the hash: a torn or flipped snapshot is known by it.
 
     `final`: the leader that wrote it has ended its term with it, and said nothing about later records: another build may go on from
-    here [27]. `before`: the snapshot before this one, to fall back to."""
+    here [27]. `before`: the snapshot before this one, to fall back to. `cluster`: whose it is, by its uuid; "" before clusters had one
+    [29]."""
 
     generation: int
     offset: int
@@ -40,6 +42,7 @@ class Pointer:
     build: str
     final: bool = False
     before: Pointer | None = None
+    cluster: str = ""
 
     @staticmethod
     def parse(value: bytes) -> Pointer:
@@ -57,16 +60,35 @@ class Pointer:
         return self.generation, self.offset, self.final
 
     def path(self, scope: str) -> str:
-        return f"{folder(scope)}/{self.generation}-{self.offset}-{self.sha256[:16]}.jsonl.zst"
+        whose = f"{short(self.cluster)}-" if self.cluster else ""
+        return f"{folder(scope)}/{whose}{self.generation}-{self.offset}-{self.sha256[:16]}.jsonl.zst"
 
 
 class Unreadable(ValueError):
     """Another build wrote the snapshot, and this one does not know what is in it."""
 
 
+@dataclass(frozen=True)
+class Named:
+    """A snapshot by its name in storage: `cluster` is the beginning of a uuid, or ""."""
+
+    cluster: str
+    generation: int
+    offset: int
+    sha256: str
+    path: str
+
+
 def folder(scope: str) -> str:
     """In storage."""
     return f"snapshots/{scope}"
+
+
+def named(storage: Storage, scope: str) -> Iterator[Named]:
+    """All that lie in a scope's folder, whosever they are. What others leave there (.nfs*, .DS_Store) is none. Raises StorageError."""
+    for entry in storage.list(folder(scope)):
+        if found := re.fullmatch(r"(?:([0-9a-f]+)-)?(\d+)-(\d+)-([0-9a-f]+)\.jsonl\.zst", entry.path.rpartition("/")[2]):
+            yield Named(found[1] or "", int(found[2]), int(found[3]), found[4], entry.path)
 
 
 @functools.cache
@@ -125,8 +147,8 @@ def thaw(machine: Machine, data: bytes) -> Folded:
 class Snapshots:
     """Writes and reads the snapshots of one scope."""
 
-    def __init__(self, store: Store, storage: Storage, machine: Machine) -> None:
-        self._store, self._storage, self._machine = store, storage, machine
+    def __init__(self, store: Store, storage: Storage, machine: Machine, cluster: str = "") -> None:
+        self._store, self._storage, self._machine, self._cluster = store, storage, machine, cluster
         self._key = f"snapshots/{machine.scope}"
 
     def newest(self, generation: int) -> Pointer | None:
@@ -168,25 +190,28 @@ class Snapshots:
 
     def keep(self, generation: int, offset: int, build: str, data: bytes, final: bool = False) -> Pointer | None:
         """As `save`, of bytes that were made before."""
-        pointer = Pointer(generation, offset, hashlib.sha256(data).hexdigest(), build, final)
+        pointer = Pointer(generation, offset, hashlib.sha256(data).hexdigest(), build, final, cluster=self._cluster)
         self._storage.put_new(pointer.path(self._machine.scope), data)
-        entry = self._store.get(self._key)
+        entry, fallen = self._store.get(self._key), None
         if entry is not None:
             standing = Pointer.parse(entry.value)
             if standing.order >= pointer.order:
                 return None
             same = standing.order[:2] == pointer.order[:2]  # the end of a term in which nothing was folded since
             pointer = dataclasses.replace(pointer, before=standing.before if same else standing)
+            fallen = standing if same else standing.before
         put = Put(self._key, pointer.value())
         if not self._store.txn(Txn([Compare(self._key, entry.mod_revision if entry else 0)], [put])).succeeded:
             return None
-        self._delete_old(pointer.before or pointer)
+        self._delete_old(pointer.before or pointer, fallen)
         log.info("snapshot", scope=self._machine.scope, offset=offset, bytes=len(data), final=final)
         return pointer
 
-    def _delete_old(self, oldest: Pointer) -> None:
-        """All below the older one of the two that count; what lies above may be another's who is just writing."""
-        for entry in self._storage.list(folder(self._machine.scope)):
-            found = re.fullmatch(r"(\d+)-(\d+)-[0-9a-f]+\.jsonl\.zst", entry.path.rpartition("/")[2])
-            if found and (int(found[1]), int(found[2])) < oldest.order[:2]:  # what others leave here (.nfs*, .DS_Store) stays
-                self._storage.delete_tree(entry.path)
+    def _delete_old(self, oldest: Pointer, fallen: Pointer | None) -> None:
+        """All of this cluster below the older one of the two that count; what lies above may be another's who is just writing. One without
+        a cluster in its name is known to be this cluster's by its pointer alone."""
+        for each in named(self._storage, self._machine.scope):
+            if each.cluster == short(self._cluster) and (each.generation, each.offset) < oldest.order[:2]:
+                self._storage.delete_tree(each.path)
+        if fallen is not None and fallen.cluster != self._cluster:
+            self._storage.delete_tree(fallen.path(self._machine.scope))

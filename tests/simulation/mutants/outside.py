@@ -153,9 +153,9 @@ def archives_have_one_name() -> None:
 def published_files_are_named_anew() -> None:
     turns = iter(range(1 << 30))
 
-    def publish(original: Any, effect: Any) -> Any:
+    def publish(original: Any, effect: Any, *rest: Any) -> Any:
         name = f"{effect.name}-{next(turns)}" if effect.mode != "error" else effect.name
-        return original(effect.model_copy(update={"name": name, "mode": "append" if effect.mode != "error" else "error"}))
+        return original(effect.model_copy(update={"name": name, "mode": "append" if effect.mode != "error" else "error"}), *rest)
 
     around(job_master_ports, "_publish", publish)
 

@@ -1,0 +1,166 @@
+"""Whose etcd, Kafka and storage these are [29].
+
+Names that are made of generations and offsets come again in the next fresh cluster. So a cluster has a uuid: provisioning makes it once,
+in etcd and in the first record of a topic, and the first process that starts writes it into storage. Processes start only where all three
+say the same.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from millrace.core.topics import IDENTITY
+
+from .interfaces import Bus, Compare, Put, Store, Txn, Unavailable
+from .storage import NotFound, Storage
+
+KEY = "cluster"
+OWNER = "owner.json"
+ANSWER_S = 10.0
+
+RESTORE = "give each cluster a Kafka of its own, or restore the etcd that belongs to this one"
+PROVISION = "run `python -m deploy.provision` once, then services go on by themselves"
+
+
+_PATIENT = Retrying(
+    retry=retry_if_exception_type(Unavailable), stop=stop_after_delay(ANSWER_S), wait=wait_fixed(0.1), reraise=True
+)
+"""Of who is not asked again: a broker that has just started, or is busy, answers a little later."""
+
+
+class OtherCluster(Exception):
+    """What was found belongs to another cluster. The message says whose it is, whose this is, and what to do."""
+
+
+class NotProvisioned(Unavailable):
+    """The cluster has no identity yet: it was not provisioned, or not since it was made by a version that had none."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A cluster, by its uuid and the name that it had then."""
+
+    cluster: str
+    name: str
+
+    @staticmethod
+    def parse(value: bytes) -> Owner:
+        found = json.loads(value)
+        return Owner(found["cluster"], found["name"])
+
+    def value(self) -> bytes:
+        return json.dumps({"cluster": self.cluster, "name": self.name}).encode()
+
+    def __str__(self) -> str:
+        return f"cluster {self.name!r} ({self.cluster})"
+
+
+def of_store(store: Store) -> str:
+    """The uuid that etcd has; "": none. Raises Unavailable."""
+    entry = store.get(KEY)
+    return entry.value.decode() if entry is not None else ""
+
+
+def of_log(bus: Bus) -> Owner | None:
+    """Who came first to this Kafka; None: nobody yet. Raises Unavailable: also where there is no such topic."""
+    first, end = bus.offsets(IDENTITY, 0)
+    if first == end:
+        return None
+    reader, deadline = bus.reader(IDENTITY, 0, first), time.monotonic() + ANSWER_S
+    try:
+        while not (found := reader.poll(100, 1)):
+            if time.monotonic() > deadline:
+                raise Unavailable(f"Kafka gives no record of {IDENTITY}")
+        return Owner.parse(found[0].value)
+    finally:
+        reader.close()
+
+
+def new() -> str:
+    return uuid.uuid4().hex
+
+
+def claim(bus: Bus, store: Store, name: str, make: Callable[[], str] = new) -> tuple[str, bool]:
+    """Gives etcd and Kafka, whose topic of it must be there, one uuid: the one that either has, else a new one. Returns it, and whether
+    anything was written. Raises OtherCluster, Unavailable."""
+    mine, theirs = of_store(store), _PATIENT(of_log, bus)
+    if not mine and theirs is not None and theirs.name != name:
+        raise OtherCluster(
+            f"this Kafka belongs to {theirs}, and this is cluster {name!r}, of which etcd knows nothing: give each cluster a Kafka of its "
+            f"own, or, if it is the same cluster, name it {theirs.name!r}"
+        )
+    mine = mine or (theirs.cluster if theirs is not None else make())
+    wrote = _put(store, mine)
+    mine = of_store(store)
+    if theirs is None:  # of two who write now, the first one counts for both
+        bus.append(IDENTITY, 0, Owner(mine, name).value(), key=KEY.encode())
+        if bus.flush(int(ANSWER_S * 1000)):
+            raise Unavailable(f"Kafka does not take a record of {IDENTITY}")
+        wrote, theirs = True, _PATIENT(of_log, bus)
+    _compare("Kafka", theirs, Owner(mine, name), RESTORE)
+    return mine, wrote
+
+
+def put_back(bus: Bus, store: Store) -> tuple[str, bool]:
+    """Gives an etcd that has none the uuid that Kafka has, never a new one. Returns it ("": neither has one), and whether it was written.
+    Raises OtherCluster, Unavailable."""
+    mine, theirs = of_store(store), _PATIENT(of_log, bus)
+    if mine and theirs is not None:
+        _compare("Kafka", theirs, Owner(mine, theirs.name), RESTORE)
+    if mine or theirs is None:
+        return mine, False
+    return theirs.cluster, _put(store, theirs.cluster)
+
+
+def _put(store: Store, cluster: str) -> bool:
+    return store.txn(Txn([Compare(KEY, 0)], [Put(KEY, cluster.encode())])).succeeded
+
+
+def check(bus: Bus, store: Store, storage: Storage | None, name: str) -> str:
+    """The cluster's uuid, if etcd, Kafka and storage are of one cluster; storage that nobody owns is taken. Raises OtherCluster,
+    NotProvisioned, Unavailable, StorageError."""
+    me = Owner(of_store(store), name)
+    theirs = of_log(bus) if me.cluster else None
+    if theirs is None:
+        raise NotProvisioned(f"{'Kafka' if me.cluster else 'etcd'} holds no identity of this cluster: {PROVISION}")
+    _compare("Kafka", theirs, me, "name the Kafka that belongs to this etcd")
+    if storage is not None:
+        check_storage(storage, me)
+    return me.cluster
+
+
+def check_storage(storage: Storage, me: Owner) -> None:
+    """Raises OtherCluster, StorageError."""
+    hint = "name a storage_url of its own, or, if that one runs no more, give it over by `python -m deploy.provision --take-storage URL`"
+    _compare(f"storage {storage.url}", own(storage, me), me, hint)
+
+
+def own(storage: Storage, me: Owner) -> Owner:
+    """Who owns the storage: who came first. Raises StorageError."""
+    try:
+        return Owner.parse(storage.get(OWNER))
+    except NotFound:
+        storage.put_if_absent(OWNER, me.value())
+        return Owner.parse(storage.get(OWNER))
+
+
+def take(storage: Storage, me: Owner) -> Owner | None:
+    """Makes the storage this cluster's, whoever owned it: nothing in it has a name that this cluster gives. Returns who did, None: it was
+    this one or nobody. Raises StorageError."""
+    before = own(storage, me)
+    if before.cluster == me.cluster:
+        return None
+    storage.delete_tree(OWNER)
+    storage.put_if_absent(OWNER, me.value())
+    return before
+
+
+def _compare(what: str, owner: Owner | None, me: Owner, do: str) -> None:
+    if owner is None or owner.cluster != me.cluster:
+        raise OtherCluster(f"{what} belongs to {owner or 'nobody'}, and this is {me}: {do}")
