@@ -77,6 +77,7 @@ MESSAGES: dict[str, tuple[Any, str]] = {
     "retired": (jobs.JobRetired(job="j", acceptance="acc-j"), D),
     "retired another": (jobs.JobRetired(job="j", acceptance="later"), D),
     "describe": (jobs.DescribeStartedJob(job="j", reply_to="me", correlation="c"), D),
+    "declare again": (jobs.DeclareAgain(), RM),
     "queued": (jobs.JobQueued(job="j", reason="no slots", position=1), RM),
     "lost": (jobs.TaskManagerLost(task_manager="t1", incarnation=1, reason="silent"), RM),
     "lost long ago": (jobs.TaskManagerLost(task_manager="t1", incarnation=0, reason="silent"), RM),

@@ -18,6 +18,7 @@ from millrace.core.messages.slots import (
     SlotReady,
     SlotReplacing,
     SlotState,
+    SlotUnused,
     TaskManagerRegistered,
 )
 from services.task_manager.core import slot_table
@@ -169,7 +170,8 @@ def test_an_allocation_that_nobody_uses_is_given_back():
     driver.allocate()
     assert driver.tick(9_900) == []
     reason = "no task was deployed on it for 10000 ms"
-    assert driver.tick(100) == [Say(JM0, FailSlot(allocation="al", job="j", reason=reason)), freed()]
+    unused = Say("resource-manager", SlotUnused(slot=0, allocation="al"))
+    assert driver.tick(100) == [Say(JM0, FailSlot(allocation="al", job="j", reason=reason)), unused, freed()]
     assert driver.slot() == "FREE"
 
 

@@ -27,6 +27,7 @@ from services.dispatcher.core.machine import Dispatcher
 from services.job_master.core.failover import is_move
 from services.job_master.core.machine import JobMaster
 from services.resource_manager.core.machine import ResourceManager
+from services.resource_manager.core.state import DECLARE_MS
 from services.task_manager.core.machine import TaskManager
 from services.task_manager.core.state import SlotState
 from tests.simulation.book import Checked
@@ -269,6 +270,7 @@ def _replay(
     replayed = Replayed(machine.scope, fold.blank(life, first))
     folded = replayed.folded
     damages: list[tuple[Message, str]] = []
+    born_ms = 0
     elected = -1  # offset of the last Elected that counts
     for offset, stamp_ms, record in records:
         before, busy, epoch, build = _mark(folded, record), _busy(folded, record), folded.epoch, folded.build
@@ -276,6 +278,7 @@ def _replay(
             told = fold.pass_over(folded, offset, stamp_ms, record, parked[offset])
         else:
             told = fold.fold(folded, offset, stamp_ms, record)
+        born_ms = born_ms or folded.now_ms
         if folded.epoch > epoch:
             over = any(by == build and elected < final <= offset for final, by in handed)
             assert build in ("", folded.build) or over, f"[27]: build {build} of {machine.scope} has not handed over"
@@ -290,7 +293,9 @@ def _replay(
                 replayed.said.append(message)
                 if isinstance(message.body, AllocateSlot):
                     state = folded.state
-                    assert len(state.declared) == state.shards, f"[11]: only {state.declared} have declared"
+                    waited = folded.now_ms - born_ms >= DECLARE_MS
+                    assert waited or len(state.declared) == state.shards, f"[11]: only {state.declared} have declared"
+                    assert message.body.shard in state.declared, f"[11]: {message.body} is for a shard that has not declared"
         if isinstance(record, Message) and _mark(folded, record) != before:
             replayed.taken.append(record)
             assert not busy, f"I6: {machine.scope} gives a held slot: {record.body.slot}"

@@ -71,6 +71,7 @@ class JobMaster:
             jobs.JobRetired: self.on_job_retired,
             jobs.DescribeStartedJob: self.on_describe,
             jobs.JobQueued: self.on_job_queued,
+            jobs.DeclareAgain: self.on_declare_again,
             jobs.TaskManagerLost: self.on_task_manager_lost,
             slots.OfferSlots: self.on_offer_slots,
             slots.TaskStateChanged: self.on_task_state_changed,
@@ -182,6 +183,8 @@ class JobMaster:
             yield Say(envelope.sender, slots.FreeSlots(allocations=freed))
         elif isinstance(body, jobs.TaskManagerLost):
             yield from self._part(state, body)
+        elif isinstance(body, jobs.DeclareAgain):
+            yield from self.on_declare_again(state, envelope)
 
     # the Dispatcher
 
@@ -292,6 +295,10 @@ class JobMaster:
         yield Publish("client.replies", ask.reply_to, body)
 
     # the ResourceManager
+
+    def on_declare_again(self, state: State, envelope: Envelope) -> Iterator[Output]:
+        """It took this shard for away. What the jobs want it knows."""
+        yield Say(RESOURCE_MANAGER, jobs.JobMasterDeclared(task_managers=_task_managers(state)))
 
     def on_job_queued(self, state: State, envelope: Envelope) -> Iterator[Output]:
         told = envelope.body

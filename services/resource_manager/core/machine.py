@@ -39,6 +39,7 @@ from millrace.core.messages.slots import (
     ReleaseTaskManager,
     SlotFreed,
     SlotReport,
+    SlotUnused,
     TaskManagerHeartbeat,
     TaskManagerRegistered,
     registration_ms,
@@ -46,7 +47,7 @@ from millrace.core.messages.slots import (
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER, shard_scope, task_manager_key
 
 from . import liveness, queue, slot_manager
-from .state import Expected, Limits, Slot, SlotState, State, TaskManager, is_quiet
+from .state import DECLARE_MS, Expected, Limits, Slot, SlotState, State, TaskManager, is_quiet
 
 PARTED = "JobMasters were told so before it registered"
 
@@ -78,6 +79,7 @@ def _born(state: State, envelope: Envelope) -> Iterator[Output]:
     """Nothing to ask: shards and TaskManagers declare themselves. Where a log was lost, a shard may have lost its own, too, and know of no
     TaskManager: all have time to register, with what they hold, before anything is granted [11]."""
     state.ticked_ms, state.stamp_ms = envelope.now_ms, envelope.at_ms
+    state.declare_ms = envelope.now_ms + DECLARE_MS
     if envelope.generation > 1:
         state.open_ms = envelope.now_ms + registration_ms(state.lost_after_ms)
     yield from ()
@@ -100,6 +102,10 @@ def _ticked(state: State, envelope: Envelope) -> Iterator[Output]:
         state.parted[name] = max(incarnation, state.parted.get(name, 0))
         yield from _tell_lost(state, name, incarnation, "it did not register with the restarted ResourceManager")
         yield _fence(name, incarnation)
+    if now_ms >= state.declare_ms and len(state.declared) < state.shards:
+        for shard in range(state.shards):
+            if shard not in state.declared:
+                yield from slot_manager.pass_over(state, shard)
     yield from slot_manager.grant(state, envelope.id, envelope.at_ms)  # first, so that nobody is told to wait for what it gets
     yield from queue.tell(state, now_ms)
 
@@ -121,7 +127,7 @@ def _request_slots(state: State, envelope: Envelope) -> Iterator[Output]:
 
 def _job_master_declared(state: State, envelope: Envelope) -> Iterator[Output]:
     body: JobMasterDeclared = envelope.body
-    state.declared[_shard(envelope)] = None
+    yield from slot_manager.heard(state, _shard(envelope))
     due_ms = envelope.now_ms + registration_ms(state.lost_after_ms)
     for name, incarnation in body.task_managers.items():
         known = state.task_managers.get(name)
@@ -201,6 +207,12 @@ def _slot_freed(state: State, envelope: Envelope) -> Iterator[Output]:
     name = _task_manager(envelope)
     if name in state.task_managers:
         yield from slot_manager.freed(state, name, envelope.body, envelope.at_ms)
+
+
+def _slot_unused(state: State, envelope: Envelope) -> Iterator[Output]:
+    name = _task_manager(envelope)
+    if name in state.task_managers:
+        yield from slot_manager.unused(state, name, envelope.body)
 
 
 def _disconnect(state: State, envelope: Envelope) -> Iterator[Output]:
@@ -299,10 +311,11 @@ def _passed_over(state: State, envelope: Envelope) -> Iterator[Output]:
     elif isinstance(body, SlotFreed):
         # It may be said before any report of its grant, and no report counts until then. What the slot is now the next one says.
         yield from _slot_freed(state, envelope._replace(body=body.model_copy(update={"state": "STARTING"})))
-    elif isinstance(body, JobMasterDeclared) and _shard(envelope) not in state.declared:
+    elif isinstance(body, JobMasterDeclared):
         # It is said once, and nothing is granted before. Where the shard holds slots is not looked at: all have time to register.
-        state.declared[_shard(envelope)] = None
-        state.open_ms = max(state.open_ms, envelope.now_ms + registration_ms(state.lost_after_ms))
+        if _shard(envelope) not in state.declared:
+            state.open_ms = max(state.open_ms, envelope.now_ms + registration_ms(state.lost_after_ms))
+        yield from slot_manager.heard(state, _shard(envelope))
     elif isinstance(body, Query) and body.reply_to:
         reason = f"a fault of Millrace in handling this request: {error}"
         yield Publish(
@@ -341,6 +354,7 @@ HANDLERS: dict[type, Handler] = {
     TaskManagerHeartbeat: _heartbeat,
     SlotReport: _slot_report,
     SlotFreed: _slot_freed,
+    SlotUnused: _slot_unused,
     DisconnectTaskManager: _disconnect,
     Query: _query,
     TaskManagerFenced: _fenced,

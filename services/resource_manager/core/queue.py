@@ -27,7 +27,7 @@ BEYOND = f"more than {PLACES_MAX} waiting jobs go first"
 def settle(state: State, name: str) -> Iterator[Say]:
     """Puts a job into or out of the queue after what it wants or holds has changed; forgets a job that does neither."""
     job = state.jobs[name]
-    if job.waits:
+    if state.queues_for(job):
         queue = state.queues.setdefault(job.memory_mb, [])
         at = bisect_left(queue, (job.rank, name))
         if queue[at : at + 1] != [(job.rank, name)]:
@@ -36,7 +36,9 @@ def settle(state: State, name: str) -> Iterator[Say]:
                 state.untold[name] = None
         return
     leave(state, name)
-    if job.told is not None:
+    if job.waits:  # on, for its shard is away: it is told anew when that is heard
+        job.told = job.told_position = None
+    elif job.told is not None:
         job.told = job.told_position = None
         yield Say(shard_scope(job.shard), JobQueued(job=name, reason=None, position=None))
     if not job.wanted and not job.held:
@@ -107,7 +109,7 @@ class _Census:
         part = f"{job.held} of {job.wanted} slots: " if job.wanted > 1 else ""
         state = self._state
         if not state.open:
-            missing = state.shards - len(state.declared)
+            missing = state.shards - len(state.declared | state.silent)
             whom = _plural(missing, "JobMaster shard") if missing else "TaskManagers"
             return f"{part}the ResourceManager has just started and waits to hear from {whom}"
         if not state.task_managers:

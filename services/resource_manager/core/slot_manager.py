@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 
 from millrace.core.machine import Output, Publish, Say
 from millrace.core.messages.events import SlotChanged
-from millrace.core.messages.jobs import RequestSlots
-from millrace.core.messages.slots import AllocateSlot, SlotFreed, allocation_name, life_of
+from millrace.core.messages.jobs import DeclareAgain, RequestSlots
+from millrace.core.messages.slots import AllocateSlot, SlotFreed, SlotUnused, allocation_name, life_of
 from millrace.core.messages.slots import SlotState as Reported
-from millrace.core.topics import TASK_MANAGER
+from millrace.core.topics import TASK_MANAGER, shard_scope
 
 from . import liveness, matching, queue
 from .state import (
@@ -70,6 +70,36 @@ def forget_request(state: State, name: str) -> None:
     job.wanted, job.told, job.told_position = 0, None, None
     for _ in queue.settle(state, name):
         raise AssertionError("a job that was told nothing is told that it does not wait")
+
+
+def pass_over(state: State, shard: int) -> Iterator[Output]:
+    """A shard is away: its jobs are granted nothing until it declares. What they hold stays theirs [31]."""
+    if shard not in state.silent:
+        state.silent[shard] = None
+        yield from _settle_all(state, shard)
+
+
+def heard(state: State, shard: int) -> Iterator[Output]:
+    """A shard has declared."""
+    state.declared[shard] = None
+    if state.silent.pop(shard, shard) is None:
+        yield from _settle_all(state, shard)
+
+
+def _settle_all(state: State, shard: int) -> Iterator[Output]:
+    for name in [name for name, job in state.jobs.items() if job.shard == shard]:
+        yield from queue.settle(state, name)
+
+
+def unused(state: State, name: str, said: SlotUnused) -> Iterator[Output]:
+    """A JobMaster that is down would be granted the slot again and again, each time for as long as its TaskManager waits for a task."""
+    slot = state.task_managers[name].slots.get(said.slot)
+    if slot is None or slot.allocation != said.allocation or slot.job is None:
+        return
+    shard = state.jobs[slot.job].shard
+    if shard not in state.silent and shard >= 0:
+        yield from pass_over(state, shard)
+        yield Say(shard_scope(shard), DeclareAgain())
 
 
 def grant(state: State, record: str, stamp_ms: int) -> Iterator[Output]:

@@ -30,6 +30,7 @@ UNUSABLE_STATES = (SlotState.STARTING, SlotState.BROKEN)  # the world is told of
 STEP_MAX_MS = 500
 QUIET_STEP_MAX_MS = 1000  # the same while nobody holds a slot: ticks come every two seconds then, and silence is borne for longer
 AWAY_MS = 500  # by which the broker's clock went on further between two ticks than machine time: it was away, or the leader
+DECLARE_MS = 10_000  # of machine time, in which a JobMaster that died with the ResourceManager is back
 RETURN_MS = 3000  # of the detector's time, the most that everybody then has to find the broker again
 
 
@@ -114,8 +115,11 @@ class State:
     # Waiting jobs that were told their place; all are in queues.
     placed: dict[str, None] = field(default_factory=dict)
     told_ms: int = 0  # when places were last told anew
-    # Shards that have declared; slots are granted once all have [11].
+    # Shards that have declared [11].
     declared: dict[int, None] = field(default_factory=dict)
+    declare_ms: int = 0  # machine time up to which those that have not are waited for
+    # Shards that are passed over until they declare: they have not in time, or do not use what they are granted [31].
+    silent: dict[int, None] = field(default_factory=dict)
     open_ms: int = 0  # machine time before which a reborn one grants nothing: who holds slots has time to register [11]
     granted: int = 0  # slots granted in this life: the number in an allocation's name
     # By TaskManager id; none of them is registered.
@@ -126,8 +130,12 @@ class State:
 
     @property
     def open(self) -> bool:
-        """Slots may be granted: every shard has declared in this life, and who holds slots had time to register [11]."""
-        return len(self.declared) == self.shards and self.ticked_ms >= self.open_ms
+        """Slots may be granted: every shard has declared in this life, or is passed over, and who holds slots had time to register [11]."""
+        return len(self.declared | self.silent) == self.shards and self.ticked_ms >= self.open_ms
+
+    def queues_for(self, job: Job) -> bool:
+        """Whether a job is to be given more, and its shard is there to use it."""
+        return job.waits and job.shard not in self.silent
 
     @property
     def lost_after_ms(self) -> int:
@@ -163,7 +171,7 @@ def check(state: State) -> None:
     assert earlier == {job: known.earlier for job, known in state.jobs.items() if known.earlier}, (earlier, state.jobs)
     assert free == {key: memory for memory, keys in state.free.items() for key in keys}
     assert all(state.free.values()) and all(state.queues.values()), "an empty group stays"
-    waiting = {job for job, known in state.jobs.items() if known.waits}
+    waiting = {job for job, known in state.jobs.items() if state.queues_for(known)}
     queued = [(memory, rank, job) for memory, queue in state.queues.items() for rank, job in queue]
     assert len(queued) == len(waiting) and {job for _, _, job in queued} == waiting, (queued, waiting)
     for memory, rank, job in queued:

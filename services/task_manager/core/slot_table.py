@@ -19,6 +19,7 @@ from millrace.core.messages.slots import (
     SlotFreed,
     SlotOffer,
     SlotReport,
+    SlotUnused,
     TaskStateChanged,
 )
 from millrace.core.messages.slots import SlotState as Reported
@@ -217,6 +218,7 @@ def overdue(state: State, now_ms: int) -> Iterator[Output]:
             assert slot.allocation is not None and slot.job is not None
             reason = f"no task was deployed on it for {state.allocation_timeout_ms} ms"
             yield Say(shard_scope(slot.shard), FailSlot(allocation=slot.allocation, job=slot.job, reason=reason))
+            yield Say(RESOURCE_MANAGER, SlotUnused(slot=number, allocation=slot.allocation))
             yield from free(state, slot.allocation, reason)
         attempt = slot.attempt
         if attempt is not None and attempt.due_ms is not None and attempt.due_ms <= now_ms:

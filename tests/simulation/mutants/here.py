@@ -8,6 +8,7 @@ from typing import Any
 from tests.simulation.handover import over_and_back
 from tests.simulation.mutants import Mutant
 from tests.simulation.restoring import restored
+from tests.simulation.silent import a_shard_stays_away, names_are_long
 from tests.simulation.slots import Timing
 from tests.simulation.workload import roots, sink
 
@@ -152,8 +153,13 @@ BY_NAME: dict[str, tuple[Here, ...]] = {
 }
 
 
-SCENES: dict[int, Callable[[int], None]] = {24: restored, 27: lambda seed: over_and_back(seed, times=2)}
-"""Rule -> what is run instead of a trial, for the mutants in `restored.py`."""
+SCENES: dict[int, Callable[[int], None]] = {
+    15: names_are_long,
+    24: restored,
+    27: lambda seed: over_and_back(seed, times=2),
+    31: a_shard_stays_away,
+}
+"""Rule -> what is run instead of a trial, for the mutants in `restored.py` and `silent.py`."""
 
 
 def drawn(mutant: Mutant, seed: int) -> Here:

@@ -56,9 +56,10 @@ LINKS: dict[tuple[str, str], tuple[type[Body], ...]] = {
     (JOB_MASTER, DISPATCHER): (jobs.JobMasterStarted, jobs.JobStatusChanged, jobs.JobEnded),
     (DISPATCHER, RESOURCE_MANAGER): (jobs.Query,),
     (JOB_MASTER, RESOURCE_MANAGER): (jobs.RequestSlots, jobs.TaskManagersParted, jobs.JobMasterDeclared),
-    (RESOURCE_MANAGER, JOB_MASTER): (jobs.JobQueued, jobs.TaskManagerLost),
+    (RESOURCE_MANAGER, JOB_MASTER): (jobs.JobQueued, jobs.DeclareAgain, jobs.TaskManagerLost),
     (TASK_MANAGER, RESOURCE_MANAGER): (
-        slots.RegisterTaskManager, slots.SlotReport, slots.TaskManagerHeartbeat, slots.SlotFreed, slots.DisconnectTaskManager,
+        slots.RegisterTaskManager, slots.SlotReport, slots.TaskManagerHeartbeat, slots.SlotFreed, slots.SlotUnused,
+        slots.DisconnectTaskManager,
     ),
     (RESOURCE_MANAGER, TASK_MANAGER): (slots.TaskManagerRegistered, slots.AllocateSlot, slots.ReleaseTaskManager),
     (TASK_MANAGER, JOB_MASTER): (slots.OfferSlots, slots.TaskStateChanged, slots.FailSlot),

@@ -119,13 +119,21 @@ class TaskManagersParted(Body):
 
 
 class JobMasterDeclared(Body):
-    """Ends a shard's declaration to a new life of the ResourceManager, which grants only when every shard has declared [11]."""
+    """Ends a shard's declaration to a new life of the ResourceManager, which waits for those of all shards for some time [11]; answers
+    DeclareAgain."""
 
     type: Literal["JobMasterDeclared"] = "JobMasterDeclared"
     version: Literal[1] = 1
     task_managers: dict[str, int] = empty(dict)
     """The TaskManagers on which the shard holds allocations: id -> incarnation. One that does not register with the new life of the
     ResourceManager in time, or registers in a later incarnation, is declared lost."""
+
+
+class DeclareAgain(Body):
+    """What the shard was granted was not used in time: its jobs are granted nothing until it has said JobMasterDeclared again [31]."""
+
+    type: Literal["DeclareAgain"] = "DeclareAgain"
+    version: Literal[1] = 1
 
 
 class JobQueued(Body):
@@ -168,5 +176,5 @@ class SlotSpec(Part):
 
 MESSAGES: tuple[type[Body], ...] = (
     StartJob, CancelStartedJob, JobRetired, DescribeStartedJob, JobMasterStarted, JobStatusChanged, JobEnded, RequestSlots,
-    TaskManagersParted, JobMasterDeclared, JobQueued, TaskManagerLost, Query,
+    TaskManagersParted, JobMasterDeclared, DeclareAgain, JobQueued, TaskManagerLost, Query,
 )  # fmt: skip

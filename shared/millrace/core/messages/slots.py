@@ -91,6 +91,15 @@ class SlotFreed(Body):
     """What the slot is now."""
 
 
+class SlotUnused(Body):
+    """The JobMaster has deployed nothing on this allocation in time: it is given back, and its shard may be away [31]."""
+
+    type: Literal["SlotUnused"] = "SlotUnused"
+    version: Literal[1] = 1
+    slot: int
+    allocation: str
+
+
 class DisconnectTaskManager(Body):
     """The TaskManager is being stopped in order: its tasks move at once."""
 
@@ -307,7 +316,7 @@ class CaughtUp(Body):
 
 
 MESSAGES: tuple[type[Body], ...] = (
-    RegisterTaskManager, SlotReport, TaskManagerHeartbeat, SlotFreed, DisconnectTaskManager, TaskManagerRegistered,
+    RegisterTaskManager, SlotReport, TaskManagerHeartbeat, SlotFreed, SlotUnused, DisconnectTaskManager, TaskManagerRegistered,
     AllocateSlot, ReleaseTaskManager, OfferSlots, TaskStateChanged, FailSlot, DeployTasks, CancelTasks, FreeSlots,
 )  # fmt: skip
 LOCAL_FACTS: tuple[type[Body], ...] = (

@@ -1,0 +1,42 @@
+"""Mutants of what stays away [31], and of lists that are too long for a record [15]."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import services.dispatcher.core.answers as answers
+import services.resource_manager.core.machine as resource_manager
+from millrace.core.messages.jobs import DeclareAgain
+from services.job_master.core.machine import JobMaster
+from services.resource_manager.core import slot_manager
+from services.resource_manager.core.state import State
+from tests.simulation.mutants import around, mutant
+
+
+@mutant(15, "core/bounded.py:fitting", "a list of long names is a record that Kafka refuses, and ends who says it")
+def lists_are_told_whole() -> None:
+    answers.fitting = lambda parts: list(parts)  # type: ignore[assignment]
+
+
+@mutant(31, "resource_manager/core/slot_manager.py:unused", "a shard that is down is given each slot that becomes free, again and again")
+def what_is_not_used_is_granted_again() -> None:
+    slot_manager.unused = lambda state, name, said: iter(())
+
+
+@mutant(31, "resource_manager/core/state.py:DECLARE_MS", "a reborn ResourceManager waits for a shard that never comes back")
+def a_silent_shard_is_waited_for() -> None:
+    resource_manager.DECLARE_MS = 1 << 40
+
+
+@mutant(31, "resource_manager/core/state.py:State.queues_for", "a shard that is passed over is granted slots all the same")
+def who_is_passed_over_is_granted_slots() -> None:
+    State.queues_for = lambda self, job: job.waits  # type: ignore[method-assign]
+
+
+@mutant(31, "job_master/core/machine.py:JobMaster.on_declare_again", "a shard that is back is never granted anything again")
+def who_is_back_does_not_say_so() -> None:
+    def handlers(original: Any, self: Any, shard: int) -> None:
+        original(self, shard)
+        self.handlers = {**self.handlers, DeclareAgain: lambda state, envelope: iter(())}
+
+    around(JobMaster, "__init__", handlers)

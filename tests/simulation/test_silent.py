@@ -1,0 +1,19 @@
+"""Parts that stay away hold up nobody but their own [31], and what is large is told in part [15]."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.silent import a_shard_stays_away, names_are_long
+from tests.simulation.trial import quiet_logs
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_shard_that_stays_away_starves_nobody_else(seed: int) -> None:
+    quiet_logs()
+    a_shard_stays_away(seed)
+
+
+def test_who_asks_for_the_longest_names_ends_nobody() -> None:
+    quiet_logs()
+    names_are_long(0)
