@@ -17,6 +17,7 @@ from .housekeeping import Housekeeping
 from .intake import Intake
 from .ports import JobStore
 from .settings import DispatcherSettings
+from .staging import Staging
 
 
 def main() -> int:
@@ -27,8 +28,9 @@ def main() -> int:
     try:
         # On every replica, so that its URL is known when it is elected; clients are told the leader's.
         blobs = BlobServer(
-            process.storage, settings.blob_token.get_secret_value(), settings.blob_host, settings.blob_port, most_bytes, room
-        )
+            process.storage, settings.blob_token.get_secret_value(), settings.blob_host, settings.blob_port, most_bytes, room,
+            fatal=process.fatal,
+        )  # fmt: skip
         port = blobs.start()
     except CannotListen as failure:
         print(f"dispatcher: the BlobServer: {failure}", file=sys.stderr)
@@ -42,8 +44,9 @@ def main() -> int:
     }
     intake = Intake(process.storage, DEFAULT_LIMITS, settings.check_local_files, room)
     client_port = ClientPort(process.bus, intake, process.fatal)
-    jobs = JobStore(process.store, process.storage)
-    housekeeping = Housekeeping(process.storage, int(settings.keep_hours * 3_600_000))
+    staging, keep_ms = Staging(settings.schemes()), int(settings.keep_hours * 3_600_000)
+    jobs = JobStore(process.store, process.storage, staging=staging)
+    housekeeping = Housekeeping(process.store, process.storage, process.bus, staging, keep_ms, process.fatal)
 
     def on_lead(term: Term) -> None:
         client_port.lead(term)

@@ -1,46 +1,186 @@
-"""Storage is swept by age while this replica leads: what clients uploaded, and what ended jobs left to be looked at.
+"""What jobs leave behind goes, while this replica leads: files that are old or that nobody owns, tombstones that no repeat can need.
 
-Nothing here decides anything: files of live jobs lie elsewhere (`blobs/<job>/...`) or are young, for they are being written.
+Nothing here decides anything about a job, and nothing is held but a page, or a folder: there may be millions. Whatever is deleted
+is deleted at once, so that a sweep that is interrupted has done its part, and the next one goes on.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterable, Iterator
 
 import structlog
 
+from millrace.core.topics import DISPATCHER, TOPICS
+from millrace.io import troubles
 from millrace.io.hosting import Term
+from millrace.io.interfaces import Bus, Compare, Delete, Entry, OffsetGone, Store, Txn, Unavailable, pages
+from millrace.io.performer import Fence, Refused
 from millrace.io.storage import Storage, StorageError
 
+from .core.retirement import KEPT_AFTER_MS
+from .staging import Staging
+from .stored import JOBS, Unreadable, job_of, repeat_key, stored_of
+
 FIRST_S, EVERY_S = 60.0, 3600.0
-FOLDERS = ("blobs/uploads", "logs", "results", "archives")
+LEFT_MS = 3_600_000  # what nobody owns is younger while its job is being accepted
+BATCH_MOST = 40
+SOON_MS = 2 * KEPT_AFTER_MS  # it is told by another clock
+ANSWER_MS = 2_000
+CLIENTS = "client.commands"
+REPEATS_MS = next(topic.retention_ms for topic in TOPICS if topic.name == CLIENTS)
 
 log = structlog.get_logger("housekeeping")
 
 
 class Housekeeping:
-    """`lead(term)` starts a thread that ends with the term."""
+    """`lead(term)` starts a thread that ends with the term. `fatal(reason)` ends the process."""
 
-    def __init__(self, storage: Storage, keep_ms: int) -> None:
-        self._storage, self._keep_ms = storage, keep_ms
+    def __init__(
+        self, store: Store, storage: Storage, bus: Bus, staging: Staging, keep_ms: int, fatal: Callable[[str], None]
+    ) -> None:
+        self._store, self._storage, self._bus, self._staging = store, storage, bus, staging
+        self._keep_ms, self._fatal = keep_ms, fatal
 
     def lead(self, term: Term) -> None:
         threading.Thread(target=self._run, args=(term,), name="housekeeping", daemon=True).start()
 
     def _run(self, term: Term) -> None:
         wait_s = FIRST_S
-        while not term.ended.wait(wait_s):
-            self.sweep(time.time_ns() // 1_000_000)
-            wait_s = EVERY_S
+        try:
+            while not term.ended.wait(wait_s):
+                self.sweep(time.time_ns() // 1_000_000, Fence(DISPATCHER, term.epoch))
+                wait_s = EVERY_S
+        except Exception as failure:  # else what grows would grow, and nobody would know
+            log.exception("the housekeeping ends")
+            self._fatal(f"housekeeping: {type(failure).__name__}: {failure}")
 
-    def sweep(self, now_ms: int) -> None:
-        """Deletes what was not changed for longer than it is kept."""
-        for folder in FOLDERS:
+    def sweep(self, now_ms: int, fence: Fence) -> None:
+        """All of it, once. What cannot be reached now is swept the next time."""
+        try:
+            live = self._jobs(now_ms, fence)
+            self._troubles(now_ms, fence)
+        except Refused:
+            return  # the term is over
+        except Unavailable as failure:
+            log.warning("not swept", reason=str(failure))
+            return
+        for folder in ("uploads", "archives"):
+            self._files(folder, [folder], self._keep_ms, now_ms)
+        for folder in ("logs", "results"):  # of a job that runs for longer than they are kept they are still written
+            self._files(folder, self._owned_by_none(folder, live), self._keep_ms, now_ms)
+        self._files("exchange", self._owned_by_none("exchange", live), LEFT_MS, now_ms)
+        blobs = (each for job in self._names("blobs") for each in self._owned_by_none(f"blobs/{job}", live))
+        self._files("blobs", blobs, LEFT_MS, now_ms)
+
+    # in etcd
+
+    def _jobs(self, now_ms: int, fence: Fence) -> dict[str, None]:
+        """Deletes tombstones; returns the acceptances of the jobs that are not cleaned up."""
+        asked_ms = self._oldest_request_ms(now_ms)
+        live: dict[str, None] = {}
+        over: list[Entry] = []
+        for entry in pages(self._store, JOBS):
             try:
-                swept = self._storage.sweep(folder, self._keep_ms, now_ms)
+                stands = stored_of(entry)
+            except Unreadable as reason:
+                troubles.note(self._store, fence, "unreadable", job_of(entry), reason=str(reason))
+                continue
+            assert stands is not None, "it was listed"
+            if stands.state != "clean":
+                live[stands.acceptance] = None
+            elif _is_over(stands.ended_ms or 0, now_ms, asked_ms):
+                over.append(entry)
+            if len(over) == BATCH_MOST:
+                self._forget(over, now_ms, asked_ms, fence)
+                over = []
+        self._forget(over, now_ms, asked_ms, fence)
+        return live
+
+    def _oldest_request_ms(self, now_ms: int) -> int:
+        """The broker's stamp of the first record that client.commands still has. Raises Unavailable."""
+        first, end = self._bus.offsets(CLIENTS, 0)
+        if first == end:
+            return now_ms
+        reader = self._bus.reader(CLIENTS, 0, first)
+        try:
+            found = reader.poll(ANSWER_MS, 1)
+        except OffsetGone as gone:
+            raise Unavailable(str(gone)) from None
+        finally:
+            reader.close()
+        return found[0].stamp_ms if found else 0
+
+    def _forget(self, over: list[Entry], now_ms: int, asked_ms: int, fence: Fence) -> None:
+        """A new generation of the Dispatcher reads all of client.commands again: a tombstone stays while a submission of its job may
+        stand there, also one that came when the job had ended."""
+        if not over:
+            return
+        repeats = self._store.txn(Txn([], [], [repeat_key(job_of(entry)) for entry in over])).reads
+        compares, deletes = [], []
+        for entry in over:
+            repeat = repeats[repeat_key(job_of(entry))]
+            if repeat is None or _is_over(_stamp_ms(repeat), now_ms, asked_ms):
+                revision = repeat.mod_revision if repeat is not None else 0
+                compares += [Compare(entry.key, entry.mod_revision), Compare(repeat_key(job_of(entry)), revision)]
+                deletes += [Delete(entry.key), Delete(repeat_key(job_of(entry)))]
+        leader = self._store.txn(Txn([fence.compare(), *compares], deletes, [fence.compare().key])).reads[fence.compare().key]
+        if leader is None or leader.mod_revision != fence.epoch:
+            raise Refused  # else one of them was asked for just now, and the next sweep looks at all again
+
+    def _troubles(self, now_ms: int, fence: Fence) -> None:
+        """Staged output is tried again for as long as leavings are kept, then given up."""
+        for job, facts, _ in troubles.noted(self._store, "staging"):
+            problems = self._staging.delete([str(folder) for folder in facts.get("folders", ())])
+            if not problems:
+                troubles.over(self._store, fence, "staging", job)
+            elif now_ms - int(facts.get("since_ms") or 0) > self._keep_ms:
+                log.error("staged output is given up: delete it by hand", job=job, folders=list(problems), reason=facts.get("reason"))
+                troubles.over(self._store, fence, "staging", job)
+        for job, _, _ in troubles.noted(self._store, "unreadable"):
+            if _is_readable(self._store.get(f"{JOBS}{job}")):
+                troubles.over(self._store, fence, "unreadable", job)
+
+    # in storage
+
+    def _files(self, what: str, folders: Iterable[str], keep_ms: int, now_ms: int) -> None:
+        """Deletes what was not changed for longer than that."""
+        files = size = 0
+        for folder in folders:
+            try:
+                swept = self._storage.sweep(folder, keep_ms, now_ms)
             except StorageError as failure:
                 log.warning("not swept", folder=folder, reason=str(failure))
                 continue
-            if swept.files:
-                log.info("swept", folder=folder, files=swept.files, bytes=swept.bytes)
+            files, size = files + swept.files, size + swept.bytes
+        if files:
+            log.info("swept", what=what, files=files, bytes=size)
+
+    def _owned_by_none(self, folder: str, live: dict[str, None]) -> Iterator[str]:
+        """The folders in it that are named by another acceptance than these."""
+        return (f"{folder}/{name}" for name in self._names(folder) if name not in live)
+
+    def _names(self, folder: str) -> Iterator[str]:
+        try:
+            yield from self._storage.folders(folder)
+        except StorageError as failure:
+            log.warning("not swept", folder=folder, reason=str(failure))
+
+
+def _is_over(last_ms: int, now_ms: int, asked_ms: int) -> bool:
+    """Whether client.commands has nothing from before, and nothing from soon after."""
+    return now_ms - last_ms > REPEATS_MS and asked_ms > last_ms + SOON_MS
+
+
+def _stamp_ms(repeat: Entry) -> int:
+    """Of a foreign value: none."""
+    return int(repeat.value) if repeat.value.isdigit() else 0
+
+
+def _is_readable(entry: Entry | None) -> bool:
+    try:
+        stored_of(entry)
+    except Unreadable:
+        return False
+    return True

@@ -15,7 +15,7 @@ from millrace.io.storage import Storage
 
 from .core.retirement import tombstone
 from .core.state import EndedJob, LiveJob
-from .ports import batches, key_of, stored_of, value_of
+from .stored import Unreadable, batches, key_of, stored_of, value_of
 
 LOST = {"kind": "internal", "message": "how it ended was lost with etcd, and its archive is gone"}
 BATCH_MOST = 40
@@ -46,7 +46,12 @@ def missing(
     found, ahead = [], []
     for job in dict.fromkeys([*state.live, *state.ended, *entries, *archived]):
         entry = entries.get(job)
-        stands = stored_of(entry)
+        try:
+            stands = stored_of(entry)
+        except Unreadable:
+            stands = None  # what the log knows takes its place; what it does not know either, nobody does
+            if not (job in state.live or job in state.ended or job in archived):
+                continue
         if job in state.fates or key_of(job) in pending or stands is not None and stands.state == "clean":
             continue
         live, ended = state.live.get(job), state.ended.get(job)

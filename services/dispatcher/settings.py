@@ -10,6 +10,8 @@ from millrace.io.addresses import joined
 from millrace.io.blobs import MOST_BYTES
 from millrace.io.settings import ServiceSettings
 
+from .staging import STORES
+
 
 class DispatcherSettings(ServiceSettings):
     """Takes submissions, stores accepted jobs in etcd, starts them on a shard, answers questions, serves blobs."""
@@ -26,6 +28,10 @@ class DispatcherSettings(ServiceSettings):
     keep_hours: float = Field(
         168.0, gt=0, description="How long uploads, logs, results and archives are kept after their last change."
     )
+    sink_schemes: str = Field(
+        ",".join(STORES),
+        description="Schemes of sinks' URLs whose staged output is deleted, besides files and storage_url's; no other is opened.",
+    )
     check_local_files: bool = Field(
         False, description="Refuse jobs whose local source files are not on this machine; for clusters on one machine."
     )
@@ -38,3 +44,7 @@ class DispatcherSettings(ServiceSettings):
     def told_url(self, port: int) -> str:
         """What clients are told: where they reach the BlobServer, which listens on `port`."""
         return self.blob_url or f"http://{joined(self.blob_host, port)}"
+
+    def schemes(self) -> tuple[str, ...]:
+        own = self.storage_url.partition("://")
+        return ("file", *(each.strip() for each in self.sink_schemes.split(",")), *([own[0]] if own[1] else []))

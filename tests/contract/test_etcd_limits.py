@@ -25,7 +25,7 @@ def test_compaction_all_the_time_hides_no_change_from_a_watch_and_no_key_from_a_
     real_etcd: RealEtcd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F8."""
-    monkeypatch.setattr(etcd_module, "LIST_PAGE", 3)
+    monkeypatch.setattr(etcd_module, "PAGE", 3)
     store = EtcdStore(real_etcd.endpoint, real_etcd.prefix)
     compacting = etcd3.client(real_etcd.host, real_etcd.port)
     told: list[bytes] = []

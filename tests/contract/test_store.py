@@ -6,7 +6,19 @@ import threading
 
 import pytest
 
-from millrace.io.interfaces import Compare, Delete, Entry, Put, Store, Txn, TxnResult, Unavailable, UnknownOutcome
+from millrace.io.interfaces import (
+    PAGE,
+    Compare,
+    Delete,
+    Entry,
+    Put,
+    Store,
+    Txn,
+    TxnResult,
+    Unavailable,
+    UnknownOutcome,
+    pages,
+)
 from tests.contract.conftest import MemoryStoreWorld, StoreWorld
 
 
@@ -137,13 +149,27 @@ def test_a_list_has_what_is_below_the_prefix_in_the_order_of_the_keys(store_worl
     assert len(store.list("")[0]) == 9
 
 
-@pytest.mark.parametrize("count", [499, 500, 501, 1300])
+@pytest.mark.parametrize("count", [63, 64, 65, 1300])
 def test_a_list_of_any_length_is_whole(store_world: StoreWorld, count: int) -> None:
     store = store_world.store()
     for first in range(0, count, 100):
         store.txn(Txn((), [Put(f"jobs/{n:05}", b"%d" % n) for n in range(first, min(count, first + 100))]))
     entries, _ = store.list("jobs/")
     assert [one.value for one in entries] == [b"%d" % n for n in range(count)]
+
+
+def test_pages_have_all_keys_once_and_count_tells_how_many(store_world: StoreWorld) -> None:
+    store = store_world.store()
+    keys = [f"jobs/{n:03}" for n in range(2 * PAGE + 3)]
+    for first in range(0, len(keys), 100):
+        store.txn(Txn((), [Put(key, b"x") for key in keys[first : first + 100]]))
+    for other in ("jobs", "jobs0", "jo/x"):
+        put(store, other)
+    assert [one.key for one in store.page("jobs/")] == keys[:PAGE]
+    assert [one.key for one in store.page("jobs/", keys[PAGE - 1])] == keys[PAGE : 2 * PAGE]
+    assert [one.key for one in store.page("jobs/", "jobs/1300")] == keys[131:], "a key that is not there"
+    assert [one.key for one in pages(store, "jobs/")] == keys
+    assert (store.count("jobs/"), store.count("nothing/"), store.page("nothing/")) == (len(keys), 0, [])
 
 
 def test_a_list_of_several_pages_is_of_one_revision(store_world: StoreWorld) -> None:

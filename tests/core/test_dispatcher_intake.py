@@ -144,7 +144,7 @@ def test_the_same_graph_is_looked_at_once_but_its_uploads_each_time(intake: Inta
     assert take(intake, value).graph is None
     storage.put_new(upload_path(sha256), b"code")
     assert take(intake, value).graph is not None
-    storage.delete_tree("blobs")
+    storage.delete_tree("uploads")
     assert take(intake, value).graph is None
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,10 +13,12 @@ import pytest
 
 from millrace.core.messages import effects
 from millrace.core.messages.effects import StoredJob
-from millrace.io.interfaces import Put, Txn, TxnResult, Unavailable
+from millrace.io import troubles
+from millrace.io.interfaces import PAGE, Put, Txn, TxnResult, Unavailable
 from millrace.io.performer import Fence, Refused
 from millrace.io.storage import Storage, StorageError, blob_path, upload_path
-from services.dispatcher.ports import CLEAN_TRIES, JobStore, delete_staging
+from services.dispatcher.ports import JobStore
+from services.dispatcher.staging import Staging, delete_staging
 from tests.core.of_dispatcher import GRAPH, JOB, stored
 from tests.simulation import Clock
 from tests.simulation.store import MemoryEtcd, MemoryStore
@@ -30,7 +35,8 @@ class World:
         self.store = MemoryStore(self.etcd, "/m/")
         self.storage = Storage(str(folder))
         self.fence = self.elect()
-        self.ports = JobStore(self.store, self.storage, self.clock.now_ms)
+        self.ports = JobStore(self.store, self.storage, self.clock.now_ms, Staging(patience_s=5))
+        self.clean = self.ports.ports()[effects.CleanJob]
 
     def elect(self) -> Fence:
         self.store.txn(Txn([], [Put("leaders/dispatcher", b"me")]))
@@ -39,6 +45,13 @@ class World:
     def put(self, *some: effects.PutJobGraph) -> list[StoredJob | str | None]:
         outcomes = self.ports.put_graphs(some, self.fence)
         return [outcome and (outcome.stands or "nothing") for outcome in outcomes]
+
+    def recover(self, effect: effects.RecoverJobs, fence: Fence) -> effects.JobsRecovered:
+        [outcome] = self.ports.ports()[effects.RecoverJobs]([effect], fence)
+        return outcome
+
+    def troubles(self, kind: troubles.Kind) -> list[str]:
+        return [job for job, _, _ in troubles.noted(self.store, kind)]
 
     def holds(self, job: str = JOB) -> StoredJob | None:
         entry = self.store.get(f"jobs/{job}")
@@ -98,7 +111,7 @@ def test_who_leads_no_more_changes_nothing_and_knows_nothing(world: World) -> No
     assert world.holds() is None
     world.set(stored(state="dirty"))
     with pytest.raises(Refused):
-        world.ports.clean([clean_effect()], world.fence)
+        world.clean([clean_effect()], world.fence)
     assert world.holds() == stored(state="dirty")
 
 
@@ -134,7 +147,7 @@ def test_an_accepted_job_keeps_its_modules(world: World) -> None:
     missing = {"name": "n.py", "sha256": "1" * 64}
     graph = {**GRAPH, "modules": [module, missing]}
     assert world.put(effects.PutJobGraph(job=JOB, stored=stored(graph=graph))) == [stored(graph=None)]
-    world.storage.delete_tree("blobs/uploads")
+    world.storage.delete_tree("uploads")
     assert world.storage.get(blob_path(JOB, "0.9", SHA)) == b"code"
 
 
@@ -207,37 +220,65 @@ def test_cleaning_deletes_leavings_then_leaves_a_tombstone(world: World, tmp_pat
     for folder in ("0.9/1", "0.8/1"):
         (staging / folder).mkdir(parents=True)
     effect = clean_effect(staging=[f"file://{staging}/0.9", "relative", str(tmp_path / "data")])
-    assert world.ports.clean([effect], world.fence) == [effects.JobCleaned(job=JOB)]
+    assert world.clean([effect], world.fence) == [effects.JobCleaned(job=JOB)]
     assert world.holds() == stored(state="clean")
     assert [entry.path for entry in world.storage.list()] == ["exchange/0.8/1/0-v/part"]
     assert [each.name for each in staging.iterdir()] == ["0.8"]
-    assert world.ports.clean([effect], world.fence) == [effects.JobCleaned(job=JOB)], "a repeat finds it done"
+    assert world.clean([effect], world.fence) == [effects.JobCleaned(job=JOB)], "a repeat finds it done"
     delete_staging(f"{staging}/0.8")
     assert not staging.exists()
 
 
-def test_leavings_are_deleted_when_storage_is_back_and_do_not_wait_for_it_for_ever(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No sweep takes them."""
+def test_what_cannot_be_deleted_holds_up_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sweep finds it."""
 
     def away(path: str) -> None:
         raise StorageError(path, "the disk reports an error", "check the disk")
 
+    world.set(stored(state="dirty"))
+    monkeypatch.setattr(world.storage, "delete_tree", away)
+    assert world.clean([clean_effect()], world.fence) == [effects.JobCleaned(job=JOB)]
+    assert world.holds() == stored(state="clean")
+
+
+def test_staged_output_whose_place_hangs_is_told_and_holds_up_no_other(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A sink on a mount whose server is gone: no job's leavings were deleted any more."""
+    let_go = threading.Event()
+
+    def delete(folder: str, schemes: object) -> None:
+        if "hangs" in folder:
+            let_go.wait(60)
+        else:
+            delete_staging(folder)
+
+    monkeypatch.setattr("services.dispatcher.staging.delete_staging", delete)
+    fine = tmp_path / "data/.out.staging/0.9"
+    fine.mkdir(parents=True)
+    world.ports = JobStore(world.store, world.storage, world.clock.now_ms, Staging(patience_s=0.2))
+    clean = world.ports.ports()[effects.CleanJob]
     for job in "ab":
         world.set(stored(job, "dirty"), job)
-    world.storage.put_new("exchange/0.9/1/0-v/part", b"x")
-    cleaned = effects.JobCleaned(job="a")
-    with monkeypatch.context() as patched:
-        patched.setattr(world.storage, "delete_tree", away)
-        assert world.ports.clean([clean_effect("a")], world.fence) == [None]
-        assert world.holds("a") == stored("a", "dirty")
-    assert world.ports.clean([clean_effect("a")], world.fence) == [cleaned]
-    assert world.storage.list() == []
-    monkeypatch.setattr(world.storage, "delete_tree", away)
-    outcomes = [world.ports.clean([clean_effect("b")], world.fence) for _ in range(CLEAN_TRIES)]
-    assert outcomes == [[None]] * (CLEAN_TRIES - 1) + [[effects.JobCleaned(job="b")]]
-    assert world.holds("b") == stored("b", "clean")
+    hanging = clean_effect("a", staging=["/gone/.hangs.staging/0.9"])
+    assert clean([hanging, clean_effect("b", staging=[str(fine)])], world.fence) == [effects.JobCleaned(job=job) for job in "ab"]
+    assert not fine.exists() and world.troubles("staging") == ["a"]
+    [(_, facts, _)] = troubles.noted(world.store, "staging")
+    assert facts["folders"] == ["/gone/.hangs.staging/0.9"] and "does not answer" in facts["reason"]
+    let_go.set()
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:{port}/admin?do=/.x.staging/0.9", "simplecache::http://127.0.0.1:{port}/.x.staging/0.9"])
+def test_no_host_that_a_submission_names_is_asked_anything(world: World, url: str) -> None:
+    """The Dispatcher did GET /admin?do=... from its own network when a job with such a sink had failed."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.2)
+        world.set(stored(state="dirty"))
+        folder = url.format(port=server.getsockname()[1])
+        assert world.clean([clean_effect(staging=[folder])], world.fence) == [effects.JobCleaned(job=JOB)]
+        with pytest.raises(TimeoutError):
+            server.accept()
+    assert world.troubles("staging") == [JOB]
 
 
 def test_endings_that_come_again_late_or_for_nobody_change_nothing(world: World) -> None:
@@ -248,11 +289,11 @@ def test_endings_that_come_again_late_or_for_nobody_change_nothing(world: World)
         [outcome] = world.ports.end([effect], world.fence)
         assert outcome.stands == world.holds() == first
     for _ in range(2):
-        assert world.ports.clean([clean_effect()], world.fence) == [effects.JobCleaned(job=JOB)]
+        assert world.clean([clean_effect()], world.fence) == [effects.JobCleaned(job=JOB)]
         assert world.holds() == stored(state="clean")
     [outcome] = world.ports.end([again], world.fence)
     assert outcome.stands == world.holds() == stored(state="clean")
-    assert world.ports.clean([clean_effect("nobody")], world.fence) == [effects.JobCleaned(job="nobody")]
+    assert world.clean([clean_effect("nobody")], world.fence) == [effects.JobCleaned(job="nobody")]
     assert world.holds("nobody") is None
 
 
@@ -267,7 +308,7 @@ def test_nothing_but_a_jobs_own_staging_is_deleted(path: str) -> None:
 def test_recovery_tells_all_that_lives_and_the_newest_ended_in_pages(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.dispatcher.ports.PAGE_BYTES", 500)
+    monkeypatch.setattr("services.dispatcher.recovering.PAGE_BYTES", 500)
     expected = {}
     for number in range(9):
         job = f"job-{number}"
@@ -278,7 +319,7 @@ def test_recovery_tells_all_that_lives_and_the_newest_ended_in_pages(
     told: dict[str, StoredJob] = {}
     after, pages = "", 0
     while after is not None:
-        page = world.ports.recover(effects.RecoverJobs(after=after, retained=2), world.fence)
+        page = world.recover(effects.RecoverJobs(after=after, retained=2), world.fence)
         assert not told.keys() & page.jobs.keys()
         told |= page.jobs
         after, pages = page.through, pages + 1
@@ -286,15 +327,48 @@ def test_recovery_tells_all_that_lives_and_the_newest_ended_in_pages(
     assert pages > 2
 
 
+def test_a_key_that_holds_no_job_is_that_jobs_trouble_alone(world: World) -> None:
+    """No job came back in a new generation, and whoever asked in one batch with it had no answer."""
+    world.set(stored("a"), "a")
+    for job, value in (("b", b"{torn"), ("c", b'{"state": "of somebody else"}')):
+        world.store.txn(Txn([], [Put(f"jobs/{job}", value)]))
+    page = world.recover(effects.RecoverJobs(retained=9), world.fence)
+    assert (page.jobs, page.through) == ({"a": stored("a")}, None)
+    assert world.troubles("unreadable") == ["b", "c"]
+    found = world.ports.find([effects.FindJob(job=job) for job in "abcd"], world.fence)
+    assert [each.stands for each in found] == [stored("a"), None, None, None]
+    assert [bool(each.unreadable) for each in found] == [False, True, True, False]
+    put, other = world.ports.put_graphs(puts(["b", "e"]), world.fence)
+    assert put.unreadable and put.stands is None and other.stands == stored("e", graph=None)
+    [ended] = world.ports.end([end_effect("b")], world.fence)
+    assert ended.stands == world.holds("b") == stored("b", "dirty"), "the log knows how it ended"
+
+
+def test_recovery_holds_a_page_of_etcd_however_many_jobs_have_ended(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It listed all that ever were, and could not end: 2 KB for each of them."""
+    count = 20 * PAGE
+    for number in range(count):
+        world.set(stored(f"old-{number:05}", "clean", ended_ms=number), f"old-{number:05}")
+    world.set(stored("alive"), "alive")
+    monkeypatch.setattr(world.store, "list", lambda prefix: pytest.fail("a listing of all"))
+    tracemalloc.start()
+    page = world.recover(effects.RecoverJobs(retained=3), world.fence)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert list(page.jobs) == ["alive", *(f"old-{number:05}" for number in range(count - 3, count))]
+    assert peak < 2_000 * count / 4, peak
+
+
 def test_recovery_goes_on_under_another_leader(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.dispatcher.ports.PAGE_BYTES", 1)
+    monkeypatch.setattr("services.dispatcher.recovering.PAGE_BYTES", 1)
     for job in "abc":
         world.set(stored(job), job)
-    first = world.ports.recover(effects.RecoverJobs(retained=9), world.fence)
+    first = world.recover(effects.RecoverJobs(retained=9), world.fence)
     assert (list(first.jobs), first.through) == (["a"], "a")
     world.set(stored("d"), "d")
     fresh = JobStore(world.store, world.storage)
     for ports in (world.ports, fresh):
-        second = ports.recover(effects.RecoverJobs(after="a", retained=9), world.elect())
-        third = ports.recover(effects.RecoverJobs(after="c", retained=9), world.fence)
+        world.ports = ports
+        second = world.recover(effects.RecoverJobs(after="a", retained=9), world.elect())
+        third = world.recover(effects.RecoverJobs(after="c", retained=9), world.fence)
         assert (list(second.jobs), list(third.jobs), third.through) == (["b"], ["d"], None)

@@ -47,6 +47,7 @@ def parked(world: World, kind: str, reason: str, offset: int | None = None) -> P
     return Publish("dead-letters", "client.commands", letter)
 
 
+HOUR_MS = 3_600_000
 CONFLICT = f"job {JOB} exists with another graph or other parameters; submit under another id"
 LATE = "it came too late: accept_before_ms had passed by the Dispatcher's clock; submit again"
 
@@ -195,6 +196,29 @@ def test_an_accepted_job_that_only_etcd_knows_is_started() -> None:
     outputs = world.tell(effects.JobGraphStored(job=JOB, stands=stored()))
     start = jobs.StartJob(job=JOB, acceptance="0.9", graph=GRAPH, accepted_ms=5)
     assert outputs[1:] == [Say(SHARD, start), accepted()]
+
+
+def test_a_repeat_long_after_the_end_keeps_the_tombstone() -> None:
+    """It would go with the first submission, and a new generation that reads the repeat again would run the job a second time."""
+    world = settled()
+    world.accept()
+    world.finish()
+    for later_ms, kept in ((HOUR_MS, []), (24 * HOUR_MS, [effects.KeepJob])):
+        world.now_ms += later_ms
+        for fields in ({}, {"digest": "x"}):  # what is a conflict now would be accepted then
+            assert [type(each) for each in bodies(world.submit(**fields))][1:] == kept
+
+
+def test_whoever_asks_about_a_key_that_holds_no_job_is_told_so() -> None:
+    world = settled()
+    world.request(asks(client.DescribeJob))
+    [found] = world.tell(effects.JobFound(job=JOB, stands=None, unreadable="it is torn"))
+    assert (found.body.type, found.body.kind) == ("RequestRefused", "internal") and "it is torn" in found.body.reason
+    world.submit()
+    world.submit()
+    told = bodies(world.tell(effects.JobGraphStored(job=JOB, stands=None, unreadable="it is torn")))
+    assert [(each.type, each.kind) for each in told] == [("JobRejected", "internal")] * 2
+    assert not (world.state.fates or world.state.waiting)
 
 
 def test_an_ended_job_that_only_etcd_knows_is_cleaned_up() -> None:

@@ -21,9 +21,12 @@ from millrace.doctor.examine import Report, Where, examine
 from millrace.doctor.findings import Finding, Unreachable
 from millrace.doctor.kafka import Cluster, Partition, Version
 from millrace.doctor.scopes import Scope
+from millrace.io.interfaces import Put, Txn
 from millrace.io.logs import Redaction
 from millrace.io.saving import SNAPSHOT_RECORDS
 from millrace.io.service import TopologyMissing
+from tests.simulation import Clock
+from tests.simulation.store import MemoryEtcd, MemoryStore
 
 TOPOLOGY = Topology()
 GOOD = Partition(leader=1, replicas=1, in_sync=1)
@@ -306,3 +309,20 @@ def test_no_secret_stays_in_settings() -> None:
     assert _stripped(given) == {
         "dispatcher": {"blob_token": "***", "token_file": "/t", "ports": [1]}, "tokens": 3, "aws_secret_access_key": "***",
     }  # fmt: skip
+
+
+def test_troubles_of_jobs_are_told_with_what_to_do() -> None:
+    store = MemoryStore(MemoryEtcd(Clock()), "/m/")
+    held = {
+        "jobs/a": b"{}",
+        "jobs/b": b"torn",
+        "troubles/unreadable/b": b'{"reason": "it is torn"}',
+        "troubles/staging/a": b'{"folders": ["/x/.out.staging/1.2"], "reason": "away"}',
+        "troubles/staging/c": b"foreign",
+    }
+    for key, value in held.items():
+        store.txn(Txn([], [Put(key, value)]))
+    counted, unreadable, staged, foreign = etcd.jobs(store)
+    assert (counted.level, counted.what[:9]) == ("ok", "2 in etcd")
+    assert (unreadable.level, unreadable.what) == ("problem", "b: it is torn") and "jobs/b" in unreadable.fix
+    assert staged.level == foreign.level == "note" and "/x/.out.staging/1.2 (away)" in staged.what

@@ -10,16 +10,20 @@ from millrace import __version__
 from millrace.core.fold import Diverged, Folded
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.core.replica import Replica
+from millrace.core.topics import DISPATCHER
 from millrace.io.hosting import Hosted, Surroundings, Term
 from millrace.io.interfaces import OffsetGone, Received, Unavailable
 from millrace.io.loop import HELD_MS, WAIT_S, ScopeLoop
+from millrace.io.performer import Fence
 from millrace.io.service import BALANCE_S, LEASE_RENEW_S, RETRY_S, Beat, balance
 from millrace.io.storage import StorageError
 from services.dispatcher.client_port import STUCK_S, Copier
 from services.dispatcher.core.machine import Dispatcher
 from services.dispatcher.core.state import check as check_dispatcher
+from services.dispatcher.housekeeping import EVERY_S, FIRST_S, Housekeeping
 from services.dispatcher.intake import Intake
 from services.dispatcher.ports import JobStore
+from services.dispatcher.staging import AtOnce
 from services.job_master.core.machine import JobMaster
 from services.job_master.core.state import check as check_job_master
 from services.job_master.ports import ports as job_master_ports
@@ -126,6 +130,7 @@ class ControlProcess:
         self._beat_ms, self._beats_well = 0, True
         self._balance_ms = world.clock.now_ms() + int(1000 * BALANCE_S)
         self._port: ClientPortTurns | None = None
+        self._housekeeping: HousekeepingTurns | None = None
         self._copies: deque[tuple[int, Callable[[bytes | None], None], bytes]] = deque()
         around = Surroundings(
             self.bus,
@@ -150,10 +155,17 @@ class ControlProcess:
         world, topology = self.world, self.world.topology
         service, _, shard = self.name.partition("#")[0].partition("/")
         if service == "dispatcher":
-            jobs = JobStore(self.store, world.storage, world.clock.now_ms)
-            self._port = ClientPortTurns(world, self.bus)
+            staging = AtOnce(("memory",))
+            jobs = JobStore(self.store, world.storage, world.clock.now_ms, staging)
+            self._port = port = ClientPortTurns(world, self.bus)
+            self._housekeeping = housekeeping = HousekeepingTurns(world, self.store, self.bus, staging)
             machine = Checked(Dispatcher(topology), check_dispatcher)
-            return [Hosted(machine, jobs.ports(), {"retained_jobs": 10_000, **deciding}, on_lead=self._port.lead)]
+
+            def on_lead(term: Term) -> None:
+                port.lead(term)
+                housekeeping.lead(term)
+
+            return [Hosted(machine, jobs.ports(), {"retained_jobs": 10_000, **deciding}, on_lead=on_lead)]
         if service == "resource-manager":
             return [Hosted(Checked(ResourceManager(topology.shards), check_resource_manager), resource_manager_ports(self.store), deciding)]
         assert service == "job-master", f"no control service: {self.name}"
@@ -201,6 +213,8 @@ class ControlProcess:
             found.append(self._copied)
         if self._port is not None and self._port.waits:
             found.append(self._port.turn)
+        if self._housekeeping is not None and self._housekeeping.is_due:
+            found.append(self._housekeeping.turn)
         return found
 
     def due_ms(self, paused: bool = False) -> int:
@@ -269,6 +283,31 @@ class ControlProcess:
             if loop.scope == scope and loop.replica is not None:
                 return loop.replica.folded
         return None
+
+
+class HousekeepingTurns:
+    """The Dispatcher's housekeeping, in turns."""
+
+    def __init__(self, world: World, store: MemoryStore, bus: PacedBus, staging: AtOnce) -> None:
+        self._world, self._term, self._due_ms = world, None, 0
+        self._real = Housekeeping(store, world.storage, bus, staging, world.keep_ms, lambda reason: None)
+
+    def lead(self, term: Term) -> None:
+        self._term: Term | None = term
+        self._due_ms = self._world.clock.now_ms() + int(1000 * FIRST_S)
+
+    @property
+    def is_due(self) -> bool:
+        return self._term is not None and self._due_ms <= self._world.clock.now_ms()
+
+    def turn(self) -> bool:
+        now_ms = self._world.clock.now_ms()
+        if self._term is None or self._term.ended.is_set():
+            self._term = None
+            return False
+        self._due_ms = now_ms + int(1000 * EVERY_S)
+        self._real.sweep(now_ms, Fence(DISPATCHER, self._term.epoch))
+        return True
 
 
 class ClientPortTurns:

@@ -70,7 +70,7 @@ POINTS = {
     "etcd: the end of a job": Point(MemoryStore, "txn", _writes("jobs/", b'"state":"dirty"'), _etcd_error),
     "etcd: the tombstone of a job": Point(MemoryStore, "txn", _writes("jobs/", b'"state":"clean"'), _etcd_error),
     "etcd: the pointer to a snapshot": Point(MemoryStore, "txn", _writes("snapshots/"), _etcd_error),
-    "storage: a module of a job": Point(Storage, "copy_new", _stored_below("blobs/uploads"), _disk_error),
+    "storage: a module of a job": Point(Storage, "copy_new", _stored_below("uploads"), _disk_error),
     "storage: the archive": Point(MemoryStorage, "put_if_absent", _stored_below("archives/"), _disk_error),
     "storage: a snapshot": Point(Storage, "put_new", _stored_below("snapshots/"), _disk_error),
     "storage: the clean-up": Point(Storage, "delete_tree", _stored_below("exchange/"), _disk_error),

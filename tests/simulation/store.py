@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from millrace.io.interfaces import Delete, Entry, Put, Txn, TxnResult, Unavailable, UnknownOutcome
+from millrace.io.interfaces import PAGE, Delete, Entry, Put, Txn, TxnResult, Unavailable, UnknownOutcome
 from tests.simulation import Clock
 
 TXN_MAX_OPERATIONS = 128
@@ -181,6 +181,18 @@ class MemoryStore:
         return self._call(
             lambda: ([self.shown(one) for one in self._etcd.entries(self._prefix + prefix)], self._etcd.revision)
         )
+
+    def page(self, prefix: str, after: str = "") -> list[Entry]:
+        above = (self._prefix + after).encode() if after else b""
+
+        def found() -> list[Entry]:
+            entries = self._etcd.entries(self._prefix + prefix)
+            return [self.shown(one) for one in entries if one.key.encode() > above][:PAGE]
+
+        return self._call(found)
+
+    def count(self, prefix: str) -> int:
+        return self._call(lambda: len(self._etcd.entries(self._prefix + prefix)))
 
     def txn(self, txn: Txn) -> TxnResult:
         full = Txn(

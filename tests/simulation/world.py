@@ -38,6 +38,7 @@ class World:
     snapshot_records: int = 1_000
     stalls: float = 0.0
     poison: tuple[str, ...] = ()
+    keep_ms: int = 168 * 3_600_000  # how long leavings are kept
     clock: Clock = field(default_factory=Clock)
     book: Book = field(default_factory=Book)
     starts: int = 0  # of processes: names each for ever

@@ -56,8 +56,15 @@ def _ended(state: State, body: effects.JobResultStored, now_ms: int, error: str)
     yield from _refuse(live.awaiting, now_ms, error)
 
 
-def _refuse(waiting: Iterable[Asking | client.Request], now_ms: int, error: str) -> Iterator[Output]:
-    reason = f"a fault of Millrace in handling this request: {error}"
+def unreadable(state: State, waiting: Iterable[Asking], now_ms: int, reason: str) -> Iterator[Output]:
+    """The key of a job holds what is none: whoever asks for it is told. Its shard, if it has it, says it again to the next life."""
+    for asking in waiting:
+        state.early.pop(asking.job, None)
+        yield from _refuse([asking], now_ms, f"{asking.job}: {reason}; `millrace doctor` says what to do", fault=False)
+
+
+def _refuse(waiting: Iterable[Asking | client.Request], now_ms: int, error: str, fault: bool = True) -> Iterator[Output]:
+    reason = f"a fault of Millrace in handling this request: {error}" if fault else error
     for asking in waiting:
         if isinstance(asking, Asking) and asking.type == "SubmitJob":
             yield from reject(asking, now_ms, "internal", reason)

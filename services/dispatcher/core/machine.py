@@ -57,7 +57,8 @@ class Dispatcher:
             effects.JobGraphStored: self.graph_stored,
             effects.JobFound: self.job_found,
             effects.JobResultStored: self.result_stored,
-            effects.JobCleaned: self.job_cleaned,
+            effects.JobCleaned: self.nothing_left,
+            effects.JobKept: self.nothing_left,
             effects.JobsRecovered: self.jobs_recovered,
             jobs.JobMasterStarted: self.status_told,
             jobs.JobStatusChanged: self.status_told,
@@ -242,6 +243,8 @@ class Dispatcher:
     def ask_ended(self, envelope: Envelope, asking: Asking, ended: EndedJob) -> Outputs:
         if asking.type == "SubmitJob":
             yield from self.same_or_conflict(envelope, asking, ended)
+            if envelope.at_ms - ended.ended_ms > retirement.KEPT_AFTER_MS:
+                yield Do(key(asking.job), effects.KeepJob(job=asking.job, at_ms=envelope.at_ms))
         elif asking.type == "GetJobStatus":
             yield from reply(asking, client.JobStatusAnswered, summary=ended.summary(asking.job))
         elif asking.type == "DescribeJob":
@@ -272,6 +275,9 @@ class Dispatcher:
         fate = close(state, body.job)
         asking = fate.putting
         assert asking is not None, "only a put has this outcome"
+        if body.unreadable is not None:
+            yield from bad_records.unreadable(state, [asking, *fate.behind], envelope.at_ms, body.unreadable)
+            return
         if body.stands is None:
             reason = "it came too late: accept_before_ms had passed by the Dispatcher's clock; submit again"
             yield from reject(asking, envelope.at_ms, "late", reason)
@@ -288,6 +294,9 @@ class Dispatcher:
     def job_found(self, state: State, envelope: Envelope) -> Outputs:
         body: effects.JobFound = envelope.body
         fate = close(state, body.job)
+        if body.unreadable is not None:
+            yield from bad_records.unreadable(state, fate.behind, envelope.at_ms, body.unreadable)
+            return
         if body.stands is not None:
             yield from self.know(state, body.job, body.stands, envelope)
         yield from self.answer_early(state, body.job, body.stands)
@@ -408,7 +417,7 @@ class Dispatcher:
             )
             yield Do(key(job), clean, after_said=True)  # while it is dirty, a new generation says the ending again
 
-    def job_cleaned(self, state: State, envelope: Envelope) -> Outputs:
+    def nothing_left(self, state: State, envelope: Envelope) -> Outputs:
         """Nothing is left to do for the job."""
         yield from ()
 

@@ -13,6 +13,8 @@ from millrace.core.messages.jobs import JobEnded
 
 from .state import Recovery, State
 
+KEPT_AFTER_MS = 12 * 3_600_000
+"""A repeat so long after a job's end is told to those who delete tombstones; they take what comes sooner for a part of the job."""
 SMALL_RESULT_BYTES = 16 * 1024
 CAUSE_MESSAGE_MOST = 2_000
 CAUSE_FIELDS = ("kind", "condition", "message", "vertex", "line", "column", "file", "subtask", "attempt")

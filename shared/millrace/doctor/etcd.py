@@ -10,6 +10,9 @@ from typing import Any
 
 import httpx
 
+from millrace.io import troubles
+from millrace.io.interfaces import Store
+
 from .findings import Finding, Unreachable, note, ok, problem
 
 OLDEST_SAFE = (3, 5, 9)  # as deploy.local.etcd, with the reason
@@ -80,6 +83,21 @@ def findings(members: list[Member], brought: bool = False) -> Iterator[Finding]:
         )
     if not bad and len(answered) == len(members):
         yield ok("etcd", f"version {answered[0].version}, {answered[0].db_bytes / 1e6:.1f} MB, it has a leader and no alarm")
+
+
+def jobs(store: Store) -> Iterator[Finding]:
+    """How many keys jobs have, and what troubles there are. Raises Unavailable."""
+    yield ok("jobs", f"{store.count('jobs/'):,} in etcd: live ones, and those that ended within the retention of client.commands")
+    for job, facts, _ in troubles.noted(store, "unreadable"):
+        yield problem(
+            "jobs", f"{job}: {facts.get('reason')}", f"look at it (etcdctl get .../jobs/{job}), then delete that key: no other job needs it"
+        )
+    for job, facts, _ in troubles.noted(store, "staging"):
+        folders = ", ".join(map(str, facts.get("folders", ())))
+        yield note(
+            "jobs", f"{job}: staged output is still there: {folders} ({facts.get('reason')})",
+            "it is tried again each hour until it is as old as keep_hours; delete it by hand, or add its scheme to sink_schemes",
+        )  # fmt: skip
 
 
 def _member(member: Member, brought: bool) -> Iterator[Finding]:

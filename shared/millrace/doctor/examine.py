@@ -111,6 +111,7 @@ def _machines(
         return
     try:
         yield from kafka.topics(cluster, topology)
+        yield from etcd.jobs(store)
         found = scopes.read(where.kafka, store, topology)
         facts["scopes"] = [scope.__dict__ for scope in found]
         yield from scopes.findings(found)

@@ -63,9 +63,11 @@ class BlobServer:
         port: int = 0,
         most_bytes: int = MOST_BYTES,
         room: Room | None = None,
+        fatal: Callable[[str], None] = lambda reason: None,
     ) -> None:
         """`token`: what every request must carry. `most_bytes`: the largest upload. `room`: without room there, no upload
-        is taken. Raises CannotListen without a token, and off loopback with one that could be guessed."""
+        is taken. `fatal` is told when it ends and was not to. Raises CannotListen without a token, and off loopback with
+        one that could be guessed."""
         if not token:
             raise CannotListen("a BlobServer does not listen without a token; set one")
         if not is_loopback(host) and len(token) < _SHORTEST_TOKEN:
@@ -79,7 +81,7 @@ class BlobServer:
             Route("/blobs/{sha256}", handlers.get_blob, methods=["GET"]),
             Route("/files/{path:path}", handlers.get_file, methods=["GET"]),
         ]
-        self._server = HttpServer(application(routes, [Middleware(_Guard, token=token)]), host, port, name="blobs")
+        self._server = HttpServer(application(routes, [Middleware(_Guard, token=token)]), host, port, name="blobs", fatal=fatal)
 
     def start(self) -> int:
         """Listens, and returns the port. Raises CannotListen."""

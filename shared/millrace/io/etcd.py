@@ -17,12 +17,11 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 import grpc
 from etcd3.etcdrpc import rpc_pb2, rpc_pb2_grpc
 
-from millrace.io.interfaces import Delete, Entry, Put, Txn, TxnResult, Unavailable, UnknownOutcome
+from millrace.io.interfaces import PAGE, Delete, Entry, Put, Txn, TxnResult, Unavailable, UnknownOutcome
 
 from .etcd_streams import Streams
 
 TXN_MAX_BYTES = 1024 * 1024
-LIST_PAGE = 500
 
 _CHANNEL = [
     ("grpc.enable_http_proxy", 0),
@@ -80,6 +79,16 @@ class EtcdStore:
                 return self._list(prefix)
             except _Compacted:
                 continue  # between two pages, after a long pause: from the start, at a newer revision
+
+    def page(self, prefix: str, after: str = "") -> list[Entry]:
+        start, end = self._range(prefix)
+        request = rpc_pb2.RangeRequest(key=self._full(after) + b"\0" if after else start, range_end=end, limit=PAGE)
+        return list(map(self._entry, self._call(self._kv.Range, request).kvs))
+
+    def count(self, prefix: str) -> int:
+        start, end = self._range(prefix)
+        request = rpc_pb2.RangeRequest(key=start, range_end=end, count_only=True)
+        return int(self._call(self._kv.Range, request).count)
 
     def txn(self, txn: Txn) -> TxnResult:
         """See `Store.txn`. Raises ValueError for one that etcd can never take (too many operations, too large, one key
@@ -140,12 +149,11 @@ class EtcdStore:
         self._channel.close()
 
     def _list(self, prefix: str) -> tuple[list[Entry], int]:
-        start = self._full(prefix)
-        end = start[:-1] + bytes([start[-1] + 1])
+        start, end = self._range(prefix)
         entries: list[Entry] = []
         revision = 0
         while True:
-            request = rpc_pb2.RangeRequest(key=start, range_end=end, limit=LIST_PAGE, revision=revision)
+            request = rpc_pb2.RangeRequest(key=start, range_end=end, limit=PAGE, revision=revision)
             page = self._call(self._kv.Range, request)
             revision = revision or page.header.revision
             entries += map(self._entry, page.kvs)
@@ -158,6 +166,10 @@ class EtcdStore:
             put = rpc_pb2.PutRequest(key=self._full(one.key), value=one.value, lease=one.lease)
             return rpc_pb2.RequestOp(request_put=put)
         return rpc_pb2.RequestOp(request_delete_range=rpc_pb2.DeleteRangeRequest(key=self._full(one.key)))
+
+    def _range(self, prefix: str) -> tuple[bytes, bytes]:
+        start = self._full(prefix)
+        return start, start[:-1] + bytes([start[-1] + 1])
 
     def _full(self, key: str) -> bytes:
         return (self._prefix + key).encode()

@@ -13,7 +13,7 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import uvicorn
@@ -68,7 +68,16 @@ def is_loopback(host: str) -> bool:
 class HttpServer:
     """Serves `app` from `start` to `stop`. Not to be started twice."""
 
-    def __init__(self, app: Starlette, host: str = "127.0.0.1", port: int = 0, name: str = "http") -> None:
+    def __init__(
+        self,
+        app: Starlette,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        name: str = "http",
+        fatal: Callable[[str], None] = lambda reason: None,
+    ) -> None:
+        """`fatal` is told when it ends and was not to."""
+        self._fatal, self._stopping = fatal, False
         self._host, self._port, self._name = host, port, name
         self._server = _Server(
             uvicorn.Config(
@@ -103,6 +112,7 @@ class HttpServer:
 
     def stop(self) -> None:
         """Ends within a second: requests under way get half of it. Does nothing if not started, or ended already."""
+        self._stopping = True
         if self._thread is not None:
             self._server.end()
             self._thread.join(2 * _GRACE_S)
@@ -112,12 +122,12 @@ class HttpServer:
         try:
             asyncio.run(self._server.serve(sockets=[bound]))
         except Exception as failure:
-            if self._server.serves:
-                raise
             self._failure = f"{type(failure).__name__}: {failure}"
         finally:
             bound.close()
             self._server.up.set()
+        if self._server.serves and not self._stopping:  # its process would look well, and answer nobody
+            self._fatal(f"{self._name}: {self._failure}")
 
     def _bind(self) -> socket.socket:
         where = joined(self._host, self._port)

@@ -6,9 +6,12 @@ Each has two implementations: the real one (`kafka.py`, `etcd.py`) and the in-me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+
+PAGE = 64
+"""Entries that are asked for at once: 16 MB, if each is the largest graph that is stored."""
 
 
 class Unavailable(Exception):
@@ -156,6 +159,16 @@ class TxnResult:
     reads: Mapping[str, Entry | None] = field(default_factory=dict)
 
 
+def pages(store: Store, prefix: str, after: str = "") -> Iterator[Entry]:
+    """All entries below the prefix, above `after`, of which a page at a time is held. Raises Unavailable in between."""
+    while True:
+        page = store.page(prefix, after)
+        yield from page
+        if len(page) < PAGE:
+            return
+        after = page[-1].key
+
+
 class Store(Protocol):
     """etcd, as far as a service needs it. Keys are given without the cluster's prefix; reads are linearizable. All calls may raise
     Unavailable (nothing was changed) and the changing ones UnknownOutcome. Callable from any thread."""
@@ -168,7 +181,17 @@ class Store(Protocol):
     def get(self, key: str) -> Entry | None: ...
 
     def list(self, prefix: str) -> tuple[list[Entry], int]:
-        """The entries below the prefix, in key order, and the store's revision as of the read. Pages through large ranges."""
+        """The entries below the prefix, in key order, and the store's revision as of the read. Pages through large ranges, and
+        holds all of it: for what is few."""
+        ...
+
+    def page(self, prefix: str, after: str = "") -> list[Entry]:
+        """The first `PAGE` entries below the prefix whose keys are above `after`, in key order; fewer: there are no more. Two pages are
+        of two revisions: what changes meanwhile is in one of them, or not."""
+        ...
+
+    def count(self, prefix: str) -> int:
+        """How many keys there are below the prefix."""
         ...
 
     def txn(self, txn: Txn) -> TxnResult:

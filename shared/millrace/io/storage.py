@@ -4,7 +4,7 @@ A name that a record or a key of etcd refers to is written by `put_new` and hold
 of the same write is no write, another content under the same name is refused. A file appears whole or not at all. What
 was put survives the end of any process, but not a power cut of the machine, as the inboxes do.
 
-    blobs/uploads/<sha256>                  what clients uploaded; goes by age
+    uploads/<sha256>                        what clients uploaded; goes by age
     blobs/<job>/<acceptance>/<sha256>       what an accepted job uses
     snapshots/ archives/ exchange/ logs/ results/
 """
@@ -62,7 +62,7 @@ def is_sha256(text: str) -> bool:
 
 def upload_path(sha256: str) -> str:
     """Where an uploaded blob lies."""
-    return f"blobs/uploads/{_hash(sha256)}"
+    return f"uploads/{_hash(sha256)}"  # not below blobs/, where a job can have any name
 
 
 def blob_path(job: str, acceptance: str, sha256: str) -> str:
@@ -102,13 +102,15 @@ class Storage:
         return Writer(self._backend, _checked(path), self._place(path))
 
     def copy_new(self, source: str, path: str) -> None:
-        """Gives the content of `source` a second name, without taking space where that is possible. A file that stands
-        under it already is left alone if its size is the same. Raises NotFound, NameTaken."""
+        """Gives the content of `source` a second name, without taking space where that is possible, and makes it young. A file
+        that stands under it already is left alone if its size is the same. Raises NotFound, NameTaken."""
         size = self.size(source)
         if not self.exists(path):
             with _told(self._place(path)):
                 self._backend.copy(_checked(source), _checked(path))
-        elif self.size(path) != size:
+        elif self.size(path) == size:
+            self.touch(path)
+        else:
             raise NameTaken(self._place(path), "other content stands under this name", "names are never used twice")
 
     def touch(self, path: str) -> None:
@@ -166,16 +168,24 @@ class Storage:
         with _told(self._place(path)):
             self._backend.delete_tree(_checked(path))
 
+    def folders(self, prefix: str) -> Iterator[str]:
+        """The names of the folders in the folder `prefix`, in no order, as they are read: there may be millions."""
+        with _told(self._place(prefix)):
+            yield from self._backend.folders(_checked(prefix))
+
     def sweep(self, prefix: str, older_than_ms: int, now_ms: int) -> Swept:
         """Deletes the files below `prefix` that were last changed more than `older_than_ms` before `now_ms`, the
-        folders left empty, and what was never finished for a day."""
+        folders left empty, and what was never finished for a day. Deletes as it goes: it holds no listing, and one that
+        is interrupted has done its part."""
         files = size = 0
-        for each in list(self._walk(prefix)):
+        for each in self._walk(prefix):
             limit = min(older_than_ms, _ABANDONED_MS) if _is_temporary(each.path) else older_than_ms
             if each.modified_ms < now_ms - limit:
                 with _told(self._place(each.path)):
                     self._backend.delete(each.path)
                 files, size = files + 1, size + each.size
+        with _told(self._place(prefix)):
+            self._backend.prune(_checked(prefix), now_ms - older_than_ms)
         return Swept(files, size)
 
     def free(self) -> int | None:

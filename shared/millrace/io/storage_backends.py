@@ -49,10 +49,20 @@ class Backend(Protocol):
     def chunks(self, path: str, start: int, end: int) -> Iterator[bytes]: ...
 
     def walk(self, prefix: str) -> Iterator[Entry]:
-        """All files below a folder, temporary ones too, in no order."""
+        """All files below a folder, temporary ones too, in no order. Files may be deleted meanwhile."""
         ...
 
-    def copy(self, source: str, path: str) -> None: ...
+    def folders(self, prefix: str) -> Iterator[str]:
+        """Names of the folders directly in a folder, in no order; none if it is not there."""
+        ...
+
+    def prune(self, prefix: str, before_ms: int) -> None:
+        """Deletes the folders below a folder, and itself, that are empty and were not changed since."""
+        ...
+
+    def copy(self, source: str, path: str) -> None:
+        """The copy's last change is now, whenever that of `source` was."""
+        ...
 
     def touch(self, path: str) -> None: ...
 
@@ -110,19 +120,39 @@ class Folder:
             os.close(descriptor)
 
     def walk(self, prefix: str) -> Iterator[Entry]:
-        for folder, _, names in os.walk(self.root / prefix):
-            for name in names:
-                full = f"{folder}/{name}"
-                with contextlib.suppress(FileNotFoundError):
-                    found = os.lstat(full)
-                    if stat.S_ISREG(found.st_mode):
-                        path = os.path.relpath(full, self.root)
-                        yield Entry(path, found.st_size, found.st_mtime_ns // 1_000_000)
+        """A folder at a time below `prefix` itself, whose names are not held: one for each job may lie there."""
+        for each in self._scan(prefix):
+            if not each.is_dir(follow_symlinks=False):
+                yield from self._file(each.path)
+                continue
+            for folder, _, names in os.walk(each.path):
+                for name in names:
+                    yield from self._file(f"{folder}/{name}")
+
+    def folders(self, prefix: str) -> Iterator[str]:
+        return (each.name for each in self._scan(prefix) if each.is_dir(follow_symlinks=False))
+
+    def prune(self, prefix: str, before_ms: int) -> None:
+        for folder, _, _ in os.walk(self.root / prefix, topdown=False):
+            with contextlib.suppress(OSError):  # not empty, or gone
+                if os.lstat(folder).st_mtime_ns // 1_000_000 < before_ms:
+                    os.rmdir(folder)
+
+    def _scan(self, folder: str) -> Iterator[os.DirEntry[str]]:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.root / folder) as found:
+            yield from found
+
+    def _file(self, full: str) -> Iterator[Entry]:
+        with contextlib.suppress(FileNotFoundError):
+            found = os.lstat(full)
+            if stat.S_ISREG(found.st_mode):
+                yield Entry(os.path.relpath(full, self.root), found.st_size, found.st_mtime_ns // 1_000_000)
 
     def copy(self, source: str, path: str) -> None:
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
         try:
             os.link(self._inside(source), self.root / path)
+            self.touch(path)  # a link has the age of what it leads to
         except FileExistsError:
             return
         except OSError as error:
@@ -193,8 +223,18 @@ class Remote:
             yield chunk
 
     def walk(self, prefix: str) -> Iterator[Entry]:
-        for info in self._fs.find(self._full(prefix), detail=True).values():
-            yield self._entry(info)
+        for _, _, files in self._fs.walk(self._full(prefix), detail=True):
+            for info in files.values():
+                yield self._entry(info)
+
+    def folders(self, prefix: str) -> Iterator[str]:
+        full = self._full(prefix)
+        for info in self._fs.ls(full, detail=True) if self._fs.exists(full) else ():
+            if info["type"] == "directory":
+                yield str(info["name"]).rstrip("/").rpartition("/")[2]
+
+    def prune(self, prefix: str, before_ms: int) -> None:
+        """A folder of an object store is its files."""
 
     def copy(self, source: str, path: str) -> None:
         self._fs.makedirs(self._fs._parent(self._full(path)), exist_ok=True)

@@ -9,6 +9,7 @@ import millrace.core.fold as fold
 import millrace.core.speaking as speaking
 import millrace.io.parked as parked
 import millrace.io.performer as performer
+import services.dispatcher.cleaning as cleaning
 import services.dispatcher.core.machine as dispatcher
 import services.dispatcher.ports as ports
 import services.job_master.core.publication as publication
@@ -28,7 +29,7 @@ NOTHING = Compare("nothing", 0)
 @mutant(17, "io/performer.py:Fence.compare", "a leader of the past writes beside the one of today")
 def writes_are_not_fenced() -> None:
     performer.Fence.compare = lambda self: NOTHING  # type: ignore[method-assign]
-    ports._check_leader = lambda entry, fence: None
+    ports.check_leader = cleaning.check_leader = lambda entry, fence: None
 
 
 @mutant(17, "core/speaking.py:Speaking.begin", "what the old leader was about to do is never done")
@@ -113,7 +114,7 @@ def no_tombstone_is_left() -> None:
         self._store.txn(Txn([], [Delete(ports.key_of(effect.job)) for effect in done]))
         return outcomes
 
-    around(ports.JobStore, "clean", clean)
+    around(cleaning.Cleaning, "clean", clean)
 
 
 @mutant(18, "dispatcher/core/machine.py:Dispatcher.know", "an id that etcd knows counts as accepted anew")

@@ -62,12 +62,13 @@ class PutJobGraph(Body):
 
 class JobGraphStored(Body):
     """`stands` is what the key holds: our own put (same acceptance; without its graph if it was put just now, for that is known), or what
-    was there before; null: nothing, for it was too late."""
+    was there before; null: nothing, for it was too late, or, if `unreadable` says so, what is no job."""
 
     type: Literal["JobGraphStored"] = "JobGraphStored"
     version: Literal[1] = 1
     job: str
     stands: StoredJob | None
+    unreadable: str | None = None
 
 
 class FindJob(Body):
@@ -79,12 +80,13 @@ class FindJob(Body):
 
 
 class JobFound(Body):
-    """`stands` is what the key holds; null: there is no such job."""
+    """`stands` is what the key holds; null: there is no such job, or, if `unreadable` says so, what is there is none."""
 
     type: Literal["JobFound"] = "JobFound"
     version: Literal[1] = 1
     job: str
     stands: StoredJob | None
+    unreadable: str | None = None
 
 
 class EndJob(Body):
@@ -110,7 +112,8 @@ class JobResultStored(Body):
 
 
 class CleanJob(Body):
-    """Deletes the job's exchange data and staged files, then marks its ending clean: a small tombstone stays."""
+    """Deletes the job's exchange data and staged files, then marks its ending clean: a small tombstone stays. What cannot be deleted now
+    is found by a sweep."""
 
     type: Literal["CleanJob"] = "CleanJob"
     version: Literal[1] = 1
@@ -123,9 +126,27 @@ class CleanJob(Body):
 
 
 class JobCleaned(Body):
-    """Nothing of the job is left but its tombstone and its archive."""
+    """Nothing is left to be decided about the job: its tombstone and its archive stay."""
 
     type: Literal["JobCleaned"] = "JobCleaned"
+    version: Literal[1] = 1
+    job: str
+
+
+class KeepJob(Body):
+    """The submission of an ended job stands in client.commands once more: its tombstone stays until that record is gone, too [18]."""
+
+    type: Literal["KeepJob"] = "KeepJob"
+    version: Literal[1] = 1
+    job: str
+    at_ms: int
+    """The broker's stamp of that record."""
+
+
+class JobKept(Body):
+    """The tombstone does not go before its repeats."""
+
+    type: Literal["JobKept"] = "JobKept"
     version: Literal[1] = 1
     job: str
 
@@ -254,6 +275,7 @@ EFFECTS_OF: dict[str, dict[type[Body], type[Body] | None]] = {
         FindJob: JobFound,
         EndJob: JobResultStored,
         CleanJob: JobCleaned,
+        KeepJob: JobKept,
         RecoverJobs: JobsRecovered,
     },
     RESOURCE_MANAGER: {FenceTaskManager: TaskManagerFenced},

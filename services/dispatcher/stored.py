@@ -1,0 +1,68 @@
+"""Jobs as they stand in etcd, `jobs/<id>`, and the room that a transaction has for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from millrace.core.messages.effects import StoredJob
+from millrace.io.interfaces import Entry
+from millrace.io.performer import Fence, Refused
+
+JOBS = "jobs/"
+BATCH_BYTES = 700_000  # of values in one transaction; etcd's limit is 1 MiB
+
+T = TypeVar("T")
+
+
+class Unreadable(ValueError):
+    """What stands under a job's key is none of ours: somebody else's, or damaged. The trouble of that job alone."""
+
+
+def key_of(job: str) -> str:
+    return f"{JOBS}{job}"
+
+
+def repeat_key(job: str) -> str:
+    """Where the stamp of its last submission stands, if it came long after the job's end."""
+    return f"repeats/{job}"
+
+
+def job_of(entry: Entry) -> str:
+    return entry.key[len(JOBS) :]
+
+
+def value_of(stored: StoredJob) -> bytes:
+    return stored.model_dump_json(exclude_defaults=True).encode()
+
+
+def stored_of(entry: Entry | None) -> StoredJob | None:
+    """Raises Unreadable."""
+    try:
+        return StoredJob.model_validate_json(entry.value) if entry is not None else None
+    except ValidationError as failure:
+        first = failure.errors(include_input=False, include_url=False)[0]  # no word of the value itself: it may hold anything
+        where = ".".join(map(str, first["loc"]))
+        raise Unreadable(f"what etcd holds under jobs/ for it cannot be read ({where + ': ' if where else ''}{first['msg']})") from None
+
+
+def check_leader(entry: Entry | None, fence: Fence) -> None:
+    """Raises Refused."""
+    if entry is None or entry.mod_revision != fence.epoch:
+        raise Refused
+
+
+def batches(sized: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
+    """Items with their bytes, in groups that fit into one transaction each."""
+    batch: list[T] = []
+    size = 0
+    for item, more in sized:
+        if batch and size + more > BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(item)
+        size += more
+    if batch:
+        yield batch
