@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +15,7 @@ from millrace.cli import app as program
 from millrace.cli import submit as submitting
 from millrace.cli.connection import ANSWER_S
 from millrace.cli.exits import Exit
-from millrace.client import Busy, Conflict, OutcomeUnknown, TooLate, Unavailable
+from millrace.client import Busy, Conflict, Invalid, OutcomeUnknown, TooLate, Unavailable
 from millrace.client.api import LIVES_S
 
 
@@ -24,7 +24,7 @@ class Client:
 
     def __init__(self) -> None:
         self.given: list[Any] = []
-        self.answer: Any = SimpleNamespace(id="job-1")
+        self.answer: Any = SimpleNamespace(id="job-1", warnings=[])
 
     def __enter__(self) -> Client:
         return self
@@ -113,6 +113,20 @@ def test_a_wrong_command_line_is_refused(
     assert sent.given == []
 
 
+def test_sql_is_checked_by_the_cluster_and_its_warnings_are_told_with_their_lines(
+    sent: Client, graph: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph.write_text("name: one\nparameters: {n: 1}\nvertices:\n  one: {sql: 'SHOW TABLES'}\n")
+    warning = SimpleNamespace(place=["vertices", "one", "sql"], message="it is not checked", hint=None)
+    sent.answer.warnings = [warning]
+    assert run("submit", graph) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert f"{graph}:4:9: warning: vertices.one.sql: it is not checked" in said
+    sent.answer = Invalid("SQL", [SimpleNamespace(place=["vertices", "one", "sql"], message="does not parse", hint=None)])
+    assert run("submit", graph) == Exit.INVALID
+    assert f"{graph}:4:9: vertices.one.sql: does not parse" in capsys.readouterr().err.splitlines()
+
+
 def test_what_a_script_takes_is_not_looked_at(sent: Client, script: Path) -> None:
     assert run("submit", script, "--master", "mine", "--help") == 0
     assert sent.given[0][0]["vertices"]["main"]["spark_app"]["args"] == ["--master", "mine", "--help"]
@@ -167,6 +181,7 @@ class Followed:
     """An accepted job whose events are these."""
 
     id = "job-1"
+    warnings: Sequence[Any] = ()
 
     def __init__(self, *events: dict[str, Any]) -> None:
         self._events = events

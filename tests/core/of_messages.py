@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from millrace.core.messages import CONTRACTS, effects, slots
+from millrace.core.messages import effects, slots
 from millrace.core.messages.base import Body, Part
+from millrace.core.messages.contracts import CONTRACTS
 from millrace.core.messages.records import Client, Elected, Fact, Message, Outcome, Probe, Refusal, Tick, encode
 
 RECORDS: tuple[type[Part], ...] = (Elected, Tick, Outcome, Client, Message, Probe, Fact)

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from millrace.core.machine import Born, Configured, PassedOver, PeerBorn, Ticked
-from millrace.core.messages import CLIENT, CONTRACTS, LINKS, client, effects, events, jobs, records, slots
+from millrace.core.messages import client, effects, events, jobs, records, slots
 from millrace.core.messages.base import Body, Part
+from millrace.core.messages.contracts import CLIENT, CONTRACTS, LINKS
 from millrace.core.messages.records import Client, Hello, Message, UnknownRecord, decode
 from millrace.core.topics import (
     ASIDE,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from millrace.core.machine import Born, Configured, Do, PeerBorn, Publish, Say, Ticked
-from millrace.core.messages import CONTRACTS, LINKS, client, effects, events, jobs
+from millrace.core.messages import client, effects, events, jobs
+from millrace.core.messages.contracts import CONTRACTS, LINKS
 from millrace.core.topics import DISPATCHER
 from services.dispatcher.core import machine as dispatcher
 from services.dispatcher.core.machine import Dispatcher

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from millrace.core.machine import Envelope, PeerBorn, Publish, Say, Ticked
-from millrace.core.messages import LINKS, effects, jobs, slots
+from millrace.core.messages import effects, jobs, slots
+from millrace.core.messages.contracts import LINKS
 from services.job_master.core import publication
 from services.job_master.core.state import State
 from services.job_master.core.transitions import EXECUTION_TRANSITIONS, JOB_TRANSITIONS, ExecutionState, JobStatus

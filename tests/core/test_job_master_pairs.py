@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from millrace.core.machine import PassedOver, PeerBorn, Ticked
-from millrace.core.messages import LINKS, effects, jobs, slots
+from millrace.core.messages import effects, jobs, slots
+from millrace.core.messages.contracts import LINKS
 from services.job_master.core.transitions import ENDED_JOB, JobStatus
 from tests.core.of_job_master import REPORT, RM, SINK, TM, TWO, USER, D, Shard
 

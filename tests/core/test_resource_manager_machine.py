@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from millrace.core.machine import Born, Configured, Do, PassedOver, PeerBorn, Publish, Say, Ticked
-from millrace.core.messages import LINKS
 from millrace.core.messages.client import ClusterOverview, RequestRefused, SlotInfo, TaskManagerInfo, TaskManagersListed
+from millrace.core.messages.contracts import LINKS
 from millrace.core.messages.effects import FenceTaskManager, TaskManagerFenced
 from millrace.core.messages.events import SlotChanged, TaskManagerJoined
 from millrace.core.messages.jobs import JobMasterDeclared, Query, RequestSlots

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from millrace.core.machine import Born, Configured, Do, PeerBorn, Say, Ticked
-from millrace.core.messages import LINKS, effects
+from millrace.core.messages import effects
+from millrace.core.messages.contracts import LINKS
 from millrace.core.messages.effects import AttemptKillSent, AttemptLaunched, EndProcess
 from millrace.core.messages.records import encode
 from millrace.core.messages.slots import (

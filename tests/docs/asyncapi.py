@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.scalarstring import LiteralScalarString
 
 from millrace import __version__
-from millrace.core.messages import CONTRACTS, Contract
+from millrace.core.messages.contracts import CONTRACTS, Contract
 from millrace.core.topics import IDENTITY, INBOXES, TOPICS, Topic, Topology
 
 from .schemas import PUBLIC, RECORDS

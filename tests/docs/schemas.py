@@ -9,7 +9,8 @@ from typing import Any, Union
 from pydantic import TypeAdapter
 
 from millrace.core.jobgraph.model import JobGraph
-from millrace.core.messages import CONTRACTS, Contract, records
+from millrace.core.messages import records
+from millrace.core.messages.contracts import CONTRACTS, Contract
 from millrace.edge.schema import Explained
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

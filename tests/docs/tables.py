@@ -11,7 +11,8 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from millrace.core.messages import CONTRACTS, Contract, effects, records, slots
+from millrace.core.messages import effects, records, slots
+from millrace.core.messages.contracts import CONTRACTS, Contract
 from millrace.core.topics import DAY_MS, SERVICES, TOPICS
 from millrace.io.settings import PREFIX, ServiceSettings
 from services.dispatcher.core.state import RECOVERY_TRANSITIONS

@@ -10,7 +10,7 @@ import pytest
 from jsonschema import Draft7Validator, Draft202012Validator
 from ruamel.yaml import YAML
 
-from millrace.core.messages import CONTRACTS
+from millrace.core.messages.contracts import CONTRACTS
 from millrace.core.topics import INBOXES
 
 from .asyncapi import CHANNELS

@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
-from millrace.core.messages import CONTRACTS
+from millrace.core.messages.contracts import CONTRACTS
 from millrace.core.topics import TOPICS, Topology
 from millrace.io.kafka_admin import KafkaAdmin
 from services.dispatcher.intake import check_graph, decode

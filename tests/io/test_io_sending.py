@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.core.fold import Spoken
-from millrace.core.messages import CONTRACTS
+from millrace.core.messages.contracts import CONTRACTS
 from millrace.core.replica import Speak
 from millrace.core.topics import TOPICS
 from millrace.io.sending import AFTER, Sending

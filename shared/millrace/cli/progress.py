@@ -9,12 +9,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
-
 if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
     from .output import LiveOutput
 
 ENDS = {"JobFinished": "FINISHED", "JobFailed": "FAILED", "JobCanceled": "CANCELED"}
@@ -72,6 +69,10 @@ class View:
         return found
 
     def render(self, elapsed_s: float) -> RenderableType:
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
         head = Text.assemble(
             ("job ", ""), (self.job, "bold"), "  ", (self.status, COLORS.get(self.status, "")), f"  {elapsed_s:.1f} s"
         )
@@ -92,6 +93,8 @@ def show_progress(
     are cut off. quiet: nothing is shown."""
     if quiet:
         return next((event for event in events if event["type"] in ENDS), None) or _ended(check)
+    from rich.console import Console
+
     console = Console(stderr=True)
     view, started = View(job), time.monotonic()
     if output is None:
@@ -103,6 +106,8 @@ def show_progress(
 def _show(view: View, events: Iterator[Event], started: float, check: Callable[[], Any], console: Console) -> Event:
     if not console.is_terminal:
         return _lines(view, events, started, check)
+    from rich.live import Live
+
     with Live(
         get_renderable=lambda: view.render(time.monotonic() - started),
         console=console,

@@ -14,6 +14,7 @@ from .exits import Exit
 
 if TYPE_CHECKING:
     from millrace.client import Job, Millrace
+    from millrace.core.jobgraph.problems import Problem
     from millrace.edge.graph_file import Loaded
 
     from .output import LiveOutput
@@ -113,7 +114,7 @@ def submit(
         _refuse(given, f"--{(given or [''])[0].replace('_', '-')} is for scripts; it stands in a graph's file instead")
         from millrace.edge.graph_file import load_graph
 
-        loaded = load_graph(path, parameters, same_machine=not is_named())
+        loaded = load_graph(path, parameters, same_machine=not is_named(), sent=True)
     else:
         _refuse(path.suffix != ".py", f"{target} is neither a graph (.yaml, .yml, .json) nor a PySpark script (.py)")
         ours = [word for word in args or [] if word in ("--wait", "-w", "--follow", "--stack")]
@@ -160,6 +161,10 @@ def _submit(millrace: Millrace, loaded: Loaded, parameters: dict[str, str], job:
     except KeyboardInterrupt:
         print(f"\nit is not known whether job {job} was accepted; ask: millrace show {job}", file=sys.stderr)
         raise
+    told = loaded.rendered()
+    for line in (loaded.render(_problem(each, warning=True)) for each in accepted.warnings):
+        if line not in told:  # what the cluster alone has found
+            print(line, file=sys.stderr)
     return accepted
 
 
@@ -247,11 +252,16 @@ def _tell_problems(loaded: Loaded) -> None:
 
 def _print_problems(loaded: Loaded, problems: list[Any]) -> None:
     """What the cluster found wrong, as if it had been found here."""
+    for each in problems:
+        print(loaded.render(_problem(each)), file=sys.stderr)
+    print(f"not accepted: {len(problems)} problem{'s' * (len(problems) != 1)}", file=sys.stderr)
+
+
+def _problem(told: Any, warning: bool = False) -> Problem:
+    """A problem as the cluster tells it."""
     from millrace.core.jobgraph.problems import Problem
 
-    for each in problems:
-        print(loaded.render(Problem(tuple(each.place), each.message, each.hint)), file=sys.stderr)
-    print(f"not accepted: {len(problems)} problem{'s' * (len(problems) != 1)}", file=sys.stderr)
+    return Problem(tuple(told.place), told.message, told.hint, warning=warning)
 
 
 def _pairs(given: list[str] | None, flag: str) -> dict[str, str]:

@@ -137,7 +137,8 @@ def _of_value(raw: Any, data: bytes) -> tuple[str, list[Problem]]:
     from pydantic import TypeAdapter, ValidationError
 
     from millrace.core.jobgraph.problems import Problem, did_you_mean
-    from millrace.core.messages import CONTRACTS, records
+    from millrace.core.messages import records
+    from millrace.core.messages.contracts import CONTRACTS
 
     if isinstance(raw, dict) and isinstance(raw.get("record"), str):
         try:

@@ -72,12 +72,14 @@ def load_graph(
     limits: Limits = DEFAULT_LIMITS,
     checks: bool = True,
     same_machine: bool = True,
+    sent: bool = False,
 ) -> Loaded:
     """Reads a graph's file (YAML or JSON) and finds all that can be found wrong before submitting; raises nothing.
 
     Relative paths are relative to the file; in a path that starts with a parameter given on the command line, to the
     working folder. checks: also the SQL, and that local sources are there. same_machine: the cluster sees this machine's
-    files; else a local path is one of its own machines, where nobody can look from here.
+    files; else a local path is one of its own machines, where nobody can look from here. sent: it goes to a cluster next, which checks
+    its SQL with a parser that is loaded already; here that is done only where something else is wrong, so that all is told at once.
     """
     loaded = Loaded(path)
     overrides = dict(parameters or {})
@@ -104,7 +106,9 @@ def load_graph(
         loaded.raw["parameters"] = {name: overrides.get(name, value) for name, value in declared.items()}
     if checks:
         known = result if isinstance(result, JobGraph) else readable(loaded.raw, result, limits, overrides)
-        loaded.problems += check_sql(known) + (check_files(known) if same_machine else [])
+        loaded.problems += check_files(known) if same_machine else []
+        if not sent or loaded.errors:
+            loaded.problems += check_sql(known)
     if isinstance(result, JobGraph) and not loaded.errors:
         loaded.graph = result
         loaded.problems += check_unread(result)
