@@ -38,6 +38,7 @@ def main() -> int:
     deciding = {
         "max_live_jobs": settings.max_live_jobs,
         "max_live_graphs_mb": settings.max_live_graphs_mb,
+        "max_live_subtasks": settings.max_live_subtasks,
         "retained_jobs": settings.retained_jobs,
         "blob_url": settings.told_url(port),
         "blob_max_bytes": most_bytes,

@@ -19,6 +19,9 @@ class DispatcherSettings(ServiceSettings):
     service: ClassVar[str] = "dispatcher"
     max_live_jobs: int = Field(20_000, ge=1, description="Jobs accepted and not ended; more are told to try again.")
     max_live_graphs_mb: int = Field(256, ge=1, description="Memory that the graphs of live jobs may take in all.")
+    max_live_subtasks: int = Field(
+        100_000, ge=1, description="Subtasks of the vertices of live jobs; a JobMaster needs up to 1 KB for each, so 100 MB."
+    )
     min_free_mb: int = Field(
         512, ge=0, description="What must stay free on storage's disk: with less, submissions and uploads are told to try again."
     )

@@ -63,7 +63,7 @@ class Shard:
         if attempt is None:
             assert job is not None
             held = job.slots[allocation]
-            number = job.tasks[held.task or ""][held.subtask].attempt
+            number = job.tasks[held.task or ""].rows[held.subtask].attempt
             folder = {"q": "0-q", "a": "0-a", "b": "1-b", "q+out": "0-out", "@plan": "plan", "s": "0-s"}[
                 held.task or ""
             ]

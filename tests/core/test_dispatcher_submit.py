@@ -259,6 +259,29 @@ def test_the_graphs_of_live_jobs_are_bounded() -> None:
     assert isinstance(world.submit(JOB, graph=large)[0], Do)
 
 
+WIDE = {"name": "wide", "vertices": {f"v{n}": {"sql": "SELECT 1", "parallelism": 128} for n in range(3)}}  # 384 subtasks, 150 bytes
+
+
+def test_what_live_jobs_may_come_to_cost_is_bounded_by_their_subtasks_however_small_their_graphs_are() -> None:
+    world = settled(max_live_subtasks=800)
+    [put] = world.submit(OTHER, graph=WIDE)
+    assert world.submit("job-c", graph=WIDE) and world.state.live_subtasks == 768, "what is being stored counts as well"
+    reason = "live jobs have 768 subtasks, this one 384, and max_live_subtasks is 800; try again when some have ended"
+    assert world.submit(JOB, graph=WIDE) == [rejected("busy", reason, retry_after_ms=1_000)]
+    assert isinstance(world.submit("job-d")[0], Do), "a small one finds room"
+    world.tell(effects.JobGraphStored(job=OTHER, stands=put.effect.stored))
+    world.finish(OTHER)
+    assert isinstance(world.submit(JOB, graph=WIDE)[0], Do)
+
+
+def test_a_graph_with_more_subtasks_than_all_live_jobs_may_have_is_invalid() -> None:
+    world = settled(max_live_subtasks=383)
+    [reply] = world.submit(JOB, graph=WIDE)
+    reason = "its vertices have 384 subtasks in all, and max_live_subtasks is 383: lower their parallelism"
+    assert (reply.body.kind, reply.body.reason, reply.body.problems[0].place) == ("invalid", reason, ["vertices"])
+    assert not world.state.fates and not world.state.live_subtasks
+
+
 def test_while_a_disk_is_nearly_full_nothing_new_is_taken_and_what_is_known_is_answered() -> None:
     world = settled()
     world.accept(OTHER)

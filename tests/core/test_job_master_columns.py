@@ -40,6 +40,6 @@ def test_whether_a_column_may_be_null_is_no_difference_of_columns() -> None:
     array = {"type": "array", "elementType": "long", "containsNull": False}
     one = {"fields": [{"name": "k", "type": array, "nullable": False, "metadata": {"a": 1}}]}
     other = {"fields": [{"name": "k", "type": {**array, "containsNull": True}, "nullable": True, "metadata": {}}]}
-    shard.job.tasks["b"][0].outputs = {"b": {"schema": json.dumps(one)}}
+    shard.job.tasks["b"].schemas = {"b": json.dumps(one)}
     assert publication.other_columns(shard.job, "b", 1, {"b": {"schema": json.dumps(other)}}) is None
     assert publication.other_columns(shard.job, "b", 1, {"b": {"schema": "a word of a redacted log"}}) is None

@@ -95,7 +95,7 @@ def test_a_late_word_of_an_old_attempt_changes_nothing() -> None:
     for state in ("RUNNING", "FINISHED", "FAILED", "CANCELED"):
         assert shard.told("a1", state, attempt="j/0-q/0/1.0") == []
         assert shard.told("gone", state, attempt="j/0-q/0/1.1") == []
-    assert shard.job.tasks["q"][0].state is ExecutionState.DEPLOYING
+    assert shard.job.tasks["q"].rows[0].state is ExecutionState.DEPLOYING
 
 
 def test_finished_without_running_counts() -> None:
@@ -152,7 +152,7 @@ def test_a_lost_task_manager_moves_its_attempts_without_counting_a_failure() -> 
     shard.told("a1", "RUNNING")
     lost = jobs.TaskManagerLost(task_manager="t1", incarnation=1, reason="no heartbeat for 600 ms")
     assert kinds(shard(lost, RM)) == ["event AttemptStateChanged FAILED", "forget task-manager/t1 1"]
-    assert (shard.job.tasks["q"][0].state, shard.job.tasks["q"][0].attempt) == (ExecutionState.SCHEDULED, 1)
+    assert (shard.job.tasks["q"].rows[0].state, shard.job.tasks["q"].rows[0].attempt) == (ExecutionState.SCHEDULED, 1)
     assert (shard.job.restarts, shard.job.wanted, shard.job.status) == (0, 1, JobStatus.RUNNING)
     assert kinds(shard.offer("a2", tm="task-manager/t2"))[0] == "task-manager DeployTasks"
 
@@ -453,9 +453,9 @@ def test_every_word_about_the_current_attempt_is_defined_in_every_state(before: 
     }
     if before != "canceling" and told in ("FAILED", "CANCELED"):
         assert shard.job.status is JobStatus.FAILED
-        assert shard.job.tasks["q"][0].state is ExecutionState.FAILED
+        assert shard.job.tasks["q"].rows[0].state is ExecutionState.FAILED
     else:
-        assert shard.job.tasks["q"][0].state is expected[told]
+        assert shard.job.tasks["q"].rows[0].state is expected[told]
 
 
 def test_the_first_move_goes_at_once_and_the_next_ones_ever_later() -> None:

@@ -68,9 +68,10 @@ def test_the_end_of_a_job_of_many_sinks_that_failed_at_length_fits(letter: str) 
     shard = Shard()
     shard.start(_sinks(letter))
     job, plan = shard.job, shard.machine.plan(shard.job)
-    for subtasks in job.tasks.values():
-        for subtask in subtasks:
-            subtask.failures = [Failure(n, 1, "task-manager/t", {"message": letter * 2_000}) for n in range(3)]
+    for name, task in job.tasks.items():
+        for index in range(task.parallelism):
+            told = {"message": letter * 2_000}
+            job.failures += [Failure(name, index, attempt, 1, "task-manager/t", told) for attempt in range(3)]
     job.results = {
         n: {"columns": ["c"], "types": ["string"], "rows": [[letter * 400] for _ in range(1_000)]} for n in range(128)
     }

@@ -2,18 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 RETRY_AFTER_MS = 1_000
 """What a client is told to wait when there is no room: about as long as a thousand jobs need to be accepted."""
 
 
+def subtasks_of(graph: Mapping[str, Any]) -> int:
+    """The subtasks of all vertices: what a graph may come to cost its JobMaster, whose text is no measure of it [30]. 0 of a graph that
+    this build cannot read: its JobMaster fails it."""
+    vertices = graph.get("vertices")
+    found = [vertex.get("parallelism", 1) for vertex in vertices.values()] if isinstance(vertices, dict) else []
+    return sum(found) if all(isinstance(each, int) for each in found) else 0
+
+
+def too_wide(*, subtasks: int, max_subtasks: int) -> str | None:
+    """Why a job can never be accepted here; None: it can."""
+    if subtasks <= max_subtasks:
+        return None
+    return f"its vertices have {subtasks} subtasks in all, and max_live_subtasks is {max_subtasks}: lower their parallelism"
+
+
 def no_room(
-    *, live: int, putting: int, graphs_bytes: int, graph_bytes: int, max_live: int, max_graphs_mb: int
+    *,
+    live: int,
+    putting: int,
+    graphs_bytes: int,
+    graph_bytes: int,
+    live_subtasks: int,
+    subtasks: int,
+    max_live: int,
+    max_graphs_mb: int,
+    max_subtasks: int,
 ) -> str | None:
-    """Why there is no room for one more job; None: there is. `live` and `putting` count jobs."""
+    """Why there is no room for one more job; None: there is. `live` and `putting` count jobs, `live_subtasks` those of both."""
     if live + putting >= max_live:
         return f"{live + putting} jobs are live, and max_live_jobs is {max_live}; try again when some have ended"
     if graphs_bytes + graph_bytes > max_graphs_mb * 1024 * 1024:
         return f"the graphs of live jobs fill max_live_graphs_mb ({max_graphs_mb}); try again when some have ended"
+    if live_subtasks + subtasks > max_subtasks:
+        return (
+            f"live jobs have {live_subtasks} subtasks, this one {subtasks}, and max_live_subtasks is {max_subtasks};"
+            " try again when some have ended"
+        )
     return None
 
 

@@ -47,9 +47,7 @@ def passed_over(dispatcher: Dispatcher, state: State, envelope: Envelope) -> Ite
 
 def _ended(state: State, body: effects.JobResultStored, now_ms: int, error: str) -> Iterator[Output]:
     """The end is known here; the job stays dirty in etcd, and a new generation says it to the world and cleans up."""
-    live = state.live.pop(body.job)
-    state.live_graphs -= len(live.graph)
-    state.waiting -= len(live.awaiting)
+    live = retirement.no_longer_live(state, body.job)
     answers.remember(state, body.job, body.stands)
     retirement.forget_oldest(state)
     yield Say(shard_scope(live.shard), jobs.JobRetired(job=body.job, acceptance=live.acceptance))

@@ -189,18 +189,28 @@ class Dispatcher:
     def put(self, state: State, envelope: Envelope, asking: Asking, submitted: Submitted) -> Outputs:
         """A submission of an id that is not known here goes to etcd, where create-if-absent decides [18]."""
         settings = state.settings
+        graph = parsed(submitted.graph)
+        subtasks = admission.subtasks_of(graph)
+        wide = admission.too_wide(subtasks=subtasks, max_subtasks=settings.max_live_subtasks)
+        if wide is not None:
+            problems = [client.Problem(place=["vertices"], message=wide)]
+            yield from reject(asking, envelope.at_ms, "invalid", wide, problems=problems)
+            return
         reason = admission.no_room(
             live=len(state.live),
             putting=state.putting,
             graphs_bytes=state.live_graphs,
             graph_bytes=len(submitted.graph),
+            live_subtasks=state.live_subtasks,
+            subtasks=subtasks,
             max_live=settings.max_live_jobs,
             max_graphs_mb=settings.max_live_graphs_mb,
+            max_subtasks=settings.max_live_subtasks,
         )
         if reason is not None:
             yield from reject(asking, envelope.at_ms, "busy", reason, retry_after_ms=admission.RETRY_AFTER_MS)
             return
-        graph, acceptance = parsed(submitted.graph), acceptance_of(settings.cluster, envelope.id)
+        acceptance = acceptance_of(settings.cluster, envelope.id)
         stored = StoredJob(
             state="accepted",
             digest=submitted.digest,
@@ -210,8 +220,9 @@ class Dispatcher:
             graph=graph,
             name=graph["name"],
         )
-        state.fates[asking.job] = Fate(acceptance=acceptance, putting=asking)
+        state.fates[asking.job] = Fate(acceptance=acceptance, putting=asking, subtasks=subtasks)
         state.putting += 1
+        state.live_subtasks += subtasks
         state.put_since_tick += 1
         put = effects.PutJobGraph(job=asking.job, stored=stored, accept_before_ms=submitted.accept_before_ms)
         yield Do(key(asking.job), put)
@@ -339,8 +350,10 @@ class Dispatcher:
             accepted_ms=stands.accepted_ms,
             name=stands.name,
             graph=put if stands.graph is None else written(graph),
+            subtasks=admission.subtasks_of(graph),
         )
         state.live_graphs += len(live.graph)
+        state.live_subtasks += live.subtasks
         state.early.pop(job, None)  # its JobMaster answers StartJob with the end again
         event = events.JobAccepted(job=job, at_ms=stands.accepted_ms, name=live.name, tasks=answers.tasks_of(graph))
         yield Publish("job.events", job, event)
@@ -378,10 +391,8 @@ class Dispatcher:
     def result_stored(self, state: State, envelope: Envelope) -> Outputs:
         """The ending that counts is the one that stands [16]."""
         body: effects.JobResultStored = envelope.body
-        live = state.live.pop(body.job)
+        live = retirement.no_longer_live(state, body.job)
         assert live.ending is not None, "only a job that ended has this outcome"
-        state.live_graphs -= len(live.graph)
-        state.waiting -= len(live.awaiting)
         ours = body.stands.acceptance == live.acceptance and body.stands.status == live.ending.status
         yield from self.finish(state, body.job, body.stands, envelope, live.ending.result if ours else None)
         ended = answers.remembered(body.stands)

@@ -11,13 +11,13 @@ from millrace.core.messages.base import written
 from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.jobs import JobEnded
 
-from .state import Recovery, State
+from .state import LiveJob, Recovery, State
 
 KEPT_AFTER_MS = 12 * 3_600_000
 """A repeat so long after a job's end is told to those who delete tombstones; they take what comes sooner for a part of the job."""
 SMALL_RESULT_BYTES = 16 * 1024
 CAUSE_MESSAGE_MOST = 2_000
-CAUSE_FIELDS = ("kind", "condition", "message", "vertex", "line", "column", "file", "subtask", "attempt")
+CAUSE_FIELDS = ("kind", "condition", "message", "vertex", "line", "column", "file", "subtask", "attempt", "exit_code")
 
 
 def archive_path(job: str, acceptance: str, record: str) -> str:
@@ -94,6 +94,15 @@ def small_result(detail: Mapping[str, Any]) -> str | None:
 
 def _short(text: str) -> str:
     return text if len(text) <= CAUSE_MESSAGE_MOST else f"{text[:CAUSE_MESSAGE_MOST]}..."
+
+
+def no_longer_live(state: State, job: str) -> LiveJob:
+    """The job's ending is known: it takes no room any more. Who awaits it is the caller's to answer."""
+    live = state.live.pop(job)
+    state.live_graphs -= len(live.graph)
+    state.live_subtasks -= live.subtasks
+    state.waiting -= len(live.awaiting)
+    return live
 
 
 def forget_oldest(state: State) -> None:

@@ -18,6 +18,8 @@ class Settings:
     max_live_jobs: int = 20_000
     max_live_graphs_mb: int = 256
     """Of the graphs of live jobs, as JSON."""
+    max_live_subtasks: int = 100_000
+    """Of the vertices of live jobs."""
     retained_jobs: int = 10_000
     """Ended jobs kept in state; older ones are looked up in etcd."""
     blob_url: str = ""
@@ -65,6 +67,7 @@ class Fate:
 
     acceptance: str  # what this effect would make the job's, or "" for a FindJob
     putting: Asking | None  # the submission that is being stored
+    subtasks: int = 0  # of the graph that is being stored
     behind: list[Asking] = field(default_factory=list)  # in the order they came
 
 
@@ -93,6 +96,7 @@ class LiveJob:
     cancel: bool = False  # a client asked for it
     ending: Ending | None = None  # its EndJob is in flight
     awaiting: list[Asking] = field(default_factory=list)  # asked again when its ending is stored
+    subtasks: int = 0  # of its vertices
 
     def summary(self, job: str) -> JobSummary:
         return JobSummary(
@@ -168,6 +172,8 @@ class State:
     fates: dict[str, Fate] = field(default_factory=dict)
     # sum of len(job.graph) over live jobs
     live_graphs: int = 0
+    # sum of `subtasks` over live jobs and over submissions being stored
+    live_subtasks: int = 0
     # submissions being stored: fates with `putting`
     putting: int = 0
     # submissions that went to etcd since the last tick: how many tells a flood
@@ -190,6 +196,8 @@ def check(state: State) -> None:
         both = [job for job in one if job in other]
         assert not both, f"{both} in two places"
     assert state.live_graphs == sum(len(job.graph) for job in state.live.values())
+    subtasks = sum(job.subtasks for job in (*state.live.values(), *state.fates.values()))
+    assert state.live_subtasks == subtasks, f"{state.live_subtasks} counted, {subtasks} are"
     assert state.putting == sum(fate.putting is not None for fate in state.fates.values())
     waiting = sum(len(job.awaiting) for job in state.live.values())
     waiting += sum(len(fate.behind) for fate in state.fates.values())

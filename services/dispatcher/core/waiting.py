@@ -35,4 +35,5 @@ def close(state: State, job: str) -> Fate:
     fate = state.fates.pop(job)
     state.waiting -= len(fate.behind)
     state.putting -= fate.putting is not None
+    state.live_subtasks -= fate.subtasks
     return fate

@@ -1,67 +1,100 @@
-"""Questions to a job's ExecutionGraph: what may run, what is wanted, how it looks. Pure: plan and job in, values out."""
+"""A job's ExecutionGraph: what may run, what is wanted, how it looks."""
 
 from __future__ import annotations
 
+import heapq
 import json
 from typing import Any
 
-from millrace.core.jobgraph.compile import PLAN_TASK, Plan, folder_name, producers
+from millrace.core.jobgraph.compile import PLAN_TASK, Plan, folder_name
 
-from .state import Job, Subtask
-from .transitions import WANTS_SLOT, ExecutionState
+from .state import Failure, Job, Subtask, Task
+from .transitions import ENDED_JOB, ENDING_JOB, ExecutionState, check_execution
 
 SHOWN_SUBTASKS = (1000, 100, 10, 0)  # of a job, in `show` and its archive: the most that fit
 SHOWN_BYTES = 400_000
-KEPT_FAILURES = 3  # of a subtask
 
 
-def new_tasks(plan: Plan) -> dict[str, list[Subtask]]:
-    """The subtasks of a job before anything ran; the planning attempt goes first where the plan needs it."""
-    tasks = {PLAN_TASK: [Subtask()]} if plan.needs_planning else {}
-    return tasks | {task.id: [Subtask() for _ in range(task.parallelism)] for task in plan.tasks.values()}
-
-
-def runnable(plan: Plan, job: Job, now_ms: int) -> list[tuple[str, int]]:
-    """The CREATED subtasks whose producers have all published and whose retry is due, producers first."""
-    if PLAN_TASK in job.tasks and job.planned is None:
-        names = [PLAN_TASK]
+def begin(plan: Plan, job: Job) -> None:
+    """The tasks of a job of which nothing ran, and what may run first: the planning attempt, where the plan needs one."""
+    job.tasks = {PLAN_TASK: Task(1)} if plan.needs_planning else {}
+    for task in plan.tasks.values():
+        job.tasks[task.id] = Task(task.parallelism, blocked=len(task.whole))
+    if plan.needs_planning:
+        schedule(job.tasks[PLAN_TASK], 0)
     else:
-        names = [task for task in plan.tasks if _published(job, plan.tasks[task].upstream)]
-    ready = []
-    for task in names:
-        for index, subtask in enumerate(job.tasks[task]):
-            due = subtask.retry_ms is None or subtask.retry_ms <= now_ms
-            if subtask.state is not ExecutionState.CREATED or not due:
-                continue
-            if task == PLAN_TASK or _inputs_published(plan, job, task, index):
-                ready.append((task, index))
-    return ready
+        _begin_sources(plan, job)
 
 
-def _published(job: Job, upstream: tuple[str, ...]) -> bool:
-    """Cheap first look: some subtask of every producing task has published."""
-    return all(any(s.state is ExecutionState.FINISHED for s in job.tasks[task]) for task in upstream)
+def _begin_sources(plan: Plan, job: Job) -> None:
+    for task in plan.tasks.values():
+        if not task.upstream:
+            _unblock(plan, job, task.id)
 
 
-def _inputs_published(plan: Plan, job: Job, task: str, index: int) -> bool:
-    return all(job.tasks[t][i].state is ExecutionState.FINISHED for t, i in producers(plan, task, index))
+def published(plan: Plan, job: Job, task: str, index: int) -> None:
+    """This subtask has published: what waited for that may run. A reader by hash or broadcast is looked at when the whole task has
+    finished, a reader by forward at its one subtask."""
+    done = job.tasks[task]
+    done.finished += 1
+    if task == PLAN_TASK:
+        _begin_sources(plan, job)
+        return
+    whole = done.finished == done.parallelism
+    for name in plan.tasks[task].readers:
+        reader = job.tasks[name]
+        if whole and task in plan.tasks[name].whole:
+            reader.blocked -= 1
+            if reader.blocked == 0:
+                _unblock(plan, job, name)
+        elif reader.blocked == 0:
+            _schedule_aligned(plan, job, name, index)
+
+
+def _unblock(plan: Plan, job: Job, task: str) -> None:
+    for index in range(job.tasks[task].parallelism):
+        _schedule_aligned(plan, job, task, index)
+
+
+def _schedule_aligned(plan: Plan, job: Job, task: str, index: int) -> None:
+    """Schedules a subtask of a task that is not blocked, once the subtasks that it reads by forward have published."""
+    if index not in job.tasks[task].rows and all(_has_published(job, other, index) for other in plan.tasks[task].aligned):
+        schedule(job.tasks[task], index)
+
+
+def _has_published(job: Job, task: str, index: int) -> bool:
+    row = job.tasks[task].rows.get(index)
+    return row is not None and row.state is ExecutionState.FINISHED
+
+
+def schedule(task: Task, index: int) -> None:
+    """The subtask wants a slot from now on."""
+    row = task.rows.setdefault(index, Subtask())
+    if row.state is not ExecutionState.SCHEDULED:
+        check_execution(row.state, ExecutionState.SCHEDULED)
+        row.state = ExecutionState.SCHEDULED
+    heapq.heappush(task.ready, index)
+
+
+def schedule_due(job: Job, now_ms: int) -> None:
+    """What waited for its retry long enough."""
+    for task in job.tasks.values():
+        for index in [index for index, due in task.retry.items() if due <= now_ms]:
+            del task.retry[index]
+            schedule(task, index)
 
 
 def wanted_slots(job: Job) -> int:
-    return sum(subtask.state in WANTS_SLOT for subtasks in job.tasks.values() for subtask in subtasks)
+    return sum(len(task.ready) for task in job.tasks.values()) + sum(slot.task is not None for slot in job.slots.values())
 
 
 def scheduled(job: Job) -> tuple[str, int] | None:
     """The first subtask that waits for a slot."""
-    for task, subtasks in job.tasks.items():
-        for index, subtask in enumerate(subtasks):
-            if subtask.state is ExecutionState.SCHEDULED:
-                return task, index
-    return None
+    return next(((name, task.ready[0]) for name, task in job.tasks.items() if task.ready), None)
 
 
 def all_finished(job: Job) -> bool:
-    return all(s.state is ExecutionState.FINISHED for subtasks in job.tasks.values() for s in subtasks)
+    return all(task.finished == task.parallelism for task in job.tasks.values())
 
 
 def attempt_name(job: Job, task_folder: str, subtask: int, attempt: int) -> str:
@@ -86,20 +119,28 @@ def describe(plan: Plan | None, job: Job) -> dict[str, Any]:
 def _describe(plan: Plan | None, job: Job, most: int) -> dict[str, Any]:
     shown = 0
     tasks = []
-    for task, subtasks in job.tasks.items():
-        counts: dict[str, int] = {}
-        for subtask in subtasks:
-            counts[subtask.state.value] = counts.get(subtask.state.value, 0) + 1
-        some = subtasks[: max(0, most - shown)]
+    over = job.status in (*ENDING_JOB, *ENDED_JOB)
+    blank = Subtask(ExecutionState.CANCELED if over else ExecutionState.CREATED)  # what has no row
+    failures: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for failure in job.failures:
+        failures.setdefault((failure.task, failure.subtask), []).append(_describe_failure(failure))
+    for name, task in job.tasks.items():
+        states = [row.state.value for _, row in sorted(task.rows.items())]
+        states += [blank.state.value] * (task.parallelism - len(states))
+        counts = {state: states.count(state) for state in dict.fromkeys(states)}
+        some = range(min(task.parallelism, max(0, most - shown)))
         shown += len(some)
-        folder = task_folder(plan, task) if plan is not None else task
+        folder = task_folder(plan, name) if plan is not None else name
         tasks.append(
             {
-                "task": task,
-                "parallelism": len(subtasks),
+                "task": name,
+                "parallelism": task.parallelism,
                 "states": counts,
-                "omitted": len(subtasks) - len(some),
-                "subtasks": [_describe_subtask(job, folder, index, subtask) for index, subtask in enumerate(some)],
+                "omitted": task.parallelism - len(some),
+                "subtasks": [
+                    _describe_subtask(job, folder, index, task.rows.get(index, blank), failures.get((name, index), []))
+                    for index in some
+                ],
             }
         )
     return {
@@ -119,7 +160,9 @@ def _describe(plan: Plan | None, job: Job, most: int) -> dict[str, Any]:
     }
 
 
-def _describe_subtask(job: Job, folder: str, index: int, subtask: Subtask) -> dict[str, Any]:
+def _describe_subtask(
+    job: Job, folder: str, index: int, subtask: Subtask, failures: list[dict[str, Any]]
+) -> dict[str, Any]:
     return {
         "subtask": index,
         "state": subtask.state.value,
@@ -133,18 +176,18 @@ def _describe_subtask(job: Job, folder: str, index: int, subtask: Subtask) -> di
             for n in range(max(1, subtask.attempt - 9), subtask.attempt + 1)
         ],
         "outputs": {
-            vertex: {k: v for k, v in output.items() if k in ("rows", "bytes")}
-            for vertex, output in (subtask.outputs or {}).items()
+            vertex: {"rows": rows, "bytes": bytes_} for vertex, (rows, bytes_) in (subtask.outputs or {}).items()
         },
-        "failures": [
-            {
-                "attempt": f.attempt,
-                "at_ms": f.at_ms,
-                "task_manager": f.task_manager.partition("/")[2],
-                "error": f.error,
-            }
-            for f in subtask.failures
-        ],
+        "failures": failures,
+    }
+
+
+def _describe_failure(failure: Failure) -> dict[str, Any]:
+    return {
+        "attempt": failure.attempt,
+        "at_ms": failure.at_ms,
+        "task_manager": failure.task_manager.partition("/")[2],
+        "error": failure.error,
     }
 
 

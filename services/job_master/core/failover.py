@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from millrace.core.bounded import fields_fitting
 from millrace.core.jobgraph.model import Restart
 
-from .state import Job, Subtask
-
-MOVED = ("infrastructure", "lost")
-"""Kinds of errors that are not the job's own doing: the attempt is moved, and that does not count as a failure."""
+from . import faults
+from .state import Failure, Job, Subtask
 
 MOVE_FIRST_MS, MOVE_MOST_MS = 100, 10_000
 """Delay of a subtask's second move, and the longest one."""
+
+KEPT_FAILURES, KEPT_FAILURES_JOB = 3, 300
+"""Failed attempts that are kept for `show`: of a subtask, and of a job in all."""
+
+MESSAGE_CHARS, FIELD_CHARS, ERROR_BYTES_MAX = 2000, 500, 16_000
+"""What is told and kept of an error, which user code can write, too: of its message, of its other texts, and in all."""
 
 
 def restart_after_ms(
@@ -27,15 +33,34 @@ def restart_after_ms(
         if subtask.moves >= moves_most:
             return None
         return min(MOVE_FIRST_MS << subtask.moves - 1, MOVE_MOST_MS) if subtask.moves else 0
-    if not error.get("retryable", False) or restart.strategy == "none" or job.restarts >= restart.attempts:
+    if faults.then(error) is faults.FAIL or restart.strategy == "none" or job.restarts >= restart.attempts:
         return None
     return restart.delay_ms
 
 
 def is_move(error: dict[str, Any]) -> bool:
-    return error.get("kind") in MOVED and bool(error.get("retryable", True))
+    return faults.then(error) is faults.MOVE
 
 
 def lost(reason: str) -> dict[str, Any]:
     """The error of an attempt that was lost with its TaskManager."""
     return {"kind": "lost", "retryable": True, "message": reason}
+
+
+def short(error: Mapping[str, Any]) -> dict[str, Any]:
+    """An error without its stack trace (which the attempt's stderr has), bounded."""
+    kept = {name: told for name, told in error.items() if name != "detail"}
+    for name, told in kept.items():
+        if isinstance(told, str):
+            kept[name] = told[: MESSAGE_CHARS if name == "message" else FIELD_CHARS]
+    return fields_fitting(kept, ERROR_BYTES_MAX)
+
+
+def keep(job: Job, failure: Failure) -> None:
+    """Keeps a failed attempt for `show`; the oldest of its subtask, or of the job, makes room."""
+    same = [one for one in job.failures if (one.task, one.subtask) == (failure.task, failure.subtask)]
+    if len(same) == KEPT_FAILURES:
+        job.failures.remove(same[0])
+    elif len(job.failures) == KEPT_FAILURES_JOB:
+        del job.failures[0]
+    job.failures.append(failure)

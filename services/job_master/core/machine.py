@@ -7,9 +7,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from millrace.core.bounded import fields_fitting
 from millrace.core.election import QUIET_TICK_MS
-from millrace.core.jobgraph.compile import PLAN_TASK, Plan, compile_graph
+from millrace.core.jobgraph.compile import Plan, compile_graph
 from millrace.core.jobgraph.model import JobGraph
 from millrace.core.machine import (
     Born,
@@ -29,7 +28,7 @@ from millrace.core.messages import client, effects, events, jobs, slots
 from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER, TASK_MANAGER, shard_scope
 
 from . import bad_records, failover, publication
-from .execution_graph import KEPT_FAILURES, attempt_name, describe, new_tasks, task_folder
+from .execution_graph import attempt_name, begin, describe, published, task_folder
 from .scheduling import (
     advance,
     attempt_event,
@@ -44,10 +43,9 @@ from .scheduling import (
     status_of,
     tell_status,
 )
-from .state import Failure, HeldSlot, Job, Settings, State, Subtask
+from .state import Failure, HeldSlot, Job, Settings, State
 from .transitions import ENDED_JOB, ENDING_JOB, IN_SLOT, ExecutionState, JobStatus
 
-ERROR_BYTES_MAX = 32_000  # of one attempt, as it is told and kept
 LOST_KEPT = 5_000  # TaskManagers: more do not fit into one message, and those lost before have long ended by themselves
 
 
@@ -211,7 +209,7 @@ class JobMaster:
         if plan is None:
             fail(job, _unreadable(), envelope.at_ms)
         else:
-            job.tasks = new_tasks(plan)
+            begin(plan, job)
             queue_ms = plan.graph.timeouts.queue_ms
             job.queue_due_ms = None if queue_ms is None else state.now_ms + queue_ms
         if start.cancel and plan is not None:
@@ -388,7 +386,7 @@ class JobMaster:
         if current is None:
             return
         job, task, index = current
-        subtask, plan, before = job.tasks[task][index], self.plan(job), job.status
+        subtask, plan, before = job.tasks[task].rows[index], self.plan(job), job.status
         assert plan is not None, f"{job.id} runs without a plan"
         if told.state == "RUNNING":
             if subtask.state is ExecutionState.DEPLOYING:
@@ -399,6 +397,7 @@ class JobMaster:
         report, error = told.report or {}, told.error
         if told.state == "FINISHED":
             error = publication.other_columns(job, task, index, report.get("outputs") or {})
+            error = error or publication.too_much(job, plan, task, report)
         if told.state == "FINISHED" and error is None and subtask.state is not ExecutionState.CANCELING:
             yield from self._finished(job, plan, task, index, report, envelope.at_ms)
         else:
@@ -413,7 +412,7 @@ class JobMaster:
         if job is None or slot is None or slot.task is None:
             return None
         task, index, plan = slot.task, slot.subtask, self.plan(job)
-        if plan is None or told.attempt != attempt_name(job, task_folder(plan, task), index, job.tasks[task][index].attempt):
+        if plan is None or told.attempt != attempt_name(job, task_folder(plan, task), index, job.tasks[task].rows[index].attempt):
             return None
         return job, task, index
 
@@ -421,22 +420,19 @@ class JobMaster:
         self, job: Job, plan: Plan, task: str, index: int, report: Mapping[str, Any], now_ms: int
     ) -> Iterator[Output]:
         """Publication: from here on this attempt's output is the subtask's."""
-        subtask = job.tasks[task][index]
+        subtask = job.tasks[task].rows[index]
         release(job, subtask)
         move(subtask, ExecutionState.FINISHED)
-        subtask.outputs, subtask.ended_ms = dict(report.get("outputs") or {}), now_ms
-        if task == PLAN_TASK:
-            job.planned = dict(report)
-            subtask.outputs = {}
-        elif report.get("result") is not None and plan.result in plan.tasks[task].vertices:
-            job.results[index] = dict(report["result"])
+        subtask.ended_ms = now_ms
+        publication.keep(job, plan, task, index, report)
+        published(plan, job, task, index)
         yield attempt_event(job, task, index, now_ms)
 
     def _attempt_failed(
         self, state: State, job: Job, task: str, index: int, error: Mapping[str, Any], now_ms: int
     ) -> Iterator[Output]:
         """The attempt is over without a result: it was canceled, or it failed and is tried again, or the job fails with it."""
-        subtask = job.tasks[task][index]
+        subtask = job.tasks[task].rows[index]
         assert subtask.state in IN_SLOT, f"{job.id}: {task}[{index}] is {subtask.state} and fails"
         release(job, subtask)
         subtask.ended_ms = now_ms
@@ -446,27 +442,23 @@ class JobMaster:
             return
         fault = dict(error)
         move(subtask, ExecutionState.FAILED)
-        subtask.failures = [*subtask.failures, Failure(subtask.attempt, now_ms, subtask.task_manager, _short(fault))]
-        subtask.failures = subtask.failures[-KEPT_FAILURES:]
-        yield attempt_event(job, task, index, now_ms, error=_short(fault))
+        told = failover.short(fault)
+        failover.keep(job, Failure(task, index, subtask.attempt, now_ms, subtask.task_manager, told))
+        yield attempt_event(job, task, index, now_ms, error=told)
         if job.status in ENDING_JOB:
             return
         plan = self.plan(job)
         assert plan is not None
         delay = failover.restart_after_ms(plan.graph.restart, job, subtask, fault, state.settings.moves_most)
         if delay is None:
-            fail(job, {**_short(fault), "task": task, "subtask": index, "attempt": subtask.attempt}, now_ms)
+            fail(job, {**told, "task": task, "subtask": index, "attempt": subtask.attempt}, now_ms)
             return
         if failover.is_move(fault):
             subtask.moves += 1
         else:
             job.restarts += 1
-        self._retry(subtask, state.now_ms + delay if delay else None)
-
-    @staticmethod
-    def _retry(subtask: Subtask, at_ms: int | None) -> None:
         move(subtask, ExecutionState.CREATED)
-        subtask.retry_ms = at_ms
+        job.tasks[task].retry[index] = state.now_ms + delay
 
     def on_fail_slot(self, state: State, envelope: Envelope) -> Iterator[Output]:
         gone = envelope.body
@@ -487,12 +479,6 @@ class JobMaster:
             error = {"kind": "user", "retryable": False, "message": told.problem, "vertex": told.vertex}
             fail(job, error, envelope.at_ms)
         yield from advance(state, job, self.plan(job), envelope.at_ms, before)
-
-
-def _short(error: Mapping[str, Any]) -> dict[str, Any]:
-    """An error without its stack trace (which the attempt's stderr has), its texts bounded."""
-    texts = {k: v[:2000] if isinstance(v, str) else v for k, v in error.items() if k != "detail"}
-    return fields_fitting(texts, ERROR_BYTES_MAX)
 
 
 def _task_managers(state: State) -> dict[str, int]:

@@ -6,12 +6,13 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from millrace.core.jobgraph.compile import RESULT_ROWS, Plan, sink_name, staged_by
+from millrace.core.jobgraph.compile import PLAN_TASK, RESULT_ROWS, Plan, sink_name, staged_by
 from millrace.core.machine import Do, Output
 from millrace.core.messages.effects import PublishSink
 
 from .state import Job
 
+KEPT_BYTES = 8 << 20  # of what the attempts of one job told
 RESULT_BYTES = 256 * 1024  # of rows inside a message; each of many subtasks may bring a small part
 
 
@@ -25,7 +26,7 @@ def publish(job: Job, plan: Plan) -> Iterator[Output]:
             sink = plan.graph.vertices[output.vertex].sink
             assert sink is not None
             folder = staged_by(plan.graph, task, output.vertex, f"{job.acceptance}/{job.life}")
-            staged = [f"{folder}/{index}/{subtask.attempt}" for index, subtask in enumerate(job.tasks[task.id])]
+            staged = [f"{folder}/{index}/{row.attempt}" for index, row in sorted(job.tasks[task.id].rows.items())]
             effect = PublishSink(
                 job=job.id,
                 vertex=output.vertex,
@@ -38,12 +39,63 @@ def publish(job: Job, plan: Plan) -> Iterator[Output]:
             yield Do(f"sink/{sink.path}", effect)
 
 
+def keep(job: Job, plan: Plan, task: str, index: int, report: Mapping[str, Any]) -> None:
+    """Keeps what a finished subtask told. Its schemas are its task's: of 25,600 subtasks each would else have a copy [30]."""
+    done, row = job.tasks[task], job.tasks[task].rows[index]
+    schemas, planned, result = _told(plan, task, report)
+    if planned is not None:
+        job.planned = planned
+        job.kept_bytes += _bytes(planned)
+    if result is not None:
+        job.results[index] = result
+        job.kept_bytes += _bytes(result)
+    if schemas and not done.schemas:
+        done.schemas, done.schemas_of = schemas, index
+        job.kept_bytes += _bytes(schemas)
+    outputs = report.get("outputs") or {} if task != PLAN_TASK else {}
+    row.outputs = {v: (_number(outputs[v].get("rows")), _number(outputs[v].get("bytes"))) for v in outputs if v in plan.graph.vertices}
+
+
+def too_much(job: Job, plan: Plan, task: str, report: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The error of an attempt that tells more than the job may still keep: a report can be 700 KB, and there can be thousands [30]."""
+    schemas, planned, result = _told(plan, task, report)
+    kept = [each for each in ({} if job.tasks[task].schemas else schemas, planned, result) if each]
+    if job.kept_bytes + sum(map(_bytes, kept)) <= KEPT_BYTES:
+        return None
+    message = (
+        f"The schemas, lists of files and results that the job's attempts told take more than {KEPT_BYTES} bytes: make fewer or"
+        " narrower columns, or read fewer files (a folder instead of many)"
+    )
+    return {"kind": "user", "retryable": False, "condition": "REPORTS_TOO_LARGE", "message": message}
+
+
+def _told(
+    plan: Plan, task: str, report: Mapping[str, Any]
+) -> tuple[dict[str, str], dict[str, Any] | None, dict[str, Any] | None]:
+    """What is kept of a report: the schemas of its outputs, of a planning attempt all, of the result's vertex its rows."""
+    if task == PLAN_TASK:
+        return {}, dict(report), None
+    its = plan.tasks[task].vertices
+    outputs = report.get("outputs") or {}
+    schemas = {vertex: outputs[vertex]["schema"] for vertex in its if "schema" in outputs.get(vertex, {})}
+    result = report.get("result") if plan.result in its else None
+    return schemas, None, dict(result) if result is not None else None
+
+
+def _bytes(told: Mapping[str, Any]) -> int:
+    return len(json.dumps(told, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+
+
+def _number(told: Any) -> int | None:
+    return told if isinstance(told, int) else None
+
+
 def other_columns(job: Job, task: str, index: int, outputs: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The error of an attempt whose columns are not those of a finished subtask of its task (a pivot of its own rows, types guessed
+    """The error of an attempt whose columns are not those of its task's first finished subtask (a pivot of its own rows, types guessed
     from them). All subtasks' rows are read by one schema: columns that it lacks would be lost without a word."""
-    done = next(((i, subtask.outputs) for i, subtask in enumerate(job.tasks[task]) if subtask.outputs), None)
-    for vertex, output in done[1].items() if done else ():
-        one, other = output.get("schema"), outputs.get(vertex, {}).get("schema")
+    done = job.tasks[task]
+    for vertex, one in done.schemas.items():
+        other = outputs.get(vertex, {}).get("schema")
         if not one or not other or one == other:
             continue
         try:
@@ -55,7 +107,8 @@ def other_columns(job: Job, task: str, index: int, outputs: Mapping[str, Any]) -
         names = dict.fromkeys(name for name, kind in [*was, *now] if (name, kind) not in was or (name, kind) not in now)
         what = f"differ in {', '.join(names)}" if names else "have them in another order"
         hint = "make them the same whatever the rows, or use parallelism 1"
-        message = f"Subtasks {done[0]} and {index} of {vertex!r} made different columns: they {what}; {hint}"
+        first, second = sorted((done.schemas_of, index))
+        message = f"Subtasks {first} and {second} of {vertex!r} made different columns: they {what}; {hint}"
         return {"kind": "user", "retryable": False, "condition": "COLUMNS_DIFFER", "message": message, "vertex": vertex}
     return None
 

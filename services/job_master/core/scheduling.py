@@ -1,11 +1,12 @@
 """Moves a job on: what may run is scheduled, slots are filled or given back, the end is recognised.
 
-`advance` is called once after every change to a job; it looks at the whole job and yields what follows, the way of a submission
-first.
+`advance` is called once after every change to a job and yields what follows, the way of a submission first. It looks at the job's tasks and
+at the slots that it holds, never at all its subtasks.
 """
 
 from __future__ import annotations
 
+import heapq
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -24,7 +25,7 @@ from .execution_graph import (
     attempt_name,
     describe,
     log_folder,
-    runnable,
+    schedule_due,
     scheduled,
     task_folder,
     wanted_slots,
@@ -33,7 +34,6 @@ from .state import Job, State, Subtask
 from .transitions import (
     ENDED_JOB,
     ENDING_JOB,
-    IN_SLOT,
     ExecutionState,
     JobStatus,
     check_execution,
@@ -77,7 +77,7 @@ def drop(state: State, job: Job, allocation: str) -> None:
 
 
 def attempt_event(job: Job, task: str, index: int, now_ms: int, error: dict[str, Any] | None = None) -> Publish:
-    subtask = job.tasks[task][index]
+    subtask = job.tasks[task].rows[index]
     slot = job.slots.get(subtask.allocation or "")
     event = AttemptStateChanged(
         job=job.id,
@@ -106,11 +106,8 @@ def advance(
         yield from _end_attempts(job, plan, now_ms)
     else:
         assert plan is not None, f"{job.id} runs without a plan"
-        for task, index in runnable(plan, job, state.now_ms):
-            subtask = job.tasks[task][index]
-            subtask.retry_ms = None
-            move(subtask, ExecutionState.SCHEDULED)
-        waits = any(s.retry_ms is not None for subtasks in job.tasks.values() for s in subtasks)
+        schedule_due(job, state.now_ms)
+        waits = any(task.retry for task in job.tasks.values())
         running = JobStatus.RESTARTING if waits else JobStatus.RUNNING
         if job.status is JobStatus.CREATED and waits:
             move_job(job, JobStatus.RUNNING, now_ms)
@@ -122,7 +119,7 @@ def advance(
     yield from _give_back(state, job)
     yield from _request(job)
     if job.status in ENDING_JOB:
-        lives = any(s.state in IN_SLOT for subtasks in job.tasks.values() for s in subtasks)
+        lives = any(slot.task is not None for slot in job.slots.values())
         if not lives and publication.published(job):  # the end deletes what is staged: not while it is being moved
             yield from end(state, job, plan, now_ms)
     elif all_finished(job):
@@ -159,16 +156,19 @@ def state_event(job: Job, now_ms: int) -> Publish:
 def _end_attempts(job: Job, plan: Plan | None, now_ms: int) -> Iterator[Output]:
     """Cancels what runs; what does not run yet is canceled at once."""
     cancels: dict[str, list[str]] = {}
-    for task, subtasks in job.tasks.items():
-        for index, subtask in enumerate(subtasks):
-            subtask.retry_ms = None
-            if subtask.state in (ExecutionState.CREATED, ExecutionState.SCHEDULED):
-                move(subtask, ExecutionState.CANCELED)
-            elif subtask.state in (ExecutionState.DEPLOYING, ExecutionState.RUNNING):
-                move(subtask, ExecutionState.CANCELING)
-                assert plan is not None and subtask.allocation is not None
-                name = attempt_name(job, task_folder(plan, task), index, subtask.attempt)
-                cancels.setdefault(job.slots[subtask.allocation].task_manager, []).append(name)
+    for task in job.tasks.values():
+        for index in (*task.ready, *task.retry):
+            move(task.rows[index], ExecutionState.CANCELED)
+        task.ready, task.retry = [], {}
+    place = {name: number for number, name in enumerate(job.tasks)}
+    held = [(place[slot.task], slot.subtask, slot.task, slot.task_manager) for slot in job.slots.values() if slot.task is not None]
+    for _, index, name, task_manager in sorted(held):
+        subtask = job.tasks[name].rows[index]
+        if subtask.state in (ExecutionState.DEPLOYING, ExecutionState.RUNNING):
+            move(subtask, ExecutionState.CANCELING)
+            assert plan is not None
+            attempt = attempt_name(job, task_folder(plan, name), index, subtask.attempt)
+            cancels.setdefault(task_manager, []).append(attempt)
     reason = "the job is canceled" if job.status is JobStatus.CANCELLING else "another task of the job failed"
     for task_manager, attempts in cancels.items():
         yield Say(task_manager, CancelTasks(attempts=attempts, reason=reason))
@@ -183,11 +183,12 @@ def _fill_slots(state: State, job: Job, plan: Plan, now_ms: int) -> Iterator[Out
         if following is None:
             continue
         task, index = following
-        subtask = job.tasks[task][index]
+        subtask = job.tasks[task].rows[index]
         deployment = _deployment(state, job, plan, task, index, allocation)
         if len(json.dumps(deployment.spec)) > SPEC_BYTES_MAX:
             fail(job, _too_large(task), now_ms)
             break
+        heapq.heappop(job.tasks[task].ready)
         subtask.attempt += 1
         subtask.allocation, subtask.task_manager = allocation, slot.task_manager
         subtask.deployed_ms, subtask.running_ms, subtask.ended_ms = now_ms, 0, 0
@@ -204,15 +205,16 @@ def _fill_slots(state: State, job: Job, plan: Plan, now_ms: int) -> Iterator[Out
 
 
 def _deployment(state: State, job: Job, plan: Plan, task: str, index: int, allocation: str) -> DeployTask:
-    number = job.tasks[task][index].attempt + 1
+    number = job.tasks[task].rows[index].attempt + 1
     if task == PLAN_TASK:
         spec = plan_spec(plan, job=job.id, attempt=number)
     else:
+        schemas = {name: {v: {"schema": s} for v, s in job.tasks[name].schemas.items()} for name in plan.tasks[task].upstream}
         published = {}
         for producer, which in producers(plan, task, index):
-            done = job.tasks[producer][which]
+            done = job.tasks[producer].rows[which]
             assert done.outputs is not None, f"{job.id}: {producer}[{which}] has not published"
-            published[producer, which] = Published(done.attempt, done.outputs)
+            published[producer, which] = Published(done.attempt, schemas[producer])
         spec = attempt_spec(
             plan,
             job=job.id,
@@ -305,7 +307,7 @@ def request_slots(job: Job) -> Say:
 
 
 def _set_timer(state: State, job: Job) -> None:
-    times = [s.retry_ms for subtasks in job.tasks.values() for s in subtasks if s.retry_ms is not None]
+    times = [due for task in job.tasks.values() for due in task.retry.values()]
     if job.queue_due_ms is not None and job.status not in ENDING_JOB:
         times.append(job.queue_due_ms)
     if times and job.status not in ENDED_JOB:

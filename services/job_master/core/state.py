@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .transitions import ENDED_JOB, IN_SLOT, ExecutionState, JobStatus
+from .transitions import ENDED_JOB, ENDING_JOB, IN_SLOT, ExecutionState, JobStatus
 
 
 @dataclass
@@ -18,31 +18,46 @@ class Settings:
     )
 
 
-@dataclass
+@dataclass(slots=True)
 class Failure:
-    """A failed attempt, for `show`: the last few of a subtask are kept."""
+    """A failed attempt, for `show`: the last few of a subtask and of the job are kept."""
 
+    task: str
+    subtask: int
     attempt: int
     at_ms: int
     task_manager: str
-    error: dict[str, Any]  # without its stack trace, its texts bounded
+    error: dict[str, Any]  # as `failover.short` leaves it: without its stack trace, bounded
 
 
-@dataclass
+@dataclass(slots=True)
 class Subtask:
     """One subtask: its current attempt, and what the counted attempt published."""
 
-    state: ExecutionState = ExecutionState.CREATED
+    state: ExecutionState = ExecutionState.SCHEDULED
     attempt: int = 0  # number of the current attempt; 0: none yet
     allocation: str | None = None  # while IN_SLOT: a key of Job.slots
     task_manager: str = ""  # of the current or last attempt
-    retry_ms: int | None = None  # while CREATED after a failure: machine time of the next attempt
     moves: int = 0  # attempts lost with their TaskManager or slot
     deployed_ms: int = 0
     running_ms: int = 0
     ended_ms: int = 0
-    outputs: dict[str, Any] | None = None  # FINISHED: the report's outputs (vertex -> schema, rows, bytes)
-    failures: list[Failure] = field(default_factory=list)
+    outputs: dict[str, tuple[int | None, int | None]] | None = None  # FINISHED: vertex -> its rows and bytes
+
+
+@dataclass(slots=True)
+class Task:
+    """The subtasks of a task. One has a row from when it may first run: a job costs what it has begun [30]. What tells which may run is
+    counted, never looked for: a job may have 25,600 subtasks, and each of their words moves it on."""
+
+    parallelism: int
+    blocked: int = 0  # tasks of which this one reads every subtask, and that have not all finished
+    finished: int = 0  # rows that are FINISHED
+    rows: dict[int, Subtask] = field(default_factory=dict)  # index -> subtask; without a row: CREATED, and it has not run
+    ready: list[int] = field(default_factory=list)  # the SCHEDULED ones, as a heap: the first goes first
+    retry: dict[int, int] = field(default_factory=dict)  # those CREATED after a failure -> machine time of the next attempt
+    schemas: dict[str, str] = field(default_factory=dict)  # vertex -> schema of its rows (Spark's JSON), the same of all subtasks
+    schemas_of: int = 0  # the subtask that told them first
 
 
 @dataclass
@@ -68,9 +83,9 @@ class Job:
     accepted_ms: int
     status: JobStatus = JobStatus.CREATED
     since_ms: int = 0  # of this status
-    tasks: dict[str, list[Subtask]] = field(
-        default_factory=dict
-    )  # task id (and @plan, if the plan needs it) -> subtasks
+    tasks: dict[str, Task] = field(default_factory=dict)  # by id, and @plan, if the plan needs it
+    failures: list[Failure] = field(default_factory=list)  # the last ones, oldest first
+    kept_bytes: int = 0  # of what attempts reported and is kept: `planned`, `results`, the tasks' schemas
     planned: dict[str, Any] | None = None  # the plan attempt's report
     slots: dict[str, HeldSlot] = field(default_factory=dict)  # allocation -> slot; each is in State.allocations
     wanted: int = 0  # slots last asked of the ResourceManager
@@ -106,15 +121,28 @@ def check(state: State) -> None:
     assert held == state.allocations, f"allocations {state.allocations} and held slots {held} differ"
     for job in state.jobs.values():
         in_slots = {}
-        for task, subtasks in job.tasks.items():
-            for index, subtask in enumerate(subtasks):
-                where = f"{job.id} {task}[{index}]"
+        for name, task in job.tasks.items():
+            _check_task(f"{job.id} {name}", task, job.status in (*ENDING_JOB, *ENDED_JOB))
+            for index, subtask in task.rows.items():
+                where = f"{job.id} {name}[{index}]"
                 assert (subtask.allocation is not None) == (subtask.state in IN_SLOT), f"{where}: {subtask}"
                 if subtask.allocation is not None:
                     assert subtask.allocation not in in_slots, f"{where}: two attempts in {subtask.allocation}"
-                    in_slots[subtask.allocation] = (task, index)
+                    in_slots[subtask.allocation] = (name, index)
                 assert (subtask.outputs is not None) == (subtask.state is ExecutionState.FINISHED), where
         slots = {allocation: (slot.task, slot.subtask) for allocation, slot in job.slots.items()}
         assert slots == in_slots, f"{job.id}: slots hold {slots}, subtasks say {in_slots}"
         assert not (job.status in ENDED_JOB and job.slots), f"{job.id} has ended and holds slots"
         assert not (job.status in ENDED_JOB and job.id in state.due), f"{job.id} has ended and has a timer"
+
+
+def _check_task(where: str, task: Task, over: bool) -> None:
+    indexes: dict[ExecutionState, list[int]] = {}
+    for index, subtask in task.rows.items():
+        assert index < task.parallelism, f"{where} has no subtask {index}"
+        indexes.setdefault(subtask.state, []).append(index)
+    scheduled, created = indexes.get(ExecutionState.SCHEDULED, []), indexes.get(ExecutionState.CREATED, [])
+    assert sorted(task.ready) == sorted(scheduled), f"{where}: {task.ready} are ready, {scheduled} are scheduled"
+    assert sorted(task.retry) == sorted(created), f"{where}: {task.retry} wait for their retry, {created} are created"
+    assert task.finished == len(indexes.get(ExecutionState.FINISHED, [])), f"{where}: {task.finished} finished"
+    assert not (over and (task.ready or task.retry)), f"{where} of a job that is ending: {task.ready}, {task.retry}"

@@ -9,9 +9,8 @@ import services.job_master.core.scheduling as scheduling
 from millrace.core.machine import Publish
 from millrace.core.messages import events, jobs
 from services.dispatcher.core import answers
-from services.job_master.core import failover, machine, publication
+from services.job_master.core import execution_graph, failover, machine, publication
 from services.job_master.core.machine import JobMaster
-from services.job_master.core.transitions import ExecutionState
 from tests.simulation.mutants import around, mutant
 
 
@@ -118,12 +117,13 @@ def exchange_folders_are_named_without_their_life() -> None:
 
 @mutant(20, "job_master/core/scheduling.py:_fill_slots", "a retry has the name of the attempt that failed")
 def attempt_numbers_are_not_counted() -> None:
-    def retry(original: Any, subtask: Any, at_ms: int | None) -> None:
-        original(subtask, at_ms)
-        subtask.attempt -= 1
+    def schedule_due(original: Any, job: Any, now_ms: int) -> None:
+        for task in job.tasks.values():
+            for index, due in task.retry.items():
+                task.rows[index].attempt -= due <= now_ms
+        original(job, now_ms)
 
-    original = JobMaster._retry
-    JobMaster._retry = staticmethod(lambda subtask, at_ms: retry(original, subtask, at_ms))  # type: ignore[method-assign]
+    around(scheduling, "schedule_due", schedule_due)
 
 
 @mutant(28, "job_master/core/machine.py:JobMaster.on_task_manager_lost", "tasks of a dead TaskManager are waited for, for ever")
@@ -154,17 +154,14 @@ def a_job_ends_before_its_sinks_are_published() -> None:
     publication.published = lambda job: True
 
 
-@mutant(20, "job_master/core/execution_graph.py:runnable", "a task reads what its producers have not published")
+@mutant(20, "job_master/core/execution_graph.py:published", "a task reads what its producers have not published")
 def tasks_do_not_wait_for_their_producers() -> None:
-    def runnable(original: Any, plan: Any, job: Any, now_ms: int) -> Any:
-        found = original(plan, job, now_ms)
-        if job.planned is None and "@plan" in job.tasks:
-            return found
-        for task, subtasks in job.tasks.items():
-            found += [(task, n) for n, s in enumerate(subtasks) if s.state is ExecutionState.CREATED and (task, n) not in found]
-        return found
+    def begin_all(plan: Any, job: Any) -> None:
+        for name in plan.tasks:
+            for index in range(job.tasks[name].parallelism):
+                execution_graph.schedule(job.tasks[name], index)
 
-    around(scheduling, "runnable", runnable)
+    execution_graph._begin_sources = begin_all
 
 
 @mutant(21, "dispatcher/core/machine.py:Dispatcher.ask_live", "the same submission again is another job")

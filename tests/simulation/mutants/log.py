@@ -18,8 +18,7 @@ import millrace.io.service as service
 import millrace.io.snapshots as snapshots
 from millrace.io.interfaces import Delete, Put, Txn
 from services.dispatcher.client_port import Copier
-from services.job_master.core import scheduling
-from services.job_master.core.transitions import ExecutionState
+from services.job_master.core import execution_graph
 from services.resource_manager.core import machine as resource_manager
 from tests.simulation import world
 from tests.simulation.mutants import around, mutant
@@ -346,15 +345,15 @@ def records_above_the_snapshot_are_deleted() -> None:
     around(world.PacedBus, "delete_below", delete_below)
 
 
-@mutant(1, "job_master/core/execution_graph.py:scheduled", "the order of a set is another in every process")
+@mutant(1, "job_master/core/execution_graph.py:schedule", "the order of a set is another in every process")
 def a_set_is_iterated() -> None:
     turns = itertools.count()  # as hashes of objects, not the same twice
 
-    def scheduled(job: Any) -> Any:
-        found = [(task, n) for task, each in job.tasks.items() for n, s in enumerate(each) if s.state is ExecutionState.SCHEDULED]
-        return found[-(next(turns) % 2)] if found else None
+    def schedule(original: Any, task: Any, index: int) -> None:
+        original(task, index)
+        task.ready.sort(reverse=next(turns) % 2 == 1)
 
-    scheduling.scheduled = scheduled
+    around(execution_graph, "schedule", schedule)
 
 
 @mutant(6, "core/election.py:ELECTED_BACK_MS", "who cannot write that it leads keeps its key for ever")

@@ -53,6 +53,9 @@ class Task:
     inputs: dict[str, tuple[Input, ...]]  # by vertex of this task, in the order of its `inputs`
     outputs: tuple[Output, ...]
     upstream: tuple[str, ...]  # the tasks that publish what this one reads, in the order of Plan.tasks
+    whole: tuple[str, ...]  # those of them of which each subtask reads every subtask: by hash or broadcast
+    aligned: tuple[str, ...]  # those of which subtask i reads subtask i: by forward
+    readers: tuple[str, ...]  # the tasks that read this one
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,13 @@ def compile_graph(graph: JobGraph) -> Plan:
         task: {i.task: None for vertex in its for i in inputs[vertex] if i.task is not None}
         for task, its in members.items()
     }
+    readers: dict[str, list[str]] = {task: [] for task in members}
+    for task, read in upstream.items():
+        for other in read:
+            readers[other].append(task)
     tasks = {}
     for index, (task, its) in enumerate(members.items()):
+        edges = [(i.edge == "forward", i.task) for vertex in its for i in inputs[vertex] if i.task is not None]
         tasks[task] = Task(
             id=task,
             index=index,
@@ -94,6 +102,9 @@ def compile_graph(graph: JobGraph) -> Plan:
             inputs={vertex: inputs[vertex] for vertex in its},
             outputs=_outputs(graph, its, order, task_of, result),
             upstream=tuple(other for other in upstream if other in upstream[task]),
+            whole=tuple(dict.fromkeys(other for forward, other in edges if not forward)),
+            aligned=tuple(dict.fromkeys(other for forward, other in edges if forward)),
+            readers=tuple(readers[task]),
         )
     return Plan(graph, tasks, result, _needs_planning(graph))
 
