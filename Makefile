@@ -23,6 +23,7 @@ setup: $(STAMP) ## install what is missing: the packages into .venv, Kafka and t
 $(STAMP): requirements.lock requirements-build.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { echo "Python 3.10 or newer is \
 	needed and '$(PYTHON)' is $$($(PYTHON) -V 2>&1 || true): install one and say PYTHON=python3.12 make ..." >&2; exit 1; }
+	@$(PYTHON) -m deploy.local.machine
 	@$(PYTHON) -m deploy.local.java
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "'$(PYTHON)' cannot make virtual environments: install \
 	its venv module (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
@@ -75,7 +76,7 @@ etcd: setup ## build a current etcd with Go, for the stack to use from then on
 lock: setup ## choose the newest versions of all packages anew and pin them with their hashes
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes --no-header \
 		--no-emit-find-links --extra demo --extra web --extra dev pyproject.toml --output-file requirements.lock
-	@printf 'setuptools>=77\n' | $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 \
+	@printf 'setuptools>=77\nsetuptools-scm>=8\n' | $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 \
 		--generate-hashes --no-header --no-emit-find-links --output-file requirements-build.lock -
 	@for image in control task-manager; do $(BIN)/uv pip compile --quiet --universal --python-version 3.10 \
 		--generate-hashes --no-header --no-emit-find-links --no-annotate --constraint requirements.lock \

@@ -40,6 +40,8 @@ ERROR_BYTES_MAX = 128 << 10  # sixteen times what errors.describe writes of the 
 BLOBS_AGE_S = 7 * 24 * 3600  # uploaded files that no attempt has asked for since
 BLOBS_BYTES_MAX, BLOBS_MOST = 2 << 30, 1_000  # of all of them together: with a new one, those longest unused go
 AGAIN_S, BROKEN_AGAIN_S = 1.0, 60.0  # until a slot whose host ended, or that is broken, is started again
+FAILED_STARTS_MAX = 3  # of a slot's process, one after the other, before its slot is called broken
+SAID_MAX = 500  # characters of what it said last
 
 UNREADABLE = "its process left a report that cannot be read"
 
@@ -146,6 +148,7 @@ class _Lane:
         self._running = False  # the process said that it runs
         self._killed: str | None = None  # why it is to be killed, said before the process was told of it
         self._broken = False
+        self._failed_starts = 0
         self._count = itertools.count(1)
         self._work = self._log = Path()
 
@@ -264,25 +267,29 @@ class _Lane:
         kind = event["is"]
         effect = self._effect
         if kind == "ready":
+            self._failed_starts = 0
             self._tell(SlotReady(slot=self._number))
         elif kind == "running":
             self._running = True
             self._tell(AttemptRunning(slot=self._number, attempt=event["attempt"]))
         elif kind == "ended":
             if effect is not None and effect.attempt == event["attempt"]:
-                self._over(effect, event["status"], report=event.get("report"), error=_sound(event.get("error")))
+                report, rows, error = event.get("report"), event.get("rows"), _sound(event.get("error"))
+                self._over(effect, event["status"], report=report, rows=rows, error=error)
         elif kind == "replacing":
             if not event.get("attempt"):  # else it is the attempt's own JVM
                 self._tell(SlotReplacing(slot=self._number, reason=event["reason"]))
         elif kind == "broken":
-            self._broken = True
-            reason = " ".join(filter(None, (event["reason"], event.get("hint"))))
-            log.error("a slot is broken", slot=self._number, reason=reason)
-            self._tell(SlotBroken(slot=self._number, reason=reason))
+            self._break(" ".join(filter(None, (event["reason"], event.get("hint")))))
         elif kind == "gone":
-            self._gone(event.get("code"))
+            self._gone(event.get("code"), event.get("said") or "")
 
-    def _gone(self, code: Any) -> None:
+    def _break(self, reason: str) -> None:
+        self._broken = True
+        log.error("a slot is broken", slot=self._number, reason=reason)
+        self._tell(SlotBroken(slot=self._number, reason=reason))
+
+    def _gone(self, code: Any, said: str) -> None:
         """The slot's process ended: with this one, because it is broken, or because something killed it."""
         if self._slots.closing:
             return
@@ -291,8 +298,13 @@ class _Lane:
         if effect is not None:
             self._over(effect, "failed", error=infrastructure(f"the slot's process ended with {code}"), reusable=False)
         if not self._broken:
-            log.warning("a slot's process ended", slot=self._number, code=code)
-            self._tell(SlotReplacing(slot=self._number, reason=f"its process ended with {code}"))
+            self._failed_starts += 1
+            log.warning("a slot's process ended", slot=self._number, code=code, said=said)
+            if self._failed_starts >= FAILED_STARTS_MAX:  # nobody would see that it never becomes ready
+                last = said[-SAID_MAX:] or "it said nothing; the log of the TaskManager may tell more"
+                self._break(f"Its process ended {self._failed_starts} times before it was ready, the last time with {code}: {last}")
+            else:
+                self._tell(SlotReplacing(slot=self._number, reason=f"its process ended with {code}"))
         self._slots.later(BROKEN_AGAIN_S if self._broken else AGAIN_S, self._start_again)
 
     def _start_again(self) -> None:
@@ -300,7 +312,8 @@ class _Lane:
             self.start()
 
     def _over(
-        self, effect: LaunchAttempt, status: Any, *, report: Any = None, error: Any = None, reusable: bool = True
+        self, effect: LaunchAttempt, status: Any, *, report: Any = None, rows: str | None = None, error: Any = None,
+        reusable: bool = True,
     ) -> None:
         """Keeps what an ended attempt leaves, and tells the end once."""
         with self._lock:
@@ -309,7 +322,7 @@ class _Lane:
             self._effect = None
             never_ran = not self._running
         try:
-            report = self._bounded(effect, report)
+            report = self._bounded(effect, report, rows)
             self._upload(effect)
         except (OSError, StorageError) as failure:
             if status == "finished":
@@ -331,19 +344,23 @@ class _Lane:
         work = self._work
         self._slots.submit(lambda: shutil.rmtree(work, ignore_errors=True))
 
-    def _bounded(self, effect: LaunchAttempt, report: Any) -> Any:
-        """The report as a message may carry it: a large result lies in storage, and the report tells where."""
+    def _bounded(self, effect: LaunchAttempt, report: Any, rows: str | None) -> Any:
+        """The report as a message may carry it: a large result lies in storage, and the report tells where. `rows`: those of its result,
+        which the slot's host has looked at; many are passed on unparsed, for that would hold up the other slots."""
         if report is None:
             return None
         _check_shape(effect, report)
         result = report.get("result")
         if result is not None:
-            data = json.dumps(result).encode()
+            if rows is None:
+                raise _Unfit(f"{UNREADABLE}: its result has no rows")
+            data = f'{json.dumps(result)[:-1]}, "rows": {rows}}}'.encode()
             if len(data) > RESULT_BYTES_MAX:
                 path = f"results/{effect.folder}/result.json"
                 self._slots.storage.put_new(path, data)
-                kept = {key: value for key, value in result.items() if key != "rows"}
-                report = {**report, "result": {**kept, "path": path}}
+                report = {**report, "result": {**result, "path": path}}
+            else:
+                report = {**report, "result": {**result, "rows": json.loads(rows)}}
         size = len(json.dumps(report))
         if size > REPORT_BYTES_MAX:
             raise _Unfit(f"its schemas and lists of files take {size} bytes; at most {REPORT_BYTES_MAX} can be passed on")
@@ -414,7 +431,6 @@ class _Result(BaseModel):
     model_config = ConfigDict(strict=True)
     columns: list[str]
     types: list[str]
-    rows: list[list[Any]]
 
 
 class _Report(BaseModel):

@@ -8,6 +8,8 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+from dataclasses import replace
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from ruamel.yaml import YAML
 
 from deploy.local import etcd, flights, kafka
 from deploy.local.kafka import KafkaBroker
+from deploy.local.machine import MACHINES, SYSTEMS, Machine, problems, this
 from millrace.core.topics import TOPICS
 from millrace.io.settings import ServiceSettings
 
@@ -229,6 +232,57 @@ def test_make_with_an_old_python(fresh):
         f"Python 3.10 or newer is needed and '{old}' is Python 3.8.1: install one and say PYTHON=python3.12 make ..."
     ]
     assert not (fresh / ".venv").exists()
+
+
+def test_make_where_the_packages_do_not_exist(fresh):
+    """Emulated: a Python that says it is of a machine that no package is made for."""
+    other = fresh / "python3"
+    other.write_text(
+        "#!/bin/sh\n"
+        "[ $1 = -c ] && exit 0\n"
+        f'[ $1 = -m ] && exec {sys.executable} -c "import platform, runpy; platform.machine = lambda: \'riscv64\'; '
+        'runpy.run_module(\'$2\', run_name=\'__main__\')"\n'
+    )
+    other.chmod(0o755)
+    code, lines = make(fresh, "setup", f"PYTHON={other}")
+    assert code == 2
+    assert lines == ["The packages exist for x86-64 and 64-bit ARM, and this is riscv64: use a machine or a container of those."]
+    assert not (fresh / ".venv").exists()
+
+
+USUAL = Machine("linux", "x86_64", "glibc", (3, 12), "CPython", False, ("/home/josé müller, data/millrace",))
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({}, []),
+        ({"machine": "aarch64"}, []),
+        ({"system": "darwin", "machine": "arm64", "libc": ""}, []),
+        ({"system": "darwin", "machine": "x86_64", "libc": "", "python": (3, 14)}, []),
+        ({"python": (3, 10)}, []),
+        ({"system": "win32", "machine": "AMD64", "libc": ""}, ["Millrace runs on Linux and macOS, and this is win32: use WSL 2."]),
+        ({"libc": ""}, ["etcd and some packages exist for Linuxes with glibc alone"]),
+        ({"python": (3, 15)}, ["The packages exist for Python 3.10 to 3.14, and this is 3.15: say PYTHON=python3.12 make ..."]),
+        ({"implementation": "PyPy"}, ["The packages exist for the usual CPython, and this is PyPy"]),
+        ({"free_threaded": True}, ["The packages exist for the usual CPython, and this is a CPython without a global lock"]),
+        ({"folders": ("/a:b",)}, ["/a:b has a ':' in its name, at which Java's class path and PATH are parted: use another folder."]),
+        ({"machine": "ppc64le", "python": (3, 9)}, ["The packages exist for x86-64", "The packages exist for Python 3.10 to 3.14"]),
+    ],
+)
+def test_what_cannot_work_is_said_with_what_to_do(other, said):
+    """Of machines that are not here, by what they would say of themselves."""
+    found = list(problems(replace(USUAL, **other)))
+    assert len(found) == len(said) and all(map(str.startswith, found, said)), found
+
+
+def test_this_machine_can_work():
+    assert list(problems(this())) == []
+
+
+def test_every_system_that_is_let_in_has_an_etcd():
+    assert {system for system, _ in etcd.PACKAGED_SHA256} == set(SYSTEMS)
+    assert {machine for _, machine in etcd.PACKAGED_SHA256} == set(MACHINES)
 
 
 def test_make_without_java(fresh):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import signal
@@ -13,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from services.task_manager.slot import client, host, jvm, procs
+from services.task_manager.slot import client, jvm, left, platforms, procs
 from services.task_manager.slot.client import heard
 from services.task_manager.slot.conf import classify_conf
 from services.task_manager.slot.config import SlotConfig
@@ -83,10 +84,10 @@ spared = subprocess.Popen(["sh", "-c", "sleep 3600 & wait"])
 escaped = subprocess.Popen(["sh", "-c", "setsid sleep 3600 & exit"])
 escaped.wait()
 while len(procs.below(os.getpid())) < 3: pass
-assert procs.kill_below(os.getpid(), [spared.pid])
+assert procs.kill_below(os.getpid(), [spared.pid]) == []
 left = procs.below(os.getpid())
 assert left[0] == spared.pid and len(left) == 2, left
-assert procs.kill_below(os.getpid())
+assert procs.kill_below(os.getpid()) == []
 print("done")
 """
     root = str(Path(procs.__file__).parents[3])
@@ -100,14 +101,14 @@ def test_what_was_started_below_a_host_is_found_by_its_marker() -> None:
     assert child.stdout is not None
     escaped = int(child.stdout.readline())
     assert set(procs.marked("the-marker-of-this-test")) >= {child.pid, escaped}
-    assert procs.kill_marked("the-marker-of-this-test")
+    assert procs.kill_marked("the-marker-of-this-test") == []
     assert not lives(child.pid)
     assert not lives(escaped)
 
 
 def test_a_session_is_lowered_when_it_is_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     group = tmp_path / "autogroup"
-    monkeypatch.setattr(procs, "_AUTOGROUP", str(group))
+    monkeypatch.setattr(platforms, "AUTOGROUP", str(group))
     assert procs.lower_session(), "a Linux without them asks for nothing"
     group.touch()
     answers = [BlockingIOError(), PermissionError()]
@@ -185,7 +186,89 @@ def test_a_text_of_a_users_error_that_is_no_unicode_is_heard_as_unicode() -> Non
 @pytest.mark.parametrize("written", [b"", b"{", b"\xff", b"[" * 100_000])
 def test_a_report_that_user_code_wrote_ends_no_host(tmp_path: Path, written: bytes) -> None:
     (tmp_path / "report.json").write_bytes(written)
-    assert host._read(str(tmp_path / "report.json")) is None
+    with pytest.raises(left.Unreadable, match="^its process left a report that cannot be read: it is no JSON "):
+        left.report(str(tmp_path))
+
+
+@pytest.mark.parametrize(("name", "most"), [("report.json", 8 << 20), ("error.json", 1 << 20)])
+def test_a_file_that_is_too_large_is_not_even_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, most: int) -> None:
+    """63 MB of empty lists took 41 s of the slot's host, and as long of the TaskManager, with all its other slots."""
+    (tmp_path / name).write_bytes(b"{" + b"[]," * (most // 3 + 1) + b"[]}")
+    monkeypatch.setattr(left.json, "loads", None)
+    with pytest.raises(left.Unreadable, match=f"it has more than {most} bytes$"):
+        (left.report if name == "report.json" else left.error)(str(tmp_path))
+
+
+def test_the_number_and_the_depth_of_what_is_passed_on_have_a_limit() -> None:
+    many = {"outputs": {}, "more": [[]] * left.VALUES_MAX}
+    deep: Any = 1
+    for _ in range(left.DEPTH_MAX + 1):
+        deep = [deep]
+    for found in (many, {"outputs": deep}, {"result": {"rows": deep}}, {"result": {"rows": [1]}}):
+        with pytest.raises(left.Unreadable, match="^its process left a report that cannot be read: "):
+            left.parted(found)
+    with pytest.raises(left.Unreadable, match="^the rows of its result take "):
+        left.parted({"result": {"rows": [["x" * left.ROWS_BYTES_MAX]]}})
+    rows = [[n] for n in range(left.VALUES_MAX)]
+    report, text = left.parted({"outputs": {}, "result": {"columns": ["n"], "rows": rows}})
+    assert report == {"outputs": {}, "result": {"columns": ["n"]}}, "rows are no value to whoever passes them on: they are one text"
+    assert text is not None and json.loads(text) == rows
+
+
+def test_a_line_that_no_host_of_ours_says_is_not_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parsing takes the interpreter from the TaskManager's other slots and its heartbeats."""
+    monkeypatch.setattr(client, "_LINE_BYTES_MAX", 100_000)
+    talking = tmp_path / "host.py"
+    talking.write_text("import json, time\nprint(json.dumps({'is': 'ready', 'x': '-' * 200_000}), flush=True)\ntime.sleep(3600)\n")
+    monkeypatch.setattr(client, "_HOST", str(talking))
+    events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    process = client.SlotProcess(SlotConfig(slot="s", folder=str(tmp_path / "slot"), python=sys.executable), events.put)
+    assert events.get(timeout=60) == {"is": "gone", "code": -signal.SIGKILL, "said": ""}
+    process.close()
+
+
+def test_a_host_that_cannot_go_on_tells_its_last_words_and_its_log_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    config = SlotConfig(slot="s", folder=str(tmp_path / "slot"), python=sys.executable)
+    failing = tmp_path / "host.py"
+    monkeypatch.setattr(client, "_HOST", str(failing))
+    for number in range(4):
+        failing.write_text(f"import sys\nsys.stderr.write('x' * 100_000)\nraise RuntimeError('failed for the {number}. time')\n")
+        process = client.SlotProcess(config, events.put)
+        said = events.get(timeout=60)
+        assert (said["is"], said["code"]) == ("gone", 1)
+        assert said["said"].endswith(f"RuntimeError: failed for the {number}. time") and len(said["said"]) <= 4096
+        process.close()
+    assert sorted(path.name for path in (tmp_path / "slot").iterdir()) == ["host.log", "host.log.1"]
+    assert all(path.stat().st_size < 101_000 for path in (tmp_path / "slot").iterdir())
+
+
+def test_what_may_not_be_killed_is_told_and_costs_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Emulated, for the tests may run as root: the system refuses to signal the middle one of three, as if ``sudo`` had started it."""
+    killed, refused = os.kill, set()
+
+    def kill(pid: int, signum: int) -> None:
+        if pid in refused and signum:
+            raise PermissionError(1, "Operation not permitted")
+        killed(pid, signum)
+
+    children = [subprocess.Popen(["sleep", "3600"]) for _ in range(3)]
+    spared = [pid for pid in procs.below(os.getpid()) if pid not in {each.pid for each in children}]
+    refused.add(children[1].pid)
+    monkeypatch.setattr(os, "kill", kill)
+    assert procs.kill_below(os.getpid(), spared) == [children[1].pid]
+    assert [lives(each.pid) for each in children] == [False, True, False]
+    refused.clear()
+    assert procs.kill_below(os.getpid(), spared) == []
+
+
+def test_a_fork_asks_no_thousand_million_file_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the limit is that, and a Python or a kernel knows no close_range, each fork took minutes."""
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "closerange", lambda low, high: asked.append((low, high)))
+    monkeypatch.setattr(os, "sysconf", lambda name: 1_000_000_000)
+    procs._close_all_but([7])
+    assert asked == [(3, 7), (8, procs.FILES_MOST)]
 
 
 @pytest.mark.timeout(20)
@@ -193,7 +276,7 @@ def test_a_pipe_or_a_folder_that_user_code_put_in_a_files_place_holds_up_no_host
     os.mkfifo(tmp_path / "report.json")
     (tmp_path / "error.json").mkdir()
     before = psutil.Process().num_fds()
-    assert host._read(str(tmp_path / "report.json")) is host._read(str(tmp_path / "error.json")) is None
+    assert left.report(str(tmp_path)) is left.error(str(tmp_path)) is None
     assert psutil.Process().num_fds() == before, "it outlives its attempts"
     os.mkfifo(tmp_path / "stdout")
     log = CappedLog(str(tmp_path / "stdout"), 4, 4)

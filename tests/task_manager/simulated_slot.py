@@ -6,6 +6,9 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from services.task_manager.slot import left
+from services.task_manager.slot.process import plain_error
+
 OnEvent = Callable[[dict[str, Any]], None]
 
 
@@ -56,8 +59,15 @@ class SimulatedSlot:
         self._say("running", attempt=self.attempt)
 
     def end(self, status: str, report: Any = None, error: Any = None) -> None:
+        """As a host says it: what user code may have written was looked at, and the rows of a result go apart."""
         attempt, self.attempt = self.attempt, None
-        self._say("ended", attempt=attempt, status=status, report=report, error=error)
+        rows = None
+        if isinstance(report, dict):
+            try:
+                report, rows = left.parted(report)
+            except left.Unreadable as unreadable:
+                status, report, error = "failed", None, plain_error("user", str(unreadable))
+        self._say("ended", attempt=attempt, status=status, report=report, rows=rows, error=error)
 
     def kill(self, attempt: str, why: str) -> None:
         self.kills.append((attempt, why))
@@ -77,13 +87,13 @@ class SimulatedSlot:
         self._say("broken", reason=reason, hint="Free some space.")
         self.gone(1)
 
-    def gone(self, code: int = -9) -> None:
-        self._say("gone", code=code)
+    def gone(self, code: int = -9, said: str = "") -> None:
+        self._say("gone", code=code, said=said)
 
     def close(self) -> None:
         if not self.closed:
             self.closed = True
-            self.on_event({"is": "gone", "code": 0})
+            self.on_event({"is": "gone", "code": 0, "said": ""})
 
     def _say(self, what: str, **body: Any) -> None:
         if not self.closed:

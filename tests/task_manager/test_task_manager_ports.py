@@ -375,6 +375,27 @@ def test_a_broken_slot_is_tried_again_later(world: World) -> None:
     assert len(world.made) == 2
 
 
+def test_a_slot_whose_process_never_becomes_ready_is_broken_and_says_why(world: World) -> None:
+    """It was started again each second, for ever, and its jobs waited for slots that were said to start."""
+    said: list[Any] = []
+    for number in range(1, 4):
+        world.slot.gone(1, "Traceback ...\nImportError: numpy is of another Python")
+        said += world.told()
+        assert world.timers[-1][0] == (1.0 if number < 3 else 60.0)
+        world.timers[-1][1]()
+    assert [type(each) for each in said] == [SlotReplacing, SlotReplacing, SlotBroken]
+    assert said[-1].reason.startswith("Its process ended 3 times before it was ready, the last time with 1: Traceback")
+    assert said[-1].reason.endswith("ImportError: numpy is of another Python")
+
+
+def test_a_slot_that_was_ready_between_its_ends_is_not_broken(world: World) -> None:
+    for _ in range(5):
+        world.slot.ready()
+        world.slot.gone(-9)
+        world.timers[-1][1]()
+    assert not any(isinstance(each, SlotBroken) for each in world.told())
+
+
 def test_a_slot_whose_process_cannot_even_be_started_is_broken(tmp_path: Path, world: World) -> None:
     world.slot.gone(1)
     world.told()

@@ -65,7 +65,12 @@ class Archive:
         if self.path is None or self._done is not None or os.path.exists(self.path):
             return
         path = self.path
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+        except OSError as error:  # JVMs start slower, and that is all
+            print(f"no class-data archive: {error}", file=sys.stderr)
+            self.path = None
+            return
         self._pid = procs.fork(lambda: make(path, self._config, self._java, self._spark_home))
         self._done = watch(self._pid)
 
@@ -108,7 +113,7 @@ def _train(part: str, folder: str, config: SlotConfig, java: str, spark_home: st
     parent = os.getpid()
     process = subprocess.Popen(
         command, env=env, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        preexec_fn=lambda: procs.die_with(parent),
+        preexec_fn=lambda: procs.exec_dies_with(parent),
     )  # fmt: skip
     try:
         _, errors = process.communicate(timeout=_TRAINING_S)

@@ -9,6 +9,7 @@ import os
 import queue
 import select
 import subprocess
+import sys
 import threading
 import uuid
 from collections.abc import Callable
@@ -21,6 +22,8 @@ from .config import SlotConfig
 
 _HOST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "host.py")
 _STOP_S = 3.0
+_LINE_BYTES_MAX = 24 << 20  # the longest that a host of ours says: rows of 5 MiB, of which each byte may take several as JSON in JSON
+_LOG_TAIL_BYTES = 4096
 
 log = logging.getLogger("millrace.slot")
 
@@ -28,6 +31,8 @@ log = logging.getLogger("millrace.slot")
 def _environment(marker: str) -> dict[str, str]:
     """The host's environment, which user code can read: without the TaskManager's own settings, for some are secrets."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
+    if sys.platform == "darwin":  # its own libraries end a fork of a process that has used them, unless told that it is meant
+        env["OBJC_DISABLE_INITIALIZE_FORK_SAFETY"] = "YES"
     return {**env, procs.MARKER: marker}
 
 
@@ -53,8 +58,8 @@ class SlotProcess:
     """One slot: its host process and a thread that reads what the host says.
 
     ``on_event`` is called on that thread with each message of the host (see host.py), and once, last, with
-    ``{"is": "gone", "code": exit code}``: then nothing of the slot lives any more. The methods may be called from any thread; after the
-    host ended they do nothing, ``gone`` tells.
+    ``{"is": "gone", "code": exit code, "said": the end of its log}``: then nothing of the slot lives any more. The methods may be called
+    from any thread; after the host ended they do nothing, ``gone`` tells.
     """
 
     def __init__(self, config: SlotConfig, on_event: Callable[[dict[str, Any]], None]) -> None:
@@ -115,12 +120,14 @@ class SlotProcess:
     def _live(self) -> None:
         try:
             os.makedirs(self._config.folder, exist_ok=True)
-            with open(os.path.join(self._config.folder, "host.log"), "ab") as log:
+            if os.path.exists(self._log_path):
+                os.replace(self._log_path, self._log_path + ".1")
+            with open(self._log_path, "ab") as printed:
                 self._process = subprocess.Popen(
                     [self._config.python, _HOST, str(os.getpid()), str(self._heard.fileno()), spark_conf.__file__],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
-                    stderr=log,
+                    stderr=printed,
                     cwd=self._config.folder,
                     env=_environment(self._marker),
                     start_new_session=True,
@@ -136,13 +143,31 @@ class SlotProcess:
             self._heard.close()
             self._started.set()
         assert self._process.stdout is not None
-        for line in self._process.stdout:
+        while line := self._process.stdout.readline(_LINE_BYTES_MAX + 1):
+            if len(line) > _LINE_BYTES_MAX:  # parsing takes the interpreter from all who run in this process
+                log.error("%s: its host said more than %d bytes at once, and is ended", self._config.slot, _LINE_BYTES_MAX)
+                self._process.kill()
+                break
             if line.endswith(b"\n"):  # else it was killed while it spoke
                 self._hear(line)
+        self._process.stdout.close()
         code = self._process.wait()
         self._outgoing.put(None)
         procs.kill_marked(self._marker)
-        self._on_event({"is": "gone", "code": code})
+        self._on_event({"is": "gone", "code": code, "said": self._said()})
+
+    @property
+    def _log_path(self) -> str:
+        return os.path.join(self._config.folder, "host.log")
+
+    def _said(self) -> str:
+        """The end of what the host printed, an exception's last line perhaps."""
+        try:
+            with open(self._log_path, "rb") as printed:
+                printed.seek(max(0, os.fstat(printed.fileno()).st_size - _LOG_TAIL_BYTES))
+                return printed.read(_LOG_TAIL_BYTES).decode(errors="replace").strip()
+        except OSError:
+            return ""
 
     def _hear(self, line: bytes) -> None:
         try:

@@ -41,32 +41,27 @@ if __name__ == "__main__":  # loaded under a private name, so that no name of ou
 import asyncio
 import contextlib
 import dataclasses
-import gc
 import importlib
 import json
 import pathlib
 import shutil
 import signal
-import stat
 from typing import Any
 
-from . import archive, jvm, procs
+from . import archive, jvm, left, procs
 from .conf import classify_conf
 from .config import Dirs, SlotConfig
 from .driver import Children, Driver, DriverLost, Spare
 from .output import CappedLog
-from .process import ERROR, FAILED, REPORT, not_ready, plain_error
+from .preload import Broken, preload
+from .process import FAILED, not_ready, plain_error
 
 _FAILED_STARTS_MAX = 2
 _SPARES_LOST_MAX = 3
 _LINE_BYTES = 64 << 20
+_OWN_LOG_BYTES = 4 << 20
 _STEP_S = 0.05
 _FOLDER_HINT = "Free space on its disk, or give the TaskManager a work folder that it may write to."
-# Imported before any fork: what every attempt needs, and what PySpark would import lazily (300 ms) in each of them.
-_PRELOADED = (
-    "pyspark.sql", "pyspark.sql.functions", "pyspark.sql.types", "pyspark.testing", "pyspark.cloudpickle", "pandas", "pyarrow",
-    "pyarrow.parquet", "numpy", "_millrace_slot.attempt_run", "_millrace_slot.errors", "_millrace_slot.control",
-)  # fmt: skip
 
 
 class Stopped(Exception):
@@ -100,13 +95,18 @@ class Host:
         self.busy = asyncio.Event()  # there is a command
         self._drivers = 0
         self._archive = archive.Archive(config, java, spark_home)
+        self._foreign: set[int] = set()
+        """What attempts left running that this user may not end; known, so that each is told once."""
 
     def launch(self, static_conf: dict[str, str] | None = None) -> Driver:
-        """A driver whose JVM is being started."""
+        """A driver whose JVM is being started. Raises Broken."""
         self._drivers += 1
         folder = os.path.join(self._config.folder, f"driver-{self._drivers}")
-        driver = Driver(self._config, self._children, folder, static_conf or {})
-        driver.launch(self._java, self._spark_home, self._archive.options())
+        try:
+            driver = Driver(self._config, self._children, folder, static_conf or {})
+            driver.launch(self._java, self._spark_home, self._archive.options())
+        except OSError as error:
+            raise Broken(f"The slot cannot use its folder {self._config.folder}: {error}", _FOLDER_HINT) from None
         return driver
 
     def order(self, message: dict[str, Any]) -> None:
@@ -145,7 +145,7 @@ class Host:
 
     async def _end(self, driver: Driver) -> None:
         await driver.close()
-        procs.kill_below(os.getpid(), self._archive.pids())
+        procs.kill_below(os.getpid(), [*self._archive.pids(), *self._foreign])
 
     async def _serve(self, driver: Driver) -> None:
         """Runs attempts on ``driver`` until DriverLost."""
@@ -154,6 +154,7 @@ class Host:
             spare = await driver.spare()
             try:
                 driver.was_ready = True
+                _bound_own_log()
                 self._say("ready", slot=self._config.slot, application_id=driver.application_id)
                 self._archive.make_in_background(self._children.watch)
                 command = await self._next(driver, spare)
@@ -276,13 +277,16 @@ class Host:
         killed = not spare.exited.done() and command.killed.done()
         spare.kill()
         await spare.exited
-        self._kill_others(driver)
-        report = None
-        if not killed and spare.exited.result() == 0:
-            report = _read(os.path.join(command.dirs.log, REPORT))
-        if report is not None:
+        self._tell_foreign(self._kill_others(driver), logs[1])
+        status, found, unreadable = spare.exited.result(), None, None
+        if not killed:
+            try:
+                found = left.report(command.dirs.log) if status == 0 else None
+            except left.Unreadable as error:
+                unreadable = plain_error("user", str(error))
+        if found is not None:
             _complete(logs, spare, driver)
-            self._ended(command, "finished", report=report)
+            self._ended(command, "finished", report=found[0], rows=found[1])
             return await self._quiet(driver)
         jvm_lost = None
         try:
@@ -298,20 +302,31 @@ class Host:
             if killed:
                 self._ended(command, "killed", error=_killed(command))
             else:
-                self._ended(command, "failed", error=_failure(spare.exited.result(), command, jvm_lost))
+                self._ended(command, "failed", error=unreadable or _failure(status, command, jvm_lost))
 
     async def _quiet(self, driver: Driver) -> None:
         await driver.quiet()
         self._kill_others(driver)  # what a Python worker started, and left its tree, while it still lived
 
-    def _kill_others(self, driver: Driver) -> None:
-        procs.kill_below(os.getpid(), [driver.pid, *driver.helpers(), *self._archive.pids()])
+    def _kill_others(self, driver: Driver) -> list[int]:
+        """Ends what is below this host and no part of it; returns what could not be ended, each once."""
+        self._foreign.intersection_update(procs.below(os.getpid()))
+        spared = [driver.pid, *driver.helpers(), *self._archive.pids(), *self._foreign]
+        living = procs.kill_below(os.getpid(), spared)
+        self._foreign.update(living)
+        return living
 
-    def _ended(self, command: Command, status: str, report: Any = None, error: Any = None) -> None:
+    def _tell_foreign(self, pids: list[int], log: CappedLog) -> None:
+        """They are no reason to lose an attempt that has finished: what a script starts by ``sudo`` is not ours to end."""
+        for pid in pids:
+            what = " ".join(procs.command_line(pid))[:200] or "its command is not to be seen"
+            log.write(f"Millrace: process {pid} ({what}), which this attempt started, lives on: it may not be ended here.\n".encode())
+
+    def _ended(self, command: Command, status: str, report: Any = None, rows: str | None = None, error: Any = None) -> None:
         del self._commands[command.attempt]
         if not self._commands:
             self.busy.clear()
-        self._say("ended", attempt=command.attempt, status=status, report=report, error=error)
+        self._say("ended", attempt=command.attempt, status=status, report=report, rows=rows, error=error)
 
     def _say(self, what: str, **body: Any) -> None:
         say(self._out, what, **body)
@@ -364,29 +379,17 @@ def _failure(status: int, command: Command, jvm_lost: str | None) -> dict[str, A
         return command.refused
     from . import errors
 
-    described = _read(os.path.join(command.dirs.log, ERROR)) if status == FAILED << 8 else None
+    try:
+        described = left.error(command.dirs.log) if status == FAILED << 8 else None
+    except left.Unreadable as error:
+        described = plain_error("user", str(error))
     return described or errors.describe_exit(status)
 
 
-def _read(path: str) -> dict[str, Any] | None:
-    """What an attempt left; None for what is no such file. User code can write it, too: a pipe would hold up the host for ever."""
-    try:
-        with open(path, encoding="utf-8", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            found = os.fstat(file.fileno())
-            return json.load(file) if stat.S_ISREG(found.st_mode) and found.st_size <= _LINE_BYTES else None
-    except (OSError, ValueError, RecursionError):
-        return None
-
-
-def _preload() -> None:
-    for name in _PRELOADED:
-        try:
-            importlib.import_module(name)
-        except ImportError as error:
-            if error.name is None or name.split(".")[0] not in ("pandas", "pyarrow", "numpy"):
-                raise
-    gc.collect()
-    gc.freeze()
+def _bound_own_log() -> None:
+    """What this host and what it forks print goes to one file, for as long as it lives."""
+    if os.fstat(2).st_size > _OWN_LOG_BYTES:
+        os.ftruncate(2, 0)  # it is opened to append
 
 
 async def _main(out: int, commands: Any) -> None:
@@ -402,14 +405,14 @@ async def _main(out: int, commands: Any) -> None:
         return
     try:
         await _serve(Host(config, java, spark_home, out), reader)
-    except OSError as error:
-        say(out, "broken", reason=f"The slot cannot use its folder {config.folder}: {error}", hint=_FOLDER_HINT)
+    except Broken as broken:
+        say(out, "broken", reason=str(broken), hint=broken.hint)
 
 
 async def _serve(host: Host, reader: asyncio.StreamReader) -> None:
     """Lets the host live until it is told to stop, its TaskManager is gone, or it cannot go on."""
     driver = host.launch()
-    _preload()  # while the JVM starts
+    preload()  # while the JVM starts
     lowering = asyncio.ensure_future(_lower_session())
     life = asyncio.ensure_future(host.live(driver))
     stop = asyncio.ensure_future(_listen(reader, host))

@@ -20,9 +20,8 @@ from typing import Any
 
 from . import attach
 from .config import Dirs
+from .left import ERROR, REPORT
 
-REPORT = "report.json"
-ERROR = "error.json"
 FAILED = 1
 
 

@@ -1,78 +1,61 @@
-"""Processes of a slot: forking, parent death, the process tree.
-
-Linux only: it stands on ``prctl`` and ``/proc``.
-"""
+"""Processes of a slot: forking, parent death, the process tree. What differs by operating system is in `platforms`."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+
+from . import platforms
+from .platforms import NICENESS, Process
+
+__all__ = ["MARKER", "NICENESS", "TURN_S", "Process"]
 
 MARKER = "MILLRACE_SLOT_HOST"
 """Environment variable whose value is the host's own; everything started below a host inherits it."""
 
-NICENESS = 5
-"""Of what a slot does: it must not starve the services' heartbeats."""
-
 TURN_S = 0.1
 """Between two tries of `lower_session`."""
 
-_AUTOGROUP = "/proc/self/autogroup"
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
-_libc = ctypes.CDLL(None, use_errno=True)
+FILES_MOST = 65_536
+"""File numbers that a fork closes: where a process may have a thousand million, asking each would take minutes."""
 
-
-class Process(NamedTuple):
-    """One line of the process table; ``state`` is the letter of ``/proc/<pid>/stat``."""
-
-    pid: int
-    parent: int
-    state: str
+HERE = platforms.here()
 
 
 def die_with(parent: int, signum: int = signal.SIGKILL) -> None:
     """Has this process receive ``signum`` when its parent ``parent`` ends, also if that has happened already."""
-    _libc.prctl(_PR_SET_PDEATHSIG, int(signum), 0, 0, 0)
+    HERE.die_with(parent, signum)
     if os.getppid() != parent:
         os.kill(os.getpid(), signum)
 
 
+def exec_dies_with(parent: int) -> None:
+    """As `die_with`, for the program that this process is about to become; where a platform has no such thing, nothing."""
+    if HERE.survives_exec:
+        die_with(parent)
+
+
 def lead_a_group(parent: int) -> None:
-    """As `die_with`, in a process group of its own but in the session of ``parent``, whose priority it has (`lower_session`)."""
+    """As `exec_dies_with`, in a process group of its own but in the session of ``parent``, whose priority it has (`lower_session`)."""
     os.setpgid(0, 0)
-    die_with(parent)
+    exec_dies_with(parent)
 
 
 def lower_session() -> bool:
     """Lowers the priority of this process's session by `NICENESS`. Where Linux shares the processor among sessions (autogroup, in
     `man 7 sched`), a process's own niceness counts within its session alone. False: it is not our turn, try again; of all that ask on a
     machine and are not root one may do this in a tenth of a second."""
-    try:
-        group = os.open(_AUTOGROUP, os.O_WRONLY)
-    except OSError:
-        return True  # a Linux without them
-    try:
-        os.write(group, b"%d" % NICENESS)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass  # forbidden: nothing depends on it but who comes first on a busy machine
-    finally:
-        os.close(group)
-    return True
+    return HERE.lower_session()
 
 
 def adopt_orphans() -> None:
-    """Makes this process the parent of every descendant whose own parent ends (setsid does not escape that)."""
-    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    """Makes this process the parent of every descendant whose own parent ends, as far as the platform can."""
+    HERE.adopt_orphans()
 
 
 def fork(run: Callable[[], None], keep: Iterable[int] = ()) -> int:
@@ -117,25 +100,13 @@ def _close_all_but(keep: Iterable[int]) -> None:
         if fd >= low:
             os.closerange(low, fd)
             low = fd + 1
-    os.closerange(low, os.sysconf("SC_OPEN_MAX"))
+    os.closerange(low, FILES_MOST)
 
 
 def processes() -> dict[int, Process]:
     """All processes that live (zombies are left out), by pid."""
-    table = {}
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{name}/stat", "rb") as stat:
-                # The command in parentheses may hold anything, a closing parenthesis too.
-                fields = stat.read().rpartition(b")")[2].split()
-        except OSError:
-            continue
-        state = fields[0].decode()
-        if state not in "ZX":
-            table[int(name)] = Process(int(name), int(fields[1]), state)
-    return table
+    value = os.environ.get(MARKER)
+    return HERE.processes(f"{MARKER}={value}" if value else None)
 
 
 def below(root: int, apart_from: Iterable[int] = (), table: dict[int, Process] | None = None) -> list[int]:
@@ -152,67 +123,62 @@ def below(root: int, apart_from: Iterable[int] = (), table: dict[int, Process] |
     return found
 
 
-def kill(pids: Iterable[int], signum: int = signal.SIGKILL) -> None:
-    """Signals each of ``pids``; those that are gone are no error."""
+def kill(pids: Iterable[int], signum: int = signal.SIGKILL) -> list[int]:
+    """Signals each of ``pids``, and returns those that it may not signal: another user's. Those that are gone are no error."""
+    foreign = []
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
+        try:
             os.kill(pid, signum)
+        except ProcessLookupError:
+            pass
+        except PermissionError:
+            foreign.append(pid)
+    return foreign
 
 
-def kill_below(root: int, apart_from: Iterable[int] = (), within_s: float = 2.0) -> bool:
+def kill_below(root: int, apart_from: Iterable[int] = (), within_s: float = 2.0) -> list[int]:
     """Kills all descendants of ``root``, again and again until none lives: one that forks meanwhile is caught next time.
 
-    The trees of ``apart_from`` are spared. False if something still lives after ``within_s`` (stuck in the kernel).
+    The trees of ``apart_from`` are spared. Returns what lives on: another user's processes (a job called ``sudo``), and what is stuck in
+    the kernel after ``within_s``.
     """
     spared = list(apart_from)
     return _kill_all(lambda: below(root, spared), within_s)
 
 
-def _kill_all(living: Callable[[], list[int]], within_s: float) -> bool:
+def _kill_all(living: Callable[[], list[int]], within_s: float) -> list[int]:
     deadline = time.monotonic() + within_s
-    while pids := living():
-        kill(pids)
-        for pid in pids:
+    foreign: set[int] = set()
+    while True:
+        pids = living()
+        ours = [pid for pid in pids if pid not in foreign]
+        if not ours or time.monotonic() > deadline:
+            return pids
+        foreign.update(kill(ours))
+        for pid in ours:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
-        if time.monotonic() > deadline:
-            return False
         time.sleep(0.001)
-    return True
 
 
-def marked(value: str) -> Iterator[int]:
+def marked(value: str) -> list[int]:
     """The living processes that were started with ``MARKER=value`` in their environment."""
-    entry = f"{MARKER}={value}".encode()
     own = os.getpid()
-    for pid in processes():
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as environ:
-                if pid != own and entry in environ.read().split(b"\0"):
-                    yield pid
-        except OSError:
-            continue
+    return [pid for pid in HERE.marked(f"{MARKER}={value}") if pid != own]
 
 
-def kill_marked(value: str, within_s: float = 2.0) -> bool:
-    """Kills every process started below the host whose marker is ``value``; False if something may still live.
+def kill_marked(value: str, within_s: float = 2.0) -> list[int]:
+    """Kills every process started below the host whose marker is ``value``, and waits until they have ended; returns what lives on.
 
     A host does this itself when it ends; this is for a host that was killed.
     """
     deadline = time.monotonic() + within_s
-    killed = _kill_all(lambda: list(marked(value)), within_s)
-    # One that is ending has lost its environment already, and is not told from others': it is waited for.
-    while any(process.parent not in (0, 2) and not command_line(process.pid) for process in processes().values()):
-        if time.monotonic() > deadline:
-            return False
+    left = _kill_all(lambda: marked(value), within_s)
+    while HERE.ending() and time.monotonic() < deadline:
         time.sleep(0.001)
-    return killed
+    return left
 
 
 def command_line(pid: int) -> list[str]:
     """The arguments of a process, empty if it is gone."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as arguments:
-            return arguments.read().decode(errors="replace").split("\0")[:-1]
-    except OSError:
-        return []
+    return HERE.command_line(pid)

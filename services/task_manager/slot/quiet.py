@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ class Workers:
 
     def __init__(self, jvm_pid: int) -> None:
         self._jvm_pid = jvm_pid
-        self._unused: dict[int, int] = {}
+        self._unused: dict[int, int | None] = {}
         self._daemons: list[int] = []
 
     def _look(self) -> tuple[list[int], list[int]]:
@@ -39,7 +38,7 @@ class Workers:
     def kill_used(self) -> bool:
         """Kills the workers that ran anything since ``remember``, and every other child; whether there was one."""
         workers, others = self._look()
-        used = [pid for pid in workers if _switches(pid) != self._unused.get(pid, -1)]
+        used = [pid for pid in workers if not self._rested(pid)]
         procs.kill(others + used)
         for pid in used:
             self._unused.pop(pid, None)
@@ -48,33 +47,28 @@ class Workers:
     def fresh(self) -> bool:
         """Whether there are workers, and none has run anything since ``remember``."""
         workers, others = self._look()
-        return bool(workers) and not others and all(_switches(p) == self._unused.get(p, -1) for p in workers)
+        return bool(workers) and not others and all(map(self._rested, workers))
 
     def remember(self) -> None:
         """Notes the workers as they are now, after the last of them went to sleep."""
-        before: dict[int, int] = {}
+        before: dict[int, int | None] = {}
         for _ in range(50):
-            self._unused = {pid: _switches(pid) for pid in self._look()[0]}
-            if self._unused == before and -2 not in before.values():
+            self._unused = {pid: procs.HERE.switches(pid) for pid in self._look()[0]}
+            if not procs.HERE.counts_switches or (self._unused == before and None not in before.values()):
                 return
             before = self._unused
             time.sleep(_PAUSE_S)
+
+    def _rested(self, pid: int) -> bool:
+        """Whether a worker has done nothing since `remember`. Where nothing tells, none has."""
+        switches = procs.HERE.switches(pid)
+        return switches is not None and switches == self._unused.get(pid)
 
     def too_many(self) -> str | None:
         """A reason to replace the JVM: each set of environment variables of an attempt leaves a daemon."""
         if len(self._daemons) > _DAEMONS_MAX:
             return f"{len(self._daemons)} Python daemons"
         return None
-
-
-def _switches(pid: int) -> int:
-    """How often a process that sleeps went to sleep (-2: it does not sleep): waiting for work does not count, work does."""
-    try:
-        with open(f"/proc/{pid}/status") as status:
-            found = re.search(r"^State:\s*S.*^voluntary_ctxt_switches:\s*(\d+)", status.read(), re.MULTILINE | re.DOTALL)
-    except OSError:
-        return -2
-    return int(found.group(1)) if found else -2
 
 
 def quiet_down(baseline: Baseline, session: Any, workers: Workers, within_s: float) -> str:
