@@ -85,7 +85,7 @@ def test_a_problem_stands_at_its_line(
         ),
         (
             "a: \t- x",
-            ["1:4:not YAML: while scanning for the next token, found character '\\t' that cannot start any token"],
+            ["1:4:not YAML: a tab: lines are indented with spaces"],
         ),
         ("<<: {a: 1}", ["1:1:<<: a key must be text: merges and keys that are mappings are not understood"]),
         ("? [a]\n: 1", ["1:3:?: a key must be text: merges and keys that are mappings are not understood"]),

@@ -28,6 +28,11 @@ class Command:
         )
         self.said: list[str] = []
 
+    @property
+    def demo(self) -> Stack:
+        """The stack of a demo: it bears its process's number."""
+        return Stack(f"demo-{self.process.pid}")
+
     def until(self, words: str) -> None:
         """Reads what it says up to the line that has these words."""
         assert self.process.stderr is not None
@@ -38,8 +43,8 @@ class Command:
         raise AssertionError(f"it never said {words!r}, but: {''.join(self.said)}")
 
     def end(self) -> tuple[int, str, str]:
-        """(exit code, stdout, stderr), once it has ended."""
-        out, err = self.process.communicate(timeout=300)
+        """(exit code, stdout, stderr), once it has ended. However long it takes: the test's own limit ends one that hangs."""
+        out, err = self.process.communicate()
         return self.process.returncode, out, "".join(self.said) + err
 
 
@@ -50,6 +55,7 @@ def commands(stacks_home: Path) -> Iterator[list[Command]]:
     for each in made:
         each.process.kill()
         each.process.wait()
+        each.demo.down(purge=True)  # of one that did not come to its end
 
 
 def start(commands: list[Command], *words: str) -> Command:
@@ -70,24 +76,21 @@ def test_ctrl_c_ends_a_stack_in_the_foreground_and_its_data_stays(commands: list
     assert (stack.folder / "etcd").is_dir()
 
 
-def demos() -> list[Path]:
-    return sorted(Stack().folder.parent.glob("demo-*"))
-
-
 def test_the_demo_shows_its_result_and_leaves_nothing_but_that(commands: list[Command], tmp_path: Path) -> None:
-    code, out, err = start(commands, "demo", "--out", str(tmp_path / "out")).end()
+    demo = start(commands, "demo", "--out", str(tmp_path / "out"))
+    code, out, err = demo.end()
     assert code == 0, err
     assert "ExpressJet" in out and f"the same rows are in {tmp_path / 'out'} as Parquet" in err
     assert len(pd.read_parquet(tmp_path / "out")) > 30
-    assert demos() == []
+    assert (processes_of(demo.demo.folder), demo.demo.folder.exists()) == ([], False)
 
 
 def test_ctrl_c_in_the_demo_ends_all_that_it_started(commands: list[Command], tmp_path: Path) -> None:
     demo = start(commands, "demo", "--out", str(tmp_path / "out"))
     demo.until("job flight-delays")
-    [folder] = demos()
-    assert processes_of(folder)
+    folder = demo.demo.folder
+    assert folder.is_dir() and processes_of(folder)
     demo.process.send_signal(signal.SIGINT)
     code, _, err = demo.end()
     assert (code, err.splitlines()[-1]) == (130, "stopping"), err
-    assert (processes_of(folder), demos()) == ([], [])
+    assert (processes_of(folder), folder.exists()) == ([], False)

@@ -43,9 +43,15 @@ def nothing_started_again(running: RunningStack) -> Iterator[None]:
     assert supervisor is not None
     supervisor.suspend()
     try:
+        until("the supervisor to stand", lambda: stands(supervisor))  # before, its threads may still see who dies
         yield
     finally:
         supervisor.resume()
+
+
+def stands(process: psutil.Process) -> bool:
+    """Whether all its threads are stopped: SIGSTOP reaches them when the first of them is given the processor."""
+    return all(psutil.Process(thread.id).status() == psutil.STATUS_STOPPED for thread in process.threads())
 
 
 def taken_over(running: RunningStack, scope: str, before: Entry) -> Entry:
@@ -76,9 +82,11 @@ def test_a_standby_takes_over_and_running_attempts_go_on(
     held = Held(replicated, tmp_path / "held", settings={"restart": {"strategy": "none"}})
     pids = held.started()
     held.watched.running()
-    old = replicated.leader(scope)
-    before, pid = replicated.leader_key(scope), replicated.pid(old)
-    assert before is not None and before.value == old.encode()
+    until("the shards to be shared out", lambda: replicated.leader(SCOPES[2]) != replicated.leader(SCOPES[3]))
+    before = replicated.leader_key(scope)
+    assert before is not None
+    old = before.value.decode()
+    pid = replicated.pid(old)
     with nothing_started_again(replicated):
         leader = psutil.Process(pid)
         leader.send_signal(number)

@@ -68,9 +68,12 @@ def up(
     In the foreground until Ctrl-C, which ends all of it; with --detach it stays, and `millrace down` ends it. Jobs and data stay in the
     stack's folder over down and up; options not given are those of the last up.
     """
+    from deploy.local.java import find_java
     from deploy.local.stack import Options, Stack
 
     local = Stack(stack)
+    if local.supervisor() is None:
+        find_java()  # what cannot work is said before anything is started
     given = {
         "slots": slots, "task_managers": task_managers, "cores": cores, "heap_mb": heap_mb, "python": python, "shards": shards,
         "standbys": standbys, "web": web,

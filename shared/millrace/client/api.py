@@ -37,6 +37,7 @@ LATE_SHARE = 5  # ... a fifth of a short time-out
 LIVES_S = 1.0  # for the Dispatcher's sign of life, when a submission was not answered
 ASK_AGAIN_S = 20.0  # a waiting request dies with a Dispatcher that loses its log; then another one is answered
 ENDED = ("FINISHED", "FAILED", "CANCELED")
+WRONG_TOKEN = "the blob server does not take the token: is it this cluster's? A local stack's is in the file that `millrace status` names"
 LOG_TURN_S = 0.5  # between two looks at logs that are followed
 
 R = TypeVar("R", bound=client.Reply)
@@ -424,7 +425,8 @@ class Millrace:
                     return call(self._blob_client())
                 except BlobError as again:
                     failure = again
-            raise errors.Unavailable(str(failure)) from None
+            told = WRONG_TOKEN if failure.status == 401 else str(failure)
+            raise errors.Unavailable(told) from None
 
 
 def new_id(name: str) -> str:

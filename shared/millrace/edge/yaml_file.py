@@ -55,6 +55,8 @@ def read_yaml(text: str, limits: Limits = DEFAULT_LIMITS) -> Document:
         mark = error.problem_mark or error.context_mark
         document.keys[()] = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         words = ", ".join(str(part) for part in (error.context, error.problem) if part)
+        if error.problem and "'\\t'" in error.problem:
+            words = "a tab: lines are indented with spaces"
         document.problems.append(Problem((), f"not YAML: {words}"))
     except YAMLError as error:
         document.problems.append(Problem((), f"not YAML: {str(error).splitlines()[0]}"))
