@@ -101,7 +101,7 @@ def main(
                     raise
                 time.sleep(ASK_AGAIN_S)
         if take_storage and (before := take(Storage(take_storage), Owner(of_store(store), cluster))) is not None:
-            lines.append(f"took {take_storage} from {before}: what that cluster left there stays until it is deleted")
+            lines.append(f"took {take_storage} from {before}: what that cluster left there goes by age, but its snapshots")
     except (Unavailable, StorageError, OtherCluster, OtherTopology, ValueError) as failure:
         typer.echo(f"provision: {failure}", err=True)
         raise typer.Exit(3 if isinstance(failure, Unavailable | StorageError) else 2) from None

@@ -49,9 +49,13 @@ class Cluster:
         control: tuple[str, ...] = CONTROL,
         deciding: Mapping[str, dict[str, Any]] | None = None,
         poison: tuple[str, ...] = (),
+        beside: Cluster | None = None,
     ) -> None:
-        """deciding: service -> settings that decide, besides the defaults."""
-        self.world = World(topology or Topology(), seed, script, timing or Timing(), snapshot_records, stalls, poison)
+        """deciding: service -> settings that decide, besides the defaults. beside: another cluster, whose storage and sinks it is given."""
+        self.world = World(
+            topology or Topology(), seed, script, timing or Timing(), snapshot_records, stalls, poison,
+            beside=beside.world if beside else None,
+        )  # fmt: skip
         self.slots, self._deciding = slots, dict(deciding or {})
         self.processes: dict[str, Process] = {}
         self._past: list[TaskManagerProcess] = []  # those whose names were given to others

@@ -121,6 +121,7 @@ class ControlProcess:
 
     def __init__(self, world: World, name: str, deciding: dict[str, Any], build: str = __version__) -> None:
         self.world, self.name, self.build, self.alive = world, name, build, True
+        world.look_whose()
         self.failure: str | None = None
         self.wants_again = False  # it has ended by itself, and is started again by who watches it
         self.bus = PacedBus(world, f"{name}.{world.next_start()}", self._fatal)

@@ -69,6 +69,7 @@ class TaskManagerProcess:
     def __init__(self, world: World, name: str, slots: int, given: Mapping[str, Any] | None = None) -> None:
         """`given`: settings that decide, besides the defaults."""
         self.world, self.name, self.alive = world, name, True
+        world.look_whose()
         self.id, self.slot_count = name.partition("/")[2], slots
         self.bus = PacedBus(world, f"{name}.{world.next_start()}", self._fatal)
         self.store = MemoryStore(world.etcd, PREFIX, name)

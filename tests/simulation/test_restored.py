@@ -250,3 +250,25 @@ def test_it_is_refused_when_too_many_revisions_are_lacking(cluster: Cluster) -> 
 def test_jobs_before_and_after_a_backup(seed: int) -> None:
     quiet_logs()
     restored(seed)
+
+
+def test_a_job_whose_acceptance_the_log_has_lost_runs_all_the_same(cluster: Cluster) -> None:
+    """A power cut takes the ends of all logs, and etcd's disk: of a job that the backup has the logs know nothing. It ended FAILED."""
+    cluster.run(most_ms=3_000)
+    end = cluster.world.broker.log("dispatcher.commands", 0).end
+    cluster.client.submit("new-1", single())
+    cluster.run(lambda: "new-1" in cluster.statuses())
+    saved = backup(cluster.world.etcd)
+    for name in [name for name, each in cluster.processes.items() if each.alive]:
+        cluster.kill(name)
+    cluster.world.broker.truncate("dispatcher.commands", 0, end)
+    cluster.world.book.cut(DISPATCHER, end)
+    restore(cluster, saved)
+    said = put_right(cluster)
+    assert "dispatcher: its log has lost the records of 1 jobs that etcd has: generation 2 begins, which takes them over" in said
+    assert not [line for line in put_right(cluster) if "are put back" in line or "begins" in line], "again, it changes nothing"
+    assert cluster.statuses() == {"old": "FINISHED", "ends-later": None, "stays": None, "new-1": None}
+    start(cluster)
+    cluster.start("task-manager/1")
+    cluster.run(lambda: cluster.ended("new-1"), most_ms=60_000)
+    assert cluster.statuses()["new-1"] == "FINISHED"

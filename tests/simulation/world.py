@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +12,8 @@ import fsspec
 from fsspec.implementations.memory import MemoryFileSystem
 
 from millrace.core.topics import TOPICS, Topology
-from millrace.io.identity import claim
+from millrace.io import identity
+from millrace.io.identity import OWNER, claim
 from millrace.io.interfaces import Unavailable
 from millrace.io.storage import Storage, StorageError
 from millrace.io.storage_backends import Remote
@@ -42,19 +44,26 @@ class World:
     clock: Clock = field(default_factory=Clock)
     book: Book = field(default_factory=Book)
     starts: int = 0  # of processes: names each for ever
+    beside: World | None = None  # another cluster, whose storage and sinks this one is given
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
         self.broker = MemoryBroker(self.clock)
         self.broker.ensure_topics((each.name, each.count(self.topology), each.config()) for each in TOPICS)
         self.etcd = MemoryEtcd(self.clock)
-        self.cluster = f"{random.Random(f'cluster {self.seed}').getrandbits(128):032x}"
+        drawn = random.Random(f"cluster {self.seed}{' beside another' if self.beside else ''}")
+        self.cluster = f"{drawn.getrandbits(128):032x}"
         bus = MemoryBus(self.broker, client_id="provision", on_fatal=lambda reason: None)
         claim(bus, MemoryStore(self.etcd, PREFIX), "simulated", lambda: self.cluster)
-        memory: Any = fsspec.filesystem("memory")  # of sinks, one for all of the interpreter: a world begins with an empty one
-        memory.store.clear()
-        memory.pseudo_dirs[:] = [""]
-        self.storage = MemoryStorage()
+        self.storage = MemoryStorage(self.cluster, self.beside.storage if self.beside else None)
+        if self.beside is None:
+            memory: Any = fsspec.filesystem("memory")  # of sinks, one for all of the interpreter: a world begins with an empty one
+            memory.store.clear()
+            memory.pseudo_dirs[:] = [""]
+
+    def look_whose(self) -> None:
+        """What a process does before it starts. Raises OtherCluster."""
+        identity.check_storage(self.storage, identity.Owner(self.cluster, "simulated"))
 
     def next_start(self) -> int:
         self.starts += 1
@@ -67,15 +76,37 @@ class World:
 
 
 class MemoryStorage(Storage):
-    """Storage in memory, of one world alone: a later world in this interpreter shares nothing with it. What is put there takes no way over
-    a file on a disk. `full`: it takes nothing."""
+    """Storage in memory, as one cluster has it: a later world in this interpreter shares nothing with it, unless it is given that one's
+    (`of`). What is put there takes no way over a file on a disk. `full`: it takes nothing."""
 
     full = False
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: str, of: MemoryStorage | None = None) -> None:
         super().__init__("memory://millrace")
-        self._memory = MemoryFileSystem(global_store=False, skip_instance_cache=True)
+        self._cluster = cluster
+        self._memory = of._memory if of else MemoryFileSystem(global_store=False, skip_instance_cache=True)
+        self._whose: dict[str, str] = of._whose if of else {}  # path -> the cluster that has put it there
         self._backend = Remote(self._memory, "/millrace")
+
+    def _mine(self, path: str, does: str) -> None:
+        whose = self._whose.get(path, self._cluster)
+        assert whose == self._cluster, f"[29]: cluster {self._cluster} {does} {path}, which is of cluster {whose}"
+
+    def delete_tree(self, path: str) -> None:
+        for each in [path, *(each.path for each in self._walk(path))]:
+            if each != OWNER:
+                self._mine(each, "deletes")
+                self._whose.pop(each, None)
+        super().delete_tree(path)
+
+    def chunks(self, path: str, start: int, length: int) -> Iterator[bytes]:
+        self._mine(path, "takes")
+        return super().chunks(path, start, length)
+
+    def copy_new(self, source: str, path: str) -> None:
+        super().copy_new(source, path)
+        self._mine(path, "takes")
+        self._whose[path] = self._cluster
 
     def tear(self, path: str) -> None:
         """What stands there is not what was put there."""
@@ -88,9 +119,12 @@ class MemoryStorage(Storage):
             raise StorageError(path, "there is no room", "wait")
         place = self._place(path)
         if self._memory.exists(place):
+            self._mine(path, "takes the name of")
             assert self._memory.cat_file(place) == data, f"[20]: {path} is a name that something else has"
             return False
         self._memory.pipe_file(place, data)
+        if path != OWNER and not path.startswith("uploads/"):  # the same bytes for all who have them
+            self._whose[path] = self._cluster
         return True
 
 

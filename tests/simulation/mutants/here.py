@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tests.simulation.beside import beside
 from tests.simulation.handover import over_and_back
 from tests.simulation.mutants import Mutant
 from tests.simulation.restoring import restored
@@ -157,9 +158,10 @@ SCENES: dict[int, Callable[[int], None]] = {
     15: names_are_long,
     24: restored,
     27: lambda seed: over_and_back(seed, times=2),
+    29: beside,
     31: a_shard_stays_away,
 }
-"""Rule -> what is run instead of a trial, for the mutants in `restored.py` and `silent.py`."""
+"""Rule -> what is run instead of a trial, for the mutants in `restored.py`, `clusters.py` and `silent.py`."""
 
 
 def drawn(mutant: Mutant, seed: int) -> Here:
