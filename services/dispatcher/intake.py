@@ -24,6 +24,7 @@ from millrace.core.messages import client
 from millrace.core.messages.base import canonical
 from millrace.core.messages.records import Client, Excerpt, Refusal
 from millrace.edge.files import check_files, check_relative
+from millrace.edge.packages import check_packages
 from millrace.edge.spark_conf import classify_conf
 from millrace.edge.sql import check_sql, look
 from millrace.io.interfaces import Received
@@ -80,6 +81,9 @@ class Intake:
         text = canonical({"graph": request.graph, "parameters": request.parameters})
         digest = hashlib.sha256(text).hexdigest()
         checked = self._checked(request, digest, len(text))
+        if "sources" in request.graph:  # a comment above a query makes no other job of it
+            graph = {name: part for name, part in request.graph.items() if name != "sources"}
+            digest = hashlib.sha256(canonical({"graph": graph, "parameters": request.parameters})).hexdigest()
         problems = [*checked.problems, *(self._elsewhere(checked.graph) if checked.graph else ())]
         good = checked.stored is not None and not problems
         if not good and not request.reply_to:  # nobody would ever hear of it
@@ -166,7 +170,7 @@ def check_graph(raw: Mapping[str, Any], parameters: Mapping[str, str], limits: L
         message = f"with parameters put in, the graph has {size} bytes, more than the {GRAPH_BYTES_MOST} allowed"
         hint = "keep data out of it: put it into files, or upload it as a module"
         return Checked(validated, stored, (Problem((), message, hint),), ())
-    said = [*check_sql(validated), *check_conf(validated), *check_relative(validated), *check_unread(validated)]
+    said = [*check_sql(validated), *check_conf(validated), *check_relative(validated), *check_packages(validated), *check_unread(validated)]
     errors = tuple(problem for problem in said if not problem.warning)
     return Checked(validated, stored, errors, tuple(problem for problem in said if problem.warning))
 

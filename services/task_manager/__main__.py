@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None, factory: SlotFactory | None = None) 
         EtcdProbe(asked, settings.name),
         build=__version__,
     )
-    slots = Slots(factory or spark_slot, settings.slots, settings.folder, process.storage, shell.post)
+    slots = Slots(factory or spark_slot, settings.slots, settings.folder, process.storage, shell.post, keep=settings.keep)
     shell.slots = slots
     process.wake = shell.wake
     health = HealthServer(shell.health, settings.health_port)

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 import structlog
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from millrace.core.jobgraph.model import Limits
 from millrace.core.jobgraph.parse import measure
@@ -32,6 +33,7 @@ from millrace.core.messages.slots import (
 from millrace.io.storage import Storage, StorageError, blob_path
 
 from .core.slot_table import infrastructure
+from .kept_files import Keep, keep_files
 
 RESULT_BYTES_MAX = 16 << 10  # a larger result goes to storage, and its place into the report
 REPORT_BYTES_MAX = 700_000  # schemas, and the files that a plan pins
@@ -42,6 +44,10 @@ BLOBS_BYTES_MAX, BLOBS_MOST = 2 << 30, 1_000  # of all of them together: with a 
 AGAIN_S, BROKEN_AGAIN_S = 1.0, 60.0  # until a slot whose host ended, or that is broken, is started again
 FAILED_STARTS_MAX = 3  # of a slot's process, one after the other, before its slot is called broken
 SAID_MAX = 500  # characters of what it said last
+
+KEEP = Keep()
+VARIABLES_BYTES_MAX = 1 << 20  # a client's are a sixteenth of that
+_VARIABLES = TypeAdapter(TypedDict("_VARIABLES", {"env": dict[str, str], "salt": str}))
 
 UNREADABLE = "its process left a report that cannot be read"
 
@@ -76,11 +82,13 @@ class Slots:
         storage: Storage,
         on_fact: Callable[[Body], None],
         *,
+        keep: Keep = KEEP,
         submit: Callable[[Callable[[], None]], Any] | None = None,
         later: Callable[[float, Callable[[], None]], None] | None = None,
     ) -> None:
-        """`folder`: the TaskManager's own. `submit` runs what may take long (default: threads), `later` after some seconds."""
-        self.factory, self.storage, self.on_fact = factory, storage, on_fact
+        """`folder`: the TaskManager's own. `keep`: of what attempts leave in theirs.
+        `submit` runs what may take long (default: threads), `later` after some seconds."""
+        self.factory, self.storage, self.on_fact, self.keep = factory, storage, on_fact, keep
         self.attempts, self.logs, self.blobs = folder / "attempts", folder / "logs", folder / "blobs"
         self.submit = submit or ThreadPoolExecutor(min(count, 32), thread_name_prefix="attempts").submit
         self.later = later or _later
@@ -196,8 +204,12 @@ class _Lane:
     def _prepare(self, effect: LaunchAttempt) -> None:
         try:
             self._name_folders(effect)
+            spec = effect.spec
             for module in effect.spec.get("modules") or []:
-                self._fetch(effect, module["sha256"])
+                if module["kind"] == "env":
+                    spec = {**spec, "env": {**spec.get("env", {}), **self._variables(effect, module["sha256"])}}
+                else:
+                    self._fetch(effect, module["sha256"])
         except (OSError, StorageError) as error:
             message = str(error) if isinstance(error, StorageError) else f"{error.filename}: {error.strerror}"
             self._over(effect, "failed", error=infrastructure(message))
@@ -213,7 +225,7 @@ class _Lane:
             if why is None and self._process is not None:
                 self._ordered = True
                 work, log_, blobs = str(self._work), str(self._log), str(self._slots.blobs)
-                self._process.run(effect.attempt, effect.spec, work, log_, blobs)
+                self._process.run(effect.attempt, spec, work, log_, blobs)
                 return
         if why is None:
             again = infrastructure("the slot's process is being started again")
@@ -229,6 +241,19 @@ class _Lane:
             self._log = self._slots.storage.local(f"logs/{effect.folder}")
         except StorageError:
             self._log = self._slots.logs / name  # and uploaded at the end
+
+    def _variables(self, effect: LaunchAttempt, sha256: str) -> dict[str, str]:
+        """The environment variables that were uploaded for the job. They go to the slot's process through its pipe: into no file here, no
+        journal and no log. Raises StorageError."""
+        path = blob_path(effect.spec["job"], effect.acceptance, sha256)
+        size = self._slots.storage.size(path)
+        data = self._slots.storage.get(path) if size <= VARIABLES_BYTES_MAX else b""
+        try:
+            if hashlib.sha256(data).hexdigest() != sha256:
+                raise ValueError
+            return _VARIABLES.validate_json(data)["env"]
+        except ValueError:  # without its words, which have the values in them
+            raise StorageError(path, "holds no environment variables", "submit the job again") from None
 
     def _fetch(self, effect: LaunchAttempt, sha256: str) -> None:
         """An uploaded file, by its hash, into the folder that all attempts here read."""
@@ -323,6 +348,7 @@ class _Lane:
             never_ran = not self._running
         try:
             report = self._bounded(effect, report, rows)
+            report, error = self._with_files(effect, status, report, error)
             self._upload(effect)
         except (OSError, StorageError) as failure:
             if status == "finished":
@@ -343,6 +369,19 @@ class _Lane:
             self._tell(SlotReady(slot=self._number))
         work = self._work
         self._slots.submit(lambda: shutil.rmtree(work, ignore_errors=True))
+
+    def _with_files(self, effect: LaunchAttempt, status: str, report: Any, error: Any) -> tuple[Any, Any]:
+        """Report or error, with what is to be told of the files that the attempt has left in its folder."""
+        if status == "killed" or effect.spec.get("kind") == "plan":
+            return report, error
+        files = keep_files(str(self._work), effect.spec, self._slots.storage, effect.folder, self._slots.keep)
+        if report is not None:
+            report = {name: value for name, value in report.items() if name != "files"}  # user code can write its file, too
+        if files is None:
+            return report, error
+        if report is not None:
+            return {**report, "files": files}, error
+        return report, {**error, "files_kept": files["kept"], "files_left_out": files["left_out"]} if error is not None else None
 
     def _bounded(self, effect: LaunchAttempt, report: Any, rows: str | None) -> Any:
         """The report as a message may carry it: a large result lies in storage, and the report tells where. `rows`: those of its result,

@@ -14,6 +14,7 @@ from pydantic import Field, field_validator
 
 from millrace.io.settings import BadSettings, ServiceSettings
 
+from .kept_files import Keep
 from .slot.config import MEBIBYTE, SlotConfig
 from .slot.jvm import CannotStart, find_java, find_spark
 
@@ -46,6 +47,8 @@ class TaskManagerSettings(ServiceSettings):
     attempts_per_jvm: int = Field(1000, ge=1, description="After so many attempts a slot's JVM is replaced.")
     log_head_mb: int = Field(8, ge=0, description="What is kept of each stream of an attempt: so much of its start,")
     log_tail_mb: int = Field(8, ge=0, description="and so much of its end.")
+    files_most: int = Field(1000, ge=0, description="Of the files that an attempt leaves in its folder, so many are kept with its job,")
+    files_mb: int = Field(64, ge=0, description="and so much; the rest is named in `show`.")
     allocation_timeout_ms: int = Field(
         10_000, ge=100, description="A slot that its job does not use within this time is given back."
     )
@@ -67,6 +70,11 @@ class TaskManagerSettings(ServiceSettings):
     def folder(self) -> Path:
         """This TaskManager's own folder."""
         return Path(self.work_folder) / self.name
+
+    @property
+    def keep(self) -> Keep:
+        """What is kept of the files that attempts leave."""
+        return Keep(self.files_most, self.files_mb * MEBIBYTE)
 
     def deciding(self) -> dict[str, Any]:
         """What the machine is told in its first record, but its incarnation."""

@@ -65,7 +65,7 @@ def script(tmp_path: Path) -> Path:
 
 def test_a_graph_with_options_after_it(sent: Client, graph: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("submit", graph, "-p", "n=7", "--job", "mine", "-p", "m=a=b") == 0
-    raw, job, parameters, uploads, watch = sent.given[0]
+    raw, job, parameters, uploads, watch, _ = sent.given[0]
     assert (job, parameters, uploads, watch) == ("mine", {"n": "7", "m": "a=b"}, {}, False)
     assert raw["vertices"] == {"one": {"sql": "SELECT ${n} AS a"}}
     assert capsys.readouterr().out == "job-1\n"
@@ -78,7 +78,7 @@ def test_a_script_with_the_flags_of_spark_submit(sent: Client, script: Path, tmp
     flags += ["--py-files", f"{tmp_path}/a.py,{tmp_path}/b.zip", "--files", f"{tmp_path}/c.txt"]
     flags += ["--jars", f"{tmp_path}/d.jar", "--archives", f"{tmp_path}/e.tgz", "--packages", "g:a:1,g:b:2"]
     assert run("submit", *flags, script, "--day", "2013-01-01", "--wait", "-p", "x=1") == 0
-    raw, _, parameters, uploads, watch = sent.given[0]
+    raw, _, parameters, uploads, watch, _ = sent.given[0]
     assert raw["name"] == "nightly"
     assert raw["conf"] == {"spark.sql.shuffle.partitions": "4", "spark.x": "y=z", "spark.jars.packages": "g:a:1,g:b:2"}
     app = raw["vertices"]["main"]["spark_app"]

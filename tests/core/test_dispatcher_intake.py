@@ -58,6 +58,13 @@ def take(intake: Intake, value: bytes) -> Client:
     return record
 
 
+def test_where_queries_stand_makes_no_other_job(intake: Intake) -> None:
+    first = take(intake, submit({**GRAPH, "sources": {"v": {"file": "flow.yaml", "line": 3, "indent": 4}}}, reply_to="me"))
+    moved = take(intake, submit({**GRAPH, "sources": {"v": {"file": "flow.yaml", "line": 9, "indent": 4}}}, reply_to="me"))
+    assert first.digest == moved.digest == take(intake, submit(reply_to="me")).digest
+    assert (first.graph or {})["sources"]["v"]["line"] == 3 and (moved.graph or {})["sources"]["v"]["line"] == 9
+
+
 @pytest.mark.parametrize(
     ("value", "reason"),
     [

@@ -15,7 +15,7 @@ from millrace.core.jobgraph.compile import PLAN_TASK, compile_graph, producers
 from millrace.core.jobgraph.model import JobGraph
 from millrace.core.messages import slots
 from services.job_master.core import failover, publication
-from services.job_master.core.execution_graph import begin, published
+from services.job_master.core.execution_graph import begin, describe, published
 from services.job_master.core.state import Failure, Job, State
 from services.job_master.core.transitions import ExecutionState
 from tests.core.of_job_master import ONE, TM, USER, Shard, kinds
@@ -155,3 +155,14 @@ def test_what_is_counted_lets_run_just_what_has_all_its_producers(seed: int) -> 
         job.tasks[name].rows[index].state = ExecutionState.FINISHED
         published(plan, job, name, index)
         done.add((name, index))
+
+
+def test_of_the_files_that_an_attempt_left_numbers_alone_are_kept() -> None:
+    shard = Shard()
+    shard.start({"name": "s", "vertices": {"s": {"sql": "SELECT 1"}}})
+    shard.offer("a1")
+    left = {"kept": 2, "bytes": 9, "left_out": 1, "names": "x" * 10_000}
+    shard.told("a1", "FINISHED", report={"outputs": {"s": {"schema": "{s}"}}, "files": left})
+    assert shard.job.tasks["s"].rows[0].files == (2, 9, 1)
+    (subtask,) = describe(None, shard.job)["tasks"][0]["subtasks"]
+    assert subtask["files"] == {"kept": 2, "bytes": 9, "left_out": 1}

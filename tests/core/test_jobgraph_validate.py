@@ -315,7 +315,7 @@ BAD: dict[str, tuple[object, list[str]]] = {
             "modules.0: must be a mapping, not the text 'm.py'",
             "modules.1.name: must be a file's name, without folders, not starting with a dot; not the text '../m.py'",
             f"modules.2.sha256: must be a SHA-256 hash: 64 digits and letters a to f; not the text '{'A' * 60}'...",
-            "modules.3.kind: must be one of py, file, jar, archive, not the text 'egg'",
+            "modules.3.kind: must be one of py, file, jar, archive, env, not the text 'egg'",
             "modules.4: a second module called n.py",
         ],
     ),
@@ -404,7 +404,7 @@ def test_every_mistake_is_told_at_once() -> None:
         "vertices.b.sqll: unknown kind or field sqll (did you mean sql?)",
         (
             "foo: unknown field foo"
-            " (there are name, parameters, vertices, modules, conf, restart, timeouts, resources, priority, result)"
+            " (there are name, parameters, vertices, modules, env, conf, restart, timeouts, resources, priority, sources, result)"
         ),
         "vertices.c.sql: unknown parameter ${x} (declare it under parameters, or write $${x} for the text itself)",
         "vertices.b.inputs.zz: no vertex is called zz (vertices are a, b, c)",

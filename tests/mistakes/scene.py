@@ -4,14 +4,15 @@
     needs a stack                        (only where a job must run)
     --- flow.yaml                        (a file of the user's; its text follows)
     ...
-    $ millrace submit --wait flow.yaml   (what is typed; a variable may stand before it, as in a shell)
+    $ millrace submit --job ID --quiet --wait flow.yaml   (what is typed; a variable may stand before it, as in a shell)
     ...                                  (stdout and stderr; written anew by `pytest tests/mistakes --rewrite`)
 
-Times, and the folders of this machine, are taken out of what is shown; so is how a job goes on, but for how often it ran.
+Times, and the folders of this machine, are taken out of what is shown. How often a job ran is told behind it.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -24,8 +25,11 @@ STACK = "needs a stack"
 LIMIT_S = 120
 _PROGRAM = [sys.executable, str(Path(sys.executable).with_name("millrace"))]
 _PROGRESS = re.compile(r"^ *\d+\.\d\d s  ")
-_RUNS = re.compile(r"\] (attempt \d+ )?RUNNING")
-_TIMES = ((re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"), "TIME"), (re.compile(r"\b\d+\.\d+ s\b"), "N s"))
+_TIMES = (
+    (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "UUID"),
+    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"), "TIME"),
+    (re.compile(r"\b\d+\.\d+ s\b"), "N s"),
+)
 
 
 @dataclass
@@ -87,10 +91,19 @@ def _run(command: str, project: Path, environment: dict[str, str]) -> str:
     )  # fmt: skip
     lines = done.stdout.decode().splitlines()
     said = [line.rstrip() for line in lines if not _PROGRESS.match(line)]
-    if runs := sum(bool(_RUNS.search(line)) for line in lines):
+    if "--job" in words and "--wait" in words:
+        runs = _runs(words[words.index("--job") + 1], environment)
         said.append(f"[it ran {runs} time{'s' * (runs != 1)}]")
     said.append(f"[exit code {done.returncode}]")
     return "".join(f"{_bare(line, project)}\n" for line in said)
+
+
+def _runs(job: str, environment: dict[str, str]) -> int:
+    """How many attempts of a job's subtasks there were, one after the other."""
+    shown = subprocess.run(
+        [*_PROGRAM, "show", "--json", job], env={**os.environ, **environment}, capture_output=True, timeout=LIMIT_S, check=True
+    )
+    return max(subtask["attempt"] for task in json.loads(shown.stdout)["detail"]["tasks"] for subtask in task["subtasks"])
 
 
 def _bare(line: str, project: Path) -> str:

@@ -15,6 +15,7 @@ TOKEN = tokens(b"key")
 GRAPH = {
     "name": "secret", "parameters": {"secret_name": "secret"}, "conf": {"spark.sql.secret": "secret"}, "result": "b",
     "modules": [{"name": "secret.py", "sha256": "5ec" + "0" * 61}], "restart": {"strategy": "none"},
+    "env": {"kind": "secret", "secret_env": "secret"}, "sources": {"b": {"file": "secret.yaml", "line": 3, "indent": 4}},
     "vertices": {
         "a": {"source": {"format": "csv", "path": "/secret", "options": {"secret": "secret"}, "schema": "secret INT"}, "parallelism": 2},
         "b": {"python": "secret.module:secret", "inputs": {"a": "hash(secret, `se cret`)"}},

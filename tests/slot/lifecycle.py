@@ -87,7 +87,7 @@ class Slot:
         return "\n".join(path.read_text()[-4000:] for path in sorted((self.folder / "slot").glob("*.log*")))
 
     def start(self, code: str, *, conf: dict[str, str] | None = None, files: dict[str, bytes] | None = None,
-              args: list[str] | None = None) -> Attempt:  # fmt: skip
+              args: list[str] | None = None, env: dict[str, str] | None = None) -> Attempt:  # fmt: skip
         """Orders an attempt that runs ``code`` as a PySpark script."""
         self._count += 1
         attempt = Attempt(f"attempt-{self._count}", self.folder / f"attempt-{self._count}")
@@ -96,7 +96,7 @@ class Slot:
             "job": "job-1", "task": "script", "subtask": 0, "parallelism": 1, "attempt": self._count, "kind": "run",
             "vertices": [{"id": "script", "spark_app": {"script": "script.py", "args": args or []}, "inputs": {}}],
             "outputs": [], "pinned": {}, "conf": conf or {}, "parameters": {},
-            "modules": [self._blob(name, content) for name, content in modules.items()],
+            "modules": [self._blob(name, content) for name, content in modules.items()], **({"env": env} if env else {}),
         }  # fmt: skip
         self.process.run(attempt.name, spec, str(attempt.work), str(attempt.log), str(self.blobs))
         return attempt

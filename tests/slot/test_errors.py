@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from services.task_manager.slot import errors
+from millrace.edge.spark_conf import PACKAGES
+from services.task_manager.slot import errors, udfs
 from tests.slot.attempts import Attempts, chained, local_spark
 
 
@@ -114,7 +115,7 @@ def test_a_pandas_udf_and_an_rdd_that_raise_in_a_worker(attempts: Attempts) -> N
     )
     modules = [attempts.module("mine.py", code)]
     error = attempts.fail({"id": "p", "python": "mine:frames"}, modules=modules, outputs=shown("p"))
-    assert picked(error, "kind", "message", "file", "line") == ("user", "RuntimeError: first", "mine.py", 5)
+    assert picked(error, "kind", "message", "file", "line") == ("user", "RuntimeError: first\nsecond", "mine.py", 5)
     error = attempts.fail({"id": "p", "python": "mine:rdd"}, modules=modules, outputs=shown("p"))
     assert picked(error, "kind", "message", "file", "line") == (
         "user",
@@ -145,18 +146,18 @@ def test_an_analysis_error_in_python(attempts: Attempts) -> None:
 
 
 def test_missing_paths(attempts: Attempts, tmp_path: Path) -> None:
-    source = {"id": "src", "source": {"format": "csv", "path": f"{tmp_path}/nope.csv"}}
+    source = {"id": "src", "source": {"format": "csv", "path": f"{tmp_path.parent}/nope.csv"}}
     error = attempts.fail(source, outputs=shown("src"))
     assert picked(error, *KIND) == ("missing_path", False, "PATH_NOT_FOUND")
-    assert picked(error, "vertex", "message") == ("src", f"Path does not exist: file:{tmp_path}/nope.csv.")
+    assert picked(error, "vertex", "message") == ("src", f"Path does not exist: file:{tmp_path.parent}/nope.csv.")
     modules = [
         attempts.module(
-            "mine.py", f"def f(spark):\n    print(spark.sparkContext.textFile('{tmp_path}/none').count())\n"
+            "mine.py", f"def f(spark):\n    print(spark.sparkContext.textFile('{tmp_path.parent}/none').count())\n"
         )
     ]
     error = attempts.fail({"id": "p", "python": "mine:f"}, modules=modules)
     assert picked(error, "kind", "retryable", "vertex", "line") == ("missing_path", False, "p", 2)
-    assert error["message"] == f"Input path does not exist: file:{tmp_path}/none"
+    assert error["message"] == f"Input path does not exist: file:{tmp_path.parent}/none"
 
 
 def test_a_file_that_goes_away_while_it_is_read(attempts: Attempts, tmp_path: Path) -> None:
@@ -166,6 +167,92 @@ def test_a_file_that_goes_away_while_it_is_read(attempts: Attempts, tmp_path: Pa
     function = {"id": "p", "python": "mine:f", "inputs": chained("src")}
     error = attempts.fail(source, function, modules=[attempts.module("mine.py", code)], outputs=shown("p"))
     assert picked(error, *KIND) == ("missing_path", False, "FAILED_READ_FILE.FILE_NOT_EXIST")
+
+
+def test_a_value_of_two_lines_does_not_cut_the_cause(attempts: Attempts) -> None:
+    text = "concat('12', chr(10), 'pieces', repeat('!', 300))"
+    error = attempts.fail(sql("q", f"SELECT CAST({text} AS BIGINT) AS n"), outputs=shown("q"))
+    assert picked(error, "condition", "vertex", "line", "column") == ("CAST_INVALID_INPUT", "q", 1, 8)
+    assert error["message"].startswith("The value '12\\npieces!!!") and "... " not in error["message"]
+    assert "(311 characters) of the type \"STRING\" cannot be cast to \"BIGINT\" because it is malformed." in error["message"]
+    assert len(error["message"]) < 500 and "\n" not in error["message"]
+
+
+UDF = (
+    "from decimal import Decimal; from pyspark.sql.functions import udf\n\ndef g(x):\n    return {}\n"
+    "def f(a):\n    return a.select(udf(g, '{}')('x').alias('y'))\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "declared", "message"),
+    [
+        ("'0 euros'", "decimal(5,2)", "TypeError: g returned '0 euros', of type str, which is no decimal(5,2), the type that it declares"),
+        (
+            "Decimal('123456.78')", "decimal(5,2)",
+            "TypeError: g returned 123456.78, which is too large for decimal(5,2), the type that it declares",
+        ),
+        ("'z'", "int", "what a function returned cannot be made the type that it declares: g (int); Spark says "),
+        ("'zz'", "struct<a:int>", "what a function returned cannot be made the type that it declares: g (struct<a:int>); Spark says A"),
+        ("[Decimal('1e9')]", "array<decimal(5,2)>", "what a function returned cannot be made the type that it declares: g (array<decimal"),
+    ],
+)  # fmt: skip
+def test_what_a_udf_returned_is_blamed_on_the_udf(
+    attempts: Attempts, monkeypatch: pytest.MonkeyPatch, value: str, declared: str, message: str
+) -> None:
+    """Whose the rows are is a later vertex; the worker's traceback has no frame of the user's."""
+    monkeypatch.setattr(udfs, "DECLARED", [])
+    error = attempts.fail(
+        sql("a", "SELECT 7 AS x"), {"id": "p", "python": "mine:f", "inputs": chained("a")}, sql("out", "SELECT * FROM p", "p"),
+        modules=[attempts.module("mine.py", UDF.format(value, declared))], outputs=shown("out"),
+    )  # fmt: skip
+    assert error["message"].startswith(message), error["message"]
+    assert picked(error, "kind", *PLACE) == ("user", "p", "mine.py", 3, None)
+    assert error["frame"] == "mine.py:3 in g (in a Python worker)"
+
+
+def test_decimals_that_fit_are_left_as_they_are(attempts: Attempts) -> None:
+    values = "[Decimal('999.99'), Decimal('-0.001'), Decimal(0), None, Decimal('NaN')][x]"
+    rows = attempts.rows(
+        sql("a", "SELECT id AS x FROM range(5)"), {"id": "p", "python": "mine:f", "inputs": chained("a")},
+        sql("out", "SELECT CAST(y AS STRING) FROM p", "p"), modules=[attempts.module("mine.py", UDF.format(values, "decimal(5,2)"))],
+    )  # fmt: skip
+    assert rows == [["999.99"], ["0.00"], ["0.00"], [None], [None]]
+
+
+def test_a_relative_path_that_is_not_there_says_where_it_starts(attempts: Attempts, tmp_path: Path) -> None:
+    for path, written in ((f"{tmp_path}/attempt-1/in.csv", "in.csv"), (f"{tmp_path}/proj/in.csv", "../proj/in.csv")):
+        error = attempts.fail({"id": "src", "source": {"format": "csv", "path": path}}, outputs=shown("src"))
+        assert picked(error, "kind", "message") == ("missing_path", f"Path does not exist: {written}. {errors.RELATIVE}")
+    error = attempts.fail(
+        {"id": "main", "spark_app": {"script": "etl.py"}}, modules=[attempts.module("etl.py", "open('data/in.csv')\n", "file")]
+    )
+    assert error["message"] == f"FileNotFoundError: [Errno 2] No such file or directory: 'data/in.csv'. {errors.RELATIVE}"
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ({"format": "parquet", "path": "s3a://b/x"}, "s3a"),
+        ({"format": "iceberg", "path": "/w/x"}, "iceberg"),
+        ({"format": "avro", "path": "/x"}, "avro"),
+    ],
+)
+def test_a_source_without_its_package_names_the_package_and_is_not_tried_again(
+    attempts: Attempts, source: dict[str, str], name: str
+) -> None:
+    error = attempts.fail({"id": "src", "source": source}, outputs=shown("src"))
+    assert picked(error, "retryable", "vertex") == (False, "src")
+    assert f"spark.jars.packages: {PACKAGES[name]}" in error["message"], error
+
+
+def test_an_error_in_a_query_tells_the_line_of_the_users_file(attempts: Attempts) -> None:
+    vertices = (sql("a", "SELECT 1 AS x"), sql("q", "SELECT x,\n       y FROM a", "a"))
+    standing = {"file": "flow.yaml", "line": 12, "indent": 6}
+    error = attempts.fail(*vertices, outputs=shown("q"), sources={"q": standing})
+    assert picked(error, *PLACE) == ("q", "flow.yaml", 13, 14)
+    error = attempts.fail(*vertices, outputs=shown("q"), sources={"q": {**standing, "indent": None}})
+    assert picked(error, *PLACE) == ("q", "flow.yaml", 12, None)
 
 
 def test_modules_that_cannot_be_imported(attempts: Attempts) -> None:

@@ -57,6 +57,34 @@ def test_a_python_worker_prints_into_the_attempts_stderr(slot: Slot) -> None:
     assert "from the worker" not in (slot.folder / "slot/jvm.log").read_text(), "which goes into a bundle, for others to see"
 
 
+def test_variables_reach_the_script_and_its_python_workers_and_no_later_attempt(slot: Slot) -> None:
+    code = """
+        import os
+        from pyspark.sql.functions import udf
+        seen = [os.environ.get("ETL_ENV")]
+        look = lambda _: os.environ.get("ETL_ENV")
+        seen += sc.parallelize([1], 1).map(look).collect()
+        seen += [row[0] for row in spark.range(1).select(udf(look)("id")).collect()]
+        spark.stop()
+        seen += SparkSession.builder.getOrCreate().sparkContext.parallelize([1], 1).map(look).collect()
+        seen
+        """
+    assert slot.value(code, env={"ETL_ENV": "prod"}) == ["prod"] * 4
+    assert slot.value(code) == [None] * 4
+
+
+def test_a_function_that_returns_another_type_is_named(slot: Slot) -> None:
+    """In a slot the workers have no module of ours: what looks at the value goes to them whole."""
+    attempt = slot.run("""
+        from pyspark.sql.functions import udf
+        def price(x): return "0 euros"
+        spark.range(1).select(udf(price, "decimal(5,2)")("id")).collect()
+        """)
+    error = attempt.ended["error"]
+    assert error["message"] == "TypeError: price returned '0 euros', of type str, which is no decimal(5,2), the type that it declares"
+    assert (error["file"], error["line"]) == ("script.py", 6)
+
+
 def test_an_exception_of_the_script_fails_the_attempt(slot: Slot) -> None:
     attempt = slot.run("raise ValueError('no such luck')")
     assert attempt.ended["status"] == "failed"

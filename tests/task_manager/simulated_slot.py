@@ -36,6 +36,7 @@ class SimulatedSlot:
         self.attempt: str | None = None
         self.started = self.closed = False
         self.dirs: tuple[str, str, str] = ("", "", "")
+        self.spec: dict[str, Any] = {}
         self.kills: list[tuple[str, str]] = []
         self.beats: list[int] = []
         if prompt:
@@ -46,7 +47,7 @@ class SimulatedSlot:
 
     def run(self, attempt: str, spec: dict[str, Any], work: str, log: str, blobs: str) -> None:
         assert self.attempt is None, f"{attempt} was ordered while {self.attempt} has not ended"
-        self.attempt, self.started, self.dirs = attempt, False, (work, log, blobs)
+        self.attempt, self.started, self.dirs, self.spec = attempt, False, (work, log, blobs), spec
         for folder in (work, log):
             os.makedirs(folder, exist_ok=True)
         if self.prompt:

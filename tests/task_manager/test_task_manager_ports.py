@@ -422,3 +422,45 @@ def test_a_start_clears_what_an_earlier_process_left(tmp_path: Path) -> None:
     left.mkdir(parents=True)
     World(tmp_path)
     assert not left.exists()
+
+
+def test_files_that_an_attempt_left_are_told_with_its_end(world: World) -> None:
+    world.slot.ready()
+    ends: list[tuple[str, dict[str, Any]]] = [("finished", {"report": {"files": "forged"}}), ("failed", {"error": infrastructure("x")})]
+    for number, (status, more) in enumerate(ends, 1):
+        attempt = f"j/0-t/0/{number}"
+        world.launch(attempt)
+        world.go()
+        Path(world.slot.dirs[0], "marker.txt").write_text("done")
+        world.slot.start()
+        world.slot.end(status, **more)
+        world.slot.ready()
+        end = next(fact for fact in world.told() if isinstance(fact, AttemptEnded))
+        if status == "finished":
+            assert end.report == {"files": {"kept": 1, "bytes": 4, "left_out": 0}}
+        else:
+            assert end.error == {**infrastructure("x"), "files_kept": 1, "files_left_out": 0}
+        assert world.storage.get(f"results/ac/{attempt}/files/marker.txt") == b"done"
+
+
+def test_uploaded_variables_reach_the_slot_and_nothing_that_lasts(world: World) -> None:
+    content = json.dumps({"env": {"TOKEN": "hush"}, "salt": "s"}).encode()
+    sha256 = hashlib.sha256(content).hexdigest()
+    world.storage.put_new(blob_path("j", "ac", sha256), content)
+    world.slot.ready()
+    world.launch(modules=[{"name": "environment", "sha256": sha256, "kind": "env"}], env={"TOKEN": "public", "A": "1"})
+    world.go()
+    assert world.slot.spec["env"] == {"TOKEN": "hush", "A": "1"}
+    assert not any(b"hush" in path.read_bytes() for path in (world.folder / "tm").rglob("*") if path.is_file())
+    assert "hush" not in str(world.told())
+
+
+def test_variables_that_are_damaged_fail_the_attempt_without_telling_them(world: World) -> None:
+    content = b'{"env": {"TOKEN": ["hush"]}, "salt": "s"}'
+    sha256 = hashlib.sha256(content).hexdigest()
+    world.storage.put_new(blob_path("j", "ac", sha256), content)
+    world.slot.ready()
+    world.launch(modules=[{"name": "environment", "sha256": sha256, "kind": "env"}])
+    world.go()
+    end = next(fact for fact in world.told() if isinstance(fact, AttemptEnded))
+    assert end.status == "failed" and "hush" not in str(end) and "holds no environment variables" in end.error["message"]

@@ -179,6 +179,7 @@ def _describe_subtask(
             vertex: {"rows": rows, "bytes": bytes_} for vertex, (rows, bytes_) in (subtask.outputs or {}).items()
         },
         "failures": failures,
+        **({} if subtask.files is None else {"files": dict(zip(("kept", "bytes", "left_out"), subtask.files, strict=True))}),
     }
 
 

@@ -52,6 +52,8 @@ def keep(job: Job, plan: Plan, task: str, index: int, report: Mapping[str, Any])
     if schemas and not done.schemas:
         done.schemas, done.schemas_of = schemas, index
         job.kept_bytes += _bytes(schemas)
+    if isinstance(left := report.get("files"), dict):
+        row.files = (_number(left.get("kept")) or 0, _number(left.get("bytes")) or 0, _number(left.get("left_out")) or 0)
     outputs = report.get("outputs") or {} if task != PLAN_TASK else {}
     row.outputs = {v: (_number(outputs[v].get("rows")), _number(outputs[v].get("bytes"))) for v in outputs if v in plan.graph.vertices}
 

@@ -43,6 +43,7 @@ class Subtask:
     running_ms: int = 0
     ended_ms: int = 0
     outputs: dict[str, tuple[int | None, int | None]] | None = None  # FINISHED: vertex -> its rows and bytes
+    files: tuple[int, int, int] | None = None  # FINISHED: of what the attempt left: files kept, their bytes, files not kept
 
 
 @dataclass(slots=True)

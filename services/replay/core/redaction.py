@@ -28,11 +28,11 @@ KEPT = frozenset({
 """Fields whose strings stay: ids, names and what is one of a few words."""
 KEPT_WHOLE = frozenset({"allocations", "declaring", "free", "queues"})
 """Fields that hold nothing but ids, however deep."""
-PAYLOADS = frozenset({"args", "conf", "detail", "options", "parameters", "rows"})
+PAYLOADS = frozenset({"args", "conf", "detail", "env", "options", "parameters", "rows"})
 """Fields whose numbers go, too, and the names of what is in them."""
 MAPS = frozenset({
     "effects", "ended", "expected", "fates", "inputs", "jobs", "key_types", "live", "outbox", "outputs", "peers", "pinned", "results",
-    "schemas", "sinks", "slots", "task_managers", "tasks", "vertices",
+    "schemas", "sinks", "slots", "sources", "task_managers", "tasks", "vertices",
 })  # fmt: skip
 """Fields that are kept by ids, or by names that an owner chose: such a name is no field, though it may be spelt like one."""
 REASONS = frozenset({

@@ -9,6 +9,16 @@ from typing import Any
 
 from . import conf as spark_settings
 
+_WORKERS: dict[str, str] = {}
+"""Environment variables that Spark gives to the Python workers of this process's jobs, whichever of its contexts runs them."""
+
+
+def give_environment(session: Any, env: dict[str, str]) -> None:
+    """The user's variables, for this process and the Python workers of its jobs."""
+    os.environ.update(env)
+    _WORKERS.update(env)
+    session.sparkContext.environment.update(env)
+
 
 class OtherContext(Exception):
     """The JVM does not hold the context that was expected: somebody stopped it."""
@@ -81,7 +91,7 @@ def _own_session_only(gateway: Any, jsc: Any) -> None:
         others = {k: v for k, v in others.items() if k not in ("gateway", "jsc")}
         if serializer is not None:
             others["serializer"] = serializer
-        make_context(self, pyFiles=pyFiles, environment=environment, batchSize=batchSize, gateway=gateway, jsc=jsc,
+        make_context(self, pyFiles=pyFiles, environment={**_WORKERS, **(environment or {})}, batchSize=batchSize, gateway=gateway, jsc=jsc,
                      conf=SparkConf(_jconf=jsc.sc().conf()), **others)  # fmt: skip
         if appName or "spark.app.name" in wanted:
             self.appName = appName or wanted["spark.app.name"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from . import exchange, frames, modules, planning, result, shares, vertices
+from . import exchange, frames, modules, planning, result, shares, udfs, vertices
 from .conf import classify_conf
 from .errors import PROGRESS, AttemptError, silence_context_loggers
 
@@ -31,7 +31,8 @@ def run(spec: dict[str, Any], session: Any, dirs: Any) -> dict[str, Any]:
 
 
 def _run(spec: dict[str, Any], session: Any, dirs: Any) -> dict[str, Any]:
-    PROGRESS.vertex = None
+    PROGRESS.vertex, PROGRESS.work = None, str(dirs.work)
+    udfs.remember(lambda: PROGRESS.vertex)
     silence_context_loggers()
     configure(session, spec.get("conf") or {})
     folder = modules.install(spec, session, dirs)

@@ -2,7 +2,8 @@
 
 Its shape: {"kind", "retryable", "condition", "message", "vertex", "line", "column", "file", "frame", "detail"}; `kind` is one
 of user, analysis, missing_path, jvm, killed, exit, timeout, infrastructure. `line` and `column` count from 1 and
-point into `file`, or, where `file` is null, into the text of the sql vertex.
+point into `file` (of a sql vertex: the user's own file, if the graph tells where its queries stand), or, where `file` is null, into the
+text of the sql vertex.
 """
 
 from __future__ import annotations
@@ -12,18 +13,26 @@ import re
 import signal
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from . import conf, udfs
+
 DETAIL_BYTES = 16 * 1024
 MESSAGE_CHARS = 1000
+VALUE_CHARS = 100  # of a user's value in a message
+RELATIVE = (
+    "A relative path starts at the attempt's own folder, where only those files are that go with the job: "
+    "name the whole path, or send the file along (--files; in a graph, modules)"
+)
 _MISSING_PATH = ("PATH_NOT_FOUND", "FAILED_READ_FILE.FILE_NOT_EXIST", "LOAD_DATA_PATH_NOT_EXISTS")
 _MISSING_PATH_CLASSES = ("InvalidInputException", "FileNotFoundException", "NoSuchFileException")
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)(?:, in (.+))?$')
 _ANSI_PREFIX = re.compile(r"^\[[A-Z][A-Z0-9_.]*\]\s*")
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w{5}\b.*", re.DOTALL)
+_LAST_SQLSTATE = re.compile(r"\s*SQLSTATE: \w{5}\s*\Z")
 _HERE = str(Path(__file__).resolve().parent) + os.sep
 _LIBRARIES = (
     _HERE,
@@ -57,10 +66,11 @@ class AttemptError(Exception):
 
 
 class _Progress:
-    """The vertex that is worked on; where an exception passes, it is written down which one that was."""
+    """The attempt's folder, and the vertex that is worked on; where an exception passes, it is written down which one that was."""
 
     def __init__(self) -> None:
         self.vertex: str | None = None
+        self.work: str | None = None
 
     @contextmanager
     def at(self, vertex: str) -> Iterator[None]:
@@ -81,6 +91,7 @@ def silence_context_loggers() -> None:
         PySparkLogger.getLogger(name).disabled = True
 
 
+_LACKS_CLASS = r"ClassNotFoundException|Class (\S+) not found|No FileSystem for scheme"
 _CANNOT_HEAL = ("DATA_SOURCE_NOT_FOUND", "CANNOT_READ_FILE_FOOTER", "FAILED_READ_FILE.CANNOT_READ_FILE_FOOTER")
 """Conditions of Spark that only another graph or other data would change; Spark reports them while it runs."""
 
@@ -115,6 +126,9 @@ def describe(exception: BaseException, spec: dict[str, Any]) -> dict[str, Any]:
         error["vertex"] = _vertex_of_file(error["file"], spec) or PROGRESS.vertex
     if isinstance(exception, ImportError) or error["condition"] in _CANNOT_HEAL:
         error["retryable"] = False
+    _name_package(error)
+    _explain_relative(error, exception)
+    _point_into_file(error, spec)
     error["detail"] = _detail(exception)
     return error
 
@@ -143,7 +157,7 @@ def _error(kind: str, retryable: bool, message: str, condition: str | None = Non
         "kind": kind,
         "retryable": retryable,
         "condition": condition,
-        "message": message if len(message) <= MESSAGE_CHARS else message[: MESSAGE_CHARS - 3] + "...",
+        "message": _bounded(message),
         "vertex": None,
         "line": None,
         "column": None,
@@ -157,7 +171,7 @@ def _exit_call(exception: SystemExit) -> dict[str, Any]:
     code = exception.code
     if isinstance(code, int):
         return _error("exit", True, f"The user's code called sys.exit({code})")
-    return _error("exit", True, f"The user's code called sys.exit: {_first_line(str(code))}")
+    return _error("exit", True, f"The user's code called sys.exit: {str(code).strip()}")
 
 
 def _spark(exception: Any, spec: dict[str, Any]) -> dict[str, Any]:
@@ -169,15 +183,16 @@ def _spark(exception: Any, spec: dict[str, Any]) -> dict[str, Any]:
     if isinstance(exception, PythonException) and "Traceback (most recent call last)" in text:
         return _python_worker(text)
     java = getattr(exception, "_origin", None)
+    said = _sentence(text, _values_of(exception))
     if condition in _MISSING_PATH:
-        error = _error("missing_path", False, _sentence(text), condition)
+        error = _error("missing_path", False, said, condition)
     elif isinstance(exception, AnalysisException):
-        error = _error("analysis", False, _sentence(text), condition)
+        error = _error("analysis", False, said, condition)
     elif condition is None and java is not None:
         error = _java(java)
     else:
         internal = condition is None or condition.startswith("INTERNAL_ERROR")
-        error = _error("jvm" if internal and java is not None else "user", True, _sentence(text), condition)
+        error = _error("jvm" if internal and java is not None else "user", True, said, condition)
     _place_sql(error, exception, spec)
     if isinstance(exception, ParseException) and error["vertex"] is None:
         place = re.search(r"\(line (\d+), pos (\d+)\)", str(exception))
@@ -231,11 +246,11 @@ def _java(java: Any) -> dict[str, Any]:
         if name.endswith("PythonException") and "Traceback (most recent call last)" in text:
             return _python_worker(text)
         if condition in _MISSING_PATH or name.rsplit(".", 1)[-1] in _MISSING_PATH_CLASSES:
-            return _error("missing_path", False, _sentence(text), condition or name.rsplit(".", 1)[-1])
+            return _error("missing_path", False, _sentence(text, _values_of(each)), condition or name.rsplit(".", 1)[-1])
     last = max((i for i, each in enumerate(chain) if each.getMessage()), default=0)
     named = [i for i, condition in enumerate(conditions) if condition]
     pick = named[-1] if named else last
-    text = _sentence(chain[pick].getMessage() or names[pick])
+    text = _sentence(chain[pick].getMessage() or names[pick], _values_of(chain[pick]))
     if not named:
         text = f"{names[pick].rsplit('.', 1)[-1]}: {text}"
     return _error("jvm", True, text, conditions[pick])
@@ -258,12 +273,12 @@ def _python(exception: BaseException) -> dict[str, Any]:
         error["file"] = _short(str(exception.filename))
         error["line"], error["column"] = exception.lineno, exception.offset
         return error
-    return _error("user", True, _first_line(text), name)
+    return _error("user", True, text, name)
 
 
 def _python_worker(text: str) -> dict[str, Any]:
     """An exception of a Python worker (a UDF), which arrives as text: frames, then the exception."""
-    _, _, trace = text.rpartition("Traceback (most recent call last):")
+    _, _, trace = _LAST_SQLSTATE.sub("", text).rpartition("Traceback (most recent call last):")
     frames: list[tuple[str, int, str]] = []
     rest: list[str] = []
     for line in trace.splitlines():
@@ -272,12 +287,30 @@ def _python_worker(text: str) -> dict[str, Any]:
             frames.append((match.group(1), int(match.group(2)), match.group(3) or ""))
             rest = []
         elif line.strip() and not line.startswith("    "):
-            rest.append(line)
-    message = rest[0].strip() if rest else "an exception in a Python worker"
-    name = re.match(r"^([\w.]+?)(?::|$)", message)
+            rest.append(line.rstrip())
+    message = "\n".join(rest).strip() or "an exception in a Python worker"
+    name = re.match(r"^([\w.]+?)(?::|$)", message, re.MULTILINE)
     error = _error("user", True, message, name.group(1).rsplit(".", 1)[-1] if name else None)
     _place_python(error, frames, driver=False)
+    if error["line"] is None:
+        _place_function(error)
     return error
+
+
+def _place_function(error: dict[str, Any]) -> None:
+    """No frame of the user's: Spark could not convert what one of the user's functions returned."""
+    declared = udfs.at_fault(error["message"])
+    if not declared:
+        return
+    if "the type that it declares" not in error["message"]:
+        names = ", ".join(f"{each.name} ({each.returns})" for each in declared[:5]) + ", ..." * (len(declared) > 5)
+        which = "a function" if len(declared) == 1 else "one of the functions"
+        what = f"what {which} returned cannot be made the type that it declares: {names}"
+        error["message"] = _bounded(f"{what}; Spark says {error['message']}")
+    if len({(each.file, each.line, each.vertex) for each in declared}) == 1:
+        only = declared[0]
+        error["file"], error["line"], error["vertex"] = _short(only.file), only.line, only.vertex
+        error["frame"] = f"{_short(only.file)}:{only.line} in {only.name} (in a Python worker)"
 
 
 def _place_python(error: dict[str, Any], frames: list[tuple[str, int, str]], *, driver: bool) -> None:
@@ -305,6 +338,8 @@ def _is_users(path: str) -> bool:
         return False
     if "/userFiles-" in path:
         return True
+    if path.endswith((".pyx", ".pxi")):  # of a compiled library, named from within it
+        return False
     return not os.path.realpath(path).startswith(_LIBRARIES)
 
 
@@ -328,10 +363,76 @@ def _vertex_of_file(file: str | None, spec: dict[str, Any]) -> str | None:
     return PROGRESS.vertex if PROGRESS.vertex in found else found[0] if len(found) == 1 else None
 
 
-def _sentence(text: str) -> str:
-    """Spark's message without its name, its SQLSTATE and what follows (plans, contexts, hints)."""
-    text = _SQLSTATE.sub("", _ANSI_PREFIX.sub("", text.strip()))
-    return _first_line(text)
+def _name_package(error: dict[str, Any]) -> None:
+    """What lacks a package lacks it again: which one is to be added."""
+    found = re.search(_LACKS_CLASS, error["message"])
+    if found is None and error["condition"] != "DATA_SOURCE_NOT_FOUND":
+        return
+    error["retryable"] = False
+    what = conf.lacking(error["message"])
+    if what is not None:
+        name, package = what
+        error["message"] = f"{name} needs a package that Spark does not bring along: {conf.ADD_PACKAGE.format(package)}"
+
+
+def _explain_relative(error: dict[str, Any], exception: BaseException) -> None:
+    """A path that is not there, as the user wrote it, if it was relative."""
+    if isinstance(exception, FileNotFoundError) and isinstance(exception.filename, str) and not os.path.isabs(exception.filename):
+        error["message"] = f"{error['message']}. {RELATIVE}"
+    if error["kind"] != "missing_path" or PROGRESS.work is None:
+        return
+    for folder, written in ((PROGRESS.work, ""), (os.path.dirname(PROGRESS.work), "../")):
+        pattern = rf"(?:file:(?://)?)?{re.escape(folder)}/"
+        message, relative = re.subn(pattern, written, error["message"])
+        if relative:
+            error["message"] = f"{message.rstrip('.')}. {RELATIVE}"
+            return
+
+
+def _point_into_file(error: dict[str, Any], spec: dict[str, Any]) -> None:
+    """A place in a query becomes the place in the user's file."""
+    standing = (spec.get("sources") or {}).get(error["vertex"])
+    if standing is None or error["file"] is not None or error["line"] is None:
+        return
+    error["file"], line, indent = standing["file"], error["line"], standing.get("indent")
+    if indent is None:  # its lines are not the file's
+        error["line"], error["column"] = standing["line"], None
+        return
+    error["line"] = standing["line"] + line - 1
+    if error["column"] is not None:
+        error["column"] += indent
+
+
+def _sentence(text: str, values: Iterable[str] = ()) -> str:
+    """Spark's message without its name, its SQLSTATE and what follows (plans, contexts, hints). values: those of users in it, which may
+    have lines of their own and any length."""
+    text = _ANSI_PREFIX.sub("", text.strip())
+    for value in sorted(values, key=len, reverse=True):
+        if len(value) > VALUE_CHARS or "\n" in value:
+            text = text.replace(value, _short_value(value))
+    text, marked = _SQLSTATE.subn("", text)
+    return " ".join(line.strip() for line in text.splitlines() if line.strip()) if marked else _first_line(text)
+
+
+def _values_of(spark: Any) -> list[str]:
+    """What Spark has put into a message."""
+    try:
+        given = spark.getMessageParameters()
+        return [str(value) for value in (given.values() if given else ())]
+    except Exception:  # not a SparkThrowable: py4j raises for a method that is not there
+        return []
+
+
+def _short_value(value: str) -> str:
+    """On one line: its start and its end, and how long it is where that is not all."""
+    if len(value) > VALUE_CHARS:
+        half = VALUE_CHARS // 2
+        value = f"{value[:half]}...{value[-half:]} ({len(value)} characters)"
+    return value.replace("\r", "\\r").replace("\n", "\\n")
+
+
+def _bounded(message: str) -> str:
+    return message if len(message) <= MESSAGE_CHARS else message[: MESSAGE_CHARS - 3] + "..."
 
 
 def _first_line(text: str) -> str:

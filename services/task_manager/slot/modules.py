@@ -22,8 +22,8 @@ def install(spec: dict[str, Any], session: Any, dirs: Any) -> str:
     """Copies the job's modules from `dirs.blobs` below `dirs.work` and gives them to Spark; returns their folder.
 
     py goes on `sys.path` and to the workers; file and archive into the working folder and to `SparkFiles` (a script only into
-    the folder that is returned). jar is not ours: a job with jars has a JVM of its own. Raises AttemptError; MODULE_MISSING
-    (infrastructure) if the content did not arrive.
+    the folder that is returned). jar is not ours: a job with jars has a JVM of its own; nor is env, which the
+    TaskManager reads. Raises AttemptError; MODULE_MISSING (infrastructure) if the content did not arrive.
     """
     work = Path(dirs.work)
     folder = work / FOLDER
@@ -35,7 +35,7 @@ def install(spec: dict[str, Any], session: Any, dirs: Any) -> str:
     path, plain = [str(folder)], []
     for module in spec.get("modules") or []:
         kind, name = module["kind"], module["name"]
-        if kind == "jar":
+        if kind in ("jar", "env"):
             continue
         copy = _copy(module, dirs, folder)
         if kind == "py" and name.endswith(_ZIPPED):

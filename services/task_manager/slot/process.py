@@ -106,6 +106,7 @@ def _run(spec: dict[str, Any], session: Any, dirs: Dirs) -> int:
     try:
         os.chdir(dirs.work)
         _resolve_paths_in(dirs.work, session)
+        attach.give_environment(session, spec.get("env") or {})
         os.environ.update(_variables(spec))
         from . import attempt_run
 

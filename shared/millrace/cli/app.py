@@ -15,6 +15,7 @@ import typer
 from . import doctor, jobs, replay, stack_commands
 from .dlq import dlq
 from .exits import Exit, code_of, said_of
+from .files import files
 from .submit import SubmitCommand, submit
 from .validate import validate
 
@@ -31,6 +32,7 @@ app = typer.Typer(
 app.command(cls=SubmitCommand, rich_help_panel="Jobs")(submit)
 for command in (jobs.list_jobs, jobs.show, jobs.result, jobs.logs, jobs.cancel, jobs.events):
     app.command(command.__name__.removesuffix("_jobs"), rich_help_panel="Jobs")(command)
+app.command(rich_help_panel="Jobs")(files)
 app.command(rich_help_panel="Jobs")(validate)
 for command in (jobs.taskmanagers, jobs.slots):
     app.command(rich_help_panel="The cluster")(command)

@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from .connection import StackOption, connected, is_named
+from .environment import EnvFileOption, EnvOption, variables
 from .exits import Exit
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from .output import LiveOutput
 
+TOLD_MOST = 5  # files that are gone, by name
 GRAPH_SUFFIXES = (".yaml", ".yml", ".json")
 NOT_TAKEN = {
     "--master": "the cluster decides where Spark runs",
@@ -92,6 +94,8 @@ def submit(
     packages: Annotated[
         str | None, typer.Option(metavar="G:A:V,...", help="Maven packages for its class path.")
     ] = None,
+    env: EnvOption = None,
+    env_file: EnvFileOption = None,
     stack: StackOption = "default",
 ) -> None:
     """Submit a job: a graph's file, or a PySpark script with the flags of spark-submit.
@@ -107,14 +111,14 @@ def submit(
     """
     path = Path(target)
     script = {"name": name, "conf": conf, "py_files": py_files, "files": files, "jars": jars, "archives": archives}
-    parameters = _pairs(parameter, "-p")
+    parameters, variables_ = _pairs(parameter, "-p"), variables(env, env_file)
     if path.suffix in GRAPH_SUFFIXES:
         _refuse(args, "arguments are for scripts; give a graph its parameters with -p NAME=VALUE")
         given = [flag for flag, value in {**script, "packages": packages}.items() if value]
         _refuse(given, f"--{(given or [''])[0].replace('_', '-')} is for scripts; it stands in a graph's file instead")
         from millrace.edge.graph_file import load_graph
 
-        loaded = load_graph(path, parameters, same_machine=not is_named(), sent=True)
+        loaded = load_graph(path, parameters, same_machine=not is_named(), sent=True, env=variables_)
     else:
         _refuse(path.suffix != ".py", f"{target} is neither a graph (.yaml, .yml, .json) nor a PySpark script (.py)")
         ours = [word for word in args or [] if word in ("--wait", "-w", "--follow", "--stack")]
@@ -123,7 +127,7 @@ def submit(
                 f"note: {', '.join(ours)} stands after the script and goes to it; ours stand before it", file=sys.stderr
             )
         _refuse(parameter, "-p is for graphs; give a script its arguments after its name")
-        loaded = _script(path, args or [], {**script, "packages": packages})
+        loaded = _script(path, args or [], {**script, "packages": packages}, variables_)
     _tell_problems(loaded)
     with connected(stack) as millrace:
         accepted = _submit(millrace, loaded, parameters, job, wait)
@@ -133,7 +137,7 @@ def submit(
         raise typer.Exit(_follow(millrace, accepted, stack, graph=loaded.raw, quiet=quiet))
 
 
-def _script(path: Path, args: list[str], flags: dict[str, Any]) -> Loaded:
+def _script(path: Path, args: list[str], flags: dict[str, Any], env: dict[str, str]) -> Loaded:
     from millrace.edge.graph_file import load_script
 
     lists = {flag: _comma(flags[flag]) for flag in ("py_files", "files", "jars", "archives", "packages")}
@@ -143,6 +147,7 @@ def _script(path: Path, args: list[str], flags: dict[str, Any]) -> Loaded:
         name=flags["name"],
         conf=_pairs(flags["conf"], "--conf"),
         packages=lists.pop("packages"),
+        env=env,
         **{flag: [Path(each) for each in some] for flag, some in lists.items()},
     )
 
@@ -152,7 +157,7 @@ def _submit(millrace: Millrace, loaded: Loaded, parameters: dict[str, str], job:
 
     job = job or new_id(str(loaded.raw["name"]))  # chosen here, so that Ctrl-C before the answer can name it
     try:
-        accepted = millrace.submit(loaded.raw, job, parameters, loaded.uploads, watch)
+        accepted = millrace.submit(loaded.raw, job, parameters, loaded.uploads, watch, loaded.env)
     except Rejected as rejected:
         if rejected.problems:
             _print_problems(loaded, rejected.problems)
@@ -196,12 +201,31 @@ def _follow(
         _print_cause(ending.get("cause") or {})
     if ending["type"] == "JobFailed" or output is not None:
         print(f"what it wrote: millrace logs {job.id}{option}", file=sys.stderr)
+    if _runs_code(graph or {}):
+        _tell_files(millrace, job.id, ending)
     if ending["type"] == "JobFailed":
         return Exit.FAILED
     if ending["type"] == "JobCanceled":
         return Exit.CANCELED
     _print_rows(millrace, job.id, ending, f"millrace result {job.id}{option}")
     return Exit.FINISHED
+
+
+def _tell_files(millrace: Millrace, job: str, ending: dict[str, Any]) -> None:
+    """What the job has left by relative paths: where it is, and loudly what of it is gone."""
+    from millrace.client import MillraceError
+
+    from .files import files_lines, left_out
+
+    try:
+        detail = millrace.archive(ending["archive"]).get("detail") if ending.get("archive") else None
+        lines = files_lines(detail, job)
+        if any(line.startswith("NOT kept") for line in lines):
+            lines += left_out(millrace.files(job))[:TOLD_MOST]
+    except MillraceError:
+        return  # `show` tells it when it can be read
+    for line in lines:
+        print(line, file=sys.stderr)
 
 
 def _print_rows(millrace: Millrace, job: str, ending: dict[str, Any], more: str) -> None:
@@ -225,12 +249,15 @@ def _print_rows(millrace: Millrace, job: str, ending: dict[str, Any], more: str)
 
 def _output(millrace: Millrace, job: Job, graph: dict[str, Any]) -> LiveOutput | None:
     """For a job that runs code that may write something."""
-    vertices = list(graph.get("vertices", {}).values())
-    if not any("python" in vertex or "spark_app" in vertex for vertex in vertices):
+    if not _runs_code(graph):
         return None
     from .output import LiveOutput
 
-    return LiveOutput(millrace.log_reader(job.id), alone=len(vertices) == 1)
+    return LiveOutput(millrace.log_reader(job.id), alone=len(graph["vertices"]) == 1)
+
+
+def _runs_code(graph: dict[str, Any]) -> bool:
+    return any("python" in vertex or "spark_app" in vertex for vertex in graph.get("vertices", {}).values())
 
 
 def _print_cause(cause: dict[str, Any]) -> None:

@@ -82,12 +82,16 @@ def waited_and_ran(summary: JobSummary) -> tuple[str, str]:
 
 def print_job(summary: JobSummary, detail: dict[str, Any] | None, cause: dict[str, Any] | None) -> None:
     """`show`: the job, then its tasks with their subtasks' states, then what failed."""
+    from .files import files_lines
+
     job, name, state, accepted, *times, waiting = summary_row(summary)
     print(f"job       {job}", f"name      {name}", f"status    {state}", f"accepted  {accepted}", sep="\n")
     for head, value in zip(("waited", "ran", "waits"), (*times, waiting), strict=True):
         if value:
             print(f"{head:8}  {value}")
     for line in cause_lines(cause or {}):
+        print(line)
+    for line in files_lines(detail, job):
         print(line)
     if detail is None:
         print("its JobMaster has not been heard: tasks are shown when it is")

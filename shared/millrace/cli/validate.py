@@ -114,7 +114,9 @@ def check_graph_file(path: Path, parameters: dict[str, str]) -> Loaded:
     loaded = load_graph(path, parameters)
     if loaded.raw:
         found = check_graph(loaded.raw, {}, DEFAULT_LIMITS)
-        loaded.problems += [each for each in (*found.problems, *found.warnings) if each not in loaded.problems]
+        wrong = {each.place for each in loaded.errors}  # of a place with an error, a warning tells less
+        warnings = [each for each in found.warnings if each.place not in wrong]
+        loaded.problems += [each for each in (*found.problems, *warnings) if each not in loaded.problems]
     return loaded
 
 

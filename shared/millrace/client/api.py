@@ -23,8 +23,9 @@ from millrace.core.messages.client import (
     TaskManagerInfo,
 )
 
-from . import errors
+from . import errors, files
 from .events import ENDS, Buffer, Event, Feed, follow_buffer, follow_log
+from .files import Files
 from .link import Link, now_ms
 from .logs import LogPiece, LogReader
 
@@ -166,28 +167,38 @@ class Millrace:
         graph: Mapping[str, Any],
         job: str | None = None,
         parameters: Mapping[str, str] | None = None,
-        uploads: Mapping[str, Path] | None = None,
+        uploads: Mapping[str, Path | bytes] | None = None,
         watch: bool = True,
+        env: Mapping[str, str] | None = None,
     ) -> Job:
         """Submits a graph and returns once it is stored: it will run, whatever dies.
 
-        job: its id; the same id and graph again is the same job. uploads: SHA-256 -> local file, for the graph's modules.
+        job: its id; the same id and graph again is the same job. uploads: SHA-256 -> local file or its content, for the graph's modules.
+        env: environment variables of the job's Python; they are uploaded, and stand in no message.
         watch: be ready to follow its events at once. Not accepted any more when the time-out is nearly over, even if this process is
         gone.
         """
-        return self.begin_submit(graph, job, parameters, uploads, watch).result()
+        return self.begin_submit(graph, job, parameters, uploads, watch, env).result()
 
     def begin_submit(
         self,
         graph: Mapping[str, Any],
         job: str | None = None,
         parameters: Mapping[str, str] | None = None,
-        uploads: Mapping[str, Path] | None = None,
+        uploads: Mapping[str, Path | bytes] | None = None,
         watch: bool = True,
+        env: Mapping[str, str] | None = None,
     ) -> Submitting:
         """As `submit`, without waiting for the answer: many can be on their way."""
-        for path in (uploads or {}).values():
-            self._call_blobs(lambda blobs, path=path: blobs.put_file(path))
+        uploads = dict(uploads or {})
+        if env:
+            from .environment import environment_module  # with the graph's model, which takes a while to build
+
+            module, content = environment_module(env, self._token)
+            uploads[module["sha256"]] = content
+            graph = {**graph, "modules": [*graph.get("modules", ()), module]}
+        for content in uploads.values():
+            self._call_blobs(lambda blobs, content=content: (blobs.put_bytes if isinstance(content, bytes) else blobs.put_file)(content))
         job = job or new_id(str(graph.get("name", "")))
         buffer = self.feed().subscribe(job) if watch else None
         late_s = min(LATE_S, self._timeout_s / LATE_SHARE)
@@ -304,7 +315,21 @@ class Millrace:
         if self._feed is not None and buffer is not None:
             self._feed.forget(job, buffer)
 
-    # results and logs
+    # files, results and logs
+
+    def files(self, job: str) -> Files:
+        """The files that its attempts left in their folders: of each subtask those of the last attempt that left any. Raises NotFound."""
+        _, detail, _ = self.show(job)
+        found = Files()
+        for where in files.folders(detail or {}):
+            part = files.listed(where, self.file(f"results/{where[3]}/files.json"))
+            found = Files(found.kept + part.kept, found.left_out + part.left_out, found.left_out_in_all + part.left_out_in_all)
+        return found
+
+    def file(self, path: str) -> bytes:
+        """The content of a kept file, by its path."""
+        data: bytes = self._call_blobs(lambda blobs: blobs.get_file(path))
+        return data
 
     def result(self, job: str) -> Result:
         """The rows of a FINISHED job. Raises NotFinished (also when it has none), NotFound."""
@@ -336,8 +361,7 @@ class Millrace:
         return self._fetch(path)
 
     def _fetch(self, path: str) -> dict[str, Any]:
-        data: bytes = self._call_blobs(lambda blobs: blobs.get_file(path))
-        value: dict[str, Any] = json.loads(data)
+        value: dict[str, Any] = json.loads(self.file(path))
         return value
 
     def logs(self, job: str, follow: bool = False, every_attempt: bool = False) -> Iterator[LogPiece]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -22,19 +23,32 @@ from millrace.core.jobgraph.model import (
 )
 from millrace.core.jobgraph.parameters import Substitution
 from millrace.core.jobgraph.problems import Place, Problem, did_you_mean
-from millrace.core.jobgraph.validate import readable, validate
+from millrace.core.jobgraph.validate import environment_problems, readable, validate
 
 from .files import check_files, inputs_problem, module_kind, module_of, near_file, target_problem
+from .imports import BYTES_MOST, FILES_MOST, Beside, imported, package
 from .sql import check_sql
 from .yaml_file import Document, read_yaml
 
 _FILE_FORMATS = tuple(name.lower() for name in (*READ_FORMATS, *WRITE_FORMATS, "delta"))
+_MEMORY = "a slot's memory is fixed when its TaskManager starts (millrace up --heap-mb)"
+_THREADS = "a slot's threads are fixed when its TaskManager starts (millrace up --cores)"
+SLOTS_OWN = {
+    "spark.driver.memory": _MEMORY,
+    "spark.executor.memory": _MEMORY,
+    "spark.driver.cores": _THREADS,
+    "spark.executor.cores": _THREADS,
+    "spark.cores.max": _THREADS,
+    "spark.executor.instances": "the cluster's slots decide that (millrace up --slots)",
+}
+"""Settings that would have no effect in a slot, each with what to do. A message of another client that has one is taken, with a warning:
+it was in 0.1.0."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 @dataclass
 class Loaded:
-    """What a submission needs: `raw` is sent, `uploads` (SHA-256 -> local file) go to the blob server before.
+    """What a submission needs: `raw` is sent, `uploads` (SHA-256 -> local file, or its content) and `env` go to the blob server before.
 
     graph: the graph as services will see it, None if `errors` is not empty.
     """
@@ -43,7 +57,8 @@ class Loaded:
     raw: dict[str, Any] = field(default_factory=dict)
     graph: JobGraph | None = None
     problems: list[Problem] = field(default_factory=list)
-    uploads: dict[str, Path] = field(default_factory=dict)
+    uploads: dict[str, Path | bytes] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict)
     document: Document | None = None
 
     @property
@@ -73,6 +88,7 @@ def load_graph(
     checks: bool = True,
     same_machine: bool = True,
     sent: bool = False,
+    env: Mapping[str, str] | None = None,
 ) -> Loaded:
     """Reads a graph's file (YAML or JSON) and finds all that can be found wrong before submitting; raises nothing.
 
@@ -80,6 +96,7 @@ def load_graph(
     working folder. checks: also the SQL, and that local sources are there. same_machine: the cluster sees this machine's
     files; else a local path is one of its own machines, where nobody can look from here. sent: it goes to a cluster next, which checks
     its SQL with a parser that is loaded already; here that is done only where something else is wrong, so that all is told at once.
+    env: variables that go before the file's.
     """
     loaded = Loaded(path)
     overrides = dict(parameters or {})
@@ -104,15 +121,49 @@ def load_graph(
     declared = loaded.raw.get("parameters")
     if isinstance(declared, dict):
         loaded.raw["parameters"] = {name: overrides.get(name, value) for name, value in declared.items()}
+    _take_environment(loaded, env or {}, limits)
     if checks:
         known = result if isinstance(result, JobGraph) else readable(loaded.raw, result, limits, overrides)
         loaded.problems += check_files(known) if same_machine else []
+        loaded.problems += check_memory(loaded.raw.get("conf"))
         if not sent or loaded.errors:
             loaded.problems += check_sql(known)
     if isinstance(result, JobGraph) and not loaded.errors:
         loaded.graph = result
+        if standings := _standings(loaded):
+            loaded.raw["sources"] = standings
         loaded.problems += check_unread(result)
     return loaded
+
+
+def _take_environment(loaded: Loaded, env: Mapping[str, str], limits: Limits) -> None:
+    """The variables go apart: a graph stands in topics, where values are for everybody."""
+    own = loaded.raw.pop("env", None)
+    values = {str(name): as_text(value) for name, value in own.items()} if isinstance(own, dict) else {}
+    loaded.env = {**{name: value for name, value in values.items() if isinstance(value, str)}, **env}
+    if env:  # the file's own are checked with the file
+        loaded.problems += [each for each in environment_problems(loaded.env, limits) if each not in loaded.problems]
+
+
+def _standings(loaded: Loaded) -> dict[str, Any]:
+    """Where each query stands, so that an error at run time tells the file's line."""
+    assert loaded.document is not None and loaded.graph is not None
+    found: dict[str, Any] = {}
+    for name, vertex in loaded.graph.vertices.items():
+        standing = loaded.document.texts.get(("vertices", name, "sql"))
+        if vertex.sql is not None and standing is not None:
+            line, indent = standing
+            found[name] = {"file": loaded.path.name[-255:], "line": line, **({} if indent is None else {"indent": indent})}
+    return found
+
+
+def check_memory(conf: object) -> list[Problem]:
+    """Settings of what belongs to slots: as `submit` refuses the flags that say the same."""
+    return [
+        Problem(("conf", key), f"cannot be set by a job: {SLOTS_OWN[key]}")
+        for key in (conf if isinstance(conf, dict) else ())
+        if key in SLOTS_OWN
+    ]
 
 
 def load_script(
@@ -126,9 +177,11 @@ def load_script(
     jars: Sequence[Path] = (),
     archives: Sequence[Path] = (),
     packages: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Loaded:
-    """The one-vertex graph of a spark-submit command line; paths are relative to the working folder. Raises nothing."""
+    """The one-vertex graph of a spark-submit command line; paths are relative to the working folder. What the script imports from its own
+    folder goes along. Raises nothing."""
     loaded = Loaded(script)
     groups = {"file": files, "py": py_files, "jar": jars, "archive": archives}
     modules: dict[str, list[Module]] = {}
@@ -138,14 +191,31 @@ def load_script(
         modules[kind] = [module for module in found if module is not None]
     if main is None or loaded.problems:
         return loaded
+    given = [script.name, *(module.name for module in modules["py"])]
+    scripts = [script, *(path for path in py_files if path.suffix == ".py")]
+    modules["py"] += _take_along(loaded, imported(scripts, script.absolute().parent, given), ())
     loaded.raw = spark_app_graph(
         name or script.stem, main, args, dict(conf or {}), modules["py"], modules["file"], modules["jar"],
         modules["archive"], packages,
     )  # fmt: skip
     result = validate(loaded.raw, limits)
-    loaded.problems += _errors(result)
-    loaded.graph = result if isinstance(result, JobGraph) else None
+    loaded.problems += [*_errors(result), *check_memory(loaded.raw["conf"])]
+    _take_environment(loaded, env or {}, limits)
+    loaded.graph = result if isinstance(result, JobGraph) and not loaded.errors else None
     return loaded
+
+
+def _take_along(loaded: Loaded, beside: Beside, place: Place) -> list[Module]:
+    """Modules of what was found beside others, noted for upload."""
+    modules = [_hashed(loaded, path, "py", place, "module") for path in beside.files.values()]
+    for name, content in beside.packed.items():
+        sha256 = hashlib.sha256(content).hexdigest()
+        loaded.uploads[sha256] = content
+        modules.append(Module(name=name, sha256=sha256, kind="py"))
+    for folder in beside.too_large:
+        message = f"{folder.name} is imported, and too large to go along ({FILES_MOST} files, {BYTES_MOST >> 20} MiB)"
+        loaded.problems.append(Problem(place, message, "zip what is needed of it and name it under modules, or in --py-files", True))
+    return [module for module in modules if module is not None]
 
 
 def _errors(result: JobGraph | list[Problem]) -> list[Problem]:
@@ -261,6 +331,8 @@ class _Completion:
             self.modules.append(_lost(script, "file"))
             return script
         self._add(module)
+        path = self.base / resolved
+        self._add_imported([path], path.parent, place)
         return module.name.replace("$", "$$")
 
     def _target(self, target: str, place: Place, inputs: object) -> None:
@@ -277,16 +349,20 @@ class _Completion:
             if found is not None:
                 self._add(found)
                 names.append(file)
+        if file in names:
+            self._add_imported([here], self.base, place)
+        elif (self.base / top).is_dir() and f"{top}.zip" not in names:
+            for each in _take_along(self.loaded, package(self.base / top), place):
+                self._add(each)
         packed = [entry for entry in self.modules if isinstance(entry, dict) and entry.get("kind", "py") == "py"]
         if file not in names and any(not str(entry.get("name")).endswith(".py") for entry in packed):
             return  # it may be in a zip or wheel
         if file not in names:
             near = did_you_mean(file, sorted(each.name for each in self.base.glob("*.py")))
-            hint = near or ("zip the folder and name it under modules" if (self.base / top).is_dir() else None)
             message = f"there is no {file} beside the graph: the module must be installed where tasks run"
-            self.loaded.problems.append(Problem(place, message, hint, True))
+            self.loaded.problems.append(Problem(place, message, near, True))
             return
-        upload = next((path for path in self.loaded.uploads.values() if path.name == file), None)
+        upload = next((path for path in self.loaded.uploads.values() if isinstance(path, Path) and path.name == file), None)
         if upload is None or module != top:
             return
         wrong = target_problem(upload, function)
@@ -294,6 +370,11 @@ class _Completion:
             wrong = inputs_problem(upload, function, [str(name) for name in inputs])
         if wrong is not None:
             self.loaded.problems.append(Problem(place, wrong))
+
+    def _add_imported(self, modules: list[Path], folder: Path, place: Place) -> None:
+        given = [str(entry.get("name")) for entry in self.modules if isinstance(entry, dict)]
+        for module in _take_along(self.loaded, imported(modules, folder, given), place):
+            self._add(module)
 
     def _add(self, module: Module) -> None:
         if module.model_dump() not in self.modules:

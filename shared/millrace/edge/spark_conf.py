@@ -1,4 +1,5 @@
-"""Which Spark settings of a job take effect on a running Spark, which need a JVM of their own, which are refused.
+"""Which Spark settings of a job take effect on a running Spark, which need a JVM of their own, which are refused; and which packages
+Spark needs for what.
 
 Standard library only, no relative imports: others import it too.
 """
@@ -104,3 +105,36 @@ def classify_conf(conf: dict[str, str]) -> tuple[dict[str, str], dict[str, str],
         else:
             runtime[key] = value
     return runtime, static, refused
+
+
+PACKAGES = {
+    "avro": "org.apache.spark:spark-avro_2.13:4.2.0",
+    "kafka": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+    "delta": "io.delta:delta-spark_2.13:VERSION",
+    "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:VERSION",
+    "hudi": "org.apache.hudi:hudi-spark4.0-bundle_2.13:VERSION",
+    "mongodb": "org.mongodb.spark:mongo-spark-connector_2.13:VERSION",
+    "bigquery": "com.google.cloud.spark:spark-bigquery-with-dependencies_2.13:VERSION",
+    "s3a": "org.apache.hadoop:hadoop-aws:3.5.0",
+    "abfs": "org.apache.hadoop:hadoop-azure:3.5.0",
+    "abfss": "org.apache.hadoop:hadoop-azure:3.5.0",
+    "wasb": "org.apache.hadoop:hadoop-azure:3.5.0",
+    "wasbs": "org.apache.hadoop:hadoop-azure:3.5.0",
+    "gs": "com.google.cloud.bigdataoss:gcs-connector:VERSION",
+}
+"""Formats, and schemes of paths, that PySpark 4.2 (Hadoop 3.5) reads with a package that it does not bring along. VERSION: one that is
+made for this Spark."""
+ADD_PACKAGE = "add it to conf as spark.jars.packages: {} (for a script: --packages), or ask who runs the cluster"
+_HADOOP = {"s3a": "s3a", "azurebfs": "abfs", "azure": "wasb"}  # packages of Hadoop's classes
+
+
+def lacking(message: str) -> tuple[str, str] | None:
+    """(what needs a package, the package), of an error of Spark's or Hadoop's about a class or format that is not there."""
+    of_class = re.search(r"org\.apache\.hadoop\.fs\.(\w+)\.", message)
+    scheme = re.search(r"No FileSystem for scheme:? \"?(\w+)", message)
+    source = re.search(r"data source: `?([\w.-]+?)`?\. ", message)
+    if scheme or (of_class and of_class.group(1) in _HADOOP):
+        name = scheme.group(1) if scheme else _HADOOP[of_class.group(1)]  # type: ignore[union-attr]
+        return (f"{name}://", PACKAGES[name]) if name in PACKAGES else None
+    name = source.group(1).lower() if source else ""
+    return (f"the format {name}", PACKAGES[name]) if name in PACKAGES else None

@@ -30,6 +30,7 @@ class Document:
     keys: dict[Place, Position] = field(default_factory=dict)
     values: dict[Place, Position] = field(default_factory=dict)
     blocks: dict[Place, Position] = field(default_factory=dict)  # first line of a literal block: | or |-
+    texts: dict[Place, tuple[int, int | None]] = field(default_factory=dict)  # first line of a text and its indent; None: it is folded
 
     def position(self, problem: Problem) -> Position:
         """Where a problem stands: the nearest part of its place that the text has; in a literal block the very line."""
@@ -125,7 +126,15 @@ class _Builder:
             line = self.lines[first] if first < len(self.lines) else ""
             leading = len(text) - len(text.lstrip("\n"))
             self.document.blocks[place] = (first + 1 - leading, len(line) - len(line.lstrip(" ")))
+        self.document.texts[place] = self.document.blocks.get(place) or self._in_line(node, text)
         return text
+
+    def _in_line(self, node: ScalarNode, text: str) -> tuple[int, int | None]:
+        """Of a text that is no block: where its one line begins, if it stands there as it is."""
+        mark = node.start_mark
+        line = self.lines[mark.line] if mark.line < len(self.lines) else ""
+        indent = mark.column + (node.style in ("'", '"'))
+        return mark.line + 1, indent if line[indent : indent + len(text)] == text else None
 
     def _problem(self, place: Place, message: str) -> None:
         self.document.problems.append(Problem(place, message))

@@ -447,8 +447,13 @@ def _vertex_spec(graph: JobGraph, name: str, inputs: dict[str, dict[str, Any]]) 
 
 def _job_part(graph: JobGraph) -> dict[str, Any]:
     """What every spec of a job carries."""
-    return {
+    part: dict[str, Any] = {
         "conf": dict(graph.conf),
         "modules": [module.model_dump() for module in graph.modules],
         "parameters": dict(graph.parameters),
     }
+    if graph.env:
+        part["env"] = dict(graph.env)
+    if graph.sources:
+        part["sources"] = {name: standing.model_dump() for name, standing in graph.sources.items()}
+    return part

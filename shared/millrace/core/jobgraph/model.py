@@ -22,6 +22,12 @@ KINDS = ("source", "sql", "python", "sink", "spark_app")
 READ_FORMATS = ("csv", "json", "parquet", "orc", "text", "avro", "xml", "binaryFile")
 WRITE_FORMATS = ("parquet", "csv", "json", "orc", "text", "avro", "xml")
 
+ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
+ENV_RESERVED = ("MILLRACE_", "PYSPARK_", "SPARK_")
+ENV_RULE = "a variable's name is a letter or _, then letters, digits or _, at most 255 characters in all"
+ENV_MODULE = "environment"
+"""The name of the module of kind env: variables that a client uploaded, so that no topic and no log has their values."""
+
 _KEY = re.compile(r"\s*(?:`([^`]+)`|([^\s,()`](?:[^,()`]*[^\s,()`])?))\s*")
 
 _PLACE = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/]*)?)(.*)", re.DOTALL)
@@ -37,6 +43,8 @@ class Limits:
     sql_bytes: int = 64 * 1024
     parameters: int = 200
     modules: int = 200
+    variables: int = 200
+    variables_bytes: int = 64 * 1024  # of their names and values
     input_bytes: int = 1024 * 1024  # of the raw text, and of all strings once parameters are put in
     depth: int = 32
 
@@ -210,6 +218,7 @@ class Vertex(_Model):
         return next(kind for kind in KINDS if getattr(self, kind) is not None)
 
 
+EnvName = Annotated[str, Field(pattern=ENV_NAME, max_length=255)]
 Vertices = Annotated[dict[VertexId, Vertex], Field(min_length=1)]
 
 
@@ -220,8 +229,20 @@ class Module(_Model):
     """The file's name, without folders."""
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     """Hash of its content: what the blob server stores it under."""
-    kind: Literal["py", "file", "jar", "archive"] = "py"
-    """py: on Python's path (.py, .zip, .whl, .egg); file: in the working folder; jar; archive: unpacked there."""
+    kind: Literal["py", "file", "jar", "archive", "env"] = "py"
+    """py: on Python's path (.py, .zip, .whl, .egg); file: in the working folder; jar; archive: unpacked there; env: the environment
+    variables that `millrace submit` uploaded."""
+
+
+class Standing(_Model):
+    """Where a query stands in a file: its first line, and how far it is indented there."""
+
+    file: Annotated[str, Field(min_length=1, max_length=255)]
+    """The file's name, without folders."""
+    line: Annotated[int, Field(ge=1, le=10_000_000)]
+    """The line of the query's first line."""
+    indent: Annotated[int, Field(ge=0, le=10_000_000)] | None = None
+    """Columns before each line of the query; null: its lines are not the file's, and only the first one is known."""
 
 
 class Restart(_Model):
@@ -264,6 +285,9 @@ class JobGraph(_Model):
     """The steps, by id; an id is also the name of the temp view that its consumers see."""
     modules: Annotated[tuple[Module, ...], Field(strict=False)] = ()
     """Files that go with the job; in a file just their paths, relative to the graph's file."""
+    env: dict[EnvName, Text] = empty(dict)
+    """Environment variables of the job's Python. In a file, `millrace submit` uploads them apart; in a message, whoever reads Kafka or
+    etcd reads them: no secrets here."""
     conf: dict[str, Text] = empty(dict)
     """Spark configuration; static settings give the job a JVM of its own."""
     restart: Restart = Restart()
@@ -274,6 +298,8 @@ class JobGraph(_Model):
     """What the job needs of each slot."""
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
     """Higher goes first when slots are short."""
+    sources: dict[VertexId, Standing] = empty(dict)
+    """Where the vertices' queries stand in the user's file; `millrace submit` fills it in. It changes nothing but how errors are told."""
     result: str | None = None
     """The vertex whose first rows are the job's result; by default the one that nothing reads; if several are such, none."""
 

@@ -9,7 +9,20 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from .model import KINDS, JobGraph, Module, Resources, Restart, Sink, Source, SparkApp, Timeouts, Vertex
+from .model import (
+    ENV_RULE,
+    KINDS,
+    JobGraph,
+    Module,
+    Resources,
+    Restart,
+    Sink,
+    Source,
+    SparkApp,
+    Standing,
+    Timeouts,
+    Vertex,
+)
 
 Place = tuple["str | int", ...]
 MOST_PROBLEMS = 100
@@ -21,6 +34,8 @@ _GRAPH_PARTS: dict[str, type[BaseModel]] = {"restart": Restart, "timeouts": Time
 _PATTERNS = {
     "vertices": "an id is a letter or _, then letters, digits or _, at most 63 characters in all",
     "parameters": "a parameter's name is a letter or _, then letters, digits or _, at most 63 characters in all",
+    "env": ENV_RULE,
+    "sources": "must be a vertex's id",
     "python": "must be module:function, such as ranking:rank",
     "name": "must be a file's name, without folders, not starting with a dot",
     "sha256": "must be a SHA-256 hash: 64 digits and letters a to f",
@@ -150,6 +165,8 @@ def _model_at(place: Place) -> type[BaseModel]:
         return JobGraph
     if place[0] == "vertices":
         return _VERTEX_PARTS[str(place[2])] if len(place) > 2 else Vertex
+    if place[0] == "sources":
+        return Standing
     return Module if place[0] == "modules" else _GRAPH_PARTS[str(place[0])]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -11,6 +12,9 @@ from pydantic import ValidationError
 
 from .model import (
     DEFAULT_LIMITS,
+    ENV_NAME,
+    ENV_RESERVED,
+    ENV_RULE,
     KINDS,
     READ_FORMATS,
     Edge,
@@ -137,6 +141,7 @@ def _rules(raw: dict[str, Any], seen: dict[str, _Seen], limits: Limits) -> Itera
     yield from _cycles(seen)
     yield from _sinks(seen)
     yield from _modules(raw.get("modules"), seen)
+    yield from environment_problems(raw.get("env"), limits)
     yield from _result(raw.get("result"), seen)
 
 
@@ -183,7 +188,8 @@ def _edge(text: object) -> Edge | None:
 
 
 def _too_many(raw: dict[str, Any], limits: Limits) -> Iterator[Problem]:
-    for field, limit in (("vertices", limits.vertices), ("parameters", limits.parameters), ("modules", limits.modules)):
+    for field in ("vertices", "parameters", "modules", "env", "sources"):
+        limit = {"env": limits.variables, "sources": limits.vertices}.get(field) or getattr(limits, field)
         count = _length(raw.get(field))
         if count > limit:
             yield Problem((field,), f"{count} are more than the {limit} allowed")
@@ -362,6 +368,23 @@ def _modules(modules: object, seen: dict[str, _Seen]) -> Iterator[Problem]:
         if isinstance(script, str) and script and script not in names:
             hint = did_you_mean(script, names, "`millrace submit` uploads it and adds it to modules")
             yield Problem(("vertices", vertex.id, "spark_app", "script"), f"no module is called {script}", hint)
+
+
+def environment_problems(env: object, limits: Limits = DEFAULT_LIMITS) -> Iterator[Problem]:
+    """The rules of variables beyond their names' form. No value is told."""
+    variables = {str(name): str(as_text(value)) for name, value in env.items()} if isinstance(env, dict) else {}
+    if len(variables) > limits.variables:
+        yield Problem(("env",), f"{len(variables)} are more than the {limits.variables} allowed")
+    for name, value in variables.items():
+        if not re.match(ENV_NAME, name) or len(name) > 255:
+            yield Problem(("env", name), f"{ENV_RULE}; not {found(name)}")
+        if name.startswith(ENV_RESERVED):
+            yield Problem(("env", name), "cannot be set: names that begin like this are the slot's own", f"call it otherwise than {name}")
+        if "\0" in value:
+            yield Problem(("env", name), "its value holds a NUL character")
+    size = sum(len(name.encode()) + len(value.encode(errors="replace")) for name, value in variables.items())
+    if size > limits.variables_bytes:
+        yield Problem(("env",), f"{size} bytes are more than the {limits.variables_bytes} allowed", "put it into a file, and give its name")
 
 
 def _result(result: object, seen: dict[str, _Seen]) -> Iterator[Problem]:

@@ -1,0 +1,99 @@
+"""`millrace files`: what the attempts of a job have left in their folders."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .connection import StackOption, connected
+from .jobs import JobArgument, JsonOption
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from millrace.client.files import Files, KeptFile
+
+
+def files(
+    job: JobArgument,
+    get: Annotated[str | None, typer.Option("--get", metavar="NAME", help="Write this file to stdout.", show_default=False)] = None,
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="FOLDER", help="Download all of them into a new or empty folder.", show_default=False)
+    ] = None,
+    as_json: JsonOption = False,
+    stack: StackOption = "default",
+) -> None:
+    """List the files that a job's scripts and functions wrote by relative paths, or download them.
+
+    They are kept as long as logs are. Of a graph with several tasks, a name begins with task/subtask/.
+
+    millrace files JOB --to results
+    """
+    if to is not None and to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise typer.BadParameter(f"{to} is there, and is no empty folder", param_hint="--to")
+    with connected(stack) as millrace:
+        found = millrace.files(job)
+        names = named(found)
+        if get is not None:
+            if get not in names:
+                known = ", ".join(list(names)[:20]) or "none"
+                raise typer.BadParameter(f"job {job} has kept no {get}; it has: {known}", param_hint="--get")
+            sys.stdout.buffer.write(millrace.file(names[get].path))
+            return
+        for name, file in names.items() if to is not None else ():
+            target = to / name  # type: ignore[operator]
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(millrace.file(file.path))
+    if to is None:
+        _print(names, as_json)
+    elif names:
+        print(f"{len(names)} file{'s' * (len(names) != 1)} in {to}")
+    for line in left_out(found):
+        print(line, file=sys.stderr)
+    if not names and not found.left_out_in_all:
+        print(f"job {job} has left no files", file=sys.stderr)
+
+
+def named(found: Files) -> dict[str, KeptFile]:
+    """Each file by its own name; with its task and subtask before it where several have left some."""
+    several = len({(file.task, file.subtask) for file in found.kept}) > 1
+    return {f"{file.task}/{file.subtask}/{file.name}" if several else file.name: file for file in found.kept}
+
+
+def _print(names: Mapping[str, KeptFile], as_json: bool) -> None:
+    from .tables import print_json, table
+
+    if as_json:
+        fields = ("task", "subtask", "attempt", "bytes")
+        print_json([{"name": name, **{each: getattr(file, each) for each in fields}} for name, file in names.items()])
+    elif names:
+        table(("name", "bytes"), [(name, file.bytes) for name, file in names.items()])
+
+
+def left_out(found: Files) -> list[str]:
+    """What is said of files that are gone."""
+    from .progress import printable
+
+    lines = [printable(f"NOT kept: {name}: {why}") for name, why in found.left_out]
+    more = found.left_out_in_all - len(lines)
+    return [*lines, f"NOT kept: {more} more"] if more > 0 else lines
+
+
+def files_lines(detail: Mapping[str, Any] | None, job: str) -> list[str]:
+    """What `show` and the end of `submit --wait` say of them; nothing if there are none."""
+    kept = size = gone = 0
+    for task in (detail or {}).get("tasks", ()):
+        for subtask in task["subtasks"]:
+            failed = [each["error"] for each in subtask.get("failures", ()) if "files_kept" in each["error"]][-1:]
+            for each in failed if not subtask.get("files") else ():
+                kept, gone = kept + each["files_kept"], gone + each["files_left_out"]
+            if files := subtask.get("files"):
+                kept, size, gone = kept + files["kept"], size + files["bytes"], gone + files["left_out"]
+    lines = [f"files     {kept}{f' ({size} bytes)' if size else ''}, left by relative paths: millrace files {job}"] if kept else []
+    if gone:
+        lines.append(f"NOT kept  {gone} file{'s' * (gone != 1)} more, gone with the attempt; which and why: millrace files {job}")
+    return lines

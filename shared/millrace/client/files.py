@@ -1,0 +1,56 @@
+"""The files that the attempts of a job have left in their folders, and that were kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class KeptFile:
+    """One file; `path`: where it lies on the blob server."""
+
+    task: str
+    subtask: int
+    attempt: int
+    name: str
+    bytes: int
+    path: str
+
+
+@dataclass(frozen=True)
+class Files:
+    """What is kept, and what is not: its name and the reason, as far as they are listed; `left_out_in_all`: how many those are."""
+
+    kept: list[KeptFile] = field(default_factory=list)
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+    left_out_in_all: int = 0
+
+
+def folders(detail: Mapping[str, Any]) -> Iterator[tuple[str, int, int, str]]:
+    """(task, subtask, attempt, folder below results/) of the attempts that left files, of each subtask the last one."""
+    for task in detail.get("tasks", ()):
+        for subtask in task["subtasks"]:
+            failed = [each["attempt"] for each in subtask.get("failures", ()) if _told(each["error"])]
+            attempt = subtask["attempt"] if subtask.get("files") else failed[-1] if failed else None
+            for log in subtask.get("logs", ()):
+                if log["attempt"] == attempt:
+                    yield task["task"], subtask["subtask"], attempt, log["path"]
+
+
+def _told(error: Mapping[str, Any]) -> bool:
+    return bool(error.get("files_kept") or error.get("files_left_out"))
+
+
+def listed(where: tuple[str, int, int, str], manifest: bytes) -> Files:
+    """What the list beside an attempt's files says. Names that lead out of a folder are none."""
+    task, subtask, attempt, folder = where
+    value = json.loads(manifest)
+    kept = [
+        KeptFile(task, subtask, attempt, each["name"], each["bytes"], f"results/{folder}/files/{each['name']}")
+        for each in value["files"]
+        if not {"", ".", ".."} & set(each["name"].split("/"))
+    ]
+    return Files(kept, [(each["name"], each["why"]) for each in value["left_out"]], value["left_out_in_all"])

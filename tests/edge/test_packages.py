@@ -1,0 +1,58 @@
+"""Sources and sinks whose format or place needs a package."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from millrace.core.jobgraph.model import DEFAULT_LIMITS
+from millrace.edge.spark_conf import PACKAGES, lacking
+from services.dispatcher.intake import check_graph
+
+NEEDS = "needs a package that Spark does not bring along"
+
+
+def said(conf: dict[str, str] | None = None, **source: Any) -> list[str]:
+    found = check_graph({"name": "x", "conf": conf or {}, "vertices": {"a": {"source": source}}}, {}, DEFAULT_LIMITS)
+    assert found.problems == ()
+    return [each.message for each in found.warnings]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ({"format": "parquet", "path": "s3a://b/x"}, f"s3a:// {NEEDS}"),
+        ({"format": "iceberg", "path": "/w/x"}, f"iceberg {NEEDS}"),
+        ({"format": "Delta", "path": "/w/x"}, f"Delta {NEEDS}"),
+        ({"format": "avro", "path": "/w/x"}, f"avro {NEEDS}"),
+        ({"format": "kafka"}, f"kafka {NEEDS}"),
+        ({"format": "cvs", "path": "/w/x"}, "Spark has no format cvs of its own"),
+    ],
+)
+def test_a_source_that_needs_a_package_is_told_before_it_runs(source: dict[str, str], message: str) -> None:
+    assert said(**source) == [message]
+    assert said({"spark.jars.packages": "g:a:1"}, **source) == []
+
+
+NEEDS_NONE: list[dict[str, str]] = [{"format": "jdbc"}, {"format": "XML", "path": "/x"}, {"format": "a.Source"}, {"format": "rate"}]
+
+
+@pytest.mark.parametrize("source", NEEDS_NONE)
+def test_a_source_that_needs_none_is_not_warned_of(source: dict[str, str]) -> None:
+    assert said(**source) == []
+
+
+@pytest.mark.parametrize(
+    ("message", "name"),
+    [
+        ("java.lang.RuntimeException: java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found", "s3a"),
+        ('No FileSystem for scheme "gs"', "gs"),
+        ("Failed to find the data source: iceberg. Make sure the provider name is correct", "iceberg"),
+        ("Class org.example.Mine not found", None),
+        ("Failed to find the data source: mine. Make sure", None),
+    ],
+)
+def test_the_package_that_an_error_of_spark_is_about(message: str, name: str | None) -> None:
+    found = lacking(message)
+    assert (found and found[1]) == (PACKAGES[name] if name else None)
