@@ -92,6 +92,17 @@ def test_the_reason_of_a_single_slot(state: Any, reason: str):
     assert driver.tick() == [queued("j", reason, 1)]
 
 
+def test_a_job_that_waits_for_broken_slots_is_told_why_they_are() -> None:
+    """It waited for a slot that had broken, and only the log of a TaskManager said that a package was missing."""
+    driver = Driver().declared()
+    why = "The Python /p cannot load pyspark.sql: ImportError: no numpy"
+    driver.register(memory_mb=(1024, 1024), states=[SlotState(slot=n, state="BROKEN", broken=why) for n in range(2)])
+    driver.ask("j")
+    assert driver.tick() == [queued("j", f"all 2 slots of 1 TaskManager are broken ({TM_A.partition('/')[2]}: {why})", 1)]
+    driver.say(TM_A, SlotReport(states=[SlotState(slot=0, state="STARTING"), SlotState(slot=1, state="STARTING")]))
+    assert all(slot.broken is None for each in driver.state.task_managers.values() for slot in each.slots.values())
+
+
 def test_a_slot_too_small_is_never_given_and_the_reason_says_so():
     driver = Driver().declared()
     driver.register(memory_mb=(1024,))

@@ -98,7 +98,7 @@ def test_a_free_slot_whose_jvm_is_replaced_is_free_no_more():
 
 def test_a_broken_slot_is_reported_and_may_heal():
     driver = Driver()
-    assert driver.local(SlotBroken(slot=0, reason="no disk")) == [report(0, "BROKEN")]
+    assert driver.local(SlotBroken(slot=0, reason="no disk")) == [report(0, "BROKEN", broken="no disk")]
     assert driver.local(SlotBroken(slot=0, reason="no disk")) == []
     assert driver.local(SlotReady(slot=0)) == [report(0, "FREE")]
 

@@ -245,7 +245,7 @@ def _query(state: State, envelope: Envelope) -> Iterator[Output]:
 def _listed(state: State) -> Iterator[TaskManagerInfo]:
     for name, each in sorted(state.task_managers.items()):
         slots = [
-            SlotInfo(slot=number, state=slot.state.value, job=slot.job, memory_mb=slot.memory_mb)
+            SlotInfo(slot=number, state=slot.state.value, job=slot.job, memory_mb=slot.memory_mb, broken=slot.broken)
             for number, slot in sorted(each.slots.items())
         ]
         yield TaskManagerInfo(

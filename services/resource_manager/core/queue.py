@@ -122,13 +122,14 @@ class _Census:
 
     def _count(self, memory_mb: int) -> str:
         counts = {"busy": 0, "starting": 0, "broken": 0}
-        hosts = 0
-        for task_manager in self._state.task_managers.values():
+        hosts, why = 0, ""
+        for name, task_manager in self._state.task_managers.items():
             fitting = [slot for slot in task_manager.slots.values() if slot.memory_mb >= memory_mb]
             hosts += bool(fitting)
             for slot in fitting:
                 starting, broken = slot.state is SlotState.STARTING, slot.state is SlotState.BROKEN
                 counts["starting" if starting else "broken" if broken else "busy"] += 1
+                why = why or (f" ({name}: {slot.broken})" if slot.broken else "")
         total = sum(counts.values())
         if not total:
             return "no TaskManager has a slot"
@@ -137,9 +138,9 @@ class _Census:
         said = {word: number for word, number in counts.items() if number}
         if len(said) == 1:
             (word,) = said
-            return f"the {whole} is {word}" if total == 1 else f"all {whole} are {word}"
+            return f"the {whole} is {word}{why}" if total == 1 else f"all {whole} are {word}{why}"
         each = (f"{number} {'is' if number == 1 else 'are'} {word}" for word, number in said.items())
-        return f"of {whole} {', '.join(each)}"
+        return f"of {whole} {', '.join(each)}{why}"
 
 
 def _plural(number: int, word: str) -> str:

@@ -157,6 +157,7 @@ def _sound(
             allocation = None
         elif allocation is None:
             now = SlotState.STARTING  # makes no sense; not free, until it says more
+        slot.broken = said.broken if now is SlotState.BROKEN else None
         yield said.slot, now, allocation, said.job
 
 

@@ -51,6 +51,7 @@ class Slot:
     allocation: str | None = None  # given exactly in ALLOCATED_STATES
     job: str | None = None  # given exactly in HELD_STATES
     changes: int = 0  # SlotChanged events said about it
+    broken: str | None = None  # why, of a BROKEN one
 
 
 @dataclass

@@ -30,6 +30,9 @@ from .state import ATTEMPT_TRANSITIONS, ENDED, SLOT_TRANSITIONS, Attempt, Attemp
 OFFER_BYTES_MAX = 500_000
 
 
+BROKEN_MAX = 300  # characters of why a slot is broken: a report may tell of a thousand slots
+
+
 def infrastructure(message: str) -> dict[str, Any]:
     """An error that is not the job's: the attempt may run elsewhere."""
     return {"kind": "infrastructure", "retryable": True, "message": message}
@@ -163,7 +166,7 @@ def replacing(state: State, number: int) -> Iterator[Output]:
 def broken(state: State, number: int, reason: str) -> Iterator[Output]:
     """The slot cannot be started: its allocation is gone."""
     slot = state.slots[number]
-    slot.ready = False
+    slot.ready, slot.broken = False, reason[:BROKEN_MAX]
     if slot.allocation is None:
         if slot.state is not SlotState.BROKEN:
             _move(state, slot, SlotState.BROKEN)
@@ -251,7 +254,8 @@ def reported(number: int, slot: Slot) -> Reported:
     gives back what it does not know, wants a slot for the same subtask, and must not get one before that attempt has ended."""
     lives = slot.state is SlotState.RELEASING and slot.attempt is not None
     state = SlotState.ACTIVE if lives else slot.state
-    return Reported(slot=number, state=state.value, allocation=slot.allocation, job=slot.job)
+    why = slot.broken if state is SlotState.BROKEN else None
+    return Reported(slot=number, state=state.value, allocation=slot.allocation, job=slot.job, broken=why)
 
 
 def offers(state: State, shard: int) -> Iterator[OfferSlots]:

@@ -70,6 +70,7 @@ class Slot:
     job: str | None = None
     shard: int = -1
     due_ms: int | None = None  # ALLOCATED and never deployed on: when it is given back
+    broken: str = ""  # why it could not be started the last time
     attempt: Attempt | None = (
         None  # the last of this allocation; its ending is kept until the next, or until it is freed
     )

@@ -295,9 +295,9 @@ def slots(as_json: JsonOption = False, stack: StackOption = "default") -> None:
     from .tables import print_json, table
 
     rows = [
-        (each.task_manager, slot.slot, slot.state, slot.job, slot.memory_mb) for each in found for slot in each.slots
+        (each.task_manager, slot.slot, slot.state, slot.job, slot.memory_mb, slot.broken) for each in found for slot in each.slots
     ]
-    heads = ("task_manager", "slot", "state", "job", "memory_mb")
+    heads = ("task_manager", "slot", "state", "job", "memory_mb", "broken")
     if as_json:
         print_json([dict(zip(heads, row, strict=True)) for row in rows])
         return

@@ -254,6 +254,7 @@ class SlotInfo(Part):
     state: str
     job: str | None = None
     memory_mb: int
+    broken: str | None = Field(None, description="Why it cannot be started, and what to do; of a BROKEN one.")
 
 
 class TaskManagerInfo(Part):

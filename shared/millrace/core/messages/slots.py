@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pydantic import Field
+
 from .base import Body, Part, empty
 from .jobs import SlotSpec
 
@@ -52,6 +54,7 @@ class SlotState(Part):
     state: Literal["STARTING", "FREE", "ALLOCATED", "ACTIVE", "RELEASING", "BROKEN"]
     allocation: str | None = None
     job: str | None = None
+    broken: str | None = Field(None, description="Why it cannot be started, and what to do; of a BROKEN one.")
 
 
 class RegisterTaskManager(Body):
