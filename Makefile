@@ -37,7 +37,7 @@ $(STAMP): requirements.lock requirements-build.lock pyproject.toml
 demo: setup ## start the stack, run the flights pipeline on it, show the result, stop everything
 	@$(BIN)/millrace demo
 
-test: setup lint ## check the style and run every test
+test: setup lint ## check the style and run every test (of the containers where there is a Docker engine)
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations=20 $(TESTS)
 
 test-compose: setup ## run docker-compose.yml in a Docker engine, kill its containers, cut its network

@@ -25,6 +25,7 @@ from millrace.core.messages.records import Client, Hello, Message, UnknownRecord
 from millrace.core.topics import (
     ASIDE,
     DISPATCHER,
+    INBOXES,
     JOB_MASTER,
     OPERATOR,
     RESOURCE_MANAGER,
@@ -111,7 +112,8 @@ def test_every_body_is_a_message_an_effect_an_outcome_or_a_local_fact_and_only_o
 
 def test_every_message_between_services_has_one_link_or_more_and_nothing_else_has() -> None:
     linked = [body for bodies in LINKS.values() for body in bodies]
-    assert len(linked) == len(set(linked)), "one message on two links: the registry knows one receiver of each"
+    received = {(receiver, body) for (_, receiver), bodies in LINKS.items() for body in bodies}
+    assert len(received) == len(set(linked)), "one message to two receivers: the registry knows one of each"
     assert {*linked, records.Hello, records.Forked} == set(records.MESSAGE_BODIES)
     for sender, receiver in LINKS:
         assert sender in SERVICES and receiver in SERVICES and sender != receiver
@@ -126,6 +128,26 @@ def test_contracts_name_topics_their_writers_and_their_readers() -> None:
         writers = tuple("anyone" if each == CLIENT else each for each in contract.senders)
         assert set(writers) <= set(topic.writers), contract
         assert readers == topic.readers, contract
+
+
+def test_a_topic_is_written_by_those_who_say_something_on_it_and_by_nobody_else() -> None:
+    """An inbox also by its own leader, but for a TaskManager, which has none."""
+    said: dict[str, set[str]] = {name: {name.removesuffix(".commands")} for name in INBOXES if name != "task-manager.commands"}
+    for contract in CONTRACTS.values():
+        said.setdefault(contract.topic, set()).update("anyone" if each == CLIENT else each for each in contract.senders)
+    assert {name: set(BY_TOPIC[name].writers) for name in said if name != "*.commands"} == {
+        name: writers for name, writers in said.items() if name != "*.commands"
+    }
+
+
+def test_who_is_said_to_say_a_reply_says_it() -> None:
+    """By the text of the machines: a service that names no reply says none."""
+    services = Path(__file__).parents[2] / "services"
+    for body, senders in ((c.body, c.senders) for c in CONTRACTS.values() if c.topic == "client.replies"):
+        for service in (DISPATCHER, RESOURCE_MANAGER, JOB_MASTER):
+            core = services / service.replace("-", "_") / "core"
+            named = any(re.search(rf"\b{body.__name__}\b", file.read_text()) for file in core.glob("*.py"))
+            assert named == (service in senders), f"{body.__name__} is {'' if named else 'not '}in the code of {service}"
 
 
 # ---- bytes

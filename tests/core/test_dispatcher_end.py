@@ -382,6 +382,8 @@ def test_every_request_has_a_defined_answer_in_every_state(where: str, kind: str
         o for o in outputs if isinstance(o, Publish) and o.topic == "client.replies" and o.body.correlation == "1"
     ]
     asked = [o for o in outputs if isinstance(o, Say) and isinstance(o.body, jobs.DescribeStartedJob)]
+    if then == "PeerBorn" and where != "putting":  # what the life before was asked is answered here
+        asked = []
     expected = 2 if where == "putting" and kind == "SubmitJob" else 1 + (where == "putting")
     assert len(answers) + len(asked) == expected
     assert world.state.waiting == world.state.putting == 0

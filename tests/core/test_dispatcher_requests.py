@@ -57,7 +57,7 @@ def test_an_ended_job_is_answered_from_what_is_remembered() -> None:
 def test_a_live_job_is_described_by_its_job_master() -> None:
     world = settled()
     world.accept()
-    ask = jobs.DescribeStartedJob(job=JOB, reply_to="c", correlation="2")
+    ask = jobs.DescribeStartedJob(job=JOB, reply_to="c", correlation="2", number=1)
     assert world.request(asks(client.DescribeJob)) == [Say(SHARD, ask)]
 
 
@@ -66,7 +66,7 @@ def test_a_job_of_a_silent_job_master_is_shown_all_the_same() -> None:
     world.accept()
     del world.state.heard[SHARD]
     assert world.request(asks(client.DescribeJob)) == reply(
-        client.JobDescribed(correlation="2", summary=summary(world))
+        client.JobDescribed(correlation="2", summary=summary(world), silent=SHARD)
     )
 
 
@@ -98,7 +98,7 @@ def test_a_found_job_that_is_accepted_is_started_and_answered() -> None:
     _, start, cancel, answer = bodies(outputs)
     assert isinstance(start, jobs.StartJob)
     assert cancel == jobs.CancelStartedJob(job=JOB)
-    assert answer == client.CancelAccepted(correlation="2", job=JOB, status="INITIALIZING")
+    assert answer == client.CancelAccepted(correlation="2", job=JOB, status="CANCELLING")
 
 
 def test_a_submission_behind_a_search_that_finds_nothing_is_put() -> None:
@@ -113,7 +113,7 @@ def test_a_submission_behind_a_search_that_finds_nothing_is_put() -> None:
 def test_cancel_of_a_live_job_goes_to_its_shard_once() -> None:
     world = settled()
     world.accept()
-    accepted = client.CancelAccepted(correlation="2", job=JOB, status="INITIALIZING")
+    accepted = client.CancelAccepted(correlation="2", job=JOB, status="CANCELLING")
     assert world.request(asks(client.CancelJob)) == [Say(SHARD, jobs.CancelStartedJob(job=JOB)), *reply(accepted)]
     assert world.request(asks(client.CancelJob)) == reply(accepted)
 
@@ -125,7 +125,7 @@ def test_cancel_of_a_job_that_is_being_stored_follows_its_start() -> None:
     outputs = world.tell(effects.JobGraphStored(job=JOB, stands=put.effect.stored))
     kinds = [type(body) for body in bodies(outputs)]
     assert kinds.index(jobs.StartJob) < kinds.index(jobs.CancelStartedJob)
-    assert bodies(outputs)[-1] == client.CancelAccepted(correlation="2", job=JOB, status="INITIALIZING")
+    assert bodies(outputs)[-1] == client.CancelAccepted(correlation="2", job=JOB, status="CANCELLING")
 
 
 @pytest.mark.parametrize(("status", "refused"), [("FINISHED", True), ("FAILED", True), ("CANCELED", False)])
@@ -243,7 +243,7 @@ def test_questions_about_the_cluster_go_to_the_resource_manager() -> None:
     world.accept()
     world.accept(OTHER)
     world.finish(OTHER, "FAILED")
-    query = jobs.Query(what="overview", reply_to="c", correlation="2", jobs={"FAILED": 1, "INITIALIZING": 1})
+    query = jobs.Query(what="overview", reply_to="c", correlation="2", jobs={"FAILED": 1, "INITIALIZING": 1}, number=1)
     assert world.request(client.GetClusterOverview(reply_to="c", correlation="2")) == [Say("resource-manager", query)]
     [said] = world.request(client.ListTaskManagers(reply_to="c", correlation="2"))
     assert said.body.what == "task_managers"

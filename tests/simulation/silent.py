@@ -19,6 +19,7 @@ from tests.simulation.world import PREFIX
 AWAY = "job-master/0#1"
 CONTROL = (f"{DISPATCHER}#1", f"{RESOURCE_MANAGER}#1", AWAY, "job-master/1#1")
 ENOUGH_MS = 60_000  # of a shard that is there, beside one that is not
+ANSWERED_MS = 10_000
 LONG_NAMES = 1_000
 
 
@@ -50,6 +51,10 @@ def a_shard_stays_away(seed: int) -> None:
         cluster.run(most_ms=chance.choice((0, 100, 600)))
         cluster.world.broker.truncate(*inbox, max(0, cluster.world.broker.log(*inbox).end - 3))
         cluster.world.book.cut(RESOURCE_MANAGER, cluster.world.broker.log(*inbox).end)
+    asked = cluster.client.ask(client.DescribeJob, job=away[0])
+    cluster.run(lambda: asked in cluster.client.replies(), most_ms=ANSWERED_MS)
+    told = cluster.client.replies()[asked][0]
+    assert told.silent == "job-master/0" and told.summary.job == away[0], f"[31]: {told}"
     cluster.run(lambda: cluster.ended(*there), most_ms=ENOUGH_MS)
     cluster.start(AWAY)
     cluster.run(lambda: cluster.ended(*away), most_ms=ENOUGH_MS)

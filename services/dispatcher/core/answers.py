@@ -130,7 +130,7 @@ def counts(state: State) -> dict[str, int]:
     """How many jobs are, or have ended, in each status."""
     found = dict(state.ended_counts)
     for job in state.live.values():
-        found[job.status] = found.get(job.status, 0) + 1
+        found[job.shown] = found.get(job.shown, 0) + 1
     return dict(sorted(found.items()))
 
 

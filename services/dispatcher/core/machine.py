@@ -26,7 +26,7 @@ from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.records import Client
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topology, shard_scope
 
-from . import admission, answers, bad_records, retirement, waiting
+from . import admission, answers, bad_records, questions, retirement, waiting
 from .answers import asking_of, letter, park, refuse, reject, reply
 from .state import Asking, EndedJob, Ending, Fate, LiveJob, Recovery, Settings, State, Submitted
 from .waiting import close, wait
@@ -63,6 +63,7 @@ class Dispatcher:
             jobs.JobMasterStarted: self.status_told,
             jobs.JobStatusChanged: self.status_told,
             jobs.JobEnded: self.job_ended,
+            jobs.QuestionAnswered: self.answered,
         }
 
     def blank(self) -> State:
@@ -72,7 +73,7 @@ class Dispatcher:
         return dispatch(self.handlers, state, envelope)
 
     def is_idle(self, state: State) -> bool:
-        return not (state.live or state.fates or state.declaring)
+        return not (state.live or state.fates or state.declaring or state.asked)
 
     # from the core
 
@@ -90,12 +91,14 @@ class Dispatcher:
         for scope in list(state.declaring):
             yield from self.declare(state, scope)
         state.put_since_tick = 0
+        yield from questions.tick(self, state, envelope)
 
     def peer_born(self, state: State, envelope: Envelope) -> Outputs:
         """A shard's new life is told of all its live jobs. What it still holds of ended ones it tells by itself, and is
         answered with JobRetired."""
         scope = envelope.body.peer
         state.heard[scope] = None
+        yield from questions.forget(self, state, envelope, scope)
         if scope.startswith(f"{JOB_MASTER}/"):
             mine = [job for job, live in state.live.items() if shard_scope(live.shard) == scope]
             state.declaring[scope] = mine[::-1]
@@ -144,9 +147,9 @@ class Dispatcher:
             yield from self.ask(state, envelope, asking_of(record, request))
         else:
             assert isinstance(request, client.Request), "a Client record has a request or a refusal"
-            yield from self.general(state, request)
+            yield from self.general(state, envelope, request)
 
-    def general(self, state: State, request: client.Request) -> Outputs:
+    def general(self, state: State, envelope: Envelope, request: client.Request) -> Outputs:
         """A request that is about no job by id."""
         if isinstance(request, client.ListJobs):
             listed, total = answers.newest(state, request)
@@ -156,15 +159,17 @@ class Dispatcher:
             yield from reply(request, client.BlobServerDescribed, url=url, max_bytes=most)
         elif RESOURCE_MANAGER not in state.heard:
             yield from refuse(request, "busy", "the ResourceManager has not been heard yet; try again")
-        elif request.reply_to:
+        else:
+            asking = Asking(request.type, "", request.reply_to, request.correlation)
             what = "overview" if isinstance(request, client.GetClusterOverview) else "task_managers"
             query = jobs.Query(
                 what=what, reply_to=request.reply_to, correlation=request.correlation, jobs=answers.counts(state)
             )
-            yield Say(RESOURCE_MANAGER, query)
+            yield from questions.ask(self, state, envelope, RESOURCE_MANAGER, asking, query)
 
     def ask(self, state: State, envelope: Envelope, asking: Asking) -> Outputs:
         """Answers a request about a job, or asks etcd about an id not known here; whoever asks meanwhile waits."""
+        asking.asked_ms = envelope.now_ms
         live, ended = state.live.get(asking.job), state.ended.get(asking.job)
         fate = state.fates.get(asking.job)
         if live is not None:
@@ -234,13 +239,13 @@ class Dispatcher:
             yield from reply(asking, client.JobStatusAnswered, summary=live.summary(asking.job))
         elif asking.type == "DescribeJob":
             scope = shard_scope(live.shard)
-            if scope not in state.heard or asking.job in state.declaring.get(scope, ()):  # shown, not left out
+            if scope not in state.heard:  # shown, not left out
+                yield from questions.instead(self, state, envelope, scope, asking)
+            elif asking.job in state.declaring.get(scope, ()):
                 yield from reply(asking, client.JobDescribed, summary=live.summary(asking.job))
-            elif asking.reply_to:
-                yield Say(
-                    scope,
-                    jobs.DescribeStartedJob(job=asking.job, reply_to=asking.reply_to, correlation=asking.correlation),
-                )
+            else:
+                body = jobs.DescribeStartedJob(job=asking.job, reply_to=asking.reply_to, correlation=asking.correlation)
+                yield from questions.ask(self, state, envelope, scope, asking, body)
         elif asking.type == "AwaitJobResult" or live.ending is not None:
             # A cancel that may come too late is answered when that is known.
             yield from wait(state, envelope, live.awaiting, asking)
@@ -249,7 +254,7 @@ class Dispatcher:
             if not live.cancel:
                 live.cancel = True
                 yield Say(shard_scope(live.shard), jobs.CancelStartedJob(job=asking.job))
-            yield from reply(asking, client.CancelAccepted, job=asking.job, status=live.status)
+            yield from reply(asking, client.CancelAccepted, job=asking.job, status=live.shown)
 
     def ask_ended(self, envelope: Envelope, asking: Asking, ended: EndedJob) -> Outputs:
         if asking.type == "SubmitJob":
@@ -277,7 +282,7 @@ class Dispatcher:
         if reason is not None:
             yield from reject(asking, envelope.at_ms, "conflict", reason)
         else:
-            yield from answers.accepted(asking, known.status, self.topology.events_partition(asking.job))
+            yield from answers.accepted(asking, known.summary(asking.job).status, self.topology.events_partition(asking.job))
 
     # from etcd
 
@@ -328,6 +333,8 @@ class Dispatcher:
         live = state.live.get(asking.job)
         if live is not None:
             yield from self.ask_live(state, envelope, asking, live)
+        elif asking.type == "AwaitJobResult":
+            yield from answers.result(asking, answers.remembered(stands), stands.cause)
         else:
             yield from self.ask_ended(envelope, asking, state.ended.get(asking.job) or answers.remembered(stands))
 
@@ -430,6 +437,12 @@ class Dispatcher:
 
     def nothing_left(self, state: State, envelope: Envelope) -> Outputs:
         """Nothing is left to do for the job."""
+        yield from ()
+
+    # from those who were asked
+
+    def answered(self, state: State, envelope: Envelope) -> Outputs:
+        questions.answered(state, envelope.sender, envelope.body)
         yield from ()
 
     # from JobMasters

@@ -38,6 +38,7 @@ class Asking:
     correlation: str
     submitted: Submitted | None = None  # of a SubmitJob
     letter: Letter | None = None  # of a SubmitJob that wants no answer
+    asked_ms: int = 0  # machine time
 
 
 @dataclass(slots=True)
@@ -72,6 +73,23 @@ class Fate:
 
 
 @dataclass(slots=True)
+class Question:
+    """What another part was asked for a client, and has not answered."""
+
+    scope: str
+    asked_ms: int  # machine time
+    asking: Asking
+
+
+@dataclass(slots=True)
+class Silence:
+    """Of a part that has not answered in time, and not since. Machine time."""
+
+    since_ms: int
+    asked_ms: int  # when it was asked last
+
+
+@dataclass(slots=True)
 class Ending:
     """A live job's end as its JobMaster told it, on its way to etcd."""
 
@@ -102,7 +120,7 @@ class LiveJob:
         return JobSummary(
             job=job,
             name=self.name,
-            status=self.status,
+            status=self.shown,
             accepted_ms=self.accepted_ms,
             waiting=self.waiting,
             position=self.position,
@@ -112,7 +130,12 @@ class LiveJob:
     @property
     def state(self) -> str:
         """As JobSummary has it."""
-        return state_of(self.status, self.waiting, self.running_ms)
+        return state_of(self.shown, self.waiting, self.running_ms)
+
+    @property
+    def shown(self) -> str:
+        """Its status; from the accepted cancel on, whether or not its JobMaster has spoken yet."""
+        return "CANCELLING" if self.cancel else self.status
 
 
 @dataclass(slots=True)
@@ -186,6 +209,11 @@ class State:
     heard: dict[str, None] = field(default_factory=dict)
     # shard's scope -> ids of live jobs that it is still to be told of, last first: in its new life, or during a flood of submissions
     declaring: dict[str, list[str]] = field(default_factory=dict)
+    # number -> question; in the order in which they were asked
+    asked: dict[int, Question] = field(default_factory=dict)
+    questions: int = 0  # asked in this generation
+    # scope -> since when a part that was asked is silent
+    silent: dict[str, Silence] = field(default_factory=dict)
     # id -> acceptance: jobs that shards told of before it was known what etcd has of them; "": not of an end, which alone names it
     early: dict[str, str] = field(default_factory=dict)
 
@@ -212,5 +240,6 @@ def check(state: State) -> None:
         assert sum(state.ended_counts.values()) >= len(state.ended)
     for job in state.early:
         assert job not in state.live and (job in state.fates or state.recovery is not Recovery.DONE), f"{job} stays untold"
+    assert all(number <= state.questions for number in state.asked)
     for scope in state.declaring:
         assert scope in state.heard

@@ -150,6 +150,7 @@ class JobMaster:
                 correlation=body.correlation, kind="internal", reason=f"a fault of Millrace in handling this request: {error}"
             )
             yield Publish("client.replies", body.reply_to, refused)
+            yield from _answered(body)
             return
         if isinstance(body, jobs.StartJob):
             yield from self._forget_other(state, body)
@@ -291,6 +292,7 @@ class JobMaster:
                 correlation=ask.correlation, summary=summary, detail=describe(self.plan(job), job)
             )
         yield Publish("client.replies", ask.reply_to, body)
+        yield from _answered(ask)
 
     # the ResourceManager
 
@@ -479,6 +481,11 @@ class JobMaster:
             error = {"kind": "user", "retryable": False, "message": told.problem, "vertex": told.vertex}
             fail(job, error, envelope.at_ms)
         yield from advance(state, job, self.plan(job), envelope.at_ms, before)
+
+
+def _answered(ask: jobs.DescribeStartedJob) -> Iterator[Output]:
+    if ask.number:  # of a build before there is none
+        yield Say(DISPATCHER, jobs.QuestionAnswered(number=ask.number))
 
 
 def _task_managers(state: State) -> dict[str, int]:

@@ -29,6 +29,7 @@ from millrace.core.messages.jobs import (
     JobMasterDeclared,
     JobQueued,
     Query,
+    QuestionAnswered,
     RequestSlots,
     TaskManagerLost,
     TaskManagersParted,
@@ -240,6 +241,12 @@ def _query(state: State, envelope: Envelope) -> Iterator[Output]:
             correlation=body.correlation, task_managers=fitting(_listed(state)), total=len(managers)
         )
     yield Publish("client.replies", body.reply_to, answer)
+    yield from _answered(body)
+
+
+def _answered(body: Query) -> Iterator[Output]:
+    if body.number:  # of a build before there is none
+        yield Say(DISPATCHER, QuestionAnswered(number=body.number))
 
 
 def _listed(state: State) -> Iterator[TaskManagerInfo]:
@@ -321,6 +328,7 @@ def _passed_over(state: State, envelope: Envelope) -> Iterator[Output]:
         yield Publish(
             "client.replies", body.reply_to, RequestRefused(correlation=body.correlation, kind="internal", reason=reason)
         )
+        yield from _answered(body)
 
 
 def _bad_request(state: State, envelope: Envelope, body: RequestSlots, error: str) -> Iterator[Output]:

@@ -16,7 +16,8 @@ class Exit(IntEnum):
     INVALID = 2
     """The job or the command line is wrong."""
     UNAVAILABLE = 3
-    """Kafka or the cluster does not answer, or has no room; nothing was accepted."""
+    """Kafka, the cluster or the part of it that knows does not answer, or has no room; nothing was accepted. What `show` can tell without
+    the part that is silent it tells, with 0."""
     UNKNOWN = 4
     """No answer came: ask `millrace show JOB`."""
     CANCELED = 5

@@ -114,13 +114,17 @@ def _or_refused(millrace: Millrace, job: str) -> Iterator[None]:
 def show(job: JobArgument, as_json: JsonOption = False, stack: StackOption = "default") -> None:
     """Show a job: its state, tasks, attempts, why it waits or failed, and why there is a further attempt."""
     with connected(stack) as millrace, _or_refused(millrace, job):
-        summary, detail, cause = millrace.show(job)
+        shown = millrace.show(job)
     from .tables import print_job, print_json
 
+    summary, detail, cause = shown
     if as_json:
-        print_json({"summary": {**summary.model_dump(), "state": summary.state}, "cause": cause, "detail": detail})
+        told = {**summary.model_dump(), "state": summary.state}
+        print_json({"summary": told, "cause": cause, "detail": detail, "silent": shown.silent})
     else:
         print_job(summary, detail, cause)
+    if shown.silent:
+        print(f"{shown.silent} does not answer: this is what the Dispatcher knows; running attempts go on meanwhile", file=sys.stderr)
 
 
 def result(

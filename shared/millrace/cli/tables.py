@@ -94,7 +94,7 @@ def print_job(summary: JobSummary, detail: dict[str, Any] | None, cause: dict[st
     for line in files_lines(detail, job):
         print(line)
     if detail is None:
-        print("its JobMaster has not been heard: tasks are shown when it is")
+        print("its JobMaster has not answered: tasks are shown when it does")
         return
     print()
     table(("task", "subtask", "state", "attempt", "TaskManager", "took", "rows"), _subtask_rows(detail))

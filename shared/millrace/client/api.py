@@ -66,6 +66,12 @@ class Ending:
     cause: dict[str, Any] | None = None
 
 
+class Shown(tuple[JobSummary, "dict[str, Any] | None", "dict[str, Any] | None"]):
+    """(summary, ExecutionGraph, cause). `silent`: the JobMaster that would know more and has not answered in time."""
+
+    silent: str | None = None
+
+
 class Job:
     """An accepted job. `status` is what it was when it was accepted; `warnings` are about its graph."""
 
@@ -251,13 +257,15 @@ class Millrace:
         """Raises NotFound."""
         return self._ask(_about(client.GetJobStatus, job), client.JobStatusAnswered).summary
 
-    def show(self, job: str) -> tuple[JobSummary, dict[str, Any] | None, dict[str, Any] | None]:
+    def show(self, job: str) -> Shown:
         """(summary, ExecutionGraph, cause): tasks, subtasks, attempts; of an ended job from its archive. Raises NotFound."""
         described = self._describe(job)
         if described.archive is None:
-            return described.summary, described.detail, (described.detail or {}).get("cause")
+            shown = Shown((described.summary, described.detail, (described.detail or {}).get("cause")))
+            shown.silent = described.silent
+            return shown
         archive = self.archive(described.archive)
-        return described.summary, archive.get("detail"), archive.get("cause")
+        return Shown((described.summary, archive.get("detail"), archive.get("cause")))
 
     def list(self, most: int = 100, **only: Any) -> JobsListed:
         """The newest jobs, newest first. `only`: fields of ListJobs, such as name="nightly", states=["QUEUED"], since_ms=..."""
@@ -268,10 +276,16 @@ class Millrace:
         return self._ask(_about(client.CancelJob, job), client.CancelAccepted).status
 
     def overview(self) -> ClusterOverview:
+        """Where the ResourceManager is `silent`, only the jobs are counted."""
         return self._ask(client.GetClusterOverview(), client.ClusterOverview)
 
     def task_managers(self) -> list[TaskManagerInfo]:
-        return self._ask(client.ListTaskManagers(), client.TaskManagersListed).task_managers
+        """Raises Unavailable where the ResourceManager is silent, for nobody else knows them."""
+        listed = self._ask(client.ListTaskManagers(), client.TaskManagersListed)
+        if listed.silent is not None:
+            message = f"{listed.silent} does not answer, and nobody else knows the TaskManagers; running attempts go on meanwhile"
+            raise errors.Unavailable(message, listed.silent)
+        return listed.task_managers
 
     def wait(self, job: str, timeout_s: float | None = None) -> Ending:
         """Waits for the job's end, however long that takes; a Dispatcher that is replaced meanwhile is asked again.
@@ -424,7 +438,7 @@ class Millrace:
         except errors.OutcomeUnknown as unknown:
             if isinstance(request, client.CancelJob):
                 raise
-            raise errors.Unavailable(str(unknown)) from None
+            raise errors.Unavailable(str(unknown), "dispatcher") from None
 
     def _blob_client(self) -> Any:
         if self._blobs is None:
@@ -464,7 +478,7 @@ def _expect(reply: client.Reply, kind: type[R]) -> R:
         return reply
     if isinstance(reply, client.RequestRefused):
         if reply.kind == "busy":
-            raise errors.Unavailable(reply.reason)
+            raise errors.Unavailable(reply.reason, reply.silent)
         raise (errors.NotFound if reply.kind == "not_found" else errors.Refused)(reply.reason)
     raise errors.Unavailable(f"the cluster answers with {reply.type} where {kind.__name__} was asked for")
 

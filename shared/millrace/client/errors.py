@@ -13,7 +13,12 @@ class MillraceError(Exception):
 
 
 class Unavailable(MillraceError):
-    """Kafka, the cluster or its blob server does not answer. A submission that ends so was not and will not be accepted."""
+    """Kafka, the cluster or its blob server does not answer. A submission that ends so was not and will not be accepted. `silent`: the part
+    of the cluster that has not answered, where another one has told that."""
+
+    def __init__(self, message: str, silent: str | None = None) -> None:
+        super().__init__(message)
+        self.silent = silent
 
 
 class OutcomeUnknown(MillraceError):

@@ -106,11 +106,11 @@ TOPICS: tuple[Topic, ...] = (
     Topic("cluster.events", "facts about the cluster", "task_manager", 1, 365 * DAY_MS, SERVICES[:3], ("anyone",)),
     Topic(IDENTITY, "whose Kafka this is: the first record", "cluster", 1, -1, (OPERATOR,), SERVICES),
     Topic("dead-letters", "records that could not be used or were refused", "topic", 1, 30 * DAY_MS, (DISPATCHER, OPERATOR), ("anyone",)),
-    Topic("dispatcher.commands", "inbox of the Dispatcher", "to", 1, -1, SERVICES, (DISPATCHER,)),
+    Topic("dispatcher.commands", "inbox of the Dispatcher", "to", 1, -1, SERVICES[:3], (DISPATCHER,)),
     Topic("resource-manager.commands", "inbox of the ResourceManager", "to", 1, -1, SERVICES, (RESOURCE_MANAGER,)),
     Topic("job-master.commands", "inboxes of the JobMaster shards", "to", "shards", -1, SERVICES, (JOB_MASTER,)),
     Topic(
-        "task-manager.commands", "commands to TaskManagers", "to", "task_manager_partitions", DAY_MS, SERVICES, (TASK_MANAGER,)
+        "task-manager.commands", "commands to TaskManagers", "to", "task_manager_partitions", DAY_MS, SERVICES[1:3], (TASK_MANAGER,)
     ),
     Topic("web.jobs", "changelog of the web service's jobs", "row", "job_event_partitions", -1, (WEB,), (WEB,), True),
     Topic("web.cluster", "changelog of its TaskManagers and leaders", "row", 1, -1, (WEB,), (WEB,), True),

@@ -132,7 +132,9 @@ def _answers(where: Where) -> Iterator[Finding]:
     except MillraceError as failure:
         yield problem("answers", f"the cluster does not answer a client: {failure}", "mend what is said above of its machines first")
         return
-    if overview.task_managers == 0:
+    if overview.silent is not None:
+        yield problem("answers", f"{overview.silent} has not answered a client's question", "see the log of the process that hosts it")
+    elif overview.task_managers == 0:
         yield problem(
             "TaskManagers", f"none is registered; {overview.waiting_jobs} jobs wait",
             "start one (`python -m services.task_manager`), or see the log of the one that runs",

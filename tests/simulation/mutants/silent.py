@@ -7,6 +7,7 @@ from typing import Any
 import services.dispatcher.core.answers as answers
 import services.resource_manager.core.machine as resource_manager
 from millrace.core.messages.jobs import DeclareAgain
+from services.dispatcher.core import questions
 from services.job_master.core.machine import JobMaster
 from services.resource_manager.core import slot_manager
 from services.resource_manager.core.state import State
@@ -31,6 +32,11 @@ def a_silent_shard_is_waited_for() -> None:
 @mutant(31, "resource_manager/core/state.py:State.queues_for", "a shard that is passed over is granted slots all the same")
 def who_is_passed_over_is_granted_slots() -> None:
     State.queues_for = lambda self, job: job.waits  # type: ignore[method-assign]
+
+
+@mutant(31, "dispatcher/core/questions.py:tick", "who asks about a job of a dead JobMaster is never answered")
+def who_is_silent_is_waited_for() -> None:
+    questions.tick = lambda dispatcher, state, envelope: iter(())
 
 
 @mutant(31, "job_master/core/machine.py:JobMaster.on_declare_again", "a shard that is back is never granted anything again")

@@ -257,7 +257,7 @@ class Restart(_Model):
 
 
 class Timeouts(_Model):
-    """After these the job fails; null waits for ever."""
+    """After `queue_ms` the job fails; after the others the attempt does, and is tried again as `restart` says. Null waits for ever."""
 
     queue_ms: Annotated[int, Field(ge=1)] | None = None
     """From acceptance until the job has its first slot."""

@@ -161,12 +161,14 @@ class CancelAccepted(Reply):
 
 
 class RequestRefused(Reply):
-    """A request that is not answered otherwise. kind: not_found | conflict | invalid | busy (try again) | internal."""
+    """A request that is not answered otherwise. kind: not_found | conflict | invalid | busy (try again) | internal. `silent`: the part that
+    would know more and has not answered in time."""
 
     type: Literal["RequestRefused"] = "RequestRefused"
     version: Literal[1] = 1
     kind: Literal["not_found", "conflict", "invalid", "busy", "internal"]
     reason: str
+    silent: str | None = None
 
 
 class JobSummary(Part):
@@ -205,13 +207,15 @@ class JobsListed(Reply):
 
 
 class JobDescribed(Reply):
-    """`detail` is the ExecutionGraph of a live job; for an ended one it is null and `archive` is its path on the blob server."""
+    """`detail` is the ExecutionGraph of a live job; for an ended one it is null and `archive` is its path on the blob server.
+    `silent`: the JobMaster that would know more and has not answered in time."""
 
     type: Literal["JobDescribed"] = "JobDescribed"
     version: Literal[1] = 1
     summary: JobSummary
     detail: dict[str, Any] | None = None
     archive: str | None = None
+    silent: str | None = None
 
 
 class JobResult(Reply):
@@ -235,7 +239,8 @@ class JobStatusAnswered(Reply):
 
 
 class ClusterOverview(Reply):
-    """Answers GetClusterOverview; said by the ResourceManager."""
+    """Answers GetClusterOverview. `silent`: the ResourceManager, where it has not answered in time; then only `jobs` is known, and the
+    other counts are 0."""
 
     type: Literal["ClusterOverview"] = "ClusterOverview"
     version: Literal[1] = 1
@@ -245,6 +250,7 @@ class ClusterOverview(Reply):
     slots: int
     free_slots: int
     waiting_jobs: int
+    silent: str | None = None
 
 
 class SlotInfo(Part):
@@ -269,13 +275,14 @@ class TaskManagerInfo(Part):
 
 
 class TaskManagersListed(Reply):
-    """Answers ListTaskManagers; said by the ResourceManager."""
+    """Answers ListTaskManagers. `silent`: the ResourceManager, where it has not answered in time; then none is known."""
 
     type: Literal["TaskManagersListed"] = "TaskManagersListed"
     version: Literal[1] = 1
     task_managers: list[TaskManagerInfo]
     """By id; the first ones only where the answer would be too large."""
     total: int = 0
+    silent: str | None = None
 
 
 class BlobServerDescribed(Reply):

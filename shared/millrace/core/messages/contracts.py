@@ -33,10 +33,15 @@ def _contracts() -> Iterable[Contract]:
             yield Contract(fields["type"].default, fields["version"].default, body, topic, senders, receivers)
 
     yield from of(client.REQUESTS, "client.commands", (CLIENT,), (DISPATCHER,))
-    yield from of(client.REPLIES, "client.replies", SERVICES[:3], (CLIENT,))
+    for reply in client.REPLIES:
+        yield from of((reply,), "client.replies", SAID_BY.get(reply, (DISPATCHER,)), (CLIENT,))
     yield from of((records.Hello, records.Forked), "*.commands", SERVICES, SERVICES)
+    senders: dict[tuple[type[Body], str], tuple[str, ...]] = {}
     for (sender, receiver), bodies in LINKS.items():
-        yield from of(bodies, f"{receiver}.commands", (sender,), (receiver,))
+        for body in bodies:
+            senders[body, receiver] = (*senders.get((body, receiver), ()), sender)
+    for (body, receiver), some in senders.items():
+        yield from of((body,), f"{receiver}.commands", some, (receiver,))
     d, rm, jm = (DISPATCHER,), (RESOURCE_MANAGER,), (JOB_MASTER,)
     everyone = ("anyone",)
     yield from of(
@@ -51,10 +56,18 @@ def _contracts() -> Iterable[Contract]:
     yield from of((events.DeadLetterRedriven,), "dead-letters", (OPERATOR,), everyone)
 
 
+SAID_BY: dict[type[Body], tuple[str, ...]] = {
+    client.RequestRefused: (DISPATCHER, RESOURCE_MANAGER, JOB_MASTER),
+    client.JobDescribed: (DISPATCHER, JOB_MASTER),
+    client.ClusterOverview: (DISPATCHER, RESOURCE_MANAGER),
+    client.TaskManagersListed: (DISPATCHER, RESOURCE_MANAGER),
+}
+"""The replies that not the Dispatcher alone says: who is asked answers, and the Dispatcher where nobody does in time [31]."""
 LINKS: dict[tuple[str, str], tuple[type[Body], ...]] = {
     (DISPATCHER, JOB_MASTER): (jobs.StartJob, jobs.CancelStartedJob, jobs.JobRetired, jobs.DescribeStartedJob),
-    (JOB_MASTER, DISPATCHER): (jobs.JobMasterStarted, jobs.JobStatusChanged, jobs.JobEnded),
+    (JOB_MASTER, DISPATCHER): (jobs.JobMasterStarted, jobs.JobStatusChanged, jobs.JobEnded, jobs.QuestionAnswered),
     (DISPATCHER, RESOURCE_MANAGER): (jobs.Query,),
+    (RESOURCE_MANAGER, DISPATCHER): (jobs.QuestionAnswered,),
     (JOB_MASTER, RESOURCE_MANAGER): (jobs.RequestSlots, jobs.TaskManagersParted, jobs.JobMasterDeclared),
     (RESOURCE_MANAGER, JOB_MASTER): (jobs.JobQueued, jobs.DeclareAgain, jobs.TaskManagerLost),
     (TASK_MANAGER, RESOURCE_MANAGER): (

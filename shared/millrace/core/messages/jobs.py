@@ -47,6 +47,19 @@ class DescribeStartedJob(Body):
     job: str
     reply_to: str
     correlation: str
+    number: int = 0
+    """Of the question: QuestionAnswered names it."""
+
+
+# JobMaster, ResourceManager -> Dispatcher
+
+
+class QuestionAnswered(Body):
+    """A client's question was answered on client.replies: the Dispatcher, which answers what nobody has answered in time, need not [31]."""
+
+    type: Literal["QuestionAnswered"] = "QuestionAnswered"
+    version: Literal[1] = 1
+    number: int
 
 
 # JobMaster -> Dispatcher
@@ -165,6 +178,8 @@ class Query(Body):
     reply_to: str
     correlation: str
     jobs: dict[str, int] = empty(dict)
+    number: int = 0
+    """Of the question: QuestionAnswered names it."""
 
 
 class SlotSpec(Part):
@@ -175,6 +190,6 @@ class SlotSpec(Part):
 
 
 MESSAGES: tuple[type[Body], ...] = (
-    StartJob, CancelStartedJob, JobRetired, DescribeStartedJob, JobMasterStarted, JobStatusChanged, JobEnded, RequestSlots,
-    TaskManagersParted, JobMasterDeclared, DeclareAgain, JobQueued, TaskManagerLost, Query,
+    StartJob, CancelStartedJob, JobRetired, DescribeStartedJob, QuestionAnswered, JobMasterStarted, JobStatusChanged, JobEnded,
+    RequestSlots, TaskManagersParted, JobMasterDeclared, DeclareAgain, JobQueued, TaskManagerLost, Query,
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The records of an inbox: six kinds, and the local facts of a TaskManager.
+"""The records of an inbox.
 
 An inbox is the journal of its machine: whatever decides is first a record here [1].
 """

@@ -1,0 +1,124 @@
+"""Questions that others answer: what is known is told in bounded time, and which part is silent [31]."""
+
+from __future__ import annotations
+
+import pytest
+
+from millrace.core.machine import PeerBorn, Publish, Say, Ticked
+from millrace.core.messages import client, effects, jobs
+from services.dispatcher.core import questions
+from services.dispatcher.core.questions import AGAIN_MS, ANSWER_MS
+from tests.core.of_dispatcher import JOB, OTHER, SHARD, World, asks, bodies, settled, stored
+
+RM = "resource-manager"
+
+
+def later(world: World, ms: int = ANSWER_MS) -> list:
+    world.now_ms += ms
+    return bodies(world.tell(Ticked()))
+
+
+def test_a_job_of_a_dead_job_master_is_shown_with_who_is_silent() -> None:
+    """It was heard once, so the question went to it, and nobody ever answered."""
+    world = settled()
+    world.accept()
+    [asked] = bodies(world.request(asks(client.DescribeJob)))
+    assert isinstance(asked, jobs.DescribeStartedJob) and later(world, ANSWER_MS - 1) == []
+    [told] = later(world, 1)
+    assert told == client.JobDescribed(correlation="2", summary=world.state.live[JOB].summary(JOB), silent=SHARD)
+    assert later(world) == [] and world.state.asked == {}
+
+
+@pytest.mark.parametrize("kind", [client.GetClusterOverview, client.ListTaskManagers])
+def test_questions_about_the_cluster_are_answered_while_the_resource_manager_is_dead(kind: type[client.Request]) -> None:
+    world = settled()
+    world.accept()
+    world.request(kind(reply_to="c", correlation="2"))
+    [told] = later(world)
+    assert (told.correlation, told.silent) == ("2", RM)
+    assert getattr(told, "jobs", {"INITIALIZING": 1}) == {"INITIALIZING": 1}
+
+
+def test_who_is_known_to_be_silent_is_not_asked_again_and_again() -> None:
+    """Else it would answer all that was asked for days, when it is back."""
+    world = settled()
+    overview = client.GetClusterOverview(reply_to="c", correlation="3")
+    world.request(overview)
+    later(world)
+    [told] = bodies(world.request(overview))
+    assert told.silent == RM
+    asked = 0
+    for _ in range(100):
+        later(world, AGAIN_MS)
+        said = world.request(overview)
+        asked += isinstance(said[0], Say)
+    assert 3 < asked < 9, "the longer it is silent, the less often"
+
+
+def test_an_answer_shows_that_a_silent_part_is_back() -> None:
+    world = settled()
+    world.request(client.GetClusterOverview(reply_to="c", correlation="3"))
+    later(world)
+    assert world.tell(jobs.QuestionAnswered(number=1), sender=RM) == []
+    assert isinstance(world.request(client.GetClusterOverview(reply_to="c", correlation="4"))[0], Say)
+    world.tell(jobs.QuestionAnswered(number=2), sender=RM)
+    assert later(world) == [] and not world.machine.is_idle(world.state) or world.state.asked == {}
+
+
+def test_what_a_life_before_was_asked_is_answered_when_the_next_is_heard() -> None:
+    world = settled()
+    world.accept()
+    world.request(asks(client.DescribeJob))
+    told = [each for each in bodies(world.tell(PeerBorn(SHARD, 2), sender=SHARD)) if isinstance(each, client.JobDescribed)]
+    assert [each.silent for each in told] == [SHARD] and world.state.asked == {}
+
+
+def test_a_job_that_has_ended_meanwhile_is_shown_as_ended() -> None:
+    world = settled()
+    world.accept()
+    world.request(asks(client.DescribeJob))
+    stands = world.finish()
+    [told] = later(world)
+    assert (told.archive, told.silent, told.summary.status) == (stands.archive, None, "FINISHED")
+
+
+def test_questions_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "ASKED_MOST", 2)
+    world = settled()
+    overview = client.GetClusterOverview(reply_to="c", correlation="3")
+    kinds = [type(bodies(world.request(overview))[0]) for _ in range(3)]
+    assert kinds == [jobs.Query, jobs.Query, client.RequestRefused]
+
+
+@pytest.mark.parametrize("kind", [client.GetJobStatus, client.DescribeJob, client.CancelJob])
+def test_while_etcd_is_silent_who_asks_of_an_unknown_job_is_told_so(kind: type[client.Request]) -> None:
+    world = settled()
+    world.request(asks(kind))
+    [told] = later(world)
+    assert (told.kind, told.silent) == ("busy", "etcd") and "etcd has not answered within 3 s" in told.reason
+    assert later(world) == []
+    outputs = world.tell(effects.JobFound(job=JOB, stands=stored()))
+    assert not [each for each in outputs if isinstance(each, Publish) and each.topic == "client.replies"], "once"
+    assert not world.state.live[JOB].cancel, "what was said to have failed is not done after all"
+
+
+def test_a_failed_job_that_is_not_remembered_says_why() -> None:
+    """It had no cause: that of a job that is too old for the state stands in its tombstone."""
+    cause = {"kind": "user", "message": "no such column"}
+    world = settled()
+    world.request(asks(client.AwaitJobResult))
+    [told] = bodies(world.tell(effects.JobFound(job=JOB, stands=stored(state="clean", status="FAILED", cause=cause))))
+    assert told.cause == cause
+
+
+def test_a_job_is_cancelling_as_soon_as_its_cancel_is_accepted() -> None:
+    """Whether its JobMaster lives or not; what that one said before it heard of it changes nothing."""
+    world = settled()
+    world.accept()
+    world.accept(OTHER)
+    world.request(asks(client.CancelJob))
+    world.tell(jobs.JobStatusChanged(job=JOB, status="RUNNING"), sender=SHARD)
+    [told] = bodies(world.request(asks(client.GetJobStatus)))
+    assert told.summary.status == "CANCELLING" and world.state.live[JOB].state == "CANCELLING"
+    [listed] = bodies(world.request(client.ListJobs(reply_to="c")))
+    assert {each.job: each.status for each in listed.jobs} == {JOB: "CANCELLING", OTHER: "INITIALIZING"}
