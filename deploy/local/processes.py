@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -25,6 +26,7 @@ LOOPBACK = "127.0.0.1"
 # Below the ports that systems lend to outgoing connections (from 32768 on Linux), so that a port that we remember
 # while its server is down is not taken by somebody's client, and a client's retries cannot connect to themselves.
 PORTS = range(20000, 32000)
+LOG_BYTES_MAX = 32 << 20
 _WRAPPER = Path(__file__).with_name("die_with_parent.py")
 Order = tuple[Callable[[], "subprocess.Popen[bytes]"], "Future[subprocess.Popen[bytes]]"]
 _orders: SimpleQueue[Order] | None = None
@@ -68,7 +70,8 @@ def spawn(
         argv = [sys.executable, "-I", "-S", str(_WRAPPER), str(os.getpid()), str(int(death_signal)), *argv]
 
     def start() -> subprocess.Popen[bytes]:
-        with open(log, "wb") as out:
+        log.write_bytes(b"")
+        with open(log, "ab") as out:  # appended to, so that `cut_log` may empty it meanwhile
             return subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, cwd=cwd, start_new_session=True
             )
@@ -196,6 +199,14 @@ def port_owner(port: int) -> str | None:
     except (psutil.Error, OSError):
         pass
     return None
+
+
+def cut_log(log: Path, most_bytes: int = LOG_BYTES_MAX) -> None:
+    """Keeps a log that a process writes below this size, with as much again before that in `<log>.old`."""
+    with contextlib.suppress(FileNotFoundError):
+        if log.stat().st_size > most_bytes:
+            shutil.copyfile(log, log.with_name(f"{log.name}.old"))
+            os.truncate(log, 0)  # what was said between these two is lost
 
 
 def log_tail(paths: Iterable[Path], lines: int = 20, most_bytes: int = 16384) -> str:

@@ -39,11 +39,12 @@ from .downloads import CHECKOUT
 from .errors import LocalError
 from .etcd import EtcdServer
 from .kafka import KafkaBroker
-from .processes import Child, end_tree, free_port, log_tail, port_is_free, spawn
+from .processes import Child, cut_log, end_tree, free_port, log_tail, port_is_free, spawn
 from .server import LocalServer
 from .stack import SERVICES, Stack, write_private
 
 RESTART_FIRST_S, RESTART_MOST_S = 0.05, 5.0
+CUT_LOGS_S = 10.0
 STEADY_S = 10.0  # a service that ran so long starts again without delay
 STOP_S = 6.0  # for the services; 5 is what they promise
 
@@ -324,11 +325,18 @@ class Supervisor:
         """Starts again what ends, until asked to stop. A service that fails at once is started ever more slowly."""
         for service in self.services:
             threading.Thread(target=self._learn_port, args=(service,), daemon=True).start()
+        threading.Thread(target=self._cut_logs, daemon=True).start()
         while not self.stopping.is_set():
             what = self.deaths.get()
             if what is None or self.stopping.is_set():
                 return
             self._start_again(what)
+
+    def _cut_logs(self) -> None:
+        while not self.stopping.wait(CUT_LOGS_S):
+            logs = [service.child.log for service in self.services if service.child is not None]
+            for log in [*logs, *(log for server in (self.kafka, self.etcd) for log in server.logs)]:
+                cut_log(log)
 
     def _start_again(self, what: Service | LocalServer) -> None:
         """Starts what has ended again, on a thread of its own."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from millrace.core.election import ELECTED_BACK_MS, READ_BACK_MS, RETURN_MS, Role, View
 from millrace.core.fold import Diverged, Fold, Folded
-from millrace.core.machine import Born, Configured, Do, Envelope, PeerBorn, Publish, Say, Ticked
+from millrace.core.machine import Born, Configured, Do, Envelope, Forget, Output, PeerBorn, Publish, Say, Ticked
 from millrace.core.messages.effects import JobFound
 from millrace.core.messages.jobs import JobMasterStarted
 from millrace.core.messages.records import Elected, Forked, Hello, Message, Outcome, Probe, Tick, decode
@@ -537,3 +540,26 @@ def test_a_replica_of_another_cluster_ends_with_a_sentence_that_says_so() -> Non
     assert end == End(
         "dispatcher's log is also led by r9 of cluster theirs, and this is cluster mine: give each cluster a Kafka of its own"
     )
+
+
+def test_peers_that_came_and_went_are_forgotten_at_last_and_a_late_word_of_one_is_no_hole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stayed in folded state, in snapshots and in the loop of every tenth tick, for as long as the cluster lived."""
+    monkeypatch.setattr("millrace.core.fold.PARTED_KEPT", 3)
+    log = Log()
+    log.elect()
+    folded, machine = log.replicas[0].folded, log.replicas[0].core.machine
+    handle = machine.handle
+
+    def handling(state: Any, envelope: Envelope) -> Iterator[Output]:
+        yield from handle(state, envelope)
+        if envelope.sender.startswith("task-manager/") and isinstance(envelope.body, PeerBorn):
+            yield Forget(envelope.sender, envelope.life)
+
+    monkeypatch.setattr(machine, "handle", handling)
+    for number in range(9):
+        log.append(heard(1, None, life=number + 1).model_copy(update={"sender": f"task-manager/{number}"}))
+    assert [name for name, peer in folded.peers.items() if peer.parted] == ["task-manager/6", "task-manager/7", "task-manager/8"]
+    actions = log.append(heard(2, 1, life=1).model_copy(update={"sender": "task-manager/0"}))
+    assert not any(isinstance(each, BeReborn) for each in actions) and "task-manager/0" not in folded.peers
+    later = heard(2, 1, life=99).model_copy(update={"sender": "task-manager/9"})
+    assert any(isinstance(each, BeReborn) for each in log.append(later)), "one that lives later has said what is not here"

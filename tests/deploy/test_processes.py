@@ -13,7 +13,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deploy.local.processes import PORTS, end_tree, free_port, is_running, log_tail, port_is_free, port_owner, spawn
+from deploy.local.processes import (
+    PORTS,
+    cut_log,
+    end_tree,
+    free_port,
+    is_running,
+    log_tail,
+    port_is_free,
+    port_owner,
+    spawn,
+)
 from deploy.local.supervisor import put_aside
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +58,20 @@ def test_output_goes_to_the_log_and_the_exit_code_is_told(tmp_path):
     child.popen.wait(30)
     assert child.exit_code() == 3
     assert set((tmp_path / "log").read_text().split()) == {"out", "err"}
+
+
+def test_the_log_of_a_process_is_cut_while_it_runs(tmp_path):
+    """They were cut at a start alone: a service that ran for months filled the disk that all share."""
+    log = tmp_path / "log"
+    code = f"import os, time\nwhile not os.path.exists({str(tmp_path / 'end')!r}): print('x' * 99, flush=True); time.sleep(0.0005)"
+    child = spawn(python(code), log=log)
+    for _ in range(3):
+        wait_for(lambda: log.stat().st_size > 2_000)
+        cut_log(log, most_bytes=2_000)
+    (tmp_path / "end").touch()
+    child.popen.wait(30)
+    assert (tmp_path / "log.old").stat().st_size > 2_000
+    assert b"\0" not in log.read_bytes(), "it goes on at the new end"
 
 
 def test_a_child_has_a_session_of_its_own_and_exactly_our_arguments(tmp_path):

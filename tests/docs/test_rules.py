@@ -292,6 +292,21 @@ def test_records_below_a_snapshot_are_deleted_less_a_margin(
     assert world.lead().next_offset > pointer.offset, "the next one starts from the snapshot"
 
 
+def test_an_inbox_of_large_records_is_cut_by_their_bytes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # [25], [32]
+    """A submission of 256 KB is one record: 50,000 of them were 10 GB of log, and minutes to fold again."""
+    monkeypatch.setattr("millrace.io.saving.SNAPSHOT_BYTES", 20_000)
+    monkeypatch.setattr("millrace.io.saving.KEPT_BYTES", 5_000)
+    monkeypatch.setattr("millrace.io.saving.MARK_BYTES", 500)
+    world.lead()
+    sizes = []
+    for _ in range(6):
+        for _ in range(30):
+            world.loop.append(Probe(who="x" * 1_000, n=1))
+            world.turn(1, ms=QUIET_TICK_MS)
+        sizes.append(sum(len(each.value) for each in world.broker.log(TOPIC, 0).records))
+    assert max(sizes[2:]) < 2 * 20_000 + 5_000 + 10_000, sizes
+
+
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "torn": lambda data: data[: len(data) // 2],
     "one bit flipped": lambda data: data[:40] + bytes([data[40] ^ 1]) + data[41:],

@@ -229,3 +229,26 @@ def test_uncaught_exceptions_are_logged_in_any_thread() -> None:
     )
     assert (main["level"], main["event"]) == ("critical", "uncaught_exception")
     assert main["exception"].splitlines()[-1] == "RuntimeError: ***"
+
+
+def test_a_warning_that_is_the_same_is_said_once_in_a_while_with_how_often_it_was_left_out() -> None:
+    """While Kafka was away, a service said so twice a second, for hours."""
+    now_s = [0.0]
+    repeats = logs.Repeats(lambda: now_s[0])
+
+    def said(level: str, event: str) -> dict[str, Any] | None:
+        try:
+            return dict(repeats(None, level, {"level": level, "event": event, "reason": "no broker"}))
+        except structlog.DropEvent:
+            return None
+
+    first = said("warning", "requests wait")
+    assert first == {"level": "warning", "event": "requests wait", "reason": "no broker"}
+    assert [said("warning", "requests wait") for _ in range(59)] == [None] * 59
+    assert said("error", "another") is not None and said("info", "news") is not None and said("info", "news") is not None
+    now_s[0] = logs.REPEAT_S
+    again = said("warning", "requests wait")
+    assert again is not None and again["left_out"] == 59
+    for number in range(2 * logs.REPEATS_MOST):
+        said("warning", f"kind {number}")
+    assert len(repeats._said) == logs.REPEATS_MOST

@@ -48,7 +48,7 @@ from millrace.core.messages.slots import (
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER, shard_scope, task_manager_key
 
 from . import liveness, queue, slot_manager
-from .state import DECLARE_MS, Expected, Limits, Slot, SlotState, State, TaskManager, is_quiet
+from .state import DECLARE_MS, PARTED_KEPT, Expected, Limits, Slot, SlotState, State, TaskManager, is_quiet
 
 PARTED = "JobMasters were told so before it registered"
 
@@ -100,7 +100,7 @@ def _ticked(state: State, envelope: Envelope) -> Iterator[Output]:
         yield from _lose(state, envelope, name, f"no heartbeat for {silent_ms} ms")
     for name in liveness.missing(state, now_ms):
         incarnation = state.expected.pop(name).incarnation
-        state.parted[name] = max(incarnation, state.parted.get(name, 0))
+        _note_parted(state, name, incarnation)
         yield from _tell_lost(state, name, incarnation, "it did not register with the restarted ResourceManager")
         yield _fence(name, incarnation)
     if now_ms >= state.declare_ms and len(state.declared) < state.shards:
@@ -141,12 +141,18 @@ def _job_master_declared(state: State, envelope: Envelope) -> Iterator[Output]:
             yield Say(envelope.sender, lost)
 
 
+def _note_parted(state: State, name: str, incarnation: int) -> None:
+    state.parted[name] = max(incarnation, state.parted.pop(name, 0))
+    for longest in list(state.parted)[: max(0, len(state.parted) - PARTED_KEPT)]:
+        del state.parted[longest]  # its key in etcd is deleted: it ends by itself
+
+
 def _parted(state: State, envelope: Envelope) -> Iterator[Output]:
     """A life of ours that is over had declared them lost."""
     for name, incarnation in envelope.body.lost.items():
         known = state.task_managers.get(name)
         if known is None:
-            state.parted[name] = max(incarnation, state.parted.get(name, 0))
+            _note_parted(state, name, incarnation)
         elif known.incarnation <= incarnation:
             yield from _lose(state, envelope, name, PARTED)
 

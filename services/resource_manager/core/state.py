@@ -27,6 +27,7 @@ ALLOCATED_STATES = (*HELD_STATES, SlotState.RELEASING)
 UNUSABLE_STATES = (SlotState.STARTING, SlotState.BROKEN)  # the world is told of the way into them and out
 
 
+PARTED_KEPT = 5_000  # TaskManagers that were lost and may come back: those before have long ended by themselves
 STEP_MAX_MS = 500
 QUIET_STEP_MAX_MS = 1000  # the same while nobody holds a slot: ticks come every two seconds then, and silence is borne for longer
 AWAY_MS = 500  # by which the broker's clock went on further between two ticks than machine time: it was away, or the leader
@@ -126,7 +127,7 @@ class State:
     # By TaskManager id; none of them is registered.
     expected: dict[str, Expected] = field(default_factory=dict)
     # TaskManager -> the last incarnation that shards were told is lost, by a life of ours that is over, or as it did not register;
-    # none is registered.
+    # none is registered; the last PARTED_KEPT, those noted first first.
     parted: dict[str, int] = field(default_factory=dict)
 
     @property

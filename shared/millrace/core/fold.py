@@ -33,6 +33,7 @@ from .topics import OUTPUT_BYTES_MAX, TASK_MANAGER, Topology
 
 TICK_MS = 100
 HELLO_TICKS = 10
+PARTED_KEPT = 5_000  # peers whose life is over: more come and go for as long as a cluster lives
 
 
 class Diverged(Exception):
@@ -86,7 +87,8 @@ class Folded:
     published_through: int = 0  # all outputs up to this one are in Kafka
     outbox: dict[int, Spoken] = field(default_factory=dict)  # seq -> output, seqs published_through + 1 .. said
     effects: dict[str, Pending] = field(default_factory=dict)  # effect id -> effect without an outcome, in order
-    peers: dict[str, Peer] = field(default_factory=dict)  # scope -> chains with it
+    peers: dict[str, Peer] = field(default_factory=dict)  # scope -> chains with it; of those that parted the last PARTED_KEPT
+    parted_through: int = 0  # the latest life of those that parted before these
     client_log: str = ""  # Dispatcher: identity of client.commands
     client_mark: int = -1  # Dispatcher: offset of the last request taken
     state: Any = None
@@ -257,6 +259,8 @@ class Fold:
                     folded.peers[record.sender] = Peer(life=record.life - 1, parted=True)
                 return self._run(folded, offset, Told(taken=True), [], [Say(record.sender, Hello())])
             return Told()
+        if verdict is Offer.GAP and peer is None and record.life <= folded.parted_through:
+            return Told()  # a zombie that parted so long ago that nobody knows it: this log has lost nothing
         if verdict is Offer.GAP:
             return Told(damage=f"{record.sender} has said {record.prev}, which is not in this log")
         if verdict is Offer.FORK:
@@ -327,10 +331,17 @@ class Fold:
             assert isinstance(output, Forget), f"no output: {output!r}"
             peer = folded.peers.get(output.peer)
             if peer is None or peer.life <= output.life:
-                folded.peers[output.peer] = Peer(life=output.life, parted=True)
+                folded.peers.pop(output.peer, None)
+                folded.peers[output.peer] = Peer(life=output.life, parted=True)  # behind those that parted before
+                self._drop_parted(folded)
             return key[1]
         told.said.append(spoken)
         return key[1] + 1
+
+    def _drop_parted(self, folded: Folded) -> None:
+        parted = [name for name, peer in folded.peers.items() if peer.parted]
+        for name in parted[: max(0, len(parted) - PARTED_KEPT)]:
+            folded.parted_through = max(folded.parted_through, folded.peers.pop(name).life)
 
     def _say(self, folded: Folded, key: tuple[int, int], output: Say) -> Spoken | None:
         """The next link of the chain to a peer; None where the peer is not to be spoken to."""

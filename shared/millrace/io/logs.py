@@ -18,6 +18,8 @@ import math
 import re
 import sys
 import threading
+import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any, TextIO
 
@@ -32,6 +34,7 @@ _SECRET_OPTION = re.compile(  # of a JVM
 _BEARER = re.compile(r"(bearer\s+)[a-z0-9._~+/=-]{8,}", re.IGNORECASE)
 _PASSWORD_IN_URL = re.compile(r"(?<=://)[^/@\s]*:[^/@\s]+(?=@)")
 _MASK = "***"
+REPEAT_S, REPEATS_MOST = 30.0, 200
 # What these say at "info" is about every request; the services say what matters about it.
 _QUIET = ("httpx", "httpcore", "uvicorn.access", "uvicorn.error", "asyncio", "fsspec", "grpc", "urllib3")
 
@@ -62,6 +65,7 @@ def configure(
 
     processors: list[Callable[..., Any]] = [
         structlog.processors.add_log_level,
+        Repeats(),
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
         structlog.processors.format_exc_info,
@@ -117,6 +121,30 @@ class Redaction:
         if isinstance(value, list | tuple | set | frozenset):
             return [self._masked(None, each) for each in value]
         return self.text(value if isinstance(value, str) else str(value))
+
+
+class Repeats:
+    """Says the same warning or error once in REPEAT_S, and how often it was left out since: while Kafka or etcd is away, many parts try
+    again several times a second, for hours."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._said: OrderedDict[str, tuple[float, int]] = OrderedDict()  # what -> when it was last said, how often left out since
+
+    def __call__(self, _: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        if event["level"] not in ("warning", "error"):
+            return event
+        what, now_s = repr(sorted(event.items(), key=lambda item: item[0])), self._clock()
+        with self._lock:
+            said_s, left_out = self._said.pop(what, (-math.inf, 0))
+            if now_s - said_s < REPEAT_S:
+                self._said[what] = (said_s, left_out + 1)
+                raise structlog.DropEvent
+            self._said[what] = (now_s, 0)
+            if len(self._said) > REPEATS_MOST:
+                self._said.popitem(last=False)
+        return {**event, "left_out": left_out} if left_out else event
 
 
 class _Sink:

@@ -187,7 +187,7 @@ class ScopeLoop:
         if self._giving_away.is_set():
             self._giving_away.clear()
             self._give_away(replica)
-        elif replica.leads and replica.folded.next_offset >= self.saving.due:
+        elif replica.leads and self.saving.is_due(replica.folded):
             self._save(replica)
         return bool(batch)
 
@@ -221,6 +221,7 @@ class ScopeLoop:
                     raise
                 record = None
             actions = replica.record(received.offset, received.stamp_ms, record, now, parked)
+        self.saving.read(received.offset, len(received.value))
         self._do(actions)
 
     def _open(self) -> None:

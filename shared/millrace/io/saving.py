@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 
 import structlog
@@ -15,7 +16,11 @@ from .snapshots import Pointer, Snapshots, chunks
 from .storage import StorageError
 
 SNAPSHOT_RECORDS = 20_000  # folded records between two snapshots: what a start has to fold again at most, in a second or two
+SNAPSHOT_BYTES = 64 << 20  # of records, likewise: one may have a megabyte
 KEPT_RECORDS = 10_000  # below a snapshot, for replicas that lag and for who looks at what happened
+
+KEPT_BYTES = 32 << 20  # of these at most
+MARK_BYTES = 1 << 20
 
 Beside = Callable[[Callable[[], Iterator[bytes]], Callable[[bytes | None], None]], None]
 """Makes bytes of a state as it is now, and gives them to the second function, without holding up the first's thread."""
@@ -31,16 +36,33 @@ class Saving:
     ) -> None:
         self._snapshots, self._machine, self._beside, self._delete_below = snapshots, machine, beside, delete_below
         self.due = 0  # the offset at which the next one is written
+        self._bytes = 0  # read since the last one
+        self._total = 0  # read
+        self._marks: deque[tuple[int, int]] = deque()  # (offset, total before it), one each MARK_BYTES, for KEPT_BYTES and two snapshots
         self._idle = threading.Event()
         self._idle.set()
+
+    def read(self, offset: int, size: int) -> None:
+        """A record of so many bytes was folded."""
+        if not self._marks or self._total - self._marks[-1][1] >= MARK_BYTES:
+            self._marks.append((offset, self._total))
+            while self._marks[0][1] < self._total - 4 * (SNAPSHOT_BYTES + KEPT_BYTES):
+                self._marks.popleft()
+        self._bytes += size
+        self._total += size
+
+    def is_due(self, folded: Folded) -> bool:
+        return folded.next_offset >= self.due or self._bytes >= SNAPSHOT_BYTES
 
     def begin(self, folded: Folded) -> None:
         """A replica begins with this state."""
         self.due = folded.next_offset + SNAPSHOT_RECORDS
+        self._bytes = self._total = 0
+        self._marks.clear()
 
     def save(self, folded: Folded) -> None:
         """Writes a snapshot of the state as it is now, while it goes on."""
-        self.due = folded.next_offset + SNAPSHOT_RECORDS
+        self.due, self._bytes = folded.next_offset + SNAPSHOT_RECORDS, 0
         if not self._idle.is_set():
             return
         generation, offset, build = folded.generation, folded.next_offset, folded.build
@@ -74,10 +96,16 @@ class Saving:
         """What lies below the snapshot, less a margin for whoever reads just now, goes; what lies above the one before it stays, which
         counts when this one is found damaged."""
         if pointer is not None and pointer.before is not None:
-            below = min(pointer.offset - KEPT_RECORDS, pointer.before.offset)
+            below = min(max(pointer.offset - KEPT_RECORDS, self._kept_from(pointer.offset)), pointer.before.offset)
             if pointer.before.generation == pointer.generation and below > 0:
                 self._delete_below(below)
 
+    def _kept_from(self, offset: int) -> int:
+        """Where the last KEPT_BYTES before an offset begin; 0: not known. On the thread that saves: the marks are copied first."""
+        marks = list(self._marks)
+        most = max((total for at, total in marks if at <= offset), default=0) - KEPT_BYTES
+        return max((at for at, total in marks if total <= most), default=0)
+
     def _failed(self, offset: int, reason: str) -> None:
         log.warning("no snapshot", scope=self._machine.scope, reason=reason)
-        self.due = offset + SNAPSHOT_RECORDS // 10
+        self.due, self._bytes = offset + SNAPSHOT_RECORDS // 10, SNAPSHOT_BYTES * 9 // 10
