@@ -22,6 +22,7 @@ from .intake import Intake
 TOPIC = "client.commands"
 IN_FLIGHT = 256
 TOGETHER_MOST = 16  # are checked before any is copied: one request to Kafka takes them all, and what is there alone waits for nothing
+OUTBOX_MOST = 50_000  # while Kafka takes nothing of what is said about requests, no more are taken on
 POLL_MS = 500
 STUCK_S = 5.0
 
@@ -92,7 +93,7 @@ class Copier:
         mark = self.mark
         while self.flying and self.flying[0] <= mark:
             self.flying.popleft()
-        room = IN_FLIGHT - len(self.flying)
+        room = IN_FLIGHT - len(self.flying) if len(self._term.folded.outbox) < OUTBOX_MOST else 0
         records = []
         for received in self._reader.poll(patience_ms, min(room, TOGETHER_MOST)) if room else ():
             records.append(self._intake.record(received, self._log, self._prev))

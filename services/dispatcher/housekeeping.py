@@ -1,4 +1,4 @@
-"""What jobs leave behind goes, while this replica leads: files that are old or that nobody owns, tombstones that no repeat can need.
+"""What jobs leave behind goes, while this replica leads [32]: files that are old or that nobody owns, tombstones that no repeat needs.
 
 Nothing here decides anything about a job, and nothing is held but a page, or a folder: there may be millions. Whatever is deleted
 is deleted at once, so that a sweep that is interrupted has done its part, and the next one goes on.

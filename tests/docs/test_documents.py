@@ -14,7 +14,7 @@ from .generate import ARCHITECTURE, COMMAND, ROOT, SCHEMAS, TABLES, documents, f
 from .references import named, resolve, wrong
 
 DOCUMENTS = [ROOT / "README.md", ARCHITECTURE, *sorted((ROOT / "docs").glob("*.md"))]
-RULES = (*range(1, 32),)
+RULES = range(1, 33)
 TEXT = ARCHITECTURE.read_text()
 COMPONENTS = """
 ClusterEntrypoint DispatcherResourceManagerComponent DispatcherRunner DispatcherLeaderProcess DispatcherGatewayService

@@ -16,7 +16,7 @@ from millrace.io import identity
 from millrace.io.identity import OWNER, claim
 from millrace.io.interfaces import Unavailable
 from millrace.io.storage import Storage, StorageError
-from millrace.io.storage_backends import Remote
+from millrace.io.storage_backends import Entry, Remote
 from tests.simulation import Clock
 from tests.simulation.book import Book
 from tests.simulation.bus import MemoryBroker, MemoryBus, MemoryReader
@@ -55,7 +55,7 @@ class World:
         self.cluster = f"{drawn.getrandbits(128):032x}"
         bus = MemoryBus(self.broker, client_id="provision", on_fatal=lambda reason: None)
         claim(bus, MemoryStore(self.etcd, PREFIX), "simulated", lambda: self.cluster)
-        self.storage = MemoryStorage(self.cluster, self.beside.storage if self.beside else None)
+        self.storage = MemoryStorage(self.clock, self.cluster, self.beside.storage if self.beside else None)
         if self.beside is None:
             memory: Any = fsspec.filesystem("memory")  # of sinks, one for all of the interpreter: a world begins with an empty one
             memory.store.clear()
@@ -75,18 +75,35 @@ class World:
         return entry is not None and json.loads(entry.value)["state"] != "accepted"
 
 
+class Seen(Remote):
+    """Files are as old as it is that they were first looked at, by the world's clock."""
+
+    def __init__(self, memory: Any, root: str, clock: Clock) -> None:
+        super().__init__(memory, root)
+        self._clock = clock
+        self._since_ms: dict[str, int] = {}
+
+    def _entry(self, info: dict[str, Any]) -> Entry:
+        entry = super()._entry(info)
+        return Entry(entry.path, entry.size, self._since_ms.setdefault(entry.path, self._clock.now_ms()))
+
+    def delete(self, path: str) -> None:
+        super().delete(path)
+        self._since_ms.pop(path, None)
+
+
 class MemoryStorage(Storage):
     """Storage in memory, as one cluster has it: a later world in this interpreter shares nothing with it, unless it is given that one's
     (`of`). What is put there takes no way over a file on a disk. `full`: it takes nothing."""
 
     full = False
 
-    def __init__(self, cluster: str, of: MemoryStorage | None = None) -> None:
+    def __init__(self, clock: Clock, cluster: str, of: MemoryStorage | None = None) -> None:
         super().__init__("memory://millrace")
         self._cluster = cluster
         self._memory = of._memory if of else MemoryFileSystem(global_store=False, skip_instance_cache=True)
         self._whose: dict[str, str] = of._whose if of else {}  # path -> the cluster that has put it there
-        self._backend = Remote(self._memory, "/millrace")
+        self._backend = Seen(self._memory, "/millrace", clock)
 
     def _mine(self, path: str, does: str) -> None:
         whose = self._whose.get(path, self._cluster)

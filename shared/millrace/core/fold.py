@@ -33,7 +33,8 @@ from .topics import OUTPUT_BYTES_MAX, TASK_MANAGER, Topology
 
 TICK_MS = 100
 HELLO_TICKS = 10
-PARTED_KEPT = 5_000  # peers whose life is over: more come and go for as long as a cluster lives
+OUTBOX_QUIET = 10_000  # while so much waits for Kafka, nobody is greeted besides: it would wait behind the rest
+PARTED_KEPT = 5_000  # peers whose life is over [32]: more come and go for as long as a cluster lives
 
 
 class Diverged(Exception):
@@ -221,7 +222,7 @@ class Fold:
             del folded.outbox[seq]
         folded.published_through = max(folded.published_through, min(record.published_through, folded.said))
         hellos: list[Output] = []
-        if folded.ticks % HELLO_TICKS == 0:
+        if folded.ticks % HELLO_TICKS == 0 and len(folded.outbox) < OUTBOX_QUIET:
             hellos = [Say(name, Hello()) for name, peer in folded.peers.items() if not peer.parted]
         told = self._run(folded, offset, Told(taken=True), [(Ticked(), "", 0)], hellos)
         folded.ticked_digest = folded.digest

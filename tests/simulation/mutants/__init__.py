@@ -44,4 +44,4 @@ def around(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
     setattr(owner, name, replacement)
 
 
-from tests.simulation.mutants import chains, clusters, jobs, log, outside, restored, silent, slots  # noqa: E402, F401
+from tests.simulation.mutants import chains, clusters, growth, jobs, log, outside, restored, silent, slots  # noqa: E402, F401

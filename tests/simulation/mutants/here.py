@@ -12,6 +12,7 @@ from tests.simulation.restoring import restored
 from tests.simulation.silent import a_shard_stays_away, names_are_long
 from tests.simulation.slots import Timing
 from tests.simulation.workload import roots, sink
+from tests.simulation.years import years_pass
 
 Here = dict[str, Any]
 """What of a trial is not drawn from its seed."""
@@ -160,8 +161,9 @@ SCENES: dict[int, Callable[[int], None]] = {
     27: lambda seed: over_and_back(seed, times=2),
     29: beside,
     31: a_shard_stays_away,
+    32: years_pass,
 }
-"""Rule -> what is run instead of a trial, for the mutants in `restored.py`, `clusters.py` and `silent.py`."""
+"""Rule -> what is run instead of a trial, for the mutants in `restored.py`, `clusters.py`, `silent.py` and `growth.py`."""
 
 
 def drawn(mutant: Mutant, seed: int) -> Here:
