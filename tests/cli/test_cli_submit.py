@@ -219,6 +219,19 @@ def test_exit_codes_of_ends(
     assert said.err.rstrip().endswith(told.rstrip())
 
 
+@pytest.mark.parametrize("code", [3, 137])
+def test_the_exit_code_of_a_script_is_kept_as_spark_submit_keeps_it(code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    script, query = {"spark_app": {"script": "etl.py"}}, {"sql": "SELECT 1"}
+    cause = {"kind": "exit", "message": "The user's code called sys.exit", "exit_code": code}
+    assert submitting._script_exit(cause, {"vertices": {"main": script}}) == code
+    assert capsys.readouterr().err == f"exit code {code} is the script's own\n"
+    for vertices in ({"main": query}, {"main": script, "other": query}):
+        assert submitting._script_exit(cause, {"vertices": vertices}) is None, "more than a script"
+    for told in ({}, {"exit_code": 0}, {"exit_code": 256}, {"exit_code": "3"}):
+        assert submitting._script_exit(told, {"vertices": {"main": script}}) is None
+    assert not capsys.readouterr().err
+
+
 def test_ctrl_c_before_the_answer_names_the_job(sent: Client, graph: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sent.answer = KeyboardInterrupt()
     assert run("submit", "--wait", graph) == Exit.INTERRUPTED

@@ -17,6 +17,7 @@ from millrace.core.topics import DAY_MS, SERVICES, TOPICS
 from millrace.io.settings import PREFIX, ServiceSettings
 from services.dispatcher.core.state import RECOVERY_TRANSITIONS
 from services.dispatcher.settings import DispatcherSettings
+from services.job_master.core.faults import FAULTS, THEN
 from services.job_master.core.transitions import EXECUTION_TRANSITIONS, JOB_TRANSITIONS
 from services.job_master.settings import JobMasterSettings
 from services.resource_manager.settings import ResourceManagerSettings
@@ -91,6 +92,12 @@ def recovery_states() -> str:
     return _states(RECOVERY_TRANSITIONS, diagram=False)
 
 
+def faults_of_attempts() -> str:
+    order = list(THEN)
+    rows = [(THEN[then], what, kind) for (kind, _), (then, what) in sorted(FAULTS.items(), key=lambda each: order.index(each[1][0]))]
+    return _table(("what follows", "what ended the attempt", "`kind`"), [(then, what, f"`{kind}`") for then, what, kind in rows])
+
+
 def settings_common() -> str:
     return _settings(ServiceSettings, {})
 
@@ -103,6 +110,7 @@ def settings_own() -> str:
 
 
 TABLES = {
+    "faults": faults_of_attempts,
     "topics": topics,
     "records": inbox_records,
     "messages": service_messages,

@@ -66,7 +66,7 @@ def test_a_row_that_fails_in_the_middle_of_a_chain(attempts: Attempts) -> None:
         sql("summed", "SELECT sum(d) AS s FROM divided", "divided"),
     )
     error = attempts.fail(*vertices, outputs=shown("summed"))
-    assert picked(error, *KIND) == ("user", True, "DIVIDE_BY_ZERO")
+    assert picked(error, *KIND) == ("user", False, "DIVIDE_BY_ZERO")
     assert picked(error, *PLACE) == ("divided", None, 2, 3)
     assert error["message"].startswith("Division by zero. Use `try_divide`") and "SQLSTATE" not in error["message"]
 
@@ -77,7 +77,7 @@ def test_a_function_that_raises(attempts: Attempts) -> None:
         sql("a", "SELECT 1"), {"id": "p", "python": "mine:f", "inputs": chained("a")},
         modules=[attempts.module("mine.py", code)], outputs=shown("p"),
     )  # fmt: skip
-    assert picked(error, *KIND) == ("user", True, "ValueError")
+    assert picked(error, *KIND) == ("user", False, "ValueError")
     assert picked(error, *PLACE) == ("p", "mine.py", 2, None)
     assert picked(error, "message", "frame") == ("ValueError: no way", "mine.py:2 in helper")
     assert "Traceback" in error["detail"] and "raise ValueError" in error["detail"]
@@ -100,7 +100,7 @@ def test_a_udf_that_raises_in_a_worker(attempts: Attempts) -> None:
         sql("a", "SELECT 7 AS x"), {"id": "p", "python": "mine:f", "inputs": chained("a")},
         sql("q", "SELECT y + 1 FROM p", "p"), modules=[attempts.module("mine.py", code)], outputs=shown("q"),
     )  # fmt: skip
-    assert picked(error, *KIND) == ("user", True, "KeyError")
+    assert picked(error, *KIND) == ("user", False, "KeyError")
     assert picked(error, *PLACE) == ("p", "mine.py", 3, None)
     assert picked(error, "message", "frame") == ("KeyError: 7", "mine.py:3 in deep (in a Python worker)")
 
@@ -131,7 +131,7 @@ def test_a_dataframe_expression_that_fails_later(attempts: Attempts) -> None:
         sql("a", "SELECT 7 AS x"), {"id": "p", "python": "mine:f", "inputs": chained("a")},
         sql("q", "SELECT * FROM p", "p"), modules=[attempts.module("mine.py", code)], outputs=shown("q"),
     )  # fmt: skip
-    assert picked(error, *KIND) == ("user", True, "DIVIDE_BY_ZERO")
+    assert picked(error, *KIND) == ("user", False, "DIVIDE_BY_ZERO")
     assert picked(error, *PLACE) == ("p", "mine.py", 4, None)
 
 
@@ -287,8 +287,9 @@ def test_scripts_that_fail(attempts: Attempts, code: str, kind: str, message: st
         "main",
         "etl.py",
         line,
-        True,
+        kind != "exit",
     )
+    assert error.get("exit_code") == {3: 3, 1: 1, 2: None}[line]
 
 
 def test_a_jvm_that_is_out_of_memory(attempts: Attempts) -> None:
@@ -346,6 +347,7 @@ def test_how_a_process_ended(code: str, kind: str, condition: str | None, says: 
     assert picked(error, *KIND) == (kind, True, condition)
     assert says in error["message"]
     assert set(error) == {
-        "kind", "retryable", "condition", "message", "vertex", "line", "column", "file", "frame", "detail",
+        "kind", "retryable", "condition", "message", "vertex", "line", "column", "file", "frame", "detail", "exit_code",
     }  # fmt: skip
+    assert error["exit_code"] == {"os._exit(7)": 7, "os.kill(os.getpid(), 9)": 137, "os.kill(os.getpid(), 11)": 139}.get(code, 1)
     assert signal.Signals.SIGKILL == 9

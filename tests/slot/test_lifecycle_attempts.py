@@ -364,7 +364,7 @@ def test_more_output_than_the_bound_is_cut_in_the_middle_and_never_blocks(slot: 
     assert [path.name for path in attempt.log.iterdir() if path.suffix == ".tail"] == []
 
 
-def test_a_killed_jvm_fails_its_attempt_and_is_replaced(slot: Slot) -> None:
+def test_an_attempt_whose_jvm_is_killed_is_moved_and_the_jvm_is_replaced(slot: Slot) -> None:
     slot.seen.clear()
     attempt = slot.start("import time\nprint('begun', flush=True)\ntime.sleep(3600)")
     slot.until("running")
@@ -372,7 +372,7 @@ def test_a_killed_jvm_fails_its_attempt_and_is_replaced(slot: Slot) -> None:
     os.kill(jvm, signal.SIGKILL)
     attempt.ended = slot.until("ended")
     assert attempt.ended["status"] == "failed"
-    assert attempt.ended["error"]["kind"] == "jvm"
+    assert attempt.ended["error"]["kind"] == "infrastructure"
     assert attempt.ended["error"]["retryable"] is True
     assert "signal 9" in attempt.ended["error"]["message"]
     assert slot.until("replacing")["reason"] == attempt.ended["error"]["message"]

@@ -235,12 +235,12 @@ def test_shares_are_even_inside_the_consumer(attempts: Attempts, exchange: Excha
     assert min(sizes) > 80 and sum(sizes) == frame.count()
 
 
-def test_a_lost_folder_is_no_fault_of_the_user(attempts: Attempts, exchange: Exchange) -> None:
+def test_rows_that_are_gone_from_the_exchange_are_said_at_once_and_not_looked_for_elsewhere(attempts: Attempts, exchange: Exchange) -> None:
     exchange.produce("q", "SELECT 1 AS k", "broadcast")
     edge = exchange.edge("q", "broadcast")
     shutil.rmtree(exchange.folder / "q")
     error = attempts.fail({"id": "c", "sql": "SELECT * FROM q", "inputs": {"q": edge}})
-    assert (error["kind"], error["retryable"], error["condition"]) == ("infrastructure", True, "EXCHANGE_LOST")
+    assert (error["kind"], error["retryable"], error["condition"]) == ("infrastructure", False, "EXCHANGE_LOST")
 
 
 def test_little_data_makes_few_files(attempts: Attempts, exchange: Exchange) -> None:

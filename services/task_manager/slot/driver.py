@@ -253,6 +253,10 @@ class Driver:
         """One sentence on the end of the JVM; it must have ended."""
         return jvm.exit_reason(self.exited.result(), self._folder)
 
+    def ended_from_outside(self) -> bool:
+        """Whether somebody ended the JVM; it must have ended."""
+        return jvm.ended_from_outside(self.exited.result(), self._folder)
+
     async def spare(self) -> Spare:
         """Forks the process of the next attempt and waits until it is attached, while the Python workers are probed."""
         spare = Spare(self._children, self)

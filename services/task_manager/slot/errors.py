@@ -1,6 +1,7 @@
 """What went wrong in an attempt, as one readable cause: the error JSON of an attempt.
 
-Its shape: {"kind", "retryable", "condition", "message", "vertex", "line", "column", "file", "frame", "detail"}; `kind` is one
+Its shape: {"kind", "retryable", "condition", "message", "vertex", "line", "column", "file", "frame", "detail"}, and "exit_code"
+of a process that ended with one; `kind` is one
 of user, analysis, missing_path, jvm, killed, exit, timeout, infrastructure. `line` and `column` count from 1 and
 point into `file` (of a sql vertex: the user's own file, if the graph tells where its queries stand), or, where `file` is null, into the
 text of the sql vertex.
@@ -18,7 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from . import conf, udfs
+from . import conf, recurring, udfs
+from .process import JVM_LOST
 
 DETAIL_BYTES = 16 * 1024
 MESSAGE_CHARS = 1000
@@ -114,7 +116,7 @@ def describe(exception: BaseException, spec: dict[str, Any]) -> dict[str, Any]:
     elif isinstance(exception, Py4JJavaError):
         error = _java(exception.java_exception)
     elif isinstance(exception, (Py4JNetworkError, ConnectionError)) and _is_gateway(exception):
-        error = _error("jvm", True, "The JVM of the slot ended or stopped answering during the attempt", "JVM_LOST")
+        error = _error("jvm", True, "The JVM of the slot ended or stopped answering during the attempt", JVM_LOST)
     elif isinstance(exception, Py4JError):
         error = _error("jvm", True, _first_line(str(exception)))
     else:
@@ -146,10 +148,11 @@ def describe_exit(wait_status: int) -> dict[str, Any]:
             "SIGSEGV": ": native code of a library crashed",
             "SIGABRT": ": native code of a library aborted",
         }.get(name, "")
-        return _error("killed", True, f"The attempt's process was ended by {name}{hint}", condition=name)
+        error = _error("killed", True, f"The attempt's process was ended by {name}{hint}", condition=name)
+        return error | {"exit_code": 128 + number}
     code = os.WEXITSTATUS(wait_status)
     why = " before it could report (os._exit?)" if code == 0 else ""
-    return _error("exit", True, f"The attempt's process ended with exit code {code}{why}")
+    return _error("exit", True, f"The attempt's process ended with exit code {code}{why}") | {"exit_code": code or 1}
 
 
 def _error(kind: str, retryable: bool, message: str, condition: str | None = None) -> dict[str, Any]:
@@ -170,8 +173,8 @@ def _error(kind: str, retryable: bool, message: str, condition: str | None = Non
 def _exit_call(exception: SystemExit) -> dict[str, Any]:
     code = exception.code
     if isinstance(code, int):
-        return _error("exit", True, f"The user's code called sys.exit({code})")
-    return _error("exit", True, f"The user's code called sys.exit: {str(code).strip()}")
+        return _error("exit", False, f"The user's code called sys.exit({code})") | {"exit_code": code & 0xFF or 1}
+    return _error("exit", False, f"The user's code called sys.exit: {str(code).strip()}") | {"exit_code": 1}
 
 
 def _spark(exception: Any, spec: dict[str, Any]) -> dict[str, Any]:
@@ -192,7 +195,8 @@ def _spark(exception: Any, spec: dict[str, Any]) -> dict[str, Any]:
         error = _java(java)
     else:
         internal = condition is None or condition.startswith("INTERNAL_ERROR")
-        error = _error("jvm" if internal and java is not None else "user", True, said, condition)
+        again = recurring.sqlstate(exception) or recurring.exception(exception)
+        error = _error("jvm" if internal and java is not None else "user", not again, said, condition)
     _place_sql(error, exception, spec)
     if isinstance(exception, ParseException) and error["vertex"] is None:
         place = re.search(r"\(line (\d+), pos (\d+)\)", str(exception))
@@ -253,6 +257,8 @@ def _java(java: Any) -> dict[str, Any]:
     text = _sentence(chain[pick].getMessage() or names[pick], _values_of(chain[pick]))
     if not named:
         text = f"{names[pick].rsplit('.', 1)[-1]}: {text}"
+    if recurring.sqlstate(chain[pick]):
+        return _error("user", False, text, conditions[pick])
     return _error("jvm", True, text, conditions[pick])
 
 
@@ -273,7 +279,7 @@ def _python(exception: BaseException) -> dict[str, Any]:
         error["file"] = _short(str(exception.filename))
         error["line"], error["column"] = exception.lineno, exception.offset
         return error
-    return _error("user", True, text, name)
+    return _error("user", not recurring.exception(exception), text, name)
 
 
 def _python_worker(text: str) -> dict[str, Any]:
@@ -290,7 +296,8 @@ def _python_worker(text: str) -> dict[str, Any]:
             rest.append(line.rstrip())
     message = "\n".join(rest).strip() or "an exception in a Python worker"
     name = re.match(r"^([\w.]+?)(?::|$)", message, re.MULTILINE)
-    error = _error("user", True, message, name.group(1).rsplit(".", 1)[-1] if name else None)
+    again = name is not None and recurring.named(name.group(1))
+    error = _error("user", not again, message, name.group(1).rsplit(".", 1)[-1] if name else None)
     _place_python(error, frames, driver=False)
     if error["line"] is None:
         _place_function(error)

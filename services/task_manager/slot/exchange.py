@@ -25,14 +25,17 @@ _COLLATED = re.compile(r"\bcollate (?!UTF8_BINARY\b)", re.IGNORECASE)
 def read(session: Any, edge: dict[str, Any]) -> Any:
     """The DataFrame of an input that other attempts published: {"edge", "folders", "schema"} and, for hash, "share".
 
-    Raises AttemptError EXCHANGE_LOST (infrastructure) if a published folder is gone.
+    Raises AttemptError EXCHANGE_LOST if a published folder is gone: no other attempt would find it.
     """
     folders = []
     for folder in edge["folders"]:
         path, fs = frames.path_and_fs(session, folder)
         if not fs.exists(path):
             raise AttemptError(
-                "EXCHANGE_LOST", f"The exchange folder {folder} is gone", kind="infrastructure", retryable=True
+                "EXCHANGE_LOST",
+                f"Rows that a finished task handed on are gone: {folder} does not exist any more. Submit the job under another id"
+                " to make them again, and see what deletes files below the cluster's storage",
+                kind="infrastructure",
             )
         if edge["edge"] == "hash":
             folder = f"{folder.rstrip('/')}/{SHARE}={edge['share']}"

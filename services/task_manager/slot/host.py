@@ -54,7 +54,7 @@ from .config import Dirs, SlotConfig
 from .driver import Children, Driver, DriverLost, Spare
 from .output import CappedLog
 from .preload import Broken, preload
-from .process import FAILED, not_ready, plain_error
+from .process import FAILED, JVM_LOST, not_ready, plain_error
 
 _FAILED_STARTS_MAX = 2
 _SPARES_LOST_MAX = 3
@@ -288,15 +288,18 @@ class Host:
             _complete(logs, spare, driver)
             self._ended(command, "finished", report=found[0], rows=found[1])
             return await self._quiet(driver)
-        jvm_lost = None
+        jvm_lost: dict[str, Any] | None = None
         try:
             await self._quiet(driver)
         except DriverLost as lost:
-            # A JVM that just died may be noticed by the broken connection first.
-            await asyncio.wait({driver.exited}, timeout=0.2)
-            jvm_lost = driver.why_ended() if driver.exited.done() else None
+            # A JVM that just died may be noticed by the broken connection first; one that was asked to end takes its time.
+            asked = not killed and _failure(status, command, None).get("condition") == JVM_LOST
+            await asyncio.wait({driver.exited}, timeout=5 if asked else 0.2)
+            if driver.exited.done():  # from outside: the attempt runs elsewhere, whatever its `restart` says
+                kind = "infrastructure" if driver.ended_from_outside() else "jvm"
+                jvm_lost = plain_error(kind, driver.why_ended(), retryable=True)
             await self._end(driver)
-            raise DriverLost(jvm_lost or str(lost)) from lost
+            raise DriverLost(jvm_lost["message"] if jvm_lost else str(lost)) from lost
         finally:
             _complete(logs, spare, driver)
             if killed:
@@ -371,10 +374,10 @@ def _killed(command: Command) -> dict[str, Any]:
     return plain_error("killed", f"The attempt was ended: {command.killed.result()}.")
 
 
-def _failure(status: int, command: Command, jvm_lost: str | None) -> dict[str, Any]:
+def _failure(status: int, command: Command, jvm_lost: dict[str, Any] | None) -> dict[str, Any]:
     """The error of an attempt that left no report."""
     if jvm_lost is not None:
-        return plain_error("jvm", jvm_lost, retryable=True)
+        return jvm_lost
     if command.refused is not None:
         return command.refused
     from . import errors

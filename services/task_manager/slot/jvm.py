@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -245,6 +246,14 @@ def exit_reason(status: int, folder: str) -> str:
     if code == 52 or os.path.exists(out_of_memory_mark(folder)):
         return "The slot's JVM ran out of memory: give it more (heap per slot), or make the data per task smaller."
     return f"The slot's JVM ended with exit code {code}."
+
+
+def ended_from_outside(status: int, folder: str) -> bool:
+    """Whether a JVM with this wait status was ended by a signal of somebody else. One that crashed ended itself by a signal, and one that
+    had run out of memory is the job's doing, whoever ends it then. It handles those that ask, and ends with 128 and the signal's number."""
+    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status) - 128
+    outside = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    return number in outside and not os.path.exists(out_of_memory_mark(folder))
 
 
 def complaint(log: str) -> str | None:

@@ -23,6 +23,7 @@ from .config import Dirs
 from .left import ERROR, REPORT
 
 FAILED = 1
+JVM_LOST = "JVM_LOST"  # condition of an error: the gateway's connection broke
 
 
 def main(channel: socket.socket, port: int, secret: str, application_id: str) -> None:

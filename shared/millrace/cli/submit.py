@@ -104,6 +104,7 @@ def submit(
     scripts and Python functions write (stdout on stdout, stderr on stderr), and the result; Ctrl-C then leaves the job alone.
 
     Exit codes of --wait: 0 FINISHED, 1 FAILED, 2 invalid, 3 unavailable, 4 outcome unknown (ask millrace show), 5 CANCELED.
+    Of a script that ended with an exit code of its own: that one, as of spark-submit.
 
     millrace submit examples/flights.yaml -p data=FOLDER --wait
 
@@ -204,7 +205,7 @@ def _follow(
     if _runs_code(graph or {}):
         _tell_files(millrace, job.id, ending)
     if ending["type"] == "JobFailed":
-        return Exit.FAILED
+        return _script_exit(ending.get("cause") or {}, graph or {}) or Exit.FAILED
     if ending["type"] == "JobCanceled":
         return Exit.CANCELED
     _print_rows(millrace, job.id, ending, f"millrace result {job.id}{option}")
@@ -258,6 +259,17 @@ def _output(millrace: Millrace, job: Job, graph: dict[str, Any]) -> LiveOutput |
 
 def _runs_code(graph: dict[str, Any]) -> bool:
     return any("python" in vertex or "spark_app" in vertex for vertex in graph.get("vertices", {}).values())
+
+
+def _script_exit(cause: dict[str, Any], graph: dict[str, Any]) -> int | None:
+    """What a job that is one script ended with: its caller goes by that, as by the exit code of spark-submit. Said, for 2 to 5 have
+    meanings of their own here; each of those tells another thing as well."""
+    code = cause.get("exit_code")
+    kinds = [vertex.get("spark_app") for vertex in graph.get("vertices", {}).values()]
+    if not isinstance(code, int) or not 0 < code < 256 or len(kinds) != 1 or kinds[0] is None:
+        return None
+    print(f"exit code {code} is the script's own", file=sys.stderr)
+    return code
 
 
 def _print_cause(cause: dict[str, Any]) -> None:
