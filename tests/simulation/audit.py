@@ -54,6 +54,7 @@ class Replayed:
 def audit(cluster: Cluster) -> None:
     """Everything below. The cluster has come to rest: all jobs have ended, and every process lives."""
     assert_endings(cluster)
+    assert_room(cluster)
     assert_answers(cluster)
     assert_epochs(cluster)
     assert_generations(cluster)
@@ -87,6 +88,21 @@ def assert_endings(cluster: Cluster) -> None:
         assert kinds == [f"Job{values[1]['status'].capitalize()}"], (
             f"I4: {job} ended {values[1]['status']}, said {kinds}"
         )
+
+
+def assert_room(cluster: Cluster) -> None:
+    """[30]: live jobs have no more subtasks than they may have. A reborn Dispatcher takes in what is new before it knows what is old."""
+    most = cluster.deciding.get(DISPATCHER, {}).get("max_live_subtasks")
+    if most is None or _reborn(cluster, DISPATCHER):
+        return
+    live: dict[str, int] = {}
+    for _, key, value in cluster.world.etcd.history:
+        if key.startswith(f"{PREFIX}jobs/") and value is not None:
+            told = json.loads(value)
+            live.pop(key, None)
+            if told["state"] == "accepted":
+                live[key] = sum(vertex.get("parallelism", 1) for vertex in told["graph"]["vertices"].values())
+            assert sum(live.values()) <= most, f"[30]: {sum(live.values())} subtasks are live, and {most} may be: {live}"
 
 
 def _reborn(cluster: Cluster, *services: str) -> bool:

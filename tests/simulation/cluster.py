@@ -56,7 +56,7 @@ class Cluster:
             topology or Topology(), seed, script, timing or Timing(), snapshot_records, stalls, poison,
             beside=beside.world if beside else None,
         )  # fmt: skip
-        self.slots, self._deciding = slots, dict(deciding or {})
+        self.slots, self.deciding = slots, dict(deciding or {})
         self.processes: dict[str, Process] = {}
         self._past: list[TaskManagerProcess] = []  # those whose names were given to others
         self.client = Client(self.world)
@@ -76,10 +76,10 @@ class Cluster:
             self._past.append(before)
         process: Process
         if name.startswith("task-manager/"):
-            process = TaskManagerProcess(self.world, name, self.slots if slots is None else slots, self._deciding.get("task-manager"))
+            process = TaskManagerProcess(self.world, name, self.slots if slots is None else slots, self.deciding.get("task-manager"))
         else:
             service = name.partition("#")[0].partition("/")[0]
-            process = ControlProcess(self.world, name, self._deciding.get(service, {}), build)
+            process = ControlProcess(self.world, name, self.deciding.get(service, {}), build)
         self.processes[name] = process
         return process
 

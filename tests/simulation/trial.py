@@ -20,6 +20,7 @@ from millrace.core.messages.client import (
     DescribeJob,
     GetClusterOverview,
     GetJobStatus,
+    JobRejected,
     ListJobs,
     ListTaskManagers,
     Request,
@@ -97,6 +98,7 @@ class Trial:
         canceled = self._drawn("canceled", (0.05, 0.15, 0.5))
         self._to_cancel = [job for job in self.jobs if chance.random() < canceled]
         self._awaited: set[str] = set()
+        self._refused: dict[str, None] = {}  # correlations of submissions that found no room
         self._asking = random.Random(f"asks {self.seed}")
 
     def _drawn(self, name: str, choices: tuple[Any, ...]) -> Any:
@@ -188,8 +190,19 @@ class Trial:
             client.send(f"{{no request {client.junk}".encode())
         if self._asking.random() < self.shape.get("asks", 0.0):
             self._ask()
+        if "max_live_subtasks" in self.cluster.deciding.get(DISPATCHER, {}):
+            self._submit_refused_again()
         if self._to_cancel and chance.random() < 0.05:
             client.cancel(self._to_cancel.pop(0))
+
+    def _submit_refused_again(self) -> None:
+        """What found no room comes again [30]."""
+        for correlation, replies in self.cluster.client.replies().items():
+            busy = [each for each in replies if isinstance(each, JobRejected) and each.kind == "busy"]
+            if busy and correlation not in self._refused:
+                self._refused[correlation] = None
+                if busy[0].job not in self._to_submit and self.cluster.stored(busy[0].job) is None:
+                    self._to_submit.append(busy[0].job)
 
     def _ask(self) -> None:
         """A client wants to know something, of a job that there may be."""

@@ -77,6 +77,8 @@ BY_RULE: dict[int, tuple[Here, ...]] = {
 }
 """Of all mutants of a rule that have nothing of their own."""
 
+NARROW = here("kill", aim="dispatcher", faults=3, deciding={"dispatcher": {"max_live_subtasks": 12}})
+
 TALK = ("StartJob", "RequestSlots", "OfferSlots", "DeployTasks", "JobEnded")
 HOLES = here("hole", after=TALK, waits=(0, 1), stalls=0.3)
 
@@ -137,6 +139,8 @@ BY_NAME: dict[str, tuple[Here, ...]] = {
     "a scope is given to an equal": (here("kill", "lease", shards=2, replicas=2),),
     "a refusal is an outcome": (here("lease", aim="dispatcher", after=('"Client"',), waits=SOON, replicas=2, stalls=0.3),),
     "unknown is an outcome": (here("puts", aim="dispatcher"),),
+    "subtasks take no room": (NARROW,),
+    "room is not given back": (NARROW,),
     "archives have one name": (here("puts:dispatcher", "all_cut", "etcd", after=("JobEnded",), waits=(3, 10, 30), stalls=0.1),),
     "published files are named anew": (
         here("cut:job-master", after=("SinkPublished",), waits=(0,), faults=4, failing=0.05, graphs=(sink,)),

@@ -180,3 +180,19 @@ def the_same_submission_is_another_job() -> None:
     around(dispatcher.Dispatcher, "ask_live", ask_live)
 
 
+
+
+@mutant(30, "dispatcher/core/admission.py:no_room", "live jobs are bounded by their text, however many subtasks they have")
+def subtasks_take_no_room() -> None:
+    around(dispatcher.admission, "no_room", lambda original, **told: original(**{**told, "live_subtasks": 0, "subtasks": 0}))
+
+
+@mutant(30, "dispatcher/core/waiting.py:close", "the room of what was being stored is never given back")
+def room_is_not_given_back() -> None:
+    def close(original: Any, state: Any, job: str) -> Any:
+        subtasks = state.fates[job].subtasks
+        fate = original(state, job)
+        state.live_subtasks += subtasks
+        return fate
+
+    around(dispatcher, "close", close)
