@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.io.blobs import BlobServer
@@ -11,6 +12,7 @@ from millrace.io.http_server import CannotListen
 from millrace.io.room import Room
 from millrace.io.service import Process
 
+from .asked import Asked
 from .client_port import ClientPort
 from .core.machine import Dispatcher
 from .housekeeping import Housekeeping
@@ -18,6 +20,7 @@ from .intake import Intake
 from .ports import JobStore
 from .settings import DispatcherSettings
 from .staging import Staging
+from .trial import tried
 
 
 def main() -> int:
@@ -44,7 +47,8 @@ def main() -> int:
         "blob_max_bytes": most_bytes,
     }
     intake = Intake(process.storage, DEFAULT_LIMITS, settings.check_local_files, room)
-    client_port = ClientPort(process.bus, intake, process.fatal)
+    readable = partial(tried, settings.kafka_bootstrap)
+    client_port = ClientPort(process.bus, intake, Asked(process.store), readable, process.fatal)
     staging, keep_ms = Staging(settings.schemes()), int(settings.keep_hours * 3_600_000)
     jobs = JobStore(process.store, process.storage, staging=staging)
     housekeeping = Housekeeping(process.store, process.storage, process.bus, staging, keep_ms, process.fatal)

@@ -2,6 +2,9 @@
 
 A chain like any other: each record names the offset before it, so that what two leaders copied is folded once. At most
 IN_FLIGHT are copied and not yet folded: a flood of submissions cannot delay what the services tell each other.
+
+No record of a stranger ends a Dispatcher for good. What cannot be understood is a dead letter, whatever it does to the intake; what cannot
+be read (its bytes are damaged, or reading it has ended a process that began there) is passed over: its dead letter has its offset alone.
 """
 
 from __future__ import annotations
@@ -9,15 +12,18 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import structlog
 
+from millrace.core.messages.records import Client, Refusal
 from millrace.io.hosting import Term
-from millrace.io.interfaces import Bus, OffsetGone, Unavailable
+from millrace.io.interfaces import Bus, Damaged, OffsetGone, Reader, Received, Unavailable
 from millrace.io.storage import StorageError
 
-from .intake import Intake
+from .asked import Asked
+from .intake import Intake, not_understood
+from .trial import Tried
 
 TOPIC = "client.commands"
 IN_FLIGHT = 256
@@ -25,15 +31,20 @@ TOGETHER_MOST = 16  # are checked before any is copied: one request to Kafka tak
 OUTBOX_MOST = 50_000  # while Kafka takes nothing of what is said about requests, no more are taken on
 POLL_MS = 500
 STUCK_S = 5.0
+ALONE_MOST = 100  # records in a row that are no requests have a letter each; those behind them share one for each time that is read
 
 log = structlog.get_logger("client port")
 
 
 class ClientPort:
-    """`lead(term)` starts a thread that ends with the term. `fatal(reason)` ends the process."""
+    """`lead(term)` starts a thread that ends with the term. `fatal(reason)` ends the process. `tried(offset, end)`
+    reads client.commands in a process of its own, for what stands there may end who reads it."""
 
-    def __init__(self, bus: Bus, intake: Intake, fatal: Callable[[str], None]) -> None:
-        self._bus, self._intake, self._fatal = bus, intake, fatal
+    def __init__(
+        self, bus: Bus, intake: Intake, asked: Asked, tried: Callable[[int, int], Tried], fatal: Callable[[str], None]
+    ) -> None:
+        self._bus, self._intake, self._asked, self._fatal = bus, intake, asked, fatal
+        self._tried = tried
         self._turn = threading.Lock()  # the thread of the term before may still be reading
 
     def lead(self, term: Term) -> None:
@@ -54,12 +65,13 @@ class ClientPort:
 
     def _copy(self, term: Term) -> None:
         """Copies until the term ends, or the chain must be taken up anew."""
-        copier = Copier(self._bus, self._intake, term)
+        copier = Copier(self._bus, self._intake, term, self._asked, self._tried)
         moved, mark = time.monotonic(), -1
         try:
             while not term.ended.is_set():
                 if not copier.copy(POLL_MS):
                     term.ended.wait(0.001)
+                self._asked.note(term.folded, term.epoch)
                 if copier.mark != mark or not copier.flying:
                     moved, mark = time.monotonic(), copier.mark
                 elif time.monotonic() - moved > STUCK_S:
@@ -72,15 +84,23 @@ class ClientPort:
 class Copier:
     """Copies from behind the folded mark on. Raises Unavailable, OffsetGone, StorageError: make another one then."""
 
-    def __init__(self, bus: Bus, intake: Intake, term: Term) -> None:
-        self._intake, self._term = intake, term
+    def __init__(self, bus: Bus, intake: Intake, term: Term, asked: Asked, tried: Callable[[int, int], Tried]) -> None:
+        self._bus, self._intake, self._term, self._tried = bus, intake, term, tried
         self._log = bus.log_id(TOPIC)
         self._prev = self.mark
-        first, _ = bus.offsets(TOPIC, 0)
+        self.flying: deque[int] = deque()  # offsets copied and not seen folded
+        self._refused = 0  # records in a row that were no requests
+        first, end = bus.offsets(TOPIC, 0)
         if 0 <= self.mark < first - 1:
             log.error("requests were deleted before they were read", first=self.mark + 1, last=first - 1)
-        self._reader = bus.reader(TOPIC, 0, max(self.mark + 1, first))
-        self.flying: deque[int] = deque()  # offsets copied and not seen folded
+        start = max(self.mark + 1, first)
+        self._decided, others = asked.begin(self._log, term.epoch, start, start < end)
+        self._next = start
+        self._why, self._try_to = "", -1  # why, and up to where, it is read in a process of its own
+        self._reader: Reader | None = None
+        if others and start < end:
+            log.error("a process has begun to read here, and came no further", offset=start, processes=others)
+            self._why, self._try_to = f"reading it has ended {others + 1} processes", end
 
     @property
     def mark(self) -> int:
@@ -94,14 +114,85 @@ class Copier:
         while self.flying and self.flying[0] <= mark:
             self.flying.popleft()
         room = IN_FLIGHT - len(self.flying) if len(self._term.folded.outbox) < OUTBOX_MOST else 0
-        records = []
-        for received in self._reader.poll(patience_ms, min(room, TOGETHER_MOST)) if room else ():
-            records.append(self._intake.record(received, self._log, self._prev))
-            self._prev = received.offset
-            self.flying.append(received.offset)
-        for record in records:
-            self._term.append(record)
+        if self._reader is None:
+            if self.flying:
+                return False  # what is behind may end this process: first all in front of it is folded
+            if self._next < self._try_to:
+                self._try()
+                return True
+            self._reader = self._bus.reader(TOPIC, 0, self._next)
+        try:
+            read = self._reader.poll(patience_ms, min(room, IN_FLIGHT if self._in_flood else TOGETHER_MOST)) if room else []
+        except Damaged as damaged:
+            self._reader.close()
+            self._reader, self._next = None, damaged.offset
+            self._why, self._try_to = str(damaged), self._bus.offsets(TOPIC, 0)[1]
+            return True
+        self._copy(read)
         return room > 0
 
+    def _copy(self, read: Iterable[Received]) -> None:
+        for record in self._records(read):
+            self.flying.append(record.offset)
+            self._append(record)
+            self._next = record.offset + 1
+
+    @property
+    def _in_flood(self) -> bool:
+        return self._refused > ALONE_MOST
+
+    def _records(self, read: Iterable[Received]) -> list[Client]:
+        """All are checked before any is copied. In a flood of what is no request one letter tells of several: its cost to others is that of
+        reading it."""
+        records: list[Client] = []
+        for received in read:
+            record = self._record(received)
+            self._refused = self._refused + 1 if record.refusal is not None else 0
+            before = records[-1] if records else None
+            if record.refusal is not None and before is not None and before.refusal is not None and self._in_flood:
+                reason = f"{record.refusal.reason}; those from offset {before.prev + 1} on were of no use either"
+                record = record.model_copy(
+                    update={"prev": before.prev, "refusal": record.refusal.model_copy(update={"reason": reason})}
+                )
+                records.pop()
+            self._prev = received.offset
+            records.append(record)
+        return records
+
+    def _record(self, received: Received) -> Client:
+        try:
+            record = self._intake.record(received, self._log, self._prev)
+        except StorageError:
+            raise
+        except Exception as failure:  # a mistake of ours: it would end every Dispatcher that reads this
+            log.exception("a request cannot be understood", offset=received.offset)
+            reason = f"a fault of Millrace in understanding it ({type(failure).__name__})"
+            return not_understood(received, self._log, self._prev, reason)
+        return record.model_copy(update={"decided": True}) if received.offset <= self._decided else record
+
+    def _append(self, record: Client) -> None:
+        try:
+            self._term.append(record)
+        except ValueError as failure:  # too large for the inbox, or cannot be written
+            log.error("a request cannot be copied", offset=record.offset, reason=str(failure))
+            reason = Refusal(reason=f"it cannot be copied: {failure}"[:500], size_bytes=0, sha256="", head_base64="")
+            self._term.append(Client(log=record.log, prev=record.prev, offset=record.offset, refusal=reason))
+
+    def _try(self) -> None:
+        """Copies what can be read, or passes over what cannot, with one dead letter that has not a word of what stands there."""
+        found = self._tried(self._next, self._try_to)
+        self._copy(found.good)
+        self._next = found.beyond
+        if found.beyond == found.bad:
+            return
+        first, last, self._try_to = found.bad, found.beyond - 1, -1
+        log.error("requests are passed over", first=first, last=last, reason=self._why)
+        reason = f"it cannot be read: {self._why}" if first == last else f"offsets {first} to {last} cannot be read: {self._why}"
+        refusal = Refusal(reason=reason[:500], size_bytes=0, sha256="", head_base64="")
+        self._append(Client(log=self._log, prev=self._prev, offset=last, refusal=refusal))
+        self.flying.append(last)
+        self._prev = last
+
     def close(self) -> None:
-        self._reader.close()
+        if self._reader is not None:
+            self._reader.close()

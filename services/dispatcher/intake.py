@@ -126,6 +126,12 @@ class Intake:
             yield from check_files(graph)
 
 
+def not_understood(received: Received, log: str, prev: int, reason: str) -> Client:
+    """The record of what is parked for this reason."""
+    where = {"log": log, "prev": prev, "offset": received.offset, "partition": received.partition}
+    return Client(**where, refusal=_refusal(received.value, reason))
+
+
 def decode(value: bytes, limits: Limits) -> client.Request:
     """The request that a stranger's bytes are. Raises Refused, with a sentence, for all others."""
     raw = parse_json(value, limits)

@@ -27,7 +27,7 @@ from millrace.core.messages.effects import (
 )
 from millrace.io.interfaces import Compare, Entry, Put, Store, Txn, Unavailable, UnknownOutcome
 from millrace.io.performer import Fence, OneByOne, Port, Refused
-from millrace.io.storage import Storage, StorageError, blob_path, upload_path
+from millrace.io.storage import NameTaken, NotFound, Storage, StorageError, blob_path, upload_path
 
 from .cleaning import Cleaning, delete_tree
 from .recovering import Recovering
@@ -69,7 +69,8 @@ class JobStore:
     # PutJobGraph
 
     def put_graphs(self, effects: Sequence[PutJobGraph], fence: Fence) -> list[JobGraphStored | None]:
-        """Create-if-absent [18]. What is too late is not put, unless an earlier try may have put it in time."""
+        """Create-if-absent [18]. What is too late is not put, unless an earlier try may have put it in time; nor, until a later try,
+        what storage cannot keep the modules of."""
         outcomes: dict[str, JobGraphStored] = {}
         now_ms = self._wall_ms()
         if self._perhaps_epoch != fence.epoch:
@@ -79,8 +80,7 @@ class JobStore:
             late = effect.accept_before_ms is not None and now_ms > effect.accept_before_ms
             if late and (effect.job, effect.stored.acceptance) not in self._perhaps:
                 outcomes[effect.job] = self._read_stored(effect.job, fence)
-            else:
-                self._keep_modules(effect)
+            elif self._keep_modules(effect):
                 fresh.append((effect, value_of(effect.stored)))
         for batch in batches((each, len(each[1])) for each in fresh):
             try:
@@ -123,17 +123,20 @@ class JobStore:
             raise Refused
         return _standing(job, result.reads[key_of(job)])
 
-    def _keep_modules(self, effect: PutJobGraph) -> None:
-        """Uploads go by age; what an accepted job uses stays as long as the job."""
+    def _keep_modules(self, effect: PutJobGraph) -> bool:
+        """Uploads go by age; what an accepted job uses stays as long as the job. False: storage is away, and nothing is accepted before
+        they are kept."""
         for module in (effect.stored.graph or {}).get("modules", ()):
             sha256 = module["sha256"]
             try:
                 kept = blob_path(effect.job, effect.stored.acceptance, sha256)
                 self._storage.copy_new(upload_path(sha256), kept)
-            except StorageError as failure:  # the attempt that needs it will say so, by name
-                log.warning(
-                    "a module of a job could not be kept", job=effect.job, module=module["name"], reason=str(failure)
-                )
+            except (NotFound, NameTaken) as failure:  # it stays so: the attempt that needs it will say so, by name
+                log.warning("a module of a job is not there", job=effect.job, module=module["name"], reason=str(failure))
+            except StorageError as failure:
+                log.warning("a submission waits for storage", job=effect.job, module=module["name"], reason=str(failure))
+                return False
+        return True
 
     # FindJob
 

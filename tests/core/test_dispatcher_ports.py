@@ -151,6 +151,25 @@ def test_an_accepted_job_keeps_its_modules(world: World) -> None:
     assert world.storage.get(blob_path(JOB, "0.9", SHA)) == b"code"
 
 
+def test_nothing_is_accepted_while_storage_cannot_keep_its_modules(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was accepted, and then FAILED for want of an upload that was there."""
+    world.storage.put_new(upload_path(SHA), b"code")
+    put, copy_new = puts(["with", "without"]), world.storage.copy_new
+    with_module = put[0].stored.model_copy(update={"graph": {**GRAPH, "modules": [{"name": "m.py", "sha256": SHA}]}})
+    put[0] = put[0].model_copy(update={"stored": with_module})
+
+    def away(source: str, path: str) -> None:
+        raise StorageError(path, "the disk reports an error", "check the disk")
+
+    monkeypatch.setattr(world.storage, "copy_new", away)
+    waits, other = world.put(*put)
+    assert (waits, world.holds("with")) == (None, None)
+    assert other is not None, "another one does not wait for it"
+    monkeypatch.setattr(world.storage, "copy_new", copy_new)
+    assert world.put(put[0]) == [with_module.model_copy(update={"graph": None})]
+    assert world.storage.get(blob_path("with", with_module.acceptance, SHA)) == b"code"
+
+
 def test_modules_that_were_copied_in_vain_go(world: World) -> None:
     world.set(stored())
     world.storage.put_new(upload_path(SHA), b"code")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from millrace.core.machine import Do, PeerBorn, Publish, Say
 from millrace.core.messages import client, effects, jobs
+from millrace.core.messages.records import Client
 from millrace.core.topics import shard_scope
 from services.dispatcher.core import waiting
 from services.dispatcher.core.answers import newest
-from services.dispatcher.core.state import State
-from tests.core.of_dispatcher import JOB, OTHER, SHARD, World, asks, bodies, settled, stored
+from services.dispatcher.core.machine import UNDONE
+from services.dispatcher.core.state import Recovery, State
+from tests.core.of_dispatcher import EXCERPT, GRAPH, JOB, OTHER, SHARD, World, asks, bodies, settled, stored
 
 
 def reply(body: client.Reply) -> list[Publish]:
@@ -259,3 +263,62 @@ def test_while_no_resource_manager_is_heard_the_client_is_told() -> None:
 
 def test_blank_is_blank() -> None:
     assert World().machine.blank() == State()
+
+
+# requests that are read again, for the Dispatcher's log is lost
+
+
+def again(request: client.Request, offset: int, decided: bool = True, log: str = "l", **found: Any) -> Client:
+    return Client(log=log, prev=offset - 1, offset=offset, request=request, decided=decided, **found)
+
+
+def test_a_cancel_that_stands_before_the_submission_of_its_job_is_refused_again() -> None:
+    """It was refused, for there was no such job; a Dispatcher that was born anew canceled the job that came later."""
+    world = settled()
+    world.accept()
+    submitted = world.state.live[JOB].offset
+    not_found = client.RequestRefused(correlation="2", kind="not_found", reason=f"there is no job {JOB}")
+    assert world.tell(again(asks(client.CancelJob), submitted - 1)) == reply(not_found)
+    assert not world.state.live[JOB].cancel
+    world.tell(again(asks(client.CancelJob), 0, log="another"))
+    assert world.state.live[JOB].cancel, "of another log the offsets tell nothing"
+
+
+def test_a_recovered_job_knows_where_its_submission_stands() -> None:
+    world = settled()
+    world.state.recovery = Recovery.RUNNING
+    world.tell(effects.JobsRecovered(jobs={JOB: stored(asked_log="l", asked=7)}, through=None))
+    world.tell(again(asks(client.CancelJob), 6))
+    assert not world.state.live[JOB].cancel
+    world.tell(again(asks(client.CancelJob), 8))
+    assert world.state.live[JOB].cancel
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_submission_that_was_refused_before_is_looked_for_and_not_accepted(heard: bool) -> None:
+    world = settled()
+    request = client.SubmitJob(job=JOB, graph={}, reply_to="c" if heard else "", correlation="1")
+    excerpt = None if heard else EXCERPT
+    [find] = bodies(world.tell(again(request, 3, graph=GRAPH, digest="d", excerpt=excerpt, lack="a disk is nearly full")))
+    assert find == effects.FindJob(job=JOB)
+    [told] = bodies(world.tell(effects.JobFound(job=JOB, stands=None)))
+    assert (told.type, told.reason.removeprefix(f"late: SubmitJob of job {JOB}: ")) == ("JobRejected" if heard else "DeadLetter", UNDONE)
+    assert world.state.live == {} and world.state.fates == {}
+
+
+def test_a_submission_that_was_accepted_before_is_answered_with_what_stands() -> None:
+    world = settled()
+    request = client.SubmitJob(job=JOB, graph={}, reply_to="c", correlation="1")
+    world.tell(again(request, 3, graph=GRAPH, digest="d"))
+    world.tell(again(request, 4, decided=False, graph=GRAPH, digest="d"))
+    said = bodies(world.tell(effects.JobFound(job=JOB, stands=stored(asked_log="l", asked=3))))
+    assert [each.type for each in said].count("JobAcceptedReply") == 2
+
+
+def test_behind_a_submission_that_was_refused_before_a_new_one_is_put() -> None:
+    world = settled()
+    request = client.SubmitJob(job=JOB, graph={}, reply_to="c", correlation="1")
+    world.tell(again(request, 3, graph=GRAPH, digest="d"))
+    world.tell(again(request, 4, decided=False, graph=GRAPH, digest="d"))
+    said = bodies(world.tell(effects.JobFound(job=JOB, stands=None)))
+    assert [each.type for each in said] == ["JobRejected", "PutJobGraph"]

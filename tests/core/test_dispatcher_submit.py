@@ -54,7 +54,7 @@ LATE = "it came too late: accept_before_ms had passed by the Dispatcher's clock;
 
 def test_a_submission_is_put_and_nothing_is_said_before_it_is_stored() -> None:
     world = settled()
-    expected = stored(acceptance=f"1.{world.offset + 1}", accepted_ms=world.now_ms)
+    expected = stored(acceptance=f"1.{world.offset + 1}", accepted_ms=world.now_ms, asked_log="l", asked=4)
     put = effects.PutJobGraph(job=JOB, stored=expected, accept_before_ms=99)
     assert world.submit(accept_before_ms=99) == [Do(f"jobs/{JOB}", put)]
 

@@ -13,7 +13,7 @@ from pydantic_core import PydanticUndefined
 
 from millrace.core.messages import effects, records, slots
 from millrace.core.messages.contracts import CONTRACTS, Contract
-from millrace.core.topics import DAY_MS, SERVICES, TOPICS
+from millrace.core.topics import DAY_MS, GIB, SERVICES, TOPICS
 from millrace.io.settings import PREFIX, ServiceSettings
 from services.dispatcher.core.state import RECOVERY_TRANSITIONS
 from services.dispatcher.settings import DispatcherSettings
@@ -33,6 +33,7 @@ def topics() -> str:
     rows = []
     for topic in TOPICS:
         kept = "for ever" if topic.retention_ms < 0 else f"{topic.retention_ms // DAY_MS} d"
+        kept += f", at most {topic.retention_bytes // GIB} GiB" if topic.retention_bytes > 0 else ""
         partitions = topic.partitions if isinstance(topic.partitions, int) else f"`{topic.partitions}`"
         rows.append((f"`{topic.name}`", topic.carries, topic.key, partitions, kept, topic.writers, topic.readers))
     return _table(("topic", "carries", "key", "partitions", "kept", "written by", "read by"), rows)

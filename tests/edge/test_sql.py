@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 
-from millrace.core.jobgraph.model import JobGraph
+import millrace.edge.sql as sql_
+from millrace.core.jobgraph.model import DEFAULT_LIMITS, JobGraph
 from millrace.core.jobgraph.problems import Problem
 from millrace.core.jobgraph.validate import validate
 from millrace.edge.sql import check_sql, look
@@ -156,3 +158,33 @@ def test_a_mistake_of_the_parser_is_left_to_spark() -> None:
 
 def test_no_more_problems_are_told_than_anybody_reads() -> None:
     assert len(told("SELECT 1 FROM " + ", ".join(f"t{n}" for n in range(500)))) == 101
+
+
+def test_all_sql_of_a_graph_together_takes_bounded_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """250 KB of `date(date(date(1)))`, each text below what a text may take, kept the Dispatcher from all requests for seconds."""
+    _, parser = sql_._dialect()
+    steps, advance = itertools.count(), parser._advance
+
+    def counted(self: Any, times: int = 1) -> None:
+        next(steps)
+        advance(self, times)
+
+    monkeypatch.setattr(parser, "_advance", counted)
+    text = f"SELECT {', '.join(['date(date(date(1)))'] * 2_800)}"
+    many = {f"v{n}": {"sql": f"{text} -- {n}"} for n in range(4)}
+    checked = validate({"name": "g", "vertices": many}, DEFAULT_LIMITS, {})
+    assert isinstance(checked, JobGraph)
+    said = [str(problem.message) for problem in check_sql(checked) if problem.warning]
+    assert next(steps) <= sql_.STEPS_A_GRAPH + 10
+    first, *others = said
+    assert first == "is so long, with the SQL before it, that only Spark can tell whether it is right"
+    assert others == ["is behind so much SQL in this graph that only Spark can tell whether it is right"] * 3
+    assert [problem.message for problem in check_sql(checked)] == said, "also when the same texts were looked at before"
+
+
+def test_sql_as_people_write_it_is_looked_at_to_the_end_of_the_largest_graph() -> None:
+    columns = ", ".join(f"sum(CASE WHEN a.col_{n} > {n} THEN coalesce(b.x{n}, 0) ELSE 1 END) AS c{n}" for n in range(800))
+    many = {f"v{n}": {"sql": f"SELECT {columns} -- {n}"} for n in range(3)}
+    checked = validate({"name": "g", "vertices": {**many, "last": {"sql": "SELECT * FROM nobody"}}}, DEFAULT_LIMITS, {})
+    assert isinstance(checked, JobGraph)
+    assert [problem.message for problem in check_sql(checked)] == ["reads nobody, which is no input"]

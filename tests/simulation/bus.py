@@ -21,6 +21,7 @@ class Log:
     records: list[Received] = field(default_factory=list)
     cuts: list[int] = field(default_factory=list)  # where it was cut, one after the other
     flipped: set[int] = field(default_factory=set)  # offsets whose bytes are not those that were written
+    bombs: set[int] = field(default_factory=set)  # offsets whose records end the process that reads them
     gone: set[int] = field(default_factory=set)  # offsets that nobody reads any more, as if nothing had stood there
 
     @property

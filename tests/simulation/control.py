@@ -17,6 +17,7 @@ from millrace.io.loop import HELD_MS, WAIT_S, ScopeLoop
 from millrace.io.performer import Fence
 from millrace.io.service import BALANCE_S, LEASE_RENEW_S, RETRY_S, Beat, balance
 from millrace.io.storage import StorageError
+from services.dispatcher.asked import Asked
 from services.dispatcher.client_port import STUCK_S, Copier
 from services.dispatcher.core.machine import Dispatcher
 from services.dispatcher.core.state import check as check_dispatcher
@@ -24,6 +25,7 @@ from services.dispatcher.housekeeping import EVERY_S, FIRST_S, Housekeeping
 from services.dispatcher.intake import Intake
 from services.dispatcher.ports import JobStore
 from services.dispatcher.staging import AtOnce
+from services.dispatcher.trial import AT_ONCE, Tried
 from services.job_master.core.machine import JobMaster
 from services.job_master.core.state import check as check_job_master
 from services.job_master.ports import ports as job_master_ports
@@ -31,6 +33,7 @@ from services.resource_manager.core.machine import ResourceManager
 from services.resource_manager.core.state import check as check_resource_manager
 from services.resource_manager.ports import ports as resource_manager_ports
 from tests.simulation.book import Branch, Checked, Poisoned
+from tests.simulation.bus import Log
 from tests.simulation.performing import SteppedPerformer
 from tests.simulation.store import MemoryStore
 from tests.simulation.world import PREFIX, STALLED_MS, PacedBus, PacedReader, World
@@ -158,7 +161,7 @@ class ControlProcess:
         if service == "dispatcher":
             staging = AtOnce(("memory",))
             jobs = JobStore(self.store, world.storage, world.clock.now_ms, staging)
-            self._port = port = ClientPortTurns(world, self.bus)
+            self._port = port = ClientPortTurns(world, self.bus, self.store)
             self._housekeeping = housekeeping = HousekeepingTurns(world, self.store, self.bus, staging)
             machine = Checked(Dispatcher(topology), check_dispatcher)
 
@@ -213,7 +216,7 @@ class ControlProcess:
         if self._copies and self._copies[0][0] <= self.world.clock.now_ms():
             found.append(self._copied)
         if self._port is not None and self._port.waits:
-            found.append(self._port.turn)
+            found.append(self._port_turn)
         if self._housekeeping is not None and self._housekeeping.is_due:
             found.append(self._housekeeping.turn)
         return found
@@ -245,6 +248,15 @@ class ControlProcess:
             self.kill()
             return True
         return read or self.bus.appended > appended
+
+    def _port_turn(self) -> bool:
+        assert self._port is not None
+        try:
+            return self._port.turn()
+        except Poisoned:
+            self.wants_again = True
+            self.kill()
+            return True
 
     def _beats(self) -> bool:
         self._beats_well = self.beat.turn()
@@ -311,11 +323,20 @@ class HousekeepingTurns:
         return True
 
 
+def tried_in_memory(log: Log, offset: int, end: int) -> Tried:
+    """As `services.dispatcher.trial.tried` finds it."""
+    ends = log.flipped | log.bombs
+    last = min([each for each in ends if each >= offset] + [end, offset + AT_ONCE])
+    beyond = next((each for each in range(last, end) if each not in ends), end) if last == offset else last
+    return Tried(log.records[offset - log.first : last - log.first], last, beyond)
+
+
 class ClientPortTurns:
     """The Dispatcher's client port, in turns: the real Copier, made anew as its thread does."""
 
-    def __init__(self, world: World, bus: PacedBus) -> None:
+    def __init__(self, world: World, bus: PacedBus, store: MemoryStore) -> None:
         self._world, self._bus = world, bus
+        self._asked = Asked(store, lambda: world.clock.now_ms() / 1000)
         self._intake = Intake(world.storage, DEFAULT_LIMITS)
         self._term: Term | None = None
         self._copier: Copier | None = None
@@ -333,7 +354,7 @@ class ClientPortTurns:
     def _reads(self) -> bool:
         assert self._term is not None and self._copier is not None
         reader = self._copier._reader
-        return self._term.ended.is_set() or (isinstance(reader, PacedReader) and reader.has_news())
+        return reader is None or self._term.ended.is_set() or (isinstance(reader, PacedReader) and reader.has_news())
 
     def turn(self) -> bool:
         now_ms = self._world.clock.now_ms()
@@ -343,11 +364,12 @@ class ClientPortTurns:
         appended = self._bus.appended
         try:
             if self._copier is None:
-                self._copier = Copier(self._bus, self._intake, self._term)
+                self._copier = Copier(self._bus, self._intake, self._term, self._asked, self._tried)
                 self._mark = -1
             if not self._copier.flying:
                 self._moved_ms = now_ms
             self._copier.copy(0)
+            self._asked.note(self._term.folded, self._term.epoch)
         except (Unavailable, OffsetGone, StorageError):
             self._close()
             return False
@@ -356,6 +378,9 @@ class ClientPortTurns:
         elif now_ms - self._moved_ms > STUCK_S * 1000:
             self._close()
         return self._bus.appended > appended
+
+    def _tried(self, offset: int, end: int) -> Tried:
+        return tried_in_memory(self._world.broker.log("client.commands", 0), offset, end)
 
     def _close(self) -> None:
         if self._copier is not None:

@@ -150,6 +150,26 @@ class Damage:
         world.book.spoiled[scope] = None
         return True
 
+    def _bomb(self) -> bool:
+        """A stranger writes a request that ends the process that reads it."""
+        return self._request("ends who reads it", lambda log, offset: log.bombs.add(offset))
+
+    def _scratch(self) -> bool:
+        """A stranger's request cannot be read."""
+        return self._request("cannot be read", lambda log, offset: log.flipped.add(offset))
+
+    def _request(self, what: str, spoil: Callable[[Any, int], None]) -> bool:
+        world = self.cluster.world
+        if world.broker.paused:
+            return False
+        log = world.broker.log("client.commands", 0)
+        if log.end - 1 in log.flipped | log.bombs:
+            return False  # the two would have one letter
+        self._note(f"request {log.end} {what}")
+        spoil(log, log.end)
+        self.cluster.client.send(f"{{a request that {what}, {self.cluster.client.junk}".encode())
+        return True
+
     def _stranger(self) -> bool:
         """Somebody writes a leader key by hand, without a lease."""
         world = self.cluster.world

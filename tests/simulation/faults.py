@@ -451,6 +451,6 @@ class Faults(Damage):
 PROCESSES = ("kill", "kill", "stop")
 NETWORK = ("cut_off", "half_cut_off", "one_way", "hole", "repeat", "replay", "broker")
 ALL = (*PROCESSES, "lose", "twin", "pause", "pause", "storage", "etcd", "answers", "watches", "lease", "clock", *NETWORK)
-WITH_CUTS = (*ALL, "cut", "cut", "replace", "flipped", "missing", "stranger")
+WITH_CUTS = (*ALL, "cut", "cut", "replace", "flipped", "missing", "stranger", "bomb", "scratch")
 CUTS = ("cut", "flipped", "missing", "kill", "pause", "broker")
 RARE = ("blink", "blink", "nap", "hoarse", "suspend", "jvm", "give", "term", "puts")

@@ -99,6 +99,8 @@ class Trial:
         self._to_cancel = [job for job in self.jobs if chance.random() < canceled]
         self._awaited: set[str] = set()
         self._refused: dict[str, None] = {}  # correlations of submissions that found no room
+        self._early: dict[str, list[str]] = {}  # job -> cancels of it that were refused, for they came before it
+        self._canceled: dict[str, None] = {}
         self._asking = random.Random(f"asks {self.seed}")
 
     def _drawn(self, name: str, choices: tuple[Any, ...]) -> Any:
@@ -125,6 +127,7 @@ class Trial:
             self._assert_nobody_missed()
             audit(cluster)
             assert_parked(cluster)
+            self._assert_nothing_refused_is_done()
         except Exception as failure:
             trace = "\n".join(f"{at_ms} ms: {what}" for at_ms, what in self.done.trace)
             what = f"{type(failure).__name__}: {failure}"
@@ -151,6 +154,14 @@ class Trial:
         events = self.cluster.world.broker.log("cluster.events", 0).records
         gone = [each.value.decode() for each in events if b'"TaskManagerGone"' in each.value]
         assert not gone, f"I10: a TaskManager that was heard all the time is lost: {gone[0]}"
+
+    def _assert_nothing_refused_is_done(self) -> None:
+        """[30]: what was refused stays so, though a Dispatcher that is born anew reads it again."""
+        if self.cluster.world.book.asked_again:
+            return
+        for job in self._early:
+            kinds = [event.type for event in self.cluster.client.events(job)]
+            assert job in self._canceled or "JobCanceled" not in kinds, f"[30]: {job} is canceled by a request that was refused"
 
     def _look(self) -> None:
         """I10: when all is well again, jobs go on."""
@@ -192,8 +203,13 @@ class Trial:
             self._ask()
         if "max_live_subtasks" in self.cluster.deciding.get(DISPATCHER, {}):
             self._submit_refused_again()
+        if self._to_submit and self._asking.random() < self.shape.get("early", 0.02):
+            job = self._asking.choice(self._to_submit)  # a cancel of what there is not yet
+            self._early.setdefault(job, []).append(client.cancel(job))
         if self._to_cancel and chance.random() < 0.05:
-            client.cancel(self._to_cancel.pop(0))
+            job = self._to_cancel.pop(0)
+            self._canceled[job] = None
+            client.cancel(job)
 
     def _submit_refused_again(self) -> None:
         """What found no room comes again [30]."""

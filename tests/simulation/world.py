@@ -18,7 +18,7 @@ from millrace.io.interfaces import Unavailable
 from millrace.io.storage import Storage, StorageError
 from millrace.io.storage_backends import Entry, Remote
 from tests.simulation import Clock
-from tests.simulation.book import Book
+from tests.simulation.book import Book, Poisoned
 from tests.simulation.bus import MemoryBroker, MemoryBus, MemoryReader
 from tests.simulation.slots import Script, Timing
 from tests.simulation.store import MemoryEtcd, MemoryStore
@@ -233,4 +233,8 @@ class PacedReader(MemoryReader):
     def poll(self, timeout_ms: int, most: int = 500) -> list[Any]:
         if (self._bus.cut_off or self._bus.deaf) and not self._closed:
             return []
-        return super().poll(timeout_ms, min(most, self._chance.choice((1, 4, 500))))
+        read = super().poll(timeout_ms, min(most, self._chance.choice((1, 4, 500))))
+        bombs = self._broker.log(self._topic, self._partition).bombs
+        if any(one.offset in bombs for one in read):
+            raise Poisoned(f"a record of {self._topic} is too large for this process")
+        return read

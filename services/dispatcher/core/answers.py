@@ -29,7 +29,7 @@ _vertices = TypeAdapter(Vertices).validator.validate_python
 
 def asking_of(record: Client, request: AboutJob, submitted: Submitted | None = None) -> Asking:
     parked = letter(record, record.excerpt) if record.excerpt is not None else None
-    return Asking(request.type, request.job, request.reply_to, request.correlation, submitted, parked)
+    return Asking(request.type, request.job, request.reply_to, request.correlation, submitted, parked, log=record.log, offset=record.offset)
 
 
 def letter(record: Client, excerpt: Excerpt) -> Letter:

@@ -35,6 +35,8 @@ DECLARED_A_TICK = 500  # jobs that a shard is told of at once at a tick: more wo
 FLOOD_A_TICK = 32  # submissions put since the last tick; at a tick behind as many ...
 STARTED_A_TICK = 5  # ... no more jobs than these are started: what is not stored yet comes first
 
+UNDONE = "it was decided on before the Dispatcher lost its log, and no job came of it; submit again"
+
 Outputs = Iterator[Output]
 
 
@@ -137,9 +139,11 @@ class Dispatcher:
                 graph=written(record.graph),
                 warnings=written(record.warnings),
                 accept_before_ms=request.accept_before_ms,
+                decided=record.decided,
             )
             asking = asking_of(record, request, submitted)
-            if record.lack and not (request.job in state.live or request.job in state.ended or request.job in state.fates):
+            known = request.job in state.live or request.job in state.ended or request.job in state.fates
+            if record.lack and not record.decided and not known:
                 yield from reject(asking, envelope.at_ms, "busy", record.lack, retry_after_ms=admission.RETRY_AFTER_MS)
             else:
                 yield from self.ask(state, envelope, asking)
@@ -178,10 +182,14 @@ class Dispatcher:
             yield from self.ask_ended(envelope, asking, ended)
         elif fate is not None:
             yield from wait(state, envelope, fate.behind, asking)
-        elif asking.submitted is not None:
+        elif asking.submitted is not None and not asking.submitted.decided:
             yield from self.put(state, envelope, asking, asking.submitted)
         elif state.waiting >= waiting.WAITING_MOST:
-            yield from refuse(asking, "busy", f"{state.waiting} requests wait already; try again")
+            reason = f"{state.waiting} requests wait already; try again"
+            if asking.submitted is not None:
+                yield from reject(asking, envelope.at_ms, "busy", reason, retry_after_ms=admission.RETRY_AFTER_MS)
+            else:
+                yield from refuse(asking, "busy", reason)
         else:
             yield from self.find(state, asking)
 
@@ -224,6 +232,8 @@ class Dispatcher:
             accepted_ms=envelope.at_ms,
             graph=graph,
             name=graph["name"],
+            asked_log=asking.log,
+            asked=asking.offset,
         )
         state.fates[asking.job] = Fate(acceptance=acceptance, putting=asking, subtasks=subtasks)
         state.putting += 1
@@ -251,6 +261,9 @@ class Dispatcher:
             yield from wait(state, envelope, live.awaiting, asking)
         else:
             assert asking.type == "CancelJob", asking.type
+            if asking.log == live.log and asking.offset < live.offset:  # read again in a new generation: it was refused
+                yield from answers.not_found(asking)
+                return
             if not live.cancel:
                 live.cancel = True
                 yield Say(shard_scope(live.shard), jobs.CancelStartedJob(job=asking.job))
@@ -323,6 +336,8 @@ class Dispatcher:
         for asking in fate.behind:
             if stands is not None:
                 yield from self.ask_stands(state, envelope, asking, stands)
+            elif asking.submitted is not None and asking.submitted.decided:
+                yield from reject(asking, envelope.at_ms, "late", UNDONE)
             elif asking.submitted is not None or asking.job in state.fates:
                 yield from self.ask(state, envelope, asking)  # the first of them is stored now, the others wait for it
             else:
@@ -356,6 +371,8 @@ class Dispatcher:
             shard=stands.shard,
             accepted_ms=stands.accepted_ms,
             name=stands.name,
+            log=stands.asked_log,
+            offset=stands.asked,
             graph=put if stands.graph is None else written(graph),
             subtasks=admission.subtasks_of(graph),
         )

@@ -39,6 +39,8 @@ class Asking:
     submitted: Submitted | None = None  # of a SubmitJob
     letter: Letter | None = None  # of a SubmitJob that wants no answer
     asked_ms: int = 0  # machine time
+    log: str = ""
+    offset: int = -1  # where it stands in client.commands
 
 
 @dataclass(slots=True)
@@ -60,6 +62,7 @@ class Submitted:
     graph: str  # JSON
     warnings: str  # JSON, a list of problems
     accept_before_ms: int | None
+    decided: bool = False  # before, by a Dispatcher whose log is lost
 
 
 @dataclass(slots=True)
@@ -111,6 +114,8 @@ class LiveJob:
     waiting: str | None = None
     position: int | None = None
     running_ms: int | None = None  # when it was first given a slot, if that was told
+    log: str = ""
+    offset: int = -1  # where its submission stands in client.commands
     cancel: bool = False  # a client asked for it
     ending: Ending | None = None  # its EndJob is in flight
     awaiting: list[Asking] = field(default_factory=list)  # asked again when its ending is stored

@@ -14,6 +14,7 @@ WEB = "web"
 OPERATOR = "operator"
 
 DAY_MS = 24 * 60 * 60 * 1000
+GIB = 1024**3
 RECORD_BYTES_MAX = 1_000_000
 OUTPUT_BYTES_MAX = 900_000  # what a machine may say; larger goes by reference [15]
 IDENTITY = "cluster.identity"  # whose Kafka this is: its first record counts [29]
@@ -69,7 +70,7 @@ class Topology:
 @dataclass(frozen=True)
 class Topic:
     """`partitions`: a number, or the Topology field that has it. `retention_ms` -1: for ever (inboxes are cut below snapshots).
-    `compacted`: of each key the last record is kept."""
+    `compacted`: of each key the last record is kept. `retention_bytes`: of a partition whose filling is up to strangers; -1: no bound."""
 
     name: str
     carries: str
@@ -79,33 +80,39 @@ class Topic:
     writers: tuple[str, ...]
     readers: tuple[str, ...]
     compacted: bool = False
+    retention_bytes: int = -1
 
     def count(self, topology: Topology) -> int:
         return self.partitions if isinstance(self.partitions, int) else getattr(topology, self.partitions)
 
     def config(self) -> dict[str, str]:
         """Topic settings for the broker. LogAppendTime: machine time is made of the broker's stamps [4]. How many replicas there
-        are and must have a record is the broker's: `default.replication.factor`, `min.insync.replicas`."""
+        are and must have a record is the broker's: `default.replication.factor`, `min.insync.replicas`. What strangers write is stored
+        as it reads: the broker unpacks a batch then, and refuses one that is above `max.message.bytes` unpacked [30]."""
         return {
             "cleanup.policy": "compact" if self.compacted else "delete",
             "retention.ms": str(self.retention_ms),
-            "retention.bytes": "-1",
+            "retention.bytes": str(self.retention_bytes),
             "segment.bytes": str(16 * 1024 * 1024),  # what is deleted goes by whole segments
             "message.timestamp.type": "LogAppendTime",
             "max.message.bytes": str(RECORD_BYTES_MAX + 48_576),
+            "compression.type": "uncompressed" if self.writers == ("anyone",) else "producer",
         }
 
 
 SERVICES = (DISPATCHER, RESOURCE_MANAGER, JOB_MASTER, TASK_MANAGER)
 INBOXES = frozenset(f"{service}.commands" for service in SERVICES)
 TOPICS: tuple[Topic, ...] = (
-    Topic("client.commands", "requests of clients", "any", 1, 7 * DAY_MS, ("anyone",), (DISPATCHER,)),
+    Topic("client.commands", "requests of clients", "any", 1, 7 * DAY_MS, ("anyone",), (DISPATCHER,), retention_bytes=4 * GIB),
     Topic("client.replies", "answers to requests", "reply_to", "reply_partitions", DAY_MS, SERVICES[:3], ("anyone",)),
     Topic("job.events", "facts about jobs", "job", "job_event_partitions", 7 * DAY_MS, (DISPATCHER, JOB_MASTER), ("anyone",)),
     # Few, and what was said long ago still holds: who joined, who leads.
     Topic("cluster.events", "facts about the cluster", "task_manager", 1, 365 * DAY_MS, SERVICES[:3], ("anyone",)),
     Topic(IDENTITY, "whose Kafka this is: the first record", "cluster", 1, -1, (OPERATOR,), SERVICES),
-    Topic("dead-letters", "records that could not be used or were refused", "topic", 1, 30 * DAY_MS, (DISPATCHER, OPERATOR), ("anyone",)),
+    Topic(
+        "dead-letters", "records that could not be used or were refused", "topic", 1, 30 * DAY_MS, (DISPATCHER, OPERATOR), ("anyone",),
+        retention_bytes=GIB,
+    ),
     Topic("dispatcher.commands", "inbox of the Dispatcher", "to", 1, -1, SERVICES[:3], (DISPATCHER,)),
     Topic("resource-manager.commands", "inbox of the ResourceManager", "to", 1, -1, SERVICES, (RESOURCE_MANAGER,)),
     Topic("job-master.commands", "inboxes of the JobMaster shards", "to", "shards", -1, SERVICES, (JOB_MASTER,)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -16,6 +16,7 @@ from millrace.core.jobgraph.problems import HINTED_MOST, MOST_PROBLEMS, Problem,
 _CATALOGS = ("spark.sql.catalog.", "spark.sql.defaultCatalog", "spark.sql.catalogImplementation")
 
 STEPS_A_TOKEN, STEPS_LEAST = 20, 5000  # what a parser may take; SQL as people write it needs two a token
+STEPS_A_GRAPH = 150_000  # of all SQL of a graph: enough for 256 KB as people write it, and about a second
 
 
 @dataclass(frozen=True)
@@ -27,21 +28,25 @@ class Looked:
     line: int | None = None
     column: int | None = None
     tables: tuple[str, ...] | None = None  # unqualified names, once each; None if not known
+    steps: int = 0  # that it took
 
 
 def check_sql(graph: JobGraph) -> list[Problem]:
     """Errors for SQL that is no single query, does not parse, or reads what is no input; else warnings.
 
     sqlglot knows nearly all of Spark's SQL. What it understands as a command (SHOW, DESCRIBE, ...) or cannot follow to
-    its depth is left to Spark with a warning.
+    its depth is left to Spark with a warning. So is what comes when all before it have used up the steps of a graph: they are counted,
+    whether a text was looked at before or not, so that the same graph is always found to be the same.
     """
     problems = []
+    left = STEPS_A_GRAPH
     qualified = any(key.startswith(_CATALOGS) for key in graph.conf)
     for name, vertex in graph.vertices.items():
         if vertex.sql is None:
             continue
         place = ("vertices", name, "sql")
-        looked = look(vertex.sql)
+        looked = look(vertex.sql, left)
+        left -= looked.steps
         if looked.message is not None:
             problems.append(Problem(place, looked.message, None, looked.warning, looked.line, looked.column))
         if looked.tables is None or vertex.inputs is None:  # as `readable` has it of a graph that is not valid
@@ -59,21 +64,37 @@ def check_sql(graph: JobGraph) -> list[Problem]:
 
 
 @lru_cache(maxsize=1024)
-def look(text: str) -> Looked:
-    """What sqlglot says of a text; the same text is parsed once."""
+def look(text: str, most: int = STEPS_A_GRAPH) -> Looked:
+    """What sqlglot says of a text in at most so many steps; the same text is parsed once."""
+    if most <= 0:
+        return Looked("is behind so much SQL in this graph that only Spark can tell whether it is right", warning=True)
+    steps = Steps(most)
+    looked = _look(text, steps)
+    return replace(looked, steps=most - max(0, steps.left))
+
+
+class Steps:
+    """How many a parser may still take."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+
+def _look(text: str, steps: Steps) -> Looked:
     import sqlglot  # takes a tenth of a second: only where there is SQL
     from sqlglot import exp
 
     logging.getLogger("sqlglot").setLevel(logging.ERROR)  # it warns of what becomes a warning of ours
     try:
         # A Semicolon is a last comment behind one.
-        statements = [each for each in _parsed(text) if each is not None and not isinstance(each, exp.Semicolon)]
+        statements = [each for each in _parsed(text, steps) if each is not None and not isinstance(each, exp.Semicolon)]
     except sqlglot.errors.ParseError as error:
         return _parse_error(error.errors[0] if error.errors else {}, str(error))
     except sqlglot.errors.TokenError as error:
         return _token_error(text, f"{error.__cause__ or error}")
     except RecursionError:
-        return Looked("is nested so deeply that only Spark can tell whether it is right", warning=True)
+        how = "so long, with the SQL before it," if steps.left <= 0 else "nested so deeply"
+        return Looked(f"is {how} that only Spark can tell whether it is right", warning=True)
     except Exception:  # a mistake of sqlglot itself: a stranger's text must not end who checks it
         return Looked("is such that only Spark can tell whether it is right", warning=True)
     if len(statements) != 1:
@@ -89,17 +110,22 @@ def look(text: str) -> Looked:
     return Looked(f"must be a query (SELECT, WITH, FROM, VALUES, TABLE), not {first}")
 
 
-def _parsed(text: str) -> Any:
+def _parsed(text: str, steps: Steps) -> Any:
     """The statements of a text. Raises sqlglot's errors, RecursionError, and whatever a mistake of sqlglot raises."""
     from sqlglot.errors import ParseError
 
     dialect, parser = _dialect()
     tokens = dialect.tokenize(text)
+    steps.left -= len(tokens)  # to tell them apart takes about as long
 
     def parse(read: list[Any]) -> Any:
         patient = parser(dialect=dialect)
-        patient.steps_left = STEPS_A_TOKEN * len(read) + STEPS_LEAST
-        return patient.parse(read, text)
+        patient.steps = Steps(min(steps.left, STEPS_A_TOKEN * len(read) + STEPS_LEAST))
+        began = patient.steps.left
+        try:
+            return patient.parse(read, text)
+        finally:
+            steps.left -= began - max(0, patient.steps.left)
 
     try:
         return parse(tokens)
@@ -144,8 +170,8 @@ def _dialect() -> tuple[Any, Any]:
 
     class Patient(dialect.parser_class):  # type: ignore[name-defined, misc]
         def _advance(self, times: int = 1) -> None:
-            self.steps_left -= 1
-            if self.steps_left < 0:
+            self.steps.left -= 1
+            if self.steps.left < 0:
                 raise RecursionError
             super()._advance(times)
 

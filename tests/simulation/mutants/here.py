@@ -69,6 +69,7 @@ BY_RULE: dict[int, tuple[Here, ...]] = {
     24: (here("cut:dispatcher", "oblivion+cut:dispatcher"),),
     25: (here("pause", "lease", aim="dispatcher", replicas=2, **SAVED), here("pause", "kill", replicas=2, **SAVED)),
     26: (here("kill", faults=2, poison=("job-1",), steps_most=8_000),),
+    30: (here("bomb", "scratch", "kill", faults=3, steps_most=8_000),),
     31: (here("stranger", "kill"),),
     28: (
         here("cut_off", "pause", "one_way", "kill", aim="task-manager", task_managers=2, timing=LONG),
@@ -88,6 +89,7 @@ BY_NAME: dict[str, tuple[Here, ...]] = {
         here("hole", "hole", "kill", after=('"type":"Hello"', '"prev":null'), faults=24, waits=SOON, replicas=1),
     ),
     "a hole in the offsets is folded over": (here("missing+kill", replicas=1, snapshot_records=50_000),),
+    "an old cancel counts": (here("replace:dispatcher", "cut:dispatcher", early=0.3, canceled=0.05, failing=0.05, timing=LONG),),
     "what cannot be read is tried for ever": (here("flipped+kill", replicas=1, snapshot_records=50_000),),
     "what a life before holds is not waited for": (
         here("cut:job-master", after=(RUNS,), waits=SOON, timing=STUBBORN, task_managers=2, slots=2, failing=0.05, graphs=(roots,)),

@@ -9,7 +9,9 @@ import millrace.core.fold as fold
 import millrace.core.speaking as speaking
 import millrace.io.parked as parked
 import millrace.io.performer as performer
+import services.dispatcher.asked as asked
 import services.dispatcher.cleaning as cleaning
+import services.dispatcher.client_port as client_port
 import services.dispatcher.core.machine as dispatcher
 import services.dispatcher.ports as ports
 import services.job_master.core.publication as publication
@@ -230,3 +232,25 @@ def a_reborn_dispatcher_passes_over_dirty_jobs() -> None:
         return iter(()) if stands.state == "dirty" else original(self, state, job, stands, envelope)
 
     around(dispatcher.Dispatcher, "know", know)
+
+
+@mutant(30, "dispatcher/asked.py:Asked.begin", "a request that ends who reads it ends one Dispatcher after the other")
+def nobody_knows_where_others_began() -> None:
+    def begin(original: Any, self: Any, *given: Any) -> Any:
+        return original(self, *given)[0], 0
+
+    around(asked.Asked, "begin", begin)
+
+
+@mutant(30, "dispatcher/client_port.py:Copier._try", "requests that cannot be read keep all behind them from being read")
+def damaged_requests_are_tried_for_ever() -> None:
+    client_port.Copier._try = lambda self: None  # type: ignore[method-assign]
+
+
+@mutant(30, "dispatcher/core/machine.py:Dispatcher.ask_live", "a cancel that was refused cancels the job that came later")
+def an_old_cancel_counts() -> None:
+    def ask_live(original: Any, self: Any, state: Any, envelope: Any, asking: Any, live: Any) -> Any:
+        live.offset = -1
+        return original(self, state, envelope, asking, live)
+
+    around(dispatcher.Dispatcher, "ask_live", ask_live)

@@ -39,6 +39,9 @@ class StoredJob(Part):
     """Path in storage of what `show` and `result` answer from."""
     cause: dict[str, Any] | None = None
     """Why it FAILED, without its stack trace, which is in the archive."""
+    asked_log: str = ""
+    asked: int = -1
+    """While accepted: where its submission stands in client.commands. A cancel that stands before it was refused [30]."""
     staging: list[str] = empty(list)
     """While dirty: folders of staged sink output, to be deleted."""
 

@@ -114,6 +114,8 @@ class Client(Part):
     """The valid graph of a SubmitJob, parameters put in (the request then carries none, to be short)."""
     digest: str | None = None
     """SHA-256 of the graph and parameters as they were submitted."""
+    decided: bool = False
+    """A Dispatcher whose log is lost has decided on it before: what it refused is not to be carried out now."""
     lack: str = ""
     """Why a submission that is new cannot be taken now, though nothing is wrong in it: a disk is nearly full."""
 
