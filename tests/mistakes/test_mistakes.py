@@ -33,7 +33,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config)
     archives = Path(pytestconfig.cache.mkdir("class-data-archives"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MILLRACE_HOME", str(home))
-        with RunningStack("default", Options(slots=1, task_managers=1, heap_mb=512), archives):
+        with RunningStack("default", Options(slots=1, task_managers=1, heap_mb=512), archives) as running:
+            running.quiesce()  # its slot is warm: no scene waits for that
             yield {"MILLRACE_HOME": str(home)}
 
 
@@ -48,3 +49,7 @@ def test_a_mistake_of_a_running_job_is_told_as_it_is_written(
     file: Path, stack: dict[str, str], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     play(file, tmp_path, stack, request)
+
+
+def test_there_are_thirty_typical_mistakes() -> None:
+    assert len(FILES) >= 30
