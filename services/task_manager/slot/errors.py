@@ -373,7 +373,7 @@ def _vertex_of_file(file: str | None, spec: dict[str, Any]) -> str | None:
 def _name_package(error: dict[str, Any]) -> None:
     """What lacks a package lacks it again: which one is to be added."""
     found = re.search(_LACKS_CLASS, error["message"])
-    if found is None and error["condition"] != "DATA_SOURCE_NOT_FOUND":
+    if found is None and "Failed to find" not in error["message"]:
         return
     error["retryable"] = False
     what = conf.lacking(error["message"])
