@@ -17,8 +17,8 @@ from millrace.core.topics import Topology
 from millrace.io import logs
 from millrace.io.health import HealthServer
 from millrace.io.http_server import HttpServer
+from millrace.io.identity import OtherCluster, check
 from millrace.io.interfaces import Unavailable
-from millrace.io.kafka_admin import KafkaAdmin
 from millrace.io.kafka_logs import KafkaLogs
 from millrace.io.service import read_topology, store_of
 from millrace.io.signals import on_stop
@@ -44,7 +44,12 @@ def main() -> int:
     log.info("starts", version=__version__, pid=os.getpid(), settings=settings.describe())
     stopping = threading.Event()
     on_stop(stopping.set)
-    topology = _await_cluster(settings, stopping)
+    try:
+        topology = _await_cluster(settings, stopping)
+    except OtherCluster as other:
+        log.critical("the process ends", reason=str(other))
+        print(f"web: {other}", file=sys.stderr)
+        return 2
     if topology is None:
         return 0
     app, view = make(settings, topology)
@@ -69,15 +74,16 @@ def main() -> int:
 
 
 def _await_cluster(settings: WebSettings, stopping: threading.Event) -> Topology | None:
-    """Waits for etcd, Kafka and the provisioning, and says so; then what is there. None: asked to stop meanwhile."""
-    store, admin = store_of(settings), KafkaAdmin(settings.kafka_bootstrap, client_id=settings.instance)
+    """Waits for etcd, Kafka and the provisioning, and says so; then what is there. None: asked to stop meanwhile. Raises OtherCluster."""
+    store, kafka = store_of(settings), KafkaLogs(settings.kafka_bootstrap, client_id=settings.instance)
     said = 0.0
     try:
         while not stopping.is_set():
             try:
                 topology = read_topology(store)
+                check(kafka, store, None, settings.cluster)
                 for topic in TOPICS:
-                    admin.log_id(topic)
+                    kafka.log_id(topic)
                 return topology
             except Unavailable as failure:
                 if time.monotonic() - said > 5:

@@ -12,12 +12,13 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from millrace.core.topics import IDENTITY
 
-from .interfaces import Bus, Compare, Put, Store, Txn, Unavailable
+from .interfaces import Bus, Compare, Put, Reader, Store, Txn, Unavailable
 from .storage import NotFound, Storage
 
 KEY = "cluster"
@@ -67,7 +68,15 @@ def of_store(store: Store) -> str:
     return entry.value.decode() if entry is not None else ""
 
 
-def of_log(bus: Bus) -> Owner | None:
+class Logs(Protocol):
+    """What is asked of a Bus here, which who only reads has as well."""
+
+    def offsets(self, topic: str, partition: int) -> tuple[int, int]: ...
+
+    def reader(self, topic: str, partition: int, offset: int) -> Reader: ...
+
+
+def of_log(bus: Logs) -> Owner | None:
     """Who came first to this Kafka; None: nobody yet. Raises Unavailable: also where there is no such topic."""
     first, end = bus.offsets(IDENTITY, 0)
     if first == end:
@@ -122,7 +131,7 @@ def _put(store: Store, cluster: str) -> bool:
     return store.txn(Txn([Compare(KEY, 0)], [Put(KEY, cluster.encode())])).succeeded
 
 
-def check(bus: Bus, store: Store, storage: Storage | None, name: str) -> str:
+def check(bus: Logs, store: Store, storage: Storage | None, name: str) -> str:
     """The cluster's uuid, if etcd, Kafka and storage are of one cluster; storage that nobody owns is taken. Raises OtherCluster,
     NotProvisioned, Unavailable, StorageError."""
     me = Owner(of_store(store), name)
