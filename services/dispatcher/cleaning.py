@@ -9,7 +9,7 @@ import structlog
 from millrace.core.messages.effects import CleanJob, JobCleaned, JobKept, KeepJob
 from millrace.io import troubles
 from millrace.io.interfaces import Compare, Entry, Put, Store, Txn
-from millrace.io.performer import Fence, Refused
+from millrace.io.performer import Fence
 from millrace.io.storage import Storage, StorageError
 
 from .staging import Staging
@@ -42,9 +42,19 @@ class Cleaning:
         return [JobCleaned(job=effect.job) for effect in effects]
 
     def keep(self, effect: KeepJob, fence: Fence) -> JobKept:
-        if not self._store.txn(Txn([fence.compare()], [Put(repeat_key(effect.job), b"%d" % effect.at_ms)])).succeeded:
-            raise Refused
-        return JobKept(job=effect.job)
+        """The sweep may have deleted the tombstone while the state still knew the job, and may do so now: then it is put back, for a
+        new generation reads the repeat and knows the job by nothing else."""
+        key, repeat = key_of(effect.job), Put(repeat_key(effect.job), b"%d" % effect.at_ms)
+        while True:
+            stands = self._store.get(key)
+            puts = [repeat]
+            if stands is None and effect.tombstone is not None:
+                puts.append(Put(key, value_of(effect.tombstone)))
+            revision = stands.mod_revision if stands is not None else 0
+            done = self._store.txn(Txn([fence.compare(), Compare(key, revision)], puts, [fence.compare().key]))
+            if done.succeeded:
+                return JobKept(job=effect.job)
+            check_leader(done.reads[fence.compare().key], fence)
 
     def _unstage(self, effects: Sequence[CleanJob], fence: Fence) -> None:
         """All together, in a moment. What is left then is written down before the job counts as clean."""
@@ -52,8 +62,9 @@ class Cleaning:
         for effect in effects:
             left = {folder: problems[folder] for folder in effect.staging if folder in problems}
             if left:
-                facts = {"folders": list(left), "reason": next(iter(left.values())), "since_ms": effect.tombstone.ended_ms}
-                troubles.note(self._store, fence, "staging", effect.job, **facts)
+                reason = next(iter(left.values()))
+                facts = troubles.Facts(reason=reason, folders=list(left), since_ms=effect.tombstone.ended_ms or 0)
+                troubles.note(self._store, fence, "staging", effect.job, facts)
 
 
 def delete_tree(storage: Storage, job: str, path: str) -> None:

@@ -6,6 +6,7 @@ is deleted at once, so that a sweep that is interrupted has done its part, and t
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +21,7 @@ from millrace.io.performer import Fence, Refused
 from millrace.io.storage import Storage, StorageError
 
 from .core.retirement import KEPT_AFTER_MS
+from .core.state import Recovery, State
 from .staging import Staging
 from .stored import JOBS, Unreadable, job_of, repeat_key, stored_of
 
@@ -30,6 +32,8 @@ SOON_MS = 2 * KEPT_AFTER_MS  # it is told by another clock
 ANSWER_MS = 2_000
 CLIENTS = "client.commands"
 REPEATS_MS = next(topic.retention_ms for topic in TOPICS if topic.name == CLIENTS)
+
+_STAMP = re.compile(rb"[0-9]{1,15}")
 
 log = structlog.get_logger("housekeeping")
 
@@ -50,42 +54,48 @@ class Housekeeping:
         wait_s = FIRST_S
         try:
             while not term.ended.wait(wait_s):
-                self.sweep(time.time_ns() // 1_000_000, Fence(DISPATCHER, term.epoch))
+                self.sweep(time.time_ns() // 1_000_000, Fence(DISPATCHER, term.epoch), term.folded.state)
                 wait_s = EVERY_S
         except Exception as failure:  # else what grows would grow, and nobody would know
             log.exception("the housekeeping ends")
             self._fatal(f"housekeeping: {type(failure).__name__}: {failure}")
 
-    def sweep(self, now_ms: int, fence: Fence) -> None:
+    def sweep(self, now_ms: int, fence: Fence, state: State) -> None:
         """All of it, once. What cannot be reached now is swept the next time."""
         try:
-            live = self._jobs(now_ms, fence)
+            live, unreadable = self._jobs(now_ms, fence)
             self._troubles(now_ms, fence)
         except Refused:
             return  # the term is over
         except Unavailable as failure:
             log.warning("not swept", reason=str(failure))
             return
+        if unreadable and state.recovery is not Recovery.DONE:
+            return  # which of those jobs live is not known yet
+        # Of a live job whose key is damaged the state alone knows the acceptance. One call copies it, while the loop goes on
+        live |= {job.acceptance: None for job in list(state.live.values())}
         for folder in ("uploads", "archives"):
             self._files(folder, [folder], self._keep_ms, now_ms)
         for folder in ("logs", "results"):  # of a job that runs for longer than they are kept they are still written
             self._files(folder, self._owned_by_none(folder, live), self._keep_ms, now_ms)
         self._files("exchange", self._owned_by_none("exchange", live), LEFT_MS, now_ms)
-        blobs = (each for job in self._names("blobs") for each in self._owned_by_none(f"blobs/{job}", live))
+        blobs = (each for job in self._names("blobs") if job not in unreadable for each in self._owned_by_none(f"blobs/{job}", live))
         self._files("blobs", blobs, LEFT_MS, now_ms)
 
     # in etcd
 
-    def _jobs(self, now_ms: int, fence: Fence) -> dict[str, None]:
-        """Deletes tombstones; returns the acceptances of the jobs that are not cleaned up."""
+    def _jobs(self, now_ms: int, fence: Fence) -> tuple[dict[str, None], dict[str, None]]:
+        """Deletes tombstones; returns the acceptances of the jobs that are not cleaned up, and the ids of those that cannot be read."""
         asked_ms = self._oldest_request_ms(now_ms)
         live: dict[str, None] = {}
+        unreadable: dict[str, None] = {}
         over: list[Entry] = []
         for entry in pages(self._store, JOBS):
             try:
                 stands = stored_of(entry)
             except Unreadable as reason:
-                troubles.note(self._store, fence, "unreadable", job_of(entry), reason=str(reason))
+                troubles.note(self._store, fence, "unreadable", job_of(entry), troubles.Facts(reason=str(reason)))
+                unreadable[job_of(entry)] = None
                 continue
             assert stands is not None, "it was listed"
             if stands.state != "clean":
@@ -96,7 +106,7 @@ class Housekeeping:
                 self._forget(over, now_ms, asked_ms, fence)
                 over = []
         self._forget(over, now_ms, asked_ms, fence)
-        return live
+        return live, unreadable
 
     def _oldest_request_ms(self, now_ms: int) -> int:
         """The broker's stamp of the first record that client.commands still has. Raises Unavailable."""
@@ -132,11 +142,13 @@ class Housekeeping:
     def _troubles(self, now_ms: int, fence: Fence) -> None:
         """Staged output is tried again for as long as leavings are kept, then given up."""
         for job, facts, _ in troubles.noted(self._store, "staging"):
-            problems = self._staging.delete([str(folder) for folder in facts.get("folders", ())])
+            if facts.reason == troubles.UNKNOWN:
+                log.error("a trouble is forgotten", job=job, reason=facts.reason)
+            problems = self._staging.delete(facts.folders)
             if not problems:
                 troubles.over(self._store, fence, "staging", job)
-            elif now_ms - int(facts.get("since_ms") or 0) > self._keep_ms:
-                log.error("staged output is given up: delete it by hand", job=job, folders=list(problems), reason=facts.get("reason"))
+            elif now_ms - facts.since_ms > self._keep_ms:
+                log.error("staged output is given up: delete it by hand", job=job, folders=list(problems), reason=facts.reason)
                 troubles.over(self._store, fence, "staging", job)
         for job, _, _ in troubles.noted(self._store, "unreadable"):
             if _is_readable(self._store.get(f"{JOBS}{job}")):
@@ -175,7 +187,7 @@ def _is_over(last_ms: int, now_ms: int, asked_ms: int) -> bool:
 
 def _stamp_ms(repeat: Entry) -> int:
     """Of a foreign value: none."""
-    return int(repeat.value) if repeat.value.isdigit() else 0
+    return int(repeat.value) if _STAMP.fullmatch(repeat.value) else 0
 
 
 def _is_readable(entry: Entry | None) -> bool:

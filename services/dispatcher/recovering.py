@@ -32,7 +32,7 @@ class Recovering:
             try:
                 stands = stored_of(entry)
             except Unreadable as reason:  # that job's trouble alone: no other waits for it
-                troubles.note(self._store, fence, "unreadable", job, reason=str(reason))
+                troubles.note(self._store, fence, "unreadable", job, troubles.Facts(reason=str(reason)))
                 continue
             assert stands is not None, "it was listed"
             if stands.state == "clean" and (stands.ended_ms or 0, job) < self._oldest:

@@ -13,8 +13,8 @@ from millrace.core.topics import DISPATCHER, Topology
 from millrace.io.interfaces import Compare, Put, Store, Txn
 from millrace.io.storage import Storage
 
-from .core.retirement import tombstone
-from .core.state import EndedJob, LiveJob
+from .core.retirement import tombstone, tombstone_of
+from .core.state import LiveJob
 from .stored import Unreadable, batches, key_of, stored_of, value_of
 
 LOST = {"kind": "internal", "message": "how it ended was lost with etcd, and its archive is gone"}
@@ -63,7 +63,7 @@ def missing(
         elif live is None and stands is not None and stands.state == "dirty":
             stored = tombstone(stands)  # it was cleaned up since the backup
         elif live is None and ended is not None:
-            stored = _tombstone(ended, topology.shard_of(job))
+            stored = tombstone_of(ended, topology.shard_of(job))
         elif live is None:
             stored = _forgotten(job, stands, archived.get(job, []), storage, topology)
         else:
@@ -89,7 +89,10 @@ def _archives(storage: Storage, cluster: str) -> dict[str, list[str]]:
     jobs [29]; what names no cluster was accepted before there were names of clusters."""
     found: dict[str, list[tuple[int, str]]] = {}
     for entry in storage.list("archives"):
-        _, job, acceptance, _ = entry.path.split("/", 3)
+        parts = entry.path.split("/")
+        if len(parts) != 4:
+            continue  # what a file manager left there, say
+        _, job, acceptance, _ = parts
         if acceptance.count(".") < 2 or acceptance.startswith(f"{short(cluster)}."):
             found.setdefault(job, []).append((entry.modified_ms, entry.path))
     return {job: [path for _, path in sorted(paths)] for job, paths in found.items()}
@@ -99,13 +102,6 @@ def _accepted(live: LiveJob) -> StoredJob:
     return StoredJob(
         state="accepted", digest=live.digest, acceptance=live.acceptance, shard=live.shard,
         accepted_ms=live.accepted_ms, graph=json.loads(live.graph), name=live.name,
-    )  # fmt: skip
-
-
-def _tombstone(ended: EndedJob, shard: int) -> StoredJob:
-    return StoredJob(
-        state="clean", digest=ended.digest, acceptance=ended.acceptance, shard=shard, accepted_ms=ended.accepted_ms,
-        name=ended.name, status=ended.status, ended_ms=ended.ended_ms, archive=ended.archive,
     )  # fmt: skip
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from pydantic import ValidationError
 
+from millrace.core.messages.client import JOB_ID_PATTERN
 from millrace.core.messages.effects import StoredJob
 from millrace.io.interfaces import Entry
 from millrace.io.performer import Fence, Refused
@@ -40,6 +42,8 @@ def value_of(stored: StoredJob) -> bytes:
 
 def stored_of(entry: Entry | None) -> StoredJob | None:
     """Raises Unreadable."""
+    if entry is not None and not re.fullmatch(JOB_ID_PATTERN, job_of(entry)):
+        raise Unreadable("its key is no job id")
     try:
         return StoredJob.model_validate_json(entry.value) if entry is not None else None
     except ValidationError as failure:

@@ -347,14 +347,16 @@ class _Lane:
             self._effect = None
             never_ran = not self._running
         try:
-            report = self._bounded(effect, report, rows)
-            report, error = self._with_files(effect, status, report, error)
-            self._upload(effect)
+            try:
+                report = self._bounded(effect, report, rows)
+                report, error = self._with_files(effect, status, report, error)
+            finally:
+                self._upload(effect)  # the logs of what cannot be kept are wanted most
         except (OSError, StorageError) as failure:
             if status == "finished":
                 status, report, error = "failed", None, infrastructure(f"its result cannot be kept: {failure}")
             else:
-                log.warning("logs of an attempt are lost", attempt=effect.attempt, reason=str(failure))
+                log.warning("files or logs of an attempt are lost", attempt=effect.attempt, reason=str(failure))
         except _Unfit as failure:
             status, report = "failed", None
             error = {"kind": "user", "retryable": False, "message": str(failure)}

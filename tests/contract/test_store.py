@@ -172,6 +172,19 @@ def test_pages_have_all_keys_once_and_count_tells_how_many(store_world: StoreWor
     assert (store.count("jobs/"), store.count("nothing/"), store.page("nothing/")) == (len(keys), 0, [])
 
 
+def test_a_key_that_is_no_text_is_listed_found_and_deleted_like_any_other(store_world: StoreWorld) -> None:
+    """Anybody can write one: one such key below jobs/ ended every sweep and every recovery."""
+    store = store_world.store()
+    keys = ["jobs/a", "jobs/\udcff", "jobs/\udcffz"]
+    for key in keys:
+        put(store, key)
+    assert [one.key for one in pages(store, "jobs/")] == [one.key for one in store.list("jobs/")[0]] == keys
+    assert [one.key for one in store.page("jobs/", keys[1])] == keys[2:]
+    entry = store.get(keys[1])
+    assert entry is not None and store.txn(Txn([Compare(keys[1], entry.mod_revision)], [Delete(keys[1])], keys)).succeeded
+    assert [one.key for one in store.list("jobs/")[0]] == [keys[0], keys[2]]
+
+
 def test_a_list_of_several_pages_is_of_one_revision(store_world: StoreWorld) -> None:
     store, writer = store_world.store(), store_world.store()
     keys = [f"k{n:04}" for n in range(1200)]

@@ -283,7 +283,7 @@ def test_staged_output_whose_place_hangs_is_told_and_holds_up_no_other(
     assert clean([hanging, clean_effect("b", staging=[str(fine)])], world.fence) == [effects.JobCleaned(job=job) for job in "ab"]
     assert not fine.exists() and world.troubles("staging") == ["a"]
     [(_, facts, _)] = troubles.noted(world.store, "staging")
-    assert facts["folders"] == ["/gone/.hangs.staging/0.9"] and "does not answer" in facts["reason"]
+    assert facts.folders == ["/gone/.hangs.staging/0.9"] and "does not answer" in facts.reason
     let_go.set()
 
 

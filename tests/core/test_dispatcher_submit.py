@@ -9,6 +9,7 @@ from millrace.core.messages import client, effects, events, jobs
 from millrace.core.messages.records import Client, Refusal
 from services.dispatcher.core import machine as dispatcher
 from services.dispatcher.core import waiting
+from services.dispatcher.core.retirement import tombstone_of
 from tests.core.of_dispatcher import (
     EXCERPT,
     GRAPH,
@@ -206,7 +207,10 @@ def test_a_repeat_long_after_the_end_keeps_the_tombstone() -> None:
     for later_ms, kept in ((HOUR_MS, []), (24 * HOUR_MS, [effects.KeepJob])):
         world.now_ms += later_ms
         for fields in ({}, {"digest": "x"}):  # what is a conflict now would be accepted then
-            assert [type(each) for each in bodies(world.submit(**fields))][1:] == kept
+            told = bodies(world.submit(**fields))
+            assert [type(each) for each in told][1:] == kept
+            stones = [each.tombstone for each in told[1:]]
+            assert stones == [tombstone_of(world.state.ended[JOB], TOPOLOGY.shard_of(JOB)) for _ in kept], "in case it is gone already"
 
 
 def test_whoever_asks_about_a_key_that_holds_no_job_is_told_so() -> None:

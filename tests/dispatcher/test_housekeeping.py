@@ -16,9 +16,11 @@ from millrace.core.messages.effects import StoredJob
 from millrace.io import troubles
 from millrace.io.hosting import Term
 from millrace.io.interfaces import Put, Txn
-from millrace.io.performer import Fence
+from millrace.io.performer import Fence, Refused
 from millrace.io.storage import Entry, Storage, blob_path, upload_path
 from services.dispatcher import housekeeping
+from services.dispatcher.core.retirement import tombstone_of
+from services.dispatcher.core.state import EndedJob, LiveJob, Recovery, State
 from services.dispatcher.housekeeping import REPEATS_MS, Housekeeping
 from services.dispatcher.ports import JobStore
 from services.dispatcher.staging import AtOnce
@@ -44,6 +46,7 @@ class World:
         self.storage = Storage(str(folder / "storage"))
         self.store.txn(Txn([], [Put("leaders/dispatcher", b"me")]))
         self.fence = Fence("dispatcher", self.store.get("leaders/dispatcher").mod_revision)
+        self.state = State(recovery=Recovery.DONE)
         self.failures: list[str] = []
         self.housekeeping = Housekeeping(self.store, self.storage, self.bus, AtOnce(), KEEP_MS, self.failures.append)
 
@@ -69,7 +72,7 @@ class World:
     def sweep(self, ms: int = 0) -> list[str]:
         """So much later. What files are left."""
         self.clock.advance(ms)
-        self.housekeeping.sweep(self.clock.now_ms(), self.fence)
+        self.housekeeping.sweep(self.clock.now_ms(), self.fence, self.state)
         return [entry.path for entry in self.storage.list()]
 
 
@@ -188,11 +191,92 @@ def test_a_tombstone_stays_while_its_submission_may_be_read_again(world: World) 
     assert world.holds("old") is None and world.store.count("repeats/") == 0
 
 
+def test_a_repeat_of_a_job_whose_tombstone_is_gone_puts_it_back(world: World) -> None:
+    """The state still knew the job: the repeat was answered from there, its stamp stayed for ever, and a new generation that read it
+    again ran the job a second time."""
+    job = EndedJob("0.9", "d", "one", "FINISHED", 5, world.clock.now_ms(), None)
+    world.clock.advance(10 * REPEATS_MS)
+    world.request()
+    effect = effects.KeepJob(job="old", at_ms=world.clock.now_ms(), tombstone=tombstone_of(job, 0))
+    keep = JobStore(world.store, world.storage).ports()[effects.KeepJob]
+    for _ in range(2):  # an answer was lost
+        assert keep([effect], world.fence) == [effects.JobKept(job="old")]
+    held = world.holds("old")
+    assert held is not None and (held.state, held.digest, held.acceptance) == ("clean", "d", "0.9")
+    world.sweep(10 * REPEATS_MS)
+    assert world.holds("old") == held, "its repeat stands there"
+    world.bus.delete_below("client.commands", 0, 1)
+    world.sweep()
+    assert world.holds("old") is None and world.store.count("repeats/") == 0
+
+
+def test_a_repeat_over_a_tombstone_changes_nothing_of_it_and_a_term_that_is_over_keeps_nothing(world: World) -> None:
+    world.set("old", "clean")
+    stone = world.holds("old")
+    effect = effects.KeepJob(job="old", at_ms=7, tombstone=stone.model_copy(update={"digest": "other"}))
+    keep = JobStore(world.store, world.storage).ports()[effects.KeepJob]
+    keep([effect], world.fence)
+    assert world.holds("old") == stone
+    world.store.txn(Txn([], [Put("leaders/dispatcher", b"another")]))
+    with pytest.raises(Refused):
+        keep([effect], world.fence)
+
+
+def test_the_files_of_a_live_job_stay_though_its_key_is_damaged(world: World) -> None:
+    """They were nobody's: a running job lost its exchange data and its modules, and a long one its logs."""
+    world.store.txn(Txn([], [Put("jobs/j", b"torn")]))
+    world.state.live["j"] = LiveJob("0.5", "d", 0, 7, "n", "{}")
+    paths = ["logs/0.5/a/stdout", "results/0.5/a/r.json", "exchange/0.5/1/0-v/part", blob_path("j", "0.5", SHA)]
+    kept = [world.file(path, 9 * KEEP_MS) for path in paths]
+    assert world.sweep() == sorted(kept)
+    del world.state.live["j"]
+    world.state.recovery = Recovery.RUNNING
+    assert world.sweep() == sorted(kept), "nobody knows yet whether it lives"
+    world.state.recovery = Recovery.DONE
+    assert world.sweep() == [blob_path("j", "0.5", SHA)], "modules tell whose they are"
+
+
+FOREIGN = {
+    "troubles/staging/a": b'{"folders": ["/x"], "reason": "r", "since_ms": "y"}',
+    "troubles/staging/b": b'{"folders": null, "reason": "r", "since_ms": 5}',
+    "troubles/staging/c": b'{"folders": [7], "reason": "r", "since_ms": 1%s}' % (b"0" * 5_000),
+    "troubles/unreadable/d": b"[]",
+    "troubles/staging/\udcff": b"",
+    "repeats/old": b"9" * 5_000,
+    "repeats/\udcff": b"x",
+    "jobs/\udcff": b"x",
+}
+
+
+@pytest.mark.parametrize("key", FOREIGN)
+def test_a_foreign_value_or_key_ends_no_sweep(world: World, key: str) -> None:
+    """Each of them ended every Dispatcher a minute after it led."""
+    world.request()
+    world.set("old", "clean", ended_ms=world.clock.now_ms())
+    world.store.txn(Txn([], [Put(key, FOREIGN[key])]))
+    world.file("logs/0.5/a/stdout", 2 * KEEP_MS)
+    world.clock.advance(10 * REPEATS_MS)
+    world.request()
+    world.bus.delete_below("client.commands", 0, 1)
+    assert world.sweep() == []
+    assert world.holds("old") is None, "what comes behind it is swept"
+
+
+def test_a_job_under_a_key_that_is_no_job_id_is_told_and_no_message_carries_it(world: World) -> None:
+    value = stored("j", "accepted").model_dump_json(exclude_defaults=True).encode()
+    world.store.txn(Txn([], [Put("jobs/\udcff", value), Put("jobs/j", value)]))
+    recover = JobStore(world.store, world.storage).ports()[effects.RecoverJobs]
+    [page] = recover([effects.RecoverJobs(retained=5)], world.fence)
+    assert list(page.jobs) == ["j"] and page.model_dump_json()
+    assert [job for job, _, _ in troubles.noted(world.store, "unreadable")] == ["\udcff"]
+
+
 def test_staged_output_is_tried_again_and_given_up_when_it_is_old(world: World, tmp_path: Path) -> None:
     fine, never = tmp_path / ".out.staging/0.5", "ftp://host/.out.staging/0.5"
     fine.mkdir(parents=True)
     for job, folder in (("a", str(fine)), ("b", never)):
-        troubles.note(world.store, world.fence, "staging", job, folders=[folder], reason="it was away", since_ms=world.clock.now_ms())
+        facts = troubles.Facts(folders=[folder], reason="it was away", since_ms=world.clock.now_ms())
+        troubles.note(world.store, world.fence, "staging", job, facts)
     world.sweep()
     assert not fine.exists()
     assert [job for job, _, _ in troubles.noted(world.store, "staging")] == ["b"]
@@ -212,7 +296,7 @@ def test_a_key_that_holds_no_job_is_noted_until_it_is_mended(world: World) -> No
 def test_troubles_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(troubles, "MOST", 3)
     for number in range(9):
-        troubles.note(world.store, world.fence, "unreadable", f"job-{number}", reason="foreign")
+        troubles.note(world.store, world.fence, "unreadable", f"job-{number}", troubles.Facts(reason="foreign"))
     assert world.store.count("troubles/") == 3
 
 
@@ -227,7 +311,7 @@ def test_a_sweep_that_fails_ends_the_process(world: World, monkeypatch: pytest.M
     """Its thread had ended, and nobody knew."""
     monkeypatch.setattr(housekeeping, "FIRST_S", 0.0)
     ended = threading.Event()
-    monkeypatch.setattr(world.housekeeping, "sweep", lambda now_ms, fence: 1 / 0)
+    monkeypatch.setattr(world.housekeeping, "sweep", lambda now_ms, fence, state: 1 / 0)
     monkeypatch.setattr(world.housekeeping, "_fatal", lambda reason: (world.failures.append(reason), ended.set()))
     world.housekeeping.lead(Term(1, Folded(1, 0), lambda record: None))
     assert ended.wait(10) and "division by zero" in world.failures[0]

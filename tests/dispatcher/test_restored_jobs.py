@@ -77,6 +77,14 @@ def test_an_ended_job_that_the_state_has_forgotten_is_told_by_its_archive(store:
     assert found(State(), store, storage) == [Missing("j", TOMB, revision)]
 
 
+def test_a_file_that_is_no_archive_ends_no_recovery(store: MemoryStore, storage: Storage) -> None:
+    """`millrace recover` ended at a file manager's .DS_Store."""
+    archive(storage, "FINISHED")
+    for path in (".DS_Store", "j/notes", "j/1.5/deeper/1.8.json"):
+        storage.put_new(f"archives/{path}", b"x")
+    assert found(State(), store, storage) == [Missing("j", TOMB.model_copy(update={"digest": ""}), 0)]
+
+
 def test_without_an_archive_it_does_not_run_again_all_the_same(store: MemoryStore, storage: Storage) -> None:
     put(store, "j", ACCEPTED)
     [one] = found(State(), store, storage)

@@ -319,10 +319,14 @@ def test_troubles_of_jobs_are_told_with_what_to_do() -> None:
         "troubles/unreadable/b": b'{"reason": "it is torn"}',
         "troubles/staging/a": b'{"folders": ["/x/.out.staging/1.2"], "reason": "away"}',
         "troubles/staging/c": b"foreign",
+        "troubles/staging/d": b'{"folders": null, "reason": "away"}',
+        "troubles/unreadable/z\udcff": b"foreign",
     }
     for key, value in held.items():
         store.txn(Txn([], [Put(key, value)]))
-    counted, unreadable, staged, foreign = etcd.jobs(store)
+    counted, unreadable, no_text, staged, foreign, no_folders = etcd.jobs(store)
     assert (counted.level, counted.what[:9]) == ("ok", "2 in etcd")
     assert (unreadable.level, unreadable.what) == ("problem", "b: it is torn") and "jobs/b" in unreadable.fix
-    assert staged.level == foreign.level == "note" and "/x/.out.staging/1.2 (away)" in staged.what
+    assert "`millrace show b` knows the job, leave it" in unreadable.fix, "of a live job it is the only copy beside the log"
+    assert no_text.what.startswith("z\\udcff: ") and no_text.what.encode()
+    assert staged.level == foreign.level == no_folders.level == "note" and "/x/.out.staging/1.2 (away)" in staged.what

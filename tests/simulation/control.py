@@ -319,7 +319,7 @@ class HousekeepingTurns:
             self._term = None
             return False
         self._due_ms = now_ms + int(1000 * EVERY_S)
-        self._real.sweep(now_ms, Fence(DISPATCHER, self._term.epoch))
+        self._real.sweep(now_ms, Fence(DISPATCHER, self._term.epoch), self._term.folded.state)
         return True
 
 

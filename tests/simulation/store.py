@@ -103,7 +103,7 @@ class MemoryEtcd:
         return self._entries.get(key)
 
     def entries(self, prefix: str) -> list[Entry]:
-        return [self._entries[key] for key in sorted(self._entries, key=str.encode) if key.startswith(prefix)]
+        return [self._entries[key] for key in sorted(self._entries, key=_bytes) if key.startswith(prefix)]
 
     def txn(self, txn: Txn) -> TxnResult:
         _check(txn)
@@ -183,11 +183,11 @@ class MemoryStore:
         )
 
     def page(self, prefix: str, after: str = "") -> list[Entry]:
-        above = (self._prefix + after).encode() if after else b""
+        above = _bytes(self._prefix + after) if after else b""
 
         def found() -> list[Entry]:
             entries = self._etcd.entries(self._prefix + prefix)
-            return [self.shown(one) for one in entries if one.key.encode() > above][:PAGE]
+            return [self.shown(one) for one in entries if _bytes(one.key) > above][:PAGE]
 
         return self._call(found)
 
@@ -263,6 +263,11 @@ class MemoryStore:
         answer = ask()
         self.revision = max(self.revision, self._etcd.revision)
         return answer
+
+
+def _bytes(key: str) -> bytes:
+    """A key as etcd has it."""
+    return key.encode(errors="surrogateescape")
 
 
 def _check(txn: Txn) -> None:

@@ -14,7 +14,8 @@ import pytest
 from millrace.core.messages.effects import KillAttempt, LaunchAttempt
 from millrace.core.messages.records import Fact, decode, encode
 from millrace.core.messages.slots import AttemptEnded, AttemptRunning, SlotBroken, SlotReady, SlotReplacing
-from millrace.io.storage import Storage, blob_path
+from millrace.io.storage import Storage, StorageError, blob_path
+from services.task_manager import ports
 from services.task_manager.ports import RESULT_BYTES_MAX, Slots
 from tests.task_manager.simulated_slot import SimulatedSlot
 
@@ -118,6 +119,25 @@ def test_logs_go_to_a_storage_that_is_no_folder(tmp_path: Path) -> None:
     assert world.storage.get(f"logs/ac/{ATTEMPT}/stdout") == b"out"
     assert world.storage.size(f"logs/ac/{ATTEMPT}/stderr") == 3_000_000
     assert not log.exists()
+
+
+@pytest.mark.parametrize("status", ["failed", "finished"])
+def test_logs_are_kept_of_an_attempt_whose_files_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: str) -> None:
+    """The list of its files could not be written, and why it had failed was lost with its logs."""
+
+    def full(*_: object) -> None:
+        raise StorageError("results", "no space is left", "free some")
+
+    monkeypatch.setattr(ports, "keep_files", full)
+    world = World(tmp_path, f"memory://{tmp_path.name}")
+    world.launch()
+    world.go()
+    (Path(world.slot.dirs[1]) / "stderr").write_bytes(b"why")
+    world.slot.start()
+    world.slot.end(status, **({"error": {"kind": "user"}} if status == "failed" else {"report": {}}))
+    assert world.storage.get(f"logs/ac/{ATTEMPT}/stderr") == b"why"
+    [told] = [each for each in world.told() if isinstance(each, AttemptEnded)]
+    assert told.status == "failed" and (status == "failed" or "no space is left" in told.error["message"])
 
 
 @pytest.mark.timeout(20)

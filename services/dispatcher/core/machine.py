@@ -273,7 +273,8 @@ class Dispatcher:
         if asking.type == "SubmitJob":
             yield from self.same_or_conflict(envelope, asking, ended)
             if envelope.at_ms - ended.ended_ms > retirement.KEPT_AFTER_MS:
-                yield Do(key(asking.job), effects.KeepJob(job=asking.job, at_ms=envelope.at_ms))
+                stone = retirement.tombstone_of(ended, self.topology.shard_of(asking.job))
+                yield Do(key(asking.job), effects.KeepJob(job=asking.job, at_ms=envelope.at_ms, tombstone=stone))
         elif asking.type == "GetJobStatus":
             yield from reply(asking, client.JobStatusAnswered, summary=ended.summary(asking.job))
         elif asking.type == "DescribeJob":

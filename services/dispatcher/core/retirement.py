@@ -11,7 +11,7 @@ from millrace.core.messages.base import written
 from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.jobs import JobEnded
 
-from .state import LiveJob, Recovery, State
+from .state import EndedJob, LiveJob, Recovery, State
 
 KEPT_AFTER_MS = 12 * 3_600_000
 """A repeat so long after a job's end is told to those who delete tombstones; they take what comes sooner for a part of the job."""
@@ -67,6 +67,14 @@ def ending(
 def tombstone(stands: StoredJob) -> StoredJob:
     """What stays when all is cleaned up: enough to answer from, and to know a late repeat by."""
     return stands.model_copy(update={"state": "clean", "staging": [], "graph": None})
+
+
+def tombstone_of(ended: EndedJob, shard: int) -> StoredJob:
+    """The same of a job of which the state alone is left."""
+    return StoredJob(
+        state="clean", digest=ended.digest, acceptance=ended.acceptance, shard=shard, accepted_ms=ended.accepted_ms,
+        name=ended.name, status=ended.status, ended_ms=ended.ended_ms, archive=ended.archive,
+    )  # fmt: skip
 
 
 def archive(ended: JobEnded, *, name: str, accepted_ms: int, graph: Mapping[str, Any]) -> dict[str, Any]:

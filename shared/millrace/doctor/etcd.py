@@ -88,14 +88,16 @@ def findings(members: list[Member], brought: bool = False) -> Iterator[Finding]:
 def jobs(store: Store) -> Iterator[Finding]:
     """How many keys jobs have, and what troubles there are. Raises Unavailable."""
     yield ok("jobs", f"{store.count('jobs/'):,} in etcd: live ones, and those that ended within the retention of client.commands")
-    for job, facts, _ in troubles.noted(store, "unreadable"):
+    for key, facts, _ in troubles.noted(store, "unreadable"):
+        job = key.encode(errors="backslashreplace").decode()  # a key can be any bytes, and is printed
         yield problem(
-            "jobs", f"{job}: {facts.get('reason')}", f"look at it (etcdctl get .../jobs/{job}), then delete that key: no other job needs it"
-        )
+            "jobs", f"{job}: {facts.reason}",
+            f"look at it (etcdctl get .../jobs/{job}). If `millrace show {job}` knows the job, leave it: its end writes it anew, and until "
+            "then a Dispatcher that loses its log has no other copy. Else delete that key: no other job needs it",
+        )  # fmt: skip
     for job, facts, _ in troubles.noted(store, "staging"):
-        folders = ", ".join(map(str, facts.get("folders", ())))
         yield note(
-            "jobs", f"{job}: staged output is still there: {folders} ({facts.get('reason')})",
+            "jobs", f"{job}: staged output is still there: {', '.join(facts.folders)} ({facts.reason})",
             "it is tried again each hour until it is as old as keep_hours; delete it by hand, or add its scheme to sink_schemes",
         )  # fmt: skip
 

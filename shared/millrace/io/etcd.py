@@ -172,10 +172,10 @@ class EtcdStore:
         return start, start[:-1] + bytes([start[-1] + 1])
 
     def _full(self, key: str) -> bytes:
-        return (self._prefix + key).encode()
+        return (self._prefix + key).encode(errors="surrogateescape")
 
     def _entry(self, kv: Any) -> Entry:
-        key = kv.key.decode()[len(self._prefix) :]
+        key = kv.key.decode(errors="surrogateescape")[len(self._prefix) :]  # anybody can write any key, and it must be found again
         return Entry(key, kv.value, kv.create_revision, kv.mod_revision, kv.lease)
 
     def _one(self, answer: Any) -> Entry | None:

@@ -5,11 +5,11 @@ A trouble is the job's own and holds up nothing. There are at most MOST of a kin
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal
 
 import structlog
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from .interfaces import Delete, Entry, Put, Store, Txn, pages
 from .performer import Fence, Refused
@@ -17,18 +17,29 @@ from .performer import Fence, Refused
 Kind = Literal["unreadable", "staging"]
 """unreadable: `jobs/<job>` holds what is no job. staging: folders of sinks' staged output that could not be deleted."""
 MOST = 1_000
+UNKNOWN = "what etcd holds about it cannot be read"
 
 log = structlog.get_logger("troubles")
+
+
+class Facts(BaseModel):
+    """The value of such a key."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    reason: str
+    folders: Sequence[str] = ()
+    since_ms: Annotated[int, Field(ge=0, lt=1 << 53)] = 0
 
 
 def key_of(kind: Kind, job: str) -> str:
     return f"troubles/{kind}/{job}"
 
 
-def note(store: Store, fence: Fence, kind: Kind, job: str, **facts: Any) -> None:
+def note(store: Store, fence: Fence, kind: Kind, job: str, facts: Facts) -> None:
     """Raises Unavailable, Refused."""
-    log.error("a job is in trouble", kind=kind, job=job, **facts)
-    key, value = key_of(kind, job), json.dumps(facts, separators=(",", ":")).encode()
+    log.error("a job is in trouble", kind=kind, job=job, **facts.model_dump(exclude_defaults=True))
+    key, value = key_of(kind, job), facts.model_dump_json(exclude_defaults=True).encode()
     entry = store.get(key)
     room = store.count(f"troubles/{kind}/") < MOST if entry is None else entry.value != value
     if room and not store.txn(Txn([fence.compare()], [Put(key, value)])).succeeded:
@@ -41,14 +52,12 @@ def over(store: Store, fence: Fence, kind: Kind, job: str) -> None:
         raise Refused
 
 
-def noted(store: Store, kind: Kind) -> Iterator[tuple[str, dict[str, Any], Entry]]:
-    """(job, facts, entry) of each. Raises Unavailable."""
+def noted(store: Store, kind: Kind) -> Iterator[tuple[str, Facts, Entry]]:
+    """(job, facts, entry) of each; a foreign value says nothing but that. Raises Unavailable."""
     prefix = f"troubles/{kind}/"
     for entry in pages(store, prefix):
         try:
-            facts = json.loads(entry.value)
-        except ValueError:
-            facts = {}
-        yield entry.key[len(prefix) :], facts if isinstance(facts, dict) else {}, entry
-
-
+            facts = Facts.model_validate_json(entry.value)
+        except ValidationError:
+            facts = Facts(reason=UNKNOWN)
+        yield entry.key[len(prefix) :], facts, entry

@@ -376,7 +376,7 @@ def environment_problems(env: object, limits: Limits = DEFAULT_LIMITS) -> Iterat
     if len(variables) > limits.variables:
         yield Problem(("env",), f"{len(variables)} are more than the {limits.variables} allowed")
     for name, value in variables.items():
-        if not re.match(ENV_NAME, name) or len(name) > 255:
+        if not re.fullmatch(ENV_NAME, name) or len(name) > 255:
             yield Problem(("env", name), f"{ENV_RULE}; not {found(name)}")
         if name.startswith(ENV_RESERVED):
             yield Problem(("env", name), "cannot be set: names that begin like this are the slot's own", f"call it otherwise than {name}")

@@ -144,6 +144,8 @@ class KeepJob(Body):
     job: str
     at_ms: int
     """The broker's stamp of that record."""
+    tombstone: StoredJob | None = None
+    """What is put back if the key is gone: the job had ended so long ago that no submission of it stood there any more."""
 
 
 class JobKept(Body):
