@@ -8,16 +8,20 @@ told, and tried again by the sweep.
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import threading
 import time
-from collections import deque
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PLACES = 8
-"""Folders that are being deleted at once; one that hangs has its place for as long as it does."""
+AT_ONCE = 16
+OF_ONE_PLACE = 2
+"""Folders that are being deleted; one that hangs counts for as long as it does. Of one mount, host or kind of store only a few: when its
+server is gone, all of them hang, and the others go on."""
+MOUNTS = "/proc/self/mounts"
 PATIENCE_S = 2.0
 STORES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss")
 """Schemes whose URLs name a bucket, not a host to speak to."""
@@ -26,50 +30,57 @@ STORES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss")
 @dataclass(eq=False)
 class _Order:
     folder: str
+    place: str
     done: threading.Event = field(default_factory=threading.Event)
     problem: str = ""
     left: bool = False  # nobody waits for it any more
 
 
 class Staging:
-    """Deletes folders, `PLACES` at once. Callable from any thread."""
+    """Deletes folders, some at once. Callable from any thread."""
 
     def __init__(self, schemes: Collection[str] = STORES, patience_s: float = PATIENCE_S) -> None:
         self._schemes, self._patience_s = frozenset(schemes), patience_s
-        self._orders: deque[_Order] = deque()
-        self._changed = threading.Condition()
-        self._threads = 0
+        self._lock = threading.Lock()
+        self._orders: list[_Order] = []
+        self._busy: Counter[str] = Counter()  # place -> threads
 
     def delete(self, folders: Sequence[str]) -> dict[str, str]:
         """Folder -> why it is not deleted, or not yet; nothing for those that are gone. Takes a moment at most, for all together."""
-        orders = [_Order(folder) for folder in folders]
-        with self._changed:
-            self._orders += orders
-            for _ in range(min(PLACES - self._threads, len(orders))):
-                self._threads += 1
-                threading.Thread(target=self._run, name="staging", daemon=True).start()
-            self._changed.notify_all()
+        mounts = _mounts() if folders else []
+        orders = [_Order(folder, place_of(folder, mounts)) for folder in folders]
+        with self._lock:
+            self._orders = [order for order in self._orders if not order.left] + orders
+            while (order := self._next()) is not None:
+                threading.Thread(target=self._run, args=(order,), name="staging", daemon=True).start()
         end = time.monotonic() + self._patience_s
         for order in orders:
             if not order.done.wait(max(0.0, end - time.monotonic())):
                 order.problem, order.left = f"it is not deleted after {self._patience_s:g} s: its place does not answer", True
         return {order.folder: order.problem for order in orders if order.problem}
 
-    def _run(self) -> None:
-        """One place; ends when there is nothing to do."""
-        while True:
-            with self._changed:
-                while self._orders and self._orders[0].left:
-                    self._orders.popleft()
-                if not self._orders:
-                    self._threads -= 1
-                    return
-                order = self._orders.popleft()
+    def _next(self) -> _Order | None:
+        """The oldest that somebody waits for, and for which a thread may be busy: it is from now on. Under the lock."""
+        if self._busy.total() >= AT_ONCE:
+            return None
+        for at, order in enumerate(self._orders):
+            if not order.left and self._busy[order.place] < OF_ONE_PLACE:
+                self._busy[order.place] += 1
+                return self._orders.pop(at)
+        return None
+
+    def _run(self, order: _Order | None) -> None:
+        """Ends when there is nothing to do."""
+        while order is not None:
             try:
                 delete_staging(order.folder, self._schemes)
             except Exception as failure:  # a path that a user named can be anything
                 order.problem = f"{type(failure).__name__}: {failure}"[:500]
             order.done.set()
+            with self._lock:
+                self._busy[order.place] -= 1
+                self._busy += Counter()  # forgets places where nothing is done
+                order = self._next()
 
 
 class AtOnce(Staging):
@@ -83,6 +94,24 @@ class AtOnce(Staging):
             except Exception as failure:
                 problems[folder] = f"{type(failure).__name__}: {failure}"[:500]
         return problems
+
+
+def place_of(folder: str, mounts: Sequence[str]) -> str:
+    """What hangs together. By the words of the path alone: to ask for it would hang, too."""
+    scheme, is_url, rest = folder.removeprefix("file://").partition("://")
+    if is_url:
+        return scheme if scheme in STORES else f"{scheme}://{rest.partition('/')[0]}"
+    above = [mount for mount in mounts if folder.removeprefix("file://").startswith(f"{mount.rstrip('/')}/")]
+    return max(above, key=len, default="/")
+
+
+def _mounts() -> list[str]:
+    """Where something is mounted; nothing where the system does not say."""
+    try:
+        lines = Path(MOUNTS).read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return []
+    return [re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), line.split(" ")[1]) for line in lines if " " in line]
 
 
 def delete_staging(folder: str, schemes: Collection[str] = STORES) -> None:

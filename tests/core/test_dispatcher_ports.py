@@ -13,12 +13,13 @@ import pytest
 
 from millrace.core.messages import effects
 from millrace.core.messages.effects import StoredJob
-from millrace.io import troubles
-from millrace.io.interfaces import PAGE, Put, Txn, TxnResult, Unavailable
+from millrace.io import interfaces, troubles
+from millrace.io.interfaces import PAGE, Entry, Put, Txn, TxnResult, Unavailable
 from millrace.io.performer import Fence, Refused
 from millrace.io.storage import Storage, StorageError, blob_path, upload_path
 from services.dispatcher.ports import JobStore
-from services.dispatcher.staging import Staging, delete_staging
+from services.dispatcher.staging import Staging, delete_staging, place_of
+from services.dispatcher.stored import batches, value_of
 from tests.core.of_dispatcher import GRAPH, JOB, stored
 from tests.simulation import Clock
 from tests.simulation.store import MemoryEtcd, MemoryStore
@@ -287,6 +288,42 @@ def test_staged_output_whose_place_hangs_is_told_and_holds_up_no_other(
     let_go.set()
 
 
+def test_when_all_folders_of_some_servers_hang_those_of_others_are_deleted(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight sinks on one mount whose server is gone took all threads, and nothing was deleted any more until the process ended."""
+    let_go = threading.Event()
+
+    def delete(folder: str, schemes: object) -> None:
+        if "hangs" in folder:
+            let_go.wait(60)
+        else:
+            delete_staging(folder)
+
+    monkeypatch.setattr("services.dispatcher.staging.delete_staging", delete)
+    mounts = tmp_path / "mounts"
+    mounts.write_text("x / ext4 rw 0 0\nserver:/x /far\\040off nfs rw 0 0\n")
+    monkeypatch.setattr("services.dispatcher.staging.MOUNTS", str(mounts))
+    servers = ("/far off/hangs{}", "s3://hangs{}", "hdfs://hangs:8020/{}")
+    staging = Staging(patience_s=0.05)
+    for _ in range(3):
+        hanging = [f"{server.format(number)}/.out.staging/0.9" for server in servers for number in range(20)]
+        assert list(staging.delete(hanging)) == hanging
+    staging._patience_s = 30
+    fine = tmp_path / "data/.out.staging/0.9"
+    fine.mkdir(parents=True)
+    assert staging.delete([str(fine)]) == {} and not fine.exists()
+    let_go.set()
+
+
+@pytest.mark.parametrize("path,place", [
+    ("/data/.o.staging/1", "/"), ("file:///far/x/.o.staging/1", "/far"), ("/far/near/.o.staging/1", "/far/near"), ("/farther/x", "/"),
+    ("s3://a/x", "s3"), ("s3://b/x", "s3"), ("hdfs://h:1/x", "hdfs://h:1"), ("hdfs://g:1/x", "hdfs://g:1"),
+])  # fmt: skip
+def test_what_hangs_together_is_told_by_the_path(path: str, place: str) -> None:
+    assert place_of(path, ["/", "/far", "/far/near"]) == place
+
+
 @pytest.mark.parametrize("url", ["http://127.0.0.1:{port}/admin?do=/.x.staging/0.9", "simplecache::http://127.0.0.1:{port}/.x.staging/0.9"])
 def test_no_host_that_a_submission_names_is_asked_anything(world: World, url: str) -> None:
     """The Dispatcher did GET /admin?do=... from its own network when a job with such a sink had failed."""
@@ -365,6 +402,7 @@ def test_a_key_that_holds_no_job_is_that_jobs_trouble_alone(world: World) -> Non
 
 def test_recovery_holds_a_page_of_etcd_however_many_jobs_have_ended(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It listed all that ever were, and could not end: 2 KB for each of them."""
+    monkeypatch.setattr(interfaces, "PAGE_MOST", PAGE)
     count = 20 * PAGE
     for number in range(count):
         world.set(stored(f"old-{number:05}", "clean", ended_ms=number), f"old-{number:05}")
@@ -376,6 +414,29 @@ def test_recovery_holds_a_page_of_etcd_however_many_jobs_have_ended(world: World
     tracemalloc.stop()
     assert list(page.jobs) == ["alive", *(f"old-{number:05}" for number in range(count - 3, count))]
     assert peak < 2_000 * count / 4, peak
+
+
+def test_recovery_asks_in_thousands_for_small_tombstones_and_in_few_for_large_graphs(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three million tombstones it made 94,000 pages of 64, before it told of the first job."""
+    value, large = value_of(stored("j", "clean", ended_ms=1)), value_of(stored("j", graph={"name": "x" * 100_000}))
+    held = {f"jobs/a{number:05}": value for number in range(6_000)} | {f"jobs/b{number:03}": large for number in range(200)}
+    for batch in batches((Put(key, each), max(7_000, len(each))) for key, each in held.items()):
+        world.store.txn(Txn([], batch))
+    pages: list[int] = []
+    page = world.store.page
+
+    def counted(prefix: str, after: str = "", most: int = PAGE) -> list[Entry]:
+        found = page(prefix, after, most)
+        size = sum(len(each.value) for each in found)
+        if size > PAGE * len(large):
+            raise Unavailable("it takes longer than a call may")
+        pages.append(size)
+        return found
+
+    monkeypatch.setattr(world.store, "page", counted)
+    read = [each.key for each in interfaces.pages(world.store, "jobs/")]
+    assert read == sorted(held)
+    assert max(pages) <= PAGE * len(large) and len(pages) < 30, "and not 97"
 
 
 def test_recovery_goes_on_under_another_leader(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,12 +182,12 @@ class MemoryStore:
             lambda: ([self.shown(one) for one in self._etcd.entries(self._prefix + prefix)], self._etcd.revision)
         )
 
-    def page(self, prefix: str, after: str = "") -> list[Entry]:
+    def page(self, prefix: str, after: str = "", most: int = PAGE) -> list[Entry]:
         above = _bytes(self._prefix + after) if after else b""
 
         def found() -> list[Entry]:
             entries = self._etcd.entries(self._prefix + prefix)
-            return [self.shown(one) for one in entries if _bytes(one.key) > above][:PAGE]
+            return [self.shown(one) for one in entries if _bytes(one.key) > above][:most]
 
         return self._call(found)
 

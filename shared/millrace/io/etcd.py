@@ -80,9 +80,9 @@ class EtcdStore:
             except _Compacted:
                 continue  # between two pages, after a long pause: from the start, at a newer revision
 
-    def page(self, prefix: str, after: str = "") -> list[Entry]:
+    def page(self, prefix: str, after: str = "", most: int = PAGE) -> list[Entry]:
         start, end = self._range(prefix)
-        request = rpc_pb2.RangeRequest(key=self._full(after) + b"\0" if after else start, range_end=end, limit=PAGE)
+        request = rpc_pb2.RangeRequest(key=self._full(after) + b"\0" if after else start, range_end=end, limit=most)
         return list(map(self._entry, self._call(self._kv.Range, request).kvs))
 
     def count(self, prefix: str) -> int:

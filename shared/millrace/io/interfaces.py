@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-PAGE = 64
-"""Entries that are asked for at once: 16 MB, if each is the largest graph that is stored."""
+PAGE, PAGE_MOST = 64, 5_000
+"""Entries that are asked for at once: 64 are 16 MB, if each is the largest graph that is stored. More when they are small."""
+PAGE_BYTES = 4 << 20
 
 
 class Unavailable(Exception):
@@ -160,13 +161,23 @@ class TxnResult:
 
 
 def pages(store: Store, prefix: str, after: str = "") -> Iterator[Entry]:
-    """All entries below the prefix, above `after`, of which a page at a time is held. Raises Unavailable in between."""
+    """All entries below the prefix, above `after`, of which a page at a time is held. Raises Unavailable in between. Millions of
+    tombstones are asked for in thousands: the next page is as long as entries of this one's size allow."""
+    most, at_most = PAGE, PAGE_MOST
     while True:
-        page = store.page(prefix, after)
+        try:
+            page = store.page(prefix, after, most)
+        except Unavailable:
+            if most == PAGE:
+                raise
+            most = at_most = max(PAGE, most // 8)  # large ones stand behind small ones, and take longer than one call may
+            continue
         yield from page
-        if len(page) < PAGE:
+        if len(page) < most:
             return
         after = page[-1].key
+        size = sum(len(entry.key) + len(entry.value) for entry in page)
+        most = min(at_most, max(PAGE, PAGE_BYTES * len(page) // size))
 
 
 class Store(Protocol):
@@ -185,8 +196,8 @@ class Store(Protocol):
         holds all of it: for what is few."""
         ...
 
-    def page(self, prefix: str, after: str = "") -> list[Entry]:
-        """The first `PAGE` entries below the prefix whose keys are above `after`, in key order; fewer: there are no more. Two pages are
+    def page(self, prefix: str, after: str = "", most: int = PAGE) -> list[Entry]:
+        """The first `most` entries below the prefix whose keys are above `after`, in key order; fewer: there are no more. Two pages are
         of two revisions: what changes meanwhile is in one of them, or not."""
         ...
 
