@@ -58,7 +58,7 @@ bench: setup ## measure, next to a peer each; also written to build/bench
 bench-failover: setup ## measure what the death of a leader, a TaskManager, Kafka or etcd costs, and that a pause or busy cores cost nothing
 	@$(BIN)/python -m tests.bench failover outages
 
-chaos: setup ## kill at random what a stack is made of, under load, for MINUTES=3; nothing may be lost or doubled
+chaos: setup ## kill at random what a stack is made of, under load and hostile requests, for MINUTES=3; nothing may be lost or doubled
 	@$(BIN)/python -m tests.chaos --minutes $(MINUTES)
 
 up: setup ## start Kafka, etcd and the services in the background

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos`: a stack with standbys under load, killed at random moments; nothing may be lost or doubled."""
+"""`python -m tests.chaos`: a stack with standbys under load and hostile requests, killed at random; nothing may be lost or doubled."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def chaos(
     jobs: Annotated[int, typer.Option(min=0, help="Go on until so many jobs were accepted, and send them faster.")] = 0,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the stack's folder also when all is well.")] = False,
 ) -> None:
-    """Start a stack of its own with a standby for each service, give it jobs, and kill, stop and cut off what it is made of.
+    """Start a stack of its own with a standby for each service, give it jobs, also hostile ones, and kill, stop and cut off its parts.
 
-    Then everything is left alone, every accepted job must end, what was recorded in public is checked, and all
-    inboxes must fold again to the same words. The same seed does the same
-    things in the same order; when they meet what is not the seed's. Exit code 1 if anything was lost, doubled or contradictory: the
-    evidence is printed, and the stack's folder is left.
+    Then everything is left alone, every accepted job must end, every hostile request must be answered or parked, what
+    was recorded in public is checked, no process may have ended by itself, and all inboxes must fold again to the same
+    words. The same seed does the same things in the same order; when they meet what is not the seed's. Exit code 1 if
+    anything was lost, doubled or contradictory, or ended a process: the evidence is printed, and the stack's folder is left.
     """
     os.environ.setdefault("MILLRACE_HOME", str(CHECKOUT / "build" / "chaos"))
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))

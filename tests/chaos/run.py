@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import statistics
 import time
 from collections import Counter, defaultdict
@@ -29,8 +28,10 @@ from services.replay.live import Live
 from services.replay.replaying import verify
 from tests.task_manager.timed import TWO_AT_ONCE
 
+from .ends import Ends
 from .faults import KINDS, Fault, Faults
-from .history import History, Verdict, judge
+from .history import HOSTILE, History, Verdict, judge, unheard
+from .hostile import Hostile
 from .load import CALM, DENSE, Load
 from .task_managers import TaskManagers
 
@@ -54,8 +55,10 @@ def run(
     passed = False
     try:
         stack.up(options, say, foreground=True)
-        with TaskManagers(stack, 0 if spark else TASK_MANAGERS, 4 * SLOTS if jobs else SLOTS) as timed:
-            passed = _run(stack, timed, minutes, seed, spark, say, jobs, record)
+        ends = Ends(stack)
+        count, slots = 0 if spark else TASK_MANAGERS, 4 * SLOTS if jobs else SLOTS
+        with ends, TaskManagers(stack, count, slots, ends.note) as timed:
+            passed = _run(stack, timed, ends, minutes, seed, spark, say, jobs, record)
         return passed
     finally:
         if keep or not passed:
@@ -66,7 +69,7 @@ def run(
 
 
 def _run(
-    stack: Stack, timed: TaskManagers, minutes: float, seed: int, spark: bool, say: Say, jobs: int, record: Path | None
+    stack: Stack, timed: TaskManagers, ends: Ends, minutes: float, seed: int, spark: bool, say: Say, jobs: int, record: Path | None
 ) -> bool:
     facts = stack.facts()
     store = EtcdStore(facts["etcd_endpoint"], "/millrace/default/")
@@ -84,7 +87,8 @@ def _run(
 
     faults = Faults(stack, store, scopes, task_managers, kill_etcd, seed, say)
     load = Load(facts["kafka_bootstrap"], seed, DENSE if jobs else CALM)
-    with load:
+    hostile = Hostile(facts["kafka_bootstrap"], seed, spark)
+    with load, hostile:
         until_s = time.monotonic() + minutes * 60
         faults.run(
             over=lambda: time.monotonic() > until_s and len(load.accepted) >= jobs,
@@ -92,35 +96,42 @@ def _run(
         )
         faults.heal()
         say("peace: every job must end now")
-    problems = list(load.errors)
+    problems = [*load.errors, *hostile.errors]
     peace_s = time.monotonic()
+    kafka = facts["kafka_bootstrap"]
     for what, found in (
         ("every replica to be back", lambda: is_whole(stack, scopes)),
-        ("another accepted job to end", lambda: _all_ended(store)),
+        ("another accepted job to end", lambda: _all_ended(store, hostile)),
+        ("an answer to every hostile request", lambda: not unheard(hostile.sent, *_answers(kafka))),
     ):
         try:
             _await(what, found, PEACE_S, lambda: _left(store))
         except TimeoutError as failure:
             problems.append(str(failure))
     say(f"at rest after {time.monotonic() - peace_s:.1f} s")
-    kafka = facts["kafka_bootstrap"]
+    replied, letters = _answers(kafka)
     history = History(
         answers=load.answers,
         stored={each.key.removeprefix("jobs/"): json.loads(each.value) for each in store.list("jobs/")[0]},
         events=topic_records(kafka, "job.events", SHARDS),
         failures=load.failures if not spark else {},
         cancels=load.cancels,
-        dead_letters=topic_records(kafka, "dead-letters", SHARDS),
+        dead_letters=letters,
         two_at_once=_lines(timed.lives / TWO_AT_ONCE),
         woken=faults.woken,
+        hostile=hostile.sent,
+        replied=replied,
+        ends=ends.seen,
+        faults=[(fault.kind, fault.what) for fault in faults.done],
     )
     verdict = judge(history)
-    _tell(verdict, faults.done, load, stack, say)
+    _tell(verdict, faults.done, load, say)
+    _tell_of_strangers(history, say)
     problems += _replayed(facts, record, say)  # which takes long where there was much
     for each in (*problems, *verdict.violations):
         say(f"VIOLATION: {each}")
     store.close()
-    return not (problems or verdict.violations) and verdict.accepted > 0
+    return not (problems or verdict.violations) and "accepted" in load.answers.values()
 
 
 @patient
@@ -167,8 +178,13 @@ def _left(store: EtcdStore) -> int:
     return -1
 
 
-def _all_ended(store: EtcdStore) -> bool:
-    return _left(store) == 0
+def _all_ended(store: EtcdStore, hostile: Hostile) -> bool:
+    """What strangers began is canceled: some of it would last for long."""
+    with contextlib.suppress(Unavailable):
+        left = [each.key.removeprefix("jobs/") for each in store.list("jobs/")[0] if json.loads(each.value)["state"] != "clean"]
+        hostile.cancel([job for job in left if job.startswith(HOSTILE)])
+        return not left
+    return False
 
 
 def _await(what: str, found: Callable[[], bool], limit_s: float = 60.0, left: Callable[[], int] = lambda: 0) -> None:
@@ -199,11 +215,30 @@ def topic_records(bootstrap: str, name: str, shards: int) -> list[dict[str, Any]
     return found
 
 
+def _answers(bootstrap: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    """What hostile requests were replied, and all dead letters."""
+    replies = [each for each in topic_records(bootstrap, "client.replies", SHARDS) if each["correlation"].startswith(HOSTILE)]
+    return {each["correlation"]: each["type"] for each in replies}, topic_records(bootstrap, "dead-letters", SHARDS)
+
+
+def _tell_of_strangers(history: History, say: Say) -> None:
+    became: dict[str, Counter[str]] = defaultdict(Counter)
+    for each in history.hostile:
+        became[each.kind][history.replied.get(each.correlation, each.became)] += 1
+    for kind, ways in sorted(became.items()):
+        say(f"hostile: {kind} {dict(ways)}")
+    jobs = Counter(value.get("status") or value["state"] for job, value in history.stored.items() if job.startswith(HOSTILE))
+    letters = len({each["offset"] for each in history.dead_letters})
+    say(f"of {len(history.hostile)} hostile records: {len(history.replied)} answered, {letters} dead letters, jobs {dict(jobs)}")
+    told = Counter(f"{end.name}, exit code {end.code}{f' ({end.words})' if end.words else ''}" for end in history.ends if end.code > 0)
+    say(f"ends of processes {len(history.ends)}, of which by their own code: {dict(told) or 'none'}")
+
+
 def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def _tell(verdict: Verdict, done: list[Fault], load: Load, stack: Stack, say: Say) -> None:
+def _tell(verdict: Verdict, done: list[Fault], load: Load, say: Say) -> None:
     ways = Counter(load.answers.values())
     say(f"faults {len(done)}: {dict(Counter(fault.kind for fault in done))}")
     say(f"jobs submitted {verdict.submitted} ({dict(ways)}), accepted {verdict.accepted}, ended {verdict.ended}")
@@ -220,19 +255,3 @@ def _tell(verdict: Verdict, done: list[Fault], load: Load, stack: Stack, say: Sa
     for kind, times in sorted(recovered.items()):
         middle = statistics.median(times)
         say(f"{kind} -> a later submission accepted: p50 {middle:.2f} s, max {max(times):.2f} s of {len(times)}")
-    ends = re.findall(r"^(\S+): ended with (-?\d+)", stack.supervisor_log.read_text(), re.MULTILINE)
-    by_itself = Counter(f"{name}, exit code {code}" for name, code in ends if code not in ("0", "-9", "-15"))
-    say(f"services that ended by themselves: {dict(by_itself) or 'none'}")
-    for failed in sorted((stack.folder / "logs").glob("*.failed")):
-        say(f"the last words of {failed.name}: {last_words(failed.read_text())[:300]}")
-
-
-def last_words(log: str) -> str:
-    """Why a service ended by itself, as its log has it; what a client library says of servers that are away is no reason."""
-    said = [each for each in map(json.loads, re.findall(r"^{.*", log, re.MULTILINE)) if "logger" not in each]
-    for level in ("critical", "error"):
-        for each in reversed(said):
-            if each["level"] == level:
-                exception: list[str] = each.get("exception", "").strip().splitlines()
-                return ": ".join(filter(None, (each["event"], each.get("reason"), *exception[-1:])))
-    return log.strip().rpartition("\n")[2] or "nothing"

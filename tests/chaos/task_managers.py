@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from deploy.local.downloads import CHECKOUT
@@ -15,10 +16,11 @@ AGAIN_S = 0.05
 
 
 class TaskManagers:
-    """`count` of them with `slots` slots each, named timed-1, timed-2, ..., in a `with`."""
+    """`count` of them with `slots` slots each, named timed-1, timed-2, ..., in a `with`.
+    `ended(name, exit code, log)` is told of each end that was not asked for here."""
 
-    def __init__(self, stack: Stack, count: int, slots: int) -> None:
-        self._stack, self._slots = stack, slots
+    def __init__(self, stack: Stack, count: int, slots: int, ended: Callable[[str, int, Path], None]) -> None:
+        self._stack, self._slots, self._ended = stack, slots, ended
         self.names = [f"timed-{number + 1}" for number in range(count)]
         self.lives = stack.folder / "lives"
         self._children: dict[str, Child] = {}
@@ -57,7 +59,10 @@ class TaskManagers:
 
     def _keep(self, name: str) -> None:
         while True:
-            self._children[name].popen.wait()
+            child = self._children[name]
+            code = child.popen.wait()
+            if not self._ending.is_set():
+                self._ended(name, code, child.log)
             self._ending.wait(AGAIN_S)
             with self._changing:
                 if self._ending.is_set():

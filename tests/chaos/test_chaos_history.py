@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.history import Event, History, judge
-from tests.chaos.run import last_words
+from tests.chaos.ends import last_words
+from tests.chaos.history import FLOOD, FLOOD_LETTERS, End, Event, History, Sent, judge
 
 
 def attempt(number: int, state: str, count: int, **more: Any) -> Event:
@@ -17,8 +17,13 @@ def attempt(number: int, state: str, count: int, **more: Any) -> Event:
     return {"type": "AttemptStateChanged", "job": "a", "count": count, "state": state, **where, **more}
 
 
+def letter(offset: int, **more: Any) -> dict[str, Any]:
+    return {"topic": "client.commands", "offset": offset, "sha256": f"hash {offset}", "reason": "no JSON", **more}
+
+
 def right() -> History:
-    """One job that was moved once and finished; a fact of it was said again."""
+    """One job that was moved once and finished; a fact of it was said again. Strangers sent what is parked, answered, refused by Kafka and
+    a flood; three processes ended: two were killed or asked to, one lost its producer."""
     events = [
         {"type": "JobAccepted", "job": "a", "count": 1},
         attempt(1, "RUNNING", 1),
@@ -28,7 +33,24 @@ def right() -> History:
         {"type": "JobFinished", "job": "a", "count": 1},
         attempt(2, "FINISHED", 4),
     ]
-    return History({"a": "accepted", "b": "refused"}, {"a": {"state": "clean", "status": "FINISHED"}}, events, {})
+    flood = [Sent(FLOOD, f"hash {offset}", became="taken", offset=offset) for offset in range(10, 20)]
+    hostile = [
+        Sent("garbage", "hash 1", became="taken", offset=1),
+        Sent("a question", "hash 2", "hostile-2", became="taken", offset=2),
+        Sent("packed", "hash 3", became="refused"),
+        Sent("garbage", "hash 4"),
+        *flood,
+    ]
+    letters = [letter(1), letter(4), letter(10), letter(19, reason="no JSON; those from offset 11 on were of no use either")]
+    return History(
+        {"a": "accepted", "b": "refused"}, {"a": {"state": "clean", "status": "FINISHED"}}, events, {},
+        dead_letters=letters, hostile=hostile, replied={"hostile-2": "RequestRefused"},
+        ends=[End("dispatcher", -9), End("job-master-2", 0), End("Kafka", 0), End("dispatcher-2", 1, "the producer ended: fenced")],
+        faults=[
+            ("leader killed", "dispatcher"), ("leader asked to end", "job-master-2"), ("leader stopped", "resource-manager, for 1.0 s"),
+            ("Kafka killed", "process 7, SIGKILL"),
+        ],
+    )  # fmt: skip
 
 
 def test_a_right_history_passes() -> None:
@@ -58,10 +80,38 @@ WRONG: dict[str, tuple[str, Callable[[History], None]]] = {
     "finished without it": ("wrong", lambda h: (h.events.pop(4), h.events.pop(5))),
     "failed by itself": ("wrong", lambda h: h.events[2].update(error={"kind": "infrastructure"})),
     "events of nobody": ("wrong", lambda h: h.events.append({"type": "JobAccepted", "job": "c", "count": 1})),
-    "a dead letter": ("wrong", lambda h: setattr(h, "dead_letters", [{"reason": "no JSON"}])),
+    "a dead letter": ("wrong", lambda h: h.dead_letters.append(letter(5))),
+    "a letter of another topic": ("wrong", lambda h: h.dead_letters.append(letter(1, topic="job-master.commands"))),
+    "a flood of letters": ("wrong", lambda h: h.dead_letters.extend(map(letter, range(12, 12 + 10 // FLOOD_LETTERS)))),
+    "an unanswered question": ("lost", lambda h: h.replied.clear()),
+    "a hostile job is lost": ("lost", lambda h: h.replied.update({"hostile-2": "JobAcceptedReply"})),
+    "garbage that nobody parked": ("lost", lambda h: h.dead_letters.pop(0)),
+    "a flood half parked": ("lost", lambda h: h.dead_letters[-1].update(reason="no JSON; those from offset 15 on were of no use either")),
+    "killed once more than by us": ("wrong", lambda h: h.ends.append(End("dispatcher", -9))),
+    "killed though it was only stopped": ("wrong", lambda h: h.ends.append(End("resource-manager", -9))),
+    "it ended by itself": ("wrong", lambda h: h.ends.append(End("dispatcher", 1, "client port: MemoryError: "))),
+    "it ended well, unasked": ("wrong", lambda h: h.ends.append(End("dispatcher", 0))),
+    "it crashed": ("wrong", lambda h: h.ends.append(End("dispatcher-2", -11))),
+    "its broker ended by itself": ("wrong", lambda h: h.ends.append(End("Kafka", 0))),
     "two at once": ("doubled", _lives),
     "two at once long after waking": ("doubled", lambda h: (_lives(h), setattr(h, "woken", {7: 8.0}))),
 }  # fmt: skip
+
+
+def test_a_hostile_job_may_come_to_any_end_but_to_one() -> None:
+    history = right()
+    events = [{"type": kind, "job": "hostile-1", "count": 1} for kind in ("JobAccepted", "JobFailed")]
+    history.events += events
+    history.stored["hostile-1"] = {"state": "clean", "status": "FAILED"}
+    assert judge(history).violations == []
+    history.stored["hostile-1"] = {"state": "accepted"}
+    assert judge(history).lost
+
+
+def test_a_task_manager_that_was_declared_lost_begins_anew() -> None:
+    history = right()
+    history.ends.append(End("timed-1", 75, "ends: it was declared lost"))
+    assert judge(history).violations == []
 
 
 @pytest.mark.parametrize("name", WRONG)
