@@ -36,6 +36,36 @@ print("ended")
 """
 
 
+STILL_HELD = """
+import ctypes, sys, threading, time
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import OffsetSpec
+from millrace.io import kafka_client
+
+def hold(asked):
+    client = kafka_client.AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    client.list_offsets({TopicPartition("t", 0): OffsetSpec.latest()}, request_timeout=0.5)
+    asked.set()
+    time.sleep(100)
+
+asked = threading.Event()
+threading.Thread(target=hold, args=(asked,), daemon=True).start()
+asked.wait()
+library = ctypes.CDLL(None)
+library.on_exit(library.sleep, None)  # behind Python's end, for as many seconds as the exit code says: the answer comes then
+sys.exit(2)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="on_exit is the C library's of Linux alone")
+def test_an_answer_that_comes_behind_the_end_of_python_does_not_end_the_process_by_a_signal() -> None:
+    """A TaskManager that was stopped, and ended for it, had asked what its topic is: it died by SIGSEGV."""
+    ran = subprocess.run(
+        [sys.executable, "-c", STILL_HELD], cwd=CHECKOUT, env=environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", "")
+
+
 def test_one_that_is_collected_on_its_own_thread_ends_on_another() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", GIVEN_UP], cwd=CHECKOUT, env=environment(), capture_output=True, text=True, timeout=60, check=False

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
 from collections import deque
 from typing import Any
+from weakref import WeakSet
 
 import confluent_kafka.admin
 
 _LEFT: deque[AdminClient] = deque()
 """What nobody holds any more, and what is still to be ended."""
+_LIVE: WeakSet[AdminClient] = WeakSet()
 
 
 class AdminClient(confluent_kafka.admin.AdminClient):
@@ -23,6 +26,7 @@ class AdminClient(confluent_kafka.admin.AdminClient):
     def __init__(self, config: dict[str, Any], **more: Any) -> None:
         end_left()
         super().__init__(config, **more)
+        _LIVE.add(self)
 
     def __del__(self, left: deque[AdminClient] = _LEFT) -> None:
         left.append(self)
@@ -39,6 +43,14 @@ def end_left() -> None:
         if held > alone:  # the garbage that it was in is not all gone
             _LEFT.append(client)
         del client
+
+
+@atexit.register
+def end_all() -> None:
+    """Ends all clients, while Python still runs: threads that nobody waits for hold some. An answer that comes behind the
+    interpreter's end runs Python code without one: a process that has done its work ends by SIGSEGV."""
+    for client in (*_LIVE, *_LEFT):
+        client.__exit__(None, None, None)
 
 
 def _taken(left: deque[Any]) -> tuple[Any, int]:
