@@ -6,12 +6,12 @@ where a port begins to read: what ends a process before it can say anything is k
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from typing import Annotated
 
 import structlog
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from millrace.core.fold import Folded
 from millrace.core.topics import DISPATCHER
@@ -23,15 +23,19 @@ NOTED_S = 1.0  # between two writes of the mark
 log = structlog.get_logger("client port")
 
 
-@dataclass(frozen=True)
-class Kept:
+Offset = Annotated[int, Field(ge=-1, lt=1 << 63)]
+
+
+class Kept(BaseModel):
     """Of the log `log`: all requests up to `mark` are decided; ports of `times` processes have begun at `began`, and are not known to
     have come further."""
 
+    model_config = ConfigDict(frozen=True, strict=True)
+
     log: str = ""
-    mark: int = -1
-    began: int = -1
-    times: int = 0
+    mark: Offset = -1
+    began: Offset = -1
+    times: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
 
 
 class Asked:
@@ -50,16 +54,16 @@ class Asked:
         self._folded = None
         entry = self._store.get(KEY)
         try:
-            kept = Kept(**json.loads(entry.value)) if entry is not None else Kept()
-        except (ValueError, TypeError):
+            kept = Kept.model_validate_json(entry.value) if entry is not None else Kept()
+        except ValidationError:
             log.error("a foreign value is replaced", key=KEY)
             kept = Kept()
-        kept = self._kept = kept if kept.log == log_id else Kept(log_id)
+        kept = self._kept = kept if kept.log == log_id else Kept(log=log_id)
         others = kept.times if kept.began == offset else 0
         if self._own == (log_id, offset) and others:
             return kept.mark, others - 1
         if waits:
-            self._write(replace(kept, began=offset, times=others + 1), epoch)
+            self._write(kept.model_copy(update={"began": offset, "times": others + 1}), epoch)
             self._own = (log_id, offset)
         return kept.mark, others
 
@@ -80,11 +84,11 @@ class Asked:
         self._folded = None
         if mark > self._kept.mark:
             try:
-                self._write(replace(self._kept, mark=mark), epoch)
+                self._write(self._kept.model_copy(update={"mark": mark}), epoch)
             except Unavailable as failure:
                 log.warning("how far requests are decided is not noted yet", reason=str(failure))
 
     def _write(self, kept: Kept, epoch: int) -> None:
-        value = json.dumps(asdict(kept), separators=(",", ":")).encode()
+        value = kept.model_dump_json().encode()
         if self._store.txn(Txn([Compare(f"leaders/{DISPATCHER}", epoch)], [Put(KEY, value)])).succeeded:
             self._kept = kept
