@@ -9,6 +9,7 @@ import pytest
 from millrace.io import identity
 from millrace.io.identity import NotProvisioned, OtherCluster, Owner, check, claim, put_back, take
 from millrace.io.interfaces import Bus, Delete, Put, Store, Txn
+from millrace.io.snapshots import Pointer
 from millrace.io.storage import Storage
 from tests.contract.conftest import BusWorld, StoreWorld, asked
 
@@ -80,10 +81,48 @@ def test_storage_of_another_cluster_is_refused_until_it_is_given_over(bus: Bus, 
     """A fresh cluster gives the same generations and offsets: files of the one would be taken, and deleted, by the other."""
     cluster, _ = claim(bus, store, "one")
     storage, before = Storage(str(tmp_path)), Owner("e" * 32, "gone")
-    assert identity.own(storage, before) == before
+    storage.put_new(identity.OWNER, before.value())
     both = rf"storage {tmp_path} belongs to cluster 'gone' \(e+\), and this is cluster 'one' \({cluster}\): name a storage_url"
     with pytest.raises(OtherCluster, match=both):
         asked(lambda: check(bus, store, storage, "one"))
     assert take(storage, Owner(cluster, "one")) == before
     assert take(storage, Owner(cluster, "one")) is None
+    assert asked(lambda: check(bus, store, storage, "one")) == cluster
+
+
+@pytest.mark.parametrize("name", ["snapshots/dispatcher/1-20000-ab12.jsonl.zst", "exchange/1.57/1/part", "uploads/" + "a" * 64])
+def test_storage_that_a_cluster_without_an_owner_may_use_is_not_taken_silently(
+    bus: Bus, store: Store, tmp_path: Path, name: str
+) -> None:
+    """Version 0.1.0 wrote no owner: a fresh cluster took the storage of one that still ran."""
+    cluster, _ = claim(bus, store, "one")
+    storage = Storage(str(tmp_path))
+    storage.put_new(name, b"x")
+    with pytest.raises(OtherCluster, match=r"storage .* belongs to a cluster that is not named, and this is .*--take-storage"):
+        asked(lambda: check(bus, store, storage, "one"))
+    assert not storage.exists(identity.OWNER)
+    take(storage, Owner(cluster, "one"))
+    assert asked(lambda: check(bus, store, storage, "one")) == cluster
+
+
+def test_storage_in_which_this_etcds_snapshot_lies_is_taken_after_an_upgrade(bus: Bus, store: Store, tmp_path: Path) -> None:
+    cluster, _ = claim(bus, store, "one")
+    storage, pointer = Storage(str(tmp_path)), Pointer(1, 20_000, "ab" * 32, "0.1.0", final=True)
+    store.txn(Txn([], [Put("snapshots/dispatcher", pointer.value())]))
+    storage.put_new("exchange/1.57/1/part", b"x")
+    with pytest.raises(OtherCluster, match="a cluster that is not named"):
+        asked(lambda: check(bus, store, storage, "one"))
+    storage.put_new(pointer.path("dispatcher"), b"x")
+    assert asked(lambda: check(bus, store, storage, "one")) == cluster == Owner.parse(storage.get(identity.OWNER)).cluster
+
+
+@pytest.mark.parametrize("written", [b"[]", b"{}", b"no JSON", b'{"cluster": 3, "name": "x"}', b'{"cluster": "\n", "name": "x"}'])
+def test_an_owner_that_is_none_is_told_in_a_sentence(bus: Bus, store: Store, tmp_path: Path, written: bytes) -> None:
+    """It was a traceback."""
+    cluster, _ = claim(bus, store, "one")
+    storage = Storage(str(tmp_path))
+    storage.put_new(identity.OWNER, written)
+    with pytest.raises(OtherCluster, match=r"^owner.json of storage .* names no cluster .it is not of the form .*--take-storage [^\n]*$"):
+        asked(lambda: check(bus, store, storage, "one"))
+    take(storage, Owner(cluster, "one"))
     assert asked(lambda: check(bus, store, storage, "one")) == cluster

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from millrace.core.chain import Offer, Peer, offer
 from millrace.core.election import ELECTED_BACK_MS, READ_BACK_MS, RETURN_MS, Role, View
 from millrace.core.fold import Diverged, Fold, Folded
 from millrace.core.machine import Born, Configured, Do, Envelope, Forget, Output, PeerBorn, Publish, Say, Ticked
 from millrace.core.messages.effects import JobFound
 from millrace.core.messages.jobs import JobMasterStarted
 from millrace.core.messages.records import Elected, Forked, Hello, Message, Outcome, Probe, Tick, decode
-from millrace.core.replica import Append, BeReborn, Campaign, Cede, End, Perform, Resign, Speak
+from millrace.core.replica import Append, BeReborn, Campaign, Cede, End, Perform, Reopen, Resign, Speak
 from tests.core.of_replica import ME, OTHER, TOPOLOGY, Log, heard, names
 
 
@@ -164,13 +165,15 @@ def test_a_gap_makes_the_leader_raise_its_generation_and_a_standby_wait() -> Non
     assert log.actions[1] == []
 
 
-def test_records_missing_between_two_offsets_make_any_replica_raise_the_generation() -> None:
-    """A hole of 4,999 offsets was folded over in silence: outcomes that lay in it are never told again."""
-    log = Log(2)
+def test_records_missing_between_two_offsets_are_folded_over_by_nobody() -> None:
+    """A hole of 4,999 offsets was folded over in silence: outcomes that lay in it are never told again. A follower raised the generation
+    for it, though the leader had read those records and went on."""
+    log = Log(3)
     log.elect()
-    for replica in log.replicas:
+    log.replicas[2].election.silent = True
+    for replica, action in zip(log.replicas, (BeReborn, Reopen, BeReborn), strict=True):
         (reborn,) = replica.record(5_000, log.stamp, log.records[0][1], log.stamp)
-        assert reborn == BeReborn("the records from offset 1 to 4999 are missing")
+        assert reborn == action("the records from offset 1 to 4999 are missing")
         assert replica.folded.next_offset == 1, "nothing behind it was folded"
         (again,) = replica.record(5_000, log.stamp, None, log.stamp, parked=("bad",))
         assert again == reborn, "nor passed over"
@@ -560,6 +563,25 @@ def test_peers_that_came_and_went_are_forgotten_at_last_and_a_late_word_of_one_i
         log.append(heard(1, None, life=number + 1).model_copy(update={"sender": f"task-manager/{number}"}))
     assert [name for name, peer in folded.peers.items() if peer.parted] == ["task-manager/6", "task-manager/7", "task-manager/8"]
     actions = log.append(heard(2, 1, life=1).model_copy(update={"sender": "task-manager/0"}))
-    assert not any(isinstance(each, BeReborn) for each in actions) and "task-manager/0" not in folded.peers
+    assert not any(isinstance(each, BeReborn) for each in actions) and folded.peers["task-manager/0"].parted
+    assert sum(peer.parted for peer in folded.peers.values()) == 3
     later = heard(2, 1, life=99).model_copy(update={"sender": "task-manager/9"})
     assert any(isinstance(each, BeReborn) for each in log.append(later)), "one that lives later has said what is not here"
+
+
+def test_a_long_lived_peer_whose_birth_was_lost_with_a_cut_log_is_heard_again() -> None:
+    """Later ones had parted since: each word of it was dropped as a zombie's, for ever."""
+    log = Log()
+    log.elect()
+    folded, name = log.replicas[0].folded, "task-manager/0"
+    folded.parted_through = 50
+    late = heard(2, 1, life=1).model_copy(update={"sender": name})
+    greeted = [each.spoken for each in log.append(late) if isinstance(each, Speak)]
+    assert [(each.type, each.key) for each in greeted] == [("Hello", name)]
+    hello = decode(greeted[0].value.encode())
+    assert isinstance(hello, Message)
+    knows_me = Peer(life=1, start=(0, 1), mark=(0, 9), knew=True)  # as it has heard the words that this log has lost
+    assert offer(knows_me, 1, hello) is Offer.FORK
+    answer = heard(3, 2, life=1, body=Forked(life=1, mark=(0, 9))).model_copy(update={"sender": name})
+    [reborn] = log.append(answer)
+    assert isinstance(reborn, BeReborn) and reborn.reason.startswith(f"{name} has heard this scope say (0, 9), which is not in")

@@ -368,10 +368,10 @@ def test_a_snapshot_that_is_not_in_storage_is_waited_for(world: World) -> None: 
 
 
 def test_a_record_that_cannot_be_read_ends_its_generation_at_the_second_try(world: World) -> None:  # [8]
-    """Each process that started ended at it, for ever."""
+    """Each process that started ended at it, for ever. The leader was killed: nobody knows what stood there."""
     world.lead()
     world.broker.log(TOPIC, 0).flipped.add(2)
-    world.loop = world.host("q")
+    replaced(world, "q", "b1")
     world.turn(3)
     assert world.loop._reader is None and world.generation()["generation"] == 1, "a bit may have been flipped on the way"
     world.turn(4)
@@ -384,9 +384,34 @@ def test_a_standby_that_alone_meets_a_missing_record_raises_the_generation(world
     world.lead()
     world.turn(60)
     world.broker.log(TOPIC, 0).gone.add(1)
-    world.loop = world.host("q")
+    replaced(world, "q", "b1")
     assert world.lead().generation == 2
     assert world.generation()["reason"] == "the records from offset 1 to 1 are missing"
+
+
+@pytest.mark.parametrize("damage", ["flipped", "gone"])
+def test_a_standby_that_cannot_read_takes_nothing_from_a_healthy_leader(
+    world: World, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:  # [8], [23]
+    """One flipped byte in an old segment, which the leader had read long before, ended its generation."""
+    monkeypatch.setattr("millrace.io.saving.SNAPSHOT_RECORDS", 20)
+    world.lead()
+    leader, standby = world.loop, world.host("q")
+    getattr(world.broker.log(TOPIC, 0), damage).add(1)
+
+    def both(times: int) -> None:
+        for _ in range(times):
+            for world.loop in (leader, standby):
+                world.turn(ms=QUIET_TICK_MS)
+
+    both(5)
+    assert standby._reader is None, "it waits"
+    assert leader.replica.leads and world.generation()["generation"] == 1
+    both(60)
+    assert leader.replica.leads and world.generation()["generation"] == 1
+    assert standby.replica.folded.next_offset > 20, "it goes on from a snapshot behind the damage"
+    replaced(world, "q", "b1")
+    assert world.lead().generation == 1, "and takes the key when its leader has gone"
 
 
 def test_a_leader_key_that_was_written_by_hand_is_replaced(world: World) -> None:  # [31]

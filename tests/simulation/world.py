@@ -63,7 +63,7 @@ class World:
 
     def look_whose(self) -> None:
         """What a process does before it starts. Raises OtherCluster."""
-        identity.check_storage(self.storage, identity.Owner(self.cluster, "simulated"))
+        identity.check_storage(self.storage, identity.Owner(self.cluster, "simulated"), MemoryStore(self.etcd, PREFIX))
 
     def next_start(self) -> int:
         self.starts += 1

@@ -27,7 +27,7 @@ from millrace.core.machine import (
 from millrace.core.messages import client, effects, events, jobs, slots
 from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER, TASK_MANAGER, shard_scope
 
-from . import bad_records, failover, publication
+from . import bad_records, earlier, failover, publication
 from .execution_graph import attempt_name, begin, describe, published, task_folder
 from .scheduling import (
     advance,
@@ -92,11 +92,21 @@ class JobMaster:
     def plan(self, job: Job) -> Plan | None:
         """The job's plan; None if its graph cannot be read by this build."""
         if job.acceptance not in self._plans:
-            try:
-                self._plans[job.acceptance] = compile_graph(JobGraph.model_validate(job.graph))
-            except ValidationError:
-                self._plans[job.acceptance] = None
+            self._plans[job.acceptance] = self._plan(job.graph)
         return self._plans[job.acceptance]
+
+    @staticmethod
+    def _plan(graph: dict[str, Any]) -> Plan | None:
+        try:
+            return compile_graph(JobGraph.model_validate(graph))
+        except ValidationError:
+            return None
+
+    def of_earlier(self, field: str, value: Any) -> Any:
+        """A field of a state that another build wrote into a snapshot, in this one's shape."""
+        if field != "jobs":
+            return value
+        return {id_: earlier.today(job, self._plan(job["graph"])) if earlier.is_earlier(job) else job for id_, job in value.items()}
 
     # the core
 

@@ -45,13 +45,13 @@ def keep(job: Job, plan: Plan, task: str, index: int, report: Mapping[str, Any])
     schemas, planned, result = _told(plan, task, report)
     if planned is not None:
         job.planned = planned
-        job.kept_bytes += _bytes(planned)
+        job.kept_bytes += bytes_of(planned)
     if result is not None:
         job.results[index] = result
-        job.kept_bytes += _bytes(result)
+        job.kept_bytes += bytes_of(result)
     if schemas and not done.schemas:
         done.schemas, done.schemas_of = schemas, index
-        job.kept_bytes += _bytes(schemas)
+        job.kept_bytes += bytes_of(schemas)
     if isinstance(left := report.get("files"), dict):
         row.files = (_number(left.get("kept")) or 0, _number(left.get("bytes")) or 0, _number(left.get("left_out")) or 0)
     outputs = report.get("outputs") or {} if task != PLAN_TASK else {}
@@ -62,7 +62,7 @@ def too_much(job: Job, plan: Plan, task: str, report: Mapping[str, Any]) -> dict
     """The error of an attempt that tells more than the job may still keep: a report can be 700 KB, and there can be thousands [30]."""
     schemas, planned, result = _told(plan, task, report)
     kept = [each for each in ({} if job.tasks[task].schemas else schemas, planned, result) if each]
-    if job.kept_bytes + sum(map(_bytes, kept)) <= KEPT_BYTES:
+    if job.kept_bytes + sum(map(bytes_of, kept)) <= KEPT_BYTES:
         return None
     message = (
         f"The schemas, lists of files and results that the job's attempts told take more than {KEPT_BYTES} bytes: make fewer or"
@@ -84,7 +84,8 @@ def _told(
     return schemas, None, dict(result) if result is not None else None
 
 
-def _bytes(told: Mapping[str, Any]) -> int:
+def bytes_of(told: Mapping[str, Any]) -> int:
+    """What it costs to keep."""
     return len(json.dumps(told, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 

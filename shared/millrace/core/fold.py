@@ -260,8 +260,16 @@ class Fold:
                     folded.peers[record.sender] = Peer(life=record.life - 1, parted=True)
                 return self._run(folded, offset, Told(taken=True), [], [Say(record.sender, Hello())])
             return Told()
-        if verdict is Offer.GAP and peer is None and record.life <= folded.parted_through:
-            return Told()  # a zombie that parted so long ago that nobody knows it: this log has lost nothing
+        if verdict is Offer.GAP and (peer is None or peer.parted) and record.life <= folded.parted_through:
+            # A zombie that parted so long ago that nobody knows it, and this log has lost nothing; or one that lives, and whose birth was
+            # lost with a cut log. Only that one answers a greeting, with the words that this log has lost.
+            told = self._forked(folded, record)
+            if told.damage is not None:
+                return told
+            folded.peers.pop(record.sender, None)
+            folded.peers[record.sender] = Peer(life=record.life - 1, parted=True)
+            self._drop_parted(folded)
+            return self._run(folded, offset, told, [], [Say(record.sender, Hello())])
         if verdict is Offer.GAP:
             return Told(damage=f"{record.sender} has said {record.prev}, which is not in this log")
         if verdict is Offer.FORK:

@@ -112,7 +112,8 @@ Handler = Callable[[Any, Envelope], Iterator[Output]]
 
 
 class Machine(Protocol):
-    """One service's decisions. `peers`: the scopes that are greeted at birth."""
+    """One service's decisions. `peers`: the scopes that are greeted at birth. One whose state had another shape in an earlier version has
+    `of_earlier(field, value)` as well, which gives a field of that, as JSON, in today's."""
 
     scope: str
     peers: tuple[str, ...]

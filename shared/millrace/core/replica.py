@@ -75,6 +75,14 @@ class BeReborn:
 
 
 @dataclass(frozen=True)
+class Reopen:
+    """What comes next in the log cannot be read here, and its leader has read it: leave, and go on from a snapshot behind it, or, once
+    nobody leads, from a new generation [8]."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class Cede:
     """The log goes on as another build from `offset` on: fold nothing more, and give back what was won, until its leader has handed
     over [27]."""
@@ -90,7 +98,7 @@ class End:
     reason: str
 
 
-Action = Append | Speak | Perform | Campaign | Resign | BeReborn | Cede | End
+Action = Append | Speak | Perform | Campaign | Resign | BeReborn | Reopen | Cede | End
 
 
 class Replica:
@@ -126,7 +134,8 @@ class Replica:
             told = self.core.fold(folded, offset, stamp_ms, record)
         if told.unreadable:
             assert told.damage is not None
-            return [BeReborn(told.damage)]
+            alone = self.election.role in (Role.ELECT, Role.LEADING) or self.election.silent
+            return [BeReborn(told.damage) if alone else Reopen(told.damage)]
         self.election.read(stamp_ms, folded.next_ms)
         if isinstance(record, Probe):
             if record.who != self.who:

@@ -12,20 +12,24 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
+from pydantic import Field, TypeAdapter, ValidationError
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from millrace.core.topics import IDENTITY
 
 from .interfaces import Bus, Compare, Put, Reader, Store, Txn, Unavailable
+from .snapshots import Pointer
 from .storage import NotFound, Storage
 
 KEY = "cluster"
 OWNER = "owner.json"
+USED = ("snapshots", "exchange", "blobs", "uploads", "archives", "results", "logs")  # folders of storage that a cluster works with
 ANSWER_S = 10.0
 
 RESTORE = "give each cluster a Kafka of its own, or restore the etcd that belongs to this one"
+GIVE_OVER = "name a storage_url of its own, or, if that one runs no more, give it over by `python -m deploy.provision --take-storage URL`"
 PROVISION = "run `python -m deploy.provision` once, then services go on by themselves"
 
 
@@ -47,19 +51,27 @@ class NotProvisioned(Unavailable):
 class Owner:
     """A cluster, by its uuid and the name that it had then."""
 
-    cluster: str
+    cluster: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
     name: str
 
     @staticmethod
     def parse(value: bytes) -> Owner:
-        found = json.loads(value)
-        return Owner(found["cluster"], found["name"])
+        """Raises ValueError."""
+        try:
+            return _OWNERS.validate_json(value, strict=True)
+        except ValidationError:
+            raise ValueError('it is not of the form {"cluster": "<uuid>", "name": "..."}') from None
 
     def value(self) -> bytes:
         return json.dumps({"cluster": self.cluster, "name": self.name}).encode()
 
     def __str__(self) -> str:
-        return f"cluster {self.name!r} ({self.cluster})"
+        return f"cluster {self.name!r} ({self.cluster})" if self.cluster else "a cluster that is not named"
+
+
+_OWNERS = TypeAdapter(Owner)
+SOMEBODY = Owner("", "unknown")
+"""Of storage that holds files and names no owner."""
 
 
 def of_store(store: Store) -> str:
@@ -87,6 +99,8 @@ def of_log(bus: Logs) -> Owner | None:
             if time.monotonic() > deadline:
                 raise Unavailable(f"Kafka gives no record of {IDENTITY}")
         return Owner.parse(found[0].value)
+    except ValueError as failure:
+        raise OtherCluster(f"the first record of Kafka's topic {IDENTITY} names no cluster: {failure}; {RESTORE}") from None
     finally:
         reader.close()
 
@@ -140,29 +154,53 @@ def check(bus: Logs, store: Store, storage: Storage | None, name: str) -> str:
         raise NotProvisioned(f"{'Kafka' if me.cluster else 'etcd'} holds no identity of this cluster: {PROVISION}")
     _compare("Kafka", theirs, me, "name the Kafka that belongs to this etcd")
     if storage is not None:
-        check_storage(storage, me)
+        check_storage(storage, me, store)
     return me.cluster
 
 
-def check_storage(storage: Storage, me: Owner) -> None:
-    """Raises OtherCluster, StorageError."""
-    hint = "name a storage_url of its own, or, if that one runs no more, give it over by `python -m deploy.provision --take-storage URL`"
-    _compare(f"storage {storage.url}", own(storage, me), me, hint)
+def check_storage(storage: Storage, me: Owner, store: Store) -> None:
+    """Raises OtherCluster, Unavailable, StorageError."""
+    owner = owner_of(storage)
+    if owner is None:  # another of this cluster may take it at this moment, and write to it
+        owner = _own(storage, me) if _is_free(storage, store) else owner_of(storage)
+    _compare(f"storage {storage.url}", owner or SOMEBODY, me, GIVE_OVER)
 
 
-def own(storage: Storage, me: Owner) -> Owner:
-    """Who owns the storage: who came first. Raises StorageError."""
+def owner_of(storage: Storage) -> Owner | None:
+    """Who has written that it owns the storage. Raises OtherCluster (nobody knows who has), StorageError."""
     try:
         return Owner.parse(storage.get(OWNER))
     except NotFound:
-        storage.put_if_absent(OWNER, me.value())
-        return Owner.parse(storage.get(OWNER))
+        return None
+    except ValueError as failure:
+        raise OtherCluster(f"{OWNER} of storage {storage.url} names no cluster ({failure}): {GIVE_OVER}") from None
+
+
+def _is_free(storage: Storage, store: Store) -> bool:
+    """Whether storage that nobody is known to own is empty, or this cluster's: etcd names a snapshot that lies in it. A cluster of a
+    version that wrote no owner may use it still."""
+    if not any(next(iter(storage.folders(folder)), None) or storage.list(folder) for folder in USED):
+        return True
+    for entry in store.list("snapshots/")[0]:
+        pointer = Pointer.parse(entry.value)
+        if storage.exists(pointer.path(entry.key.removeprefix("snapshots/"))):
+            return True
+    return False
+
+
+def _own(storage: Storage, me: Owner) -> Owner:
+    """Of two that write at the same moment the first one owns it."""
+    storage.put_if_absent(OWNER, me.value())
+    return Owner.parse(storage.get(OWNER))
 
 
 def take(storage: Storage, me: Owner) -> Owner | None:
     """Makes the storage this cluster's, whoever owned it: nothing in it has a name that this cluster gives. Returns who did, None: it was
     this one or nobody. Raises StorageError."""
-    before = own(storage, me)
+    try:
+        before = owner_of(storage) or _own(storage, me)
+    except OtherCluster:
+        before = SOMEBODY
     if before.cluster == me.cluster:
         return None
     storage.delete_tree(OWNER)

@@ -21,7 +21,7 @@ from millrace.core.fold import Fold, Folded
 from millrace.core.messages.base import Body
 from millrace.core.messages.effects import type_of
 from millrace.core.messages.records import Part, decode, encode
-from millrace.core.replica import Action, Append, BeReborn, Campaign, Cede, End, Perform, Replica, Resign, Speak
+from millrace.core.replica import Action, Append, BeReborn, Campaign, Cede, End, Perform, Reopen, Replica, Resign, Speak
 
 from . import envelope
 from .generations import Generation, Generations, LogReplaced
@@ -172,7 +172,7 @@ class ScopeLoop:
                 self._leave()
             return False
         except Damaged as damaged:
-            self._meet_damage(damaged)
+            self._meet_damage(damaged.offset, str(damaged))
             return False
         now = self.around.clock()
         for received in batch:
@@ -191,16 +191,21 @@ class ScopeLoop:
             self._save(replica)
         return bool(batch)
 
-    def _meet_damage(self, damaged: Damaged) -> None:
-        """A reader of its own tries once more, for a bit may have been flipped on the way; then the log is as good as cut there [8]."""
+    def _meet_damage(self, offset: int, reason: str) -> None:
+        """A reader of its own tries once more, for a bit may have been flipped on the way; then the log is as good as cut there [8]. Where
+        another leads it is not: that one has read it, and a follower goes on from a snapshot behind it."""
         assert self.generation is not None
-        where = (self.generation.number, damaged.offset)
-        if where == self._unread:
-            self._be_reborn(str(damaged))
+        where = (self.generation.number, offset)
+        if where == self._unread and not self._is_led():
+            self._be_reborn(reason)
             return
-        self.log.error("a record cannot be read; another reader tries", reason=str(damaged))
+        self.log.error("a record cannot be read; another reader tries", reason=reason)
         self._unread = where
         self._leave()
+
+    def _is_led(self) -> bool:
+        """By another, as far as is known: a key that has ended, is this process's own or has no lease is no leader's."""
+        return not (self.view.epoch == 0 or self.view.mine or self.view.foreign)
 
     def _take_acks(self, replica: Replica) -> None:
         """While a message waits for one, they are waited for and not the next record."""
@@ -240,7 +245,7 @@ class ScopeLoop:
                 self._wait_for(failure)
                 return
             self.log.warning("waiting", reason=str(failure))
-            if isinstance(failure, LogReplaced) and (self.view.epoch == 0 or self.view.mine or self.view.foreign):
+            if isinstance(failure, LogReplaced) and not self._is_led():
                 self._replace_log(failure)
             self.around.wait(self._stopping, WAIT_S)
             return
@@ -269,6 +274,9 @@ class ScopeLoop:
             raise OtherBuild(pointer.build)
         if self._ceded[0] == generation.number and self._ceded[1] >= (pointer.offset if pointer is not None else 0):
             raise OtherBuild(self.waits_for)
+        unread = self._unread[1] if self._unread[0] == generation.number else -1
+        if unread >= (pointer.offset if pointer is not None else 0) and self._is_led():
+            raise Unavailable(f"{self.topic} cannot be read at offset {unread}, which its leader has read: a later snapshot is waited for")
         loaded = self.snapshots.load(pointer) if pointer is not None else None
         first = self.around.bus.offsets(self.topic, self.partition)[0]
         if first > (loaded[0].next_offset if loaded is not None else generation.first_offset):
@@ -350,6 +358,8 @@ class ScopeLoop:
                 self._resign(action.epoch)
             elif isinstance(action, BeReborn):
                 self._be_reborn(action.reason)
+            elif isinstance(action, Reopen):
+                self._meet_damage(self.replica.folded.next_offset, action.reason)
             elif isinstance(action, Cede):
                 self._cede(action)
             elif isinstance(action, End):

@@ -130,7 +130,7 @@ def thaw(machine: Machine, data: bytes) -> Folded:
         for line in io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(data)):
             name, field, text = line.split(b" ", 2)
             values, adapter = found[name.decode()], _adapters(owners[name.decode()])[field.decode()]
-            part = adapter.validate_json(text)
+            part = _part(machine, name, field.decode(), adapter, text)
             if field.decode() in values:
                 values[field.decode()].update(part)
             else:
@@ -142,6 +142,17 @@ def thaw(machine: Machine, data: bytes) -> Folded:
         raise ValueError(f"there is no field {failure}") from None
     except (TypeError, zstandard.ZstdError) as failure:
         raise ValueError(str(failure)) from None
+
+
+def _part(machine: Machine, name: bytes, field: str, adapter: TypeAdapter[Any], text: bytes) -> Any:
+    """What is not of today's shape may be of an earlier one, which the machine knows."""
+    try:
+        return adapter.validate_json(text)
+    except ValidationError:
+        of_earlier = getattr(machine, "of_earlier", None)
+        if name != b"state" or of_earlier is None:
+            raise
+        return adapter.validate_json(json.dumps(of_earlier(field, json.loads(text))))
 
 
 class Snapshots:

@@ -25,4 +25,4 @@ def a_snapshot_is_of_no_cluster() -> None:
 
 @mutant(29, "io/identity.py:check_storage", "a cluster starts over the storage of another one, which goes on there")
 def nobody_asks_whose_storage_it_is() -> None:
-    identity.check_storage = lambda storage, me: None
+    identity.check_storage = lambda storage, me, store: None

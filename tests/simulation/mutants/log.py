@@ -253,7 +253,7 @@ def a_hole_in_the_offsets_is_folded_over() -> None:
 
 @mutant(8, "io/loop.py:ScopeLoop._meet_damage", "who starts reads the same bytes in vain, for ever")
 def what_cannot_be_read_is_tried_for_ever() -> None:
-    loop.ScopeLoop._meet_damage = lambda self, damaged: self._leave()  # type: ignore[method-assign]
+    loop.ScopeLoop._meet_damage = lambda self, offset, reason: self._leave()  # type: ignore[method-assign]
 
 
 @mutant(31, "core/election.py:View.foreign", "a key that somebody wrote by hand keeps its scope without a leader")
