@@ -17,7 +17,7 @@ import typer
 from millrace.core.topics import IDENTITY, TOPICS, Topology
 from millrace.io.addresses import parted
 from millrace.io.etcd import EtcdStore
-from millrace.io.identity import OtherCluster, Owner, claim, of_store, take
+from millrace.io.identity import OtherCluster, Owner, await_end_of_0_1_0, claim, of_store, take
 from millrace.io.interfaces import Bus, Compare, Put, Store, Txn, Unavailable
 from millrace.io.kafka import KafkaBus
 from millrace.io.kafka_admin import KafkaAdmin
@@ -32,7 +32,8 @@ class OtherTopology(Exception):
 
 def provision(admin: KafkaAdmin, store: Store, topology: Topology, name: str = "default") -> list[str]:
     """Whose Kafka it is first [29], then the topology (it is what is fixed), then topics. Returns a line for each change. Raises
-    OtherCluster, OtherTopology, Unavailable, ValueError (a topic with another number of partitions; no topology is stored then)."""
+    OtherCluster, OtherTopology, StillRuns, Unavailable, ValueError (a topic with another number of partitions: no topology is stored)."""
+    await_end_of_0_1_0(store)
     lines = identify(admin, store, name)
     if store.get("topology") is None:  # or etcd has lost its data, and the logs have not: they tell the counts
         admin.check_partitions({topic.name: topic.count(topology) for topic in TOPICS})

@@ -31,7 +31,7 @@ from ruamel.yaml import YAML
 from deploy.provision import OtherTopology, provision
 from millrace.core.topics import Topology
 from millrace.io.etcd import EtcdStore
-from millrace.io.identity import OtherCluster
+from millrace.io.identity import OtherCluster, StillRuns
 from millrace.io.kafka_admin import KafkaAdmin
 from millrace.io.signals import on_stop
 
@@ -46,6 +46,7 @@ from .stack import SERVICES, Stack, write_private
 RESTART_FIRST_S, RESTART_MOST_S = 0.05, 5.0
 CUT_LOGS_S = 10.0
 STEADY_S = 10.0  # a service that ran so long starts again without delay
+ENDED_S = 15.0  # three times the lease of a leader
 STOP_S = 6.0  # for the services; 5 is what they promise
 
 
@@ -151,15 +152,26 @@ class Supervisor:
                     start.result()
         warning = self.etcd.etcd.warning if self.etcd.etcd is not None else None
         self._warn("etcd's kind", warning)
-        try:
-            store = EtcdStore(self.etcd.endpoint, "/millrace/default/")
-            provision(KafkaAdmin(self.kafka.bootstrap), store, Topology(shards=self.options.shards))
-        except (OtherCluster, OtherTopology, ValueError) as failure:
-            raise LocalError(f"The stack's data does not fit: {failure}. 'millrace down --purge{self.stack.option}' deletes it.") from None
+        self._provision(EtcdStore(self.etcd.endpoint, "/millrace/default/"))
         for server in (self.kafka, self.etcd):
             self._wait_for(server)
         self._await(self._all_take_work, "services")
         self._say("services: ready")
+
+    def _provision(self, store: EtcdStore) -> None:
+        give_up_s = time.monotonic() + ENDED_S
+        while True:
+            try:
+                provision(KafkaAdmin(self.kafka.bootstrap), store, Topology(shards=self.options.shards))
+                return
+            except StillRuns as failure:  # a stack of 0.1.0 that was killed: the keys of its leaders end with their leases
+                if self.stopping.is_set() or time.monotonic() > give_up_s:
+                    raise LocalError(f"The stack's data cannot be taken over: {failure}.") from None
+                time.sleep(0.1)
+            except (OtherCluster, OtherTopology, ValueError) as failure:
+                raise LocalError(
+                    f"The stack's data does not fit: {failure}. 'millrace down --purge{self.stack.option}' deletes it."
+                ) from None
 
     def _end_left(self) -> None:
         """The services of a supervisor that was killed end by themselves; before they have, others cannot take their place."""

@@ -2,14 +2,54 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+
 import pytest
 
 from deploy.provision import OtherTopology, provision
 from millrace.core.topics import TOPICS, Topology
+from millrace.io.identity import StillRuns, of_store
+from millrace.io.interfaces import Delete, Put, Txn
 from millrace.io.kafka_admin import KafkaAdmin
+from millrace.io.snapshots import Pointer
 from tests.simulation import Clock
 from tests.simulation.bus import MemoryBroker, MemoryBus
 from tests.simulation.store import MemoryEtcd, MemoryStore
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> tuple[KafkaAdmin, MemoryStore]:
+    """Kafka and etcd of a cluster that 0.1.0 has made: topics and a topology, and no identity."""
+    there = {topic.name: topic.count(Topology()) for topic in TOPICS}
+    clock = Clock()
+    admin, store, broker = KafkaAdmin("127.0.0.1:1"), MemoryStore(MemoryEtcd(clock), "/millrace/default/"), MemoryBroker(clock)
+    broker.ensure_topics((name, count, {}) for name, count in there.items())
+    monkeypatch.setattr("deploy.provision.bus_of", lambda admin: MemoryBus(broker, client_id="p", on_fatal=pytest.fail))
+    monkeypatch.setattr(admin, "_partitions", lambda: there)
+    monkeypatch.setattr(admin, "_alter", lambda configs: [])
+    store.txn(Txn([], [Put("topology", json.dumps(asdict(Topology())).encode())]))
+    return admin, store
+
+
+def test_a_cluster_of_0_1_0_gets_its_identity_only_when_nobody_leads_it(cluster: tuple[KafkaAdmin, MemoryStore]) -> None:
+    """New services led beside the old ones, which ended at each word that they did not know."""
+    admin, store = cluster
+    store.txn(Txn([], [Put("leaders/dispatcher", b"d1"), Put("leaders/job-master/0", b"j1")]))
+    with pytest.raises(StillRuns, match="0.1.0, and dispatcher, job-master/0 are led still: end all its control services by SIGTERM, run"):
+        provision(admin, store, Topology())
+    assert of_store(store) == "", "new services wait for it"
+    store.txn(Txn([], [Delete("leaders/dispatcher"), Delete("leaders/job-master/0")]))
+    ended, killed = (Pointer(1, 20, "ab" * 32, "0.1.0", final=final).value() for final in (True, False))
+    store.txn(Txn([], [Put("snapshots/dispatcher", ended), Put("snapshots/job-master/0", killed)]))
+    with pytest.raises(StillRuns, match="the leader of job-master/0 was killed: start 0.1.0 once more, end it by SIGTERM, and run this"):
+        provision(admin, store, Topology())
+    assert of_store(store) == ""
+    store.txn(Txn([], [Put("snapshots/job-master/0", ended)]))
+    provision(admin, store, Topology())
+    assert len(of_store(store)) == 32
+    store.txn(Txn([], [Put("leaders/dispatcher", b"d2"), Put("snapshots/job-master/0", killed)]))
+    assert provision(admin, store, Topology()) == [], "a cluster that has an identity is provisioned while it runs"
 
 
 def test_an_etcd_that_lost_its_data_is_not_told_other_counts_than_the_logs_have(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,6 +130,29 @@ def claim(bus: Bus, store: Store, name: str, make: Callable[[], str] = new) -> t
     return mine, wrote
 
 
+class StillRuns(Unavailable):
+    """A cluster of 0.1.0 is to get its identity, and its control services have not all ended in order."""
+
+
+def await_end_of_0_1_0(store: Store) -> None:
+    """A cluster that was made and has no uuid is of 0.1.0: its control services would end at each word that is new, and new services lead
+    as soon as there is a uuid. Raises StillRuns, Unavailable."""
+    if of_store(store) or store.get("topology") is None:
+        return
+    led = [entry.key.removeprefix("leaders/") for entry in store.list("leaders/")[0]]
+    killed = [entry.key.removeprefix("snapshots/") for entry in store.list("snapshots/")[0] if not Pointer.parse(entry.value).final]
+    if led:
+        raise StillRuns(
+            f"this cluster is of version 0.1.0, and {', '.join(led)} {'is' if len(led) == 1 else 'are'} led still: end all its control"
+            " services by SIGTERM, run this, then start the new ones; TaskManagers, and what runs on them, go on meanwhile"
+        )
+    if killed:
+        raise StillRuns(
+            f"this cluster is of version 0.1.0, and the leader of {', '.join(killed)} was killed: start 0.1.0 once more, end it by SIGTERM,"
+            " and run this again, for only it can tell what it had begun"
+        )
+
+
 def put_back(bus: Bus, store: Store) -> tuple[str, bool]:
     """Gives an etcd that has none the uuid that Kafka has, never a new one. Returns it ("": neither has one), and whether it was written.
     Raises OtherCluster, Unavailable."""
