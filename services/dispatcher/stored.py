@@ -13,6 +13,8 @@ from millrace.core.messages.effects import StoredJob
 from millrace.io.interfaces import Entry
 from millrace.io.performer import Fence, Refused
 
+from .core.state import ENDED_STATUSES
+
 JOBS = "jobs/"
 BATCH_BYTES = 700_000  # of values in one transaction; etcd's limit is 1 MiB
 
@@ -45,11 +47,15 @@ def stored_of(entry: Entry | None) -> StoredJob | None:
     if entry is not None and not re.fullmatch(JOB_ID_PATTERN, job_of(entry)):
         raise Unreadable("its key is no job id")
     try:
-        return StoredJob.model_validate_json(entry.value) if entry is not None else None
+        stands = StoredJob.model_validate_json(entry.value) if entry is not None else None
     except ValidationError as failure:
         first = failure.errors(include_input=False, include_url=False)[0]  # no word of the value itself: it may hold anything
         where = ".".join(map(str, first["loc"]))
         raise Unreadable(f"what etcd holds under jobs/ for it cannot be read ({where + ': ' if where else ''}{first['msg']})") from None
+    if stands is not None and (stands.graph is None if stands.state == "accepted" else stands.status not in ENDED_STATUSES):
+        lacks = "a graph" if stands.state == "accepted" else f"a status of {', '.join(ENDED_STATUSES)}"
+        raise Unreadable(f"what etcd holds under jobs/ for it is {stands.state} without {lacks}")
+    return stands
 
 
 def check_leader(entry: Entry | None, fence: Fence) -> None:

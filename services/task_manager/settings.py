@@ -19,6 +19,7 @@ from .slot.config import MEBIBYTE, SlotConfig
 from .slot.jvm import CannotStart, find_java, find_spark
 
 PYSPARK = SlotConfig.pyspark_version
+LEAST_HEAP_MB = 480  # Spark refuses less than 450 MiB, and some collectors keep a part of what they are given for themselves
 _ASK_PYSPARK = "import pyspark, sys; print(pyspark.__version__, sys.version_info >= (3, 10))"
 
 
@@ -33,7 +34,7 @@ class TaskManagerSettings(ServiceSettings):
     )
     slots: int = Field(2, ge=1, le=1000, description="How many tasks run at once; each slot is a JVM of its own.")
     cores: int = Field(1, ge=1, description="Cores of each slot: its Spark runs as local[cores].")
-    heap_mb: int = Field(1024, ge=256, description="Heap of each slot's JVM; what a job may ask for as memory_mb.")
+    heap_mb: int = Field(1024, ge=LEAST_HEAP_MB, description="Heap of each slot's JVM; what a job may ask for as memory_mb.")
     master: str | None = Field(
         None, description="Spark master of the slots instead of local[cores]: spark://host:port."
     )

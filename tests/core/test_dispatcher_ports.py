@@ -383,6 +383,25 @@ def test_recovery_tells_all_that_lives_and_the_newest_ended_in_pages(
     assert pages > 2
 
 
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {"state": "accepted", "graph": None},
+        {"state": "dirty", "status": None},
+        {"state": "dirty", "status": "WHAT"},
+        {"state": "clean", "status": None},
+    ],
+)
+def test_a_job_that_lacks_what_its_state_needs_is_its_own_trouble(world: World, foreign: dict) -> None:
+    """Each of them ended every Dispatcher that folded what etcd told of it."""
+    world.set(stored("a"), "a")
+    world.set(stored("b").model_copy(update={"graph": GRAPH, **foreign}), "b")
+    page = world.recover(effects.RecoverJobs(retained=9), world.fence)
+    assert (page.jobs, world.troubles("unreadable")) == ({"a": stored("a")}, ["b"])
+    [found] = world.ports.find([effects.FindJob(job="b")], world.fence)
+    assert found.stands is None and f"is {foreign['state']} without" in found.unreadable
+
+
 def test_a_key_that_holds_no_job_is_that_jobs_trouble_alone(world: World) -> None:
     """No job came back in a new generation, and whoever asked in one batch with it had no answer."""
     world.set(stored("a"), "a")

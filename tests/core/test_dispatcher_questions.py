@@ -90,6 +90,17 @@ def test_questions_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     assert kinds == [jobs.Query, jobs.Query, client.RequestRefused]
 
 
+def test_a_flood_of_questions_about_a_dead_part_leaves_room_for_those_about_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They shared one bound: whoever asked about a living part was told that it is busy."""
+    monkeypatch.setattr(questions, "ASKED_MOST", 5)
+    world = settled()
+    world.accept()
+    told = [bodies(world.request(asks(client.DescribeJob)))[0] for _ in range(9)]
+    assert [type(each) for each in told] == [jobs.DescribeStartedJob] * 5 + [client.RequestRefused] * 4
+    assert SHARD in told[-1].reason
+    assert isinstance(bodies(world.request(client.GetClusterOverview(reply_to="c", correlation="3")))[0], jobs.Query)
+
+
 @pytest.mark.parametrize("kind", [client.GetJobStatus, client.DescribeJob, client.CancelJob])
 def test_while_etcd_is_silent_who_asks_of_an_unknown_job_is_told_so(kind: type[client.Request]) -> None:
     world = settled()

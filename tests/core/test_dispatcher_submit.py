@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from millrace.core.machine import Configured, Do, PassedOver, Publish, Say, Ticked
@@ -389,3 +391,13 @@ def test_the_same_submission_again_is_no_refusal_and_is_not_parked() -> None:
     assert world.fire() == []
     world.finish()
     assert world.fire() == []
+
+
+@pytest.mark.parametrize("vertices", [{"a": None}, {"a": [1]}, {"a": 1}, [1], None, {"a": {"parallelism": -5}}, {"a": {"parallelism": ""}}])
+def test_a_stored_graph_that_no_build_wrote_is_told_to_its_job_master_and_counts_nothing(vertices: Any) -> None:
+    """It ended every Dispatcher that counted its subtasks; a negative number took from those of others."""
+    world = settled()
+    world.request(client.DescribeJob(job=JOB, reply_to="c", correlation="1"))
+    told = world.tell(effects.JobFound(job=JOB, stands=stored(graph={"name": "x", "vertices": vertices})))
+    assert any(isinstance(each, Say) and isinstance(each.body, jobs.StartJob) for each in told)
+    assert world.state.live_subtasks == 0

@@ -20,6 +20,13 @@ def test_the_name_is_the_same_for_every_start_in_a_work_folder(tmp_path: Path) -
     assert TaskManagerSettings(id="one").name == "one"
 
 
+def test_a_heap_with_which_spark_does_not_start_is_refused_as_a_setting(tmp_path: Path) -> None:
+    """Each slot was broken, and its log alone told why."""
+    assert TaskManagerSettings(id="one", work_folder=str(tmp_path), heap_mb=480).heap_mb == 480
+    with pytest.raises(ValueError, match="greater than or equal to 480"):
+        TaskManagerSettings(id="one", work_folder=str(tmp_path), heap_mb=479)
+
+
 def test_a_slot_is_told_what_the_settings_say(tmp_path: Path) -> None:
     settings = TaskManagerSettings(id="one", work_folder=str(tmp_path), cores=3, heap_mb=600, python="", log_tail_mb=0)
     config = settings.slot_config(1)

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from millrace.core.jobgraph.model import Limits
+
 RETRY_AFTER_MS = 1_000
 """What a client is told to wait when there is no room: about as long as a thousand jobs need to be accepted."""
 
 
 def subtasks_of(graph: Mapping[str, Any]) -> int:
-    """The subtasks of all vertices: what a graph may come to cost its JobMaster, whose text is no measure of it [30]. 0 of a graph that
-    this build cannot read: its JobMaster fails it."""
+    """The subtasks of all vertices: what a graph may come to cost its JobMaster, whose text is no measure of it [30]. What this build
+    cannot read counts nothing, and takes nothing from others: its JobMaster fails it."""
     vertices = graph.get("vertices")
-    found = [vertex.get("parallelism", 1) for vertex in vertices.values()] if isinstance(vertices, dict) else []
-    return sum(found) if all(isinstance(each, int) for each in found) else 0
+    found = [each.get("parallelism", 1) for each in vertices.values() if isinstance(each, dict)] if isinstance(vertices, dict) else []
+    return sum(min(max(each, 0), Limits.parallelism) for each in found if isinstance(each, int))
 
 
 def too_wide(*, subtasks: int, max_subtasks: int) -> str | None:

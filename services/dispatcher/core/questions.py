@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .machine import Dispatcher
 
 ANSWER_MS = 3_000
-ASKED_MOST = 1_000  # questions without an answer, of all parts together
+ASKED_MOST = 250  # questions of one part without an answer: a flood of those about a dead part leaves room for those about others
 AGAIN_MS = 10_000  # before a silent part is asked again; the longer it is silent, the less often
 ETCD = "etcd"
 FROM_ETCD = ("GetJobStatus", "DescribeJob", "CancelJob")  # who awaits a job's end, or submits, has time-outs of its own
@@ -35,8 +35,8 @@ def ask(dispatcher: Dispatcher, state: State, envelope: Envelope, scope: str, as
     if silence is not None and now_ms - silence.asked_ms < max(AGAIN_MS, silence.asked_ms - silence.since_ms):
         yield from instead(dispatcher, state, envelope, scope, asking)
         return
-    if len(state.asked) >= ASKED_MOST:
-        yield from refuse(asking, "busy", f"{ASKED_MOST} questions wait for answers already; try again")
+    if sum(each.scope == scope for each in state.asked.values()) >= ASKED_MOST:
+        yield from refuse(asking, "busy", f"{ASKED_MOST} questions wait for answers of {scope} already; try again")
         return
     if silence is not None:
         silence.asked_ms = now_ms

@@ -45,7 +45,7 @@ def up(
         typer.Option(min=1, max=64, help="Threads of each slot: its Spark runs as local with so many (first time: 1)."),
     ] = None,
     heap_mb: Annotated[
-        int | None, typer.Option(min=256, help="Heap of each slot's JVM, in MB (first time: 512).")
+        int | None, typer.Option(min=480, help="Heap of each slot's JVM, in MB; Spark starts with no less than 480 (first time: 512).")
     ] = None,
     python: Annotated[
         str | None, typer.Option(help="Python that runs the jobs; it needs PySpark 4.2 (first time: millrace's own).")

@@ -16,23 +16,33 @@ def past_ms(text: str) -> int:
     """A past time, as Unix time in milliseconds: an age (90s, 30m, 2h, 3d), a time of day (the last such one), or a date with or without
     a time, in the local time zone. Raises typer.BadParameter."""
     text, now_ms = text.strip(), time.time_ns() // 1_000_000
-    age = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
-    if age:
-        return now_ms - int(float(age.group(1)) * AGES[age.group(2)] * 1000)
+    age = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhd])", text)
     try:
-        return stamp_ms(text, now_ms)
+        found = now_ms - int(float(age.group(1)) * AGES[age.group(2)] * 1000) if age else stamp_ms(text, now_ms)
+    except OverflowError:
+        found = -1
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} is no time: say 30m, 2h or 3d (ago), 14:30, or 2026-01-31 or 2026-01-31T12:00"
+            f"{_short(text)!r} is no time: say 30m, 2h or 3d (ago), 14:30, or 2026-01-31 or 2026-01-31T12:00"
         ) from None
+    if found < 0:
+        raise typer.BadParameter(f"{_short(text)!r} is before 1970: say a later time") from None
+    return found
 
 
 def stamp_ms(text: str, newest_ms: int) -> int:
     """A time of day is the last such one before `newest_ms`. Raises ValueError."""
     text = text.replace("Z", "+00:00")  # not read by Python 3.10
-    if re.match(r"\d\d?:", text):
-        return _last_such(TimeOfDay.fromisoformat(text), newest_ms)
-    return _ms(datetime.fromisoformat(text).astimezone())
+    try:
+        if re.match(r"\d\d?:", text):
+            return _last_such(TimeOfDay.fromisoformat(text), newest_ms)
+        return _ms(datetime.fromisoformat(text).astimezone())
+    except OverflowError:
+        raise ValueError("it is not within the years 1 to 9999") from None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:40]}..."
 
 
 def _last_such(time_of_day: TimeOfDay, newest_ms: int) -> int:

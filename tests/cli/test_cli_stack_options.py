@@ -1,0 +1,14 @@
+"""What `millrace up` is told is checked before anything is started."""
+
+from __future__ import annotations
+
+from typer.testing import CliRunner
+
+from millrace.cli import app as program
+from services.task_manager.settings import LEAST_HEAP_MB
+
+
+def test_a_heap_with_which_spark_does_not_start_is_refused_at_the_prompt() -> None:
+    """The stack came up, and its slots were broken: Spark says why in the logs of each alone."""
+    told = CliRunner().invoke(program.app, ["up", "--stack", "none", "--heap-mb", str(LEAST_HEAP_MB - 1)])
+    assert told.exit_code == 2 and str(LEAST_HEAP_MB) in told.output and "--heap-mb" in told.output
