@@ -6,19 +6,25 @@ where a port begins to read: what ends a process before it can say anything is k
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated
 
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from millrace.core.fold import Folded
+from millrace.core.messages.effects import FindJob, PutJobGraph
 from millrace.core.topics import DISPATCHER
-from millrace.io.interfaces import Compare, Put, Store, Txn, Unavailable
+from millrace.io import troubles
+from millrace.io.interfaces import Compare, Entry, Put, Store, Txn, Unavailable
+from millrace.io.performer import Fence, Refused
 
-KEY = "clients/commands"
+KEY, WHERE = "clients/commands", "client.commands"
 NOTED_S = 1.0  # between two writes of the mark
+DECIDING = tuple(f'{{"type":"{each.__name__}",' for each in (PutJobGraph, FindJob))
 
 log = structlog.get_logger("client port")
 
@@ -38,37 +44,38 @@ class Kept(BaseModel):
     times: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
 
 
+@dataclass(frozen=True)
+class Begun:
+    """All requests up to `decided` are; so many other processes have begun at this offset, and are not known to have come further."""
+
+    decided: int
+    in_vain: int
+
+
 class Asked:
     """The key, as one process sees it. The calls are those of one thread."""
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._clock = store, clock
         self._kept = Kept()
-        self._own = ("", -1)  # where this process has begun
+        self._counted = ("", -1)  # the log and the offset at which this process is one of those that have begun
         self._noted_s = -NOTED_S
         self._folded: tuple[int, int] | None = None  # (mark, offset in the inbox behind it), not known to be decided yet
 
-    def begin(self, log_id: str, epoch: int, offset: int, waits: bool) -> tuple[int, int]:
-        """A port begins at this offset, and a record `waits` there: the mark, and how many other processes have begun there before.
-        Raises Unavailable."""
+    def begin(self, log_id: str, epoch: int, offset: int, *, waits: bool) -> Begun:
+        """A port begins at this offset, and a record `waits` there or not. Raises Unavailable."""
         self._folded = None
-        entry = self._store.get(KEY)
-        try:
-            kept = Kept.model_validate_json(entry.value) if entry is not None else Kept()
-        except ValidationError:
-            log.error("a foreign value is replaced", key=KEY)
-            kept = Kept()
-        kept = self._kept = kept if kept.log == log_id else Kept(log=log_id)
-        others = kept.times if kept.began == offset else 0
-        if self._own == (log_id, offset) and others:
-            return kept.mark, others - 1
-        if waits:
-            self._write(kept.model_copy(update={"began": offset, "times": others + 1}), epoch)
-            self._own = (log_id, offset)
-        return kept.mark, others
+        kept = _kept(self._store.get(KEY))
+        self._kept = kept = kept if kept.log == log_id else Kept(log=log_id)
+        times = kept.times if kept.began == offset else 0
+        counted = times > 0 and self._counted == (log_id, offset)
+        if waits and not counted and self._write(kept.model_copy(update={"began": offset, "times": times + 1}), epoch):
+            self._counted = (log_id, offset)
+        return Begun(kept.mark, times - counted)
 
     def note(self, folded: Folded, epoch: int) -> None:
-        """Moves the mark on, now and then. What is folded is decided once nothing is pending that was asked for until then."""
+        """Moves the mark on, now and then. What is folded is decided once nothing is pending that decides it and was asked for until
+        then. Other effects do not count: an end whose archive cannot be written may stay for hours."""
         now_s = self._clock()
         if folded.client_log != self._kept.log or now_s - self._noted_s < NOTED_S:
             return
@@ -76,7 +83,7 @@ class Asked:
         mark, behind = self._folded or (folded.client_mark, folded.next_offset)
         self._folded = (mark, behind)
         try:
-            oldest = next(iter(folded.effects), None)
+            oldest = next((effect for effect, pending in folded.effects.items() if pending.effect.startswith(DECIDING)), None)
         except RuntimeError:  # the loop has changed it just now
             return
         if oldest is not None and int(oldest.split(".")[1]) < behind:
@@ -88,7 +95,28 @@ class Asked:
             except Unavailable as failure:
                 log.warning("how far requests are decided is not noted yet", reason=str(failure))
 
-    def _write(self, kept: Kept, epoch: int) -> None:
-        value = kept.model_dump_json().encode()
-        if self._store.txn(Txn([Compare(f"leaders/{DISPATCHER}", epoch)], [Put(KEY, value)])).succeeded:
+    def stands(self, offset: int, reason: str, epoch: int) -> None:
+        """Requests wait, and nobody knows for how long: `millrace doctor` tells it."""
+        with contextlib.suppress(Unavailable, Refused):
+            troubles.note(self._store, Fence(DISPATCHER, epoch), "requests", WHERE, troubles.Facts(reason=reason, offset=offset))
+
+    def goes_on(self, epoch: int) -> None:
+        with contextlib.suppress(Unavailable, Refused):
+            if self._store.get(troubles.key_of("requests", WHERE)) is not None:
+                troubles.over(self._store, Fence(DISPATCHER, epoch), "requests", WHERE)
+
+    def _write(self, kept: Kept, epoch: int) -> bool:
+        """Whether this process still leads. Raises Unavailable."""
+        put = Put(KEY, kept.model_dump_json().encode())
+        leads = self._store.txn(Txn([Compare(f"leaders/{DISPATCHER}", epoch)], [put])).succeeded
+        if leads:
             self._kept = kept
+        return leads
+
+
+def _kept(entry: Entry | None) -> Kept:
+    try:
+        return Kept.model_validate_json(entry.value) if entry is not None else Kept()
+    except ValidationError as foreign:
+        log.error("a foreign value is replaced", key=KEY, reason=str(foreign.errors(include_input=False, include_url=False)[:1]))
+        return Kept()

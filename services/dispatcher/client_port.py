@@ -23,7 +23,7 @@ from millrace.io.storage import StorageError
 
 from .asked import Asked
 from .intake import Intake, not_understood
-from .trial import Tried
+from .trial import Read, Tried, Unreadable, Untold
 
 TOPIC = "client.commands"
 IN_FLIGHT = 256
@@ -31,18 +31,19 @@ TOGETHER_MOST = 16  # are checked before any is copied: one request to Kafka tak
 OUTBOX_MOST = 50_000  # while Kafka takes nothing of what is said about requests, no more are taken on
 POLL_MS = 500
 STUCK_S = 5.0
+AGAIN_S, TRY_AGAIN_S = 0.5, 10.0  # the second where a process of its own could not tell: it takes a second of a core
 ALONE_MOST = 100  # records in a row that are no requests have a letter each; those behind them share one for each time that is read
+
+Trial = Callable[[int, int, threading.Event], Tried]
 
 log = structlog.get_logger("client port")
 
 
 class ClientPort:
-    """`lead(term)` starts a thread that ends with the term. `fatal(reason)` ends the process. `tried(offset, end)`
+    """`lead(term)` starts a thread that ends with the term. `fatal(reason)` ends the process. `tried(offset, end, ended)`
     reads client.commands in a process of its own, for what stands there may end who reads it."""
 
-    def __init__(
-        self, bus: Bus, intake: Intake, asked: Asked, tried: Callable[[int, int], Tried], fatal: Callable[[str], None]
-    ) -> None:
+    def __init__(self, bus: Bus, intake: Intake, asked: Asked, tried: Trial, fatal: Callable[[str], None]) -> None:
         self._bus, self._intake, self._asked, self._fatal = bus, intake, asked, fatal
         self._tried = tried
         self._turn = threading.Lock()  # the thread of the term before may still be reading
@@ -58,7 +59,7 @@ class ClientPort:
                         self._copy(term)
                     except (Unavailable, OffsetGone, StorageError) as failure:
                         log.warning("requests wait", reason=str(failure))
-                        term.ended.wait(0.5)
+                        term.ended.wait(TRY_AGAIN_S if isinstance(failure, Untold) else AGAIN_S)
         except Exception as failure:
             log.exception("the client port ends")
             self._fatal(f"client port: {type(failure).__name__}: {failure}")
@@ -84,8 +85,8 @@ class ClientPort:
 class Copier:
     """Copies from behind the folded mark on. Raises Unavailable, OffsetGone, StorageError: make another one then."""
 
-    def __init__(self, bus: Bus, intake: Intake, term: Term, asked: Asked, tried: Callable[[int, int], Tried]) -> None:
-        self._bus, self._intake, self._term, self._tried = bus, intake, term, tried
+    def __init__(self, bus: Bus, intake: Intake, term: Term, asked: Asked, tried: Trial) -> None:
+        self._bus, self._intake, self._term, self._asked, self._tried = bus, intake, term, asked, tried
         self._log = bus.log_id(TOPIC)
         self._prev = self.mark
         self.flying: deque[int] = deque()  # offsets copied and not seen folded
@@ -94,13 +95,14 @@ class Copier:
         if 0 <= self.mark < first - 1:
             log.error("requests were deleted before they were read", first=self.mark + 1, last=first - 1)
         start = max(self.mark + 1, first)
-        self._decided, others = asked.begin(self._log, term.epoch, start, start < end)
+        begun = asked.begin(self._log, term.epoch, start, waits=start < end)
+        self._decided = begun.decided
         self._next = start
         self._why, self._try_to = "", -1  # why, and up to where, it is read in a process of its own
         self._reader: Reader | None = None
-        if others and start < end:
-            log.error("a process has begun to read here, and came no further", offset=start, processes=others)
-            self._why, self._try_to = f"reading it has ended {others + 1} processes", end
+        if begun.in_vain and start < end:
+            log.error("a process has begun to read here, and came no further", offset=start, processes=begun.in_vain)
+            self._why, self._try_to = f"reading it has ended {begun.in_vain + 1} processes", end
 
     @property
     def mark(self) -> int:
@@ -120,6 +122,7 @@ class Copier:
             if self._next < self._try_to:
                 self._try()
                 return True
+            self._asked.goes_on(self._term.epoch)
             self._reader = self._bus.reader(TOPIC, 0, self._next)
         try:
             read = self._reader.poll(patience_ms, min(room, IN_FLIGHT if self._in_flood else TOGETHER_MOST)) if room else []
@@ -180,12 +183,21 @@ class Copier:
 
     def _try(self) -> None:
         """Copies what can be read, or passes over what cannot, with one dead letter that has not a word of what stands there."""
-        found = self._tried(self._next, self._try_to)
-        self._copy(found.good)
-        self._next = found.beyond
-        if found.beyond == found.bad:
-            return
-        first, last, self._try_to = found.bad, found.beyond - 1, -1
+        try:
+            found = self._tried(self._next, self._try_to, self._term.ended)
+        except Untold as failure:
+            self._asked.stands(self._next, str(failure), self._term.epoch)
+            raise
+        match found:
+            case Read(records):
+                self._copy(records)
+                self._next = found.behind  # perhaps further: nothing stands between
+            case Unreadable(first):
+                self._pass_over(first, found.behind - 1)
+                self._next = found.behind
+
+    def _pass_over(self, first: int, last: int) -> None:
+        self._try_to = -1
         log.error("requests are passed over", first=first, last=last, reason=self._why)
         reason = f"it cannot be read: {self._why}" if first == last else f"offsets {first} to {last} cannot be read: {self._why}"
         refusal = Refusal(reason=reason[:500], size_bytes=0, sha256="", head_base64="")

@@ -16,7 +16,7 @@ import structlog
 from millrace.core.topics import DISPATCHER, TOPICS
 from millrace.io import troubles
 from millrace.io.hosting import Term
-from millrace.io.interfaces import Bus, Compare, Delete, Entry, OffsetGone, Store, Txn, Unavailable, pages
+from millrace.io.interfaces import Bus, Compare, Delete, Entry, Store, Txn, Unavailable, pages
 from millrace.io.performer import Fence, Refused
 from millrace.io.storage import Storage, StorageError
 
@@ -29,7 +29,6 @@ FIRST_S, EVERY_S = 60.0, 3600.0
 LEFT_MS = 3_600_000  # what nobody owns is younger while its job is being accepted
 BATCH_MOST = 40
 SOON_MS = 2 * KEPT_AFTER_MS  # it is told by another clock
-ANSWER_MS = 2_000
 CLIENTS = "client.commands"
 REPEATS_MS = next(topic.retention_ms for topic in TOPICS if topic.name == CLIENTS)
 
@@ -109,18 +108,14 @@ class Housekeeping:
         return live, unreadable
 
     def _oldest_request_ms(self, now_ms: int) -> int:
-        """The broker's stamp of the first record that client.commands still has. Raises Unavailable."""
-        first, end = self._bus.offsets(CLIENTS, 0)
-        if first == end:
-            return now_ms
-        reader = self._bus.reader(CLIENTS, 0, first)
+        """The broker's stamp of the first record that client.commands still has. None is read: it may end who reads it [30]. While Kafka
+        does not answer, it is of any age, and no tombstone goes."""
         try:
-            found = reader.poll(ANSWER_MS, 1)
-        except OffsetGone as gone:
-            raise Unavailable(str(gone)) from None
-        finally:
-            reader.close()
-        return found[0].stamp_ms if found else 0
+            stamp_ms = self._bus.first_stamp_ms(CLIENTS, 0)
+        except Unavailable as failure:
+            log.warning("no tombstone is swept", reason=str(failure))
+            return 0
+        return now_ms if stamp_ms is None else stamp_ms
 
     def _forget(self, over: list[Entry], now_ms: int, asked_ms: int, fence: Fence) -> None:
         """A new generation of the Dispatcher reads all of client.commands again: a tombstone stays while a submission of its job may

@@ -1,7 +1,7 @@
 """`python -m services.dispatcher.trial BOOTSTRAP TOPIC OFFSET END`: reads client.commands where reading it has ended a process.
 
-A process of its own, with little memory, that the kernel ends first. It fetches one batch at a time, so that none is unpacked before the
-one in front of it is told of.
+A process of its own, with little memory, that the kernel ends first. It tells where it stands before it reads there. A record is given
+up on evidence alone: what says nothing about it (no memory to begin with, Kafka is away, a mistake of ours) is `Untold`, and requests wait.
 """
 
 from __future__ import annotations
@@ -9,79 +9,185 @@ from __future__ import annotations
 import base64
 import contextlib
 import resource
+import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+import threading
+import time
+from dataclasses import dataclass, field
 
-from millrace.io.interfaces import Damaged, OffsetGone, Received, Unavailable
-from millrace.io.kafka import KafkaBus
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from millrace.io.interfaces import Received, Unavailable
+from millrace.io.kafka import DAMAGED
+from millrace.io.kafka_config import COMMON, CONSUMER, log
 
 TOPIC = "client.commands"
-MORE_MB = 64  # than the process has when it begins; a batch as the topic takes it has 1 MB unpacked
-AT_ONCE = 256
-PATIENCE_S, PATIENCE_ALL_S = 20, 120
-BAD, CANNOT = 2, 3  # exit codes: the next one is damaged; Kafka does not answer
-ONE_BATCH = {"fetch.message.max.bytes": 1, "queued.min.messages": 1}
+MORE_MB = 64  # than the process has when it is connected; a batch as the topic takes it has 1 MB unpacked
+AT_ONCE, AT_ONCE_BYTES = 256, 4 << 20
+PATIENCE_S, ALL_S, LOOK_S = 20.0, 120.0, 0.5
+TIMES = 2  # that one record must do it
+NO_MEMORY, UNTOLD = 3, 4  # exit codes
+LETHAL = (NO_MEMORY, -signal.SIGKILL, -signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS)  # librdkafka aborts without memory
+ONE_BATCH = {"fetch.message.max.bytes": 1, "queued.min.messages": 1, "fetch.wait.max.ms": 100, "enable.partition.eof": True}
 
 
 @dataclass(frozen=True)
-class Tried:
-    """Records that could be read, and the offset from which on, up to `beyond`, none can be; the two are equal where all can."""
+class Read:
+    """These records can be read; from `behind` on nothing was tried."""
 
-    good: list[Received]
-    bad: int
-    beyond: int
-
-
-def tried(bootstrap: str, offset: int, end: int) -> Tried:
-    """Reads from this offset on: some records, or what cannot be read and is in front of all others. Raises Unavailable."""
-    beyond = offset
-    while beyond < end:
-        code, good = _run(bootstrap, beyond, end)
-        if code == CANNOT:
-            raise Unavailable(f"{TOPIC} cannot be tried at offset {beyond}: Kafka does not answer")
-        if beyond > offset and (good or code == 0):
-            return Tried([], offset, beyond)
-        if good or code == 0:
-            last = good[-1].offset + 1 if good else end
-            return Tried(good, last, last)
-        beyond += 1
-    return Tried([], offset, beyond)
+    records: list[Received]
+    behind: int
 
 
-def _run(bootstrap: str, offset: int, end: int) -> tuple[int, list[Received]]:
+@dataclass(frozen=True)
+class Unreadable:
+    """The offsets from `first` to before `behind` cannot be read by anybody, and what was read to see that could be."""
+
+    first: int
+    behind: int
+
+
+Tried = Read | Unreadable
+
+
+class Untold(Unavailable):
+    """Nothing is known about the records: the reading itself failed."""
+
+
+@dataclass
+class _Run:
+    """What one process told, and how it ended."""
+
+    ready: bool = False
+    at: int = -1  # what it was about to read
+    records: list[Received] = field(default_factory=list)
+    end: int = -1  # it came there
+    code: int | None = None  # None: it was ended, for its time was over
+
+    @property
+    def succeeded(self) -> bool:
+        return bool(self.records) or self.end >= 0
+
+
+def tried(bootstrap: str, offset: int, end: int, ended: threading.Event) -> Tried:
+    """Reads from this offset on: some records, or what cannot be read and is in front of all others. Raises Untold."""
+    until_s = time.monotonic() + ALL_S
+    at, deaths = offset, 0
+    while at < end and time.monotonic() < until_s:
+        run = _run(bootstrap, at, end, until_s, ended)
+        deaths = deaths + 1 if run.at == at else 1
+        at = max(at, run.at)
+        if run.succeeded:
+            return Unreadable(offset, at) if at > offset else Read(run.records, _behind(run))
+        if run.code in LETHAL and run.ready:
+            at, deaths = (at + 1, 0) if deaths == TIMES else (at, deaths)
+        elif run.code is not None:
+            raise Untold(f"{TOPIC} cannot be tried at offset {at}: {_failure(run)}")
+    if at == offset:
+        raise Untold(f"{TOPIC} cannot be tried at offset {offset}: it takes longer than {ALL_S:g} s")
+    control = _run(bootstrap, end, end, time.monotonic() + PATIENCE_S, ended)
+    if not control.succeeded:
+        raise Untold(f"{TOPIC} cannot be tried at offset {offset}: what is behind cannot be read either: {_failure(control)}")
+    return Unreadable(offset, at)
+
+
+def _behind(run: _Run) -> int:
+    return run.end if run.end >= 0 else run.records[-1].offset + 1
+
+
+def _failure(run: _Run) -> str:
+    """In the words of who looks for the cause: what the process itself said is in the log above."""
+    if run.code == UNTOLD:
+        return "Kafka did not let it be read (see the log above)"
+    how = f"with code {run.code}" if run.code is not None else "for its time was over"
+    return f"the process that reads it ended {how}{'' if run.ready else ', before it had begun'} (see the log above)"
+
+
+def _run(bootstrap: str, offset: int, end: int, until_s: float, ended: threading.Event) -> _Run:
+    """Raises Untold where no process can be started, or the term has ended."""
+    run = _Run(at=offset)
     command = [sys.executable, "-m", "services.dispatcher.trial", bootstrap, TOPIC, str(offset), str(end)]
     try:
-        ran = subprocess.run(command, stdout=subprocess.PIPE, timeout=PATIENCE_ALL_S, check=False)
-    except subprocess.TimeoutExpired:
-        return CANNOT, []
-    lines = [line.partition(b" ") for line in ran.stdout.splitlines(keepends=True) if line.endswith(b"\n")]
-    return ran.returncode, [Received(TOPIC, 0, int(number), 0, None, base64.b64decode(value)) for number, _, value in lines]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            told = _told(process, until_s, ended)
+    except OSError as failure:
+        raise Untold(f"{TOPIC} cannot be tried at offset {offset}: no process can be started ({failure})") from None
+    for line in told.splitlines(keepends=True):
+        words = line.split()
+        match words if line.endswith(b"\n") else []:
+            case [b"ready"]:
+                run.ready = True
+            case [b"at", number]:
+                run.at = int(number)
+            case [b"record", number, *value]:
+                run.records.append(Received(TOPIC, 0, int(number), 0, None, base64.b64decode(b"".join(value))))
+            case [b"end", number]:
+                run.end = int(number)
+    if ended.is_set():
+        raise Untold("the term has ended")
+    run.code = process.returncode if time.monotonic() < until_s else None
+    return run
+
+
+def _told(process: subprocess.Popen[bytes], until_s: float, ended: threading.Event) -> bytes:
+    while True:
+        try:
+            return process.communicate(timeout=LOOK_S)[0]
+        except subprocess.TimeoutExpired:
+            if ended.is_set() or time.monotonic() > until_s:
+                process.kill()
 
 
 def main(arguments: list[str]) -> int:
     bootstrap, topic, offset, end = *arguments[:2], *map(int, arguments[2:])
-    bus = KafkaBus(bootstrap, client_id="trial", on_fatal=lambda _: None, options=ONE_BATCH)
-    _bound()
-    read = 0
     try:
-        with contextlib.closing(bus.reader(topic, 0, offset)) as reader:
-            while offset < end and read < AT_ONCE:
-                for _ in range(PATIENCE_S):
-                    records = reader.poll(1_000, AT_ONCE)
-                    for each in records:
-                        print(each.offset, base64.b64encode(each.value).decode())
-                    sys.stdout.flush()  # before the next batch is unpacked
-                    if records:
-                        break
+        consumer = Consumer({**COMMON, **CONSUMER, **ONE_BATCH, "bootstrap.servers": bootstrap, "client.id": "trial", "logger": log})
+        consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=PATIENCE_S)  # all its threads are there then
+        _bound()
+        _tell("ready")
+        try:
+            return _read(consumer, topic, offset, end)
+        except MemoryError:
+            return NO_MEMORY
+    except KafkaException as failure:
+        print(f"trial: {failure}", file=sys.stderr)
+        return UNTOLD
+
+
+def _read(consumer: Consumer, topic: str, offset: int, end: int) -> int:
+    """Tells the first records that can be read. What is damaged is read once more, then passed over."""
+    while True:
+        for _ in range(TIMES):
+            _tell("at", offset)
+            consumer.assign([TopicPartition(topic, 0, offset)])
+            count = size = 0
+            while True:
+                message = consumer.poll(PATIENCE_S)
+                if message is None:
+                    print(f"trial: Kafka told nothing of offset {offset + count} for {PATIENCE_S:g} s", file=sys.stderr)
+                    return UNTOLD
+                error = message.error()
+                if error is None:
+                    value = message.value() or b""
+                    _tell("record", message.offset(), base64.b64encode(value).decode())  # before the next batch is unpacked
+                    count, size = count + 1, size + len(value)
+                    if count == AT_ONCE or size > AT_ONCE_BYTES or message.offset() + 1 >= end:
+                        return 0
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    _tell("end", message.offset())
+                    return 0
+                elif count:
+                    return 0
+                elif error.code() in DAMAGED:
+                    break
                 else:
-                    return CANNOT
-                read, offset = read + len(records), records[-1].offset + 1
-        return 0
-    except Damaged:
-        return BAD
-    except (Unavailable, OffsetGone):
-        return CANNOT
+                    raise KafkaException(error)
+        offset += 1
+
+
+def _tell(*words: object) -> None:
+    print(*words, flush=True)
 
 
 def _bound() -> None:
@@ -93,6 +199,7 @@ def _bound() -> None:
             data_kb = next(int(line.split()[1]) for line in file if line.startswith("VmData"))
         most = (data_kb << 10) + (MORE_MB << 20)
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # it is meant to be aborted, and nobody looks into it
 
 
 if __name__ == "__main__":

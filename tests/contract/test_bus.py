@@ -163,6 +163,23 @@ def test_stamps_are_the_brokers(bus_world: BusWorld) -> None:
     assert [one.stamp_ms for one in again] == stamps
 
 
+def test_the_stamp_of_the_first_record_is_told_though_it_cannot_be_read(bus_world: BusWorld) -> None:
+    topic, bus = bus_world.topic(), bus_world.bus()
+    assert asked(lambda: bus.first_stamp_ms(topic, 0)) is None
+    for value in (b"one", b"bad--record", b"two"):
+        bus.append(topic, 0, value)
+        bus_world.acknowledged(bus)
+        if isinstance(bus_world, MemoryBusWorld):
+            bus_world.clock.advance(7)
+    stamps = [one.stamp_ms for one in bus_world.read(bus_world.reader(bus, topic), 3)]
+    assert asked(lambda: bus.first_stamp_ms(topic, 0)) == stamps[0]
+    bus.delete_below(topic, 0, 1)
+    bus_world.flip(topic, b"bad--record")
+    assert asked(lambda: bus.first_stamp_ms(topic, 0)) == stamps[1]
+    bus.delete_below(topic, 0, 3)
+    assert asked(lambda: bus.first_stamp_ms(topic, 0)) is None
+
+
 def test_records_below_an_offset_can_be_deleted(bus_world: BusWorld) -> None:
     topic, bus = bus_world.topic(), bus_world.bus()
     for value in numbered(0, 10):

@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
-from millrace.core.fold import Fold
+from millrace.core.fold import Fold, Pending
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.core.messages.base import canonical
+from millrace.core.messages.effects import EndJob
 from millrace.core.messages.records import Client, Elected, decode, encode
 from millrace.core.topics import Topology
+from millrace.io import troubles
 from millrace.io.hosting import Term
 from millrace.io.interfaces import OffsetGone, Put, Received, Txn
 from millrace.io.storage import Storage, upload_path
@@ -27,7 +29,8 @@ from services.dispatcher.asked import Asked
 from services.dispatcher.client_port import ClientPort, Copier
 from services.dispatcher.core.machine import Dispatcher
 from services.dispatcher.intake import GRAPH_BYTES_MOST, Intake
-from services.dispatcher.trial import Tried
+from services.dispatcher.trial import Tried, Untold
+from tests.core.of_dispatcher import stored
 from tests.simulation import Clock
 from tests.simulation.bus import MemoryBroker, MemoryBus
 from tests.simulation.control import tried_in_memory
@@ -241,6 +244,7 @@ class World:
         self.store = MemoryStore(MemoryEtcd(Clock()), "/m/")
         self.store.txn(Txn([], [Put("leaders/dispatcher", b"w")]))
         self.tried: list[int] = []
+        self.untold = ""
 
     def append(self, record: object) -> None:
         self.log.append(record)
@@ -258,8 +262,10 @@ class World:
     def copier(self) -> Copier:
         return Copier(self.bus, self.intake, self.term(), Asked(self.store), self.try_it)
 
-    def try_it(self, offset: int, end: int) -> Tried:
+    def try_it(self, offset: int, end: int, ended: threading.Event) -> Tried:
         self.tried.append(offset)
+        if self.untold:
+            raise Untold(self.untold)
         return tried_in_memory(self.broker.log("client.commands", 0), offset, end)
 
     def letters(self) -> list[tuple[int, str]]:
@@ -460,6 +466,30 @@ def test_a_good_record_at_which_processes_were_killed_is_read(storage: Storage) 
     assert (world.tried, world.letters()) == ([0], [])
 
 
+def test_requests_wait_and_are_told_of_while_nobody_can_tell_whether_they_can_be_read(storage: Storage) -> None:
+    """What failed for its own reasons was taken for the record's fault, and all that waited was passed over."""
+    world = World(storage)
+    world.ask(2)
+    world.untold = "the process that reads it ended with code 1"
+    world.copier()
+    for _ in range(2):
+        with pytest.raises(Untold):
+            world.copier().copy(0)
+    [(where, facts, _)] = troubles.noted(world.store, "requests")
+    assert (where, facts) == ("client.commands", troubles.Facts(reason=world.untold, offset=0))
+    world.untold = ""
+    until_folded(world, world.copier(), 2)
+    assert world.letters() == [] and not list(troubles.noted(world.store, "requests"))
+
+
+def test_a_process_that_does_not_lead_any_more_is_none_of_those_that_have_begun(storage: Storage) -> None:
+    world = World(storage)
+    asked, log_id = Asked(world.store), world.bus.log_id("client.commands")
+    assert asked.begin(log_id, world.term().epoch + 1, 0, waits=True).in_vain == 0
+    assert [Asked(world.store).begin(log_id, world.term().epoch, 0, waits=True).in_vain for _ in range(2)] == [0, 1]
+    assert asked.begin(log_id, world.term().epoch, 0, waits=True).in_vain == 2
+
+
 def test_a_port_that_is_made_anew_in_one_process_counts_once(storage: Storage) -> None:
     world = World(storage)
     world.ask(2)
@@ -489,10 +519,14 @@ def test_a_flood_of_what_is_no_request_costs_the_inbox_little(storage: Storage) 
     assert reason.startswith("no message: ") and "; those from offset " in reason
 
 
+HALVES = ({"mark": "x"}, {"mark": 1.5}, {"began": None}, {"times": -1}, {"mark": 0, "began": 0, "times": "2"})
+
+
 def test_a_foreign_value_where_the_port_keeps_what_it_knows_is_replaced(storage: Storage) -> None:
     world = World(storage)
     world.ask(1)
-    for value in (b"by hand", b"[]", b'{"log": 1, "more": 2}'):
+    halves = [json.dumps({"log": log_id, **half}).encode() for log_id in [world.bus.log_id("client.commands")] for half in HALVES]
+    for value in (b"by hand", b"[]", b'{"log": 1, "more": 2}', *halves):
         world.store.txn(Txn([], [Put(asked_.KEY, value)]))
         world.copier()
         assert json.loads(world.store.get(asked_.KEY).value)["began"] == 0
@@ -537,6 +571,20 @@ def test_the_mark_of_what_is_decided_waits_for_what_is_pending(storage: Storage)
     assert [mark(), mark()] == [-1, -1]
     world.folded.effects.clear()
     assert mark() == 0
+
+
+def test_the_mark_of_what_is_decided_does_not_wait_for_the_end_of_another_job(storage: Storage) -> None:
+    """One archive that could not be written for hours kept the mark where it was: a cancel that was refused meanwhile came again."""
+    world = World(storage)
+    asked = Asked(world.store, itertools.count(0.0, 10.0).__next__)
+    world.bus.append("client.commands", 0, submit())
+    Copier(world.bus, world.intake, world.term(), asked, world.try_it).copy(0)
+    world.fold_all()
+    ending = EndJob(job="old", ending=stored("old", "dirty", status="FAILED", archive="a"), archive={})
+    world.folded.effects = {"1.0.0": Pending("old", encode(ending).decode())}
+    for _ in range(2):
+        asked.note(world.folded, world.term().epoch)
+    assert json.loads(world.store.get(asked_.KEY).value)["mark"] == 0
 
 
 @pytest.mark.parametrize(("vertices", "message"), [

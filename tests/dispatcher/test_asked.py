@@ -6,7 +6,7 @@ import pytest
 
 from millrace.core.fold import Folded
 from millrace.io.interfaces import Put, Txn
-from services.dispatcher.asked import KEY, Asked
+from services.dispatcher.asked import KEY, Asked, Begun
 from tests.simulation import Clock
 from tests.simulation.store import MemoryEtcd, MemoryStore
 
@@ -21,8 +21,8 @@ def test_a_foreign_mark_is_replaced_and_ends_nobody(value: bytes) -> None:
     store.txn(Txn([], [Put("leaders/dispatcher", b"me"), Put(KEY, value)]))
     epoch = store.get("leaders/dispatcher").mod_revision
     asked = Asked(store, lambda: 100.0)
-    assert asked.begin("l", epoch, 0, waits=True) == (-1, 0)
+    assert asked.begin("l", epoch, 0, waits=True) == Begun(-1, 0)
     folded = Folded(1, 5)
     folded.client_log, folded.client_mark = "l", 3
     asked.note(folded, epoch)
-    assert Asked(store).begin("l", epoch, 0, waits=False) == (3, 1)
+    assert Asked(store).begin("l", epoch, 0, waits=False) == Begun(3, 1)

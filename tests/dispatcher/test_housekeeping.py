@@ -271,6 +271,32 @@ def test_a_job_under_a_key_that_is_no_job_id_is_told_and_no_message_carries_it(w
     assert [job for job, _, _ in troubles.noted(world.store, "unreadable")] == ["\udcff"]
 
 
+def test_a_first_request_that_cannot_be_read_keeps_nothing_from_being_swept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader read it, in its own process: one that ends who reads it ended each leader a minute after its election."""
+    world.set("old", "clean", ended_ms=world.clock.now_ms())
+    world.clock.advance(2 * DAY_MS)
+    world.request()
+    world.broker.log("client.commands", 0).flipped.add(0)
+    monkeypatch.setattr(world.bus, "reader", lambda *_: pytest.fail("read"))
+    world.file(upload_path(SHA), 2 * KEEP_MS)
+    assert world.sweep(REPEATS_MS) == []
+    assert world.holds("old") is None
+
+
+def test_while_kafka_is_away_tombstones_stay_and_files_go(world: World) -> None:
+    world.set("old", "clean", ended_ms=world.clock.now_ms())
+    world.set("torn", "accepted")
+    world.store.txn(Txn([], [Put("jobs/torn", b"torn")]))
+    world.file(upload_path(SHA), 2 * KEEP_MS)
+    world.broker.pause()
+    assert world.sweep(10 * REPEATS_MS) == []
+    assert world.holds("old") is not None
+    assert [job for job, _, _ in troubles.noted(world.store, "unreadable")] == ["torn"]
+    world.broker.resume()
+    world.sweep()
+    assert world.holds("old") is None
+
+
 def test_staged_output_is_tried_again_and_given_up_when_it_is_old(world: World, tmp_path: Path) -> None:
     fine, never = tmp_path / ".out.staging/0.5", "ftp://host/.out.staging/0.5"
     fine.mkdir(parents=True)

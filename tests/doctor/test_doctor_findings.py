@@ -321,10 +321,12 @@ def test_troubles_of_jobs_are_told_with_what_to_do() -> None:
         "troubles/staging/c": b"foreign",
         "troubles/staging/d": b'{"folders": null, "reason": "away"}',
         "troubles/unreadable/z\udcff": b"foreign",
+        "troubles/requests/client.commands": b'{"offset": 7, "reason": "the process that reads it ended with code 1"}',
     }
     for key, value in held.items():
         store.txn(Txn([], [Put(key, value)]))
-    counted, unreadable, no_text, staged, foreign, no_folders = etcd.jobs(store)
+    counted, unreadable, no_text, requests, staged, foreign, no_folders = etcd.jobs(store)
+    assert requests.level == "problem" and "wait at offset 7 of 'client.commands': the process that reads it ended" in requests.what
     assert (counted.level, counted.what[:9]) == ("ok", "2 in etcd")
     assert (unreadable.level, unreadable.what) == ("problem", "b: it is torn") and "jobs/b" in unreadable.fix
     assert "`millrace show b` knows the job, leave it" in unreadable.fix, "of a live job it is the only copy beside the log"

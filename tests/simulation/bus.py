@@ -259,6 +259,9 @@ class MemoryBus:
     def end(self, topic: str, partition: int) -> int:
         return self.offsets(topic, partition)[1]
 
+    def first_stamp_ms(self, topic: str, partition: int) -> int | None:
+        return next((one.stamp_ms for one in self._broker.find(topic, partition).records), None)
+
     def log_id(self, topic: str) -> str:
         return self._broker.log_id(topic)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,7 +26,7 @@ from services.dispatcher.housekeeping import EVERY_S, FIRST_S, Housekeeping
 from services.dispatcher.intake import Intake
 from services.dispatcher.ports import JobStore
 from services.dispatcher.staging import AtOnce
-from services.dispatcher.trial import AT_ONCE, Tried
+from services.dispatcher.trial import AT_ONCE, Read, Tried, Unreadable, Untold
 from services.job_master.core.machine import JobMaster
 from services.job_master.core.state import check as check_job_master
 from services.job_master.ports import ports as job_master_ports
@@ -327,8 +328,12 @@ def tried_in_memory(log: Log, offset: int, end: int) -> Tried:
     """As `services.dispatcher.trial.tried` finds it."""
     ends = log.flipped | log.bombs
     last = min([each for each in ends if each >= offset] + [end, offset + AT_ONCE])
-    beyond = next((each for each in range(last, end) if each not in ends), end) if last == offset else last
-    return Tried(log.records[offset - log.first : last - log.first], last, beyond)
+    if last == offset:
+        return Unreadable(offset, next((each for each in range(offset, end) if each not in ends), end))
+    return Read(log.records[offset - log.first : last - log.first], last)
+
+
+UNTOLD = 0.3  # how often a process that tries what has ended others fails for reasons of its own
 
 
 class ClientPortTurns:
@@ -379,7 +384,9 @@ class ClientPortTurns:
             self._close()
         return self._bus.appended > appended
 
-    def _tried(self, offset: int, end: int) -> Tried:
+    def _tried(self, offset: int, end: int, ended: threading.Event) -> Tried:
+        if self._world.random.random() < UNTOLD:
+            raise Untold(f"the process that reads at {offset} cannot be started")
         return tried_in_memory(self._world.broker.log("client.commands", 0), offset, end)
 
     def _close(self) -> None:

@@ -95,6 +95,12 @@ def jobs(store: Store) -> Iterator[Finding]:
             f"look at it (etcdctl get .../jobs/{job}). If `millrace show {job}` knows the job, leave it: its end writes it anew, and until "
             "then a Dispatcher that loses its log has no other copy. Else delete that key: no other job needs it",
         )  # fmt: skip
+    for key, facts, _ in troubles.noted(store, "requests"):
+        yield problem(
+            "jobs", f"requests wait at offset {facts.offset} of {key!a}: {facts.reason}",
+            "reading there has ended a Dispatcher; it is tried again every 10 seconds, and nothing is passed over before that succeeds:"
+            " look into the Dispatcher's log, and at its memory",
+        )  # fmt: skip
     for job, facts, _ in troubles.noted(store, "staging"):
         yield note(
             "jobs", f"{job}: staged output is still there: {', '.join(facts.folders)} ({facts.reason})",

@@ -102,6 +102,11 @@ class Bus(Protocol):
         """The second of the `offsets` alone, for half as many requests; raises Unavailable."""
         ...
 
+    def first_stamp_ms(self, topic: str, partition: int) -> int | None:
+        """The broker's stamp of the first record that is still there, of which this process reads nothing. None: there is none. Raises
+        Unavailable."""
+        ...
+
     def log_id(self, topic: str) -> str:
         """The identity (topic id) of a topic: another one after the topic was deleted and made again. Raises Unavailable."""
         ...

@@ -20,7 +20,7 @@ from .kafka_config import ASKED_S, COMMON, CONSUMER, PRODUCER, log
 
 _QUEUE_FULL_STEP_S = 0.005
 _SILENT_S = 2.0
-_DAMAGED = (KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION)
+DAMAGED = (KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION)
 
 
 class KafkaBus:
@@ -108,6 +108,9 @@ class KafkaBus:
 
     def end(self, topic: str, partition: int) -> int:
         return self._admin.end(topic, partition)
+
+    def first_stamp_ms(self, topic: str, partition: int) -> int | None:
+        return self._admin.first_stamp_ms(topic, partition)
 
     def log_id(self, topic: str) -> str:
         return self._admin.log_id(topic)
@@ -218,6 +221,6 @@ class KafkaReader:
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
             first, end = self._admin.offsets(self._topic, self._partition)
             raise OffsetGone(self._topic, self._partition, self._next, first, end)
-        if error.code() in _DAMAGED:
+        if error.code() in DAMAGED:
             raise Damaged(self._topic, self._partition, self._next, error.str())
         raise Unavailable(f"cannot read {self._topic}[{self._partition}]: {error.str()}")

@@ -13,6 +13,7 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    ListOffsetsResultInfo,
     NewTopic,
     OffsetSpec,
     ResourceType,
@@ -71,12 +72,19 @@ class KafkaAdmin:
     def end(self, topic: str, partition: int) -> int:
         return self._offsets(topic, partition, OffsetSpec.latest())[0]
 
+    def first_stamp_ms(self, topic: str, partition: int) -> int | None:
+        [first] = self._listed(topic, partition, OffsetSpec.for_timestamp(0))
+        return first.timestamp if first.offset >= 0 else None
+
     def _offsets(self, topic: str, partition: int, *specs: OffsetSpec) -> list[int]:
+        return [one.offset for one in self._listed(topic, partition, *specs)]
+
+    def _listed(self, topic: str, partition: int, *specs: OffsetSpec) -> list[ListOffsetsResultInfo]:
         where = TopicPartition(topic, partition)
 
-        def ask(client: AdminClient) -> list[int]:
+        def ask(client: AdminClient) -> list[ListOffsetsResultInfo]:
             asked = [client.list_offsets({where: spec}, **self._patience)[where] for spec in specs]
-            return [self._offset(one, f"the offsets of {topic}[{partition}]") for one in asked]
+            return [self._place(one, f"the offsets of {topic}[{partition}]") for one in asked]
 
         return self._of_leader(ask)
 
@@ -237,9 +245,12 @@ class KafkaAdmin:
             raise self._unavailable(what, failure) from None
 
     def _offset(self, asked: Future, what: str) -> int:
-        """The offset that was asked for; -1: no record is of that time. Where a broker hangs, the library gives no error, and no offset."""
-        found: int = self._answer(asked, what).offset
-        if found == OFFSET_INVALID:
+        return self._place(asked, what).offset
+
+    def _place(self, asked: Future, what: str) -> ListOffsetsResultInfo:
+        """Its offset is -1 where no record is of the time asked for. Where a broker hangs, the library gives no error, and no offset."""
+        found: ListOffsetsResultInfo = self._answer(asked, what)
+        if found.offset == OFFSET_INVALID:
             raise Unavailable(f"Kafka at {self._bootstrap} could not answer for {what}: no answer within {self._timeout_s:.0f} s")
         return found
 

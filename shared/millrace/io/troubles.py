@@ -1,6 +1,7 @@
-"""What is left to be looked at by people, as keys of etcd that `millrace doctor` lists: `troubles/<kind>/<job>`.
+"""What is left to be looked at by people, as keys of etcd that `millrace doctor` lists: `troubles/<kind>/<id>`.
 
-A trouble is the job's own and holds up nothing. There are at most MOST of a kind; what is above that is in the log alone.
+A trouble of a job is its own and holds up nothing; of requests there is one, and they wait. There are at most MOST of a kind; what is
+above that is in the log alone.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from .interfaces import Delete, Entry, Put, Store, Txn, pages
 from .performer import Fence, Refused
 
-Kind = Literal["unreadable", "staging"]
-"""unreadable: `jobs/<job>` holds what is no job. staging: folders of sinks' staged output that could not be deleted."""
+Kind = Literal["unreadable", "staging", "requests"]
+"""unreadable: `jobs/<job>` holds what is no job. staging: folders of sinks' staged output that could not be deleted.
+requests: nobody can tell whether client.commands can be read."""
 MOST = 1_000
 UNKNOWN = "what etcd holds about it cannot be read"
 
@@ -30,6 +32,7 @@ class Facts(BaseModel):
     reason: str
     folders: Sequence[str] = ()
     since_ms: Annotated[int, Field(ge=0, lt=1 << 53)] = 0
+    offset: Annotated[int, Field(ge=-1, lt=1 << 63)] = -1
 
 
 def key_of(kind: Kind, job: str) -> str:
@@ -38,7 +41,7 @@ def key_of(kind: Kind, job: str) -> str:
 
 def note(store: Store, fence: Fence, kind: Kind, job: str, facts: Facts) -> None:
     """Raises Unavailable, Refused."""
-    log.error("a job is in trouble", kind=kind, job=job, **facts.model_dump(exclude_defaults=True))
+    log.error("a trouble is noted", kind=kind, of=job, **facts.model_dump(exclude_defaults=True))
     key, value = key_of(kind, job), facts.model_dump_json(exclude_defaults=True).encode()
     entry = store.get(key)
     room = store.count(f"troubles/{kind}/") < MOST if entry is None else entry.value != value

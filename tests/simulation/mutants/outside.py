@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import millrace.core.fold as fold
@@ -14,6 +15,7 @@ import services.dispatcher.cleaning as cleaning
 import services.dispatcher.client_port as client_port
 import services.dispatcher.core.machine as dispatcher
 import services.dispatcher.ports as ports
+import services.dispatcher.trial as trial
 import services.job_master.core.publication as publication
 import services.job_master.ports as job_master_ports
 from millrace.core.messages import effects
@@ -236,8 +238,8 @@ def a_reborn_dispatcher_passes_over_dirty_jobs() -> None:
 
 @mutant(30, "dispatcher/asked.py:Asked.begin", "a request that ends who reads it ends one Dispatcher after the other")
 def nobody_knows_where_others_began() -> None:
-    def begin(original: Any, self: Any, *given: Any) -> Any:
-        return original(self, *given)[0], 0
+    def begin(original: Any, self: Any, *given: Any, **named: Any) -> Any:
+        return replace(original(self, *given, **named), in_vain=0)
 
     around(asked.Asked, "begin", begin)
 
@@ -245,6 +247,23 @@ def nobody_knows_where_others_began() -> None:
 @mutant(30, "dispatcher/client_port.py:Copier._try", "requests that cannot be read keep all behind them from being read")
 def damaged_requests_are_tried_for_ever() -> None:
     client_port.Copier._try = lambda self: None  # type: ignore[method-assign]
+
+
+@mutant(30, "dispatcher/trial.py:Untold", "a process that cannot be started to read requests counts against all that wait")
+def what_nobody_could_try_is_passed_over() -> None:
+    def untold(original: Any, self: Any) -> None:
+        tried = self._tried
+
+        def counted(offset: int, end: int, ended: Any) -> Any:
+            try:
+                return tried(offset, end, ended)
+            except trial.Untold:
+                return trial.Unreadable(offset, end)
+
+        self._tried = counted
+        original(self)
+
+    around(client_port.Copier, "_try", untold)
 
 
 @mutant(30, "dispatcher/core/machine.py:Dispatcher.ask_live", "a cancel that was refused cancels the job that came later")
