@@ -41,9 +41,11 @@ def test_a_cluster_of_0_1_0_gets_its_identity_only_when_nobody_leads_it(cluster:
     assert of_store(store) == "", "new services wait for it"
     store.txn(Txn([], [Delete("leaders/dispatcher"), Delete("leaders/job-master/0")]))
     ended, killed = (Pointer(1, 20, "ab" * 32, "0.1.0", final=final).value() for final in (True, False))
-    store.txn(Txn([], [Put("snapshots/dispatcher", ended), Put("snapshots/job-master/0", killed)]))
-    with pytest.raises(StillRuns, match="the leader of job-master/0 was killed: start 0.1.0 once more, end it by SIGTERM, and run this"):
-        provision(admin, store, Topology())
+    store.txn(Txn([], [Put("snapshots/dispatcher", ended), *(Put(f"generations/{each}", b"1") for each in ("dispatcher", "job-master/0"))]))
+    for put in ([], [Put("snapshots/job-master/0", killed)]):  # before its first snapshot, and later
+        store.txn(Txn([], put))
+        with pytest.raises(StillRuns, match="the leader of job-master/0 was killed: start 0.1.0 once more, end it by SIGTERM, and run"):
+            provision(admin, store, Topology())
     assert of_store(store) == ""
     store.txn(Txn([], [Put("snapshots/job-master/0", ended)]))
     provision(admin, store, Topology())

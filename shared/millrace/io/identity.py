@@ -140,7 +140,9 @@ def await_end_of_0_1_0(store: Store) -> None:
     if of_store(store) or store.get("topology") is None:
         return
     led = [entry.key.removeprefix("leaders/") for entry in store.list("leaders/")[0]]
-    killed = [entry.key.removeprefix("snapshots/") for entry in store.list("snapshots/")[0] if not Pointer.parse(entry.value).final]
+    ended = {entry.key.removeprefix("snapshots/") for entry in store.list("snapshots/")[0] if Pointer.parse(entry.value).final}
+    begun = [entry.key.removeprefix("generations/") for entry in store.list("generations/")[0]]
+    killed = [scope for scope in begun if scope not in ended]  # also before its first snapshot
     if led:
         raise StillRuns(
             f"this cluster is of version 0.1.0, and {', '.join(led)} {'is' if len(led) == 1 else 'are'} led still: end all its control"
