@@ -36,8 +36,7 @@ public class Publish {
                 var producer = new KafkaProducer<>(writing, new StringSerializer(), new StringSerializer())) {
             TopicPartition facts = new TopicPartition("job.events", partition(job, consumer.partitionsFor("job.events").size()));
             consumer.assign(List.of(facts));
-            consumer.seekToEnd(List.of(facts));
-            consumer.position(facts); // seeks now, before the job is submitted: no fact of it is missed
+            consumer.seekToBeginning(List.of(facts)); // a job that is sent again may have ended: its facts stand there
             producer.send(new ProducerRecord<>("client.commands", JSON.writeValueAsString(request))).get();
             System.exit(follow(consumer, job) ? 0 : 1);
         }

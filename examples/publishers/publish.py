@@ -50,6 +50,8 @@ answer = next(records(consumer, reply_to, time.time() + 30))
 print(json.dumps(answer))
 if answer["type"] == "JobRejected":
     sys.exit(2)
+if answer["status"] in ("FINISHED", "FAILED", "CANCELED"):  # sent again: its facts stand before those that are read here
+    sys.exit(answer["status"] != "FINISHED")
 
 consumer.assign([facts])
 for fact in records(consumer, job):

@@ -110,6 +110,8 @@ def publish(command: list[str | Path], running: RunningStack, job: str, greeting
     assert [fact["job"] for fact in facts] == [job] * len(facts)
     assert (facts[0]["type"], facts[-1]["type"]) == ("JobAccepted", "JobFinished")
     assert facts[-1]["result"]["rows"] == [[greeting]]
+    again = subprocess.run(arguments, capture_output=True, text=True, env=environment, timeout=150, check=False)
+    assert again.returncode == 0, again.stdout + again.stderr  # the same job, which has ended: nothing new is waited for
 
 
 def test_the_example_for_kafkas_console_tools(running: RunningStack, tmp_path: Path) -> None:
