@@ -214,7 +214,7 @@ def _whole(storage: Storage, machine: Machine, known: Known, cluster: str) -> li
 
 def _put_pointer(store: Store, scope: str, whole: list[Pointer], say: Callable[[str], None]) -> None:
     entry = store.get(f"snapshots/{scope}")
-    standing = Pointer.parse(entry.value) if entry is not None else None
+    standing = Pointer.parse(entry.value, entry.key) if entry is not None else None
     if not whole or (standing is not None and standing.order >= whole[0].order):
         return
     newest = replace(whole[0], before=whole[1] if len(whole) > 1 else None)
@@ -307,7 +307,7 @@ def _fold(
         return None
     core, value = Fold(machine, topology), json.loads(generation.value)
     folded = core.blank(value["generation"], value["first_offset"])
-    pointer = Pointer.parse(entry.value) if entry is not None else None
+    pointer = Pointer.parse(entry.value, entry.key) if entry is not None else None
     if pointer is not None and pointer.generation == folded.generation:
         folded = thaw(machine, storage.get(pointer.path(DISPATCHER)))
     if first > folded.next_offset:

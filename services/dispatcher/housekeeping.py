@@ -26,6 +26,7 @@ from .staging import Staging
 from .stored import JOBS, Unreadable, job_of, repeat_key, stored_of
 
 FIRST_S, EVERY_S = 60.0, 3600.0
+CLOCKS_MS = 300_000  # the stamp is that of the last record that was folded, and a tick comes each two seconds
 LEFT_MS = 3_600_000  # what nobody owns is younger while its job is being accepted
 BATCH_MOST = 40
 SOON_MS = 2 * KEPT_AFTER_MS  # it is told by another clock
@@ -53,7 +54,13 @@ class Housekeeping:
         wait_s = FIRST_S
         try:
             while not term.ended.wait(wait_s):
-                self.sweep(time.time_ns() // 1_000_000, Fence(DISPATCHER, term.epoch), term.folded.state)
+                own_ms, broker_ms = time.time_ns() // 1_000_000, term.folded.stamp_ms
+                if abs(own_ms - broker_ms) > CLOCKS_MS:
+                    # Else all would be as old as a wrong clock says: a year ahead, everything that young jobs have would go
+                    log.warning("not swept: this machine's clock and Kafka's differ", own_ms=own_ms, kafka_ms=broker_ms)
+                    wait_s = FIRST_S
+                    continue
+                self.sweep(min(own_ms, broker_ms), Fence(DISPATCHER, term.epoch), term.folded.state)
                 wait_s = EVERY_S
         except Exception as failure:  # else what grows would grow, and nobody would know
             log.exception("the housekeeping ends")

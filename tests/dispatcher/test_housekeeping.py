@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -333,11 +335,32 @@ def test_who_leads_no_more_deletes_no_tombstone(world: World) -> None:
     assert world.holds("old") is not None
 
 
+@pytest.mark.parametrize("wrong_ms", [365 * 24 * HOUR_MS, -365 * 24 * HOUR_MS, 0])
+def test_nothing_goes_while_the_clock_is_not_that_of_kafka(world: World, monkeypatch: pytest.MonkeyPatch, wrong_ms: int) -> None:
+    """A Dispatcher whose clock was a year ahead deleted the files of the jobs that it was just accepting, and all tombstones."""
+    now_ms = world.clock.now_ms()
+    term = Term(world.fence.epoch, Folded(1, 0, state=world.state, stamp_ms=now_ms), lambda record: None)
+    young = [world.file(upload_path(SHA)), world.file(blob_path("being-accepted", "0.9", SHA)), world.file("logs/0.6/a/stdout")]
+    old = [world.file("logs/0.7/a/stdout", KEEP_MS + 1)]
+    world.set("done", "clean", acceptance="0.6", ended_ms=now_ms)
+
+    def time_ns() -> int:
+        term.ended.set()  # once
+        return (now_ms + wrong_ms) * 1_000_000
+
+    monkeypatch.setattr(housekeeping, "FIRST_S", 0.0)
+    monkeypatch.setattr(housekeeping, "time", SimpleNamespace(time_ns=time_ns))
+    world.housekeeping._run(term)
+    left = [entry.path for entry in world.storage.list()]
+    assert left == sorted(young + old if wrong_ms else young)
+    assert world.holds("done") is not None and not world.failures
+
+
 def test_a_sweep_that_fails_ends_the_process(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its thread had ended, and nobody knew."""
     monkeypatch.setattr(housekeeping, "FIRST_S", 0.0)
     ended = threading.Event()
     monkeypatch.setattr(world.housekeeping, "sweep", lambda now_ms, fence, state: 1 / 0)
     monkeypatch.setattr(world.housekeeping, "_fatal", lambda reason: (world.failures.append(reason), ended.set()))
-    world.housekeeping.lead(Term(1, Folded(1, 0), lambda record: None))
+    world.housekeeping.lead(Term(1, Folded(1, 0, stamp_ms=time.time_ns() // 1_000_000), lambda record: None))
     assert ended.wait(10) and "division by zero" in world.failures[0]

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from millrace.core.topics import Topology
-from millrace.io.interfaces import Store
+from millrace.io import foreign
+from millrace.io.generations import STORED, Stored
+from millrace.io.interfaces import Entry, Store
+from millrace.io.parked import COUNTED
 from millrace.io.saving import SNAPSHOT_RECORDS
+from millrace.io.snapshots import Pointer
 
 from .findings import Finding, Unreachable, note, ok, problem
 
 TICKS_WITHIN_S = 4.0  # a leader with nothing to do ticks every two seconds
 CLOCK_MOST_MS = 2_000
 DEAD_LETTERS = "dead-letters"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,8 @@ class Scope:
     """Records that ended processes: offset and error."""
     foreign: bool = False
     """The leader key has no lease: no leader wrote it."""
+    odd: tuple[str, ...] = ()
+    """What stands under other keys of it and was written by no build."""
 
 
 def read(bootstrap: str, store: Store, topology: Topology) -> list[Scope]:
@@ -72,23 +80,35 @@ def _watch(consumer: Consumer, scopes: dict[tuple[str, int], str]) -> dict[str, 
 
 def _scope(store: Store, scope: str, marks: tuple[int, int], tick_ms: int | None) -> Scope:
     leader, generation, pointer = (store.get(f"{kind}/{scope}") for kind in ("leaders", "generations", "snapshots"))
-    life = json.loads(generation.value) if generation is not None else {"generation": 0}
-    snapshot = json.loads(pointer.value) if pointer is not None else None
-    parked = [
-        f"offset {entry.key.rpartition('/')[2]}: {json.loads(entry.value).get('error')}"
+    odd: list[str] = []
+    life = _known(lambda entry: foreign.read(STORED, entry.value, entry.key), generation, odd) or Stored(0, "", 0)
+    snapshot = _known(lambda entry: Pointer.parse(entry.value, entry.key), pointer, odd)
+    counted = [
+        (entry.key.rpartition("/")[2], _known(lambda entry: foreign.read(COUNTED, entry.value, entry.key), entry, odd))
         for entry in store.list(f"parked/{scope}/")[0]
     ]
+    parked = [f"offset {offset}: {known.error}" for offset, known in counted if known is not None]
     return Scope(
         scope,
         leader.value.decode(errors="replace") if leader is not None else None,
-        int(life["generation"]),
-        life.get("reason") if life["generation"] > 1 else None,
+        life.generation,
+        life.reason if life.generation > 1 else None,
         *marks,
         tick_ms,
-        snapshot["offset"] if snapshot is not None and snapshot["generation"] == life["generation"] else None,
+        snapshot.offset if snapshot is not None and snapshot.generation == life.generation else None,
         tuple(parked),
         leader is not None and not leader.lease,
+        tuple(odd),
     )
+
+
+def _known(read: Callable[[Entry], T], entry: Entry | None, odd: list[str]) -> T | None:
+    """What a key holds; None, and added to `odd`: no build wrote it."""
+    try:
+        return read(entry) if entry is not None else None
+    except foreign.Foreign as failure:
+        odd.append(str(failure))
+        return None
 
 
 def findings(scopes: list[Scope]) -> Iterator[Finding]:
@@ -137,6 +157,10 @@ def _findings(scope: Scope) -> Iterator[Finding]:
             name, f"it lives in generation {scope.generation}: its log was damaged once ({scope.reason})",
             "find out why Kafka lost records, or storage its snapshots; what was accepted is in etcd and goes on",
         )  # fmt: skip
+    for odd in scope.odd:
+        yield problem(
+            name, odd, "see who writes to etcd; delete a key under parked/ or snapshots/, write generations/ anew by `millrace recover`"
+        )
     yield from _snapshot(scope)
     for parked in scope.parked:
         yield problem(

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from pydantic import TypeAdapter
+
+from . import foreign
 from .interfaces import Bus, Compare, Delete, Put, Store, Txn, Unavailable, UnknownOutcome
 
 
@@ -18,6 +21,19 @@ class Generation:
     first_offset: int
     revision: int
     won: int = 0
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What `generations/<scope>` holds. `reason`: why it was raised."""
+
+    generation: int
+    log_id: str
+    first_offset: int
+    reason: str | None = None
+
+
+STORED = TypeAdapter(Stored)
 
 
 class Generations:
@@ -43,8 +59,8 @@ class Generations:
             entry = self._store.get(self.generation_key)
             if entry is None:
                 raise Unavailable("the generation could not be stored in etcd")
-        value = json.loads(entry.value)
-        found = Generation(value["generation"], value["log_id"], value["first_offset"], entry.mod_revision)
+        value = foreign.read(STORED, entry.value, entry.key)
+        found = Generation(value.generation, value.log_id, value.first_offset, entry.mod_revision)
         if found.log_id != log_id:
             raise LogReplaced(found, f"{self._topic} is another log than generation {found.number} was folded from")
         if self._raised is not None and self._raised.number == found.number and self._raised.won:

@@ -140,7 +140,8 @@ def await_end_of_0_1_0(store: Store) -> None:
     if of_store(store) or store.get("topology") is None:
         return
     led = [entry.key.removeprefix("leaders/") for entry in store.list("leaders/")[0]]
-    ended = {entry.key.removeprefix("snapshots/") for entry in store.list("snapshots/")[0] if Pointer.parse(entry.value).final}
+    pointers = [(entry.key, Pointer.parse(entry.value, entry.key)) for entry in store.list("snapshots/")[0]]
+    ended = {key.removeprefix("snapshots/") for key, pointer in pointers if pointer.final}
     begun = [entry.key.removeprefix("generations/") for entry in store.list("generations/")[0]]
     killed = [scope for scope in begun if scope not in ended]  # also before its first snapshot
     if led:
@@ -207,7 +208,7 @@ def _is_free(storage: Storage, store: Store) -> bool:
     if not any(next(iter(storage.folders(folder)), None) or storage.list(folder) for folder in USED):
         return True
     for entry in store.list("snapshots/")[0]:
-        pointer = Pointer.parse(entry.value)
+        pointer = Pointer.parse(entry.value, entry.key)
         if storage.exists(pointer.path(entry.key.removeprefix("snapshots/"))):
             return True
     return False

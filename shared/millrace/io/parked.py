@@ -3,20 +3,44 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import structlog
+from pydantic import TypeAdapter
 
 from millrace.core.fold import Diverged
 from millrace.core.machine import UnknownMessage
 from millrace.core.messages.records import UnknownRecord
 
-from .interfaces import Compare, Put, Store, Txn, Unavailable
+from . import foreign
+from .interfaces import Compare, Entry, Put, Store, Txn, Unavailable
 
 ENDED_MOST = 2  # processes: then its machine is told, and not given it; one more, and it is told nothing
 
 log = structlog.get_logger("parked")
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What `parked/<scope>/<generation>/<offset>` holds."""
+
+    ended: int
+    error: str
+    build: str = ""
+
+
+COUNTED = TypeAdapter(Counted)
+
+
+def _counted(entry: Entry) -> Counted | None:
+    """None: it is foreign."""
+    try:
+        return foreign.read(COUNTED, entry.value, entry.key)
+    except foreign.Foreign:
+        return None
 
 
 class Parked:
@@ -33,10 +57,12 @@ class Parked:
         entries, _ = self._store.list(self._prefix)
         self._offsets = {}
         for entry in entries:
-            value = json.loads(entry.value)
-            if value["ended"] >= ENDED_MOST:
-                told = value["error"] if value["ended"] == ENDED_MOST else None  # else telling it ended a process, too
-                self._offsets[int(entry.key[len(self._prefix) :])] = (told,)
+            counted, offset = _counted(entry), entry.key[len(self._prefix) :]
+            if counted is None or not re.fullmatch(r"[0-9]{1,19}", offset):
+                log.error("a foreign key is passed over: delete it", key=entry.key)
+            elif counted.ended >= ENDED_MOST:
+                told = counted.error if counted.ended == ENDED_MOST else None  # else telling it ended a process, too
+                self._offsets[int(offset)] = (told,)
 
     def offsets(self) -> dict[int, tuple[str | None]]:
         """Offset -> what the machine hears, of all that are passed over."""
@@ -64,11 +90,10 @@ class Parked:
         key = f"{self._prefix}{offset}"
         try:
             entry = self._store.get(key)
-            value = json.loads(entry.value) if entry is not None else {"ended": 0, "build": self._build}
-            if value["build"] != self._build:
-                value = {"ended": 0, "build": self._build}
+            counted = _counted(entry) if entry is not None else None
+            before = counted.ended if counted is not None and counted.build == self._build else 0
             # Who did not know that it is passed over shows nothing about hearing of it: a leader and its standby may end at once.
-            ended = value["ended"] + 1 if offset in self._offsets else min(value["ended"] + 1, ENDED_MOST)
+            ended = before + 1 if offset in self._offsets else min(before + 1, ENDED_MOST)
             value = {"ended": ended, "build": self._build, "error": error}
             put = Put(key, json.dumps(value, separators=(",", ":")).encode())
             self._store.txn(Txn([Compare(key, entry.mod_revision if entry is not None else 0)], [put]))

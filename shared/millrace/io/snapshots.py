@@ -20,6 +20,7 @@ from millrace.core.cluster import short
 from millrace.core.fold import Folded
 from millrace.core.machine import Machine
 
+from . import foreign
 from .interfaces import Compare, Put, Store, Txn
 from .storage import NotFound, Storage
 
@@ -45,10 +46,9 @@ class Pointer:
     cluster: str = ""
 
     @staticmethod
-    def parse(value: bytes) -> Pointer:
-        found = json.loads(value)
-        before = found.pop("before", None)
-        return Pointer(**found, before=Pointer(**before) if before else None)
+    def parse(value: bytes, key: str = "snapshots/") -> Pointer:
+        """Raises Foreign, which names the key."""
+        return foreign.read(_pointers(), value, key)
 
     def value(self) -> bytes:
         """As it stands in etcd: one snapshot before this one, not all."""
@@ -62,6 +62,11 @@ class Pointer:
     def path(self, scope: str) -> str:
         whose = f"{short(self.cluster)}-" if self.cluster else ""
         return f"{folder(scope)}/{whose}{self.generation}-{self.offset}-{self.sha256[:16]}.jsonl.zst"
+
+
+@functools.cache
+def _pointers() -> TypeAdapter[Pointer]:
+    return TypeAdapter(Pointer)
 
 
 class Unreadable(ValueError):
@@ -165,7 +170,7 @@ class Snapshots:
     def newest(self, generation: int) -> Pointer | None:
         """The newest snapshot's pointer; None: there is none of this generation [22]. Raises Unavailable."""
         entry = self._store.get(self._key)
-        pointer = Pointer.parse(entry.value) if entry is not None else None
+        pointer = Pointer.parse(entry.value, entry.key) if entry is not None else None
         return pointer if pointer is not None and pointer.generation == generation else None
 
     def load(self, pointer: Pointer) -> tuple[Folded, Pointer] | None:
@@ -205,7 +210,7 @@ class Snapshots:
         self._storage.put_new(pointer.path(self._machine.scope), data)
         entry, fallen = self._store.get(self._key), None
         if entry is not None:
-            standing = Pointer.parse(entry.value)
+            standing = Pointer.parse(entry.value, entry.key)
             if standing.order >= pointer.order:
                 return None
             same = standing.order[:2] == pointer.order[:2]  # the end of a term in which nothing was folded since
