@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,7 +21,8 @@ from millrace.io.storage import BadName, Storage, StorageError
 
 LEFT_OUT_LISTED = 100
 SEEN_MOST, DEPTH_MOST = 20_000, 32  # entries and levels of folders that are looked at
-_OWN = ("millrace-modules", "jars")  # what a slot puts there, by how its name begins
+_OWN = re.compile(r"jars|millrace-modules(-[0-9a-f]{12}(-.*)?\.zip)?", re.DOTALL)  # what a slot puts there (slot/modules.py, slot/host.py)
+COMPARED_MOST = 1 << 30  # bytes: of a larger file it is not read whether it is as it was shipped
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def _below(where: int, prefix: str, depth: int, found: _Found) -> Iterator[tuple
         listed = sorted(islice(entries, SEEN_MOST + 1), key=lambda entry: entry.name)
     for entry in listed:
         name = prefix + entry.name
-        if (depth == 0 and entry.name.startswith(_OWN)) or entry.name == "__pycache__" or _is_check_sum(entry.name):
+        if (depth == 0 and _OWN.fullmatch(entry.name)) or entry.name == "__pycache__" or _is_check_sum(entry.name):
             continue
         if not entry.is_dir(follow_symlinks=False):
             yield name, where, entry
@@ -116,16 +118,16 @@ def _keep_one(
         seen = os.fstat(file)
         if not stat.S_ISREG(seen.st_mode):
             found.leave_out(name, "it is no file")
+        elif sha256 is not None and seen.st_size <= COMPARED_MOST and _digest(file, seen.st_size) == sha256:
+            return
         elif found.bytes + seen.st_size > keep.bytes:
             found.leave_out(name, f"all that is kept of an attempt has at most {keep.bytes} bytes, and this {seen.st_size}")
-        elif sha256 is not None and _digest(file, seen.st_size) == sha256:
-            return
         elif len(found.kept) == keep.files:
             found.leave_out(name, f"at most {keep.files} files of an attempt are kept")
         else:
-            _copy(file, seen.st_size, storage, f"results/{folder}/files/{name}")
-            found.kept.append({"name": name, "bytes": seen.st_size})
-            found.bytes += seen.st_size
+            written = _copy(file, seen.st_size, storage, f"results/{folder}/files/{name}")
+            found.kept.append({"name": name, "bytes": written})
+            found.bytes += written
     except BadName:
         found.leave_out(name.encode("utf-8", "replace").decode(), "storage takes no such name")
     except (OSError, StorageError) as error:
@@ -141,11 +143,15 @@ def _digest(file: int, size: int) -> str:
     return digest.hexdigest()
 
 
-def _copy(file: int, size: int, storage: Storage, path: str) -> None:
+def _copy(file: int, size: int, storage: Storage, path: str) -> int:
+    """How many bytes were written: fewer than `size` if somebody cuts the file meanwhile."""
+    written = 0
     with storage.writer(path) as writer:
         for piece in _pieces(file, size):
             writer.write(piece)
+            written += len(piece)
         writer.commit()
+    return written
 
 
 def _pieces(file: int, size: int) -> Iterator[bytes]:

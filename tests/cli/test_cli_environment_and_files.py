@@ -27,8 +27,12 @@ def test_variables_from_flags_files_and_the_shell(tmp_path: Path, monkeypatch: p
     ("flags", "text", "said"),
     [
         (["NOT_SET_HERE"], "", "NOT_SET_HERE is not set here; give NOT_SET_HERE=VALUE, or set it"),
-        (["=hush"], "", "it has no name before its ="),
-        ([], "A=1\n=hush\n", "job.env:2 has no name before its ="),
+        (["=hush"], "", "it has no name before an ="),
+        (["hush hush"], "", "it has no name before an ="),
+        ([], "A=1\n=hush\n", "job.env:2 has no name before an ="),
+        ([], "KEY=-----BEGIN KEY-----\nMIIhush+/ab\n", "job.env:2 has no name before an ="),
+        ([], "KEY=-----BEGIN KEY-----\nMIIhushab\n", "job.env:2 has no =, and is no variable that is set here"),
+        ([], "A=1\r\nPW: hush=x\r\n", "job.env:2 has no name before an ="),
     ],
 )
 def test_a_variable_that_is_none_is_told_without_its_value(tmp_path: Path, flags: list[str], text: str, said: str) -> None:
@@ -37,6 +41,14 @@ def test_a_variable_that_is_none_is_told_without_its_value(tmp_path: Path, flags
     with pytest.raises(typer.BadParameter) as refused:
         variables(flags, [file])
     assert said in str(refused.value) and "hush" not in str(refused.value)
+
+
+def test_a_line_of_a_file_ends_where_its_editor_shows_it(tmp_path: Path) -> None:
+    """Python's own lines end at U+0085, U+2028 and others as well: what followed one in a value was printed as a name."""
+    file = tmp_path / "job.env"
+    values = {"A": "x\x85y", "B": "x\u2028y", "C": "x\x0cy\x85", "D": "x\ry"}
+    file.write_bytes("".join(f"{name}={value}\r\n" for name, value in values.items()).encode())
+    assert variables([], [file]) == values
 
 
 MANIFEST = {
@@ -104,4 +116,32 @@ def test_files_are_listed_and_downloaded(tmp_path: Path, monkeypatch: pytest.Mon
     capfd.readouterr()
     assert run("--get", "out/a.csv") == 0
     assert capfd.readouterr().out == "results/ac/main.0.1/files/out/a.csv"
-    assert run("--get", "nope") == 2
+    assert run("--get", "nope\x9b31m") == 2
+    assert "\x9b" not in capfd.readouterr().err
+    assert run("--json") == 0 and json.loads(capfd.readouterr().out)[0]["name"] == "out/a.csv"
+
+
+def test_a_name_speaks_to_no_terminal_and_begins_no_line(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    name = "c1\x9b31m\u202egnp\nNOT kept: all"
+    manifest = {"files": [{"name": name, "bytes": 1}], "left_out": [{"name": name, "why": "x"}], "left_out_in_all": 1}
+    monkeypatch.setattr(Client, "files", lambda self, job: listed(WHERE, json.dumps(manifest).encode()))
+    monkeypatch.setattr(listing, "connected", lambda stack: Client())
+    for args in ([], ["--json"], ["--get", "nope"]):
+        program.guarded(lambda args=args: program.app(["files", "j", *args], prog_name="millrace"))
+        out, err = capfd.readouterr()
+        assert not {"\x9b", "\u202e"} & set(out + err)
+        assert sum(line.startswith("NOT kept") for line in err.splitlines()) <= 1
+        assert args != ["--json"] or json.loads(out)[0]["name"] == name
+
+
+@pytest.mark.parametrize("to", ["file/x", "/proc/nope/x", "x" * 300, "dangling"])
+def test_a_folder_that_cannot_be_made_is_told_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], to: str
+) -> None:
+    monkeypatch.setattr(listing, "connected", lambda stack: Client())
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    assert program.guarded(lambda: program.app(["files", "j", "--to", to], prog_name="millrace")) == 2
+    err = capfd.readouterr().err
+    assert "Traceback" not in err and "--to" in err

@@ -25,7 +25,11 @@ def test_the_same_variables_again_are_the_same_job() -> None:
     assert environment_module({"A": "1", "B": "2"}, "t") == environment_module({"B": "2", "A": "1"}, "t")
 
 
-@pytest.mark.parametrize("env", [{"1A": "hush"}, {"A\n": "hush"}, {"SPARK_HOME": "hush"}, {"A": "hush\0"}, {"A": "hush" * 20_000}])
+@pytest.mark.parametrize(
+    "env",
+    [{"1A": "hush"}, {"A\n": "hush"}, {"SPARK_HOME": "hush"}, {"A": "hush\0"}, {"A": "hush" * 20_000}, {"A hush": "x"},
+     {"A": "hush\udcff"}, {"A\udcff": "x"}],
+)
 def test_what_cannot_be_set_is_refused_without_its_value(env: dict[str, str]) -> None:
     with pytest.raises(Invalid) as refused:
         environment_module(env, "t")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from millrace.core.jobgraph.compile import attempt_spec, compile_graph
-from millrace.core.jobgraph.model import DEFAULT_LIMITS, JobGraph, dump
+from millrace.core.jobgraph.model import DEFAULT_LIMITS, ENV_RULE, JobGraph, dump
 from millrace.core.jobgraph.validate import validate
 from millrace.edge.graph_file import load_graph, load_script
 from services.dispatcher.intake import check_graph
@@ -29,7 +29,7 @@ def test_variables_that_cannot_be_set_are_told_without_their_values(tmp_path: Pa
     path.write_text("name: x\nenv:\n  1A: hush\n  MILLRACE_JOB: hush\n  B: [hush]\nvertices: {a: {sql: SELECT 1}}\n")
     said = [line.removeprefix(str(path)) for line in load_graph(path).rendered()]
     assert said == [
-        ":3:3: env.1A: a variable's name is a letter or _, then letters, digits or _, at most 255 characters in all; not the text '1A'",
+        f":2:1: env: the name of variable 1 is none: {ENV_RULE}",
         ":4:3: env.MILLRACE_JOB: cannot be set: names that begin like this are the slot's own (call it otherwise than MILLRACE_JOB)",
         ":5:3: env.B: must be text, not a list",
     ]
@@ -38,6 +38,28 @@ def test_variables_that_cannot_be_set_are_told_without_their_values(tmp_path: Pa
     loaded = load_script(script, env={"A": "x\0hush", "B": "y" * 70_000})
     assert loaded.graph is None and not any("hush" in line or "yyy" in line for line in loaded.rendered())
     assert [each.place for each in loaded.errors] == [("env", "A"), ("env",)]
+
+
+@pytest.mark.parametrize("env", ["PW=hush", "{PW=hush}", "{PW=hush: [1]}", "[PW=hush]", "{PW: [hush]}", "3.14"])
+def test_what_stands_where_variables_should_is_not_quoted(tmp_path: Path, env: str) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(f"name: x\nenv: {env}\nvertices: {{a: {{sql: SELECT 1}}}}\n")
+    said = load_graph(path).rendered()
+    assert said and not any("hush" in line or "3.14" in line for line in said), said
+    assert all(line.removeprefix(str(path)).startswith(":2:") for line in said)
+
+
+def test_a_value_that_is_no_utf8_is_told_as_a_mistake(tmp_path: Path) -> None:
+    script = tmp_path / "etl.py"
+    script.write_text("")
+    said = load_script(script, env={"A": "hush\udcff"}).rendered()
+    assert len(said) == 1 and "env.A: its value is no UTF-8" in said[0] and "hush" not in said[0]
+
+
+def test_a_file_may_be_called_as_the_module_of_variables_is() -> None:
+    sha256 = "0" * 64
+    modules = [{"name": "environment", "sha256": sha256, "kind": "file"}, {"name": "environment", "sha256": sha256, "kind": "env"}]
+    assert isinstance(validate({**ONE, "modules": modules}), JobGraph)
 
 
 def test_variables_of_a_message_are_told_to_attempts_and_only_then() -> None:

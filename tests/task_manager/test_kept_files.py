@@ -51,8 +51,35 @@ def test_what_went_with_the_job_is_not_kept_unless_it_was_changed(work: Path) ->
     for folder in ("data.zip", "millrace-modules", "jars", "__pycache__"):
         (work / folder).mkdir()
         (work / folder / "x").write_text("x")
-    (work / "millrace-modules-12.zip").write_text("x")
+    (work / "millrace-modules-0123456789ab.zip").write_text("x")
     assert kept(work, *modules)[1]["files"] == [{"name": "settings.ini", "bytes": 7}]
+
+
+def test_only_what_a_slot_made_itself_is_passed_over_by_its_name(work: Path) -> None:
+    (work / "jars_report").mkdir()
+    for name in ("jars.csv", "jars_report/a.csv", "millrace-modules.md", "millrace-modules-0123456789ab-lib.zip"):
+        (work / name).write_text("x")
+    assert [each["name"] for each in kept(work)[1]["files"]] == ["jars.csv", "jars_report/a.csv", "millrace-modules.md"]
+
+
+def test_a_shipped_file_that_was_not_changed_is_nobodys_loss_whatever_its_length(work: Path) -> None:
+    (work / "big.bin").write_bytes(b"12345")
+    module = {"name": "big.bin", "kind": "file", "sha256": hashlib.sha256(b"12345").hexdigest()}
+    assert kept(work, module, keep=Keep(bytes=4))[0] is None
+
+
+def test_a_file_that_is_cut_while_it_is_copied_is_told_with_what_was_written(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (work / "a").write_bytes(b"12345")
+    pieces = kept_files._pieces
+
+    def cut(file: int, size: int) -> Any:
+        os.truncate(work / "a", 2)
+        return pieces(file, size)
+
+    monkeypatch.setattr(kept_files, "_pieces", cut)
+    told, listed, storage = kept(work)
+    assert told["bytes"] == 2 and listed["files"] == [{"name": "a", "bytes": 2}]
+    assert storage.get(f"results/{FOLDER}/files/a") == b"12"
 
 
 def test_an_attempt_that_leaves_nothing_or_has_no_folder_is_told_of_nothing(work: Path) -> None:

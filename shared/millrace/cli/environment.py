@@ -1,4 +1,5 @@
-"""`--env` and `--env-file`: environment variables for a job. No message here tells a value."""
+"""`--env` and `--env-file`: environment variables for a job. No message here tells a value, nor what may be a part of one: what stands
+where a name should be is quoted only if it can be a name."""
 
 from __future__ import annotations
 
@@ -25,22 +26,26 @@ def variables(given: list[str] | None, files: list[Path] | None) -> dict[str, st
     found: dict[str, str] = {}
     for file in files or ():
         try:
-            lines = file.read_text(encoding="utf-8-sig").splitlines()
+            lines = file.read_bytes().decode("utf-8-sig").split("\n")  # no other character ends a line: a value may hold it
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
             raise typer.BadParameter(f"{file} cannot be read: {reason}", param_hint="--env-file") from None
         for number, line in enumerate(lines, 1):
-            if line.strip() and not line.lstrip().startswith("#"):
-                found.update(_one(line.strip(), f"{file}:{number}", "--env-file"))
+            line = line.strip(" \t\r")
+            if line and not line.startswith("#"):
+                found.update(_one(line, f"{file}:{number}", "--env-file"))
     for each in given or ():
-        found.update(_one(each, "it", "--env"))
+        found.update(_one(each, None, "--env"))
     return found
 
 
-def _one(text: str, where: str, option: str) -> dict[str, str]:
+def _one(text: str, line: str | None, option: str) -> dict[str, str]:
+    from millrace.core.jobgraph.model import ENV_RULE, is_env_name  # which take a while to build
+
     name, equals, value = text.partition("=")
-    if not name:
-        raise typer.BadParameter(f"{where} has no name before its =", param_hint=option)
+    if not is_env_name(name):
+        raise typer.BadParameter(f"{line or 'it'} has no name before an =; {ENV_RULE}", param_hint=option)
     if not equals and name not in os.environ:
-        raise typer.BadParameter(f"{name} is not set here; give {name}=VALUE, or set it", param_hint=option)
+        asked = f"{name} is not set here; give {name}=VALUE, or set it"
+        raise typer.BadParameter(f"{line} has no =, and is no variable that is set here" if line else asked, param_hint=option)
     return {name: value if equals else os.environ[name]}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,11 +12,13 @@ import typer
 
 from .connection import StackOption, connected
 from .jobs import JobArgument, JsonOption
+from .progress import one_line, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from millrace.client import Millrace
     from millrace.client.files import Files, KeptFile
 
 
@@ -33,21 +37,19 @@ def files(
 
     millrace files JOB --to results
     """
-    if to is not None and to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise typer.BadParameter(f"{to} is there, and is no empty folder", param_hint="--to")
+    if to is not None and _is_taken(to):
+        raise typer.BadParameter(f"{printable(str(to))} is there, and is no empty folder", param_hint="--to")
     with connected(stack) as millrace:
         found = millrace.files(job)
         names = named(found)
         if get is not None:
             if get not in names:
                 known = ", ".join(list(names)[:20]) or "none"
-                raise typer.BadParameter(f"job {job} has kept no {get}; it has: {known}", param_hint="--get")
+                raise typer.BadParameter(one_line(f"job {job} has kept no {get}; it has: {known}"), param_hint="--get")
             sys.stdout.buffer.write(millrace.file(names[get].path))
             return
-        for name, file in names.items() if to is not None else ():
-            target = to / name  # type: ignore[operator]
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(millrace.file(file.path))
+        if to is not None:
+            _download(millrace, names, to)
     if to is None:
         _print(names, as_json)
     elif names:
@@ -56,6 +58,37 @@ def files(
         print(line, file=sys.stderr)
     if not names and not found.left_out_in_all:
         print(f"job {job} has left no files", file=sys.stderr)
+
+
+def _is_taken(to: Path) -> bool:
+    try:
+        return to.is_symlink() and not to.exists() or to.exists() and (not to.is_dir() or any(to.iterdir()))
+    except OSError as error:
+        raise _not_written(to, error) from None
+
+
+def _not_written(to: Path, error: OSError) -> typer.BadParameter:
+    return typer.BadParameter(one_line(f"{to} cannot be written: {error.strerror}"), param_hint="--to")
+
+
+def _download(millrace: Millrace, names: Mapping[str, KeptFile], to: Path) -> None:
+    """All of them. A file is written beside its place and then renamed: what is there is whole."""
+    for name, file in names.items():
+        content = millrace.file(file.path)
+        target = to / name
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".millrace-", delete=False) as part:
+                try:
+                    part.write(content)
+                    part.close()
+                    os.chmod(part.name, 0o644)
+                    os.replace(part.name, target)
+                except OSError:
+                    os.unlink(part.name)
+                    raise
+        except OSError as error:
+            raise _not_written(target, error) from None
 
 
 def named(found: Files) -> dict[str, KeptFile]:
@@ -76,9 +109,7 @@ def _print(names: Mapping[str, KeptFile], as_json: bool) -> None:
 
 def left_out(found: Files) -> list[str]:
     """What is said of files that are gone."""
-    from .progress import printable
-
-    lines = [printable(f"NOT kept: {name}: {why}") for name, why in found.left_out]
+    lines = [one_line(f"NOT kept: {name}: {why}") for name, why in found.left_out]
     more = found.left_out_in_all - len(lines)
     return [*lines, f"NOT kept: {more} more"] if more > 0 else lines
 

@@ -150,5 +150,10 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
+def one_line(text: str) -> str:
+    """`printable`, on one line: a name that begins a line of its own would speak as if it were ours."""
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
 def _because(cause: dict[str, Any] | None) -> str:
     return f": {printable(cause['message'].splitlines()[0])}" if cause and cause.get("message") else ""

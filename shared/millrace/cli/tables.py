@@ -43,7 +43,9 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> bool:
 
 
 def print_json(value: object) -> None:
-    print(json.dumps(value, indent=1, ensure_ascii=False))
+    """What is no printable character is escaped as JSON has it: programs read the same, and a terminal is told nothing."""
+    text = json.dumps(value, indent=1, ensure_ascii=False)
+    print("".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text))
 
 
 def when(ms: int | None) -> str:

@@ -26,7 +26,14 @@ ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 ENV_RESERVED = ("MILLRACE_", "PYSPARK_", "SPARK_")
 ENV_RULE = "a variable's name is a letter or _, then letters, digits or _, at most 255 characters in all"
 ENV_MODULE = "environment"
-"""The name of the module of kind env: variables that a client uploaded, so that no topic and no log has their values."""
+"""The name of the module of kind env: variables that a client uploaded, so that no topic and no log has their values. It is no file's name:
+a module called like this may stand beside it."""
+
+
+def is_env_name(name: object) -> bool:
+    """Whether it can be a variable's name. What cannot may be part of a secret, and is not quoted."""
+    return isinstance(name, str) and re.fullmatch(ENV_NAME, name) is not None and len(name) <= 255
+
 
 _KEY = re.compile(r"\s*(?:`([^`]+)`|([^\s,()`](?:[^,()`]*[^\s,()`])?))\s*")
 

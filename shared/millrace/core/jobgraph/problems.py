@@ -10,7 +10,6 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from .model import (
-    ENV_RULE,
     KINDS,
     JobGraph,
     Module,
@@ -22,9 +21,16 @@ from .model import (
     Standing,
     Timeouts,
     Vertex,
+    is_env_name,
 )
 
 Place = tuple["str | int", ...]
+
+
+class _Secret:
+    """Stands for a text or number below `env` in what is told of it."""
+
+
 MOST_PROBLEMS = 100
 HINTED_MOST = 20  # wrong names: to look for the nearest of all that are known takes up to 50 ms each, in the way of other requests
 _COMPARED_MOST = 64  # characters: names that a graph may have are shorter
@@ -34,7 +40,6 @@ _GRAPH_PARTS: dict[str, type[BaseModel]] = {"restart": Restart, "timeouts": Time
 _PATTERNS = {
     "vertices": "an id is a letter or _, then letters, digits or _, at most 63 characters in all",
     "parameters": "a parameter's name is a letter or _, then letters, digits or _, at most 63 characters in all",
-    "env": ENV_RULE,
     "sources": "must be a vertex's id",
     "python": "must be module:function, such as ranking:rank",
     "name": "must be a file's name, without folders, not starting with a dot",
@@ -87,6 +92,8 @@ def found(value: object) -> str:
         return str(value).lower()
     if isinstance(value, (int, float)):
         return str(value)
+    if value is _Secret:
+        return "what stands there"
     if isinstance(value, str):
         return f"the text {value[:60]!r}" + ("..." if len(value) > 60 else "")
     return "a mapping" if isinstance(value, Mapping) else "a list"
@@ -95,7 +102,8 @@ def found(value: object) -> str:
 def structure_problems(error: ValidationError) -> list[Problem]:
     """pydantic's errors, in its order, in a user's words."""
     details = error.errors(include_url=False)[: MOST_PROBLEMS + 1]
-    return [_problem(detail["type"], detail["loc"], detail) for detail in details]
+    of_names = [detail for detail in details if detail["loc"][:1] == ("env",) and detail["loc"][-1] == "[key]"]
+    return [_problem(detail["type"], detail["loc"], detail) for detail in details if detail not in of_names]
 
 
 def bounded(problems: Iterable[Problem]) -> list[Problem]:
@@ -120,6 +128,10 @@ def _problem(kind: str, place: Place, detail: Mapping[str, Any]) -> Problem:
     place = place[:-1] if key else place
     context = detail.get("ctx", {})
     value = detail["input"]
+    if place[:1] == ("env",):
+        if not all(map(is_env_name, place[1:])):
+            place = place[:1]
+        value = _Secret if isinstance(value, (str, int, float)) else value
     if kind == "missing":
         return Problem(place[:-1], f"{place[-1]} is missing")
     if kind == "extra_forbidden":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -12,7 +11,6 @@ from pydantic import ValidationError
 
 from .model import (
     DEFAULT_LIMITS,
-    ENV_NAME,
     ENV_RESERVED,
     ENV_RULE,
     KINDS,
@@ -24,6 +22,7 @@ from .model import (
     Vertex,
     as_count,
     as_text,
+    is_env_name,
     without_dots,
 )
 from .parameters import Substitution
@@ -360,6 +359,8 @@ def _sink_options(vertex: _Seen) -> Iterator[Problem]:
 def _modules(modules: object, seen: dict[str, _Seen]) -> Iterator[Problem]:
     names: dict[str, int] = {}
     for index, module in enumerate(modules if isinstance(modules, list) else ()):
+        if isinstance(module, dict) and module.get("kind") == "env":
+            continue  # it is no file, and clashes with none
         name = module.get("name") if isinstance(module, dict) else None
         if isinstance(name, str) and names.setdefault(name, index) != index:
             yield Problem(("modules", index), f"a second module called {name}")
@@ -375,14 +376,17 @@ def environment_problems(env: object, limits: Limits = DEFAULT_LIMITS) -> Iterat
     variables = {str(name): str(as_text(value)) for name, value in env.items()} if isinstance(env, dict) else {}
     if len(variables) > limits.variables:
         yield Problem(("env",), f"{len(variables)} are more than the {limits.variables} allowed")
-    for name, value in variables.items():
-        if not re.fullmatch(ENV_NAME, name) or len(name) > 255:
-            yield Problem(("env", name), f"{ENV_RULE}; not {found(name)}")
+    for number, (name, value) in enumerate(variables.items(), 1):
+        if not is_env_name(name):  # it may be part of a secret
+            yield Problem(("env",), f"the name of variable {number} is none: {ENV_RULE}")
+            continue
         if name.startswith(ENV_RESERVED):
             yield Problem(("env", name), "cannot be set: names that begin like this are the slot's own", f"call it otherwise than {name}")
         if "\0" in value:
             yield Problem(("env", name), "its value holds a NUL character")
-    size = sum(len(name.encode()) + len(value.encode(errors="replace")) for name, value in variables.items())
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            yield Problem(("env", name), "its value is no UTF-8", "put it into a file, and give its name")
+    size = sum(len(name.encode(errors="replace")) + len(value.encode(errors="replace")) for name, value in variables.items())
     if size > limits.variables_bytes:
         yield Problem(("env",), f"{size} bytes are more than the {limits.variables_bytes} allowed", "put it into a file, and give its name")
 
