@@ -73,6 +73,25 @@ def test_variables_reach_the_script_and_its_python_workers_and_no_later_attempt(
     assert slot.value(code) == [None] * 4
 
 
+def environment(pid: str) -> bytes:
+    try:
+        return Path("/proc", pid, "environ").read_bytes()
+    except OSError:  # it is gone, or another user's
+        return b""
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="nothing tells environments")
+def test_no_process_that_outlives_an_attempt_has_its_variables(slot: Slot) -> None:
+    """Spark starts a Python daemon with them, and keeps it: the next attempt could read /proc/PID/environ."""
+    secret = f"only-for-its-own-job-{os.getpid()}"  # others may run this test here
+    look = "sc.parallelize([1], 1).map(lambda _: __import__('os').environ.get('PASSWORD')).first()"
+    assert slot.value(look, env={"PASSWORD": secret}) == secret
+    assert not [pid for pid in map(str, psutil.pids()) if secret.encode() in environment(pid)]
+    slot.seen.clear()
+    assert slot.value("__import__('os').environ['PASSWORD']", env={"PASSWORD": secret}) == secret
+    assert not [event for event in slot.seen if event["is"] == "replacing"], "no Python worker had them, so the JVM may stay"
+
+
 def test_a_function_that_returns_another_type_is_named(slot: Slot) -> None:
     """In a slot the workers have no module of ours: what looks at the value goes to them whole."""
     attempt = slot.run("""

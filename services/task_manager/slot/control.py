@@ -50,9 +50,11 @@ class Control:
         living = quiet_down(self._baseline, self._session, self._workers, within_s)
         return {"quiet": not living, "living": living}
 
-    def reset(self) -> dict[str, Any]:
+    def reset(self, had_variables: bool) -> dict[str, Any]:
         """Clears what the last attempt left in the JVM and prepares a session. Answer: ``replace``, a reason or None."""
-        reason = self._baseline.restore() or self._workers.too_many()
+        reason = self._baseline.restore() or self._workers.not_to_be_kept(had_variables)
+        if reason is None and had_variables and not self._baseline.local:
+            reason = "executors may have the attempt's environment variables"
         if reason is None:
             shutil.rmtree(self._warehouse(), ignore_errors=True)
             self._prepare()
@@ -66,6 +68,7 @@ class Control:
             if found != cores * (cores + 1) // 2:
                 raise RuntimeError(f"The Python workers of the slot compute wrongly: {found}.")
             self._workers.remember()
+        self._workers.note_daemons()
         return {}
 
     def _warehouse(self) -> str:

@@ -280,14 +280,15 @@ class Driver:
         if not answer["quiet"]:
             raise DriverLost(f"{answer['living']} of the last attempt would not end")
 
-    async def reset(self) -> None:
-        """Clears what the last attempt left and prepares for the next; raises DriverLost if a new JVM is needed."""
+    async def reset(self, had_variables: bool) -> None:
+        """Clears what the last attempt left and prepares for the next; raises DriverLost if a new JVM is needed. `had_variables`: that
+        attempt had environment variables of its job."""
         self.attempts += 1
         if os.path.exists(jvm.out_of_memory_mark(self._folder)):
             raise DriverLost("it ran out of memory")
         if self.attempts >= self._config.attempts_per_jvm:
             raise DriverLost(f"it ran {self.attempts} attempts")
-        if (reason := (await self._ask("reset", RESET_S))["replace"]) is not None:
+        if (reason := (await self._ask("reset", RESET_S, had_variables=had_variables))["replace"]) is not None:
             raise DriverLost(reason)
 
     def helpers(self) -> list[int]:

@@ -176,7 +176,7 @@ class Host:
                 await self._run(driver, spare, command)
             finally:
                 spare.close()
-            await driver.reset()
+            await driver.reset(bool(command.spec.get("env")))
 
     async def _next(self, driver: Driver, spare: Spare) -> Command | None:
         """The next attempt; None if the spare ended meanwhile."""

@@ -25,6 +25,7 @@ class Workers:
         self._jvm_pid = jvm_pid
         self._unused: dict[int, int | None] = {}
         self._daemons: list[int] = []
+        self._daemons_before: list[int] = []
 
     def _look(self) -> tuple[list[int], list[int]]:
         """(workers, other processes that the JVM or a worker started)."""
@@ -64,8 +65,17 @@ class Workers:
         switches = procs.HERE.switches(pid)
         return switches is not None and switches == self._unused.get(pid)
 
-    def too_many(self) -> str | None:
-        """A reason to replace the JVM: each set of environment variables of an attempt leaves a daemon."""
+    def note_daemons(self) -> None:
+        """Notes those that are there before an attempt."""
+        self._look()
+        self._daemons_before = self._daemons
+
+    def not_to_be_kept(self, had_variables: bool) -> str | None:
+        """A reason to replace the JVM. Spark starts a daemon for each environment that functions ran with, and it stays: whoever comes next
+        could read an attempt's variables there, in /proc/PID/environ. `had_variables`: the attempt had some."""
+        self._look()
+        if had_variables and set(self._daemons) - set(self._daemons_before):
+            return "a Python daemon has the attempt's environment variables"
         if len(self._daemons) > _DAEMONS_MAX:
             return f"{len(self._daemons)} Python daemons"
         return None
