@@ -19,7 +19,7 @@ class TaskManagers:
     """`count` of them with `slots` slots each, named timed-1, timed-2, ..., in a `with`.
     `ended(name, exit code, log)` is told of each end that was not asked for here."""
 
-    def __init__(self, stack: Stack, count: int, slots: int, ended: Callable[[str, int, Path], None]) -> None:
+    def __init__(self, stack: Stack, count: int, slots: int, ended: Callable[[str, int, Path], object] = lambda *_: None) -> None:
         self._stack, self._slots, self._ended = stack, slots, ended
         self.names = [f"timed-{number + 1}" for number in range(count)]
         self.lives = stack.folder / "lives"
