@@ -37,7 +37,6 @@ ENDS = {
     "an exception": ("spark.range(3).count()\n    raise ValueError('no such thing')", "user", "ValueError: no such thing"),
     "os._exit(5)": ("os._exit(5)", "exit", "5"),
     "a signal": ("os.kill(os.getpid(), 11)", "killed", "SIGSEGV"),
-    "the JVM killed": ("os.kill(jvm.java.lang.ProcessHandle.current().pid(), 9)\n    time.sleep(600)", "jvm", "signal 9"),
     "the JVM halted": ("jvm.java.lang.Runtime.getRuntime().halt(1)", "jvm", "exit code 1"),
     "half of a surrogate pair": ("sys.exit('no \\udc80 text')", "exit", "no ? text"),
     "a UDF that exits": (
@@ -52,6 +51,15 @@ def test_a_script_that_ends_badly(running: RunningStack, code: str, kind: str | 
     assert kind is None or cause["kind"] == kind, cause
     assert words in cause["message"], cause
     assert cause["message"] and "\n" not in cause["message"]
+
+
+def test_a_script_whose_jvm_is_killed_begins_again_and_that_is_no_failure(running: RunningStack) -> None:
+    job = run(running, "    os.kill(jvm.java.lang.ProcessHandle.current().pid(), 9)\n    time.sleep(600)\n")
+    error = job.event("AttemptStateChanged", state="FAILED", attempt=1)["error"]
+    assert error["kind"] == "infrastructure" and "signal 9" in error["message"] and "\n" not in error["message"], error
+    job.running(attempt=2)  # it has no restarts
+    job.job.cancel()
+    assert job.end["type"] == "JobCanceled", job.end
 
 
 def test_a_script_that_stops_spark_has_finished_and_may_go_on(running: RunningStack) -> None:

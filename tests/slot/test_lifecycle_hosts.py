@@ -51,7 +51,7 @@ def test_a_slot_without_java_says_what_to_install(tmp_path: Path) -> None:
             "reason": f"There is no Java at {tmp_path}/none/bin/java.",
             "hint": "Install a Java runtime, version 17 or newer, and put it on PATH or name it in JAVA_HOME.",
         },
-        {"is": "gone", "code": 0},
+        {"is": "gone", "code": 0, "said": ""},
     ]
 
 
@@ -94,7 +94,7 @@ def test_a_slot_that_cannot_write_to_its_folder_says_so(tmp_path: Path) -> None:
     broken, gone = events_of(SlotConfig(slot="s", folder=str(tmp_path), python=sys.executable))
     assert broken["reason"].startswith(f"The slot cannot use its folder {tmp_path}: ")
     assert broken["hint"].startswith("Free space")
-    assert gone == {"is": "gone", "code": 0}
+    assert gone == {"is": "gone", "code": 0, "said": ""}
 
 
 def test_a_slot_whose_settings_keep_spark_from_starting_is_broken(tmp_path: Path, archives: str) -> None:
@@ -300,7 +300,7 @@ def test_a_slot_on_a_standalone_cluster(cluster: str, tmp_path: Path, archives: 
 def test_a_host_that_is_killed_while_it_speaks_is_told_to_be_gone(tmp_path: Path) -> None:
     python = script(tmp_path / "python", '#!/bin/sh\nprintf \'{"is": "ready"}\\n{"is": "ended", "rep\'\nkill -9 $$\n')
     events = events_of(SlotConfig(slot="s", folder=str(tmp_path / "slot"), python=python))
-    assert events == [{"is": "ready"}, {"is": "gone", "code": -signal.SIGKILL}]
+    assert events == [{"is": "ready"}, {"is": "gone", "code": -signal.SIGKILL, "said": ""}]
 
 
 def test_a_host_is_heard_also_behind_what_a_script_around_its_python_prints(tmp_path: Path) -> None:

@@ -422,10 +422,10 @@ def _sentence(text: str, values: Iterable[str] = ()) -> str:
 
 
 def _values_of(spark: Any) -> list[str]:
-    """What Spark has put into a message."""
+    """What Spark has put into a message, but paths: those are needed whole, however long they are."""
     try:
         given = spark.getMessageParameters()
-        return [str(value) for value in (given.values() if given else ())]
+        return [str(given[name]) for name in given or () if "path" not in str(name).lower()]
     except Exception:  # not a SparkThrowable: py4j raises for a method that is not there
         return []
 
