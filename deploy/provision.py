@@ -16,12 +16,12 @@ import typer
 
 from millrace.core.topics import IDENTITY, TOPICS, Topology
 from millrace.io.addresses import parted
-from millrace.io.etcd import EtcdStore
-from millrace.io.identity import OtherCluster, Owner, await_end_of_0_1_0, claim, of_store, take
+from millrace.io.etcd.store import EtcdStore
 from millrace.io.interfaces import Bus, Compare, Put, Store, Txn, Unavailable
-from millrace.io.kafka import KafkaBus
-from millrace.io.kafka_admin import KafkaAdmin
-from millrace.io.storage import Storage, StorageError
+from millrace.io.kafka.admin import KafkaAdmin
+from millrace.io.kafka.bus import KafkaBus
+from millrace.io.storage.store import Storage, StorageError
+from millrace.runtime.identity import OtherCluster, Owner, await_end_of_0_1_0, claim, of_store, take
 
 ASK_AGAIN_S = 0.2
 

@@ -20,16 +20,16 @@ from millrace.core.fold import Diverged, Fold, Folded
 from millrace.core.machine import Machine, UnknownMessage
 from millrace.core.messages.records import Elected, Tick, UnknownRecord, decode
 from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER, Topology
-from millrace.io.build import build_of
-from millrace.io.etcd import EtcdStore
-from millrace.io.identity import OtherCluster
-from millrace.io.identity import put_back as put_back_identity
+from millrace.io.etcd.store import EtcdStore
 from millrace.io.interfaces import Bus, Compare, Delete, Put, Received, Store, Txn, Unavailable
-from millrace.io.kafka import KafkaBus
-from millrace.io.parked import ENDED_MOST, Parked
-from millrace.io.service import read_topology
-from millrace.io.snapshots import Pointer, folder, named, thaw
-from millrace.io.storage import Storage
+from millrace.io.kafka.bus import KafkaBus
+from millrace.io.storage.store import Storage
+from millrace.runtime.build import build_of
+from millrace.runtime.identity import OtherCluster
+from millrace.runtime.identity import put_back as put_back_identity
+from millrace.runtime.parked import ENDED_MOST, Parked
+from millrace.runtime.service import read_topology
+from millrace.runtime.snapshots import Pointer, folder, named, thaw
 from services.dispatcher.core.machine import Dispatcher
 from services.dispatcher.core.state import Recovery
 from services.dispatcher.restored import LedMeanwhile, missing, put_back

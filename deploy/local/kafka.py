@@ -28,8 +28,8 @@ from deploy.local.errors import LocalError
 from deploy.local.java import Java, find_java
 from deploy.local.processes import LOOPBACK, log_tail, port_is_free
 from deploy.local.server import LocalServer, Progress, silent
-from millrace.io.kafka_client import AdminClient, end_left
-from services.task_manager.slot import java_text
+from millrace.io.kafka.client import AdminClient, end_left
+from services.task_manager.slot.common import java_text
 
 VERSION = "4.3.1"
 HERE = Path(__file__).resolve().parent

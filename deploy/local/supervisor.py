@@ -30,10 +30,10 @@ from ruamel.yaml import YAML
 
 from deploy.provision import OtherTopology, provision
 from millrace.core.topics import Topology
-from millrace.io.etcd import EtcdStore
-from millrace.io.identity import OtherCluster, StillRuns
-from millrace.io.kafka_admin import KafkaAdmin
-from millrace.io.signals import on_stop
+from millrace.io.etcd.store import EtcdStore
+from millrace.io.kafka.admin import KafkaAdmin
+from millrace.runtime.identity import OtherCluster, StillRuns
+from millrace.runtime.signals import on_stop
 
 from .downloads import CHECKOUT
 from .errors import LocalError

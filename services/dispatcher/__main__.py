@@ -6,17 +6,17 @@ import sys
 from functools import partial
 
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
-from millrace.io.blobs import BlobServer
-from millrace.io.hosting import Hosted, Term
-from millrace.io.http_server import CannotListen
-from millrace.io.room import Room
-from millrace.io.service import Process
+from millrace.edge.requests import Intake
+from millrace.io.http.blobs import BlobServer
+from millrace.io.http.server import CannotListen
+from millrace.io.storage.room import Room
+from millrace.runtime.hosting import Hosted, Term
+from millrace.runtime.service import Process
 
 from .asked import Asked
 from .client_port import ClientPort
 from .core.machine import Dispatcher
 from .housekeeping import Housekeeping
-from .intake import Intake
 from .ports import JobStore
 from .settings import DispatcherSettings
 from .staging import Staging

@@ -18,9 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from millrace.core.fold import Folded
 from millrace.core.messages.effects import FindJob, PutJobGraph
 from millrace.core.topics import DISPATCHER
-from millrace.io import troubles
 from millrace.io.interfaces import Compare, Entry, Put, Store, Txn, Unavailable
-from millrace.io.performer import Fence, Refused
+from millrace.runtime import troubles
+from millrace.runtime.performer import Fence, Refused
 
 KEY, WHERE = "clients/commands", "client.commands"
 NOTED_S = 1.0  # between two writes of the mark

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import structlog
 
 from millrace.core.messages.effects import CleanJob, JobCleaned, JobKept, KeepJob
-from millrace.io import troubles
 from millrace.io.interfaces import Compare, Entry, Put, Store, Txn
-from millrace.io.performer import Fence
-from millrace.io.storage import Storage, StorageError
+from millrace.io.storage.store import Storage, StorageError
+from millrace.runtime import troubles
+from millrace.runtime.performer import Fence
 
 from .staging import Staging
 from .stored import Unreadable, check_leader, key_of, repeat_key, stored_of, value_of

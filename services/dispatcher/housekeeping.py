@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Iterator
 import structlog
 
 from millrace.core.topics import DISPATCHER, TOPICS
-from millrace.io import troubles
-from millrace.io.hosting import Term
 from millrace.io.interfaces import Bus, Compare, Delete, Entry, Store, Txn, Unavailable, pages
-from millrace.io.performer import Fence, Refused
-from millrace.io.storage import Storage, StorageError
+from millrace.io.storage.store import Storage, StorageError
+from millrace.runtime import troubles
+from millrace.runtime.hosting import Term
+from millrace.runtime.performer import Fence, Refused
 
 from .core.retirement import KEPT_AFTER_MS
 from .core.state import Recovery, State

@@ -26,8 +26,8 @@ from millrace.core.messages.effects import (
     StoredJob,
 )
 from millrace.io.interfaces import Compare, Entry, Put, Store, Txn, Unavailable, UnknownOutcome
-from millrace.io.performer import Fence, OneByOne, Port, Refused
-from millrace.io.storage import NameTaken, NotFound, Storage, StorageError, blob_path, upload_path
+from millrace.io.storage.store import NameTaken, NotFound, Storage, StorageError, blob_path, upload_path
+from millrace.runtime.performer import Fence, OneByOne, Port, Refused
 
 from .cleaning import Cleaning, delete_tree
 from .recovering import Recovering

@@ -5,9 +5,9 @@ from __future__ import annotations
 import heapq
 
 from millrace.core.messages.effects import JobsRecovered, RecoverJobs, StoredJob
-from millrace.io import troubles
 from millrace.io.interfaces import Entry, Store, pages
-from millrace.io.performer import Fence
+from millrace.runtime import troubles
+from millrace.runtime.performer import Fence
 
 from .stored import JOBS, Unreadable, job_of, key_of, stored_of
 

@@ -11,7 +11,7 @@ from millrace.core.fold import Folded
 from millrace.core.messages.effects import StoredJob
 from millrace.core.topics import DISPATCHER, Topology
 from millrace.io.interfaces import Compare, Put, Store, Txn
-from millrace.io.storage import Storage
+from millrace.io.storage.store import Storage
 
 from .core.retirement import tombstone, tombstone_of
 from .core.state import LiveJob

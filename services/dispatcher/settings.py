@@ -7,8 +7,8 @@ from typing import ClassVar
 from pydantic import Field, SecretStr
 
 from millrace.io.addresses import joined
-from millrace.io.blobs import MOST_BYTES
-from millrace.io.settings import ServiceSettings
+from millrace.io.http.blobs import MOST_BYTES
+from millrace.runtime.settings import ServiceSettings
 
 from .staging import STORES
 

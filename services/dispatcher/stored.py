@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from millrace.core.messages.client import JOB_ID_PATTERN
 from millrace.core.messages.effects import StoredJob
 from millrace.io.interfaces import Entry
-from millrace.io.performer import Fence, Refused
+from millrace.runtime.performer import Fence, Refused
 
 from .core.state import ENDED_STATUSES
 

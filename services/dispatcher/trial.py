@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from millrace.io.interfaces import Received, Unavailable
-from millrace.io.kafka import DAMAGED
-from millrace.io.kafka_config import COMMON, CONSUMER, log
+from millrace.io.kafka.bus import DAMAGED
+from millrace.io.kafka.config import COMMON, CONSUMER, log
 
 TOPIC = "client.commands"
 MORE_MB = 64  # than the process has when it is connected; a batch as the topic takes it has 1 MB unpacked

@@ -18,7 +18,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from millrace.core.messages.effects import PublishSink, SinkPublished
 from millrace.io.interfaces import Store
-from millrace.io.performer import Fence, OneByOne, Port
+from millrace.runtime.performer import Fence, OneByOne, Port
 
 RECORD = "_publication.json"
 """In the first staged folder: what a publication was to do when it began."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from millrace import __version__
 from millrace.core.fold import Folded
-from millrace.io.build import build_of
+from millrace.runtime.build import build_of
 
 from .core.folding import Broken
 from .core.recorded import BadLog, Log, Recorded, Scope

@@ -10,13 +10,13 @@ from typing import Any
 from millrace.core.cluster import short
 from millrace.core.fold import Folded
 from millrace.core.topics import TOPICS
-from millrace.io.identity import of_store
 from millrace.io.interfaces import OffsetGone, Store, Unavailable
-from millrace.io.kafka_logs import KafkaLogs, LogReader
-from millrace.io.parked import Parked
-from millrace.io.service import read_topology
-from millrace.io.snapshots import named, thaw
-from millrace.io.storage import Storage
+from millrace.io.kafka.logs import KafkaLogs, LogReader
+from millrace.io.storage.store import Storage
+from millrace.runtime.identity import of_store
+from millrace.runtime.parked import Parked
+from millrace.runtime.service import read_topology
+from millrace.runtime.snapshots import named, thaw
 
 from .core.recorded import BadLog, Facts, Log, Recorded, Scope, Shortened
 from .machines import fold_of

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.core.fold import Diverged, Folded, Spoken
-from millrace.io.build import build_of
+from millrace.runtime.build import build_of
 
 from .core import trees
 from .core.checking import Check, Checked, Difference

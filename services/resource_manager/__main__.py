@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from millrace.io.hosting import Hosted
-from millrace.io.service import Process
+from millrace.runtime.hosting import Hosted
+from millrace.runtime.service import Process
 
 from .core.machine import ResourceManager
 from .ports import ports

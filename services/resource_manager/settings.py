@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from millrace.io.settings import ServiceSettings
+from millrace.runtime.settings import ServiceSettings
 
 
 class ResourceManagerSettings(ServiceSettings):

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TextIO
 
 from millrace import __version__
-from millrace.io.etcd import EtcdStore
-from millrace.io.health import HealthServer
-from millrace.io.service import Process
-from millrace.io.settings import BadSettings
+from millrace.io.etcd.store import EtcdStore
+from millrace.runtime.health import HealthServer
+from millrace.runtime.service import Process
+from millrace.runtime.settings import BadSettings
 
 from .journal import Journal
 from .ports import OnEvent, SlotFactory, SlotPort, Slots
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None, factory: SlotFactory | None = None) 
     port = health.start()
     slots.start()  # a JVM takes seconds to be warm: they begin before Kafka answers
     settings.write_ready(health_port=port, id=settings.name)
-    gc.freeze()  # see millrace.io.service
+    gc.freeze()  # see millrace.runtime.service
     try:
         code = shell.run(process.stopping, lambda: process.failure)
     except BaseException:

@@ -21,7 +21,7 @@ import zstandard
 from millrace.core.fold import Folded
 from millrace.core.machine import Machine
 from millrace.core.topics import Topology
-from millrace.io.snapshots import freeze, thaw
+from millrace.runtime.snapshots import freeze, thaw
 
 from .core.machine import TaskManager
 

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from millrace.io.storage import BadName, Storage, StorageError
+from millrace.io.storage.store import BadName, Storage, StorageError
 
 LEFT_OUT_LISTED = 100
 SEEN_MOST, DEPTH_MOST = 20_000, 32  # entries and levels of folders that are looked at
-_OWN = re.compile(r"jars|millrace-modules(-[0-9a-f]{12}(-.*)?\.zip)?", re.DOTALL)  # what a slot puts there (slot/modules.py, slot/host.py)
+_OWN = re.compile(r"jars|millrace-modules(-[0-9a-f]{12}(-.*)?\.zip)?", re.DOTALL)  # by slot/attempt/modules.py, slot/host/main.py
 COMPARED_MOST = 1 << 30  # bytes: of a larger file it is not read whether it is as it was shipped
 
 

@@ -30,7 +30,7 @@ from millrace.core.messages.slots import (
     SlotReady,
     SlotReplacing,
 )
-from millrace.io.storage import Storage, StorageError, blob_path
+from millrace.io.storage.store import Storage, StorageError, blob_path
 
 from .core.slot_table import infrastructure
 from .kept_files import Keep, keep_files

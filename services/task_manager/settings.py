@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 
 from pydantic import Field, field_validator
 
-from millrace.io.settings import BadSettings, ServiceSettings
+from millrace.runtime.settings import BadSettings, ServiceSettings
 
 from .kept_files import Keep
-from .slot.config import MEBIBYTE, SlotConfig
-from .slot.jvm import CannotStart, find_java, find_spark
+from .slot.common.config import MEBIBYTE, SlotConfig
+from .slot.common.jvm import CannotStart, find_java, find_spark
 
 PYSPARK = SlotConfig.pyspark_version
 LEAST_HEAP_MB = 480  # Spark refuses less than 450 MiB, and some collectors keep a part of what they are given for themselves

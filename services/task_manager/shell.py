@@ -29,9 +29,9 @@ from millrace.core.messages.records import Elected, Fact, Message, Outcome, Part
 from millrace.core.messages.slots import QUIET_BEATS, CaughtUp, DeployTasks, FellBehind, SlotReady, StopAsked, Unheard
 from millrace.core.speaking import Speaking
 from millrace.core.topics import RESOURCE_MANAGER, Topology, task_manager_key
-from millrace.io import envelope
-from millrace.io.hosting import monotonic_ms
 from millrace.io.interfaces import Bus, Compare, Delete, OffsetGone, Put, Reader, Received, Store, Txn, Unavailable
+from millrace.runtime import envelope
+from millrace.runtime.hosting import monotonic_ms
 
 from .core import fencing, slot_table
 from .core.machine import TaskManager

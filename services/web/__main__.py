@@ -14,14 +14,14 @@ import structlog
 
 from millrace import __version__
 from millrace.core.topics import Topology
-from millrace.io import logs
-from millrace.io.health import HealthServer
-from millrace.io.http_server import HttpServer
-from millrace.io.identity import OtherCluster, check
+from millrace.io.http.server import HttpServer
 from millrace.io.interfaces import Unavailable
-from millrace.io.kafka_logs import KafkaLogs
-from millrace.io.service import read_topology, store_of
-from millrace.io.signals import on_stop
+from millrace.io.kafka.logs import KafkaLogs
+from millrace.runtime import logs
+from millrace.runtime.health import HealthServer
+from millrace.runtime.identity import OtherCluster, check
+from millrace.runtime.service import read_topology, store_of
+from millrace.runtime.signals import on_stop
 
 from .api import application
 from .follow import Following, Follows

@@ -15,7 +15,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millrace import __version__
-from millrace.io.http_server import is_loopback
+from millrace.io.http.server import is_loopback
 
 from . import models
 from .follow import Follows

@@ -7,9 +7,9 @@ import time
 from confluent_kafka import Producer
 
 from millrace.core.messages import client
-from millrace.io.etcd import EtcdStore
+from millrace.io.etcd.store import EtcdStore
 from millrace.io.interfaces import Compare, Put, Txn
-from millrace.io.kafka_admin import KafkaAdmin
+from millrace.io.kafka.admin import KafkaAdmin
 
 from .clusters import Cluster, cluster, expect_finished, sql_graph
 from .figures import Row, Run, p50

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from deploy.local.processes import spawn
-from millrace.io.etcd import EtcdStore
+from millrace.io.etcd.store import EtcdStore
 from millrace.io.interfaces import Compare, Put, Txn
-from millrace.io.kafka import KafkaBus
-from millrace.io.kafka_admin import KafkaAdmin
+from millrace.io.kafka.admin import KafkaAdmin
+from millrace.io.kafka.bus import KafkaBus
 
 from .clusters import Cluster, environment
 

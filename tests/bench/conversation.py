@@ -13,7 +13,7 @@ from millrace.core.messages import client, effects, jobs, slots
 from millrace.core.messages.base import Body
 from millrace.core.messages.records import Client, Elected, Fact, Hello, Message, Outcome, Part, Tick, decode, encode
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER, Topology
-from services.dispatcher.intake import check_graph
+from millrace.edge.requests import check_graph
 from services.replay.machines import fold_of
 
 START_MS = 1_700_000_000_000

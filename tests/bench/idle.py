@@ -10,7 +10,7 @@ import psutil
 
 from deploy.local.stack import disk_use
 from millrace.core.topics import TOPICS
-from millrace.io.saving import KEPT_RECORDS, SNAPSHOT_RECORDS
+from millrace.runtime.saving import KEPT_RECORDS, SNAPSHOT_RECORDS
 
 from .clusters import Cluster, cluster, servers
 from .figures import Row, Run

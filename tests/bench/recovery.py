@@ -15,8 +15,8 @@ from millrace.client import Job, Millrace
 from millrace.core.fold import Fold, Folded
 from millrace.core.messages.records import Elected, Tick
 from millrace.core.topics import Topology
-from millrace.io.forked import forked
-from millrace.io.snapshots import chunks, freeze
+from millrace.runtime.forked import forked
+from millrace.runtime.snapshots import chunks, freeze
 from services.dispatcher.core.machine import Dispatcher
 from services.dispatcher.core.state import LiveJob
 from tests.chaos.task_managers import TaskManagers

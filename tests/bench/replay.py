@@ -17,12 +17,12 @@ from deploy.local.downloads import CHECKOUT
 from millrace import __version__
 from millrace.core.fold import Folded
 from millrace.core.topics import DISPATCHER, TOPICS, Topology
-from millrace.io.etcd import EtcdStore
+from millrace.io.etcd.store import EtcdStore
 from millrace.io.interfaces import Compare, Put, Txn
-from millrace.io.kafka_admin import KafkaAdmin
-from millrace.io.saving import SNAPSHOT_RECORDS
-from millrace.io.snapshots import Snapshots
-from millrace.io.storage import Storage
+from millrace.io.kafka.admin import KafkaAdmin
+from millrace.io.storage.store import Storage
+from millrace.runtime.saving import SNAPSHOT_RECORDS
+from millrace.runtime.snapshots import Snapshots
 
 from .clusters import environment, servers, sql_graph
 from .conversation import Conversation, Said
@@ -146,7 +146,7 @@ def _replay(
     """Seconds, resident MB at most, and what the command printed."""
     env = {**environment(), "MILLRACE_KAFKA_BOOTSTRAP": bootstrap, "MILLRACE_ETCD_ENDPOINT": endpoint, "MILLRACE_CLUSTER": cluster}
     env |= {"MILLRACE_STORAGE_URL": storage} if storage else {}
-    program = "import sys; from millrace.cli import main; main()"
+    program = "import sys; from deploy.cli import main; main()"
     started = time.perf_counter()
     child = subprocess.Popen(
         [sys.executable, "-c", program, "replay", *words], cwd=CHECKOUT, env=env, stdout=subprocess.PIPE, text=True

@@ -14,7 +14,7 @@ from .clusters import environment, servers, sql_graph
 from .figures import Row, Run, p50
 
 ACCEPTED_S, RESULT_S = 8.0, 20.0
-PROGRAM = [sys.executable, "-c", "from millrace.cli import main; main()"]
+PROGRAM = [sys.executable, "-c", "from deploy.cli import main; main()"]
 
 
 def measure(run: Run) -> None:

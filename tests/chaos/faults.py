@@ -14,7 +14,7 @@ import psutil
 
 from deploy.local.processes import is_running
 from deploy.local.stack import Stack
-from millrace.io.etcd import EtcdStore
+from millrace.io.etcd.store import EtcdStore
 from millrace.io.interfaces import Unavailable
 
 PAUSE_S = (0.3, 3.0)  # between two faults

@@ -16,10 +16,10 @@ from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixe
 from deploy.local.etcd import find_etcd
 from deploy.local.stack import Options, Stack
 from millrace.core.topics import TOPICS, Topology
-from millrace.io.etcd import EtcdStore
+from millrace.io.etcd.store import EtcdStore
 from millrace.io.interfaces import Unavailable
-from millrace.io.kafka_logs import KafkaLogs
-from millrace.io.storage import Storage
+from millrace.io.kafka.logs import KafkaLogs
+from millrace.io.storage.store import Storage
 from services.replay.core.checking import explain
 from services.replay.core.folding import Broken
 from services.replay.core.recorded import BadLog

@@ -156,7 +156,7 @@ def test_an_attempt_that_is_over_is_read_once_more_and_then_left_alone() -> None
     class Blobs:
         def get_range(self, path: str, start: int, length: int) -> Any:
             asked.append(path)
-            from millrace.io.blobs import Piece
+            from millrace.io.http.blobs import Piece
 
             return Piece(files.get(path, b"")[start : start + length], 0)
 

@@ -22,7 +22,7 @@ from millrace.cli.progress import View, label, show_progress
 from millrace.cli.tables import cause_lines, print_head, print_job, print_result, printable, table, took, unique
 from millrace.client import LogPiece, NotFinished, Result
 from millrace.core.messages.client import JobSummary
-from services.task_manager.slot.result import _keys
+from services.task_manager.slot.attempt.result import _keys
 
 ACCEPTED = {"type": "JobAccepted", "tasks": [{"task": "a", "parallelism": 2}, {"task": "b", "parallelism": 1}]}
 

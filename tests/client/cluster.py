@@ -14,8 +14,8 @@ from deploy.local.kafka import KafkaBroker
 from deploy.local.processes import Child, spawn
 from deploy.provision import provision
 from millrace.core.topics import Topology
-from millrace.io.etcd import EtcdStore
-from millrace.io.kafka_admin import KafkaAdmin
+from millrace.io.etcd.store import EtcdStore
+from millrace.io.kafka.admin import KafkaAdmin
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 READY_MOST_S = 60.0

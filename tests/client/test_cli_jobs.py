@@ -26,7 +26,7 @@ def graph(tmp_path: Path) -> Path:
 
 def start(plane: ControlPlane, *args: str | Path) -> subprocess.Popen[str]:
     env = {**os.environ, "MILLRACE_KAFKA_BOOTSTRAP": plane.kafka.bootstrap, "MILLRACE_TOKEN": plane.token}
-    command = [sys.executable, "-c", "from millrace.cli import main; main()", *map(str, args)]
+    command = [sys.executable, "-c", "from deploy.cli import main; main()", *map(str, args)]
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

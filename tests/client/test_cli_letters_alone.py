@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from millrace.cli import dlq
+from deploy.cli import dlq
 from millrace.cli.app import app, guarded
 from millrace.client import Unavailable
 from millrace.client.dead_letters import Letter

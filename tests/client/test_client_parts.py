@@ -28,7 +28,7 @@ from millrace.client.link import Link, Pending, now_ms
 from millrace.client.logs import LogReader
 from millrace.core.messages.client import BlobServerDescribed, JobAcceptedReply, JobRejected, JobsListed
 from millrace.core.messages.events import DeadLetter
-from millrace.io.blobs import BlobError, Piece
+from millrace.io.http.blobs import BlobError, Piece
 
 GRAPH = {"name": "n", "vertices": {"one": {"sql": "SELECT 1 AS a"}}}
 

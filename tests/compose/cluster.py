@@ -20,8 +20,8 @@ from deploy.local.downloads import CHECKOUT
 from deploy.local.processes import free_port
 from millrace.client import Job, Millrace, MillraceError, Unavailable, new_id
 from millrace.core.topics import TOPICS, Topology
-from millrace.io.etcd import EtcdStore
-from millrace.io.kafka_logs import KafkaLogs
+from millrace.io.etcd.store import EtcdStore
+from millrace.io.kafka.logs import KafkaLogs
 
 PORTS = ("KAFKA_PORT", "KAFKA_2_PORT", "KAFKA_3_PORT", "ETCD_PORT", "BLOB_PORT", "BLOB_2_PORT", "WEB_PORT")
 ONE_SHOT = ("check", "provision")
@@ -30,7 +30,7 @@ ASKER = """
 import sys
 from millrace.core.topics import TOPICS, Topology
 from millrace.io.interfaces import Unavailable
-from millrace.io.kafka_admin import KafkaAdmin
+from millrace.io.kafka.admin import KafkaAdmin
 
 admin = KafkaAdmin("kafka:9092", timeout_s=1.4)
 for _ in sys.stdin:
@@ -241,7 +241,7 @@ class Cluster:
         command = [
             str(CHECKOUT / ".venv" / "bin" / "python"),
             "-c",
-            "from millrace.cli import main; main()",
+            "from deploy.cli import main; main()",
             *arguments,
         ]
         return subprocess.run(

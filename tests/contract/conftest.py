@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import pytest
 
-from millrace.io.etcd import EtcdStore
+from millrace.io.etcd.store import EtcdStore
 from millrace.io.interfaces import Bus, Reader, Received, Store, Unavailable
-from millrace.io.kafka import KafkaBus
-from millrace.io.kafka_admin import KafkaAdmin
+from millrace.io.kafka.admin import KafkaAdmin
+from millrace.io.kafka.bus import KafkaBus
 from tests.conftest import RealEtcd, RealKafka, stopped
 from tests.simulation import Clock
 from tests.simulation.bus import MemoryBroker, MemoryBus

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from millrace.io import identity
-from millrace.io.identity import NotProvisioned, OtherCluster, Owner, check, claim, put_back, take
 from millrace.io.interfaces import Bus, Delete, Put, Store, Txn
-from millrace.io.snapshots import Pointer
-from millrace.io.storage import Storage
+from millrace.io.storage.store import Storage
+from millrace.runtime import identity
+from millrace.runtime.identity import NotProvisioned, OtherCluster, Owner, check, claim, put_back, take
+from millrace.runtime.snapshots import Pointer
 from tests.contract.conftest import BusWorld, StoreWorld, asked
 
 

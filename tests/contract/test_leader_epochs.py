@@ -11,8 +11,8 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from deploy.local.kafka import KafkaBroker
-from millrace.io.kafka import KafkaBus
-from millrace.io.kafka_admin import KafkaAdmin
+from millrace.io.kafka.admin import KafkaAdmin
+from millrace.io.kafka.bus import KafkaBus
 from tests.contract.conftest import asked, eventually
 
 SESSION_S = 1.5  # see deploy.local.kafka

@@ -13,12 +13,12 @@ from functools import lru_cache
 
 import pytest
 
-from millrace.io import etcd_streams
-from millrace.io.etcd import EtcdStore
-from millrace.io.forked import forked
+from millrace.io.etcd.store import EtcdStore
+from millrace.io.etcd.store import streams as etcd_streams
 from millrace.io.interfaces import Entry, Put, Txn, Unavailable, UnknownOutcome
-from millrace.io.kafka import KafkaBus
-from millrace.io.kafka_admin import KafkaAdmin
+from millrace.io.kafka.admin import KafkaAdmin
+from millrace.io.kafka.bus import KafkaBus
+from millrace.runtime.forked import forked
 from tests.conftest import RealEtcd, RealKafka, stopped
 from tests.contract.conftest import eventually
 

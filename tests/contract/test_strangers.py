@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 
 from millrace.core.topics import TOPICS
 from millrace.io.interfaces import Received
-from millrace.io.kafka_admin import KafkaAdmin
+from millrace.io.kafka.admin import KafkaAdmin
 from services.dispatcher import trial
 from services.dispatcher.trial import Read, Unreadable, Untold
 from tests.conftest import RealKafka

@@ -35,7 +35,7 @@ from millrace.core.topics import (
     WEB,
     Topology,
 )
-from millrace.io.sending import AFTER
+from millrace.runtime.sending import AFTER
 from services.dispatcher.core.machine import Dispatcher
 from services.job_master.core.machine import JobMaster
 from services.resource_manager.core import machine as resource_manager

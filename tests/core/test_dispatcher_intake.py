@@ -19,16 +19,16 @@ from millrace.core.messages.base import canonical
 from millrace.core.messages.effects import EndJob
 from millrace.core.messages.records import Client, Elected, decode, encode
 from millrace.core.topics import Topology
-from millrace.io import troubles
-from millrace.io.hosting import Term
+from millrace.edge.requests import GRAPH_BYTES_MOST, Intake
 from millrace.io.interfaces import OffsetGone, Put, Received, Txn
-from millrace.io.storage import Storage, upload_path
+from millrace.io.storage.store import Storage, upload_path
+from millrace.runtime import troubles
+from millrace.runtime.hosting import Term
 from services.dispatcher import asked as asked_
 from services.dispatcher import client_port
 from services.dispatcher.asked import Asked
 from services.dispatcher.client_port import ClientPort, Copier
 from services.dispatcher.core.machine import Dispatcher
-from services.dispatcher.intake import GRAPH_BYTES_MOST, Intake
 from services.dispatcher.trial import Tried, Untold
 from tests.core.of_dispatcher import stored
 from tests.simulation import Clock
@@ -220,7 +220,7 @@ def test_no_stranger_can_make_a_record_too_large(intake: Intake) -> None:
 
 @pytest.mark.parametrize("wrong", [{}, {"wrong": {}}])
 def test_the_sql_of_too_large_a_graph_is_not_looked_into(intake: Intake, monkeypatch: pytest.MonkeyPatch, wrong: Any) -> None:
-    monkeypatch.setattr("services.dispatcher.intake.check_sql", lambda _: pytest.fail("looked into"))
+    monkeypatch.setattr("millrace.edge.requests.check_sql", lambda _: pytest.fail("looked into"))
     vertices = {f"v{n}": {"sql": f"SELECT {n}, '{'x' * 60_000}'"} for n in range(5)}
     [problem] = take(intake, submit({"name": "n", "vertices": {**vertices, **wrong}})).problems
     assert problem.message.startswith("has no kind" if wrong else "with parameters put in, the graph has 300")
@@ -598,7 +598,7 @@ def test_what_a_stranger_wrote_ends_no_dispatcher(storage: Storage, vertices: An
 
 
 def test_a_graph_that_the_checks_stumble_over_is_refused(intake: Intake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.dispatcher.intake.check_graph", lambda *_: next(iter(())))
+    monkeypatch.setattr("millrace.edge.requests.check_graph", lambda *_: next(iter(())))
     [problem] = take(intake, submit()).problems
     assert problem.message == "the graph cannot be checked (StopIteration)"
     assert "no SubmitJob of job j: the graph cannot be checked" in take(intake, submit(reply_to="")).refusal.reason

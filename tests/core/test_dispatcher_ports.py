@@ -13,10 +13,11 @@ import pytest
 
 from millrace.core.messages import effects
 from millrace.core.messages.effects import StoredJob
-from millrace.io import interfaces, troubles
+from millrace.io import interfaces
 from millrace.io.interfaces import PAGE, Entry, Put, Txn, TxnResult, Unavailable
-from millrace.io.performer import Fence, Refused
-from millrace.io.storage import Storage, StorageError, blob_path, upload_path
+from millrace.io.storage.store import Storage, StorageError, blob_path, upload_path
+from millrace.runtime import troubles
+from millrace.runtime.performer import Fence, Refused
 from services.dispatcher.ports import JobStore
 from services.dispatcher.staging import Staging, delete_staging, place_of
 from services.dispatcher.stored import batches, value_of

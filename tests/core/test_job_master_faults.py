@@ -10,7 +10,8 @@ from millrace.core.jobgraph.model import Restart
 from services.job_master.core import failover
 from services.job_master.core.faults import FAIL, FAULTS, MOVE, RESTART
 from services.job_master.core.state import Job, Subtask
-from services.task_manager.slot import jvm, recurring
+from services.task_manager.slot.attempt import recurring
+from services.task_manager.slot.common import jvm
 from tests.core.of_job_master import ONE, Shard, kinds
 
 

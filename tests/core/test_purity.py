@@ -39,7 +39,7 @@ BAD = [
     ("from datetime import datetime", "imports datetime"),
     ("import concurrent.futures", "imports concurrent.futures"),
     ("import structlog", "imports structlog"),
-    ("from millrace.io.kafka import KafkaBus", "imports millrace.io.kafka"),
+    ("from millrace.io.kafka.bus import KafkaBus", "imports millrace.io.kafka.bus"),
     ("from ..ports import ports", "imports services.a.ports"),
     ("from services.b.core import state", "imports services.b.core"),
     ("from . import state\nprint(state)", "calls print()"),

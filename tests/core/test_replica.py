@@ -497,7 +497,7 @@ def test_machine_time_follows_a_slow_leader() -> None:
 
 
 def test_a_snapshot_and_the_rest_is_the_same_as_the_whole() -> None:
-    from millrace.io.snapshots import freeze, thaw
+    from millrace.runtime.snapshots import freeze, thaw
 
     log = Log()
     log.elect()

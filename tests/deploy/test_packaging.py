@@ -21,7 +21,7 @@ from deploy.local import etcd, flights, kafka
 from deploy.local.kafka import KafkaBroker
 from deploy.local.machine import MACHINES, SYSTEMS, Machine, problems, this
 from millrace.core.topics import TOPICS
-from millrace.io.settings import ServiceSettings
+from millrace.runtime.settings import ServiceSettings
 
 ROOT = Path(__file__).parents[2]
 OURS = ("dispatcher", "resource-manager", "job-master", "task-manager", "web")

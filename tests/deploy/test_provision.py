@@ -9,10 +9,10 @@ import pytest
 
 from deploy.provision import OtherTopology, provision
 from millrace.core.topics import TOPICS, Topology
-from millrace.io.identity import StillRuns, of_store
 from millrace.io.interfaces import Delete, Put, Txn
-from millrace.io.kafka_admin import KafkaAdmin
-from millrace.io.snapshots import Pointer
+from millrace.io.kafka.admin import KafkaAdmin
+from millrace.runtime.identity import StillRuns, of_store
+from millrace.runtime.snapshots import Pointer
 from tests.simulation import Clock
 from tests.simulation.bus import MemoryBroker, MemoryBus
 from tests.simulation.store import MemoryEtcd, MemoryStore

@@ -15,11 +15,11 @@ import pytest
 from millrace.core.fold import Folded
 from millrace.core.messages import effects
 from millrace.core.messages.effects import StoredJob
-from millrace.io import troubles
-from millrace.io.hosting import Term
 from millrace.io.interfaces import Put, Txn
-from millrace.io.performer import Fence, Refused
-from millrace.io.storage import Entry, Storage, blob_path, upload_path
+from millrace.io.storage.store import Entry, Storage, blob_path, upload_path
+from millrace.runtime import troubles
+from millrace.runtime.hosting import Term
+from millrace.runtime.performer import Fence, Refused
 from services.dispatcher import housekeeping
 from services.dispatcher.core.retirement import tombstone_of
 from services.dispatcher.core.state import EndedJob, LiveJob, Recovery, State

@@ -11,7 +11,7 @@ from millrace.core.fold import Folded, Pending
 from millrace.core.messages.effects import StoredJob
 from millrace.core.topics import Topology
 from millrace.io.interfaces import Put, Txn
-from millrace.io.storage import Storage
+from millrace.io.storage.store import Storage
 from services.dispatcher.core.state import EndedJob, Fate, LiveJob, State
 from services.dispatcher.ports import value_of
 from services.dispatcher.restored import LedMeanwhile, Missing, missing, put_back

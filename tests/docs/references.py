@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PREFIXES = {
-    **dict.fromkeys(("core", "io", "edge", "client", "cli", "doctor"), "shared/millrace"),
+    **dict.fromkeys(("core", "runtime", "io", "edge", "client", "cli"), "shared/millrace"),
     **dict.fromkeys(("dispatcher", "resource_manager", "job_master", "task_manager", "replay", "web"), "services"),
 }
 _PLACE = re.compile(r"`([\w./-]+\.(?:py|ini|yml|yaml|md|txt))(?::([A-Za-z_][\w.]*))?`")

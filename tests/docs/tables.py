@@ -14,7 +14,7 @@ from pydantic_core import PydanticUndefined
 from millrace.core.messages import effects, records, slots
 from millrace.core.messages.contracts import CONTRACTS, Contract
 from millrace.core.topics import DAY_MS, GIB, SERVICES, TOPICS
-from millrace.io.settings import PREFIX, ServiceSettings
+from millrace.runtime.settings import PREFIX, ServiceSettings
 from services.dispatcher.core.state import RECOVERY_TRANSITIONS
 from services.dispatcher.settings import DispatcherSettings
 from services.job_master.core.faults import FAULTS, THEN

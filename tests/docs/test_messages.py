@@ -19,8 +19,8 @@ from referencing import Registry, Resource
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.core.messages.contracts import CONTRACTS
 from millrace.core.topics import TOPICS, Topology
-from millrace.io.kafka_admin import KafkaAdmin
-from services.dispatcher.intake import check_graph, decode
+from millrace.edge.requests import check_graph, decode
+from millrace.io.kafka.admin import KafkaAdmin
 from tests.conftest import RealKafka
 
 from .generate import ROOT, SCHEMAS

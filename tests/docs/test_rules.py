@@ -16,12 +16,12 @@ from millrace.core.messages.events import TaskManagerGone
 from millrace.core.messages.jobs import JobMasterDeclared
 from millrace.core.messages.records import Elected, Hello, Message, Probe, Tick, decode, encode
 from millrace.core.topics import TOPICS, Topology
-from millrace.io.hosting import Hosted, Surroundings
 from millrace.io.interfaces import Delete, Put, Txn
-from millrace.io.loop import ScopeLoop
-from millrace.io.parked import Parked
-from millrace.io.snapshots import Pointer, Snapshots, freeze, thaw
-from millrace.io.storage import Storage
+from millrace.io.storage.store import Storage
+from millrace.runtime.hosting import Hosted, Surroundings
+from millrace.runtime.loop import ScopeLoop
+from millrace.runtime.parked import Parked
+from millrace.runtime.snapshots import Pointer, Snapshots, freeze, thaw
 from services.resource_manager.core.machine import ResourceManager
 from tests.simulation import Clock
 from tests.simulation.bus import MemoryBroker, MemoryBus
@@ -277,14 +277,14 @@ def test_who_has_just_won_leads_before_it_ends(world: World) -> None:  # [27]
 def test_records_below_a_snapshot_are_deleted_less_a_margin(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # [25]
-    monkeypatch.setattr("millrace.io.saving.KEPT_RECORDS", 30)
-    monkeypatch.setattr("millrace.io.saving.SNAPSHOT_RECORDS", 20)
+    monkeypatch.setattr("millrace.runtime.saving.KEPT_RECORDS", 30)
+    monkeypatch.setattr("millrace.runtime.saving.SNAPSHOT_RECORDS", 20)
     world.lead()
     world.turn(90, ms=QUIET_TICK_MS)
     pointer = Pointer.parse(world.store.get(f"snapshots/{SCOPE}").value)
     assert pointer.offset > 60
     assert world.broker.log(TOPIC, 0).first == pointer.offset - 30 < pointer.before.offset
-    monkeypatch.setattr("millrace.io.saving.KEPT_RECORDS", 5)
+    monkeypatch.setattr("millrace.runtime.saving.KEPT_RECORDS", 5)
     world.turn(40, ms=QUIET_TICK_MS)
     pointer = Pointer.parse(world.store.get(f"snapshots/{SCOPE}").value)
     assert world.broker.log(TOPIC, 0).first == pointer.before.offset, "the older snapshot counts if the newer is damaged"
@@ -294,9 +294,9 @@ def test_records_below_a_snapshot_are_deleted_less_a_margin(
 
 def test_an_inbox_of_large_records_is_cut_by_their_bytes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # [25], [32]
     """A submission of 256 KB is one record: 50,000 of them were 10 GB of log, and minutes to fold again."""
-    monkeypatch.setattr("millrace.io.saving.SNAPSHOT_BYTES", 20_000)
-    monkeypatch.setattr("millrace.io.saving.KEPT_BYTES", 5_000)
-    monkeypatch.setattr("millrace.io.saving.MARK_BYTES", 500)
+    monkeypatch.setattr("millrace.runtime.saving.SNAPSHOT_BYTES", 20_000)
+    monkeypatch.setattr("millrace.runtime.saving.KEPT_BYTES", 5_000)
+    monkeypatch.setattr("millrace.runtime.saving.MARK_BYTES", 500)
     world.lead()
     sizes = []
     for _ in range(6):
@@ -339,8 +339,8 @@ def test_a_damaged_snapshot_is_not_used_but_the_one_before(world: World, damage:
 def test_without_any_whole_snapshot_a_log_that_was_shortened_ends_its_generation(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # [22], [25]
-    monkeypatch.setattr("millrace.io.saving.KEPT_RECORDS", 5)
-    monkeypatch.setattr("millrace.io.saving.SNAPSHOT_RECORDS", 20)
+    monkeypatch.setattr("millrace.runtime.saving.KEPT_RECORDS", 5)
+    monkeypatch.setattr("millrace.runtime.saving.SNAPSHOT_RECORDS", 20)
     world.lead()
     world.turn(60, ms=QUIET_TICK_MS)
     for entry in world.storage.list("snapshots"):
@@ -394,7 +394,7 @@ def test_a_standby_that_cannot_read_takes_nothing_from_a_healthy_leader(
     world: World, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:  # [8], [23]
     """One flipped byte in an old segment, which the leader had read long before, ended its generation."""
-    monkeypatch.setattr("millrace.io.saving.SNAPSHOT_RECORDS", 20)
+    monkeypatch.setattr("millrace.runtime.saving.SNAPSHOT_RECORDS", 20)
     world.lead()
     leader, standby = world.loop, world.host("q")
     getattr(world.broker.log(TOPIC, 0), damage).add(1)

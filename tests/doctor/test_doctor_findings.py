@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from deploy.doctor import etcd, here, kafka, kafka_version, scopes
+from deploy.doctor.bundle import _letter, _stripped, scrubbed
+from deploy.doctor.etcd import Member
+from deploy.doctor.examine import Report, Where, examine
+from deploy.doctor.findings import Finding, Unreachable
+from deploy.doctor.kafka import Cluster, Partition, Version
+from deploy.doctor.scopes import Scope
 from deploy.local.supervisor import put_aside
 from millrace.cli.app import app
 from millrace.core.topics import TOPICS, Topology
-from millrace.doctor import etcd, here, kafka, kafka_version, scopes
-from millrace.doctor.bundle import _letter, _stripped, scrubbed
-from millrace.doctor.etcd import Member
-from millrace.doctor.examine import Report, Where, examine
-from millrace.doctor.findings import Finding, Unreachable
-from millrace.doctor.kafka import Cluster, Partition, Version
-from millrace.doctor.scopes import Scope
 from millrace.io.interfaces import Put, Txn
-from millrace.io.logs import Redaction
-from millrace.io.saving import SNAPSHOT_RECORDS
-from millrace.io.service import TopologyMissing
+from millrace.runtime.logs import Redaction
+from millrace.runtime.saving import SNAPSHOT_RECORDS
+from millrace.runtime.service import TopologyMissing
 from tests.simulation import Clock
 from tests.simulation.store import MemoryEtcd, MemoryStore
 
@@ -297,8 +297,8 @@ def test_an_etcd_that_lost_its_data_is_not_told_to_be_provisioned_first(lost: bo
     cluster = healthy() if lost else dataclasses.replace(healthy(), topics={})
     monkeypatch.setattr(kafka, "read", lambda address: cluster)
     monkeypatch.setattr(etcd, "read", lambda address: [Member("e", "3.6.0", members=3)])
-    monkeypatch.setattr("millrace.doctor.examine.read_topology", missing)
-    monkeypatch.setattr("millrace.doctor.examine._answers", lambda where: iter(()))
+    monkeypatch.setattr("deploy.doctor.examine.read_topology", missing)
+    monkeypatch.setattr("deploy.doctor.examine._answers", lambda where: iter(()))
     found = next(each for each in examine(Where("k:1", "e:1")).findings if each.check == "topology")
     assert (found.what, found.level) == ("etcd knows no cluster 'default'", "problem")
     assert ("`millrace recover`" in found.fix) == lost and found.fix.endswith(kafka.PROVISION)

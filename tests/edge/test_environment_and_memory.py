@@ -10,7 +10,7 @@ from millrace.core.jobgraph.compile import attempt_spec, compile_graph
 from millrace.core.jobgraph.model import DEFAULT_LIMITS, ENV_RULE, JobGraph, dump
 from millrace.core.jobgraph.validate import validate
 from millrace.edge.graph_file import load_graph, load_script
-from services.dispatcher.intake import check_graph
+from millrace.edge.requests import check_graph
 
 ONE = {"name": "x", "vertices": {"a": {"sql": "SELECT 1"}}}
 

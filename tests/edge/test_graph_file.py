@@ -15,8 +15,8 @@ from millrace.core.jobgraph.model import JobGraph
 from millrace.core.jobgraph.validate import validate
 from millrace.edge.files import inputs_problem, local_path, target_problem
 from millrace.edge.graph_file import Loaded, load_graph, load_script
-from services.task_manager.slot import vertices
-from services.task_manager.slot.errors import AttemptError
+from services.task_manager.slot.attempt import vertices
+from services.task_manager.slot.attempt.errors import AttemptError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
+from millrace.edge.requests import check_graph
 from millrace.edge.spark_conf import PACKAGES, lacking
-from services.dispatcher.intake import check_graph
 
 NEEDS = "needs a package that Spark does not bring along"
 

@@ -19,7 +19,7 @@ from deploy.local.processes import is_running, log_tail
 from deploy.local.stack import Options, Stack
 from millrace.client import Job, Millrace, MillraceError
 from millrace.edge.graph_file import load_script
-from millrace.io.etcd import EtcdStore
+from millrace.io.etcd.store import EtcdStore
 from millrace.io.interfaces import Entry
 
 LIMIT_S = 90.0

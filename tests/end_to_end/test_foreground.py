@@ -16,7 +16,7 @@ from deploy.local.stack import Stack
 from tests.bench.clusters import environment
 from tests.end_to_end.running import processes_of
 
-PROGRAM = (sys.executable, "-c", "from millrace.cli import main; main()")
+PROGRAM = (sys.executable, "-c", "from deploy.cli import main; main()")
 
 
 class Command:

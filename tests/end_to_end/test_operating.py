@@ -104,7 +104,7 @@ def test_doctor_finds_a_stack_well_but_for_what_is_not(running: RunningStack) ->
     wanted = {"java", "disk", "processes", "topics", "clocks", "lag", "dispatcher", "resource-manager", "job-master/0", "TaskManagers"}
     assert wanted <= checks
     assert [each["what"] for each in report["findings"] if each["check"] == "kafka version"] == ["4.3"]
-    from millrace.io.kafka_admin import KafkaAdmin
+    from millrace.io.kafka.admin import KafkaAdmin
 
     KafkaAdmin(running.facts["kafka_bootstrap"]).ensure_topics([("client.replies", 4, {"retention.ms": "1000"})])
     addresses = ["--kafka", running.facts["kafka_bootstrap"], "--etcd", running.facts["etcd_endpoint"], "--json"]

@@ -15,7 +15,7 @@ from click.testing import Result
 from confluent_kafka import Producer
 from typer.testing import CliRunner
 
-from millrace.cli.replay import app, opened
+from deploy.cli.replay import app, opened
 from millrace.client import MillraceError
 from millrace.core.topics import DISPATCHER
 from services.replay.core.recorded import Recorded

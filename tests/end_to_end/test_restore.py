@@ -22,8 +22,8 @@ from deploy.local.processes import Child, log_tail, spawn
 from deploy.provision import provision
 from millrace.client import Millrace
 from millrace.core.topics import Topology
-from millrace.io.etcd import EtcdStore
-from millrace.io.kafka_admin import KafkaAdmin
+from millrace.io.etcd.store import EtcdStore
+from millrace.io.kafka.admin import KafkaAdmin
 from tests.end_to_end.running import Watched, until
 from tests.task_manager.timed import query
 
@@ -98,7 +98,7 @@ class Cluster:
 
     def recover(self) -> subprocess.CompletedProcess[str]:
         """As an operator: again while Kafka or etcd is busy for longer than it waits, which is its exit code 3."""
-        command = [sys.executable, "-c", "from millrace.cli import main; main()", "recover"]
+        command = [sys.executable, "-c", "from deploy.cli import main; main()", "recover"]
         command += ["--kafka-bootstrap", self.kafka.bootstrap, "--etcd-endpoint", self.etcd.endpoint]
         command += ["--storage-url", str(self.folder / "storage")]
 

@@ -6,7 +6,7 @@ import re
 
 from millrace.core.fold import Spoken
 from millrace.core.messages.records import Probe
-from millrace.io import envelope
+from millrace.runtime import envelope
 
 TRACEPARENT = re.compile(rb"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-0[01]")
 """As W3C Trace Context, version 00, has it."""

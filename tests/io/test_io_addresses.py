@@ -10,9 +10,9 @@ import pytest
 
 from deploy import provision
 from millrace.io.addresses import joined, parted
-from millrace.io.blobs import BlobClient, BlobServer
-from millrace.io.http_server import CannotListen, HttpServer, application
-from millrace.io.storage import Storage
+from millrace.io.http.blobs import BlobClient, BlobServer
+from millrace.io.http.server import CannotListen, HttpServer, application
+from millrace.io.storage.store import Storage
 from services.dispatcher.settings import DispatcherSettings
 
 TOKEN = "a token of the tests"

@@ -12,11 +12,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from millrace.io import blobs
-from millrace.io.blobs import BlobClient, BlobError, BlobServer, Piece
-from millrace.io.http_server import CannotListen
-from millrace.io.room import Room
-from millrace.io.storage import Storage, StorageError, upload_path
+from millrace.io.http import blobs
+from millrace.io.http.blobs import BlobClient, BlobError, BlobServer, Piece
+from millrace.io.http.server import CannotListen
+from millrace.io.storage.room import Room
+from millrace.io.storage.store import Storage, StorageError, upload_path
 
 TOKEN = "a token of the tests"
 CAP = 3_000_000
@@ -373,7 +373,7 @@ def test_a_full_disk_is_said(place: Place, step: str, monkeypatch: pytest.Monkey
     def fail(*_: object) -> None:
         raise StorageError("blobs", "no space is left on the disk", "free some")
 
-    monkeypatch.setattr(f"millrace.io.storage.Writer.{step}", fail)
+    monkeypatch.setattr(f"millrace.io.storage.store.Writer.{step}", fail)
     with pytest.raises(BlobError) as caught:
         place.client.put_bytes(b"x" * CAP)
     assert caught.value.status == 507

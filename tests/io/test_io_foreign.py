@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from deploy.doctor import scopes
 from millrace.core.topics import Topology
-from millrace.doctor import scopes
-from millrace.io.generations import Generations
 from millrace.io.interfaces import Put, Txn, Unavailable
-from millrace.io.parked import Parked
-from millrace.io.snapshots import Snapshots
-from millrace.io.storage import Storage
+from millrace.io.storage.store import Storage
+from millrace.runtime.generations import Generations
+from millrace.runtime.parked import Parked
+from millrace.runtime.snapshots import Snapshots
 from services.dispatcher.core.machine import Dispatcher
 from tests.simulation import Clock
 from tests.simulation.bus import MemoryBroker, MemoryBus

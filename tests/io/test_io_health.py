@@ -15,9 +15,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from millrace.io import http_server
-from millrace.io.health import HealthServer
-from millrace.io.http_server import CannotListen, HttpServer, application
+from millrace.io.http import server as http_server
+from millrace.io.http.server import CannotListen, HttpServer, application
+from millrace.runtime.health import HealthServer
 
 
 def ask(port: int, path: str, method: str = "GET") -> tuple[int, Any]:
@@ -64,8 +64,8 @@ def test_a_server_that_cannot_serve_is_told_at_its_start() -> None:
     """Else its port would be told to others, and nobody would ever answer there. In a process of its own: it runs out of files."""
     code = """
 import os, resource
-from millrace.io.health import HealthServer
-from millrace.io.http_server import CannotListen
+from millrace.runtime.health import HealthServer
+from millrace.io.http.server import CannotListen
 HealthServer(dict).start()  # what is loaded late is loaded
 free = os.dup(0)
 resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, free + 1))  # one for the port, none for the loop

@@ -13,9 +13,9 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ListOffsetsResultInfo
 
 from deploy.local.processes import free_port
-from millrace.io import kafka_admin
 from millrace.io.interfaces import Unavailable
-from millrace.io.kafka_logs import KafkaLogs
+from millrace.io.kafka.bus import admin as kafka_admin
+from millrace.io.kafka.logs import KafkaLogs
 
 
 @pytest.mark.parametrize("ask", ["log_id", "offsets"])

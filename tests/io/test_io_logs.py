@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import structlog
 
-from millrace.io import logs
+from millrace.runtime import logs
 
 
 @pytest.fixture(autouse=True)
@@ -155,7 +155,7 @@ def test_values_that_json_does_not_know() -> None:
     structlog.get_logger().info("odd", n=float("nan"), i=float("inf"), s={1}, o=logs.Redaction, k={1: 2}, u="\ud800")
     (line,) = lines(out)
     assert (line["n"], line["i"], line["s"], line["k"], line["u"]) == ("nan", "inf", [1], {"1": 2}, "\ud800")
-    assert line["o"] == "<class 'millrace.io.logs.Redaction'>"
+    assert line["o"] == "<class 'millrace.runtime.logs.Redaction'>"
 
 
 def test_a_log_that_cannot_be_written_costs_lines_only() -> None:

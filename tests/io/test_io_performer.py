@@ -13,7 +13,7 @@ from millrace.core.messages.base import Body
 from millrace.core.messages.effects import PublishSink, SinkPublished
 from millrace.core.replica import Perform
 from millrace.io.interfaces import Unavailable
-from millrace.io.performer import BATCH_MOST, Fence, OneByOne, Performer, Port
+from millrace.runtime.performer import BATCH_MOST, Fence, OneByOne, Performer, Port
 from services.job_master import ports as job_master
 from tests.simulation import Clock
 from tests.simulation.store import MemoryEtcd, MemoryStore

@@ -8,7 +8,7 @@ from millrace.core.fold import Spoken
 from millrace.core.messages.contracts import CONTRACTS
 from millrace.core.replica import Speak
 from millrace.core.topics import TOPICS
-from millrace.io.sending import AFTER, Sending
+from millrace.runtime.sending import AFTER, Sending
 
 
 def spoken(seq: int, kind: str, topic: str = "dispatcher.commands", epoch: int = 7) -> Speak:

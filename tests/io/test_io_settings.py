@@ -10,7 +10,7 @@ from typing import ClassVar
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-from millrace.io.settings import BadSettings, ServiceSettings
+from millrace.runtime.settings import BadSettings, ServiceSettings
 
 
 class Limits(BaseModel):

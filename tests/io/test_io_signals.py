@@ -9,7 +9,7 @@ import pytest
 
 CHILD = """
 import signal, threading
-from millrace.io.signals import on_stop
+from millrace.runtime.signals import on_stop
 
 stopping, calls = threading.Event(), []
 
@@ -37,7 +37,7 @@ def test_signals_that_come_while_the_main_thread_holds_the_lock_stop_the_process
 
 ELSEWHERE = """
 import signal, threading
-from millrace.io.signals import on_stop
+from millrace.runtime.signals import on_stop
 
 stopping, began = threading.Event(), threading.Event()
 on_stop(stopping.set)

@@ -18,10 +18,10 @@ import pytest
 import millrace
 from millrace.core.fold import Fold, Folded
 from millrace.core.topics import Topology
-from millrace.io import build
-from millrace.io.forked import await_children, forked
-from millrace.io.snapshots import CHUNK_ENTRIES, Snapshots, chunks, folder, freeze, thaw
-from millrace.io.storage import Storage
+from millrace.io.storage.store import Storage
+from millrace.runtime import build
+from millrace.runtime.forked import await_children, forked
+from millrace.runtime.snapshots import CHUNK_ENTRIES, Snapshots, chunks, folder, freeze, thaw
 from services.dispatcher.core.machine import Dispatcher
 from services.dispatcher.core.state import LiveJob
 from services.resource_manager.core.machine import ResourceManager
@@ -193,7 +193,7 @@ def test_one_code_in_a_wheel_and_in_a_checkout_is_one_build(tmp_path: Path) -> N
         for source, target in zip(places["checkout"], targets, strict=True):
             shutil.copytree(top / source, tmp_path / place / target, ignore=shutil.ignore_patterns("__pycache__"))
         code = (
-            "from millrace.io.build import build_of; from services.dispatcher.core.machine import Dispatcher; "
+            "from millrace.runtime.build import build_of; from services.dispatcher.core.machine import Dispatcher; "
             "from services.job_master.core.machine import JobMaster; from millrace.core.topics import Topology; import millrace; "
             "print(millrace.__file__, build_of([Dispatcher(Topology()), JobMaster(0)]))"
         )

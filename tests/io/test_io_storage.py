@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from millrace.io import storage_backends
-from millrace.io.storage import (
+from millrace.io.storage.store import (
     BadName,
     Entry,
     NameTaken,
@@ -26,6 +25,7 @@ from millrace.io.storage import (
     is_sha256,
     upload_path,
 )
+from millrace.io.storage.store import backends as storage_backends
 
 DAY_MS = 24 * 3600 * 1000
 

@@ -18,7 +18,7 @@ from millrace.core.cluster import acceptance_of
 from millrace.core.jobgraph.compile import sink_name
 from millrace.core.messages.effects import PublishSink
 from millrace.io.interfaces import Put, Txn
-from millrace.io.performer import Fence
+from millrace.runtime.performer import Fence
 from services.job_master.ports import RECORD, TRIES, OneByPath, publish_sink
 from tests.simulation import Clock
 from tests.simulation.store import MemoryEtcd, MemoryStore

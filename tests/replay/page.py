@@ -39,7 +39,7 @@ def election(recording: Path) -> int:
 
 def printed(command: str, elected: int) -> str:
     """What a shell in the folder of the pages prints, in UTC and without a terminal."""
-    program = "from millrace.cli import main; main()"
+    program = "from deploy.cli import main; main()"
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "millrace")
         script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(program)} "$@"\n')

@@ -47,7 +47,7 @@ def incident(running: RunningStack) -> str:
 
 
 def main(out: Path) -> None:
-    from millrace.cli.replay import export_
+    from deploy.cli.replay import export_
 
     os.environ.setdefault("MILLRACE_HOME", str(Path("build", "replay").absolute()))
     Stack("replay").down(purge=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from millrace.core.fold import Folded
 from millrace.core.topics import JOB_MASTER, TOPICS
 from millrace.io.interfaces import Received
-from millrace.io.snapshots import thaw
+from millrace.runtime.snapshots import thaw
 from services.replay.core.recorded import Facts, Log, Recorded, Scope
 from services.replay.exporting import export
 from services.replay.machines import fold_of

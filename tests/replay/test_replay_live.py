@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from millrace.cli.replay_shown import Filter
+from deploy.cli.replay_shown import Filter
 from millrace.io.interfaces import OffsetGone, Put, Txn
 from services.replay.core.recorded import BadLog, Log, title
 from services.replay.exporting import export

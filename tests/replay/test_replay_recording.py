@@ -11,9 +11,9 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from millrace.cli.replay import app
+from deploy.cli.replay import app
 from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER
-from millrace.io.snapshots import freeze
+from millrace.runtime.snapshots import freeze
 from services.replay.exporting import export
 from services.replay.machines import fold_of
 from services.replay.replaying import At, Folder, open_file, state_at, story_of, verify

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from millrace.cli.replay import place
-from millrace.cli.replay_shown import Filter, _leaf
+from deploy.cli.replay import place
+from deploy.cli.replay_shown import Filter, _leaf
 from services.replay.core.recorded import BadLog, Log, Recorded, title
 from services.replay.core.story import Scan, Story, tell
 from services.replay.core.trees import MISSING, differences, part

@@ -20,9 +20,9 @@ from millrace.core.messages.jobs import TaskManagerLost
 from millrace.core.messages.records import Key, Message, Record, decode
 from millrace.core.messages.slots import AllocateSlot
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
-from millrace.io.parked import ENDED_MOST
-from millrace.io.snapshots import Pointer, freeze
-from services.dispatcher import intake
+from millrace.edge import requests as intake
+from millrace.runtime.parked import ENDED_MOST
+from millrace.runtime.snapshots import Pointer, freeze
 from services.dispatcher.core.machine import Dispatcher
 from services.job_master.core.failover import is_move
 from services.job_master.core.machine import JobMaster

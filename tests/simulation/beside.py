@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import fsspec
 
-from millrace.io.identity import OtherCluster, Owner, take
+from millrace.runtime.identity import OtherCluster, Owner, take
 from tests.simulation import workload
 from tests.simulation.audit import assert_endings, assert_epochs, assert_generations, assert_replay, replay_all
 from tests.simulation.cluster import CONTROL, Cluster, Stuck

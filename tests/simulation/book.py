@@ -11,7 +11,7 @@ from millrace.core.election import QUIET_TICK_MS
 from millrace.core.fold import Folded
 from millrace.core.machine import Envelope, Machine, Output
 from millrace.core.messages.jobs import StartJob
-from millrace.io.snapshots import freeze
+from millrace.runtime.snapshots import freeze
 
 STATES_EVERY = 250  # offsets between two comparisons of whole states
 

@@ -11,7 +11,7 @@ from millrace import __version__
 from millrace.core.fold import Folded
 from millrace.core.messages.effects import StoredJob
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topology
-from millrace.io.snapshots import freeze
+from millrace.runtime.snapshots import freeze
 from tests.simulation.client import Client
 from tests.simulation.control import ControlProcess
 from tests.simulation.slots import Script, Timing, all_finish

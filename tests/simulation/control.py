@@ -12,18 +12,18 @@ from millrace.core.fold import Diverged, Folded
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.core.replica import Replica
 from millrace.core.topics import DISPATCHER
-from millrace.io.hosting import Hosted, Surroundings, Term
+from millrace.edge.requests import Intake
 from millrace.io.interfaces import OffsetGone, Received, Unavailable
-from millrace.io.loop import HELD_MS, WAIT_S, ScopeLoop
-from millrace.io.performer import Fence
-from millrace.io.service import BALANCE_S, LEASE_RENEW_S, RETRY_S, Beat, balance
-from millrace.io.storage import StorageError
+from millrace.io.storage.store import StorageError
+from millrace.runtime.hosting import Hosted, Surroundings, Term
+from millrace.runtime.loop import HELD_MS, WAIT_S, ScopeLoop
+from millrace.runtime.performer import Fence
+from millrace.runtime.service import BALANCE_S, LEASE_RENEW_S, RETRY_S, Beat, balance
 from services.dispatcher.asked import Asked
 from services.dispatcher.client_port import STUCK_S, Copier
 from services.dispatcher.core.machine import Dispatcher
 from services.dispatcher.core.state import check as check_dispatcher
 from services.dispatcher.housekeeping import EVERY_S, FIRST_S, Housekeeping
-from services.dispatcher.intake import Intake
 from services.dispatcher.ports import JobStore
 from services.dispatcher.staging import AtOnce
 from services.dispatcher.trial import AT_ONCE, Read, Tried, Unreadable, Untold
@@ -278,7 +278,7 @@ class ControlProcess:
         self.store.close()
 
     def stop(self) -> None:
-        """SIGTERM: as `millrace.io.service.Process.run` ends."""
+        """SIGTERM: as `millrace.runtime.service.Process.run` ends."""
         while self.bus.deliver() + self.bus.acknowledge():
             self.bus.serve()
         for loop in self.loops:

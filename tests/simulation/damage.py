@@ -8,7 +8,7 @@ from typing import Any
 
 from millrace.core.topics import JOB_MASTER, TOPICS
 from millrace.io.interfaces import Put, Txn
-from millrace.io.snapshots import Pointer
+from millrace.runtime.snapshots import Pointer
 from tests.simulation.cluster import Cluster, Process
 from tests.simulation.control import ControlProcess
 from tests.simulation.world import PREFIX

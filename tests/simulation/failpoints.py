@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pytest
 
 from millrace.io.interfaces import Put, Txn, Unavailable, UnknownOutcome
-from millrace.io.storage import Storage, StorageError
+from millrace.io.storage.store import Storage, StorageError
 from services.job_master import ports as job_master_ports
 from tests.simulation.cluster import Cluster, Process
 from tests.simulation.slots import SimulatedSlots

@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping
 from millrace.core.messages.base import Body
 from millrace.core.replica import Perform
 from millrace.io.interfaces import Unavailable
-from millrace.io.performer import BATCH_MOST, Fence, Port, Refused
-from millrace.io.storage import StorageError
+from millrace.io.storage.store import StorageError
+from millrace.runtime.performer import BATCH_MOST, Fence, Port, Refused
 from tests.simulation.world import STALLED_MS, World
 
 AGAIN_MS = 50
 
 
 class SteppedPerformer:
-    """As `millrace.io.performer.Performer`, without its threads: each turn performs a batch of one type of effect, or
+    """As `millrace.runtime.performer.Performer`, without its threads: each turn performs a batch of one type of effect, or
     lets that type wait for a while."""
 
     def __init__(

@@ -84,7 +84,7 @@ def test_recover_puts_back_what_was_accepted_and_what_has_ended(cluster: Cluster
 @pytest.mark.parametrize("lost", [False, True])
 def test_logs_whose_last_election_is_deleted_are_told_by_their_snapshots(lost: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """So it is wherever leaders have led for some days. `lost`: etcd has lost all its data, and there is no backup."""
-    monkeypatch.setattr("millrace.io.saving.KEPT_RECORDS", 5)
+    monkeypatch.setattr("millrace.runtime.saving.KEPT_RECORDS", 5)
     cluster = started(snapshot_records=20)
     saved = backup(cluster.world.etcd)
     go_on(cluster)

@@ -9,7 +9,7 @@ import pytest
 
 from millrace.core.topics import TOPICS
 from millrace.io.interfaces import Unavailable, UnknownOutcome
-from millrace.io.room import Room
+from millrace.io.storage.room import Room
 from tests.simulation import workload
 from tests.simulation.audit import assert_endings, assert_nothing_left, audit
 from tests.simulation.cluster import Cluster, Process

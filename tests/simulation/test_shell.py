@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable
 
 from millrace.core.fold import Spoken
-from millrace.io import envelope
 from millrace.io.interfaces import Entry, Put, Txn, TxnResult, Unavailable, UnknownOutcome
-from millrace.io.kafka_config import ASKED_S
-from millrace.io.loop import ACKED_MS
-from millrace.io.service import LEASE_RENEW_S, LEASE_TTL_S, TURNED_MOST_MS, Beat
+from millrace.io.kafka.config import ASKED_S
+from millrace.runtime import envelope
+from millrace.runtime.loop import ACKED_MS
+from millrace.runtime.service import LEASE_RENEW_S, LEASE_TTL_S, TURNED_MOST_MS, Beat
 from tests.simulation import Clock, workload
 from tests.simulation.cluster import Cluster
 from tests.simulation.control import ControlProcess, NotedLoop

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from millrace.io.storage import Storage, Swept
+from millrace.io.storage.store import Storage, Swept
 from services.dispatcher.housekeeping import Housekeeping
 from tests.simulation.trial import quiet_logs
 from tests.simulation.years import years_pass
@@ -23,7 +23,7 @@ LIFTED: dict[str, tuple[tuple[Any, str, Any], str]] = {
     "peers that parted": (("millrace.core.fold", "PARTED_KEPT", NEVER), "peers of"),
     "tombstones": ((Housekeeping, "_forget", lambda *_: None), "keys in etcd"),
     "leavings": ((Storage, "sweep", lambda *_: Swept(0, 0)), "files in storage"),
-    "large records": (("millrace.io.saving", "SNAPSHOT_BYTES", NEVER), "inbox"),
+    "large records": (("millrace.runtime.saving", "SNAPSHOT_BYTES", NEVER), "inbox"),
 }
 
 

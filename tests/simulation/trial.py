@@ -26,7 +26,7 @@ from millrace.core.messages.client import (
     Request,
 )
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topology
-from millrace.io.service import BALANCE_S
+from millrace.runtime.service import BALANCE_S
 from tests.simulation import faults as faults_
 from tests.simulation import workload
 from tests.simulation.audit import assert_parked, audit

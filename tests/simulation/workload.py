@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-from millrace.io.storage import upload_path
+from millrace.io.storage.store import upload_path
 from tests.simulation.slots import ANALYSIS_ERROR, Behaviour, Script
 from tests.simulation.world import World
 

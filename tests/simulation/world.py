@@ -12,11 +12,11 @@ import fsspec
 from fsspec.implementations.memory import MemoryFileSystem
 
 from millrace.core.topics import TOPICS, Topology
-from millrace.io import identity
-from millrace.io.identity import OWNER, claim
 from millrace.io.interfaces import Unavailable
-from millrace.io.storage import Storage, StorageError
-from millrace.io.storage_backends import Entry, Remote
+from millrace.io.storage.backends import Entry, Remote
+from millrace.io.storage.store import Storage, StorageError
+from millrace.runtime import identity
+from millrace.runtime.identity import OWNER, claim
 from tests.simulation import Clock
 from tests.simulation.book import Book, Poisoned
 from tests.simulation.bus import MemoryBroker, MemoryBus, MemoryReader

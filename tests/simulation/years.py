@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
 from millrace.core.topics import DISPATCHER, TOPICS
-from millrace.io.snapshots import freeze
+from millrace.runtime.snapshots import freeze
 from tests.simulation import workload
 from tests.simulation.cluster import Cluster
 from tests.simulation.control import ControlProcess
@@ -26,9 +26,9 @@ BOUNDS = {
     "millrace.core.fold.PARTED_KEPT": 4,
     "services.resource_manager.core.machine.PARTED_KEPT": 4,
     "services.job_master.core.machine.LOST_KEPT": 4,
-    "millrace.io.saving.SNAPSHOT_BYTES": 30_000,
-    "millrace.io.saving.KEPT_BYTES": 10_000,
-    "millrace.io.saving.MARK_BYTES": 1_000,
+    "millrace.runtime.saving.SNAPSHOT_BYTES": 30_000,
+    "millrace.runtime.saving.KEPT_BYTES": 10_000,
+    "millrace.runtime.saving.MARK_BYTES": 1_000,
     "tests.simulation.control.FIRST_S": 0.2,
 }
 MORE = 1.2  # a size of the second year is below the largest of the half year before, times this, and a little

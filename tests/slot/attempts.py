@@ -12,7 +12,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from services.task_manager.slot import attempt_run, errors, jvm
+from services.task_manager.slot.attempt import errors
+from services.task_manager.slot.attempt import run as attempt_run
+from services.task_manager.slot.common import jvm
 
 _OPTIONS = {
     "spark.ui.enabled": "false",

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from services.task_manager.slot.client import SlotProcess
-from services.task_manager.slot.config import SlotConfig
+from services.task_manager.slot.common.config import SlotConfig
 
 PATIENCE_S = 90
 SESSION = "from pyspark.sql import SparkSession\nspark = SparkSession.builder.getOrCreate()\nsc = spark.sparkContext\n"

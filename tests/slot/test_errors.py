@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from millrace.edge.spark_conf import PACKAGES
-from services.task_manager.slot import errors, udfs
+from services.task_manager.slot.attempt import errors, udfs
 from tests.slot.attempts import Attempts, chained, local_spark
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from services.task_manager.slot.procs import NICENESS
+from services.task_manager.slot.common.procs import NICENESS
 from tests.slot.lifecycle import SESSION, Slot, below, jvm_of, wait_until
 
 pytestmark = pytest.mark.timeout(300)

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from services.task_manager.slot import platforms, procs
+from services.task_manager.slot.common import platforms, procs
 from tests.slot import elsewhere
 from tests.slot.lifecycle import Slot, below, lives, wait_until
 

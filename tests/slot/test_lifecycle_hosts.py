@@ -16,10 +16,10 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from services.task_manager.slot.archive import Archive
 from services.task_manager.slot.client import SlotProcess
-from services.task_manager.slot.config import SlotConfig
-from services.task_manager.slot.jvm import find_java, find_spark
+from services.task_manager.slot.common.config import SlotConfig
+from services.task_manager.slot.common.jvm import find_java, find_spark
+from services.task_manager.slot.host.archive import Archive
 from tests.slot.lifecycle import PATIENCE_S, SESSION, Slot, below, jvm_of, lives, wait_until
 
 pytestmark = pytest.mark.timeout(300)

@@ -14,11 +14,12 @@ from typing import Any
 import psutil
 import pytest
 
-from services.task_manager.slot import client, jvm, left, platforms, procs
+from services.task_manager.slot import client
 from services.task_manager.slot.client import heard
-from services.task_manager.slot.conf import classify_conf
-from services.task_manager.slot.config import SlotConfig
-from services.task_manager.slot.output import CappedLog, Pipe
+from services.task_manager.slot.common import jvm, left, platforms, procs
+from services.task_manager.slot.common.conf import classify_conf
+from services.task_manager.slot.common.config import SlotConfig
+from services.task_manager.slot.host.output import CappedLog, Pipe
 from tests.slot.lifecycle import lives, wait_until
 
 

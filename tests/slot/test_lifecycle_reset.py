@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from services.task_manager.slot.conf import STATIC_SQL, is_static
+from services.task_manager.slot.common.conf import STATIC_SQL, is_static
 from tests.slot.lifecycle import Slot, below
 
 pytestmark = pytest.mark.timeout(300)

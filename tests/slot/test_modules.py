@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from services.task_manager.slot import modules
+from services.task_manager.slot.attempt import modules
 
 
 def install(tmp_path: Path, members: dict[str, str | bytes], link: bytes = tarfile.SYMTYPE) -> Path:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from services.task_manager.slot import attempt_run, result
-from services.task_manager.slot.errors import AttemptError
+from services.task_manager.slot.attempt import result
+from services.task_manager.slot.attempt import run as attempt_run
+from services.task_manager.slot.attempt.errors import AttemptError
 from tests.slot.attempts import Attempts, local_spark
 
 

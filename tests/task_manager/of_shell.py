@@ -21,7 +21,7 @@ from millrace.core.messages.slots import (
 )
 from millrace.core.topics import TOPICS, Topology, task_manager_key
 from millrace.io.interfaces import Unavailable
-from millrace.io.storage import Storage
+from millrace.io.storage.store import Storage
 from services.task_manager.core.state import check
 from services.task_manager.journal import Journal
 from services.task_manager.ports import Slots

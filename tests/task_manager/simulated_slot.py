@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from services.task_manager.slot import left
-from services.task_manager.slot.process import plain_error
+from services.task_manager.slot.attempt.main import plain_error
+from services.task_manager.slot.common import left
 
 OnEvent = Callable[[dict[str, Any]], None]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from millrace.io.storage import Storage, StorageError
+from millrace.io.storage.store import Storage, StorageError
 from services.task_manager import kept_files
 from services.task_manager.kept_files import Keep, keep_files
 

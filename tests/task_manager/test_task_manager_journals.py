@@ -9,7 +9,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from millrace.cli.replay import app
+from deploy.cli.replay import app
 from millrace.core.fold import Folded
 from services.replay.replaying import At, Folder, NotTheSame, open_file
 from tests.task_manager.of_shell import SCOPE, World, connected, with_attempt

@@ -14,7 +14,7 @@ import pytest
 from millrace.core.messages.effects import KillAttempt, LaunchAttempt
 from millrace.core.messages.records import Fact, decode, encode
 from millrace.core.messages.slots import AttemptEnded, AttemptRunning, SlotBroken, SlotReady, SlotReplacing
-from millrace.io.storage import Storage, StorageError, blob_path
+from millrace.io.storage.store import Storage, StorageError, blob_path
 from services.task_manager import ports
 from services.task_manager.ports import RESULT_BYTES_MAX, Slots
 from tests.task_manager.simulated_slot import SimulatedSlot

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.io.settings import BadSettings
+from millrace.runtime.settings import BadSettings
 from services.task_manager.__main__ import main
 from services.task_manager.settings import TaskManagerSettings
 

@@ -205,7 +205,7 @@ class Running:
 
 
 def real(world: World, **more: Any) -> Running:
-    from millrace.io.hosting import monotonic_ms
+    from millrace.runtime.hosting import monotonic_ms
 
     return Running(world.shell(clock=monotonic_ms, **more))
 

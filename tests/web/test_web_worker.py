@@ -24,8 +24,8 @@ from deploy.local.etcd import EtcdServer
 from deploy.local.kafka import KafkaBroker
 from deploy.provision import provision
 from millrace.core.topics import Topology
-from millrace.io.etcd import EtcdStore
-from millrace.io.kafka_admin import KafkaAdmin
+from millrace.io.etcd.store import EtcdStore
+from millrace.io.kafka.admin import KafkaAdmin
 from services.web.__main__ import _work
 from services.web.follow import Following
 from services.web.settings import WebSettings

@@ -17,7 +17,7 @@ from millrace.core.machine import (
     Publish,
     Say,
     Ticked,
-    dispatch,
+    dispatch_old,
     settings_of,
 )
 from millrace.core.messages import client, effects, events, jobs
@@ -72,7 +72,7 @@ class Dispatcher:
         return State()
 
     def handle(self, state: State, envelope: Envelope) -> Outputs:
-        return dispatch(self.handlers, state, envelope)
+        return dispatch_old(self.handlers, state, envelope)
 
     def is_idle(self, state: State) -> bool:
         return not (state.live or state.fates or state.declaring or state.asked)

@@ -21,7 +21,7 @@ from millrace.core.machine import (
     Publish,
     Say,
     Ticked,
-    dispatch,
+    dispatch_old,
     settings_of,
 )
 from millrace.core.messages import client, effects, events, jobs, slots
@@ -84,7 +84,7 @@ class JobMaster:
         if isinstance(envelope.body, (Born, Ticked)):
             state.ticked_ms = envelope.at_ms
         state.now_ms = envelope.now_ms + min(max(envelope.at_ms - state.ticked_ms, 0), QUIET_TICK_MS)
-        return dispatch(self.handlers, state, envelope)
+        return dispatch_old(self.handlers, state, envelope)
 
     def is_idle(self, state: State) -> bool:
         return not state.jobs

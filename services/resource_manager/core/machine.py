@@ -12,14 +12,13 @@ from millrace.core.machine import (
     Do,
     Envelope,
     Forget,
-    Handler,
     Output,
     PassedOver,
     PeerBorn,
     Publish,
     Say,
     Ticked,
-    dispatch,
+    dispatch_old,
     settings_of,
 )
 from millrace.core.messages.client import ClusterOverview, RequestRefused, SlotInfo, TaskManagerInfo, TaskManagersListed
@@ -69,7 +68,7 @@ class ResourceManager:
 
     def handle(self, state: State, envelope: Envelope) -> Iterator[Output]:
         """Whatever happened may have freed a slot or made a job want one: every record ends with a look at both."""
-        yield from dispatch(HANDLERS, state, envelope)
+        yield from dispatch_old(HANDLERS, state, envelope)
         yield from slot_manager.grant(state, envelope.id, envelope.at_ms)
 
     def is_idle(self, state: State) -> bool:
@@ -355,7 +354,7 @@ def _task_manager(envelope: Envelope) -> str:
     return envelope.sender.removeprefix(f"{TASK_MANAGER}/")
 
 
-HANDLERS: dict[type, Handler] = {
+HANDLERS: dict[type, Any] = {
     Born: _born,
     Configured: _configured,
     Ticked: _ticked,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
-from millrace.core.machine import Born, Configured, Do, Envelope, Handler, Output, PeerBorn, Say, Ticked, dispatch
+from millrace.core.machine import Born, Configured, Do, Envelope, Output, PeerBorn, Say, Ticked, dispatch_old
 from millrace.core.messages.effects import AttemptKillSent, AttemptLaunched, EndProcess
 from millrace.core.messages.jobs import SlotSpec
 from millrace.core.messages.slots import (
@@ -55,7 +56,7 @@ class TaskManager:
     def handle(self, state: State, envelope: Envelope) -> Iterator[Output]:
         """Once it ends, nothing is handled any more."""
         if state.ending is None:
-            yield from dispatch(HANDLERS, state, envelope)
+            yield from dispatch_old(HANDLERS, state, envelope)
 
     def is_idle(self, state: State) -> bool:
         """Nobody holds a slot of it, and it has nothing new to say: its ticks may come as slowly as its heartbeats."""
@@ -157,7 +158,7 @@ def _stop(state: State, envelope: Envelope) -> Iterator[Output]:
         yield from _leave_if_idle(state)
 
 
-def _of_slot(handler: Callable[[State, int], Iterator[Output]]) -> Handler:
+def _of_slot(handler: Callable[[State, int], Iterator[Output]]) -> Any:
     """A handler of a local event that needs the slot alone."""
     return lambda state, envelope: handler(state, envelope.body.slot)
 
@@ -197,7 +198,7 @@ def _states(state: State) -> list[Reported]:
     return [slot_table.reported(number, slot) for number, slot in state.slots.items()]
 
 
-HANDLERS: dict[type, Handler] = {
+HANDLERS: dict[type, Any] = {
     Born: _nothing,
     Configured: _configured,
     Ticked: _ticked,

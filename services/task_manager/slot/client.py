@@ -17,10 +17,10 @@ from typing import Any
 
 from millrace.edge import spark_conf
 
-from . import procs
-from .config import SlotConfig
+from .common import procs
+from .common.config import SlotConfig
 
-_HOST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "host.py")
+_HOST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "host", "main.py")
 _STOP_S = 3.0
 _LINE_BYTES_MAX = 24 << 20  # the longest that a host of ours says: rows of 5 MiB, of which each byte may take several as JSON in JSON
 _LOG_TAIL_BYTES = 4096
@@ -57,7 +57,7 @@ def heard(line: bytes) -> dict[str, Any]:
 class SlotProcess:
     """One slot: its host process and a thread that reads what the host says.
 
-    ``on_event`` is called on that thread with each message of the host (see host.py), and once, last, with
+    ``on_event`` is called on that thread with each message of the host (see host/main.py), and once, last, with
     ``{"is": "gone", "code": exit code, "said": the end of its log}``: then nothing of the slot lives any more. The methods may be called
     from any thread; after the host ended they do nothing, ``gone`` tells.
     """

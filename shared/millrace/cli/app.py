@@ -1,4 +1,4 @@
-"""The program: its commands, and what becomes of errors."""
+"""The program of the client library: the commands about jobs, and what becomes of errors. `deploy.cli` adds the others."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from collections.abc import Callable
 
 import typer
 
-from . import doctor, jobs, replay, stack_commands
-from .dlq import dlq
+from . import jobs
 from .exits import Exit, code_of, said_of
 from .files import files
 from .submit import SubmitCommand, submit
@@ -21,8 +20,7 @@ from .validate import validate
 
 app = typer.Typer(
     name="millrace",
-    help="Run PySpark jobs on a Millrace cluster.\n\nStart a local one with [bold]millrace up[/bold], then "
-    "[bold]millrace submit examples/hello.yaml --wait[/bold].",
+    help="Run PySpark jobs on a Millrace cluster.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -37,23 +35,18 @@ app.command(rich_help_panel="Jobs")(validate)
 for command in (jobs.taskmanagers, jobs.slots):
     app.command(rich_help_panel="The cluster")(command)
 app.command(rich_help_panel="The cluster")(jobs.schema)
-app.add_typer(dlq, rich_help_panel="The cluster")
-app.add_typer(replay.app, name="replay", rich_help_panel="The cluster")
-stack_commands.register(app)
-for command in (doctor.doctor, doctor.bundle):
-    app.command(rich_help_panel="Operating")(command)
 
 
-def _unwrap(commands: typer.Typer) -> None:
+def unwrap(commands: typer.Typer) -> None:
     """Lets the paragraphs of every help text flow: Typer breaks all but the first where their source is broken."""
     for command in commands.registered_commands:
         command.help = re.sub(r"(?<=\S)\n(?=\S)", " ", inspect.getdoc(command.callback) or "")
     for group in commands.registered_groups:
         assert group.typer_instance is not None
-        _unwrap(group.typer_instance)
+        unwrap(group.typer_instance)
 
 
-_unwrap(app)
+unwrap(app)
 
 
 def _print_version(asked: bool) -> None:

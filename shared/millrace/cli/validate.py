@@ -109,7 +109,7 @@ def check_graph_file(path: Path, parameters: dict[str, str]) -> Loaded:
     """What `submit` would find here, and what the Dispatcher would find after it."""
     from millrace.core.jobgraph.model import DEFAULT_LIMITS
     from millrace.edge.graph_file import load_graph
-    from services.dispatcher.intake import check_graph
+    from millrace.edge.requests import check_graph
 
     loaded = load_graph(path, parameters)
     if loaded.raw:
@@ -175,7 +175,7 @@ def _of_submission(raw: dict[str, Any]) -> Iterator[Problem]:
 
     from millrace.core.jobgraph.model import DEFAULT_LIMITS
     from millrace.core.jobgraph.problems import Problem
-    from services.dispatcher.intake import check_graph
+    from millrace.edge.requests import check_graph
 
     graph, parameters = raw.get("graph"), raw.get("parameters", {})
     if isinstance(graph, dict) and isinstance(parameters, dict):

@@ -442,7 +442,7 @@ class Millrace:
 
     def _blob_client(self) -> Any:
         if self._blobs is None:
-            from millrace.io.blobs import BlobClient
+            from millrace.io.http.blobs import BlobClient
 
             if not self._token:
                 raise errors.Unavailable("the blob server's token is not known: give it, or set MILLRACE_TOKEN")
@@ -452,7 +452,7 @@ class Millrace:
 
     def _call_blobs(self, call: Callable[[Any], Any]) -> Any:
         """Over the known connection; once more over a new one, for the blob server moves with the Dispatcher's leader."""
-        from millrace.io.blobs import BlobError
+        from millrace.io.http.blobs import BlobError
 
         try:
             return call(self._blob_client())

@@ -24,7 +24,7 @@ from pydantic_core import from_json
 from millrace.core.messages.base import Body
 from millrace.core.messages.events import DeadLetter, DeadLetterRedriven
 from millrace.io.interfaces import Unavailable as NoAnswer
-from millrace.io.kafka_admin import KafkaAdmin
+from millrace.io.kafka.admin import KafkaAdmin
 
 from .errors import MillraceError, Refused, Unavailable
 from .link import REQUESTS, Link, now_ms

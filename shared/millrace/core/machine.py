@@ -7,9 +7,10 @@ an envelope [1]. It raises only on a broken assertion about its own state [5]; a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from .clocks import AtMs, NowMs
 from .messages.base import Body
 
 T = TypeVar("T")
@@ -47,7 +48,7 @@ class Envelope(NamedTuple):
     """The scope that said it; "" for what comes from the core, an outcome or a local fact."""
     life: int
     """The sender's life."""
-    now_ms: int
+    now_ms: NowMs
     """Machine time: for timers. It neither jumps nor runs ahead, and so lags behind the clock after every pause [4]."""
     id: str
     """`<generation>.<offset>` of the record."""
@@ -62,9 +63,9 @@ class Envelope(NamedTuple):
         return int(self.id.partition(".")[0])
 
     @property
-    def at_ms(self) -> int:
+    def at_ms(self) -> AtMs:
         """When it happened, as people read it: the broker's clock. It may jump, so nobody is ever lost or late by it."""
-        return self.stamp_ms or self.now_ms
+        return AtMs(self.stamp_ms or self.now_ms)
 
 
 class Say(NamedTuple):
@@ -108,7 +109,8 @@ class PassedOver:
 
 
 Output = Say | Publish | Do | Forget
-Handler = Callable[[Any, Envelope], Iterator[Output]]
+Handler = Callable[[Any, Any, Envelope], Iterator[Output]]
+"""`on_<message>(state, body, envelope)`, with `body` of the class under which the handler stands in its machine's table."""
 
 
 class Machine(Protocol):
@@ -132,6 +134,17 @@ class Machine(Protocol):
         ...
 
 
+def beside() -> Any:
+    """A field of a state that follows from the machine or from the other fields: the machine sets it before each record, no snapshot
+    holds it, and two states that differ in it are the same."""
+    return field(default=None, init=False, repr=False, compare=False, metadata={"beside": True})
+
+
+def stored_fields(state_type: Any) -> tuple[str, ...]:
+    """The fields of a state that a snapshot holds: all but those that are `beside` it."""
+    return tuple(each.name for each in fields(state_type) if not each.metadata.get("beside"))
+
+
 def settings_of(kind: type[T], configured: Configured) -> T:
     """The settings that decide, as a dataclass; what the leader was not told has its default, what this machine does not know is left."""
     given = configured.settings
@@ -147,4 +160,10 @@ def dispatch(handlers: Mapping[type, Handler], state: Any, envelope: Envelope) -
     handler = handlers.get(type(envelope.body))
     if handler is None:
         raise UnknownMessage(f"no handler for {type(envelope.body).__name__} from {envelope.sender or 'the core'}")
-    return handler(state, envelope)
+    return handler(state, envelope.body, envelope)
+
+
+def dispatch_old(handlers: Mapping[type, Callable[[Any, Envelope], Iterator[Output]]], state: Any, envelope: Envelope) -> Iterator[Output]:
+    """As `dispatch`, for handlers that read the body from the envelope."""
+    wrapped: dict[type, Handler] = {kind: lambda state, _, envelope, each=each: each(state, envelope) for kind, each in handlers.items()}
+    return dispatch(wrapped, state, envelope)

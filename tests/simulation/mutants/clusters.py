@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import millrace.io.identity as identity
-import millrace.io.snapshots as snapshots
+import millrace.runtime.identity as identity
+import millrace.runtime.snapshots as snapshots
 import services.dispatcher.core.machine as dispatcher
 from tests.simulation.mutants import around, mutant
 
@@ -15,7 +15,7 @@ def an_acceptance_is_of_no_cluster() -> None:
     dispatcher.acceptance_of = lambda cluster, record: record
 
 
-@mutant(29, "io/snapshots.py:Pointer.path", "whoever deletes below a snapshot deletes another cluster's")
+@mutant(29, "runtime/snapshots.py:Pointer.path", "whoever deletes below a snapshot deletes another cluster's")
 def a_snapshot_is_of_no_cluster() -> None:
     def begin(original: Any, self: Any, store: Any, storage: Any, machine: Any, cluster: str = "") -> None:
         original(self, store, storage, machine)
@@ -23,6 +23,6 @@ def a_snapshot_is_of_no_cluster() -> None:
     around(snapshots.Snapshots, "__init__", begin)
 
 
-@mutant(29, "io/identity.py:check_storage", "a cluster starts over the storage of another one, which goes on there")
+@mutant(29, "runtime/identity.py:check_storage", "a cluster starts over the storage of another one, which goes on there")
 def nobody_asks_whose_storage_it_is() -> None:
     identity.check_storage = lambda storage, me, store: None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import millrace.core.fold as fold
-import millrace.io.saving as saving
-from millrace.io.storage import Storage, Swept
+import millrace.runtime.saving as saving
+from millrace.io.storage.store import Storage, Swept
 from services.dispatcher.core import retirement
 from services.dispatcher.housekeeping import Housekeeping
 from tests.simulation.mutants import mutant
@@ -22,12 +22,12 @@ def tombstones_stay() -> None:
     Housekeeping._forget = lambda self, over, now_ms, asked_ms, fence: None  # type: ignore[method-assign]
 
 
-@mutant(32, "io/storage.py:Storage.sweep", "what jobs leave in storage is never deleted")
+@mutant(32, "io/storage/store.py:Storage.sweep", "what jobs leave in storage is never deleted")
 def nothing_is_swept() -> None:
     Storage.sweep = lambda self, prefix, older_than_ms, now_ms: Swept(0, 0)  # type: ignore[method-assign]
 
 
-@mutant(32, "io/saving.py:SNAPSHOT_BYTES", "an inbox of large records fills the disk, and takes minutes to be folded again")
+@mutant(32, "runtime/saving.py:SNAPSHOT_BYTES", "an inbox of large records fills the disk, and takes minutes to be folded again")
 def inboxes_are_cut_by_records_alone() -> None:
     saving.SNAPSHOT_BYTES = NEVER
 

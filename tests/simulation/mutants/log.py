@@ -10,12 +10,12 @@ import millrace.core.election as election
 import millrace.core.fold as fold
 import millrace.core.replica as replica
 import millrace.core.speaking as speaking
-import millrace.io.generations as generations
-import millrace.io.loop as loop
-import millrace.io.saving as saving
-import millrace.io.sending as sending
-import millrace.io.service as service
-import millrace.io.snapshots as snapshots
+import millrace.runtime.generations as generations
+import millrace.runtime.loop as loop
+import millrace.runtime.saving as saving
+import millrace.runtime.sending as sending
+import millrace.runtime.service as service
+import millrace.runtime.snapshots as snapshots
 from millrace.io.interfaces import Delete, Put, Txn
 from services.dispatcher.client_port import Copier
 from services.job_master.core import execution_graph
@@ -117,7 +117,7 @@ def a_key_of_ones_own_is_never_taken_anew() -> None:
     around(election.Election, "campaigns", campaigns)
 
 
-@mutant(12, "io/sending.py:Sending.say", "records to one partition overtake each other")
+@mutant(12, "runtime/sending.py:Sending.say", "records to one partition overtake each other")
 def records_overtake_each_other() -> None:
     def append(original: Any, self: Any, *given: Any, **named: Any) -> None:
         original(self, *given, **named)
@@ -127,12 +127,12 @@ def records_overtake_each_other() -> None:
     around(world.PacedBus, "append", append)
 
 
-@mutant(12, "io/sending.py:Sending.say", "a job's end is told before what happened to it")
+@mutant(12, "runtime/sending.py:Sending.say", "a job's end is told before what happened to it")
 def a_message_does_not_wait_for_the_events_before_it() -> None:
     sending.AFTER = {}
 
 
-@mutant(12, "io/service.py:Process.fatal", "who could not deliver one record goes on with the next")
+@mutant(12, "runtime/service.py:Process.fatal", "who could not deliver one record goes on with the next")
 def a_refused_record_does_not_end_the_process() -> None:
     def serve(original: Any, self: Any, patience_ms: int = 0, topic: str = "") -> None:
         self._fatal = None
@@ -150,7 +150,7 @@ def _thawed(change: Any) -> None:
     around(snapshots, "thaw", thaw)
 
 
-@mutant(13, "io/snapshots.py:freeze", "what was not in Kafka yet is never said")
+@mutant(13, "runtime/snapshots.py:freeze", "what was not in Kafka yet is never said")
 def a_snapshot_without_the_outbox() -> None:
     def change(folded: Any) -> None:
         folded.outbox, folded.published_through = {}, folded.said
@@ -158,12 +158,12 @@ def a_snapshot_without_the_outbox() -> None:
     _thawed(change)
 
 
-@mutant(13, "io/snapshots.py:freeze", "effects without an outcome are forgotten")
+@mutant(13, "runtime/snapshots.py:freeze", "effects without an outcome are forgotten")
 def a_snapshot_without_effects() -> None:
     _thawed(lambda folded: folded.effects.clear())
 
 
-@mutant(13, "io/snapshots.py:freeze", "who starts from it takes again what was taken")
+@mutant(13, "runtime/snapshots.py:freeze", "who starts from it takes again what was taken")
 def a_snapshot_without_marks() -> None:
     def change(folded: Any) -> None:
         for peer in folded.peers.values():
@@ -200,7 +200,7 @@ def who_won_speaks_at_once() -> None:
     around(replica.Replica, "won", won)
 
 
-@mutant(22, "io/snapshots.py:Snapshots.newest", "a snapshot of the log before is taken for this one's")
+@mutant(22, "runtime/snapshots.py:Snapshots.newest", "a snapshot of the log before is taken for this one's")
 def a_snapshot_of_another_generation_counts() -> None:
     wanted: dict[Any, int] = {}
 
@@ -229,7 +229,7 @@ def any_election_counts() -> None:
     around(fold.Fold, "_elected", elected)
 
 
-@mutant(8, "io/loop.py:ScopeLoop.turn", "a log that was cut is read again as if nothing had been folded")
+@mutant(8, "runtime/loop.py:ScopeLoop.turn", "a log that was cut is read again as if nothing had been folded")
 def a_cut_is_taken_for_a_late_start() -> None:
     def turn(original: Any, self: Any) -> bool:
         cut = self._be_reborn
@@ -251,7 +251,7 @@ def a_hole_in_the_offsets_is_folded_over() -> None:
     around(fold.Fold, "_go_on", go_on)
 
 
-@mutant(8, "io/loop.py:ScopeLoop._meet_damage", "who starts reads the same bytes in vain, for ever")
+@mutant(8, "runtime/loop.py:ScopeLoop._meet_damage", "who starts reads the same bytes in vain, for ever")
 def what_cannot_be_read_is_tried_for_ever() -> None:
     loop.ScopeLoop._meet_damage = lambda self, offset, reason: self._leave()  # type: ignore[method-assign]
 
@@ -264,7 +264,7 @@ def a_key_without_a_lease_is_waited_for() -> None:
     around(election.Election, "campaigns", campaigns)
 
 
-@mutant(23, "io/generations.py:Generations.raise_", "the leader of the log before still passes its compares")
+@mutant(23, "runtime/generations.py:Generations.raise_", "the leader of the log before still passes its compares")
 def a_generation_is_raised_without_the_key() -> None:
     def txn(store: Any, txn: Txn) -> Any:
         raised = [one for one in txn.then if isinstance(one, Put) and one.key.startswith("generations/")]
@@ -288,7 +288,7 @@ def a_generation_is_raised_without_the_key() -> None:
     around(generations.Generations, "__init__", init)
 
 
-@mutant(23, "io/loop.py:ScopeLoop._be_reborn", "a damaged log is led on")
+@mutant(23, "runtime/loop.py:ScopeLoop._be_reborn", "a damaged log is led on")
 def a_damaged_log_is_led_on() -> None:
     def be_reborn(original: Any, self: Any, reason: str) -> None:
         self._leave()
@@ -296,7 +296,7 @@ def a_damaged_log_is_led_on() -> None:
     around(loop.ScopeLoop, "_be_reborn", be_reborn)
 
 
-@mutant(23, "io/loop.py:ScopeLoop._be_reborn", "who lost its key forgets that the log is damaged")
+@mutant(23, "runtime/loop.py:ScopeLoop._be_reborn", "who lost its key forgets that the log is damaged")
 def damage_is_forgotten_with_the_key() -> None:
     def be_reborn(original: Any, self: Any, reason: str) -> None:
         original(self, reason)
@@ -306,7 +306,7 @@ def damage_is_forgotten_with_the_key() -> None:
     around(loop.ScopeLoop, "_be_reborn", be_reborn)
 
 
-@mutant(6, "io/generations.py:Generations.campaign", "a key is taken away from whoever holds it")
+@mutant(6, "runtime/generations.py:Generations.campaign", "a key is taken away from whoever holds it")
 def a_campaign_takes_any_key() -> None:
     def campaign(original: Any, self: Any, expected: int, *rest: Any) -> Any:
         entry = self._store.get(self.leader_key)
@@ -315,12 +315,12 @@ def a_campaign_takes_any_key() -> None:
     around(generations.Generations, "campaign", campaign)
 
 
-@mutant(6, "io/generations.py:Generations.resign", "who resigns gives back a key that is another's by now")
+@mutant(6, "runtime/generations.py:Generations.resign", "who resigns gives back a key that is another's by now")
 def a_resignation_deletes_any_key() -> None:
     generations.Generations.resign = lambda self, epoch: self._store.txn(Txn([], [Delete(self.leader_key)]))  # type: ignore[method-assign]
 
 
-@mutant(25, "io/snapshots.py:Snapshots.keep", "a slow old leader writes an older snapshot last")
+@mutant(25, "runtime/snapshots.py:Snapshots.keep", "a slow old leader writes an older snapshot last")
 def the_pointer_to_a_snapshot_goes_back() -> None:
     def keep(self: Any, generation: int, offset: int, build: str, data: bytes, final: bool = False) -> Any:
         sha256 = snapshots.hashlib.sha256(data).hexdigest()
@@ -332,7 +332,7 @@ def the_pointer_to_a_snapshot_goes_back() -> None:
     snapshots.Snapshots.keep = keep  # type: ignore[method-assign]
 
 
-@mutant(25, "io/saving.py:Saving._clean", "records are deleted that the snapshot does not hold yet")
+@mutant(25, "runtime/saving.py:Saving._clean", "records are deleted that the snapshot does not hold yet")
 def records_above_the_snapshot_are_deleted() -> None:
     def clean(self: Any, pointer: Any) -> None:
         if pointer is not None:
@@ -361,13 +361,13 @@ def who_cannot_write_its_election_keeps_the_key() -> None:
     replica.ELECTED_BACK_MS = 1 << 40
 
 
-@mutant(25, "io/snapshots.py:_parts", "of a large table a snapshot holds the first piece")
+@mutant(25, "runtime/snapshots.py:_parts", "of a large table a snapshot holds the first piece")
 def a_table_is_kept_by_its_first_piece() -> None:
     snapshots.CHUNK_ENTRIES = 1
     around(snapshots, "_parts", lambda original, value: itertools.islice(original(value), 1))
 
 
-@mutant(25, "io/saving.py:Saving.save", "a snapshot is made of a state that goes on meanwhile")
+@mutant(25, "runtime/saving.py:Saving.save", "a snapshot is made of a state that goes on meanwhile")
 def a_snapshot_is_of_a_later_moment() -> None:
     def save(original: Any, self: Any, folded: Any) -> None:
         beside = self._beside
@@ -384,7 +384,7 @@ def a_snapshot_is_of_a_later_moment() -> None:
     around(saving.Saving, "save", save)
 
 
-@mutant(25, "io/snapshots.py:Snapshots.load", "a damaged snapshot counts, and the one before it does not")
+@mutant(25, "runtime/snapshots.py:Snapshots.load", "a damaged snapshot counts, and the one before it does not")
 def a_torn_snapshot_counts() -> None:
     class Same:
         def __eq__(self, other: object) -> bool:

@@ -8,8 +8,8 @@ from typing import Any
 
 import millrace.core.fold as fold
 import millrace.core.speaking as speaking
-import millrace.io.parked as parked
-import millrace.io.performer as performer
+import millrace.runtime.parked as parked
+import millrace.runtime.performer as performer
 import services.dispatcher.asked as asked
 import services.dispatcher.cleaning as cleaning
 import services.dispatcher.client_port as client_port
@@ -19,9 +19,9 @@ import services.dispatcher.trial as trial
 import services.job_master.core.publication as publication
 import services.job_master.ports as job_master_ports
 from millrace.core.messages import effects
+from millrace.edge.requests import Intake
 from millrace.io.interfaces import Compare, Delete, Txn, UnknownOutcome
 from services.dispatcher.core import retirement
-from services.dispatcher.intake import Intake
 from services.job_master.core.machine import JobMaster
 from services.job_master.core.transitions import ENDED_JOB
 from tests.simulation import performing
@@ -30,7 +30,7 @@ from tests.simulation.mutants import around, mutant
 NOTHING = Compare("nothing", 0)
 
 
-@mutant(17, "io/performer.py:Fence.compare", "a leader of the past writes beside the one of today")
+@mutant(17, "runtime/performer.py:Fence.compare", "a leader of the past writes beside the one of today")
 def writes_are_not_fenced() -> None:
     performer.Fence.compare = lambda self: NOTHING  # type: ignore[method-assign]
     ports.check_leader = cleaning.check_leader = lambda entry, fence: None
@@ -57,7 +57,7 @@ def an_outcome_counts_twice() -> None:
     around(fold.Fold, "_outcome", outcome)
 
 
-@mutant(17, "io/performer.py:Refused", "who leads no more takes its refusal for the answer: it is not there")
+@mutant(17, "runtime/performer.py:Refused", "who leads no more takes its refusal for the answer: it is not there")
 def a_refusal_is_an_outcome() -> None:
     def perform(original: Any, self: Any, name: str, batch: Any) -> Any:
         body, port = self._ports[name]
@@ -90,7 +90,7 @@ def unknown_is_an_outcome() -> None:
     around(ports.JobStore, "_put_batch", put_batch)
 
 
-@mutant(17, "io/performer.py:Performer", "an effect whose outcome is not known yet is given up")
+@mutant(17, "runtime/performer.py:Performer", "an effect whose outcome is not known yet is given up")
 def an_effect_is_tried_once() -> None:
     def perform(original: Any, self: Any, name: str, batch: Any) -> Any:
         original(self, name, batch)
@@ -181,7 +181,7 @@ def a_reborn_dispatcher_recovers_nothing() -> None:
     dispatcher.Dispatcher.born = lambda self, state, envelope: iter(())  # type: ignore[method-assign]
 
 
-@mutant(26, "io/parked.py:Parked.load", "a record that ends processes ends one after the other, for ever")
+@mutant(26, "runtime/parked.py:Parked.load", "a record that ends processes ends one after the other, for ever")
 def a_bad_record_is_never_passed_over() -> None:
     parked.ENDED_MOST = 1 << 40
 
@@ -201,7 +201,7 @@ def a_bad_start_of_an_ended_job_is_not_answered() -> None:
     around(JobMaster, "on_passed_over", passed_over)
 
 
-@mutant(26, "dispatcher/intake.py:Intake.record", "bytes that are no request leave no trace")
+@mutant(26, "edge/requests.py:Intake.record", "bytes that are no request leave no trace")
 def what_is_no_request_is_dropped() -> None:
     def requested(original: Any, self: Any, state: Any, envelope: Any) -> Any:
         return iter(()) if envelope.body.refusal is not None else original(self, state, envelope)
@@ -209,7 +209,7 @@ def what_is_no_request_is_dropped() -> None:
     around(dispatcher.Dispatcher, "requested", requested)
 
 
-@mutant(26, "dispatcher/intake.py:Intake.record", "bytes that are no request end the port, and with it all requests")
+@mutant(26, "edge/requests.py:Intake.record", "bytes that are no request end the port, and with it all requests")
 def what_is_no_request_ends_the_port() -> None:
     def record(original: Any, self: Any, received: Any, log: str, prev: int) -> Any:
         json.loads(received.value)

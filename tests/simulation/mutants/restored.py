@@ -7,13 +7,13 @@ from typing import Any
 
 import deploy.recover as recover
 import millrace.core.replica as replica
-import millrace.io.generations as generations
-import millrace.io.loop as loop
-import millrace.io.saving as saving
+import millrace.runtime.generations as generations
+import millrace.runtime.loop as loop
+import millrace.runtime.saving as saving
 from tests.simulation.mutants import around, mutant
 
 
-@mutant(24, "io/generations.py:Generations._check", "who knows of more than etcd leads on beside it")
+@mutant(24, "runtime/generations.py:Generations._check", "who knows of more than etcd leads on beside it")
 def an_older_etcd_is_led_on() -> None:
     generations.Generations._check = lambda self, known: None  # type: ignore[method-assign]
 
@@ -54,7 +54,7 @@ def a_replica_goes_on_as_another_build() -> None:
     around(replica.Replica, "_elected", elected)
 
 
-@mutant(27, "io/loop.py:ScopeLoop._load", "a build goes on from what another one has not ended")
+@mutant(27, "runtime/loop.py:ScopeLoop._load", "a build goes on from what another one has not ended")
 def a_snapshot_of_another_build_counts() -> None:
     def newest(original: Any, self: Any, generation: int) -> Any:
         pointer = original(self, generation)
@@ -63,7 +63,7 @@ def a_snapshot_of_another_build_counts() -> None:
     around(loop.Snapshots, "newest", newest)
 
 
-@mutant(27, "io/saving.py:Saving.last", "the end of a term is not told, and the other build waits for ever")
+@mutant(27, "runtime/saving.py:Saving.last", "the end of a term is not told, and the other build waits for ever")
 def last_words_are_as_any() -> None:
     def last(self: Any, folded: Any) -> None:
         self._clean(self._snapshots.save(folded))
@@ -71,7 +71,7 @@ def last_words_are_as_any() -> None:
     saving.Saving.last = last  # type: ignore[method-assign]
 
 
-@mutant(27, "io/snapshots.py:Snapshots.keep", "every snapshot looks like the end of a term")
+@mutant(27, "runtime/snapshots.py:Snapshots.keep", "every snapshot looks like the end of a term")
 def every_snapshot_is_final() -> None:
     def keep(original: Any, self: Any, generation: int, offset: int, build: str, data: bytes, final: bool = False) -> Any:
         return original(self, generation, offset, build, data, True)

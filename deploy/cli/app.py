@@ -1,0 +1,21 @@
+"""The whole program: the commands of the client library, and those of a checkout."""
+
+from __future__ import annotations
+
+from millrace.cli.app import app, run, unwrap
+
+from . import doctor, replay, stack_commands
+from .dlq import dlq
+
+__all__ = ["app", "run"]
+
+app.info.help = (
+    "Run PySpark jobs on a Millrace cluster.\n\nStart a local one with [bold]millrace up[/bold], then "
+    "[bold]millrace submit examples/hello.yaml --wait[/bold]."
+)
+app.add_typer(dlq, rich_help_panel="The cluster")
+app.add_typer(replay.app, name="replay", rich_help_panel="The cluster")
+stack_commands.register(app)
+for command in (doctor.doctor, doctor.bundle):
+    app.command(rich_help_panel="Operating")(command)
+unwrap(app)

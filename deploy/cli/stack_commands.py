@@ -1,0 +1,272 @@
+"""`millrace up | down | status | demo`: the local stack. Only a checkout has it (the folder `deploy`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+StackName = Annotated[
+    str,
+    typer.Option(
+        "--stack", envvar="MILLRACE_STACK", help="Name of the local stack; each has its own folder and ports."
+    ),
+]
+
+LIVING = ["QUEUED", "INITIALIZING", "CREATED", "RUNNING", "RESTARTING", "FAILING", "CANCELLING"]
+LIVING_SHOWN = 10
+LIVING_S = 2.0  # for the answer: who says `down` waits no longer than that
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to the program."""
+    for command in (up, down, status, demo):
+        app.command(rich_help_panel="The local stack")(command)
+    app.command(rich_help_panel="The cluster")(recover)
+
+
+def up(
+    stack: StackName = "default",
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return when it takes jobs, and leave it running.")
+    ] = False,
+    slots: Annotated[int | None, typer.Option(min=1, max=64, help="Slots of each TaskManager (first time: 2).")] = None,
+    task_managers: Annotated[
+        int | None, typer.Option(min=0, max=16, help="Number of TaskManagers (first time: 1).")
+    ] = None,
+    cores: Annotated[
+        int | None,
+        typer.Option(min=1, max=64, help="Threads of each slot: its Spark runs as local with so many (first time: 1)."),
+    ] = None,
+    heap_mb: Annotated[
+        int | None, typer.Option(min=480, help="Heap of each slot's JVM, in MB; Spark starts with no less than 480 (first time: 512).")
+    ] = None,
+    python: Annotated[
+        str | None, typer.Option(help="Python that runs the jobs; it needs PySpark 4.2 (first time: millrace's own).")
+    ] = None,
+    shards: Annotated[
+        int | None, typer.Option(min=1, max=64, help="JobMaster shards; fixed for the stack's life (first time: 1, with standbys 2).")
+    ] = None,
+    standbys: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=8, help="Further processes of each control service, to take over when one dies (first time: 0)."
+        ),
+    ] = None,
+    web: Annotated[
+        bool | None, typer.Option("--web/--no-web", help="The web service too: read-only JSON (first time: without).")
+    ] = None,
+) -> None:
+    """Start Kafka, etcd and the four services.
+
+    In the foreground until Ctrl-C, which ends all of it; with --detach it stays, and `millrace down` ends it. Jobs and data stay in the
+    stack's folder over down and up; options not given are those of the last up.
+    """
+    from deploy.local.java import find_java
+    from deploy.local.stack import Options, Stack
+
+    local = Stack(stack)
+    if local.supervisor() is None:
+        find_java()  # what cannot work is said before anything is started
+    given = {
+        "slots": slots, "task_managers": task_managers, "cores": cores, "heap_mb": heap_mb, "python": python, "shards": shards,
+        "standbys": standbys, "web": web,
+    }  # fmt: skip
+    options = {**local.options().__dict__, **{name: value for name, value in given.items() if value is not None}}
+    if shards is None and standbys and not local.facts():
+        options["shards"] = 2  # each of the two JobMasters then leads one
+    facts = local.up(Options(**options), _say, foreground=not detach)
+    for warning in facts.get("warnings", []):
+        _say(f"note: {warning}")
+    _say(
+        f"stack {stack} is up: Kafka {facts['kafka_bootstrap']}, etcd {facts['etcd_endpoint']}, blobs {facts['blob_url']}"
+    )
+    if facts.get("web_url"):
+        _say(f"web: {facts['web_url']}/api/v1/overview")
+    if detach:
+        _say(f"submit: millrace submit{local.option} examples/hello.yaml --wait    stop: millrace down{local.option}")
+        return
+    _say("Ctrl-C stops it.")
+    _stay(local)
+
+
+def down(
+    stack: StackName = "default",
+    purge: Annotated[bool, typer.Option(help="Also delete its folder: jobs, results, logs, data.")] = False,
+) -> None:
+    """Stop the stack; jobs and data stay for the next up, unless --purge.
+
+    Jobs that have not ended are named first. At the next up they go on: what runs begins again (a script from its start), and of a graph
+    what had FINISHED is kept.
+    """
+    from deploy.local.stack import Stack
+
+    local = Stack(stack)
+    if not local.folder.exists():
+        _say(f"there is no stack {stack}: {local.folder} is not there")
+        return
+    _tell_living(local, purge)
+    ran = local.down(purge)
+    what = "stopped" if ran else "was not running"
+    _say(f"stack {stack} {what}{'; its folder is deleted' if purge else ''}")
+
+
+def status(
+    stack: StackName = "default",
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """What of the stack runs, how it is, and the room it takes."""
+    from deploy.local.stack import Stack
+
+    found = Stack(stack).status()
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+        return
+    _print_status(found)
+
+
+def recover(
+    kafka_bootstrap: Annotated[str, typer.Option(help="Kafka, host:port.", envvar="MILLRACE_KAFKA_BOOTSTRAP")],
+    etcd_endpoint: Annotated[str, typer.Option(help="etcd, host:port.", envvar="MILLRACE_ETCD_ENDPOINT")],
+    storage_url: Annotated[str, typer.Option(help="The services' storage.", envvar="MILLRACE_STORAGE_URL")],
+    cluster: Annotated[str, typer.Option(help="The cluster's name.", envvar="MILLRACE_CLUSTER")] = "default",
+) -> None:
+    """Put back what an etcd that was restored from a backup lacks, as the cluster's logs know it.
+
+    Order: end all control services (TaskManagers may go on), restore etcd, run this, start the services again. It may be run again.
+
+    Exit codes: 0 done, 2 refused (the message says what to do first), 3 something does not answer.
+    """
+    from deploy.recover import Refused, recover_cluster
+    from millrace.cli.exits import Exit
+    from millrace.io.interfaces import Unavailable
+    from millrace.io.storage.store import StorageError
+
+    try:
+        recover_cluster(kafka_bootstrap, etcd_endpoint, storage_url, cluster, typer.echo)
+    except (Refused, Unavailable, StorageError) as failure:
+        _say(f"millrace: {failure}")
+        raise typer.Exit(Exit.INVALID if isinstance(failure, Refused) else Exit.UNAVAILABLE) from None
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the report that the pipeline writes.")] = Path(
+        "build/flight-delays"
+    ),
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the stack running.")] = False,
+) -> None:
+    """Start a stack of its own, run the flights pipeline on it, show the result, stop everything.
+
+    Two slots read New York's flights of 2013 (336,776 of them), meet them with the weather by hour and airport, and rank the airlines
+    by delay. Ctrl-C ends all that was started.
+    """
+    from deploy.local.downloads import CHECKOUT
+    from deploy.local.flights import flights_folder
+    from deploy.local.stack import Options, Stack
+    from millrace.cli.connection import connected
+    from millrace.cli.submit import _follow, _submit, _tell_problems
+    from millrace.edge.graph_file import load_graph
+
+    parameters = {"data": str(flights_folder(_say)), "out": str(out.absolute())}
+    local = Stack(f"demo-{os.getpid()}")
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        for warning in local.up(Options(), _say, foreground=not keep).get("warnings", []):
+            _say(f"note: {warning}")
+        loaded = load_graph(CHECKOUT / "examples" / "flights.yaml", parameters)
+        _tell_problems(loaded)
+        with connected(local.name) as millrace:
+            _say(f"job flight-delays: examples/flights.yaml on {parameters['data']}")
+            code = _follow(millrace, _submit(millrace, loaded, parameters, None, True), local.name, keep)
+        if code == 0:
+            _say(f"the same rows are in {out} as Parquet")
+    finally:
+        if keep:
+            _say(f"it runs on; millrace down --purge --stack {local.name} ends it")
+        else:
+            _say("stopping")
+            local.down(purge=True)
+    raise typer.Exit(code)
+
+
+def _print_status(found: dict[str, Any]) -> None:
+    from millrace.cli.tables import table
+
+    print(f"stack {found['stack']} in {found['folder']}: {found['state']}")
+    if found["state"] == "stopped":
+        name = "" if found["stack"] == "default" else f" --stack {found['stack']}"
+        print(f"start it: millrace up --detach{name}")
+    else:
+        print(f"Kafka {found['kafka_bootstrap']}, etcd {found['etcd_endpoint']}, blobs {found['blob_url']}")
+        if found["web_url"]:
+            print(f"web {found['web_url']}/api/v1/overview")
+        print(f"token of the blob server in {found['token_file']}")
+        for warning in found["warnings"] or []:
+            print(f"note: {warning}")
+        table(("service", "process", "scope", "role", "offset", "restarts"), _service_rows(found["services"]))
+    parts = {part: size / 1e6 for part, size in found["disk"].items()}
+    free = parts.pop("free", 0.0)
+    used = ", ".join(f"{part} {size:,.1f}" for part, size in parts.items() if size >= 0.1)
+    print(f"disk, MB: {used or 'nothing'}; {free:,.0f} are free")
+
+
+def _service_rows(services: dict[str, Any]) -> Iterator[tuple[object, ...]]:
+    """A row for each scope of each service; in place of its role, what is wrong with its service."""
+    for name, service in services.items():
+        health = service["health"] or {}
+        said = str(health.get("status", "no answer"))
+        for scope in health.get("scopes") or [{}]:
+            role = scope.get("role", said) if said == "ok" else said
+            yield name, service["pid"], scope.get("scope"), role, scope.get("offset"), service["restarts"]
+
+
+def _tell_living(local: Any, purge: bool) -> None:
+    """Which jobs have not ended, and what becomes of them. A cluster that does not answer is stopped all the same."""
+    if local.supervisor() is None or local.facts().get("state") != "ready":
+        return
+    from millrace.cli.connection import find
+    from millrace.cli.tables import printable
+    from millrace.client import Millrace, MillraceError
+
+    bootstrap, _ = find(local.name)
+    try:
+        with Millrace(bootstrap, timeout_s=LIVING_S) as millrace:
+            living = millrace.list(LIVING_SHOWN, states=LIVING)
+    except MillraceError as failure:
+        _say(f"note: which jobs have not ended is not known ({printable(str(failure))})")
+        return
+    if not living.total:
+        return
+    one = living.total == 1
+    fate = "it is deleted" if one else "they are deleted"
+    if not purge:
+        fate = "at the next `millrace up` what runs begins again, a script from its start; of a graph what has FINISHED is kept"
+    _say(f"{living.total} job{'' if one else 's'} {'has' if one else 'have'} not ended: {fate}")
+    for job in living.jobs:
+        _say(printable(f"  {job.job}  {job.state}"))
+    if living.total > len(living.jobs):
+        _say(f"  and {living.total - len(living.jobs)} more")
+
+
+def _stay(local: Any) -> None:
+    """Until Ctrl-C or SIGTERM, or until the stack ends by itself; then all of it is ended."""
+    asked: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: asked.append(1))
+    while not asked and local.supervisor() is not None:
+        time.sleep(0.3)
+    _tell_living(local, purge=False)
+    _say("stopping")
+    local.down()
+    if not asked:
+        raise typer.Exit(1)
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)

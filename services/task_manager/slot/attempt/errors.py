@@ -1,0 +1,464 @@
+"""What went wrong in an attempt, as one readable cause: the error JSON of an attempt.
+
+Its shape: {"kind", "retryable", "condition", "message", "vertex", "line", "column", "file", "frame", "detail"}, and "exit_code"
+of a process that ended with one; `kind` is one
+of user, analysis, missing_path, jvm, killed, exit, timeout, infrastructure. `line` and `column` count from 1 and
+point into `file` (of a sql vertex: the user's own file, if the graph tells where its queries stand), or, where `file` is null, into the
+text of the sql vertex.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sysconfig
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..common import conf
+from . import recurring, udfs
+from .main import JVM_LOST
+
+DETAIL_BYTES = 16 * 1024
+MESSAGE_CHARS = 1000
+VALUE_CHARS = 100  # of a user's value in a message
+RELATIVE = (
+    "A relative path starts at the attempt's own folder, where only those files are that go with the job: "
+    "name the whole path, or send the file along (--files; in a graph, modules)"
+)
+_MISSING_PATH = ("PATH_NOT_FOUND", "FAILED_READ_FILE.FILE_NOT_EXIST", "LOAD_DATA_PATH_NOT_EXISTS")
+_MISSING_PATH_CLASSES = ("InvalidInputException", "FileNotFoundException", "NoSuchFileException")
+_FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)(?:, in (.+))?$')
+_ANSI_PREFIX = re.compile(r"^\[[A-Z][A-Z0-9_.]*\]\s*")
+_SQLSTATE = re.compile(r"\s*SQLSTATE: \w{5}\b.*", re.DOTALL)
+_LAST_SQLSTATE = re.compile(r"\s*SQLSTATE: \w{5}\s*\Z")
+_HERE = str(Path(__file__).resolve().parents[1]) + os.sep
+_LIBRARIES = (
+    _HERE,
+    *(
+        os.path.realpath(sysconfig.get_paths()[name]) + os.sep
+        for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    ),
+)
+
+
+class AttemptError(Exception):
+    """An error that this package found itself; `condition` is its name, the other fields as in the error JSON."""
+
+    def __init__(
+        self,
+        condition: str,
+        message: str,
+        *,
+        kind: str = "analysis",
+        retryable: bool = False,
+        vertex: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.condition, self.message, self.kind, self.retryable, self.vertex = (
+            condition,
+            message,
+            kind,
+            retryable,
+            vertex,
+        )
+
+
+class _Progress:
+    """The attempt's folder, and the vertex that is worked on; where an exception passes, it is written down which one that was."""
+
+    def __init__(self) -> None:
+        self.vertex: str | None = None
+        self.work: str | None = None
+
+    @contextmanager
+    def at(self, vertex: str) -> Iterator[None]:
+        """While inside, errors belong to `vertex`; after an exception it stays the vertex in progress."""
+        before, self.vertex = self.vertex, vertex
+        yield
+        self.vertex = before
+
+
+PROGRESS = _Progress()  # one attempt per process
+
+
+def silence_context_loggers() -> None:
+    """PySpark writes each error with a query context to stderr as 8 KB of JSON, whether it is caught or not."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
+
+
+_LACKS_CLASS = r"ClassNotFoundException|Class (\S+) not found|No FileSystem for scheme"
+_CANNOT_HEAL = ("DATA_SOURCE_NOT_FOUND", "CANNOT_READ_FILE_FOOTER", "FAILED_READ_FILE.CANNOT_READ_FILE_FOOTER")
+"""Conditions of Spark that only another graph or other data would change; Spark reports them while it runs."""
+
+
+def describe(exception: BaseException, spec: dict[str, Any]) -> dict[str, Any]:
+    """The error JSON of an exception that left `attempt_run.run(spec, ...)`."""
+    # Imported here: an attempt's process has pyspark, whoever only describes a wait status need not.
+    from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+    from pyspark.errors import PySparkException
+
+    if isinstance(exception, AttemptError):
+        error = _error(exception.kind, exception.retryable, exception.message, condition=exception.condition)
+        error["vertex"] = exception.vertex
+    elif isinstance(exception, SystemExit):
+        error = _exit_call(exception)
+    elif isinstance(exception, KeyboardInterrupt):
+        error = _error("killed", True, "The attempt was interrupted (KeyboardInterrupt, SIGINT)")
+    elif isinstance(exception, PySparkException):
+        error = _spark(exception, spec)
+    elif isinstance(exception, Py4JJavaError):
+        error = _java(exception.java_exception)
+    elif isinstance(exception, (Py4JNetworkError, ConnectionError)) and _is_gateway(exception):
+        error = _error("jvm", True, "The JVM of the slot ended or stopped answering during the attempt", JVM_LOST)
+    elif isinstance(exception, Py4JError):
+        error = _error("jvm", True, _first_line(str(exception)))
+    else:
+        error = _python(exception)
+    if error["file"] is None and error["line"] is None:
+        raised = exception.__cause__ if isinstance(exception, AttemptError) else exception
+        _place_python(error, _frames_of(raised), driver=True)
+    if error["vertex"] is None:
+        error["vertex"] = _vertex_of_file(error["file"], spec) or PROGRESS.vertex
+    if isinstance(exception, ImportError) or error["condition"] in _CANNOT_HEAL:
+        error["retryable"] = False
+    _name_package(error)
+    _explain_relative(error, exception)
+    _point_into_file(error, spec)
+    error["detail"] = _detail(exception)
+    return error
+
+
+def describe_exit(wait_status: int) -> dict[str, Any]:
+    """The error JSON of a process that ended with this `os.waitpid` status and left no report."""
+    if os.WIFSIGNALED(wait_status):
+        number = os.WTERMSIG(wait_status)
+        try:
+            name = signal.Signals(number).name
+        except ValueError:
+            name = f"signal {number}"
+        hint = {
+            "SIGKILL": "; if nobody cancelled it, the system was out of memory",
+            "SIGSEGV": ": native code of a library crashed",
+            "SIGABRT": ": native code of a library aborted",
+        }.get(name, "")
+        error = _error("killed", True, f"The attempt's process was ended by {name}{hint}", condition=name)
+        return error | {"exit_code": 128 + number}
+    code = os.WEXITSTATUS(wait_status)
+    why = " before it could report (os._exit?)" if code == 0 else ""
+    return _error("exit", True, f"The attempt's process ended with exit code {code}{why}") | {"exit_code": code or 1}
+
+
+def _error(kind: str, retryable: bool, message: str, condition: str | None = None) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "retryable": retryable,
+        "condition": condition,
+        "message": _bounded(message),
+        "vertex": None,
+        "line": None,
+        "column": None,
+        "file": None,
+        "frame": None,
+        "detail": "",
+    }
+
+
+def _exit_call(exception: SystemExit) -> dict[str, Any]:
+    code = exception.code
+    if isinstance(code, int):
+        return _error("exit", False, f"The user's code called sys.exit({code})") | {"exit_code": code & 0xFF or 1}
+    return _error("exit", False, f"The user's code called sys.exit: {str(code).strip()}") | {"exit_code": 1}
+
+
+def _spark(exception: Any, spec: dict[str, Any]) -> dict[str, Any]:
+    """A Spark exception that PySpark translated, or one of PySpark's own."""
+    from pyspark.errors import AnalysisException, ParseException, PythonException
+
+    condition = exception.getCondition()
+    text = exception.getMessage() or str(exception)
+    if isinstance(exception, PythonException) and "Traceback (most recent call last)" in text:
+        return _python_worker(text)
+    java = getattr(exception, "_origin", None)
+    said = _sentence(text, _values_of(exception))
+    if condition in _MISSING_PATH:
+        error = _error("missing_path", False, said, condition)
+    elif isinstance(exception, AnalysisException):
+        error = _error("analysis", False, said, condition)
+    elif condition is None and java is not None:
+        error = _java(java)
+    else:
+        internal = condition is None or condition.startswith("INTERNAL_ERROR")
+        again = recurring.sqlstate(exception) or recurring.exception(exception)
+        error = _error("jvm" if internal and java is not None else "user", not again, said, condition)
+    _place_sql(error, exception, spec)
+    if isinstance(exception, ParseException) and error["vertex"] is None:
+        place = re.search(r"\(line (\d+), pos (\d+)\)", str(exception))
+        if place:
+            error["line"], error["column"] = int(place.group(1)), int(place.group(2)) + 1
+    if condition == "TABLE_OR_VIEW_NOT_FOUND":
+        _name_inputs(error, spec)
+    return error
+
+
+def _place_sql(error: dict[str, Any], exception: Any, spec: dict[str, Any]) -> None:
+    """Vertex, line and column from the query context; for a DataFrame call the place of the call."""
+    for context in exception.getQueryContext() or []:
+        if context.contextType().name == "SQL":
+            start, fragment = context.startIndex(), context.fragment()
+            vertices = {v["id"]: v["sql"] for v in spec.get("vertices", []) if v.get("sql")}
+            matching = [name for name, sql in vertices.items() if sql[start : start + len(fragment)] == fragment]
+            if not matching:
+                continue  # a spark.sql(...) of the user's Python: the Python frame tells more
+            error["vertex"] = PROGRESS.vertex if PROGRESS.vertex in matching else matching[0]
+            before = vertices[error["vertex"]][:start]
+            error["line"], error["column"] = before.count("\n") + 1, start - (before.rfind("\n") + 1) + 1
+            return
+        site = re.match(r"^(.*\.py):(\d+)$", context.callSite() or "")
+        if site and _is_users(site.group(1)):
+            error["file"], error["line"] = _short(site.group(1)), int(site.group(2))
+            return
+
+
+def _name_inputs(error: dict[str, Any], spec: dict[str, Any]) -> None:
+    """A sql vertex sees exactly its inputs: say which these are."""
+    vertex = error["vertex"] or PROGRESS.vertex
+    inputs = next((v.get("inputs", {}) for v in spec.get("vertices", []) if v["id"] == vertex and v.get("sql")), None)
+    if inputs is not None:
+        first = error["message"].split(". ")[0].rstrip(".")
+        error["message"] = f"{first}. Vertex {vertex!r} sees its inputs: {', '.join(inputs) or 'it has none'}"
+
+
+def _java(java: Any) -> dict[str, Any]:
+    """A Java exception: the innermost cause that says something."""
+    chain = [java]
+    while len(chain) < 30 and (cause := chain[-1].getCause()) is not None and cause != chain[-1]:
+        chain.append(cause)
+    names = [each.getClass().getName() for each in chain]
+    conditions = [_condition_of(each) for each in chain]
+    for each, name in zip(chain, names, strict=True):
+        if name == "java.lang.OutOfMemoryError":
+            return _error("jvm", True, f"The JVM of the slot is out of memory: {each.getMessage()}", "OUT_OF_MEMORY")
+    for each, name, condition in zip(chain, names, conditions, strict=True):
+        text = each.getMessage() or ""
+        if name.endswith("PythonException") and "Traceback (most recent call last)" in text:
+            return _python_worker(text)
+        if condition in _MISSING_PATH or name.rsplit(".", 1)[-1] in _MISSING_PATH_CLASSES:
+            return _error("missing_path", False, _sentence(text, _values_of(each)), condition or name.rsplit(".", 1)[-1])
+    last = max((i for i, each in enumerate(chain) if each.getMessage()), default=0)
+    named = [i for i, condition in enumerate(conditions) if condition]
+    pick = named[-1] if named else last
+    text = _sentence(chain[pick].getMessage() or names[pick], _values_of(chain[pick]))
+    if not named:
+        text = f"{names[pick].rsplit('.', 1)[-1]}: {text}"
+    if recurring.sqlstate(chain[pick]):
+        return _error("user", False, text, conditions[pick])
+    return _error("jvm", True, text, conditions[pick])
+
+
+def _condition_of(java: Any) -> str | None:
+    try:
+        return java.getCondition()
+    except Exception:  # not a SparkThrowable: py4j raises for a method that is not there
+        return None
+
+
+def _python(exception: BaseException) -> dict[str, Any]:
+    name = type(exception).__name__
+    text = "".join(traceback.format_exception_only(type(exception), exception)).strip()
+    if isinstance(exception, MemoryError):
+        return _error("user", True, "The attempt's Python process is out of memory", "MemoryError")
+    if isinstance(exception, SyntaxError) and _is_users(exception.filename or "<>"):
+        error = _error("user", False, f"{name}: {exception.msg}", name)
+        error["file"] = _short(str(exception.filename))
+        error["line"], error["column"] = exception.lineno, exception.offset
+        return error
+    return _error("user", not recurring.exception(exception), text, name)
+
+
+def _python_worker(text: str) -> dict[str, Any]:
+    """An exception of a Python worker (a UDF), which arrives as text: frames, then the exception."""
+    _, _, trace = _LAST_SQLSTATE.sub("", text).rpartition("Traceback (most recent call last):")
+    frames: list[tuple[str, int, str]] = []
+    rest: list[str] = []
+    for line in trace.splitlines():
+        match = _FRAME.match(line)
+        if match:
+            frames.append((match.group(1), int(match.group(2)), match.group(3) or ""))
+            rest = []
+        elif line.strip() and not line.startswith("    "):
+            rest.append(line.rstrip())
+    message = "\n".join(rest).strip() or "an exception in a Python worker"
+    name = re.match(r"^([\w.]+?)(?::|$)", message, re.MULTILINE)
+    again = name is not None and recurring.named(name.group(1))
+    error = _error("user", not again, message, name.group(1).rsplit(".", 1)[-1] if name else None)
+    _place_python(error, frames, driver=False)
+    if error["line"] is None:
+        _place_function(error)
+    return error
+
+
+def _place_function(error: dict[str, Any]) -> None:
+    """No frame of the user's: Spark could not convert what one of the user's functions returned."""
+    declared = udfs.at_fault(error["message"])
+    if not declared:
+        return
+    if "the type that it declares" not in error["message"]:
+        names = ", ".join(f"{each.name} ({each.returns})" for each in declared[:5]) + ", ..." * (len(declared) > 5)
+        which = "a function" if len(declared) == 1 else "one of the functions"
+        what = f"what {which} returned cannot be made the type that it declares: {names}"
+        error["message"] = _bounded(f"{what}; Spark says {error['message']}")
+    if len({(each.file, each.line, each.vertex) for each in declared}) == 1:
+        only = declared[0]
+        error["file"], error["line"], error["vertex"] = _short(only.file), only.line, only.vertex
+        error["frame"] = f"{_short(only.file)}:{only.line} in {only.name} (in a Python worker)"
+
+
+def _place_python(error: dict[str, Any], frames: list[tuple[str, int, str]], *, driver: bool) -> None:
+    """File, line and frame: the last frame in the user's own files."""
+    users = [frame for frame in frames if _is_users(frame[0])]
+    if users:
+        path, line, function = users[-1]
+        error["file"], error["line"] = _short(path), line
+        where = "" if driver else " (in a Python worker)"
+        error["frame"] = f"{_short(path)}:{line} in {function}{where}" if function else f"{_short(path)}:{line}{where}"
+
+
+def _frames_of(exception: BaseException | None) -> list[tuple[str, int, str]]:
+    """The frames below this package's own: what called an attempt is not the user's."""
+    if exception is None:
+        return []
+    frames = [(f.filename, f.lineno or 0, f.name) for f in traceback.extract_tb(exception.__traceback__)]
+    own = [number for number, (path, _, _) in enumerate(frames) if os.path.realpath(path).startswith(_HERE)]
+    return frames[own[0] :] if own else frames
+
+
+def _is_users(path: str) -> bool:
+    """Not Python's, not a library's, not ours."""
+    if path.startswith("<") or "/pyspark.zip/" in path or "/site-packages/" in path or "/dist-packages/" in path:
+        return False
+    if "/userFiles-" in path:
+        return True
+    if path.endswith((".pyx", ".pxi")):  # of a compiled library, named from within it
+        return False
+    return not os.path.realpath(path).startswith(_LIBRARIES)
+
+
+def _short(path: str) -> str:
+    """A file as the user knows it: without the folders that it was copied into."""
+    for mark in (r"/userFiles-[^/]+/", r"/millrace-modules[^/]*/"):
+        path = re.sub(r"^.*" + mark, "", path)
+    path = re.sub(r"^millrace-modules[^/]*\.zip/", "", path)
+    return Path(path).name if Path(path).is_absolute() else path
+
+
+def _vertex_of_file(file: str | None, spec: dict[str, Any]) -> str | None:
+    """The python or spark_app vertex that this file alone belongs to."""
+    if file is None:
+        return None
+    found = []
+    for vertex in spec.get("vertices", []):
+        module = (vertex.get("python") or "").partition(":")[0].replace(".", "/") + ".py"
+        if file in (module, (vertex.get("spark_app") or {}).get("script")):
+            found.append(vertex["id"])
+    return PROGRESS.vertex if PROGRESS.vertex in found else found[0] if len(found) == 1 else None
+
+
+def _name_package(error: dict[str, Any]) -> None:
+    """What lacks a package lacks it again: which one is to be added."""
+    found = re.search(_LACKS_CLASS, error["message"])
+    if found is None and "Failed to find" not in error["message"]:
+        return
+    error["retryable"] = False
+    what = conf.lacking(error["message"])
+    if what is not None:
+        name, package = what
+        error["message"] = f"{name} needs a package that Spark does not bring along: {conf.ADD_PACKAGE.format(package)}"
+
+
+def _explain_relative(error: dict[str, Any], exception: BaseException) -> None:
+    """A path that is not there, as the user wrote it, if it was relative."""
+    if isinstance(exception, FileNotFoundError) and isinstance(exception.filename, str) and not os.path.isabs(exception.filename):
+        error["message"] = f"{error['message']}. {RELATIVE}"
+    if error["kind"] != "missing_path" or PROGRESS.work is None:
+        return
+    for folder, written in ((PROGRESS.work, ""), (os.path.dirname(PROGRESS.work), "../")):
+        pattern = rf"(?:file:(?://)?)?{re.escape(folder)}/"
+        message, relative = re.subn(pattern, written, error["message"])
+        if relative:
+            error["message"] = f"{message.rstrip('.')}. {RELATIVE}"
+            return
+
+
+def _point_into_file(error: dict[str, Any], spec: dict[str, Any]) -> None:
+    """A place in a query becomes the place in the user's file."""
+    standing = (spec.get("sources") or {}).get(error["vertex"])
+    if standing is None or error["file"] is not None or error["line"] is None:
+        return
+    error["file"], line, indent = standing["file"], error["line"], standing.get("indent")
+    if indent is None:  # its lines are not the file's
+        error["line"], error["column"] = standing["line"], None
+        return
+    error["line"] = standing["line"] + line - 1
+    if error["column"] is not None:
+        error["column"] += indent
+
+
+def _sentence(text: str, values: Iterable[str] = ()) -> str:
+    """Spark's message without its name, its SQLSTATE and what follows (plans, contexts, hints). values: those of users in it, which may
+    have lines of their own and any length."""
+    text = _ANSI_PREFIX.sub("", text.strip())
+    for value in sorted(values, key=len, reverse=True):
+        if len(value) > VALUE_CHARS or "\n" in value:
+            text = text.replace(value, _short_value(value))
+    text, marked = _SQLSTATE.subn("", text)
+    return " ".join(line.strip() for line in text.splitlines() if line.strip()) if marked else _first_line(text)
+
+
+def _values_of(spark: Any) -> list[str]:
+    """What Spark has put into a message, but paths: those are needed whole, however long they are."""
+    try:
+        given = spark.getMessageParameters()
+        return [str(given[name]) for name in given or () if "path" not in str(name).lower()]
+    except Exception:  # not a SparkThrowable: py4j raises for a method that is not there
+        return []
+
+
+def _short_value(value: str) -> str:
+    """On one line: its start and its end, and how long it is where that is not all."""
+    if len(value) > VALUE_CHARS:
+        half = VALUE_CHARS // 2
+        value = f"{value[:half]}...{value[-half:]} ({len(value)} characters)"
+    return value.replace("\r", "\\r").replace("\n", "\\n")
+
+
+def _bounded(message: str) -> str:
+    return message if len(message) <= MESSAGE_CHARS else message[: MESSAGE_CHARS - 3] + "..."
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+def _is_gateway(exception: BaseException) -> bool:
+    """Whether it was py4j whose connection broke, not a socket of the user's own."""
+    frames = _frames_of(exception)
+    return any(f"{os.sep}py4j{os.sep}" in path for path, _, _ in frames)
+
+
+def _detail(exception: BaseException) -> str:
+    """The stack trace, at most DETAIL_BYTES of UTF-8: its head and its tail."""
+    text = "".join(traceback.format_exception(type(exception), exception, exception.__traceback__))
+    raw = text.encode("utf-8", "replace")
+    if len(raw) <= DETAIL_BYTES:
+        return text
+    mark = b"\n... (cut) ...\n"
+    half = (DETAIL_BYTES - len(mark)) // 2
+    return (raw[:half] + mark + raw[-half:]).decode("utf-8", "ignore")

@@ -1,0 +1,193 @@
+"""The process of one attempt: forked as a spare, attached to the JVM, then given its attempt.
+
+Exit code 0 and ``report.json`` in the log folder: finished. ``error.json``: failed. Neither: it was ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import errno
+import json
+import os
+import socket
+import sys
+import threading
+import traceback
+import types
+from collections.abc import Callable
+from typing import Any
+
+from ..common import attach
+from ..common.config import Dirs
+from ..common.left import ERROR, REPORT
+
+FAILED = 1
+JVM_LOST = "JVM_LOST"  # condition of an error: the gateway's connection broke
+
+
+def main(channel: socket.socket, port: int, secret: str, application_id: str) -> None:
+    """Attaches, says so on ``channel``, waits for one attempt there, runs it and ends the process.
+
+    Lines on ``channel``: out ``{"attached": true}`` or ``{"attached": false, "reason"}``, in ``{"attempt", "spec", "dirs"}``,
+    out ``{"took": attempt}`` or ``{"refused": error}``.
+    """
+    os.setpgid(0, 0)  # to be killed as a group; in the slot's session, whose priority is low (`procs.lower_session`)
+    _leave_the_host()
+    lines = channel.makefile("rw", encoding="utf-8", newline="\n")
+
+    def say(body: dict[str, Any]) -> None:
+        lines.write(json.dumps(body) + "\n")
+        lines.flush()
+
+    try:
+        session = attach.attach(port, secret, application_id)
+    except Exception as error:
+        say({"attached": False, "reason": f"{type(error).__name__}: {error}"})
+        return
+    say({"attached": True})
+    line = lines.readline()
+    if not line:
+        return
+    command = json.loads(line)
+    dirs = Dirs(**command["dirs"])
+    try:
+        _make_folders(dirs)
+    except OSError as error:
+        say({"refused": not_ready(error)})
+        os._exit(FAILED)
+    say({"took": command["attempt"]})
+    lines.close()
+    channel.close()
+    code = _run(command["spec"], session, dirs)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            pass
+    os._exit(code)
+
+
+def _make_folders(dirs: Dirs) -> None:
+    """The attempt's own folder and that of its logs, without an end that was told there before. Raises OSError."""
+    for folder in (dirs.work, dirs.log):
+        os.makedirs(folder, exist_ok=True)
+    for name in (REPORT, ERROR):
+        try:
+            os.unlink(os.path.join(dirs.log, name))
+        except FileNotFoundError:
+            pass
+
+
+def not_ready(error: OSError) -> dict[str, Any]:
+    """The error of an attempt whose folders cannot be made: a name that no file can have, a full disk."""
+    user = error.errno == errno.ENAMETOOLONG
+    message = f"The attempt's folders cannot be made ready: {error}"
+    return plain_error("user" if user else "infrastructure", message, retryable=not user)
+
+
+def _leave_the_host() -> None:
+    """Makes the fork of the host look like a Python that has just started."""
+    asyncio._set_running_loop(None)
+    asyncio.set_event_loop_policy(None)  # the old one remembers the host's loop, and gives it to a script that asks for one
+    if numbers := sys.modules.get("numpy.random"):
+        numbers.seed()  # else all attempts of a host draw the same; Python's own generator does this by itself
+    devnull = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(devnull, 0)
+    os.close(devnull)
+    sys.stdin = open(0, closefd=False)
+    sys.stdout = open(1, "w", buffering=1, closefd=False)
+    sys.stderr = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")
+    sys.argv = [""]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+
+
+def _run(spec: dict[str, Any], session: Any, dirs: Dirs) -> int:
+    """Runs one attempt and writes its report or error; returns the exit code."""
+    try:
+        os.chdir(dirs.work)
+        _resolve_paths_in(dirs.work, session)
+        attach.give_environment(session, spec.get("env") or {})
+        os.environ.update(_variables(spec))
+        from . import run as attempt_run
+
+        report = attempt_run.run(spec, session, dirs)
+    except BaseException as error:
+        described = _describe(error, spec)
+        _end_threads()
+        _write(os.path.join(dirs.log, ERROR), described)
+        return FAILED
+    _end_threads()
+    _write(os.path.join(dirs.log, REPORT), report)
+    return 0
+
+
+def _resolve_paths_in(work: str, session: Any) -> None:
+    """Has the JVM take relative paths from the attempt's folder, as Python does."""
+    hadoop = session._jvm.org.apache.hadoop
+    files = hadoop.fs.FileSystem.get(session._jsc.hadoopConfiguration())
+    if files.getScheme() == "file":
+        files.setWorkingDirectory(hadoop.fs.Path("file:" + work))
+
+
+def _variables(spec: dict[str, Any]) -> dict[str, str]:
+    """What a script is told of itself; the commit key is the same for every attempt of a subtask."""
+    names = {key: str(spec.get(key, "")) for key in ("job", "task", "subtask", "attempt")}
+    return {
+        **{f"MILLRACE_{key.upper()}": value for key, value in names.items()},
+        "MILLRACE_COMMIT_KEY": "{job}/{task}/{subtask}".format(**names),
+    }
+
+
+def _describe(error: BaseException, spec: dict[str, Any]) -> dict[str, Any]:
+    """The error as JSON; also printed, as Python would have."""
+    if not isinstance(error, SystemExit):
+        _print(lambda: traceback.print_exception(type(error), error, _below_ours(error.__traceback__)))
+    elif error.code is not None and not isinstance(error.code, int):
+        _print(lambda: print(error.code, file=sys.stderr))
+    try:
+        from . import errors
+
+        return errors.describe(error, spec)
+    except Exception:
+        _print(traceback.print_exc)
+        return plain_error("user", f"{type(error).__name__}: {error}")
+
+
+def _print(printing: Callable[[], None]) -> None:
+    """What cannot be printed changes no end: the user's code may have closed its output."""
+    try:
+        printing()
+    except Exception:
+        pass
+
+
+def _below_ours(trace: types.TracebackType | None) -> types.TracebackType | None:
+    """A traceback without the frames that called the user's code."""
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith((here, "<frozen ")):
+        trace = trace.tb_next
+    return trace
+
+
+def plain_error(kind: str, message: str, *, retryable: bool = False, detail: str = "") -> dict[str, Any]:
+    """An error of which nothing more is known than ``message``, in the shape that all errors of attempts have."""
+    unknown = dict.fromkeys(("condition", "vertex", "line", "column", "file", "frame"))
+    return {"kind": kind, "retryable": retryable, "message": message, "detail": detail[-16384:], **unknown}
+
+
+def _end_threads() -> None:
+    """Waits for the threads and calls the exit handlers of the attempt, as Python does at its end."""
+    try:
+        threading._shutdown()
+        atexit._run_exitfuncs()
+    except BaseException:
+        _print(traceback.print_exc)
+
+
+def _write(path: str, body: dict[str, Any]) -> None:
+    """Writes a file that is there whole or not at all. It outlives the process; if the machine stops, so does the slot."""
+    part = path + ".part"
+    with open(part, "w", encoding="utf-8") as file:
+        json.dump(body, file)
+    os.replace(part, path)

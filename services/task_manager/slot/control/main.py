@@ -1,0 +1,102 @@
+"""The process beside a JVM that opens, quiets, resets and probes it for the host.
+
+A call into a JVM that hangs blocks this process, never the host, which ends both and starts anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import time
+from typing import Any
+
+from ..common import attach, jvm
+from .quiet import Workers, quiet_down
+from .reset import Baseline
+
+WAREHOUSE = "spark.sql.warehouse.dir"
+
+
+class Control:
+    """The state of one JVM as its control process sees it.
+
+    Each public method is a request of the host; it returns the JSON object of the answer and raises what went wrong.
+    """
+
+    def __init__(self, gateway: Any, folder: str, jvm_pid: int) -> None:
+        self._gateway = gateway
+        self._folder = folder
+        self._workers = Workers(jvm_pid)
+        self._sessions = 0
+        self._session: Any = None
+        self._baseline: Baseline
+        self._context: Any = None
+
+    def open(self) -> dict[str, Any]:
+        """Starts the Spark context, runs a first query, prepares the first session. Answer: ``application_id``."""
+        from pyspark import SparkContext
+
+        self._context = SparkContext(gateway=self._gateway)
+        self._baseline = Baseline(self._gateway, self._context._jsc)
+        self._own_warehouses = self._context.getConf().get(WAREHOUSE) == jvm.warehouse(self._folder)
+        self._prepare()
+        self._baseline.remember()
+        return {"application_id": self._context.applicationId}
+
+    def quiet(self, within_s: float) -> dict[str, Any]:
+        """Ends all that the last attempt left running. Answer: ``quiet``, and if it is not, ``living``."""
+        living = quiet_down(self._baseline, self._session, self._workers, within_s)
+        return {"quiet": not living, "living": living}
+
+    def reset(self, had_variables: bool) -> dict[str, Any]:
+        """Clears what the last attempt left in the JVM and prepares a session. Answer: ``replace``, a reason or None."""
+        reason = self._baseline.restore() or self._workers.not_to_be_kept(had_variables)
+        if reason is None and had_variables and not self._baseline.local:
+            reason = "executors may have the attempt's environment variables"
+        if reason is None:
+            shutil.rmtree(self._warehouse(), ignore_errors=True)
+            self._prepare()
+        return {"replace": reason}
+
+    def probe(self) -> dict[str, Any]:
+        """Runs Python on every core of the JVM, unless idle workers from the last time are there still."""
+        if not self._workers.fresh():
+            cores = self._context.defaultParallelism if self._baseline.local else 1
+            found = self._context.parallelize(range(-cores, 0), cores).map(abs).sum()
+            if found != cores * (cores + 1) // 2:
+                raise RuntimeError(f"The Python workers of the slot compute wrongly: {found}.")
+            self._workers.remember()
+        self._workers.note_daemons()
+        return {}
+
+    def _warehouse(self) -> str:
+        return os.path.join(self._folder, "warehouse", str(self._sessions))
+
+    def _prepare(self) -> None:
+        """Makes a session with a catalog, a cache and a warehouse of its own (unless a warehouse was asked for), and the JVM's
+        default one."""
+        self._sessions += 1
+        sessions = self._gateway.jvm.org.apache.spark.sql.classic.SparkSession
+        options = {WAREHOUSE: "file:" + self._warehouse()} if self._own_warehouses else {}
+        self._session = sessions(self._context._jsc.sc(), options)
+        sessions.setDefaultSession(self._session)
+        if self._session.sql("SELECT 1").collect()[0].getInt(0) != 1:
+            raise RuntimeError("The Spark of the slot computes wrongly.")
+
+
+def serve(channel: socket.socket, port: int, secret: str, folder: str, jvm_pid: int) -> None:
+    """Answers the host's requests, one JSON line each, until it closes ``channel``. Runs in a process of its own."""
+    control = Control(attach.connect(port, secret), folder, jvm_pid)
+    with channel, channel.makefile("rw", encoding="utf-8", newline="\n") as lines:
+        for line in lines:
+            request = json.loads(line)
+            began = time.monotonic()
+            try:
+                answer = {"ok": True, **getattr(control, request["do"])(**request["with"])}
+            except Exception as error:
+                answer = {"ok": False, "reason": f"{type(error).__name__}: {error}"[:4000]}
+            answer["took_ms"] = round((time.monotonic() - began) * 1000, 1)
+            lines.write(json.dumps(answer) + "\n")
+            lines.flush()

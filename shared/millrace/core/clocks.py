@@ -1,0 +1,16 @@
+"""The two clocks of a machine, each with a type of its own, so that a timer cannot be set by the wrong one [4]."""
+
+from __future__ import annotations
+
+from typing import NewType
+
+AtMs = NewType("AtMs", int)
+"""The broker's clock, in ms since 1970: when something happened, as people read it. It may jump, so no timer goes by it."""
+
+NowMs = NewType("NowMs", int)
+"""Machine time, in ms: for timers. It goes on with the leader's ticks, neither jumps nor runs ahead, and lags behind after a pause."""
+
+
+def after(now_ms: NowMs, ms: int) -> NowMs:
+    """The machine time at which a timer of `ms` is due."""
+    return NowMs(now_ms + ms)

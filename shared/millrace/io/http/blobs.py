@@ -1,0 +1,363 @@
+"""Files over HTTP: a client puts what a job needs, and gets logs and results, without sharing a folder with the
+cluster.
+
+    PUT  /blobs/<sha256>     201 stored, 200 stood there already; 413 too large, 422 another hash, 408 too slow,
+                             507 no room, or the storage fails
+    GET  /blobs/<sha256>     the content (HEAD: whether it is there)
+    GET  /files/<path>       a file below logs/, results/ or archives/ (HEAD: its size)
+
+Every request carries `Authorization: Bearer <token>`, else 401. `Range: bytes=N-` reads on from N, which is how a log
+is followed: 206 is what came after N, 204 says that nothing has come yet (ask again), 416 that the file is shorter than
+N (it is another one). `Range: bytes=-N` is the last N bytes. `Content-Range: bytes */SIZE` tells the size with 204 and
+416. Errors are one line of JSON: {"error": "..."}. Too many requests at once: 503, ask again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import re
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from millrace.io.storage.room import Room
+from millrace.io.storage.store import BadName, NotFound, Storage, StorageError, is_sha256, upload_path
+
+from .server import CannotListen, HttpServer, application, is_loopback, reply
+
+if TYPE_CHECKING:
+    import httpx
+
+log = structlog.get_logger(__name__)
+
+MOST_BYTES = 100 << 20
+_FOLDERS = ("logs", "results", "archives")
+_MOST_REQUESTS = 64
+_SLOWEST_STEP_S = 30.0
+_SHORTEST_TOKEN = 16
+_BATCH = 1 << 18
+_YOUNG_MS = 3600 * 1000
+
+
+class BlobServer:
+    """Serves one storage from `start` to `stop`, on loopback unless another host is given."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        token: str,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        most_bytes: int = MOST_BYTES,
+        room: Room | None = None,
+        fatal: Callable[[str], None] = lambda reason: None,
+    ) -> None:
+        """`token`: what every request must carry. `most_bytes`: the largest upload. `room`: without room there, no upload
+        is taken. `fatal` is told when it ends and was not to. Raises CannotListen without a token, and off loopback with
+        one that could be guessed."""
+        if not token:
+            raise CannotListen("a BlobServer does not listen without a token; set one")
+        if not is_loopback(host) and len(token) < _SHORTEST_TOKEN:
+            raise CannotListen(
+                f"a BlobServer on {host} can be reached by other machines; give it a token of at least "
+                f"{_SHORTEST_TOKEN} characters, or let it listen on 127.0.0.1"
+            )
+        handlers = _Handlers(storage, most_bytes, room or Room(storage))
+        routes = [
+            Route("/blobs/{sha256}", handlers.put_blob, methods=["PUT"]),
+            Route("/blobs/{sha256}", handlers.get_blob, methods=["GET"]),
+            Route("/files/{path:path}", handlers.get_file, methods=["GET"]),
+        ]
+        self._server = HttpServer(application(routes, [Middleware(_Guard, token=token)]), host, port, name="blobs", fatal=fatal)
+
+    def start(self) -> int:
+        """Listens, and returns the port. Raises CannotListen."""
+        return self._server.start()
+
+    def stop(self) -> None:
+        """Ends within a second; transfers under way get half of it."""
+        self._server.stop()
+
+
+class _Guard:
+    """Lets in who has the token, not too many at once, and nobody who stops reading."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._expected = f"Bearer {token}".encode()
+        self._under_way = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_soon(message: Message) -> None:
+            await asyncio.wait_for(send(message), _SLOWEST_STEP_S)
+
+        given = dict(scope["headers"]).get(b"authorization", b"")
+        if not hmac.compare_digest(given, self._expected):
+            headers = {"WWW-Authenticate": "Bearer"}
+            refusal = reply({"error": "the token is missing or wrong"}, 401, headers)
+        elif self._under_way >= _MOST_REQUESTS:
+            refusal = reply({"error": "too many requests at once; ask again"}, 503, {"Retry-After": "1"})
+        else:
+            self._under_way += 1
+            try:
+                await self._app(scope, receive, send_soon)
+            except asyncio.TimeoutError:
+                log.info("blob_reader_too_slow", path=scope["path"])
+            finally:
+                self._under_way -= 1
+            return
+        await refusal(scope, receive, send_soon)
+
+
+class _Handlers:
+    def __init__(self, storage: Storage, most_bytes: int, room: Room) -> None:
+        self._storage, self._most_bytes, self._room = storage, most_bytes, room
+
+    async def put_blob(self, request: Request) -> Response:
+        sha256 = _content_hash(request)
+        path, body = upload_path(sha256), request.stream()
+        try:
+            known = await asyncio.to_thread(self._use, path)
+            if not known and (lack := await asyncio.to_thread(self._room.lack)):
+                await self._drain(body)
+                raise HTTPException(507, f"the blob is not taken: {lack}")
+            with nullcontext() if known else self._storage.writer(path) as writer:
+                await self._receive(request, body, sha256, writer.write if writer else _ignore)
+                fresh = writer is not None and await asyncio.to_thread(writer.commit)
+        except ClientDisconnect:
+            return reply({"error": "the upload broke off"}, 400)  # for the record: nobody hears it
+        except StorageError as error:
+            log.error("blob_not_stored", sha256=sha256, reason=str(error))
+            await self._drain(body)
+            raise HTTPException(507, f"the blob could not be stored: {error}") from None
+        return reply({"sha256": sha256}, 201 if fresh else 200)
+
+    async def get_blob(self, request: Request) -> Response:
+        sha256 = _content_hash(request)
+        path = upload_path(sha256)
+        with suppress(StorageError):  # whether it can be read, says the reading
+            await asyncio.to_thread(self._use, path)
+        return await self._send(request, path, f"the blob {sha256}", {"ETag": f'"{sha256}"'})
+
+    async def get_file(self, request: Request) -> Response:
+        path = request.path_params["path"]
+        if path.split("/")[0] not in _FOLDERS:
+            raise HTTPException(404, f"only files below {', '.join(_FOLDERS)} can be read here")
+        return await self._send(request, path, path, {})
+
+    def _use(self, path: str) -> bool:
+        """Whether the blob is there; if so its age starts anew, so that none is swept between upload and submission."""
+        try:
+            if self._storage.stat(path).modified_ms < time.time() * 1000 - _YOUNG_MS:
+                self._storage.touch(path)
+        except NotFound:
+            return False
+        return True
+
+    async def _receive(
+        self, request: Request, body: AsyncGenerator[bytes, None], sha256: str, write: Callable[[bytes], None]
+    ) -> None:
+        """Takes the body. Raises HTTPException: too large, too slow, another hash."""
+        digest, batch, taken = hashlib.sha256(), bytearray(), 0
+        size = int(request.headers.get("content-length", 0))
+        while size <= self._most_bytes:
+            try:
+                chunk = await asyncio.wait_for(anext(body, None), _SLOWEST_STEP_S)
+            except asyncio.TimeoutError:
+                raise HTTPException(408, "the upload came too slowly", {"Connection": "close"}) from None
+            if chunk is None:
+                break
+            digest.update(chunk)
+            batch += chunk
+            taken += len(chunk)
+            size = max(size, taken)
+            if len(batch) >= _BATCH:
+                await asyncio.to_thread(write, bytes(batch))
+                batch.clear()
+        else:
+            await self._drain(body)
+            message = f"the blob is larger than {self._most_bytes} bytes, the most that is taken"
+            raise HTTPException(413, message, {"Connection": "close"})
+        if digest.hexdigest() != sha256:
+            raise HTTPException(422, f"what came has the hash {digest.hexdigest()}, not {sha256}")
+        await asyncio.to_thread(write, bytes(batch))
+
+    async def _drain(self, body: AsyncGenerator[bytes, None]) -> None:
+        """Reads what the client still sends: an answer before would reach it as a broken connection."""
+        left = self._most_bytes
+        with suppress(ClientDisconnect, asyncio.TimeoutError):
+            while left > 0 and (chunk := await asyncio.wait_for(anext(body, None), _SLOWEST_STEP_S)) is not None:
+                left -= len(chunk)
+
+    async def _send(self, request: Request, path: str, name: str, headers: dict[str, str]) -> Response:
+        try:
+            size = (await asyncio.to_thread(self._storage.stat, path)).size
+        except (NotFound, BadName):
+            raise HTTPException(404, f"{name} is not there") from None
+        except StorageError as error:
+            raise HTTPException(507, f"{name} cannot be read: {error}") from None
+        start, end, partial = _range(request.headers.get("range", ""), size)
+        headers = {**headers, "Accept-Ranges": "bytes"}
+        if partial and start >= end:
+            headers["Content-Range"] = f"bytes */{size}"
+            if start > size:
+                raise HTTPException(416, f"{name} has {size} bytes", headers)
+            return Response(status_code=204, headers=headers)
+        if partial:
+            headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
+        headers["Content-Length"] = str(end - start)
+        body = iter(()) if request.method == "HEAD" else self._storage.chunks(path, start, end - start)
+        return StreamingResponse(body, 206 if partial else 200, headers, media_type="application/octet-stream")
+
+
+def _ignore(_: bytes) -> None: ...
+
+
+def _content_hash(request: Request) -> str:
+    sha256: str = request.path_params["sha256"]
+    if not is_sha256(sha256):
+        raise HTTPException(400, "a blob is named by its SHA-256, 64 small hexadecimal digits")
+    return sha256
+
+
+def _range(header: str, size: int) -> tuple[int, int, bool]:
+    """(start, end, whether a part is asked for). What is no single range of bytes asks for the whole (RFC 9110)."""
+    found = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", header.replace(" ", ""))
+    if found is None or found[0] == "bytes=-" or (found[1] and found[2] and int(found[2]) < int(found[1])):
+        return 0, size, False
+    if not found[1]:
+        return max(0, size - int(found[2])), size, True
+    return int(found[1]), min(size, int(found[2]) + 1) if found[2] else size, True
+
+
+# ---- the other side
+
+
+class BlobError(Exception):
+    """A blob or file could not be put or got; the message says why. `status`: HTTP's, None if there was no answer."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Part of a file, and how long the file was then."""
+
+    data: bytes
+    size: int
+
+
+class BlobClient:
+    """Puts and gets over one connection. Not for several threads at once. All methods raise BlobError."""
+
+    def __init__(self, url: str, token: str, timeout_s: float = 30.0) -> None:
+        """`url`: the BlobServer's, as the cluster tells it. `timeout_s`: the longest wait for any single step."""
+        import httpx  # the server's process need not load it
+
+        if not re.fullmatch(r"([!-~]([ -~]*[!-~])?)?", token):  # httpx would say so with the token in its words
+            raise BlobError("the token has a character that no token has (the end of a line?); give it as the cluster has it")
+        self._url = url.rstrip("/")
+        headers = {"Authorization": f"Bearer {token}"}
+        # Not through a proxy from the environment: the server is of the cluster, mostly on this very machine.
+        self._http = httpx.Client(base_url=self._url, headers=headers, timeout=timeout_s, trust_env=False)
+
+    def __enter__(self) -> BlobClient:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._http.close()
+
+    def has(self, sha256: str) -> bool:
+        """Whether the blob is there. If so, it stays for a while."""
+        return self._ask("HEAD", f"/blobs/{sha256}", allowed=(404,)).status_code == 200
+
+    def put_bytes(self, data: bytes) -> str:
+        """Stores the bytes unless they are there already; returns their hash."""
+        sha256 = hashlib.sha256(data).hexdigest()
+        if not self.has(sha256):
+            self._ask("PUT", f"/blobs/{sha256}", content=data)
+        return sha256
+
+    def put_file(self, path: str | Path) -> str:
+        """Stores a file's content unless it is there already; returns its hash."""
+        digest = hashlib.sha256()
+        try:
+            with open(path, "rb") as file:
+                while chunk := file.read(_BATCH):
+                    digest.update(chunk)
+                if not self.has(digest.hexdigest()):
+                    file.seek(0)
+                    self._ask("PUT", f"/blobs/{digest.hexdigest()}", content=file)
+        except OSError as error:
+            raise BlobError(f"{path} cannot be read: {error.strerror}") from None
+        return digest.hexdigest()
+
+    def get(self, sha256: str) -> bytes:
+        """The blob's content, checked against its hash."""
+        data: bytes = self._ask("GET", f"/blobs/{sha256}").content
+        if hashlib.sha256(data).hexdigest() != sha256:
+            raise BlobError(f"the blob {sha256} came damaged; ask again")
+        return data
+
+    def get_file(self, path: str) -> bytes:
+        """The whole of a file below logs/, results/ or archives/."""
+        content: bytes = self._ask("GET", self._file(path)).content
+        return content
+
+    def get_range(self, path: str, start: int, length: int | None = None) -> Piece:
+        """What the file has from `start` on, at most `length` bytes; none if nothing has come yet. A negative `start`
+        counts from the end. BlobError with status 416: the file is shorter than `start`."""
+        last = "" if length is None else str(start + max(length, 1) - 1)
+        wanted = f"bytes={start}-{last}" if start >= 0 else f"bytes={start}"
+        answer = self._ask("GET", self._file(path), headers={"Range": wanted})
+        size = int(answer.headers.get("content-range", f"/{len(answer.content)}").rpartition("/")[2])
+        return Piece(answer.content if length is None else answer.content[:length], size)
+
+    def _file(self, path: str) -> str:
+        from urllib.parse import quote
+
+        return f"/files/{quote(path)}"
+
+    def _ask(self, method: str, path: str, allowed: tuple[int, ...] = (), **more: Any) -> httpx.Response:
+        import httpx
+
+        try:
+            answer = self._http.request(method, path, **more)
+        except httpx.TimeoutException:
+            raise BlobError(f"the blob server at {self._url} did not answer in time; try again") from None
+        except httpx.HTTPError as error:
+            reason = str(error) or type(error).__name__
+            raise BlobError(
+                f"the blob server at {self._url} cannot be reached ({reason}); is the cluster up?"
+            ) from None
+        if answer.is_success or answer.status_code in allowed:
+            return answer
+        raise BlobError(_reason(answer, path), answer.status_code)
+
+
+def _reason(answer: httpx.Response, path: str) -> str:
+    try:
+        said = answer.json()["error"]
+    except (ValueError, KeyError, TypeError):
+        said = answer.text.strip()[:200]
+    return f"{path}: {said or answer.reason_phrase or 'refused'} (HTTP {answer.status_code})"

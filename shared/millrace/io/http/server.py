@@ -1,0 +1,211 @@
+"""A small HTTP server on a thread of its own, for a service whose main thread does something else.
+
+Starlette on uvicorn, one stack for health and blobs. Measured in a service's process: 5 MB, no wake-up while idle
+(0.001 % of a core; uvicorn's own main loop, which wakes ten times a second, cost 0.2 %), a request in 0.8 ms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from millrace.io.addresses import joined
+
+_MOST_CONNECTIONS = 256
+_HEADERS_WITHIN_S = 10.0
+_IDLE_CONNECTION_S = 15
+_GRACE_S = 0.5
+
+
+class CannotListen(Exception):
+    """The address cannot be listened on; the message says why and what to do."""
+
+
+def reply(content: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """JSON on one line."""
+    text = json.dumps(content, separators=(",", ":"), default=str) + "\n"
+    return Response(text, status, headers, media_type="application/json")
+
+
+def application(routes: Sequence[BaseRoute], middleware: Sequence[Middleware] = ()) -> Starlette:
+    """An application whose errors are one line of JSON: {"error": "..."}."""
+
+    def refused(_: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return reply({"error": error.detail}, error.status_code, error.headers)
+
+    def failed(_: Request, __: Exception) -> Response:
+        return reply({"error": "an internal error; the log of the service has it"}, 500)
+
+    handlers: dict[Any, Any] = {HTTPException: refused, Exception: failed}
+    return Starlette(routes=list(routes), middleware=list(middleware), exception_handlers=handlers)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`. A name other than localhost counts as reachable from elsewhere."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class HttpServer:
+    """Serves `app` from `start` to `stop`. Not to be started twice."""
+
+    def __init__(
+        self,
+        app: Starlette,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        name: str = "http",
+        fatal: Callable[[str], None] = lambda reason: None,
+    ) -> None:
+        """`fatal` is told when it ends and was not to."""
+        self._fatal, self._stopping = fatal, False
+        self._host, self._port, self._name = host, port, name
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                http=_Protocol,
+                loop="asyncio",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                date_header=False,
+                proxy_headers=False,
+                limit_concurrency=_MOST_CONNECTIONS,
+                timeout_keep_alive=_IDLE_CONNECTION_S,
+                timeout_graceful_shutdown=_GRACE_S,  # type: ignore[arg-type]  # passed on to asyncio, which takes fractions
+            )
+        )
+        self._thread: threading.Thread | None = None
+        self._failure = "the server ended at once"
+
+    def start(self) -> int:
+        """Listens, and returns the port. Raises CannotListen."""
+        bound = self._bind()
+        port: int = bound.getsockname()[1]
+        self._thread = threading.Thread(target=self._run, args=(bound,), name=self._name, daemon=True)
+        self._thread.start()
+        self._server.up.wait()
+        if not self._server.serves:
+            raise CannotListen(f"nothing answers at {joined(self._host, port)}: {self._failure}")
+        return port
+
+    def stop(self) -> None:
+        """Ends within a second: requests under way get half of it. Does nothing if not started, or ended already."""
+        self._stopping = True
+        if self._thread is not None:
+            self._server.end()
+            self._thread.join(2 * _GRACE_S)
+            self._thread = None
+
+    def _run(self, bound: socket.socket) -> None:
+        try:
+            asyncio.run(self._server.serve(sockets=[bound]))
+        except Exception as failure:
+            self._failure = f"{type(failure).__name__}: {failure}"
+        finally:
+            bound.close()
+            self._server.up.set()
+        if self._server.serves and not self._stopping:  # its process would look well, and answer nobody
+            self._fatal(f"{self._name}: {self._failure}")
+
+    def _bind(self) -> socket.socket:
+        where = joined(self._host, self._port)
+        try:
+            found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+            family, kind, protocol, _, address = found[0]
+            # With the protocol named, asyncio sets TCP_NODELAY; without, every answer with a body takes 40 ms more.
+            bound = socket.socket(family, kind, protocol)
+        except OSError as error:
+            raise CannotListen(f"{where} is no address to listen on ({error.strerror}); give another host") from None
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+            bound.listen(128)
+            return bound
+        except OSError as error:
+            bound.close()
+            reasons = {
+                errno.EADDRINUSE: "the port is taken; give another one, or 0 for a free one",
+                errno.EACCES: "ports below 1024 need root; give another one, or 0 for a free one",
+                errno.EADDRNOTAVAIL: "this machine has no such address; give another host",
+            }
+            reason = reasons.get(error.errno or 0, os.strerror(error.errno or 0))
+            raise CannotListen(f"cannot listen on {where}: {reason}") from None
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, sleeping until it is told to end."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended: asyncio.Event | None = None
+
+    @property
+    def serves(self) -> bool:
+        """It has begun to."""
+        return self._loop is not None
+
+    async def main_loop(self) -> None:
+        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
+        self.up.set()
+        await self._ended.wait()
+
+    def end(self) -> None:
+        if self._loop is not None and self._ended is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._ended.set)
+
+
+class _Protocol(H11Protocol):
+    """Closes a connection whose request does not come: uvicorn alone would hold it for ever."""
+
+    _patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._expect_request()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._expect_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._forget()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._forget()  # from here to the next byte the idle limit holds
+
+    def _expect_request(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._forget()
+        elif self._patience is None:
+            self._patience = self.loop.call_later(_HEADERS_WITHIN_S, self.transport.close)
+
+    def _forget(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None

@@ -1,0 +1,73 @@
+"""What a process hosts, and what its scopes share."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from millrace.core.fold import Folded
+from millrace.core.machine import Machine
+from millrace.core.messages.base import Body
+from millrace.core.messages.records import Part
+from millrace.core.topics import Topology
+from millrace.io.interfaces import Bus, Store
+from millrace.io.storage.store import Storage
+
+from .forked import forked
+from .performer import Performer, Port
+from .saving import Beside
+
+
+def monotonic_ms() -> int:
+    """Milliseconds that also count a suspended machine; a clock that is set decides nothing."""
+    return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1_000_000
+
+
+@dataclass
+class Term:
+    """One term of leadership, as the leader's other threads see it (client port, blob server)."""
+
+    epoch: int
+    folded: Folded
+    append: Callable[[Part], None]
+    """Appends a record to the scope's inbox; callable from any thread."""
+    ended: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass
+class Hosted:
+    """A machine that a process hosts, with its ports and its deciding settings. `on_lead` starts what runs while it leads and
+    ends when `term.ended` is set."""
+
+    machine: Machine
+    ports: Mapping[type[Body], Port]
+    deciding: dict[str, Any]
+    on_lead: Callable[[Term], None] | None = None
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the scopes of a process share."""
+
+    bus: Bus
+    store: Store
+    storage: Storage
+    topology: Topology
+    who: str
+    build: str
+    lease: Callable[[], int]
+    """The process's lease; raises Unavailable while it has none."""
+    fatal: Callable[[str], None]
+    """Ends the process with a reason."""
+    clock: Callable[[], int] = monotonic_ms
+    performer: Callable[..., Any] = Performer
+    """Makes what performs effects (the simulator's does so on the same thread)."""
+    wait: Callable[[threading.Event, float], object] = threading.Event.wait
+    """Waits for the event, at most so many seconds (in the simulator time goes on between turns, not in them)."""
+    beside: Beside = forked
+    """Makes snapshots (the simulator's does so on the same thread)."""
+    cluster: str = ""
+    """The cluster's uuid [29]."""

@@ -1,0 +1,275 @@
+"""A control service's process: its scopes, its lease, its end. The one order of starting and stopping."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import structlog
+
+from millrace import __version__
+from millrace.core.balance import given_away
+from millrace.core.topics import ASIDE, Topology
+from millrace.io.etcd.store import EtcdStore
+from millrace.io.interfaces import Entry, Store, Unavailable
+from millrace.io.kafka.bus import KafkaBus
+from millrace.io.storage.store import Storage, StorageError
+
+from . import logs
+from .build import build_of
+from .forked import await_children
+from .health import HealthServer
+from .hosting import Hosted, Surroundings, monotonic_ms
+from .identity import NotProvisioned, OtherCluster, check
+from .loop import ScopeLoop
+from .settings import ServiceSettings
+from .signals import on_stop
+
+LEASE_TTL_S = 5
+LEASE_RENEW_S = 1.5
+RETRY_S = 0.3  # until etcd is asked again
+TURNED_MOST_MS = 3_000  # a loop that has not turned for so long must not keep its lease
+STOP_MOST_S = 4.0
+BALANCE_S = 5.0  # between two looks whether others should lead some of this process's scopes
+
+log = structlog.get_logger("service")
+
+
+class TopologyMissing(NotProvisioned):
+    """etcd holds no topology: the cluster was not provisioned."""
+
+
+def store_of(settings: ServiceSettings) -> EtcdStore:
+    return EtcdStore(settings.etcd_endpoint, f"/millrace/{settings.cluster}/")
+
+
+def read_topology(store: Store) -> Topology:
+    """What is fixed for the cluster. Raises Unavailable, TopologyMissing."""
+    entry = store.get("topology")
+    if entry is None:
+        raise TopologyMissing("etcd holds no topology of this cluster: run `python -m deploy.provision` once")
+    return Topology(**json.loads(entry.value))
+
+
+def balance(me: str, loops: Sequence[ScopeLoop]) -> None:
+    """Gives one of this process's scopes away if another process leads too few of them."""
+    standings = [loop.standing() for loop in loops]
+    if None not in standings:
+        scope = given_away(me, [each for each in standings if each is not None])
+        for loop in loops:
+            if loop.scope == scope:
+                loop.give_away()
+
+
+class Beat(threading.Thread):
+    """The small thread that keeps the lease and watches the scopes' keys in etcd: it needs neither Kafka nor the loops, so that
+    their work never costs the leadership; but it renews only while the loops turn."""
+
+    def __init__(
+        self,
+        store: Store,
+        loops: Callable[[], Sequence[ScopeLoop]],
+        clock: Callable[[], int] = monotonic_ms,
+        fatal: Callable[[str], None] = lambda reason: None,
+    ) -> None:
+        super().__init__(name="beat", daemon=True)
+        self._store, self._loops, self._clock, self._fatal = store, loops, clock, fatal
+        self._lease: int | None = None
+        self._stopping = threading.Event()
+        self._lost = threading.Event()
+        self._cancels: list[Callable[[], None]] = []
+
+    def lease(self) -> int:
+        if self._lease is None:
+            raise Unavailable("this process has no lease in etcd yet")
+        return self._lease
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._lost.set()
+
+    def release(self) -> None:
+        """Gives the lease back: what it holds is free at once."""
+        if self._lease is not None:
+            try:
+                self._store.revoke(self._lease)
+            except Unavailable as failure:
+                log.warning("the lease is left to end by itself", reason=str(failure))
+
+    def run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                if self.turn():
+                    self._lost.wait(LEASE_RENEW_S)
+                else:
+                    self._stopping.wait(RETRY_S)
+        except Exception as failure:  # without it this process would live on and never lead again
+            log.exception("the beat ends")
+            self._fatal(f"beat: {type(failure).__name__}: {failure}")
+        for cancel in self._cancels:
+            cancel()
+
+    def turn(self) -> bool:
+        """Renews the lease, then watches what is not watched: who learns that a key is free can take it at once. False: etcd does
+        not answer, or a loop does not turn, as in a process that has just been woken; again soon."""
+        try:
+            renewed = self._renew()
+            if self._lost.is_set() or not self._cancels:
+                self._watch()
+        except Unavailable as failure:
+            log.warning("etcd does not answer", reason=str(failure))
+            return False
+        return renewed
+
+    @property
+    def lost(self) -> bool:
+        """A watch has ended: a turn is due."""
+        return self._lost.is_set()
+
+    def _renew(self) -> bool:
+        late = [loop.scope for loop in self._loops() if self._clock() - loop.turned_ms > TURNED_MOST_MS]
+        if late:
+            log.error("the lease is not renewed: a loop does not turn", scopes=late)
+            return False
+        if self._lease is None or not self._store.keep_alive(self._lease):
+            self._lease = self._store.grant(LEASE_TTL_S)
+        return True
+
+    def _watch(self) -> None:
+        """Watches first, then reads, so that no change is missed; a lost watch is made anew."""
+        for cancel in self._cancels:
+            cancel()
+        self._cancels = []
+        self._lost.clear()
+        try:
+            for loop in self._loops():
+                for key, tell in (
+                    (loop.generations.leader_key, loop.watched),
+                    (loop.generations.generation_key, loop.raised),
+                ):
+                    self._watch_key(key, tell)
+        except Unavailable:
+            self._lost.set()  # some keys are not watched yet
+            raise
+
+    def _watch_key(self, key: str, tell: Callable[[Entry | None], None]) -> None:
+        """What is read counts only while the watch has told nothing: it may be older than what the watch tells."""
+        one_at_a_time, told = threading.Lock(), threading.Event()
+
+        def changed(entry: Entry | None) -> None:
+            with one_at_a_time:
+                told.set()
+                tell(entry)
+
+        self._cancels.append(self._store.watch(key, changed, self._lost.set))
+        entry = self._store.get(key)
+        with one_at_a_time:
+            if not told.is_set():
+                tell(entry)
+
+
+class Process:
+    """Runs hosted machines until a signal or a fatal failure. Exit code: 0 after a clean stop, 1 after a failure."""
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        self.settings = settings
+        self.stopping = threading.Event()
+        self.failure: str | None = None
+        self.wake: Callable[[], None] = lambda: None  # called when `stopping` is set
+        logs.configure(
+            settings.service, settings.log_format, settings.log_level,
+            instance=settings.instance, secrets=settings.secret_values(),
+        )  # fmt: skip
+        log.info(
+            "starts", version=__version__, pid=os.getpid(), runs_on=sys.version.split()[0], settings=settings.describe()
+        )
+        self.store = store_of(settings)
+        aside = ASIDE.get(settings.service.replace("_", "-"), ())
+        self.bus = KafkaBus(settings.kafka_bootstrap, client_id=settings.instance, on_fatal=self.fatal, aside=aside)
+        self.storage = Storage(settings.storage_url)
+        self.cluster = ""
+        on_stop(self._stop)
+        await_children()
+
+    def fatal(self, reason: str) -> None:
+        """Ends the process: what it could not do must not be followed by anything [12]."""
+        if self.failure is None:
+            self.failure = reason
+            log.critical("the process ends", reason=reason)
+        self._stop()
+
+    def _stop(self) -> None:
+        self.stopping.set()
+        self.wake()
+
+    def wait_for_cluster(self) -> Topology:
+        """Waits for etcd, Kafka, storage and the provisioning, and says so. SystemExit(0) when asked to stop meanwhile, SystemExit(2) if
+        they are not of one cluster [29]."""
+        said = 0.0
+        while not self.stopping.is_set():
+            try:
+                topology = read_topology(self.store)
+                self.cluster = check(self.bus, self.store, self.storage, self.settings.cluster)
+                return topology
+            except OtherCluster as other:
+                log.critical("the process ends", reason=str(other))
+                print(f"{self.settings.service.replace('_', '-')}: {other}", file=sys.stderr)
+                raise SystemExit(2) from None
+            except (Unavailable, StorageError) as failure:
+                if time.monotonic() - said > 5:
+                    said = time.monotonic()
+                    log.warning("waiting", reason=str(failure))
+                self.stopping.wait(0.1)
+        raise SystemExit(0)
+
+    def run(self, hosted: Sequence[Hosted], topology: Topology, stop_also: Callable[[], None] = lambda: None) -> int:
+        """Hosts the machines until the end; returns the exit code."""
+        loops: list[ScopeLoop] = []
+        beat = Beat(self.store, lambda: loops, fatal=self.fatal)
+        build = build_of([each.machine for each in hosted])
+        around = Surroundings(
+            self.bus, self.store, self.storage, topology, self.settings.instance, build, beat.lease, self.fatal,
+            cluster=self.cluster,
+        )  # fmt: skip
+        loops += [ScopeLoop(each, around) for each in hosted]
+        health = HealthServer(lambda: self._health(loops), self.settings.health_port)
+        port = health.start()
+        gc.freeze()  # what is loaded stays: else each full collection looks through it, for 60 ms
+        beat.start()
+        threads = [threading.Thread(target=loop.run, name=loop.scope, daemon=True) for loop in loops]
+        for thread in threads:
+            thread.start()
+        self.settings.write_ready(health_port=port)
+        while not self.stopping.wait(BALANCE_S):
+            balance(self.settings.instance, loops)
+        log.info("stops", reason=self.failure or "asked to")
+        deadline = time.monotonic() + STOP_MOST_S
+        for loop in loops:
+            loop.stop()
+        for thread in threads:
+            thread.join(max(0.1, deadline - time.monotonic()))
+        code = 1 if self.failure else 0  # who still waits for Kafka or etcd now will fail, and that is no failure of this process
+        stop_also()
+        beat.stop()
+        if time.monotonic() < deadline:  # else etcd hangs, and the lease ends by itself
+            beat.release()
+        health.stop()
+        if not any(thread.is_alive() for thread in threads):  # a thread that uses it while it is closed is not safe
+            self.bus.flush(500)
+            self.bus.close()
+        self.store.close()
+        log.info("stopped")
+        return code
+
+    @staticmethod
+    def _health(loops: Sequence[ScopeLoop]) -> dict[str, Any]:
+        scopes = [loop.health() for loop in loops]
+        late = [scope["scope"] for scope in scopes if scope["turned_ms_ago"] > TURNED_MOST_MS]
+        ready = all(scope["role"] != "starting" for scope in scopes)
+        return {"status": f"stuck: {', '.join(late)}" if late else "ok", "ready": ready and not late, "scopes": scopes}
