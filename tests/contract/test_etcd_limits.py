@@ -12,8 +12,8 @@ from etcd3.etcdrpc import rpc_pb2, rpc_pb2_grpc
 
 from deploy.local.etcd import EtcdServer
 from deploy.local.server import Progress
+from millrace.io.etcd import store as etcd_module
 from millrace.io.etcd.store import EtcdStore
-from millrace.io.etcd.store import store as etcd_module
 from millrace.io.interfaces import Entry, Put, Txn, Unavailable, UnknownOutcome
 from tests.conftest import RealEtcd
 from tests.contract.conftest import eventually

@@ -13,8 +13,8 @@ from functools import lru_cache
 
 import pytest
 
+from millrace.io.etcd import streams as etcd_streams
 from millrace.io.etcd.store import EtcdStore
-from millrace.io.etcd.store import streams as etcd_streams
 from millrace.io.interfaces import Entry, Put, Txn, Unavailable, UnknownOutcome
 from millrace.io.kafka.admin import KafkaAdmin
 from millrace.io.kafka.bus import KafkaBus

@@ -14,7 +14,7 @@ from confluent_kafka.admin import ListOffsetsResultInfo
 
 from deploy.local.processes import free_port
 from millrace.io.interfaces import Unavailable
-from millrace.io.kafka.bus import admin as kafka_admin
+from millrace.io.kafka import admin as kafka_admin
 from millrace.io.kafka.logs import KafkaLogs
 
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from deploy.local.downloads import CHECKOUT
-from millrace.io.kafka.bus import client as kafka_client
+from millrace.io.kafka import client as kafka_client
 from tests.bench.clusters import environment
 
 GIVEN_UP = """

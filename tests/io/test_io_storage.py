@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from millrace.io.storage import backends as storage_backends
 from millrace.io.storage.store import (
     BadName,
     Entry,
@@ -25,7 +26,6 @@ from millrace.io.storage.store import (
     is_sha256,
     upload_path,
 )
-from millrace.io.storage.store import backends as storage_backends
 
 DAY_MS = 24 * 3600 * 1000
 
