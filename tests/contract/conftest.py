@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 import pytest
+from confluent_kafka import KafkaError, Producer
 
 from millrace.io.etcd.store import EtcdStore
 from millrace.io.interfaces import Bus, Reader, Received, Store, Unavailable
@@ -86,8 +87,12 @@ class BusWorld:
         for one in reversed(self._open):
             one.close()
 
-    def topic(self, name: str = "inbox", partitions: int = 1) -> str:
+    def topic(self, name: str = "inbox", partitions: int = 1, config: Mapping[str, str] = LOG_APPEND_TIME) -> str:
         """A new topic with stamps of the broker; its full name."""
+        raise NotImplementedError
+
+    def takes(self, topic: str, value: bytes) -> bool:
+        """Whether the topic takes this from a stranger, whose producer bounds nothing."""
         raise NotImplementedError
 
     def delete(self, topic: str) -> None:
@@ -120,9 +125,17 @@ class MemoryBusWorld(BusWorld):
         self.admin = self.broker
         self.stop, self.kill, self.start = self.broker.pause, self.broker.pause, self.broker.resume
 
-    def topic(self, name: str = "inbox", partitions: int = 1) -> str:
-        self.broker.ensure_topics([(name, partitions, LOG_APPEND_TIME)])
+    def topic(self, name: str = "inbox", partitions: int = 1, config: Mapping[str, str] = LOG_APPEND_TIME) -> str:
+        self.broker.ensure_topics([(name, partitions, config)])
         return name
+
+    def takes(self, topic: str, value: bytes) -> bool:
+        stranger = MemoryBus(self.broker, client_id="stranger", on_fatal=self.fatal.append, stranger=True)
+        try:
+            stranger.append(topic, 0, value)
+        except ValueError:
+            return False
+        return True
 
     def delete(self, topic: str) -> None:
         self.broker.delete_topics([topic])
@@ -148,10 +161,18 @@ class KafkaBusWorld(BusWorld):
     def kill(self) -> None:
         self.real.broker.stop(patience_s=0)
 
-    def topic(self, name: str = "inbox", partitions: int = 1) -> str:
+    def topic(self, name: str = "inbox", partitions: int = 1, config: Mapping[str, str] = LOG_APPEND_TIME) -> str:
         full = self.real.topic(name)
-        self.admin.ensure_topics([(full, partitions, LOG_APPEND_TIME)])
+        self.admin.ensure_topics([(full, partitions, config)])
         return full
+
+    def takes(self, topic: str, value: bytes) -> bool:
+        refused: list[KafkaError] = []
+        stranger = Producer({"bootstrap.servers": self.real.bootstrap, "message.max.bytes": 900_000_000})
+        stranger.produce(topic, value, partition=0, on_delivery=lambda error, _: refused.extend([error] if error else []))
+        assert stranger.flush(60) == 0
+        assert all(error.code() == KafkaError.MSG_SIZE_TOO_LARGE for error in refused), refused
+        return not refused
 
     def delete(self, topic: str) -> None:
         self.admin.delete_topics([topic])
@@ -198,6 +219,10 @@ class StoreWorld:
     def go_on(self) -> None:
         """Some time goes by; watches are told what changed."""
 
+    def prefix(self, cluster: str = "one") -> str:
+        """What stands before each key of its stores."""
+        raise NotImplementedError
+
     def stop(self) -> None:
         raise NotImplementedError
 
@@ -230,7 +255,10 @@ class MemoryStoreWorld(StoreWorld):
         store.faults.clear()
 
     def _new_store(self, cluster: str) -> Store:
-        return MemoryStore(self.etcd, f"/{cluster}")
+        return MemoryStore(self.etcd, self.prefix(cluster))
+
+    def prefix(self, cluster: str = "one") -> str:
+        return f"/{cluster}/"
 
 
 class EtcdStoreWorld(StoreWorld):
@@ -245,7 +273,10 @@ class EtcdStoreWorld(StoreWorld):
             yield
 
     def _new_store(self, cluster: str) -> Store:
-        return EtcdStore(self.real.endpoint, f"{self.real.prefix}{cluster}")
+        return EtcdStore(self.real.endpoint, self.prefix(cluster))
+
+    def prefix(self, cluster: str = "one") -> str:
+        return f"{self.real.prefix}{cluster}/"
 
 
 @pytest.fixture(params=["memory", "kafka"])

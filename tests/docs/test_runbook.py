@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import typer
 
-from millrace.cli.app import app
+from deploy.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "runbook.md").read_text()

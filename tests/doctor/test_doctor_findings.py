@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from deploy.cli.app import app
 from deploy.doctor import etcd, here, kafka, kafka_version, scopes
 from deploy.doctor.bundle import _letter, _stripped, scrubbed
 from deploy.doctor.etcd import Member
@@ -19,7 +20,6 @@ from deploy.doctor.findings import Finding, Unreachable
 from deploy.doctor.kafka import Cluster, Partition, Version
 from deploy.doctor.scopes import Scope
 from deploy.local.supervisor import put_aside
-from millrace.cli.app import app
 from millrace.core.topics import TOPICS, Topology
 from millrace.io.interfaces import Put, Txn
 from millrace.runtime.logs import Redaction

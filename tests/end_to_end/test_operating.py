@@ -16,8 +16,8 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
+from deploy.cli.app import app
 from deploy.local.downloads import CHECKOUT
-from millrace.cli.app import app
 from tests.end_to_end.running import LIMIT_S, Held, RunningStack, processes_of, until
 
 

@@ -10,7 +10,20 @@ from typing import Any
 from millrace.io.interfaces import Damaged, OffsetGone, Received, Unavailable
 from tests.simulation import Clock
 
-MESSAGE_MAX_BYTES = 1_000_000
+MESSAGE_MAX_BYTES = 1_000_000  # of what this product's own producers write, as `millrace.io.kafka.config` sets them
+RECORD_OVERHEAD = 36  # what the library counts for a record beside its parts
+BATCH_OVERHEAD = 72  # what a batch of one large record has beside that record's value
+
+
+def record_bytes(value: bytes, key: bytes | None = None, headers: Sequence[tuple[str, bytes]] = ()) -> int:
+    """The size of a record as the library counts it, before it asks any broker."""
+    of_headers = sum(len(name) + len(one) + _varint(len(name)) + _varint(len(one)) for name, one in headers)
+    return RECORD_OVERHEAD + len(value) + len(key or b"") + of_headers
+
+
+def _varint(length: int) -> int:
+    """The bytes of a length as Kafka's protocol writes it: seven bits a byte, and one bit for the sign."""
+    return max(1, ((2 * length).bit_length() + 6) // 7)
 
 
 @dataclass
@@ -112,6 +125,10 @@ class MemoryBroker:
         log.records.append(record)
         self.note(record)
 
+    def largest(self, topic: str) -> int:
+        """The bytes of the largest record, of a value alone, that the topic takes from a producer that bounds nothing."""
+        return int(self._topics[topic].config["max.message.bytes"]) - BATCH_OVERHEAD
+
     def log(self, topic: str, partition: int) -> Log:
         """One partition as it is, whether the broker answers or not; KeyError or IndexError when it is not there."""
         return self._topics[topic].partitions[partition]
@@ -153,11 +170,13 @@ class MemoryBus:
 
     `prompt`: a record reaches the broker, and its acknowledgement this bus, as soon as the broker takes it. Otherwise
     both wait for `deliver` and `acknowledge`, so that a simulator says when. Callbacks run in `serve`, never before.
+    `stranger`: its producer takes records of any size; the topic refuses what is too large for it.
     """
 
     def __init__(
-        self, broker: MemoryBroker, *, client_id: str, on_fatal: Callable[[str], None], prompt: bool = True
+        self, broker: MemoryBroker, *, client_id: str, on_fatal: Callable[[str], None], prompt: bool = True, stranger: bool = False
     ) -> None:
+        self._stranger = stranger
         self._broker, self.client_id, self._on_fatal, self.prompt = broker, client_id, on_fatal, prompt
         self._queue: deque[_Queued] = deque()
         self._unacknowledged: deque[_Queued] = deque()
@@ -178,8 +197,8 @@ class MemoryBus:
     ) -> None:
         if self._ended:
             return
-        size = len(value) + len(key or b"") + sum(len(name) + len(one) for name, one in headers)
-        if size > MESSAGE_MAX_BYTES:
+        too_large = len(value) > self._broker.largest(topic) if self._stranger else record_bytes(value, key, headers) > MESSAGE_MAX_BYTES
+        if too_large:
             raise ValueError(f"a record of {len(value)} bytes is too large for {topic}[{partition}]")
         self._queue.append(_Queued(topic, partition, key, value, tuple(headers), on_ack))
         if self.prompt:

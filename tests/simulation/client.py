@@ -19,7 +19,7 @@ class Client:
 
     def __init__(self, world: World, name: str = "client") -> None:
         self._world, self.name = world, name
-        self._bus = MemoryBus(world.broker, client_id=name, on_fatal=_refused)
+        self._bus = MemoryBus(world.broker, client_id=name, on_fatal=_refused, stranger=True)
         self.asked = self.junk = 0
         self.requests: list[type[client.Request]] = []
 

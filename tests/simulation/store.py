@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from millrace.io.etcd.store import TXN_MAX_BYTES, request_of
 from millrace.io.interfaces import PAGE, Delete, Entry, Put, Txn, TxnResult, Unavailable, UnknownOutcome
 from tests.simulation import Clock
 
 TXN_MAX_OPERATIONS = 128
-TXN_MAX_BYTES = 1024 * 1024
 
 Fault = Literal["unavailable", "unknown, not done", "unknown, done"]
 
@@ -271,11 +271,12 @@ def _bytes(key: str) -> bytes:
 
 
 def _check(txn: Txn) -> None:
-    """Refuses what etcd refuses."""
+    """Refuses what etcd refuses. Its keys are whole."""
     if max(len(txn.compares), len(txn.then) + len(txn.reads)) > TXN_MAX_OPERATIONS:
         raise ValueError("too many operations in a transaction")
     keys = [one.key for one in txn.then]
     if len(set(keys)) != len(keys):
         raise ValueError("one key twice in a transaction")
-    if sum(len(one.key) + len(one.value) for one in txn.then if isinstance(one, Put)) > TXN_MAX_BYTES:
+    roughly = sum(len(one.value) for one in txn.then if isinstance(one, Put))
+    if roughly > TXN_MAX_BYTES // 2 and request_of(txn, "").ByteSize() > TXN_MAX_BYTES:
         raise ValueError(f"a transaction above {TXN_MAX_BYTES} bytes")

@@ -198,7 +198,8 @@ class Trial:
                 client.submit(job, workload.drawn(self.seed, job, self.shape.get("graphs", workload.KINDS)))
             self.cluster.between = self.done.step
         if self._to_submit and chance.random() < 0.02:
-            client.send(f"{{no request {client.junk}".encode())
+            large = self.cluster.world.broker.largest("client.commands")  # more than a producer of ours writes
+            client.send(f"{{no request {client.junk}".encode().ljust(large if client.junk % 8 == 7 else 0))
         if self._asking.random() < self.shape.get("asks", 0.0):
             self._ask()
         if "max_live_subtasks" in self.cluster.deciding.get(DISPATCHER, {}):

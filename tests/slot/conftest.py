@@ -1,11 +1,14 @@
-"""One real slot per test module that asks for it."""
+"""One real slot, and one Spark in the test's own process, for all tests of a run that leave them as they were."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.slot.attempts import Attempts, local_spark
 from tests.slot.lifecycle import Slot
 
 
@@ -15,7 +18,7 @@ def archives(pytestconfig: pytest.Config) -> str:
     return str(pytestconfig.cache.mkdir("class-data-archives"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def slot(tmp_path_factory: pytest.TempPathFactory, archives: str) -> Iterator[Slot]:
     """A slot that is ready; a test leaves it ready."""
     with pytest.MonkeyPatch.context() as patch:
@@ -26,3 +29,15 @@ def slot(tmp_path_factory: pytest.TempPathFactory, archives: str) -> Iterator[Sl
         yield slot
     finally:
         slot.close()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A session of a Spark in this process, whose JVM is warm after the first tests."""
+    with local_spark(tmp_path_factory.mktemp("spark")) as session:
+        yield session
+
+
+@pytest.fixture
+def attempts(spark: Any, tmp_path: Path) -> Attempts:
+    return Attempts(spark, tmp_path / "attempts")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +11,7 @@ import pytest
 
 from millrace.edge.spark_conf import PACKAGES
 from services.task_manager.slot.attempt import errors, udfs
-from tests.slot.attempts import Attempts, chained, local_spark
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with local_spark(tmp_path_factory.mktemp("spark")) as session:
-        yield session
-
-
-@pytest.fixture
-def attempts(spark: Any, tmp_path: Path) -> Attempts:
-    return Attempts(spark, tmp_path)
+from tests.slot.attempts import Attempts, chained
 
 
 def sql(name: str, text: str, *inputs: str) -> dict[str, Any]:

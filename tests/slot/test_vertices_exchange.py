@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.slot.attempts import Attempts, chained, local_spark
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with local_spark(tmp_path_factory.mktemp("spark")) as session:
-        yield session
-
-
-@pytest.fixture
-def attempts(spark: Any, tmp_path: Path) -> Attempts:
-    return Attempts(spark, tmp_path / "attempts")
+from tests.slot.attempts import Attempts, chained
 
 
 def sql(name: str, text: str, *inputs: str, **fields: Any) -> dict[str, Any]:

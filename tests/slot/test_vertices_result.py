@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,7 @@ import pytest
 from services.task_manager.slot.attempt import result
 from services.task_manager.slot.attempt import run as attempt_run
 from services.task_manager.slot.attempt.errors import AttemptError
-from tests.slot.attempts import Attempts, local_spark
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with local_spark(tmp_path_factory.mktemp("spark")) as session:
-        yield session
-
-
-@pytest.fixture
-def attempts(spark: Any, tmp_path: Path) -> Attempts:
-    return Attempts(spark, tmp_path / "attempts")
+from tests.slot.attempts import Attempts
 
 
 @pytest.mark.parametrize(

@@ -6,24 +6,12 @@ import gzip
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.slot.attempts import Attempts, chained, local_spark
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with local_spark(tmp_path_factory.mktemp("spark")) as session:
-        yield session
-
-
-@pytest.fixture
-def attempts(spark: Any, tmp_path: Path) -> Attempts:
-    return Attempts(spark, tmp_path / "attempts")
+from tests.slot.attempts import Attempts, chained
 
 
 def source(path: Path, kind: str, parallelism: int, **options: Any) -> dict[str, Any]:

@@ -48,6 +48,32 @@ _NOT_DONE = (
 _NOT_SENT = ("failed to connect to all addresses", "DNS resolution failed")
 
 
+def full(prefix: str, key: str) -> bytes:
+    """A key as etcd has it."""
+    return (prefix + key).encode(errors="surrogateescape")
+
+
+def request_of(txn: Txn, prefix: str) -> Any:
+    """The transaction as etcd is asked for it; its `ByteSize` counts against etcd's limit."""
+    reads = [rpc_pb2.RequestOp(request_range=rpc_pb2.RangeRequest(key=full(prefix, key))) for key in txn.reads]
+    return rpc_pb2.TxnRequest(
+        compare=[
+            rpc_pb2.Compare(
+                key=full(prefix, one.key), target=rpc_pb2.Compare.MOD, result=rpc_pb2.Compare.EQUAL, mod_revision=one.mod_revision
+            )
+            for one in txn.compares
+        ],
+        success=[*(_operation(one, prefix) for one in txn.then), *reads],
+        failure=reads,
+    )
+
+
+def _operation(one: Put | Delete, prefix: str) -> Any:
+    if isinstance(one, Put):
+        return rpc_pb2.RequestOp(request_put=rpc_pb2.PutRequest(key=full(prefix, one.key), value=one.value, lease=one.lease))
+    return rpc_pb2.RequestOp(request_delete_range=rpc_pb2.DeleteRangeRequest(key=full(prefix, one.key)))
+
+
 class EtcdStore:
     """The keys of one cluster below `prefix` in etcd; see `Store` for the meaning of each call.
 
@@ -93,20 +119,7 @@ class EtcdStore:
     def txn(self, txn: Txn) -> TxnResult:
         """See `Store.txn`. Raises ValueError for one that etcd can never take (too many operations, too large, one key
         twice) and Unavailable also for a lease that has ended."""
-        reads = [rpc_pb2.RequestOp(request_range=rpc_pb2.RangeRequest(key=self._full(key))) for key in txn.reads]
-        request = rpc_pb2.TxnRequest(
-            compare=[
-                rpc_pb2.Compare(
-                    key=self._full(one.key),
-                    target=rpc_pb2.Compare.MOD,
-                    result=rpc_pb2.Compare.EQUAL,
-                    mod_revision=one.mod_revision,
-                )
-                for one in txn.compares
-            ],
-            success=[*(self._operation(one) for one in txn.then), *reads],
-            failure=reads,
-        )
+        request = request_of(txn, self._prefix)
         if request.ByteSize() > TXN_MAX_BYTES:
             raise ValueError(f"a transaction of {request.ByteSize()} bytes is above {TXN_MAX_BYTES}")
         answer = self._call(self._kv.Txn, request, changes=bool(txn.then))
@@ -161,18 +174,12 @@ class EtcdStore:
                 return entries, revision
             start = page.kvs[-1].key + b"\0"
 
-    def _operation(self, one: Put | Delete) -> Any:
-        if isinstance(one, Put):
-            put = rpc_pb2.PutRequest(key=self._full(one.key), value=one.value, lease=one.lease)
-            return rpc_pb2.RequestOp(request_put=put)
-        return rpc_pb2.RequestOp(request_delete_range=rpc_pb2.DeleteRangeRequest(key=self._full(one.key)))
-
     def _range(self, prefix: str) -> tuple[bytes, bytes]:
         start = self._full(prefix)
         return start, start[:-1] + bytes([start[-1] + 1])
 
     def _full(self, key: str) -> bytes:
-        return (self._prefix + key).encode(errors="surrogateescape")
+        return full(self._prefix, key)
 
     def _entry(self, kv: Any) -> Entry:
         key = kv.key.decode(errors="surrogateescape")[len(self._prefix) :]  # anybody can write any key, and it must be found again
