@@ -1,4 +1,4 @@
-"""What in the documents is made from the code: the tables of ARCHITECTURE.md, docs/schema and docs/asyncapi.yaml."""
+"""What in the documents is made from the code: tables in ARCHITECTURE.md and docs, docs/schema and docs/asyncapi.yaml."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from . import asyncapi, schemas
 from .tables import TABLES
 
 ROOT = Path(__file__).parents[2]
-ARCHITECTURE = ROOT / "ARCHITECTURE.md"
+DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]
 SCHEMAS = ROOT / "docs" / "schema"
 ASYNCAPI = ROOT / "docs" / "asyncapi.yaml"
 COMMAND = "python -m tests.docs"
@@ -30,9 +30,10 @@ def filled(text: str) -> str:
 
 @cache
 def documents() -> dict[Path, str]:
-    """All generated files as they should be; ARCHITECTURE.md with its own words as they are."""
+    """All generated files as they should be; a document with tables keeps its own words as they are."""
     made = {SCHEMAS / name: text for name, text in schemas.files()}
-    return {ARCHITECTURE: filled(ARCHITECTURE.read_text()), ASYNCAPI: asyncapi.text(), **made}
+    texts = {path: path.read_text() for path in DOCUMENTS}
+    return {**{path: filled(text) for path, text in texts.items() if places(text)}, ASYNCAPI: asyncapi.text(), **made}
 
 
 def stale() -> list[Path]:

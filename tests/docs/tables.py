@@ -1,4 +1,4 @@
-"""The tables of ARCHITECTURE.md, from the code they are about. Each function returns Markdown without a trailing newline."""
+"""The tables of the documents, from the code they are about. Each function returns Markdown without a trailing newline."""
 
 from __future__ import annotations
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from .generate import ARCHITECTURE, COMMAND, ROOT, SCHEMAS, TABLES, documents, filled, places, stale
+from .generate import COMMAND, DOCUMENTS, ROOT, SCHEMAS, TABLES, documents, filled, places, stale
 from .references import named, resolve, wrong
 
-DOCUMENTS = [ROOT / "README.md", ARCHITECTURE, *sorted((ROOT / "docs").glob("*.md"))]
 RULES = range(1, 33)
-TEXT = ARCHITECTURE.read_text()
+RULES_TEXT = (ROOT / "docs" / "rules.md").read_text()
+REFERENCE_TEXT = (ROOT / "docs" / "reference.md").read_text()
 COMPONENTS = """
 ClusterEntrypoint DispatcherResourceManagerComponent DispatcherRunner DispatcherLeaderProcess DispatcherGatewayService
 Dispatcher JobGraphStore JobGraphWriter RecoveredJobs RunningJobsRegistry JobManagerRunner JobManagerSharedServices JobMaster
@@ -40,7 +40,7 @@ def test_no_schema_is_left_of_a_message_that_is_gone() -> None:
 
 
 def test_every_table_has_its_place() -> None:
-    assert sorted(places(TEXT)) == sorted(TABLES)
+    assert sorted(name for file in DOCUMENTS for name in places(file.read_text())) == sorted(TABLES)
 
 
 def test_a_table_that_differs_is_made_anew() -> None:
@@ -83,11 +83,11 @@ def test_every_link_leads_somewhere(file: Path) -> None:
 
 
 def rules() -> dict[int, str]:
-    return {int(number): text for number, text in _RULE.findall(TEXT)}
+    return {int(number): text for number, text in _RULE.findall(RULES_TEXT)}
 
 
 def test_the_rules_are_all_there_in_order() -> None:
-    assert [int(number) for number, _ in _RULE.findall(TEXT)] == list(RULES)
+    assert [int(number) for number, _ in _RULE.findall(RULES_TEXT)] == list(RULES)
 
 
 @pytest.mark.parametrize("number", RULES)
@@ -103,7 +103,7 @@ def test_a_rule_has_a_reason_a_place_and_a_test(number: int) -> None:
 
 
 def test_the_code_names_rules_that_there_are_and_each_of_them_somewhere() -> None:
-    """`[7]` in a comment or docstring of a core or a shell is a rule of ARCHITECTURE.md."""
+    """`[7]` in a comment or docstring of a core or a shell is a rule of docs/rules.md."""
     found: dict[int, str] = {}
     for top in ("shared", "services"):
         for file in sorted((ROOT / top).rglob("*.py")):
@@ -154,7 +154,7 @@ def test_every_behaviour_has_a_test_or_a_reason_why_there_is_none() -> None:
 
 
 def test_every_component_of_flinks_master_has_a_place_or_a_reason() -> None:
-    table = TEXT[TEXT.index("## Coming from Flink") :]
+    table = REFERENCE_TEXT[REFERENCE_TEXT.index("## Coming from Flink") :]
     rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")][2:]
     assert len(rows) >= 40
     for flink, here in rows:

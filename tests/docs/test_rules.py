@@ -1,4 +1,4 @@
-"""Rules of ARCHITECTURE.md about logs, generations, snapshots and bad records, by one hosted scope over Kafka and etcd in memory."""
+"""Rules of docs/rules.md about logs, generations, snapshots and bad records, by one hosted scope over Kafka and etcd in memory."""
 
 from __future__ import annotations
 
