@@ -37,7 +37,7 @@ from millrace.core.topics import (
 )
 from millrace.runtime.sending import AFTER
 from services.dispatcher.core.machine import Dispatcher
-from services.job_master.core.machine import JobMaster
+from services.job_master.core import machine as job_master
 from services.resource_manager.core import machine as resource_manager
 from services.task_manager.core import machine as task_manager
 from tests.core.of_messages import BODIES, RECORDS, any_of, encoded, one_of
@@ -51,7 +51,7 @@ TOPOLOGY = Topology(shards=3, task_manager_partitions=5, job_event_partitions=6,
 HANDLERS: dict[str, Any] = {
     DISPATCHER: Dispatcher(TOPOLOGY).handlers,
     RESOURCE_MANAGER: resource_manager.HANDLERS,
-    JOB_MASTER: JobMaster(0).handlers,
+    JOB_MASTER: job_master.HANDLERS,
     TASK_MANAGER: task_manager.HANDLERS,
 }
 

@@ -41,5 +41,5 @@ def test_whether_a_column_may_be_null_is_no_difference_of_columns() -> None:
     one = {"fields": [{"name": "k", "type": array, "nullable": False, "metadata": {"a": 1}}]}
     other = {"fields": [{"name": "k", "type": {**array, "containsNull": True}, "nullable": True, "metadata": {}}]}
     shard.job.tasks["b"].schemas = {"b": json.dumps(one)}
-    assert publication.other_columns(shard.job, "b", 1, {"b": {"schema": json.dumps(other)}}) is None
-    assert publication.other_columns(shard.job, "b", 1, {"b": {"schema": "a word of a redacted log"}}) is None
+    assert publication.columns_differ(shard.job, "b", 1, {"b": {"schema": json.dumps(other)}}) is None
+    assert publication.columns_differ(shard.job, "b", 1, {"b": {"schema": "a word of a redacted log"}}) is None

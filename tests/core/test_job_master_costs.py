@@ -13,9 +13,10 @@ from pydantic import TypeAdapter
 
 from millrace.core.jobgraph.compile import PLAN_TASK, compile_graph, producers
 from millrace.core.jobgraph.model import JobGraph
+from millrace.core.machine import stored_fields
 from millrace.core.messages import slots
 from services.job_master.core import failover, publication
-from services.job_master.core.execution_graph import begin, describe, published
+from services.job_master.core.execution_graph import begin, describe, mark_published
 from services.job_master.core.state import Failure, Job, State
 from services.job_master.core.transitions import ExecutionState
 from tests.core.of_job_master import ONE, TM, USER, Shard, kinds
@@ -36,7 +37,7 @@ CHAIN: dict[str, Any] = {  # one subtask may run at first
 
 def written(state: State) -> int:
     """The bytes of the state in a snapshot."""
-    return len(TypeAdapter(State).dump_json(state))
+    return len(TypeAdapter(State).dump_json(state, include={*stored_fields(State)}))
 
 
 def lines(run: Callable[[], Any]) -> int:
@@ -109,7 +110,7 @@ def test_the_failures_that_a_job_keeps_are_bounded_in_number_and_bytes() -> None
     assert [failure.attempt for failure in shard.job.failures] == [8, 9, 10]
     assert written(shard.state) < 3 * failover.ERROR_BYTES_MAX + 5_000
     for number in range(2 * failover.KEPT_FAILURES_JOB):
-        failover.keep(shard.job, Failure("q", number, 1, 0, TM, {}))
+        failover.keep_failure(shard.job, Failure("q", number, 1, 0, TM, {}))
     assert len(shard.job.failures) == failover.KEPT_FAILURES_JOB
 
 
@@ -145,7 +146,7 @@ def test_what_is_counted_lets_run_just_what_has_all_its_producers(seed: int) -> 
     begin(plan, job)
     if plan.needs_planning:
         job.tasks[PLAN_TASK].rows[0].state = ExecutionState.FINISHED
-        published(plan, job, PLAN_TASK, 0)
+        mark_published(plan, job, PLAN_TASK, 0)
     everything = {(name, index) for name, task in plan.tasks.items() for index in range(task.parallelism)}
     done: set[tuple[str, int]] = set()
     while done != everything:
@@ -153,7 +154,7 @@ def test_what_is_counted_lets_run_just_what_has_all_its_producers(seed: int) -> 
         assert made == {one for one in everything if done.issuperset(producers(plan, *one))}
         name, index = draw.choice(sorted(made - done))
         job.tasks[name].rows[index].state = ExecutionState.FINISHED
-        published(plan, job, name, index)
+        mark_published(plan, job, name, index)
         done.add((name, index))
 
 

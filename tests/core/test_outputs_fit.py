@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from millrace.core.bounded import fields_fitting, fitting
+from millrace.core.clocks import AtMs
 from millrace.core.jobgraph.model import DEFAULT_LIMITS, dump
 from millrace.core.jobgraph.validate import validate
 from millrace.core.machine import Envelope, Output, Publish, Say
@@ -17,7 +18,10 @@ from millrace.core.topics import OUTPUT_BYTES_MAX
 from services.dispatcher.core import answers, retirement
 from services.dispatcher.core.state import EndedJob, State
 from services.job_master.core.execution_graph import describe
-from services.job_master.core.scheduling import end, fail, job_ended
+from services.job_master.core.failover import fail
+from services.job_master.core.plans import plan_of
+from services.job_master.core.reporting import job_ended
+from services.job_master.core.scheduling import end
 from services.job_master.core.state import Failure
 from services.job_master.core.transitions import JobStatus
 from services.task_manager.settings import TaskManagerSettings
@@ -67,7 +71,7 @@ def test_the_end_of_a_job_of_many_sinks_that_failed_at_length_fits(letter: str) 
     """Its archive, its result, where it staged and, twice, its cause were told in one record."""
     shard = Shard()
     shard.start(_sinks(letter))
-    job, plan = shard.job, shard.machine.plan(shard.job)
+    job, plan = shard.job, plan_of(shard.state, shard.job)
     for name, task in job.tasks.items():
         for index in range(task.parallelism):
             told = {"message": letter * 2_000}
@@ -80,9 +84,9 @@ def test_the_end_of_a_job_of_many_sinks_that_failed_at_length_fits(letter: str) 
     summary = client.JobSummary(job=LONGEST_ID, name=letter * 255, status="RUNNING", accepted_ms=1, waiting=letter * 500)
     reply = client.JobDescribed(correlation=letter * 200, summary=summary, detail=described)
     assert largest([Publish("", "", reply)]) <= OUTPUT_BYTES_MAX
-    fail(job, {"kind": "user", "message": letter * 2_000, "trace": [letter * 200] * 200, "task": "q"}, 7)
+    fail(job, {"kind": "user", "message": letter * 2_000, "trace": [letter * 200] * 200, "task": "q"}, AtMs(7))
     assert job.cause is not None and job.cause["message"] and job.cause["task"] == "q"
-    assert list(end(shard.state, job, plan, 7))[-1] == job_ended(job, plan)
+    assert list(end(shard.state, job, AtMs(7)))[-1] == job_ended(job, plan)
     assert job.status is JobStatus.FAILED and largest([job_ended(job, plan)]) <= OUTPUT_BYTES_MAX
 
 

@@ -11,12 +11,11 @@ from typing import Any
 
 sys.path.insert(0, ".")
 
-from millrace.io.snapshots import freeze
-
 from millrace.core.fold import Fold
 from millrace.core.machine import Configured
 from millrace.core.messages import jobs
 from millrace.core.topics import Topology
+from millrace.runtime.snapshots import freeze
 from tests.core import of_dispatcher, of_resource_manager
 from tests.core.of_job_master import ONE, PLANNED, REPORT, RM, SINK, TWO, USER, Shard
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from millrace.io.snapshots import freeze, thaw
 
 from millrace.core.fold import Folded
 from millrace.core.machine import Machine, Ticked
 from millrace.core.messages import effects
 from millrace.core.topics import Topology
+from millrace.runtime.snapshots import freeze, thaw
 from services.dispatcher.core import state as of_dispatcher
 from services.dispatcher.core.machine import Dispatcher
 from services.job_master.core.machine import JobMaster

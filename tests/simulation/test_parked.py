@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from millrace.core.machine import Envelope, Output
+from millrace.core.machine import Envelope, Output, PassedOver
+from millrace.core.messages import jobs, slots
 from services.dispatcher.core.machine import Dispatcher
-from services.job_master.core.machine import JobMaster
+from services.job_master.core.machine import HANDLERS as JOB_MASTER
 from tests.simulation.cluster import Cluster
 from tests.simulation.trial import quiet_logs
 
@@ -34,14 +35,14 @@ def die_and_rise(cluster: Cluster, name: str, jobs: tuple[str, ...]) -> int:
 
 
 def test_a_job_whose_handling_ends_processes_fails_and_takes_down_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    start = JobMaster.on_start_job
+    start = JOB_MASTER[jobs.StartJob]
 
-    def poisoned(self: JobMaster, state: Any, envelope: Envelope) -> Iterator[Output]:
-        if envelope.body.job == "poison":
+    def poisoned(state: Any, body: Any, envelope: Envelope) -> Iterator[Output]:
+        if body.job == "poison":
             raise ZeroDivisionError("poisoned")
-        return start(self, state, envelope)
+        return start(state, body, envelope)
 
-    monkeypatch.setattr(JobMaster, "on_start_job", poisoned)
+    monkeypatch.setitem(JOB_MASTER, jobs.StartJob, poisoned)
     cluster = new_cluster()
     for job in ("before", "poison", "behind"):
         cluster.client.submit(job, GRAPH)
@@ -52,14 +53,14 @@ def test_a_job_whose_handling_ends_processes_fails_and_takes_down_nothing_else(m
 
 
 def test_a_job_ends_when_what_its_attempt_has_reported_ends_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = JobMaster.on_task_state_changed
+    told = JOB_MASTER[slots.TaskStateChanged]
 
-    def poisoned(self: JobMaster, state: Any, envelope: Envelope) -> Iterator[Output]:
-        if envelope.body.attempt.startswith("poison/") and envelope.body.state == "FINISHED":
+    def poisoned(state: Any, body: Any, envelope: Envelope) -> Iterator[Output]:
+        if body.attempt.startswith("poison/") and body.state == "FINISHED":
             raise ZeroDivisionError("poisoned")
-        return told(self, state, envelope)
+        return told(state, body, envelope)
 
-    monkeypatch.setattr(JobMaster, "on_task_state_changed", poisoned)
+    monkeypatch.setitem(JOB_MASTER, slots.TaskStateChanged, poisoned)
     cluster = new_cluster()
     for job in ("poison", "behind"):
         cluster.client.submit(job, GRAPH)
@@ -102,18 +103,18 @@ def test_a_request_that_ends_processes_is_answered_and_takes_down_nothing_else(m
 
 
 def test_a_service_that_even_dies_of_hearing_of_a_bad_record_goes_on_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    start = JobMaster.on_start_job
+    start = JOB_MASTER[jobs.StartJob]
 
-    def poisoned(self: JobMaster, state: Any, envelope: Envelope) -> Iterator[Output]:
-        if envelope.body.job == "poison":
+    def poisoned(state: Any, body: Any, envelope: Envelope) -> Iterator[Output]:
+        if body.job == "poison":
             raise ZeroDivisionError("poisoned")
-        return start(self, state, envelope)
+        return start(state, body, envelope)
 
-    def hears(self: JobMaster, state: Any, envelope: Envelope) -> Iterator[Output]:
+    def hears(state: Any, body: Any, envelope: Envelope) -> Iterator[Output]:
         raise ZeroDivisionError("poisoned")
 
-    monkeypatch.setattr(JobMaster, "on_start_job", poisoned)
-    monkeypatch.setattr(JobMaster, "on_passed_over", hears)
+    monkeypatch.setitem(JOB_MASTER, jobs.StartJob, poisoned)
+    monkeypatch.setitem(JOB_MASTER, PassedOver, hears)
     cluster = new_cluster()
     for job in ("poison", "behind"):
         cluster.client.submit(job, GRAPH)

@@ -1,42 +1,90 @@
-"""Whom a record concerns that is passed over because it ended processes [26]."""
+"""Records that are passed over because handling them ended processes [26]: the jobs that they are about fail."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
-from millrace.core.messages import jobs, slots
+from millrace.core.machine import Envelope, Output, PassedOver, Say
+from millrace.core.messages.client import RequestRefused
+from millrace.core.messages.effects import SinkPublished
+from millrace.core.messages.jobs import DeclareAgain, DescribeStartedJob, StartJob, TaskManagerLost
+from millrace.core.messages.slots import FailSlot, FreeSlots, OfferSlots, TaskStateChanged
 from millrace.core.topics import TASK_MANAGER
 
+from . import births, holding, lifecycle
+from .attempts import current_attempt, fail_attempt
+from .failover import fail
+from .plans import plan_of
+from .reporting import job_ended
+from .scheduling import advance
+from .slot_pool import slots_on
 from .state import Job, State
+from .transitions import ENDED_JOB
 
-Current = Callable[[State, slots.TaskStateChanged], "tuple[Job, str, int] | None"]
+
+def on_passed_over(state: State, body: PassedOver, envelope: Envelope) -> Iterator[Output]:
+    """The jobs that the record is about fail, and nothing else does [26]. What is over by it is over: nobody sends it again."""
+    record = body.body
+    if isinstance(record, DescribeStartedJob):
+        reason = f"a fault of Millrace in handling this request: {body.error}"
+        refused = RequestRefused(correlation=record.correlation, kind="internal", reason=reason)
+        yield from lifecycle.answer(record, refused)
+        return
+    if isinstance(record, StartJob):
+        yield from lifecycle.forget_other(state, record)
+        if record.job not in state.jobs:
+            lifecycle.new_job(state, record, {}, envelope)  # its graph may be what ended the processes
+    message = f"a fault of Millrace in handling a {record.type} of this job: {body.error}"
+    cause = {"kind": "infrastructure", "retryable": False, "message": message}
+    for name, allocations in _concerned(state, record).items():
+        job = state.jobs[name]
+        if job.status not in ENDED_JOB:
+            yield from _fail(state, job, allocations, cause, record, envelope)
+        elif isinstance(record, StartJob):
+            # A Dispatcher that was born anew waits for it, as after any StartJob [21].
+            yield job_ended(job, plan_of(state, job))
+    if isinstance(record, OfferSlots):
+        freed = [offer.allocation for offer in record.offers if offer.allocation not in state.allocations]
+        yield Say(envelope.sender, FreeSlots(allocations=freed))
+    elif isinstance(record, TaskManagerLost):
+        yield from holding.forget_task_manager(state, record)
+    elif isinstance(record, DeclareAgain):
+        yield from births.on_declare_again(state, record, envelope)
 
 
-def concerned(state: State, body: Any, current: Current) -> dict[str, list[tuple[str, int]]]:
-    """The jobs known here that a message is about, each with the subtasks whose attempts are over by it: nobody says that again."""
-    if isinstance(body, slots.TaskStateChanged):
-        found = current(state, body)
-        return {found[0].id: [found[1:]] if body.state != "RUNNING" else []} if found is not None else {}
-    if isinstance(body, slots.OfferSlots):
-        return {offer.job: [] for offer in body.offers if offer.job in state.jobs}
-    if isinstance(body, (slots.FailSlot, jobs.TaskManagerLost)):
-        gone = {job.id: _gone(job, body) for job in state.jobs.values()}
-        return {job: over for job, over in gone.items() if over}
-    job = state.jobs.get(getattr(body, "job", ""))
+def _fail(
+    state: State, job: Job, allocations: list[str], cause: dict[str, Any], record: Any, envelope: Envelope
+) -> Iterator[Output]:
+    """Fails the job, with the attempts in these slots."""
+    before = job.status
+    fail(job, cause, envelope.at_ms)
+    for allocation in allocations:
+        yield from fail_attempt(state, job, allocation, cause, envelope.at_ms)
+    if isinstance(record, SinkPublished) and record.vertex in job.sinks:
+        job.sinks[record.vertex] = True
+    yield from advance(state, job, envelope.at_ms, before, idle=allocations)
+
+
+def _concerned(state: State, record: Any) -> dict[str, list[str]]:
+    """The jobs known here that a message is about, each with the allocations whose attempts are over by it."""
+    if isinstance(record, TaskStateChanged):
+        current = current_attempt(state, record)
+        if current is None:
+            return {}
+        return {current.job.id: [record.allocation] if record.state != "RUNNING" else []}
+    if isinstance(record, OfferSlots):
+        return {offer.job: [] for offer in record.offers if offer.job in state.jobs}
+    if isinstance(record, (FailSlot, TaskManagerLost)):
+        lost = {job.id: _lost_slots(job, record) for job in state.jobs.values()}
+        return {job: allocations for job, allocations in lost.items() if allocations}
+    job = state.jobs.get(getattr(record, "job", ""))
     # What was said of another acceptance under this id is no concern of the job known here.
-    mine = job is not None and getattr(body, "acceptance", job.acceptance) == job.acceptance
+    mine = job is not None and getattr(record, "acceptance", job.acceptance) == job.acceptance
     return {job.id: []} if job is not None and mine else {}
 
 
-def held_on(job: Job, scope: str, upto: int) -> list[str]:
-    """The allocations that the job holds on a TaskManager's lives up to `upto`."""
-    return [a for a, slot in job.slots.items() if slot.task_manager == scope and slot.incarnation <= upto]
-
-
-def _gone(job: Job, body: slots.FailSlot | jobs.TaskManagerLost) -> list[tuple[str, int]]:
-    if isinstance(body, slots.FailSlot):
-        gone = [body.allocation] if body.allocation in job.slots else []
-    else:
-        gone = held_on(job, f"{TASK_MANAGER}/{body.task_manager}", body.incarnation)
-    return [(slot.task, slot.subtask) for slot in (job.slots[each] for each in gone) if slot.task is not None]
+def _lost_slots(job: Job, record: FailSlot | TaskManagerLost) -> list[str]:
+    if isinstance(record, FailSlot):
+        return [record.allocation] if record.allocation in job.slots else []
+    return slots_on(job, f"{TASK_MANAGER}/{record.task_manager}", record.incarnation)

@@ -9,7 +9,7 @@ from typing import Any
 
 from millrace.core.jobgraph.compile import Plan
 
-from .failover import KEPT_FAILURES_JOB, short
+from .failover import KEPT_FAILURES_JOB, shortened
 from .publication import bytes_of
 
 
@@ -27,7 +27,7 @@ def today(job: dict[str, Any], plan: Plan | None) -> dict[str, Any]:
             tasks[name]["blocked"] = sum(other not in finished for other in plan.tasks[name].whole)
     subtasks = [(name, index, row) for name, rows in job["tasks"].items() for index, row in enumerate(rows)]
     failures = [
-        {**failure, "task": name, "subtask": index, "error": short(failure["error"])}
+        {**failure, "task": name, "subtask": index, "error": shortened(failure["error"])}
         for name, index, row in subtasks
         for failure in row["failures"]
     ]
@@ -55,7 +55,7 @@ def _task(name: str, subtasks: list[dict[str, Any]], plan: Plan | None) -> dict[
         elif row["state"] in ("CREATED", "CANCELED") and not row["attempt"]:
             continue  # it has not run, and does not
         if outputs is not None:
-            row["outputs"] = {vertex: (told.get("rows"), told.get("bytes")) for vertex, told in outputs.items()}
+            row["outputs"] = {vertex: (output.get("rows"), output.get("bytes")) for vertex, output in outputs.items()}
             if not schemas and any("schema" in outputs.get(vertex, {}) for vertex in its):
                 schemas = {vertex: outputs[vertex]["schema"] for vertex in its if "schema" in outputs.get(vertex, {})}
                 schemas_of = index

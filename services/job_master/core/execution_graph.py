@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import heapq
 import json
+from collections.abc import Iterator
 from typing import Any
 
+from millrace.core.clocks import NowMs
 from millrace.core.jobgraph.compile import PLAN_TASK, Plan, folder_name
 
-from .state import Failure, Job, Subtask, Task
-from .transitions import ENDED_JOB, ENDING_JOB, ExecutionState, check_execution
+from .state import Failure, Job, Subtask, Task, move_subtask
+from .transitions import ENDED_JOB, ENDING_JOB, ExecutionState
 
 SHOWN_SUBTASKS = (1000, 100, 10, 0)  # of a job, in `show` and its archive: the most that fit
 SHOWN_BYTES = 400_000
@@ -32,7 +34,7 @@ def _begin_sources(plan: Plan, job: Job) -> None:
             _unblock(plan, job, task.id)
 
 
-def published(plan: Plan, job: Job, task: str, index: int) -> None:
+def mark_published(plan: Plan, job: Job, task: str, index: int) -> None:
     """This subtask has published: what waited for that may run. A reader by hash or broadcast is looked at when the whole task has
     finished, a reader by forward at its one subtask."""
     done = job.tasks[task]
@@ -71,26 +73,27 @@ def schedule(task: Task, index: int) -> None:
     """The subtask wants a slot from now on."""
     row = task.rows.setdefault(index, Subtask())
     if row.state is not ExecutionState.SCHEDULED:
-        check_execution(row.state, ExecutionState.SCHEDULED)
-        row.state = ExecutionState.SCHEDULED
+        move_subtask(row, ExecutionState.SCHEDULED)
     heapq.heappush(task.ready, index)
 
 
-def schedule_due(job: Job, now_ms: int) -> None:
-    """What waited for its retry long enough."""
+def schedule_due(job: Job, now_ms: NowMs) -> None:
+    """Schedules the subtasks whose retry is due."""
     for task in job.tasks.values():
         for index in [index for index, due in task.retry.items() if due <= now_ms]:
             del task.retry[index]
             schedule(task, index)
 
 
-def wanted_slots(job: Job) -> int:
-    return sum(len(task.ready) for task in job.tasks.values()) + sum(slot.task is not None for slot in job.slots.values())
+def scheduled(job: Job) -> Iterator[tuple[str, int]]:
+    """The subtasks that wait for a slot, first the ones of the first task. Whoever takes the next one has removed the one before."""
+    for name, task in job.tasks.items():
+        while task.ready:
+            yield name, task.ready[0]
 
 
-def scheduled(job: Job) -> tuple[str, int] | None:
-    """The first subtask that waits for a slot."""
-    return next(((name, task.ready[0]) for name, task in job.tasks.items() if task.ready), None)
+def scheduled_count(job: Job) -> int:
+    return sum(len(task.ready) for task in job.tasks.values())
 
 
 def all_finished(job: Job) -> bool:

@@ -1,4 +1,4 @@
-"""What follows a failed attempt: pure policy."""
+"""What follows a failed attempt: pure policy. And how a job begins to fail."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from millrace.core.bounded import fields_fitting
+from millrace.core.clocks import AtMs
 from millrace.core.jobgraph.model import Restart
 
 from . import faults
-from .state import Failure, Job, Subtask
+from .state import Failure, Job, Subtask, move_job
+from .transitions import ENDING_JOB, JobStatus
 
 MOVE_FIRST_MS, MOVE_MOST_MS = 100, 10_000
 """Delay of a subtask's second move, and the longest one."""
@@ -18,11 +20,14 @@ KEPT_FAILURES, KEPT_FAILURES_JOB = 3, 300
 """Failed attempts that are kept for `show`: of a subtask, and of a job in all."""
 
 MESSAGE_CHARS, FIELD_CHARS, ERROR_BYTES_MAX = 2000, 500, 16_000
-"""What is told and kept of an error, which user code can write, too: of its message, of its other texts, and in all."""
+"""What is reported and kept of an error, which user code can write, too: of its message, of its other texts, and in all."""
+
+CAUSE_BYTES_MAX = 64_000
+"""Of a job's cause, which JobEnded holds twice."""
 
 
 def restart_after_ms(
-    restart: Restart, job: Job, subtask: Subtask, error: dict[str, Any], moves_most: int
+    restart: Restart, job: Job, subtask: Subtask, error: Mapping[str, Any], moves_most: int
 ) -> int | None:
     """The delay until the subtask's next attempt; None: the job fails. fixed-delay or none, as the graph says.
 
@@ -38,7 +43,7 @@ def restart_after_ms(
     return restart.delay_ms
 
 
-def is_move(error: dict[str, Any]) -> bool:
+def is_move(error: Mapping[str, Any]) -> bool:
     return faults.then(error) is faults.MOVE
 
 
@@ -47,16 +52,16 @@ def lost(reason: str) -> dict[str, Any]:
     return {"kind": "lost", "retryable": True, "message": reason}
 
 
-def short(error: Mapping[str, Any]) -> dict[str, Any]:
+def shortened(error: Mapping[str, Any]) -> dict[str, Any]:
     """An error without its stack trace (which the attempt's stderr has), bounded."""
-    kept = {name: told for name, told in error.items() if name != "detail"}
-    for name, told in kept.items():
-        if isinstance(told, str):
-            kept[name] = told[: MESSAGE_CHARS if name == "message" else FIELD_CHARS]
+    kept = {name: value for name, value in error.items() if name != "detail"}
+    for name, value in kept.items():
+        if isinstance(value, str):
+            kept[name] = value[: MESSAGE_CHARS if name == "message" else FIELD_CHARS]
     return fields_fitting(kept, ERROR_BYTES_MAX)
 
 
-def keep(job: Job, failure: Failure) -> None:
+def keep_failure(job: Job, failure: Failure) -> None:
     """Keeps a failed attempt for `show`; the oldest of its subtask, or of the job, makes room."""
     same = [one for one in job.failures if (one.task, one.subtask) == (failure.task, failure.subtask)]
     if len(same) == KEPT_FAILURES:
@@ -64,3 +69,10 @@ def keep(job: Job, failure: Failure) -> None:
     elif len(job.failures) == KEPT_FAILURES_JOB:
         del job.failures[0]
     job.failures.append(failure)
+
+
+def fail(job: Job, cause: Mapping[str, Any], at_ms: AtMs) -> None:
+    """The job is failing from now on; the first cause counts."""
+    if job.status not in ENDING_JOB:
+        move_job(job, JobStatus.FAILING, at_ms)
+        job.cause = fields_fitting(cause, CAUSE_BYTES_MAX)

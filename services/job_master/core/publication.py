@@ -12,11 +12,11 @@ from millrace.core.messages.effects import PublishSink
 
 from .state import Job
 
-KEPT_BYTES = 8 << 20  # of what the attempts of one job told
+KEPT_BYTES = 8 << 20  # of what the attempts of one job reported
 RESULT_BYTES = 256 * 1024  # of rows inside a message; each of many subtasks may bring a small part
 
 
-def publish(job: Job, plan: Plan) -> Iterator[Output]:
+def publish_sinks(job: Job, plan: Plan) -> Iterator[Output]:
     """Every task has finished: each sink is moved to its path, by an effect that a repeat finds done."""
     for task in plan.tasks.values():
         for output in task.outputs:
@@ -39,10 +39,10 @@ def publish(job: Job, plan: Plan) -> Iterator[Output]:
             yield Do(f"sink/{sink.path}", effect)
 
 
-def keep(job: Job, plan: Plan, task: str, index: int, report: Mapping[str, Any]) -> None:
-    """Keeps what a finished subtask told. Its schemas are its task's: of 25,600 subtasks each would else have a copy [30]."""
+def keep_report(job: Job, plan: Plan, task: str, index: int, report: Mapping[str, Any]) -> None:
+    """Keeps what a finished subtask reported. Its schemas are its task's: of 25,600 subtasks each would else have a copy [30]."""
     done, row = job.tasks[task], job.tasks[task].rows[index]
-    schemas, planned, result = _told(plan, task, report)
+    schemas, planned, result = _kept_parts(plan, task, report)
     if planned is not None:
         job.planned = planned
         job.kept_bytes += bytes_of(planned)
@@ -58,9 +58,9 @@ def keep(job: Job, plan: Plan, task: str, index: int, report: Mapping[str, Any])
     row.outputs = {v: (_number(outputs[v].get("rows")), _number(outputs[v].get("bytes"))) for v in outputs if v in plan.graph.vertices}
 
 
-def too_much(job: Job, plan: Plan, task: str, report: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The error of an attempt that tells more than the job may still keep: a report can be 700 KB, and there can be thousands [30]."""
-    schemas, planned, result = _told(plan, task, report)
+def reports_too_large(job: Job, plan: Plan, task: str, report: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The error of an attempt that reports more than the job may still keep: a report can be 700 KB, and there can be thousands [30]."""
+    schemas, planned, result = _kept_parts(plan, task, report)
     kept = [each for each in ({} if job.tasks[task].schemas else schemas, planned, result) if each]
     if job.kept_bytes + sum(map(bytes_of, kept)) <= KEPT_BYTES:
         return None
@@ -71,7 +71,7 @@ def too_much(job: Job, plan: Plan, task: str, report: Mapping[str, Any]) -> dict
     return {"kind": "user", "retryable": False, "condition": "REPORTS_TOO_LARGE", "message": message}
 
 
-def _told(
+def _kept_parts(
     plan: Plan, task: str, report: Mapping[str, Any]
 ) -> tuple[dict[str, str], dict[str, Any] | None, dict[str, Any] | None]:
     """What is kept of a report: the schemas of its outputs, of a planning attempt all, of the result's vertex its rows."""
@@ -84,16 +84,16 @@ def _told(
     return schemas, None, dict(result) if result is not None else None
 
 
-def bytes_of(told: Mapping[str, Any]) -> int:
+def bytes_of(kept: Mapping[str, Any]) -> int:
     """What it costs to keep."""
-    return len(json.dumps(told, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+    return len(json.dumps(kept, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 
-def _number(told: Any) -> int | None:
-    return told if isinstance(told, int) else None
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) else None
 
 
-def other_columns(job: Job, task: str, index: int, outputs: Mapping[str, Any]) -> dict[str, Any] | None:
+def columns_differ(job: Job, task: str, index: int, outputs: Mapping[str, Any]) -> dict[str, Any] | None:
     """The error of an attempt whose columns are not those of its task's first finished subtask (a pivot of its own rows, types guessed
     from them). All subtasks' rows are read by one schema: columns that it lacks would be lost without a word."""
     done = job.tasks[task]
@@ -103,7 +103,7 @@ def other_columns(job: Job, task: str, index: int, outputs: Mapping[str, Any]) -
             continue
         try:
             was, now = _columns(one), _columns(other)
-        except (ValueError, KeyError, TypeError):  # of a redacted log only equality can be told
+        except (ValueError, KeyError, TypeError):  # of a redacted log only equality is known
             continue
         if was == now:
             continue
@@ -131,7 +131,8 @@ def _bare(kind: Any) -> Any:
     return {key: _bare(value) for key, value in kind.items() if key not in extra}
 
 
-def published(job: Job) -> bool:
+def all_published(job: Job) -> bool:
+    """Whether every sink whose publication has begun is published."""
     return all(job.sinks.values())
 
 

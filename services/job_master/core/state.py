@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .transitions import ENDED_JOB, ENDING_JOB, IN_SLOT, ExecutionState, JobStatus
+from millrace.core.clocks import AtMs, NowMs
+from millrace.core.jobgraph.compile import Plan
+from millrace.core.machine import beside
+
+from .transitions import ENDED_JOB, ENDING_JOB, IN_SLOT, ExecutionState, JobStatus, check_execution, check_job
+
+NEVER = AtMs(0)
+"""Of what has not happened."""
 
 
 @dataclass
@@ -13,9 +20,7 @@ class Settings:
     """What decides, from the leader's configuration."""
 
     exchange_url: str = "exchange"  # folder or URL of exchange data, as attempts see it
-    moves_most: int = (
-        20  # attempts of one subtask that a lost TaskManager may cost before the job fails: it may be killing them
-    )
+    moves_most: int = 20  # attempts of one subtask that a lost TaskManager may cost before the job fails: it may be killing them
 
 
 @dataclass(slots=True)
@@ -25,9 +30,9 @@ class Failure:
     task: str
     subtask: int
     attempt: int
-    at_ms: int
+    at_ms: AtMs
     task_manager: str
-    error: dict[str, Any]  # as `failover.short` leaves it: without its stack trace, bounded
+    error: dict[str, Any]  # as `failover.shortened` leaves it: without its stack trace, bounded
 
 
 @dataclass(slots=True)
@@ -39,31 +44,32 @@ class Subtask:
     allocation: str | None = None  # while IN_SLOT: a key of Job.slots
     task_manager: str = ""  # of the current or last attempt
     moves: int = 0  # attempts lost with their TaskManager or slot
-    deployed_ms: int = 0
-    running_ms: int = 0
-    ended_ms: int = 0
+    deployed_ms: AtMs = NEVER
+    running_ms: AtMs = NEVER
+    ended_ms: AtMs = NEVER
     outputs: dict[str, tuple[int | None, int | None]] | None = None  # FINISHED: vertex -> its rows and bytes
     files: tuple[int, int, int] | None = None  # FINISHED: of what the attempt left: files kept, their bytes, files not kept
 
 
 @dataclass(slots=True)
 class Task:
-    """The subtasks of a task. One has a row from when it may first run: a job costs what it has begun [30]. What tells which may run is
-    counted, never looked for: a job may have 25,600 subtasks, and each of their words moves it on."""
+    """The subtasks of a task. One has a row from when it may first run: a job costs what it has begun [30]. Which subtasks may run is
+    counted, never searched for: a job may have 25,600 of them, and each of their messages moves it on."""
 
     parallelism: int
     blocked: int = 0  # tasks of which this one reads every subtask, and that have not all finished
     finished: int = 0  # rows that are FINISHED
     rows: dict[int, Subtask] = field(default_factory=dict)  # index -> subtask; without a row: CREATED, and it has not run
     ready: list[int] = field(default_factory=list)  # the SCHEDULED ones, as a heap: the first goes first
-    retry: dict[int, int] = field(default_factory=dict)  # those CREATED after a failure -> machine time of the next attempt
+    retry: dict[int, NowMs] = field(default_factory=dict)  # those CREATED after a failure -> when the next attempt is due
     schemas: dict[str, str] = field(default_factory=dict)  # vertex -> schema of its rows (Spark's JSON), the same of all subtasks
-    schemas_of: int = 0  # the subtask that told them first
+    schemas_of: int = 0  # the subtask that reported them first
 
 
 @dataclass
 class HeldSlot:
-    """A slot that was offered and taken. `task`, `subtask`: whose attempt is in it; `task` None only within a handler."""
+    """A slot that was offered and taken. `task`, `subtask`: whose attempt is in it. `task` is None while the slot is idle, which it is
+    within a handler only."""
 
     task_manager: str  # the scope
     incarnation: int
@@ -81,45 +87,61 @@ class Job:
     acceptance: str
     life: str
     graph: dict[str, Any]
-    accepted_ms: int
+    accepted_ms: AtMs
     status: JobStatus = JobStatus.CREATED
-    since_ms: int = 0  # of this status
+    since_ms: AtMs = NEVER  # of this status
     tasks: dict[str, Task] = field(default_factory=dict)  # by id, and @plan, if the plan needs it
     failures: list[Failure] = field(default_factory=list)  # the last ones, oldest first
     kept_bytes: int = 0  # of what attempts reported and is kept: `planned`, `results`, the tasks' schemas
     planned: dict[str, Any] | None = None  # the plan attempt's report
     slots: dict[str, HeldSlot] = field(default_factory=dict)  # allocation -> slot; each is in State.allocations
-    wanted: int = 0  # slots last asked of the ResourceManager
+    wanted: int = 0  # slots last requested of the ResourceManager
     restarts: int = 0  # failures retried so far
-    queue_due_ms: int | None = None  # until the first slot; in State.due
+    queue_due_ms: NowMs | None = None  # until the first attempt; in State.due
     waiting: str | None = None
     position: int | None = None
     cause: dict[str, Any] | None = None  # why it is FAILING or FAILED
     sinks: dict[str, bool] = field(default_factory=dict)  # sinks being published -> published
     results: dict[int, dict[str, Any]] = field(default_factory=dict)  # subtask -> its part: rows, or a path
-    counts: dict[str, int] = field(default_factory=dict)  # kind of public event -> how many were said [16]
-    running_ms: int = 0  # when it was first given a slot
-    ended_ms: int = 0
+    counts: dict[str, int] = field(default_factory=dict)  # kind of public event -> how many were published [16]
+    running_ms: AtMs = NEVER  # when it was first given a slot
+    ended_ms: AtMs = NEVER
 
 
 @dataclass
 class State:
     settings: Settings = field(default_factory=Settings)
-    # What timers go by: machine time, and since its last tick what the broker's clock went on, for no timer may end early.
-    now_ms: int = 0
-    ticked_ms: int = 0  # broker's stamp of the last tick
+    # What timers go by, set before each record: machine time, which stands still between two ticks, carried on by what the broker's
+    # clock has gained since the last tick, at most one slow tick. So no timer ends early, and none is late by a clock that jumps.
+    now_ms: NowMs = NowMs(0)
+    ticked_ms: AtMs = NEVER  # of the last tick
     jobs: dict[str, Job] = field(default_factory=dict)  # job id -> job; ended ones until JobRetired [21]
     allocations: dict[str, str] = field(default_factory=dict)  # allocation -> job; exactly the keys of all Job.slots
-    due: dict[str, int] = field(default_factory=dict)  # job -> machine time of its next timer (queue time-out or retry)
-    # TaskManager -> the last incarnation that was declared lost, until a later one is heard; the last LOST_KEPT, who was lost first first
+    due: dict[str, NowMs] = field(default_factory=dict)  # job -> its earliest timer (queue time-out or retry)
+    # TaskManager -> the last incarnation that was declared lost, until a later one is born; the last LOST_KEPT, oldest first
     lost: dict[str, int] = field(default_factory=dict)
-    declared_to: int = 0  # the life of the ResourceManager that was told which slots are held [11]
+    declared_to: int = 0  # the life of the ResourceManager to which the held slots were declared [11]
+    plans: dict[str, Plan | None] = beside()  # acceptance of a known job -> its plan, see `plans.plan_of`
+
+
+def move_job(job: Job, status: JobStatus, at_ms: AtMs) -> None:
+    check_job(job.status, status)
+    job.status, job.since_ms = status, at_ms
+
+
+def move_subtask(subtask: Subtask, state: ExecutionState) -> None:
+    check_execution(subtask.state, state)
+    subtask.state = state
+    if state is not ExecutionState.FINISHED:
+        subtask.outputs = None
 
 
 def check(state: State) -> None:
     """The invariants of the state; tests call it after every step."""
     held = {allocation: job.id for job in state.jobs.values() for allocation in job.slots}
     assert held == state.allocations, f"allocations {state.allocations} and held slots {held} differ"
+    gone = {*(state.plans or ())} - {job.acceptance for job in state.jobs.values()}
+    assert not gone, f"plans are kept of jobs that are not: {sorted(gone)}"
     for job in state.jobs.values():
         in_slots = {}
         for name, task in job.tasks.items():
@@ -134,7 +156,14 @@ def check(state: State) -> None:
         slots = {allocation: (slot.task, slot.subtask) for allocation, slot in job.slots.items()}
         assert slots == in_slots, f"{job.id}: slots hold {slots}, subtasks say {in_slots}"
         assert not (job.status in ENDED_JOB and job.slots), f"{job.id} has ended and holds slots"
-        assert not (job.status in ENDED_JOB and job.id in state.due), f"{job.id} has ended and has a timer"
+        timers = [] if job.status in (*ENDING_JOB, *ENDED_JOB) else _timers(job)
+        due = state.due.get(job.id)
+        assert due == min(timers, default=None), f"{job.id} has the timers {timers}, and {due} is due"
+
+
+def _timers(job: Job) -> list[NowMs]:
+    queue = [] if job.queue_due_ms is None else [job.queue_due_ms]
+    return [*queue, *(due for task in job.tasks.values() for due in task.retry.values())]
 
 
 def _check_task(where: str, task: Task, over: bool) -> None:

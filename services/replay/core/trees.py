@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from millrace.core.fold import Folded
-from millrace.core.machine import Machine
+from millrace.core.machine import Machine, stored_fields
 from millrace.core.messages.base import digest
 
 from .recorded import BadLog
@@ -35,7 +35,8 @@ def _adapter(what: type) -> TypeAdapter[Any]:
 def tree(machine: Machine, folded: Folded) -> dict[str, Any]:
     """All that a scope knows, as JSON values: what the core keeps, then the machine's `state`."""
     core = _adapter(Folded).dump_python(folded, mode="json", exclude={"state"})
-    core["state"] = _adapter(machine.state_type).dump_python(folded.state, mode="json")
+    stored = {*stored_fields(machine.state_type)}
+    core["state"] = _adapter(machine.state_type).dump_python(folded.state, mode="json", include=stored)
     return dict(core)
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from millrace.core.machine import Handler
+
 
 @dataclass(frozen=True)
 class Mutant:
@@ -42,6 +44,12 @@ def around(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
         return wrapper(original, *arguments, **named)
 
     setattr(owner, name, replacement)
+
+
+def around_handler(handlers: dict[type, Handler], message: type, wrapper: Callable[..., Any]) -> None:
+    """Replaces the handler of a message in a machine's table by `wrapper(original, state, body, envelope)`."""
+    original = handlers[message]
+    handlers[message] = lambda state, body, envelope: wrapper(original, state, body, envelope)
 
 
 from tests.simulation.mutants import chains, clusters, growth, jobs, log, outside, restored, silent, slots  # noqa: E402, F401

@@ -10,9 +10,9 @@ from millrace.core.chain import Offer, Peer
 from millrace.core.machine import PeerBorn
 from millrace.core.messages.records import Hello, Message, encode
 from services.dispatcher.core.machine import Dispatcher
-from services.job_master.core.machine import JobMaster
+from services.job_master.core.machine import HANDLERS as JOB_MASTER
 from services.task_manager.core import machine as task_manager
-from tests.simulation.mutants import around, mutant
+from tests.simulation.mutants import around, around_handler, mutant
 
 
 def _taken_instead(verdict: Offer) -> None:
@@ -105,28 +105,31 @@ def a_reborn_shard_is_told_of_no_job() -> None:
     _nothing_to(Dispatcher, "peer_born", "job-master/")
 
 
-@mutant(10, "job_master/core/machine.py:JobMaster.on_peer_born", "what jobs want is forgotten with the ResourceManager's log")
+@mutant(10, "job_master/core/births.py:on_peer_born", "what jobs want is forgotten with the ResourceManager's log")
 def a_reborn_resource_manager_is_told_of_no_want() -> None:
-    _nothing_to(JobMaster, "on_peer_born", "resource-manager")
+    def peer_born(original: Any, state: Any, body: Any, envelope: Any) -> Any:
+        return iter(()) if body.peer == "resource-manager" else original(state, body, envelope)
+
+    around_handler(JOB_MASTER, PeerBorn, peer_born)
 
 
-@mutant(10, "task_manager/core/life.py:on_peer_born", "a reborn ResourceManager never knows the TaskManager")
+@mutant(10, "task_manager/core/machine.py:_peer_born", "a reborn ResourceManager never knows the TaskManager")
 def a_reborn_resource_manager_is_not_registered_with() -> None:
     original = task_manager.HANDLERS[PeerBorn]
 
-    def peer_born(state: Any, body: Any, envelope: Any) -> Any:
-        again = body.peer == "resource-manager" and envelope.life > 1
-        return iter(()) if again else original(state, body, envelope)
+    def peer_born(state: Any, envelope: Any) -> Any:
+        again = envelope.body.peer == "resource-manager" and envelope.life > 1
+        return iter(()) if again else original(state, envelope)
 
     task_manager.HANDLERS[PeerBorn] = peer_born
 
 
-@mutant(10, "task_manager/core/life.py:on_peer_born", "slots stay with jobs that a reborn shard knows nothing of")
+@mutant(10, "task_manager/core/machine.py:_peer_born", "slots stay with jobs that a reborn shard knows nothing of")
 def a_reborn_shard_is_offered_nothing() -> None:
     original = task_manager.HANDLERS[PeerBorn]
 
-    def peer_born(state: Any, body: Any, envelope: Any) -> Any:
-        return iter(()) if body.peer.startswith("job-master/") else original(state, body, envelope)
+    def peer_born(state: Any, envelope: Any) -> Any:
+        return iter(()) if envelope.body.peer.startswith("job-master/") else original(state, envelope)
 
     task_manager.HANDLERS[PeerBorn] = peer_born
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import services.dispatcher.core.machine as dispatcher
 import services.job_master.core.scheduling as scheduling
-from millrace.core.machine import Publish
-from millrace.core.messages import events, jobs
+from millrace.core.machine import Publish, Ticked
+from millrace.core.messages import events, jobs, slots
 from services.dispatcher.core import answers
-from services.job_master.core import execution_graph, failover, machine, publication
-from services.job_master.core.machine import JobMaster
-from tests.simulation.mutants import around, mutant
+from services.job_master.core import attempts, deployment, execution_graph, failover, lifecycle, publication
+from services.job_master.core.machine import HANDLERS as JOB_MASTER
+from services.job_master.core.transitions import ENDED_JOB
+from tests.simulation.mutants import around, around_handler, mutant
 
 
 @mutant(16, "dispatcher/core/machine.py:Dispatcher.job_ended", "an ending is told before it stands in etcd")
@@ -56,39 +57,37 @@ def accepted_is_said_before_it_is_stored() -> None:
 
 @mutant(21, "job_master/core/scheduling.py:end", "a JobMaster forgets a job when it has told of its end")
 def an_ended_job_is_forgotten_before_it_is_retired() -> None:
-    def forget(original: Any, self: Any, state: Any, envelope: Any) -> Any:
-        yield from original(self, state, envelope)
-        for name in [name for name, job in state.jobs.items() if job.status in machine.ENDED_JOB]:
-            del state.jobs[name]
+    def forget(original: Any, state: Any, body: Any, envelope: Any) -> Any:
+        yield from original(state, body, envelope)
+        for job in [job for job in state.jobs.values() if job.status in ENDED_JOB]:
+            del state.jobs[job.id]
+            state.plans.pop(job.acceptance, None)
 
-    around(JobMaster, "on_ticked", forget)
+    around_handler(JOB_MASTER, Ticked, forget)
 
 
-@mutant(21, "job_master/core/machine.py:JobMaster.on_start_job", "a job that is known already is started anew")
+@mutant(21, "job_master/core/lifecycle.py:on_start_job", "a job that is known already is started anew")
 def a_known_job_is_started_again() -> None:
-    def start(original: Any, self: Any, state: Any, envelope: Any) -> Any:
-        known = state.jobs.get(envelope.body.job)
+    def start(original: Any, state: Any, body: Any, envelope: Any) -> Any:
+        known = state.jobs.get(body.job)
         if known is not None:
-            yield from self._abandon(state, known)
-        yield from original(self, state, envelope)
+            yield from lifecycle._forget_job(state, known)
+        yield from original(state, body, envelope)
 
-    around(JobMaster, "on_start_job", start)
+    around_handler(JOB_MASTER, jobs.StartJob, start)
 
 
-@mutant(21, "job_master/core/machine.py:JobMaster.on_start_job", "a reborn Dispatcher that asks about an ended job hears nothing")
+@mutant(21, "job_master/core/lifecycle.py:on_start_job", "a reborn Dispatcher that asks about an ended job hears nothing")
 def a_known_job_is_not_answered_for() -> None:
-    def start(original: Any, self: Any, state: Any, envelope: Any) -> Any:
-        return iter(()) if envelope.body.job in state.jobs else original(self, state, envelope)
+    def start(original: Any, state: Any, body: Any, envelope: Any) -> Any:
+        return iter(()) if body.job in state.jobs else original(state, body, envelope)
 
-    around(JobMaster, "on_start_job", start)
+    around_handler(JOB_MASTER, jobs.StartJob, start)
 
 
-@mutant(21, "job_master/core/machine.py:JobMaster.on_job_retired", "an ended job is kept for ever")
+@mutant(21, "job_master/core/lifecycle.py:on_job_retired", "an ended job is kept for ever")
 def a_retired_job_is_kept() -> None:
-    def retired(original: Any, self: Any, state: Any, envelope: Any) -> Any:
-        return iter(())
-
-    around(JobMaster, "on_job_retired", retired)
+    JOB_MASTER[jobs.JobRetired] = lambda state, body, envelope: iter(())
 
 
 @mutant(21, "dispatcher/core/machine.py:Dispatcher.finish", "nobody tells the JobMaster that the end is stored")
@@ -106,16 +105,16 @@ def attempts_are_named_without_their_life() -> None:
     def name(job: Any, task_folder: str, subtask: int, attempt: int) -> str:
         return f"{job.id}/{task_folder}/{subtask}/{attempt}"
 
-    machine.attempt_name = name
-    scheduling.attempt_name = name
+    for module in (attempts, deployment, scheduling):
+        module.attempt_name = name
 
 
-@mutant(20, "job_master/core/scheduling.py:run_folder", "attempts of two lives of a job write to one folder")
+@mutant(20, "job_master/core/deployment.py:run_folder", "attempts of two lives of a job write to one folder")
 def exchange_folders_are_named_without_their_life() -> None:
-    scheduling.run_folder = lambda job: job.acceptance
+    deployment.run_folder = lambda job: job.acceptance
 
 
-@mutant(20, "job_master/core/scheduling.py:_fill_slots", "a retry has the name of the attempt that failed")
+@mutant(20, "job_master/core/scheduling.py:_fill", "a retry has the name of the attempt that failed")
 def attempt_numbers_are_not_counted() -> None:
     def schedule_due(original: Any, job: Any, now_ms: int) -> None:
         for task in job.tasks.values():
@@ -126,9 +125,9 @@ def attempt_numbers_are_not_counted() -> None:
     around(scheduling, "schedule_due", schedule_due)
 
 
-@mutant(28, "job_master/core/machine.py:JobMaster.on_task_manager_lost", "tasks of a dead TaskManager are waited for, for ever")
+@mutant(28, "job_master/core/holding.py:on_task_manager_lost", "tasks of a dead TaskManager are waited for, for ever")
 def nobody_minds_a_lost_task_manager() -> None:
-    JobMaster.on_task_manager_lost = lambda self, state, envelope: iter(())  # type: ignore[method-assign]
+    JOB_MASTER[jobs.TaskManagerLost] = lambda state, body, envelope: iter(())
 
 
 @mutant(28, "job_master/core/failover.py:is_move", "a lost TaskManager counts as a failure of the job's own")
@@ -136,25 +135,25 @@ def a_move_counts_as_a_failure() -> None:
     failover.is_move = lambda error: False
 
 
-@mutant(5, "job_master/core/machine.py:JobMaster.on_offer_slots", "a slot that is not wanted any more is taken all the same")
+@mutant(5, "job_master/core/scheduling.py:_give_back", "a slot that is not wanted any more is taken all the same")
 def an_unwanted_slot_is_kept() -> None:
-    scheduling._give_back = lambda state, job: iter(())
+    scheduling._give_back = lambda state, job, idle: iter(())
 
 
-@mutant(5, "job_master/core/machine.py:JobMaster.on_offer_slots", "an offer for a job that has ended is not answered")
+@mutant(5, "job_master/core/holding.py:on_offer_slots", "an offer for a job that has ended is not answered")
 def an_offer_to_an_ended_job_is_passed_over() -> None:
-    def offered(original: Any, self: Any, state: Any, envelope: Any) -> Any:
-        return (o for o in original(self, state, envelope) if getattr(o, "body", None).__class__.__name__ != "FreeSlots")
+    def offered(original: Any, state: Any, body: Any, envelope: Any) -> Any:
+        return (o for o in original(state, body, envelope) if getattr(o, "body", None).__class__.__name__ != "FreeSlots")
 
-    around(JobMaster, "on_offer_slots", offered)
+    around_handler(JOB_MASTER, slots.OfferSlots, offered)
 
 
-@mutant(16, "job_master/core/publication.py:published", "a job ends before its sinks are published")
+@mutant(16, "job_master/core/publication.py:all_published", "a job ends before its sinks are published")
 def a_job_ends_before_its_sinks_are_published() -> None:
-    publication.published = lambda job: True
+    publication.all_published = lambda job: True
 
 
-@mutant(20, "job_master/core/execution_graph.py:published", "a task reads what its producers have not published")
+@mutant(20, "job_master/core/execution_graph.py:mark_published", "a task reads what its producers have not published")
 def tasks_do_not_wait_for_their_producers() -> None:
     def begin_all(plan: Any, job: Any) -> None:
         for name in plan.tasks:

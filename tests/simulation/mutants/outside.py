@@ -18,14 +18,15 @@ import services.dispatcher.ports as ports
 import services.dispatcher.trial as trial
 import services.job_master.core.publication as publication
 import services.job_master.ports as job_master_ports
+from millrace.core.machine import PassedOver
 from millrace.core.messages import effects
 from millrace.edge.requests import Intake
 from millrace.io.interfaces import Compare, Delete, Txn, UnknownOutcome
 from services.dispatcher.core import retirement
-from services.job_master.core.machine import JobMaster
+from services.job_master.core.machine import HANDLERS as JOB_MASTER
 from services.job_master.core.transitions import ENDED_JOB
 from tests.simulation import performing
-from tests.simulation.mutants import around, mutant
+from tests.simulation.mutants import around, around_handler, mutant
 
 NOTHING = Compare("nothing", 0)
 
@@ -165,7 +166,7 @@ def published_files_are_named_anew() -> None:
     around(job_master_ports, "_publish", publish)
 
 
-@mutant(20, "job_master/core/publication.py:publish", "a sink takes whatever the first attempt staged")
+@mutant(20, "job_master/core/publication.py:publish_sinks", "a sink takes whatever the first attempt staged")
 def the_first_attempt_is_published() -> None:
     original = publication.PublishSink
 
@@ -186,19 +187,19 @@ def a_bad_record_is_never_passed_over() -> None:
     parked.ENDED_MOST = 1 << 40
 
 
-@mutant(26, "job_master/core/machine.py:JobMaster.on_passed_over", "the job that a bad record was about is never heard of again")
+@mutant(26, "job_master/core/bad_records.py:on_passed_over", "the job that a bad record was about is never heard of again")
 def a_bad_record_is_nobodys_concern() -> None:
-    JobMaster.on_passed_over = lambda self, state, envelope: iter(())  # type: ignore[method-assign]
+    JOB_MASTER[PassedOver] = lambda state, body, envelope: iter(())
 
 
-@mutant(26, "job_master/core/machine.py:JobMaster.on_passed_over", "a reborn Dispatcher waits for the end of a job that had failed so")
+@mutant(26, "job_master/core/bad_records.py:on_passed_over", "a reborn Dispatcher waits for the end of a job that had failed so")
 def a_bad_start_of_an_ended_job_is_not_answered() -> None:
-    def passed_over(original: Any, self: Any, state: Any, envelope: Any) -> Any:
-        job = state.jobs.get(getattr(envelope.body.body, "job", ""))
+    def passed_over(original: Any, state: Any, body: Any, envelope: Any) -> Any:
+        job = state.jobs.get(getattr(body.body, "job", ""))
         ended = job is not None and job.status in ENDED_JOB
-        return iter(()) if ended else original(self, state, envelope)
+        return iter(()) if ended else original(state, body, envelope)
 
-    around(JobMaster, "on_passed_over", passed_over)
+    around_handler(JOB_MASTER, PassedOver, passed_over)
 
 
 @mutant(26, "edge/requests.py:Intake.record", "bytes that are no request leave no trace")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import services.dispatcher.core.answers as answers
 import services.resource_manager.core.machine as resource_manager
 from millrace.core.messages.jobs import DeclareAgain
 from services.dispatcher.core import questions
-from services.job_master.core.machine import JobMaster
+from services.job_master.core.machine import HANDLERS as JOB_MASTER
 from services.resource_manager.core import slot_manager
 from services.resource_manager.core.state import State
-from tests.simulation.mutants import around, mutant
+from tests.simulation.mutants import mutant
 
 
 @mutant(15, "core/bounded.py:fitting", "a list of long names is a record that Kafka refuses, and ends who says it")
@@ -39,10 +37,6 @@ def who_is_silent_is_waited_for() -> None:
     questions.tick = lambda dispatcher, state, envelope: iter(())
 
 
-@mutant(31, "job_master/core/machine.py:JobMaster.on_declare_again", "a shard that is back is never granted anything again")
+@mutant(31, "job_master/core/births.py:on_declare_again", "a shard that is back is never granted anything again")
 def who_is_back_does_not_say_so() -> None:
-    def handlers(original: Any, self: Any, shard: int) -> None:
-        original(self, shard)
-        self.handlers = {**self.handlers, DeclareAgain: lambda state, envelope: iter(())}
-
-    around(JobMaster, "__init__", handlers)
+    JOB_MASTER[DeclareAgain] = lambda state, body, envelope: iter(())

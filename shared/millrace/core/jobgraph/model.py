@@ -11,7 +11,7 @@ import posixpath
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
@@ -20,8 +20,7 @@ from millrace.core.messages.base import empty
 VERTEX_ID = r"^[A-Za-z_][A-Za-z0-9_]{0,62}$"
 KINDS = ("source", "sql", "python", "sink", "spark_app")
 READ_FORMATS = ("csv", "json", "parquet", "orc", "text", "avro", "xml", "binaryFile")
-WriteFormat = Literal["parquet", "csv", "json", "orc", "text", "avro", "xml"]
-WRITE_FORMATS: tuple[WriteFormat, ...] = get_args(WriteFormat)
+WRITE_FORMATS = ("parquet", "csv", "json", "orc", "text", "avro", "xml")
 
 ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 ENV_RESERVED = ("MILLRACE_", "PYSPARK_", "SPARK_")
@@ -88,7 +87,7 @@ class Edge:
             raise ValueError("an edge is one of forward, broadcast, hash(column, ...)")
         text = text.strip()
         if text in ("forward", "broadcast"):
-            return Edge("forward" if text == "forward" else "broadcast")
+            return Edge(text)  # type: ignore[arg-type]
         head, bracket, rest = text.partition("(")
         if head.strip() in ("forward", "broadcast") and bracket:
             raise ValueError(f"{head.strip()} takes no columns; only hash does")
@@ -136,9 +135,7 @@ def without_dots(path: object) -> object:
     nothing in `new/../out`."""
     if not isinstance(path, str) or not {".", ".."} & set(path.split("/")):
         return path
-    match = _PLACE.fullmatch(path)
-    assert match is not None, "it takes any text"
-    place, below = match.groups()
+    place, below = _PLACE.fullmatch(path).groups()  # type: ignore[union-attr]
     return f"{place}{posixpath.normpath(below)}"
 
 
@@ -183,7 +180,7 @@ class Source(_Model):
 class Sink(_Model):
     """Writes its one input; nothing is seen at the path before all subtasks finished."""
 
-    format: WriteFormat
+    format: Literal[WRITE_FORMATS]  # type: ignore[valid-type]
     """The file format to write."""
     path: Annotated[str, BeforeValidator(without_dots), Field(min_length=1)]
     """The folder to write; relative to the graph's file."""

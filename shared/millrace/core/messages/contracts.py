@@ -10,7 +10,6 @@ from . import client, events, jobs, records, slots
 from .base import Body
 
 CLIENT = "client"
-AnyBody = type[Body]  # a class that has a field `type` cannot say so
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,7 @@ class Contract:
 
     type: str
     version: int
-    body: AnyBody
+    body: type[Body]
     topic: str
     senders: tuple[str, ...]
     receivers: tuple[str, ...]

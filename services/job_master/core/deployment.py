@@ -1,0 +1,85 @@
+"""What a TaskManager is sent to run an attempt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from millrace.core.jobgraph.compile import PLAN_TASK, Plan, Published, attempt_spec, plan_spec, producers
+from millrace.core.machine import Output, Say
+from millrace.core.messages.slots import DeployTask, DeployTasks
+
+from .execution_graph import attempt_name, log_folder, task_folder
+from .state import Job, State
+
+SPEC_BYTES_MAX = 800_000
+
+
+def deployment(state: State, job: Job, plan: Plan, task: str, index: int, allocation: str) -> DeployTask:
+    """The next attempt of a subtask, into this slot."""
+    number = job.tasks[task].rows[index].attempt + 1
+    name = attempt_name(job, task_folder(plan, task), index, number)
+    return DeployTask(
+        allocation=allocation,
+        attempt=name,
+        acceptance=job.acceptance,
+        folder=log_folder(job, name),
+        spec=_spec(state, job, plan, task, index, number),
+        start_timeout_ms=plan.graph.timeouts.start_ms,
+        run_timeout_ms=plan.graph.timeouts.run_ms,
+    )
+
+
+def _spec(state: State, job: Job, plan: Plan, task: str, index: int, number: int) -> dict[str, Any]:
+    if task == PLAN_TASK:
+        return plan_spec(plan, job=job.id, attempt=number)
+    upstream = plan.tasks[task].upstream
+    schemas = {name: {v: {"schema": s} for v, s in job.tasks[name].schemas.items()} for name in upstream}
+    published = {}
+    for producer, which in producers(plan, task, index):
+        done = job.tasks[producer].rows[which]
+        assert done.outputs is not None, f"{job.id}: {producer}[{which}] has not published"
+        published[producer, which] = Published(done.attempt, schemas[producer])
+    return attempt_spec(
+        plan,
+        job=job.id,
+        task=task,
+        subtask=index,
+        attempt=number,
+        published=published,
+        planned=job.planned,
+        exchange=state.settings.exchange_url,
+        run=run_folder(job),
+    )
+
+
+def run_folder(job: Job) -> str:
+    """The folder of the job's exchange data: of this acceptance and this life of its state, used by nothing else [20]."""
+    return f"{job.acceptance}/{job.life}"
+
+
+def spec_bytes(task: DeployTask) -> int:
+    return len(json.dumps(task.spec))
+
+
+def too_large(task: str) -> dict[str, Any]:
+    """The cause of a job one of whose specs is larger than a message may be."""
+    message = (
+        f"what an attempt of task {task} must be told is larger than {SPEC_BYTES_MAX} bytes: lower the parallelism of what it "
+        "reads, or read fewer files (a folder instead of many)"
+    )
+    return {"kind": "user", "retryable": False, "message": message}
+
+
+def deploy_tasks(task_manager: str, tasks: list[tuple[DeployTask, int]]) -> Iterator[Output]:
+    """As few messages as the limit allows [15]. `tasks`: each with the bytes of its spec."""
+    batch: list[DeployTask] = []
+    size = 0
+    for task, bytes_ in tasks:
+        if batch and size + bytes_ > SPEC_BYTES_MAX:
+            yield Say(task_manager, DeployTasks(tasks=batch))
+            batch, size = [], 0
+        batch.append(task)
+        size += bytes_
+    yield Say(task_manager, DeployTasks(tasks=batch))

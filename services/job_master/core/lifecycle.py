@@ -1,0 +1,166 @@
+"""A job from its start to its retirement, as the Dispatcher orders it, and its last step: published sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from millrace.core.clocks import AtMs, after
+from millrace.core.machine import Envelope, Output, Publish, Say
+from millrace.core.messages.client import JobDescribed, JobSummary, Reply, RequestRefused
+from millrace.core.messages.effects import SinkPublished
+from millrace.core.messages.jobs import (
+    CancelStartedJob,
+    DescribeStartedJob,
+    JobRetired,
+    QuestionAnswered,
+    StartJob,
+)
+from millrace.core.topics import DISPATCHER
+
+from .execution_graph import begin, describe
+from .failover import fail
+from .plans import plan_of
+from .reporting import job_ended, job_started, status_changed
+from .scheduling import advance, notify_status, settle
+from .slot_pool import free_slots, request_slots
+from .state import Job, State, move_job
+from .timers import set_timer
+from .transitions import ENDED_JOB, ENDING_JOB, JobStatus
+
+
+def on_start_job(state: State, body: StartJob, envelope: Envelope) -> Iterator[Output]:
+    """A job known already is answered with its state [21]; the Dispatcher may have been born anew."""
+    yield from forget_other(state, body)
+    known = state.jobs.get(body.job)
+    if known is not None:
+        yield from _answer_again(state, known)
+        if body.cancel:
+            yield from _cancel(state, known, envelope.at_ms)
+        return
+    job = new_job(state, body, body.graph, envelope)
+    plan = plan_of(state, job)
+    if plan is None:
+        fail(job, _unreadable(), envelope.at_ms)
+    else:
+        begin(plan, job)
+        queue_ms = plan.graph.timeouts.queue_ms
+        job.queue_due_ms = None if queue_ms is None else after(state.now_ms, queue_ms)
+        set_timer(state, job)
+        if body.cancel:
+            move_job(job, JobStatus.CANCELLING, envelope.at_ms)
+    # The request for slots goes out before anything else: each submission waits for it.
+    yield from settle(state, job, envelope.at_ms, JobStatus.CREATED)
+    yield job_started(job)
+    yield from notify_status(job, JobStatus.CREATED, envelope.at_ms)
+
+
+def new_job(state: State, body: StartJob, graph: dict[str, Any], envelope: Envelope) -> Job:
+    """`graph`: the one of `body`, or none where that must not be touched."""
+    job = Job(
+        id=body.job,
+        acceptance=body.acceptance,
+        life=str(envelope.generation),
+        graph=dict(graph),
+        accepted_ms=AtMs(body.accepted_ms),
+        since_ms=envelope.at_ms,
+    )
+    state.jobs[job.id] = job
+    return job
+
+
+def forget_other(state: State, body: StartJob) -> Iterator[Output]:
+    """Where the Dispatcher came back from an older store and accepted the id anew, the job known here is nobody's."""
+    known = state.jobs.get(body.job)
+    if known is not None and known.acceptance != body.acceptance:
+        yield from _forget_job(state, known)
+
+
+def _answer_again(state: State, job: Job) -> Iterator[Output]:
+    if job.status in ENDED_JOB:
+        yield job_ended(job, plan_of(state, job))
+    else:
+        yield job_started(job)
+        if job.waiting is not None:
+            yield status_changed(job)
+
+
+def on_cancel_started_job(state: State, body: CancelStartedJob, envelope: Envelope) -> Iterator[Output]:
+    job = state.jobs.get(body.job)
+    if job is not None:  # else it has ended, and its JobEnded is on the way
+        yield from _cancel(state, job, envelope.at_ms)
+
+
+def _cancel(state: State, job: Job, at_ms: AtMs) -> Iterator[Output]:
+    """At any moment but two: an ended job stays what it is, and sinks being published are not called back."""
+    if job.status in (*ENDED_JOB, JobStatus.CANCELLING) or job.sinks:
+        return
+    before = job.status
+    move_job(job, JobStatus.CANCELLING, at_ms)
+    yield from advance(state, job, at_ms, before)
+
+
+def on_sink_published(state: State, body: SinkPublished, envelope: Envelope) -> Iterator[Output]:
+    job = state.jobs.get(body.job)
+    if job is None or body.vertex not in job.sinks or job.status in ENDED_JOB:
+        return
+    before = job.status
+    job.sinks[body.vertex] = True
+    if body.problem is not None and job.status not in ENDING_JOB:
+        error = {"kind": "user", "retryable": False, "message": body.problem, "vertex": body.vertex}
+        fail(job, error, envelope.at_ms)
+    yield from advance(state, job, envelope.at_ms, before)
+
+
+def on_job_retired(state: State, body: JobRetired, envelope: Envelope) -> Iterator[Output]:
+    """The end is stored: forget the job. Another acceptance under the same id is another job.
+
+    If the job still runs here, the Dispatcher knows of an end that this state does not: it came back from an older log.
+    """
+    job = state.jobs.get(body.job)
+    if job is not None and job.acceptance == body.acceptance:
+        yield from _forget_job(state, job)
+
+
+def _forget_job(state: State, job: Job) -> Iterator[Output]:
+    """And gives back what it holds."""
+    del state.jobs[job.id]
+    state.due.pop(job.id, None)
+    state.plans.pop(job.acceptance, None)
+    yield from free_slots(state, job, list(job.slots))
+    if job.wanted:
+        job.wanted = 0
+        yield request_slots(job)
+
+
+def on_describe_started_job(state: State, body: DescribeStartedJob, envelope: Envelope) -> Iterator[Output]:
+    job = state.jobs.get(body.job)
+    reply: Reply
+    if job is None:
+        reason = f"the job {body.job} has just ended: ask again"
+        reply = RequestRefused(correlation=body.correlation, kind="not_found", reason=reason)
+    else:
+        summary = JobSummary(
+            job=job.id,
+            name=job.graph.get("name", ""),
+            status=job.status.value,
+            accepted_ms=job.accepted_ms,
+            ended_ms=job.ended_ms or None,
+            waiting=job.waiting,
+            position=job.position,
+            running_ms=job.running_ms or None,
+        )
+        reply = JobDescribed(correlation=body.correlation, summary=summary, detail=describe(plan_of(state, job), job))
+    yield from answer(body, reply)
+
+
+def answer(body: DescribeStartedJob, reply: Reply) -> Iterator[Output]:
+    """To the client, and to the Dispatcher that it is answered."""
+    yield Publish("client.replies", body.reply_to, reply)
+    if body.number:  # a Dispatcher of 0.1.0 numbers none
+        yield Say(DISPATCHER, QuestionAnswered(number=body.number))
+
+
+def _unreadable() -> dict[str, Any]:
+    message = "the stored JobGraph cannot be read by this version of Millrace: submit it again"
+    return {"kind": "infrastructure", "retryable": False, "message": message}

@@ -1,0 +1,99 @@
+"""What is reported of a job: to the Dispatcher, and as public events, which are numbered [16]."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from millrace.core.clocks import AtMs
+from millrace.core.jobgraph.compile import Plan
+from millrace.core.machine import Output, Publish, Say
+from millrace.core.messages.events import AttemptStateChanged, JobEvent, JobStateChanged, JobWaiting
+from millrace.core.messages.jobs import JobEnded, JobMasterStarted, JobStatusChanged
+from millrace.core.topics import DISPATCHER
+
+from . import publication
+from .execution_graph import describe
+from .state import Job
+
+
+def event_number(job: Job, kind: str) -> int:
+    """The number of the next public event of this kind about the job [16]."""
+    job.counts[kind] = job.counts.get(kind, 0) + 1
+    return job.counts[kind]
+
+
+def job_event(job: Job, body: JobEvent) -> Publish:
+    return Publish("job.events", job.id, body)
+
+
+def job_state_changed(job: Job, at_ms: AtMs) -> Publish:
+    number = event_number(job, "JobStateChanged")
+    event = JobStateChanged(job=job.id, at_ms=at_ms, count=number, status=job.status.value, cause=job.cause)
+    return job_event(job, event)
+
+
+def job_waiting(job: Job, at_ms: AtMs) -> Publish:
+    """`job.waiting` is the reason, and not None."""
+    assert job.waiting is not None
+    number = event_number(job, "JobWaiting")
+    return job_event(job, JobWaiting(job=job.id, at_ms=at_ms, count=number, reason=job.waiting, position=job.position))
+
+
+def attempt_state_changed(
+    job: Job, task: str, index: int, at_ms: AtMs, error: Mapping[str, Any] | None = None
+) -> Publish:
+    """Of the subtask's current attempt. `error`: why it has failed."""
+    subtask = job.tasks[task].rows[index]
+    slot = job.slots.get(subtask.allocation or "")
+    event = AttemptStateChanged(
+        job=job.id,
+        at_ms=at_ms,
+        count=event_number(job, "AttemptStateChanged"),
+        task=task,
+        subtask=index,
+        attempt=subtask.attempt,
+        state=subtask.state.value,
+        task_manager=subtask.task_manager.partition("/")[2] or None,
+        slot=slot.slot if slot is not None else None,
+        error=None if error is None else dict(error),
+    )
+    return job_event(job, event)
+
+
+def job_started(job: Job) -> Say:
+    """The answer to StartJob, and what a new life of the Dispatcher is sent."""
+    return Say(DISPATCHER, JobMasterStarted(job=job.id, status=job.status.value))
+
+
+def status_changed(job: Job) -> Say:
+    changed = JobStatusChanged(
+        job=job.id,
+        status=job.status.value,
+        waiting=job.waiting,
+        position=job.position,
+        running_ms=job.running_ms or None,
+    )
+    return Say(DISPATCHER, changed)
+
+
+def report_status(job: Job, at_ms: AtMs) -> Iterator[Output]:
+    """To the Dispatcher and as an event."""
+    yield status_changed(job)
+    yield job_state_changed(job, at_ms)
+
+
+def job_ended(job: Job, plan: Plan | None) -> Say:
+    """The Dispatcher is sent this at each of its births until it answers JobRetired [10]."""
+    return Say(
+        DISPATCHER,
+        JobEnded(
+            job=job.id,
+            acceptance=job.acceptance,
+            status=job.status.value,  # type: ignore[arg-type]  # one of ENDED_JOB
+            cause=job.cause,
+            ended_ms=job.ended_ms,
+            archive=describe(plan, job) | {"result": publication.result(job)},
+            running_ms=job.running_ms or None,
+        ),
+    )

@@ -1,0 +1,30 @@
+"""The timers of jobs: the time-out of the queue, and the retries of subtasks. `state.due` has the earliest of each job."""
+
+from __future__ import annotations
+
+from millrace.core.clocks import NowMs
+
+from .state import Job, State
+from .transitions import ENDED_JOB, ENDING_JOB
+
+
+def is_due(state: State, job: Job) -> bool:
+    """Whether one of its timers is due."""
+    return job.id in state.due and state.due[job.id] <= state.now_ms
+
+
+def set_timer(state: State, job: Job) -> None:
+    """Finds the earliest timer among all. An ending job has none."""
+    times = [due for task in job.tasks.values() for due in task.retry.values()]
+    if job.queue_due_ms is not None:
+        times.append(job.queue_due_ms)
+    if times and job.status not in (*ENDING_JOB, *ENDED_JOB):
+        state.due[job.id] = min(times)
+    else:
+        state.due.pop(job.id, None)
+
+
+def retry_at(state: State, job: Job, task: str, index: int, due: NowMs) -> None:
+    """The subtask, which is CREATED again, is scheduled at this time."""
+    job.tasks[task].retry[index] = due
+    state.due[job.id] = min(due, state.due.get(job.id, due))
