@@ -43,8 +43,11 @@ test: setup lint ## check the style and run every test (of the containers where 
 test-compose: setup ## run docker-compose.yml in a Docker engine, kill its containers, cut its network
 	@$(BIN)/python -m pytest --durations=15 tests/compose
 
-lint: setup ## check the style only
+lint: setup ## check style, types, sizes and layers only
 	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --config tests/core/layers.ini --no-cache >/dev/null || $(BIN)/lint-imports --config tests/core/layers.ini --no-cache
+	@$(BIN)/python -m pytest -q --no-header -p no:cacheprovider --noconftest tests/docs/test_tidy.py
 
 simulate: setup ## run clusters in memory under faults: make simulate SEEDS=0-99; SEEDS=17 tells what happened; REPEAT=1 twice each
 	@$(BIN)/python -m tests.simulation $(or $(SEEDS),0-99) $(if $(REPEAT),--repeat)

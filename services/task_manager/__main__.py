@@ -15,9 +15,11 @@ from millrace.runtime.health import HealthServer
 from millrace.runtime.service import Process
 from millrace.runtime.settings import BadSettings
 
+from .incarnation import EtcdProbe
 from .journal import Journal
-from .ports import OnEvent, SlotFactory, SlotPort, Slots
-from .probe import EtcdProbe
+from .ports.lane import OnEvent, SlotFactory, SlotPort
+from .ports.slots import Slots
+from .running import run
 from .settings import TaskManagerSettings
 from .shell import Shell
 from .slot.client import SlotProcess
@@ -54,16 +56,16 @@ def main(argv: Sequence[str] | None = None, factory: SlotFactory | None = None) 
         EtcdProbe(asked, settings.name),
         build=__version__,
     )
-    slots = Slots(factory or spark_slot, settings.slots, settings.folder, process.storage, shell.post, keep=settings.keep)
-    shell.slots = slots
-    process.wake = shell.wake
-    health = HealthServer(shell.health, settings.health_port)
+    slots = Slots(factory or spark_slot, settings.slots, settings.folder, process.storage, shell.inputs.post, keep=settings.keep)
+    shell.use(slots)
+    process.wake = shell.inputs.wake
+    health = HealthServer(lambda: health(shell), settings.health_port)
     port = health.start()
     slots.start()  # a JVM takes seconds to be warm: they begin before Kafka answers
     settings.write_ready(health_port=port, id=settings.name)
     gc.freeze()  # see millrace.runtime.service
     try:
-        code = shell.run(process.stopping, lambda: process.failure)
+        code = run(shell, process.stopping, lambda: process.failure)
     except BaseException:
         slots.close(1.0)
         raise

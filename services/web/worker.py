@@ -32,7 +32,7 @@ RETRY_S = 0.5
 SESSION_S = 6.0  # Kafka takes no less; one that is started again under its name waits for nothing
 
 
-class _Table(faust.Table):  # type: ignore[misc]
+class _Table(faust.Table):  # type: ignore[misc]  # faust has no types
     """Rows by key. What changes a row goes to the changelog's partition of its subject, which is that of its facts: whichever row's
     fact it was that made another one forgotten."""
 

@@ -77,7 +77,8 @@ def test_what_is_pure_passes(text: str) -> None:
 
 
 def test_layers() -> None:
-    """Cores below io below services; services independent; nothing of the product imports tests."""
+    """Every contract of layers.ini."""
+    contracts = LAYERS.read_text().count("[importlinter:contract:")
     command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"]
     done = subprocess.run(
         [*command, "--config", str(LAYERS), "--no-cache"],
@@ -88,4 +89,4 @@ def test_layers() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Contracts: 4 kept, 0 broken." in done.stdout
+    assert f"Contracts: {contracts} kept, 0 broken." in done.stdout

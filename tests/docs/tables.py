@@ -21,6 +21,7 @@ from services.job_master.core.faults import FAULTS, THEN
 from services.job_master.core.transitions import EXECUTION_TRANSITIONS, JOB_TRANSITIONS
 from services.job_master.settings import JobMasterSettings
 from services.resource_manager.settings import ResourceManagerSettings
+from services.task_manager.core import presence
 from services.task_manager.core.state import ATTEMPT_TRANSITIONS, SLOT_TRANSITIONS
 from services.task_manager.settings import TaskManagerSettings
 from services.web.settings import WebSettings
@@ -93,6 +94,18 @@ def recovery_states() -> str:
     return _states(RECOVERY_TRANSITIONS, diagram=False)
 
 
+def presence_states() -> str:
+    rows, arrows = [], []
+    for sources, event, conditions, target in presence.TRANSITIONS:
+        names = ", ".join(f"`{each.__name__}`" for each in conditions)
+        rows.append((", ".join(each.value for each in sources), event.value, names, target.value))
+        label = event.value + "".join(f" [{each.__name__}]" for each in conditions)
+        arrows += [f"    {_node(source)} --> {_node(target)}: {label}" for source in sources if source is not target]
+    table = _table(("state", "what happens", "where", "then"), rows)
+    ends = f"    {_node(presence.PresenceState.LOST)} --> [*]"
+    return "\n".join([table, "", "```mermaid", "stateDiagram-v2", "    [*] --> PRESENT", *arrows, ends, "```"])
+
+
 def faults_of_attempts() -> str:
     order = list(THEN)
     rows = [(THEN[then], what, kind) for (kind, _), (then, what) in sorted(FAULTS.items(), key=lambda each: order.index(each[1][0]))]
@@ -124,6 +137,7 @@ TABLES = {
     "slot states": slot_states,
     "attempt states": attempt_states,
     "recovery states": recovery_states,
+    "presence states": presence_states,
     "common settings": settings_common,
     "settings": settings_own,
 }

@@ -14,8 +14,9 @@ from millrace.core.messages.slots import StopAsked
 from millrace.core.topics import task_manager_key
 from millrace.io.interfaces import OffsetGone, Store, Unavailable
 from services.task_manager.core.state import State, check
+from services.task_manager.inputs import AGAIN, STOPPED, Ending
 from services.task_manager.journal import Journal
-from services.task_manager.shell import AGAIN, STOPPED, Over, Shell
+from services.task_manager.shell import Shell
 from tests.simulation.slots import SimulatedSlots
 from tests.simulation.store import MemoryStore
 from tests.simulation.world import PREFIX, PacedBus, PacedReader, World
@@ -88,7 +89,7 @@ class TaskManagerProcess:
             wall_ms=world.clock.now_ms,
         )
         self.slots = SimulatedSlots(world, f"{self.id}.{world.starts}", slots, self._post)
-        self.shell.slots = self.slots
+        self.shell.use(self.slots)
         self._begin_ms = 0
         self._asked_to_stop = self._has_news = self._gone = False
 
@@ -97,7 +98,7 @@ class TaskManagerProcess:
         return self.shell.state
 
     @property
-    def over(self) -> Over | None:
+    def over(self) -> Ending | None:
         """Why it has ended by itself."""
         return self.shell.over
 
@@ -111,7 +112,7 @@ class TaskManagerProcess:
         folded, slots_ms = self.journal.folded, self.slots.due_ms()
         if paused:
             return self.world.clock.now_ms() + 50 if slots_ms is None else slots_ms
-        due_ms = self._begin_ms if folded is None else min(self.shell.due_ms, self.shell.asks_ms)
+        due_ms = self._begin_ms if folded is None else min(self.shell.due_ms, self.shell.inbox.asks_ms)
         return int(due_ms if slots_ms is None else min(due_ms, slots_ms))
 
     def ready(self) -> list[Callable[[], bool]]:
@@ -123,8 +124,8 @@ class TaskManagerProcess:
             if now_ms >= self._begin_ms:
                 found.append(self._begin)
         else:
-            reader = self.shell._reader
-            if not self._gone and isinstance(reader, PacedReader) and (self.shell.asks_ms <= now_ms or reader.has_news()):
+            reader = self.shell.inbox.reader
+            if not self._gone and isinstance(reader, PacedReader) and (self.shell.inbox.asks_ms <= now_ms or reader.has_news()):
                 found.append(self._read)
             if self._has_news or self.shell.due_ms <= now_ms:
                 found.append(self._turn)
@@ -142,17 +143,17 @@ class TaskManagerProcess:
 
     def _post(self, body: Body) -> None:
         self._has_news = True
-        self.shell.post(body)
+        self.shell.inputs.post(body)
 
     def _read(self) -> bool:
         """A turn of the thread that reads; records of others in the same partition do not wake the one that folds."""
         try:
-            read = self.shell.read()
+            read = self.shell.inbox.read()
         except (OffsetGone, Unavailable) as gone:  # as the thread that reads does
             self._gone = self._has_news = True
-            self.shell._inbox.put(Over(f"its inbox cannot be read on: {gone}", AGAIN))
+            self.shell.inputs.end(f"its inbox cannot be read on: {gone}", AGAIN)
             return True
-        self._has_news = read or self._has_news or not self.shell._inbox.empty()
+        self._has_news = read or self._has_news or not self.shell.inputs.empty()
         return read
 
     def _turn(self) -> bool:
@@ -167,7 +168,7 @@ class TaskManagerProcess:
 
     def _fatal(self, reason: str) -> None:
         assert self.bus.holed, f"{self.name} ends: {reason}"
-        self.shell.over = Over(reason, AGAIN)
+        self.shell.over = Ending(reason, AGAIN)
 
     def stop(self) -> None:
         """SIGTERM: it leaves in order, in its own time."""

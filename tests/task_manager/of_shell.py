@@ -24,7 +24,7 @@ from millrace.io.interfaces import Unavailable
 from millrace.io.storage.store import Storage
 from services.task_manager.core.state import check
 from services.task_manager.journal import Journal
-from services.task_manager.ports import Slots
+from services.task_manager.ports.slots import Slots
 from services.task_manager.shell import Shell
 from tests.simulation import Clock
 from tests.simulation.bus import MemoryBroker, MemoryBus
@@ -128,8 +128,8 @@ class World:
             return self.made[-1]
 
         storage = Storage(str(self.folder / "storage"))
-        slots = Slots(make, 1, self.folder / "tm", storage, shell.post, submit=lambda do: do())
-        shell.slots = slots
+        slots = Slots(make, 1, self.folder / "tm", storage, shell.inputs.post, submit=lambda do: do())
+        shell.use(slots)
         slots.start()
         return shell
 
@@ -142,7 +142,7 @@ class World:
                     part.turn()
                     continue
                 if not self.broker.paused:
-                    part.read()
+                    part.inbox.read()
                 while part.over is None and part.turn(0):
                     pass
                 check(part.state)

@@ -40,7 +40,7 @@ def test_a_journal_replays_to_the_same_words(world: World) -> None:
     assert file.name == f"{shell.incarnation}.0.jsonl" and file.stat().st_mode & 0o777 == 0o600
     folded = replay(file)
     assert (folded.digest, folded.state, folded.peers) == (
-        shell._folded.digest, shell._folded.state, shell._folded.peers
+        shell.folded.digest, shell.folded.state, shell.folded.peers
     )  # fmt: skip
     told = json.loads(shown(file).stdout)
     assert (told["offset"], told["state"]["digest"]) == (folded.next_offset - 1, folded.digest)
@@ -52,7 +52,7 @@ def test_a_long_journal_is_cut_into_parts_that_replay_alone(world: World) -> Non
     shell.journal.close()
     parts = sorted((world.folder / "journal").iterdir(), key=lambda path: int(path.name.split(".")[1]))
     assert len(parts) == 2 and int(parts[0].name.split(".")[1]) >= 1
-    assert replay(parts[-1]).digest == shell._folded.digest
+    assert replay(parts[-1]).digest == shell.folded.digest
 
 
 def test_old_journals_go(world: World) -> None:

@@ -15,8 +15,9 @@ from millrace.core.messages.effects import KillAttempt, LaunchAttempt
 from millrace.core.messages.records import Fact, decode, encode
 from millrace.core.messages.slots import AttemptEnded, AttemptRunning, SlotBroken, SlotReady, SlotReplacing
 from millrace.io.storage.store import Storage, StorageError, blob_path
-from services.task_manager import ports
-from services.task_manager.ports import RESULT_BYTES_MAX, Slots
+from services.task_manager.ports import keeping, uploads
+from services.task_manager.ports.keeping import RESULT_BYTES_MAX
+from services.task_manager.ports.slots import Slots
 from tests.task_manager.simulated_slot import SimulatedSlot
 
 ATTEMPT = "j/0-t/0/1"
@@ -128,7 +129,7 @@ def test_logs_are_kept_of_an_attempt_whose_files_cannot_be(tmp_path: Path, monke
     def full(*_: object) -> None:
         raise StorageError("results", "no space is left", "free some")
 
-    monkeypatch.setattr(ports, "keep_files", full)
+    monkeypatch.setattr(keeping, "keep_files", full)
     world = World(tmp_path, f"memory://{tmp_path.name}")
     world.launch()
     world.go()
@@ -170,7 +171,7 @@ def test_uploaded_files_are_fetched_once_and_checked(world: World) -> None:
 
 def test_uploaded_files_go_while_the_process_runs_but_not_those_of_an_attempt(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A TaskManager that runs for months would fill the disk with every content that a module ever had."""
-    monkeypatch.setattr("services.task_manager.ports.BLOBS_BYTES_MAX", 250)
+    monkeypatch.setattr(uploads, "BYTES_MAX", 250)
     blobs = world.folder / "tm/blobs"
     for number in range(6):
         files = [bytes([number, each]) * 50 for each in range(2)]
@@ -182,10 +183,10 @@ def test_uploaded_files_go_while_the_process_runs_but_not_those_of_an_attempt(wo
         assert all((blobs / name).exists() for name in names), "what an attempt was launched with is there"
         assert sum(each.stat().st_size for each in blobs.iterdir()) <= 250
         world.slot.killed()
-    monkeypatch.setattr("services.task_manager.ports.BLOBS_BYTES_MAX", 0)
+    monkeypatch.setattr(uploads, "BYTES_MAX", 0)
     world.launch("j/0-t/0/9", modules=[{"name": "a.py", "sha256": names[0], "kind": "py"}])
     world.go()
-    world.slots.trim()
+    world.slots.uploads.trim()
     assert [each.name for each in blobs.iterdir()] == [names[0]]
 
 
@@ -262,6 +263,23 @@ def test_slots_hear_that_their_task_manager_is_at_work_while_they_have_an_attemp
     world.slot.end("finished", report={"outputs": {}, "result": None})
     world.slots.beat(5)
     assert world.slot.beats == [3, 4]
+
+
+def test_a_slot_that_ends_before_its_first_attempt_was_prepared_touches_no_folder_of_its_own(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attempt had no folder yet, and what was kept and then deleted was the folder that the TaskManager was started in."""
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "precious").write_text("data")
+    monkeypatch.chdir(own)
+    world.slot.ready()
+    world.launch(modules=[{"name": "a.py", "sha256": "0" * 64, "kind": "py"}])
+    world.slot.gone()
+    gone = infrastructure("the slot's process ended with -9")
+    assert world.told() == [READY, ended("failed", error=gone), SlotReplacing(slot=0, reason="its process ended with -9")]
+    world.go()
+    assert (own / "precious").read_text() == "data"
 
 
 def test_a_spec_that_makes_no_sense_fails_its_attempt_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

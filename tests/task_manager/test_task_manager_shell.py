@@ -22,8 +22,10 @@ from millrace.core.messages.slots import (
 from millrace.core.topics import task_manager_key
 from millrace.io.interfaces import Put, Txn
 from services.task_manager.core.state import SlotState
-from services.task_manager.probe import EtcdProbe
-from services.task_manager.shell import AGAIN, FAILED, STOPPED, Over, Shell
+from services.task_manager.incarnation import EtcdProbe
+from services.task_manager.inputs import AGAIN, FAILED, STOPPED, Ending
+from services.task_manager.running import health, run
+from services.task_manager.shell import Shell
 from tests.simulation.store import MemoryStore
 from tests.task_manager.of_shell import INBOX, PREFIX, RM, SCOPE, World, connected, deploy, with_attempt
 
@@ -48,7 +50,7 @@ def test_the_way_of_a_task(world: World) -> None:
     jm.say(FreeSlots(allocations=["al"]))
     world.go(jm, shell, rm)
     assert [(each.allocation, each.state) for each in rm.heard("SlotFreed")] == [("al", "FREE")]
-    assert shell.over is None and shell.health()["ready"] and shell.health()["slots"] == {"0": "FREE"}
+    assert shell.over is None and health(shell)["ready"] and health(shell)["slots"] == {"0": "FREE"}
 
 
 def test_it_beats_and_its_outbox_is_trimmed(world: World) -> None:
@@ -58,7 +60,7 @@ def test_it_beats_and_its_outbox_is_trimmed(world: World) -> None:
     before = len(rm.heard("TaskManagerHeartbeat"))
     world.go(shell, rm, jm, times=20)
     assert len(rm.heard("TaskManagerHeartbeat")) - before == 20
-    assert shell.health()["outbox"] <= 4
+    assert health(shell)["outbox"] <= 4
 
 
 def test_what_stood_in_its_inbox_before_is_not_for_it(world: World) -> None:
@@ -78,28 +80,28 @@ def test_an_older_process_of_the_same_name_ends(world: World) -> None:
     second.begin()
     world.go(second, rm, jm, times=2)
     world.go(first)
-    assert first.over == Over("another process is now the TaskManager a: its incarnation is later", FAILED)
+    assert first.over == Ending("another process is now the TaskManager a: its incarnation is later", FAILED)
     world.go(second, rm, jm)
-    assert second.over is None and second.health()["registered"]
+    assert second.over is None and health(second)["registered"]
 
 
 def test_a_task_manager_declared_lost_ends_and_may_come_again(world: World) -> None:
     shell, rm, _ = connected(world)
     rm.say(ReleaseTaskManager(incarnation=shell.incarnation, reason="silent"))
     world.go(rm, shell)
-    assert shell.over == Over("the ResourceManager declared this TaskManager lost: silent", AGAIN)
+    assert shell.over == Ending("the ResourceManager declared this TaskManager lost: silent", AGAIN)
 
 
 def test_others_messages_and_records_that_are_no_messages_count_nothing(world: World) -> None:
     shell, rm, jm = connected(world)
-    digest = shell._folded.digest
+    digest = shell.folded.digest
     other = world.written()[0]
     world.bus.append(INBOX, 0, b"garbage", key=b"task-manager/b")
     stranger = Elected(generation=shell.incarnation, epoch=shell.incarnation + 1, build="", who="stranger")
     world.bus.append(INBOX, 0, encode(stranger), key=SCOPE.encode())
-    shell.read()
+    shell.inbox.read()
     shell.turn(0)
-    assert (shell.over, shell._folded.epoch, shell._folded.digest) == (None, shell.incarnation, digest), other
+    assert (shell.over, shell.folded.epoch, shell.folded.digest) == (None, shell.incarnation, digest), other
 
 
 def test_a_message_that_this_build_does_not_know_ends_it(world: World) -> None:
@@ -168,13 +170,13 @@ def test_a_process_that_was_stopped_and_wakes_first_reads_what_became_of_it(worl
 
 def test_it_says_that_it_goes_after_its_attempts_have_ended(world: World) -> None:
     shell, rm, jm = with_attempt(world)
-    shell.post(StopAsked())
+    shell.inputs.post(StopAsked())
     world.go(shell)
     assert world.made[0].kills == [("j/t/0/1", "its TaskManager was stopped")]
     assert "DisconnectTaskManager" not in [body.type for body in world.written(RM)]
     world.made[0].killed()
     world.go(shell)
-    assert shell.over == Over("it was stopped", STOPPED)
+    assert shell.over == Ending("it was stopped", STOPPED)
     assert world.written(RM)[-1].type == "DisconnectTaskManager"
     assert [each.state for each in jm.heard("TaskStateChanged")] == ["RUNNING"]
 
@@ -190,7 +192,7 @@ class Running:
         self._thread.start()
 
     def _run(self) -> None:
-        self.code = self.shell.run(self.stopping, lambda: self.failure)
+        self.code = run(self.shell, self.stopping, lambda: self.failure)
 
     def await_(self, what: Callable[[], bool]) -> None:
         end = time.monotonic() + 20
@@ -212,7 +214,7 @@ def real(world: World, **more: Any) -> Running:
 
 def test_a_process_that_is_asked_to_stop_leaves_nothing(world: World) -> None:
     running = real(world)
-    running.await_(lambda: running.shell.state is not None and running.shell.health()["slots"] == {"0": "FREE"})
+    running.await_(lambda: running.shell.state is not None and health(running.shell)["slots"] == {"0": "FREE"})
     assert running.end() == STOPPED
     assert world.made[0].closed
     assert MemoryStore(world.etcd, PREFIX).get(task_manager_key("a")) is None
@@ -231,7 +233,7 @@ def test_a_process_that_failed_says_so(world: World) -> None:
     running.await_(lambda: running.shell.state is not None)
     running.failure = "a record can never be delivered"
     assert running.end() == FAILED
-    assert running.shell.over == Over("a record can never be delivered", FAILED)
+    assert running.shell.over == Ending("a record can never be delivered", FAILED)
     assert MemoryStore(world.etcd, PREFIX).get(task_manager_key("a")) is not None
 
 
@@ -250,8 +252,8 @@ def test_local_events_wake_it(world: World) -> None:
     running = real(world, prompt=False)
     running.await_(lambda: running.shell.state is not None)
     world.made[0].ready()
-    running.await_(lambda: running.shell.health()["slots"] == {"0": "FREE"})
-    running.shell.post(AttemptRunning(slot=0, attempt="none"))
+    running.await_(lambda: health(running.shell)["slots"] == {"0": "FREE"})
+    running.shell.inputs.post(AttemptRunning(slot=0, attempt="none"))
     assert running.end() == STOPPED
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from millrace.core.messages.effects import KillAttempt, LaunchAttempt
 from millrace.core.messages.slots import AttemptEnded, AttemptRunning, SlotReady
 from millrace.io.storage.store import Storage
-from services.task_manager.ports import Slots
+from services.task_manager.ports.slots import Slots
 from tests.task_manager.simulated_slot import OnEvent
 from tests.task_manager.timed import TimedSlot, query
 

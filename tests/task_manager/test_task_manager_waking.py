@@ -12,17 +12,19 @@ from millrace.core.messages.slots import AllocateSlot, CancelTasks, ReleaseTaskM
 from millrace.core.topics import task_manager_key
 from millrace.io.interfaces import Delete, Txn
 from services.task_manager.core.fencing import UNREAD_MS
-from services.task_manager.shell import AGAIN, Over, Shell
+from services.task_manager.core.presence import PresenceState
+from services.task_manager.inputs import AGAIN, Ending
+from services.task_manager.shell import Shell
 from tests.simulation.bus import MemoryBus
 from tests.simulation.store import MemoryStore
 from tests.task_manager.of_shell import PREFIX, World, connected, deploy, with_attempt, with_task_on_its_way
 
-LOST = Over("it was away, or could not read its inbox, and etcd says that it was declared lost", AGAIN)
+LOST = Ending("it was away, or could not read its inbox, and etcd says that it was declared lost", AGAIN)
 
 
 def one_by_one(shell: Shell) -> None:
     """It reads one record of its inbox at a time."""
-    reader = shell._reader
+    reader = shell.inbox.reader
     assert reader is not None
     poll = reader.poll
     reader.poll = lambda timeout_ms, most=500: poll(timeout_ms, 1)  # type: ignore[method-assign]
@@ -35,7 +37,7 @@ def world(tmp_path: Path) -> World:
 
 def test_a_process_that_wakes_launches_nothing_before_it_has_read_what_became_of_it(world: World) -> None:
     shell, rm, jm = with_task_on_its_way(world)
-    shell.read()  # it is stopped with a task in its queue, and declared lost meanwhile
+    shell.inbox.read()  # it is stopped with a task in its queue, and declared lost meanwhile
     world.clock.advance(60_000)
     rm.say(ReleaseTaskManager(incarnation=shell.incarnation, reason="silent"))
     rm.turn()
@@ -69,12 +71,12 @@ def test_one_that_was_cut_off_and_not_missed_goes_on(world: World) -> None:
     world.go(shell, times=20)
     world.broker.resume()
     world.go(shell, times=2)
-    assert world.made[0].attempt == "j/t/0/1" and shell.over is None and not shell.behind
+    assert world.made[0].attempt == "j/t/0/1" and shell.over is None and not shell.presence.behind
 
 
 def test_a_process_that_wakes_and_was_not_missed_goes_on(world: World) -> None:
     shell, rm, jm = with_task_on_its_way(world)
-    shell.read()
+    shell.inbox.read()
     world.clock.advance(60_000)
     shell.turn(0)
     assert world.made[0].attempt is None
@@ -89,7 +91,7 @@ def test_when_kafka_alone_is_silent_and_etcd_says_that_it_was_declared_lost_it_e
     assert shell.over is None
     MemoryStore(world.etcd, PREFIX).txn(Txn([], [Delete(task_manager_key("a"))]))
     world.go(shell, times=2)
-    assert shell.over == Over("Kafka does not answer it, and etcd says that it was declared lost", AGAIN)
+    assert shell.over == Ending("Kafka does not answer it, and etcd says that it was declared lost", AGAIN)
 
 
 def test_what_kafka_has_of_it_for_a_job_master_is_no_heartbeat(world: World) -> None:
@@ -147,7 +149,7 @@ def test_who_reads_all_and_is_not_heard_launches_nothing_until_it_is(world: Worl
     bus.prompt = True
     bus.deliver()
     world.go(shell, times=2)
-    assert world.made[0].attempt == "j/t/0/1" and not shell.behind
+    assert world.made[0].attempt == "j/t/0/1" and not shell.presence.behind
 
 
 def test_that_it_had_read_all_before_it_was_stopped_again_proves_nothing(world: World) -> None:
@@ -161,8 +163,8 @@ def test_that_it_had_read_all_before_it_was_stopped_again_proves_nothing(world: 
     world.go(jm, shell)
     world.clock.advance(500)
     shell.turn(0)
-    assert shell.behind
-    shell.read()
+    assert shell.presence.behind
+    shell.inbox.read()
     world.clock.advance(60_000)
     rm.say(ReleaseTaskManager(incarnation=shell.incarnation, reason="silent"))
     rm.turn()
@@ -181,7 +183,7 @@ def with_reading_that_stood_still(world: World) -> Shell:
     world.made[0].ready()
     rm.say(AllocateSlot(slot=0, allocation="al", job="j", shard=0))
     world.go(rm, shell, jm, times=2)
-    reader = shell._reader
+    reader = shell.inbox.reader
     assert reader is not None
     poll, reader.poll = reader.poll, lambda timeout_ms, most=500: []  # type: ignore[method-assign]
     jm.say(deploy())
@@ -203,7 +205,7 @@ def test_one_whose_reading_stood_still_launches_nothing_when_etcd_says_that_it_w
 def test_one_that_reads_nothing_and_was_declared_lost_ends_with_what_runs_in_it(world: World) -> None:
     """It is heard all the time, so nothing but etcd tells it that its tasks run elsewhere."""
     shell, rm, _ = with_attempt(world)
-    reader = shell._reader
+    reader = shell.inbox.reader
     assert reader is not None
     reader.poll = lambda timeout_ms, most=500: []  # type: ignore[method-assign]
     world.go(rm, shell, times=20)
@@ -215,11 +217,11 @@ def test_one_that_reads_nothing_and_was_declared_lost_ends_with_what_runs_in_it(
 
 def test_one_whose_reading_stood_still_and_that_was_not_missed_goes_on(world: World) -> None:
     shell = with_reading_that_stood_still(world)
-    shell.read()
+    shell.inbox.read()
     shell.turn(0)
     assert world.made[0].attempt is None
     world.go(shell, times=3)
-    assert world.made[0].attempt == "j/t/0/1" and shell.over is None and not shell.behind
+    assert world.made[0].attempt == "j/t/0/1" and shell.over is None and not shell.presence.behind
 
 
 def test_what_it_reads_after_a_rest_is_launched_at_once(world: World) -> None:
@@ -237,13 +239,13 @@ def test_what_it_reads_after_a_rest_is_launched_at_once(world: World) -> None:
     world.go(jm, shell)
     assert world.made[0].attempt == "j/t/0/1"
     world.go(rm, jm, shell, times=30)
-    assert 30 * TICK_MS // UNREAD_MS < len(asked) <= 2 * 30 * TICK_MS // UNREAD_MS + 1 and not shell.behind
+    assert 30 * TICK_MS // UNREAD_MS < len(asked) <= 2 * 30 * TICK_MS // UNREAD_MS + 1 and not shell.presence.behind
 
 
 def test_a_kafka_that_takes_its_time_to_tell_where_the_inbox_ends_keeps_nobody_behind(world: World) -> None:
     """All that there is is read, and the thread that reads waits for news: it need not wait for them to know that."""
     shell, rm, _ = with_task_on_its_way(world)
-    reader, end = shell._reader, shell.bus.end
+    reader, end = shell.inbox.reader, shell.bus.end
     assert reader is not None
     poll = reader.poll
 
@@ -269,9 +271,9 @@ def test_a_kafka_that_takes_its_time_to_tell_where_the_inbox_ends_keeps_nobody_b
     shell.turn(0)
     began_ms = world.clock.now_ms()
     while world.made[0].attempt is None and world.clock.now_ms() - began_ms < 10_000:
-        shell.read(200)
+        shell.inbox.read(200)
         rm.turn()
-    assert world.made[0].attempt == "j/t/0/1" and not shell.behind
+    assert world.made[0].attempt == "j/t/0/1" and not shell.presence.behind
 
 
 def test_who_cannot_go_on_though_all_is_read_asks_no_faster_than_it_looks(world: World) -> None:
@@ -283,19 +285,19 @@ def test_who_cannot_go_on_though_all_is_read_asks_no_faster_than_it_looks(world:
     shell.bus.end = lambda topic, partition: asked.append(topic) or end(topic, partition)  # type: ignore[method-assign, func-returns-value]
     for _ in range(100):
         world.clock.advance(TICK_MS // 10)
-        shell.read()
+        shell.inbox.read()
         shell.turn(0)
-    assert shell.behind and 1 < len(asked) <= 11
+    assert shell.presence.behind and 1 < len(asked) <= 11
 
 
 def test_that_it_had_asked_for_the_end_before_it_was_cut_off_proves_nothing(world: World) -> None:
     """All that stood in its inbox then is read; what became of it stands behind that."""
     shell, rm, jm = with_task_on_its_way(world)
     world.clock.advance(UNREAD_MS)
-    reader = shell._reader
+    reader = shell.inbox.reader
     assert reader is not None
     poll, reader.poll = reader.poll, lambda timeout_ms, most=500: []  # type: ignore[method-assign]
-    shell.read()
+    shell.inbox.read()
     reader.poll = poll  # type: ignore[method-assign]
     world.broker.pause()
     world.go(shell, times=20)
@@ -324,9 +326,9 @@ def test_that_etcd_had_it_before_it_was_stopped_again_proves_nothing(world: Worl
 
     shell._probe = ByTheNextLook()
     world.clock.advance(60_000)
-    while shell._unproved != 1:
+    while shell.presence.state is not PresenceState.CONFIRMED:
         shell.turn(0)
-        shell.read()
+        shell.inbox.read()
         world.clock.advance(TICK_MS)
     serve = shell.bus.serve
 
@@ -338,7 +340,7 @@ def test_that_etcd_had_it_before_it_was_stopped_again_proves_nothing(world: Worl
 
     rm.say(TaskManagerRegistered(heartbeat_interval_ms=100, lost_after_ms=600))
     rm.turn()
-    shell.read()
+    shell.inbox.read()
     shell.bus.serve = stopped  # type: ignore[method-assign]
     shell.turn(0)  # and Kafka has answered it just before
     assert world.made[0].attempt is None and shell.over is None
@@ -349,7 +351,7 @@ def test_that_etcd_had_it_before_it_was_stopped_again_proves_nothing(world: Worl
 def test_a_process_that_wakes_launches_nothing_when_etcd_says_that_it_was_declared_lost(world: World) -> None:
     """By a ResourceManager that was born anew meanwhile, and never heard it: nothing in its inbox tells."""
     shell, rm, jm = with_task_on_its_way(world)
-    shell.read()
+    shell.inbox.read()
     world.clock.advance(60_000)
     MemoryStore(world.etcd, PREFIX).txn(Txn([], [Delete(task_manager_key("a"))]))
     world.etcd.pause()
@@ -371,7 +373,7 @@ def test_a_process_that_wakes_while_etcd_is_away_kills_at_once_and_launches_when
     world.made[0].ready()
     jm.say(deploy("j/t/0/2"))
     world.go(jm, shell, times=5)
-    assert shell.behind and world.made[0].attempt is None
+    assert shell.presence.behind and world.made[0].attempt is None
     world.etcd.resume()
     world.go(shell, times=3)
     assert world.made[0].attempt == "j/t/0/2" and shell.over is None

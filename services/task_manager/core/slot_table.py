@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from millrace.core.clocks import NowMs, after
 from millrace.core.fold import TICK_MS
 from millrace.core.machine import Do, Output, Say
 from millrace.core.messages.effects import KillAttempt, LaunchAttempt
@@ -41,7 +42,7 @@ def infrastructure(message: str) -> dict[str, Any]:
 # commands
 
 
-def allocate(state: State, command: AllocateSlot, now_ms: int) -> Iterator[Output]:
+def allocate(state: State, command: AllocateSlot, now_ms: NowMs) -> Iterator[Output]:
     """Gives a slot to a job and offers it to its JobMaster; one that cannot be given goes back as what it is."""
     slot = state.slots.get(command.slot)
     if slot is None or slot.state is SlotState.BROKEN or state.stop_due_ms is not None:
@@ -53,11 +54,11 @@ def allocate(state: State, command: AllocateSlot, now_ms: int) -> Iterator[Outpu
     else:
         _move(state, slot, SlotState.ALLOCATED)
         slot.allocation, slot.job, slot.shard = command.allocation, command.job, command.shard
-        slot.due_ms = now_ms + state.allocation_timeout_ms
+        slot.due_ms = after(now_ms, state.allocation_timeout_ms)
         yield Say(shard_scope(slot.shard), OfferSlots(offers=[_offer(command.slot, slot)]))
 
 
-def deploy(state: State, sender: str, task: DeployTask, now_ms: int) -> Iterator[Output]:
+def deploy(state: State, sender: str, task: DeployTask, now_ms: NowMs) -> Iterator[Output]:
     """Runs an attempt in the slot of its allocation, at once or when it can be launched; one that cannot run fails."""
     number, slot = _of_allocation(state, task.allocation)
     if slot is None or slot.state is SlotState.RELEASING:
@@ -78,7 +79,7 @@ def deploy(state: State, sender: str, task: DeployTask, now_ms: int) -> Iterator
             task.folder or f"{task.acceptance}/{task.attempt}",
             spec=dict(task.spec),
             run_timeout_ms=task.run_timeout_ms,
-            due_ms=None if task.start_timeout_ms is None else now_ms + task.start_timeout_ms,
+            due_ms=None if task.start_timeout_ms is None else after(now_ms, task.start_timeout_ms),
         )
         yield from _launch_if_ready(state, number, slot)
         return
@@ -182,7 +183,7 @@ def broken(state: State, number: int, reason: str) -> Iterator[Output]:
     yield from _release(state, number, slot, SlotState.BROKEN)
 
 
-def running(state: State, number: int, attempt_id: str, now_ms: int) -> Iterator[Output]:
+def running(state: State, number: int, attempt_id: str, now_ms: NowMs) -> Iterator[Output]:
     slot = state.slots[number]
     attempt = slot.attempt
     if attempt is None or attempt.id != attempt_id or attempt.state is not AttemptState.LAUNCHED:
@@ -190,7 +191,7 @@ def running(state: State, number: int, attempt_id: str, now_ms: int) -> Iterator
     _step(attempt, AttemptState.RUNNING)
     if attempt.kill is None:
         # Machine time stands at the last tick: a tick more, so that no attempt is killed before its time.
-        attempt.due_ms = None if attempt.run_timeout_ms is None else now_ms + TICK_MS + attempt.run_timeout_ms
+        attempt.due_ms = None if attempt.run_timeout_ms is None else after(now_ms, TICK_MS + attempt.run_timeout_ms)
         yield _told(slot, attempt)
 
 
@@ -214,7 +215,7 @@ def ended(state: State, fact: AttemptEnded) -> Iterator[Output]:
 # time, and the end
 
 
-def overdue(state: State, now_ms: int) -> Iterator[Output]:
+def overdue(state: State, now_ms: NowMs) -> Iterator[Output]:
     """What is due: allocations that nobody uses, attempts that take too long to start or to run."""
     for number, slot in state.slots.items():
         if slot.due_ms is not None and slot.due_ms <= now_ms:
@@ -244,6 +245,11 @@ def kill_all(state: State, why: str) -> Iterator[Output]:
 def living(state: State) -> bool:
     """Whether an attempt runs, or may run."""
     return any(slot.attempt is not None and slot.attempt.state not in ENDED for slot in state.slots.values())
+
+
+def held(state: State) -> bool:
+    """Whether somebody holds a slot."""
+    return any(slot.allocation is not None for slot in state.slots.values())
 
 
 # what is said of slots

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from millrace.core.clocks import NowMs
+
 
 class SlotState(str, Enum):
     STARTING = "STARTING"  # no allocation; its JVM is not warm
@@ -55,7 +57,7 @@ class Attempt:
     state: AttemptState = AttemptState.WAITING
     spec: dict[str, Any] = field(default_factory=dict)  # until it is launched, then empty
     run_timeout_ms: int | None = None
-    due_ms: int | None = None  # machine time of its start or run time-out, whichever it is in
+    due_ms: NowMs | None = None  # machine time of its start or run time-out, whichever it is in
     kill: AttemptState | None = None  # it is being killed, and ends as this unless it finishes first
     report: dict[str, Any] | None = None
     error: dict[str, Any] | None = None  # why it ended, or is being killed
@@ -69,7 +71,7 @@ class Slot:
     allocation: str | None = None  # given exactly in WITH_ALLOCATION, with job and shard
     job: str | None = None
     shard: int = -1
-    due_ms: int | None = None  # ALLOCATED and never deployed on: when it is given back
+    due_ms: NowMs | None = None  # ALLOCATED and never deployed on: when it is given back
     broken: str = ""  # why it could not be started the last time
     attempt: Attempt | None = (
         None  # the last of this allocation; its ending is kept until the next, or until it is freed
@@ -84,11 +86,11 @@ class State:
     slots: dict[int, Slot] = field(default_factory=dict)  # by number, all from the start to the end
     interval_ms: int = 100  # between heartbeats, as the ResourceManager wants them
     lost_after_ms: int = 600  # without a heartbeat the ResourceManager declares us lost
-    beat_ms: int = 0  # machine time of the last heartbeat
+    beat_ms: NowMs = NowMs(0)  # machine time of the last heartbeat
     beats: int = 0
     changed: bool = False  # a slot has changed since all were last reported
     late: bool = False  # its inbox may hold what became of it: nothing is launched [28]
-    stop_due_ms: int | None = None  # it is being stopped, and leaves then at the latest
+    stop_due_ms: NowMs | None = None  # it is being stopped, and leaves then at the latest
     ending: str | None = None  # why it ends: nothing is handled any more
 
 

@@ -110,25 +110,11 @@ def submit(
 
     millrace submit --wait --conf spark.sql.shuffle.partitions=4 etl.py --day 2013-01-01
     """
-    path = Path(target)
-    script = {"name": name, "conf": conf, "py_files": py_files, "files": files, "jars": jars, "archives": archives}
-    parameters, variables_ = _pairs(parameter, "-p"), variables(env, env_file)
-    if path.suffix in GRAPH_SUFFIXES:
-        _refuse(args, "arguments are for scripts; give a graph its parameters with -p NAME=VALUE")
-        given = [flag for flag, value in {**script, "packages": packages}.items() if value]
-        _refuse(given, f"--{(given or [''])[0].replace('_', '-')} is for scripts; it stands in a graph's file instead")
-        from millrace.edge.graph_file import load_graph
-
-        loaded = load_graph(path, parameters, same_machine=not is_named(), sent=True, env=variables_)
-    else:
-        _refuse(path.suffix != ".py", f"{target} is neither a graph (.yaml, .yml, .json) nor a PySpark script (.py)")
-        ours = [word for word in args or [] if word in ("--wait", "-w", "--follow", "--stack")]
-        if ours:
-            print(
-                f"note: {', '.join(ours)} stands after the script and goes to it; ours stand before it", file=sys.stderr
-            )
-        _refuse(parameter, "-p is for graphs; give a script its arguments after its name")
-        loaded = _script(path, args or [], {**script, "packages": packages}, variables_)
+    flags = {
+        "name": name, "conf": conf, "py_files": py_files, "files": files, "jars": jars, "archives": archives, "packages": packages
+    }  # fmt: skip
+    parameters = _pairs(parameter, "-p")
+    loaded = _load(target, args or [], parameters, flags, variables(env, env_file))
     _tell_problems(loaded)
     with connected(stack) as millrace:
         accepted = _submit(millrace, loaded, parameters, job, wait)
@@ -136,6 +122,26 @@ def submit(
             typer.echo(accepted.id)
             return
         raise typer.Exit(_follow(millrace, accepted, stack, graph=loaded.raw, quiet=quiet))
+
+
+def _load(
+    target: str, args: list[str], parameters: dict[str, str], flags: dict[str, Any], env: dict[str, str]
+) -> Loaded:
+    """The graph of a file, or of a script, for which alone `args` and `flags` are."""
+    path = Path(target)
+    if path.suffix in GRAPH_SUFFIXES:
+        _refuse(args, "arguments are for scripts; give a graph its parameters with -p NAME=VALUE")
+        given = [flag for flag, value in flags.items() if value]
+        _refuse(given, f"--{(given or [''])[0].replace('_', '-')} is for scripts; it stands in a graph's file instead")
+        from millrace.edge.graph_file import load_graph
+
+        return load_graph(path, parameters, same_machine=not is_named(), sent=True, env=env)
+    _refuse(path.suffix != ".py", f"{target} is neither a graph (.yaml, .yml, .json) nor a PySpark script (.py)")
+    ours = [word for word in args if word in ("--wait", "-w", "--follow", "--stack")]
+    if ours:
+        print(f"note: {', '.join(ours)} stands after the script and goes to it; ours stand before it", file=sys.stderr)
+    _refuse(parameters, "-p is for graphs; give a script its arguments after its name")
+    return _script(path, args, flags, env)
 
 
 def _script(path: Path, args: list[str], flags: dict[str, Any], env: dict[str, str]) -> Loaded:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .chain import Offer, Peer, offer, take
+from .clocks import NowMs
 from .machine import Born, Configured, Do, Envelope, Forget, Machine, Output, PassedOver, PeerBorn, Publish, Say, Ticked
 from .messages.base import Body
 from .messages.events import LeaderElected
@@ -314,7 +315,7 @@ class Fold:
         for output in first or ():
             index = self._take_in(folded, (offset, index), told, output)
         for body, sender, life in bodies:
-            envelope = Envelope(sender, life, folded.now_ms, name, body, folded.stamp_ms)
+            envelope = Envelope(sender, life, NowMs(folded.now_ms), name, body, folded.stamp_ms)
             for output in self.machine.handle(folded.state, envelope):
                 index = self._take_in(folded, (offset, index), told, output)
         return told

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from .clocks import AtMs, NowMs
 from .messages.base import Body
@@ -148,7 +148,8 @@ def stored_fields(state_type: Any) -> tuple[str, ...]:
 def settings_of(kind: type[T], configured: Configured) -> T:
     """The settings that decide, as a dataclass; what the leader was not told has its default, what this machine does not know is left."""
     given = configured.settings
-    return kind(**{each.name: given[each.name] for each in fields(kind) if each.name in given})  # type: ignore[arg-type]
+    make: Callable[..., T] = kind
+    return make(**{each.name: given[each.name] for each in fields(cast(Any, kind)) if each.name in given})
 
 
 class UnknownMessage(AssertionError):
@@ -165,5 +166,8 @@ def dispatch(handlers: Mapping[type, Handler], state: Any, envelope: Envelope) -
 
 def dispatch_old(handlers: Mapping[type, Callable[[Any, Envelope], Iterator[Output]]], state: Any, envelope: Envelope) -> Iterator[Output]:
     """As `dispatch`, for handlers that read the body from the envelope."""
-    wrapped: dict[type, Handler] = {kind: lambda state, _, envelope, each=each: each(state, envelope) for kind, each in handlers.items()}
+    wrapped: dict[type, Handler] = {
+        kind: lambda state, _, envelope, each=each: each(state, envelope)  # type: ignore[misc]  # goes with the last such machine
+        for kind, each in handlers.items()
+    }
     return dispatch(wrapped, state, envelope)

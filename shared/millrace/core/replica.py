@@ -23,7 +23,8 @@ from .election import (
     View,
 )
 from .fold import TICK_MS, Fold, Folded, Spoken, Told
-from .messages.records import Elected, Outcome, Part, Probe, Record, Tick
+from .messages.base import Part
+from .messages.records import Elected, Outcome, Probe, Record, Tick
 from .speaking import Speaking
 
 

@@ -133,8 +133,8 @@ def lacking(message: str) -> tuple[str, str] | None:
     of_class = re.search(r"org\.apache\.hadoop\.fs\.(\w+)\.", message)
     scheme = re.search(r"No FileSystem for scheme:? \"?(\w+)", message)
     source = re.search(r"data source: `?([\w.-]+?)`?\. ", message)
-    if scheme or (of_class and of_class.group(1) in _HADOOP):
-        name = scheme.group(1) if scheme else _HADOOP[of_class.group(1)]  # type: ignore[union-attr]
+    name = scheme.group(1) if scheme else _HADOOP.get(of_class.group(1)) if of_class else None
+    if name is not None:
         return (f"{name}://", PACKAGES[name]) if name in PACKAGES else None
     name = source.group(1).lower() if source else ""
     return (f"the format {name}", PACKAGES[name]) if name in PACKAGES else None

@@ -168,7 +168,7 @@ def _dialect() -> tuple[Any, Any]:
 
     dialect: Any = Dialect.get_or_raise("databricks")
 
-    class Patient(dialect.parser_class):  # type: ignore[name-defined, misc]
+    class Patient(dialect.parser_class):  # type: ignore[name-defined, misc]  # a class that is made at runtime
         def _advance(self, times: int = 1) -> None:
             self.steps.left -= 1
             if self.steps.left < 0:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import structlog
 from pydantic import TypeAdapter
@@ -67,6 +68,25 @@ class OneByOne:
         except Exception:
             log.exception("an effect failed", effect=type(effect).__name__)
         return None
+
+
+def each(perform: Callable[[Any], Body | None]) -> Port:
+    """A port of a function of one effect that takes no time and needs no fence."""
+    return lambda effects, fence: [perform(effect) for effect in effects]
+
+
+class InOrder:
+    """Carries out effects on the caller's thread, one after the other whatever their types: where none takes time, and none is tried
+    again."""
+
+    def __init__(self, scope: str, ports: Mapping[type[Body], Port]) -> None:
+        self._scope = scope
+        self._ports = {effect.model_fields["type"].default: (TypeAdapter(effect), port) for effect, port in ports.items()}
+
+    def perform(self, action: Perform, type: str) -> Body | None:
+        """The outcome of an effect; None: it has none. KeyError for a type without a port: a bug of this build."""
+        adapter, port = self._ports[type]
+        return port([adapter.validate_json(action.value)], Fence(self._scope, action.epoch))[0]
 
 
 class Performer:

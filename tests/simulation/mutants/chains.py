@@ -113,23 +113,23 @@ def a_reborn_resource_manager_is_told_of_no_want() -> None:
     around_handler(JOB_MASTER, PeerBorn, peer_born)
 
 
-@mutant(10, "task_manager/core/machine.py:_peer_born", "a reborn ResourceManager never knows the TaskManager")
+@mutant(10, "task_manager/core/life.py:on_peer_born", "a reborn ResourceManager never knows the TaskManager")
 def a_reborn_resource_manager_is_not_registered_with() -> None:
     original = task_manager.HANDLERS[PeerBorn]
 
-    def peer_born(state: Any, envelope: Any) -> Any:
-        again = envelope.body.peer == "resource-manager" and envelope.life > 1
-        return iter(()) if again else original(state, envelope)
+    def peer_born(state: Any, body: Any, envelope: Any) -> Any:
+        again = body.peer == "resource-manager" and envelope.life > 1
+        return iter(()) if again else original(state, body, envelope)
 
     task_manager.HANDLERS[PeerBorn] = peer_born
 
 
-@mutant(10, "task_manager/core/machine.py:_peer_born", "slots stay with jobs that a reborn shard knows nothing of")
+@mutant(10, "task_manager/core/life.py:on_peer_born", "slots stay with jobs that a reborn shard knows nothing of")
 def a_reborn_shard_is_offered_nothing() -> None:
     original = task_manager.HANDLERS[PeerBorn]
 
-    def peer_born(state: Any, envelope: Any) -> Any:
-        return iter(()) if envelope.body.peer.startswith("job-master/") else original(state, envelope)
+    def peer_born(state: Any, body: Any, envelope: Any) -> Any:
+        return iter(()) if body.peer.startswith("job-master/") else original(state, body, envelope)
 
     task_manager.HANDLERS[PeerBorn] = peer_born
 

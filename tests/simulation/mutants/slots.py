@@ -7,6 +7,7 @@ from typing import Any
 import services.resource_manager.core.machine as resource_manager
 import services.task_manager.core.machine as task_manager
 from millrace.core.messages import jobs, slots
+from millrace.core.messages.records import Elected
 from services.resource_manager.core import liveness, slot_manager
 from services.resource_manager.core.state import Job, SlotState, State
 from services.task_manager import shell
@@ -34,9 +35,9 @@ def nobody_is_missed() -> None:
     liveness.missing = lambda state, now_ms: []
 
 
-@mutant(28, "task_manager/core/machine.py:_release", "who was declared lost goes on beside who has its tasks now")
+@mutant(28, "task_manager/core/leaving.py:on_release_task_manager", "who was declared lost goes on beside who has its tasks now")
 def who_is_declared_lost_goes_on() -> None:
-    task_manager.HANDLERS[slots.ReleaseTaskManager] = lambda state, envelope: iter(())
+    task_manager.HANDLERS[slots.ReleaseTaskManager] = lambda state, body, envelope: iter(())
 
 
 @mutant(28, "task_manager/core/fencing.py:patience_ms", "who is cut off goes on beside who has its tasks now")
@@ -54,8 +55,8 @@ def a_task_manager_reads_its_inbox_from_the_start() -> None:
     def begin(original: Any, self: Any) -> None:
         original(self)
         topic, partition = self.topology.inbox(self.machine.scope)
-        self._reader.close()
-        self._reader = self.bus.reader(topic, partition, 0)
+        self.inbox.reader.close()
+        self.inbox.reader = self.bus.reader(topic, partition, 0)
 
     def message(original: Any, self: Any, folded: Any, offset: int, record: Any) -> Any:
         if record.to == self.machine.scope and self.machine.scope.startswith("task-manager/"):
@@ -75,22 +76,14 @@ def an_incarnation_is_used_again() -> None:
             generation = incarnations.setdefault(self.machine.scope, generation)
         return original(self, generation, offset)
 
-    def begin(original: Any, self: Any) -> None:
-        self._fold.shell = self
-        original(self)
-
-    def take(original: Any, self: Any, record: Any, text: Any = None) -> None:
-        self.incarnation = self._folded.generation
-        if isinstance(record, shell.Elected):
-            settings = {**record.settings, "incarnation": self.incarnation}
-            record = record.model_copy(
-                update={"generation": self.incarnation, "epoch": self.incarnation, "settings": settings}
-            )
+    def fold(original: Any, self: Any, record: Any, text: Any = None) -> None:
+        self.incarnation = self.folded.generation
+        if isinstance(record, Elected):
+            record = record.model_copy(update={"settings": {**record.settings, "incarnation": self.incarnation}})
         original(self, record, text)
 
     around(shell.Fold, "blank", blank)
-    around(shell.Shell, "begin", begin)
-    around(shell.Shell, "_take", take)
+    around(shell.Shell, "_fold", fold)
 
 
 @mutant(5, "task_manager/core/slot_table.py:allocate", "a slot that cannot be given is not given back")

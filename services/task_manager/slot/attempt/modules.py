@@ -85,7 +85,7 @@ def _unpack(archive: Path, folder: Path) -> None:
     its Python of a packed environment do; nothing is written through them."""
     kind = _archive_format(archive.name)
     safely = {"filter": _inside} if kind != "zip" and hasattr(tarfile, "tar_filter") else {}  # the oldest Pythons know no filters
-    shutil.unpack_archive(archive, folder, kind, **safely)  # type: ignore[arg-type]
+    shutil.unpack_archive(archive, folder, kind, **safely)  # type: ignore[arg-type]  # the stubs of 3.10 know no filter
 
 
 def _inside(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:

@@ -117,7 +117,7 @@ def load(vertex: dict[str, Any]) -> Callable[..., Any]:
             "FUNCTION_NOT_FOUND",
             f"Module {module_name} has no function {function_name}; it has: {', '.join(known) or 'none'}",
         )
-    return function  # type: ignore[no-any-return]
+    return function  # type: ignore[no-any-return]  # it is callable
 
 
 def call(vertex: dict[str, Any], inputs: dict[str, Any], session: Any, parameters: dict[str, Any]) -> Any:
@@ -178,7 +178,7 @@ def bind(
     elif left:
         given[others[0]] = {alias: inputs[alias] for alias in left}
     ordered = {name: given[name] for name in signature.parameters if name in given}
-    return inspect.BoundArguments(signature, ordered)  # type: ignore[arg-type]
+    return inspect.BoundArguments(signature, ordered)  # type: ignore[arg-type]  # typeshed wants an OrderedDict
 
 
 def check_declared(vertex: dict[str, Any], df: Any) -> None:

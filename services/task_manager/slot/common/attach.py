@@ -129,12 +129,12 @@ def _own_session_only(gateway: Any, jsc: Any) -> None:
 
         return functools.wraps(add)(add_from_here)
 
-    SparkContext.addFile = absolute(SparkContext.addFile)  # type: ignore[method-assign]
-    SparkContext.addArchive = absolute(SparkContext.addArchive)  # type: ignore[method-assign]
-    SparkContext.__init__ = init  # type: ignore[method-assign]
-    SparkContext.stop = stop  # type: ignore[method-assign]
-    SparkSession.stop = stop_session  # type: ignore[method-assign]
-    SparkSession.Builder.getOrCreate = get_or_create  # type: ignore[method-assign]
+    SparkContext.addFile = absolute(SparkContext.addFile)  # type: ignore[method-assign]  # PySpark's own, replaced
+    SparkContext.addArchive = absolute(SparkContext.addArchive)  # type: ignore[method-assign]  # PySpark's own, replaced
+    SparkContext.__init__ = init  # type: ignore[method-assign]  # PySpark's own, replaced
+    SparkContext.stop = stop  # type: ignore[method-assign]  # PySpark's own, replaced
+    SparkSession.stop = stop_session  # type: ignore[method-assign]  # PySpark's own, replaced
+    SparkSession.Builder.getOrCreate = get_or_create  # type: ignore[method-assign]  # PySpark's own, replaced
 
 
 def _warn(wanted: dict[str, Any], jsc: Any) -> None:

@@ -11,7 +11,7 @@ import posixpath
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
@@ -20,7 +20,8 @@ from millrace.core.messages.base import empty
 VERTEX_ID = r"^[A-Za-z_][A-Za-z0-9_]{0,62}$"
 KINDS = ("source", "sql", "python", "sink", "spark_app")
 READ_FORMATS = ("csv", "json", "parquet", "orc", "text", "avro", "xml", "binaryFile")
-WRITE_FORMATS = ("parquet", "csv", "json", "orc", "text", "avro", "xml")
+WriteFormat = Literal["parquet", "csv", "json", "orc", "text", "avro", "xml"]
+WRITE_FORMATS: tuple[WriteFormat, ...] = get_args(WriteFormat)
 
 ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 ENV_RESERVED = ("MILLRACE_", "PYSPARK_", "SPARK_")
@@ -87,7 +88,7 @@ class Edge:
             raise ValueError("an edge is one of forward, broadcast, hash(column, ...)")
         text = text.strip()
         if text in ("forward", "broadcast"):
-            return Edge(text)  # type: ignore[arg-type]
+            return Edge("forward" if text == "forward" else "broadcast")
         head, bracket, rest = text.partition("(")
         if head.strip() in ("forward", "broadcast") and bracket:
             raise ValueError(f"{head.strip()} takes no columns; only hash does")
@@ -135,7 +136,9 @@ def without_dots(path: object) -> object:
     nothing in `new/../out`."""
     if not isinstance(path, str) or not {".", ".."} & set(path.split("/")):
         return path
-    place, below = _PLACE.fullmatch(path).groups()  # type: ignore[union-attr]
+    match = _PLACE.fullmatch(path)
+    assert match is not None, "it takes any text"
+    place, below = match.groups()
     return f"{place}{posixpath.normpath(below)}"
 
 
@@ -180,7 +183,7 @@ class Source(_Model):
 class Sink(_Model):
     """Writes its one input; nothing is seen at the path before all subtasks finished."""
 
-    format: Literal[WRITE_FORMATS]  # type: ignore[valid-type]
+    format: WriteFormat
     """The file format to write."""
     path: Annotated[str, BeforeValidator(without_dots), Field(min_length=1)]
     """The folder to write; relative to the graph's file."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
-from typing import Any
+import operator
+from collections.abc import Iterable
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
 from pydantic_core import from_json, to_json
 
 
@@ -28,10 +31,21 @@ class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-def empty(kind: type[dict] | type[list]) -> Any:
+def empty(kind: type[dict[Any, Any]] | type[list[Any]]) -> Any:
     """The default of a field that may be left out: a new dict or list. One written as `= {}` is copied for each message, by
     copy.deepcopy."""
     return Field(default_factory=kind, json_schema_extra={"default": kind()})
+
+
+class OneOf:
+    """`Annotated[Body, OneOf(bodies)]` is one of these messages, told by its type."""
+
+    def __init__(self, bodies: Iterable[type[Body]]) -> None:
+        self._bodies = tuple(bodies)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        annotated: Any = Annotated  # of a value, which a type checker does not take for a type
+        return handler.generate_schema(annotated[functools.reduce(operator.or_, self._bodies), Field(discriminator="type")])
 
 
 def parsed(text: str) -> Any:

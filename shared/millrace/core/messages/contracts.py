@@ -10,6 +10,7 @@ from . import client, events, jobs, records, slots
 from .base import Body
 
 CLIENT = "client"
+AnyBody = type[Body]  # a class that has a field `type` cannot say so
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Contract:
 
     type: str
     version: int
-    body: type[Body]
+    body: AnyBody
     topic: str
     senders: tuple[str, ...]
     receivers: tuple[str, ...]

@@ -8,12 +8,12 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from . import client, effects, jobs, slots
-from .base import Body, Part, empty
+from .base import Body, OneOf, Part, empty
 
 Key = tuple[int, int]
 """(offset of the record that was folded, index among its outputs): orders what one life of a scope says."""
@@ -74,7 +74,7 @@ class Outcome(Part):
 
     record: Literal["Outcome"] = "Outcome"
     effect: str
-    result: Annotated[Union[effects.OUTCOMES], Field(discriminator="type")]  # type: ignore[valid-type]  # noqa: UP007
+    result: Annotated[Body, OneOf(effects.OUTCOMES)]
 
 
 class Excerpt(Part):
@@ -103,7 +103,7 @@ class Client(Part):
     prev: int
     offset: int
     partition: int = 0
-    request: Annotated[Union[client.REQUESTS], Field(discriminator="type")] | None = None  # type: ignore[valid-type]  # noqa: UP007
+    request: Annotated[client.Request, OneOf(client.REQUESTS)] | None = None
     refusal: Refusal | None = None
     excerpt: Excerpt | None = None
     """Of a SubmitJob that wants no answer: it is parked if the machine refuses it."""
@@ -132,7 +132,7 @@ class Message(Part):
     key: Annotated[Key, Field(strict=False)]
     prev: Annotated[Key, Field(strict=False)] | None
     """The key of the sender's previous message to this receiver; null: the chain starts here."""
-    body: Annotated[Union[MESSAGE_BODIES], Field(discriminator="type")]  # type: ignore[valid-type]  # noqa: UP007
+    body: Annotated[Body, OneOf(MESSAGE_BODIES)]
 
 
 def message_json(to: str, to_life: int, sender: str, life: int, key: Key, prev: Key | None, body: Body) -> str:
@@ -162,11 +162,11 @@ class Fact(Part):
     """A local event of a TaskManager, in the order taken."""
 
     record: Literal["Fact"] = "Fact"
-    body: Annotated[Union[slots.LOCAL_FACTS], Field(discriminator="type")]  # type: ignore[valid-type]  # noqa: UP007
+    body: Annotated[Body, OneOf(slots.LOCAL_FACTS)]
 
 
 Record = Annotated[Elected | Tick | Outcome | Client | Message | Probe | Fact, Field(discriminator="record")]
-_validate: Callable[[bytes], Any] = TypeAdapter(Record).validator.validate_json  # the adapter's own adds a sixth to its time
+_validate: Callable[[bytes], Record] = TypeAdapter(Record).validator.validate_json  # the adapter's own adds a sixth to its time
 
 
 class UnknownRecord(ValueError):

@@ -170,7 +170,7 @@ class _Watch:
                     self._on_event(event)
         except grpc.RpcError as failure:
             if not self._over.is_set():
-                log.info("the watch of %s ended: %s", self._key.decode(), failure.details())  # type: ignore[attr-defined]
+                log.info("the watch of %s ended: %s", self._key.decode(), failure.details())  # type: ignore[attr-defined]  # an aio.AioRpcError, which the stubs lack
         finally:
             self.end(tell=True)
 

@@ -1,0 +1,34 @@
+"""The TaskManager's effects: each type with what carries it out. None takes time: the slots work on threads of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from millrace.core.messages.base import Body
+from millrace.core.messages.effects import AttemptKillSent, AttemptLaunched, EndProcess, KillAttempt, LaunchAttempt
+from millrace.runtime.performer import Port, each
+
+
+class SlotsPort(Protocol):
+    """What carries out the machine's effects on slots; see `slots.Slots`."""
+
+    def launch(self, effect: LaunchAttempt) -> None: ...
+
+    def kill(self, effect: KillAttempt) -> None: ...
+
+    def beat(self, patience_ms: int) -> None: ...
+
+    def close(self, timeout_s: float) -> None: ...
+
+
+def ports(slots: SlotsPort, end: Callable[[EndProcess], None]) -> dict[type[Body], Port]:
+    def launch(effect: LaunchAttempt) -> AttemptLaunched:
+        slots.launch(effect)
+        return AttemptLaunched(attempt=effect.attempt)
+
+    def kill(effect: KillAttempt) -> AttemptKillSent:
+        slots.kill(effect)
+        return AttemptKillSent(attempt=effect.attempt)
+
+    return {LaunchAttempt: each(launch), KillAttempt: each(kill), EndProcess: each(end)}

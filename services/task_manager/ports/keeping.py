@@ -1,0 +1,124 @@
+"""What an ended attempt leaves is kept: a large result, the files in its folder, its logs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from millrace.core.messages.effects import LaunchAttempt
+from millrace.io.storage.store import Storage, StorageError
+
+from ..core.slot_table import infrastructure
+from ..kept_files import Keep, keep_files
+from .reports import UNREADABLE, Unfit, check_shape, check_size
+
+RESULT_BYTES_MAX = 16 << 10  # a larger result goes to storage, and its place into the report
+
+log = structlog.get_logger("slots")
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How an attempt ended. `rows`: those of its result, as JSON, which the slot's host has looked at."""
+
+    status: Any
+    report: Any = None
+    rows: str | None = None
+    error: Any = None
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Of one attempt: where it works, and where its standard outputs go. Its slot makes them."""
+
+    work: Path
+    log: Path
+
+
+class Keeping:
+    """Keeps what attempts leave. `logs`: where logs lie that storage is to have at the end."""
+
+    def __init__(self, storage: Storage, logs: Path, keep: Keep) -> None:
+        self._storage, self._logs, self._keep = storage, logs, keep
+
+    def log_folder(self, effect: LaunchAttempt, otherwise: Path) -> Path:
+        """Where an attempt's logs are kept. `otherwise`: where storage is no folder; they are uploaded from there at the end."""
+        try:
+            return self._storage.local(f"logs/{effect.folder}")
+        except StorageError:
+            return otherwise
+
+    def keep(self, effect: LaunchAttempt, ending: Ending, folders: Folders) -> Ending:
+        """The ending as it is passed on, after all that is kept is in storage. Raises nothing: an end is told in any case, for nobody
+        could end the attempt any more."""
+        kept = ending
+        try:
+            try:
+                kept = self._bounded(effect, ending)
+                kept = self._with_files(effect, kept, folders.work)
+            finally:
+                self._upload(effect, folders.log)  # the logs of what cannot be kept are wanted most
+            return kept
+        except (OSError, StorageError) as failure:
+            if ending.status == "finished":
+                return Ending("failed", error=infrastructure(f"its result cannot be kept: {failure}"))
+            log.warning("files or logs of an attempt are lost", attempt=effect.attempt, reason=str(failure))
+            return kept
+        except Unfit as failure:
+            return Ending("failed", error={"kind": "user", "retryable": False, "message": str(failure)})
+        except Exception as failure:
+            log.exception("what an attempt left cannot be kept", attempt=effect.attempt)
+            return Ending("failed", error=infrastructure(f"{type(failure).__name__}: {failure}"))
+
+    def _bounded(self, effect: LaunchAttempt, ending: Ending) -> Ending:
+        """With a report as a message may carry it: a large result lies in storage, and the report tells where. Many rows are passed on
+        unparsed, for that would hold up the other slots."""
+        report, rows = ending.report, ending.rows
+        if report is None:
+            return ending
+        check_shape(effect.spec, report)
+        result = report.get("result")
+        if result is not None:
+            if rows is None:
+                raise Unfit(f"{UNREADABLE}: its result has no rows")
+            data = f'{json.dumps(result)[:-1]}, "rows": {rows}}}'.encode()
+            if len(data) > RESULT_BYTES_MAX:
+                path = f"results/{effect.folder}/result.json"
+                self._storage.put_new(path, data)
+                report = {**report, "result": {**result, "path": path}}
+            else:
+                report = {**report, "result": {**result, "rows": json.loads(rows)}}
+        check_size(report)
+        return replace(ending, report=report)
+
+    def _with_files(self, effect: LaunchAttempt, ending: Ending, work: Path) -> Ending:
+        """With what is to be told, in its report or error, of the files that the attempt has left in its folder."""
+        report, error = ending.report, ending.error
+        if ending.status == "killed" or effect.spec.get("kind") == "plan":
+            return ending
+        files = keep_files(str(work), effect.spec, self._storage, effect.folder, self._keep)
+        if report is not None:
+            report = {name: value for name, value in report.items() if name != "files"}  # user code can write its file, too
+            if files is not None:
+                report = {**report, "files": files}
+        elif error is not None and files is not None:
+            error = {**error, "files_kept": files["kept"], "files_left_out": files["left_out"]}
+        return replace(ending, report=report, error=error)
+
+    def _upload(self, effect: LaunchAttempt, folder: Path) -> None:
+        """Where storage is no folder, logs go there now."""
+        if folder.parent != self._logs:
+            return
+        for name in ("stdout", "stderr"):
+            file = folder / name
+            if file.is_file():  # and no pipe, for which one would wait for ever
+                with self._storage.writer(f"logs/{effect.folder}/{name}") as writer, open(file, "rb") as lines:
+                    while piece := lines.read(1 << 20):
+                        writer.write(piece)
+                    writer.commit()
+        shutil.rmtree(folder, ignore_errors=True)

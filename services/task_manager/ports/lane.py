@@ -1,0 +1,234 @@
+"""One slot as the TaskManager drives it: attempts are prepared and ordered, and what its process says becomes facts."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import structlog
+
+from millrace.core.messages.base import Body
+from millrace.core.messages.effects import KillAttempt, LaunchAttempt
+from millrace.core.messages.slots import AttemptEnded, AttemptRunning, SlotBroken, SlotReady, SlotReplacing
+from millrace.io.storage.store import StorageError
+
+from ..core.slot_table import infrastructure
+from .keeping import Ending, Folders, Keeping
+from .reports import sound
+from .uploads import Uploads
+
+AGAIN_S, BROKEN_AGAIN_S = 1.0, 60.0  # until a slot whose host ended, or that is broken, is started again
+FAILED_STARTS_MAX = 3  # of a slot's process, one after the other, before its slot is called broken
+SAID_MAX = 500  # characters of what it said last
+
+log = structlog.get_logger("slots")
+
+
+class SlotPort(Protocol):
+    """A slot's process; see `slot.client.SlotProcess`. All methods return at once but `close`."""
+
+    def run(self, attempt: str, spec: dict[str, Any], work: str, log: str, blobs: str) -> None: ...
+
+    def kill(self, attempt: str, why: str) -> None: ...
+
+    def beat(self, patience_ms: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+OnEvent = Callable[[dict[str, Any]], None]
+SlotFactory = Callable[[int, OnEvent], SlotPort]
+"""Starts the slot of this number; it tells its events from then on, on any thread."""
+
+
+@dataclass
+class Shared:
+    """What the lanes of a process share."""
+
+    factory: SlotFactory
+    on_fact: Callable[[Body], None]
+    attempts: Path
+    logs: Path
+    uploads: Uploads
+    keeping: Keeping
+    submit: Callable[[Callable[[], None]], Any]
+    """Runs what may take long."""
+    later: Callable[[float, Callable[[], None]], None]
+    """Runs something after so many seconds."""
+    closing: bool = False
+
+
+class Lane:
+    """One slot: at most one attempt at a time, as the machine sees to."""
+
+    def __init__(self, shared: Shared, number: int) -> None:
+        self._shared, self._number = shared, number
+        self._lock = threading.RLock()  # a simulated slot answers while it is given an order
+        self._process: SlotPort | None = None
+        self._effect: LaunchAttempt | None = None  # the attempt that was launched and has not ended
+        self._ordered = False  # the process has the order to run it
+        self._running = False  # the process reported that it runs
+        self._killed: str | None = None  # why it is to be killed, where that came before the order
+        self._broken = False
+        self._failed_starts = 0
+        self._count = itertools.count(1)
+        self._folders = Folders(Path(), Path())  # of this attempt
+
+    def start(self) -> None:
+        try:
+            self._broken = False
+            self._process = self._shared.factory(self._number, self._on_event)
+        except OSError as error:
+            self._report(SlotBroken(slot=self._number, reason=f"its process cannot be started: {error}"))
+            self._shared.later(BROKEN_AGAIN_S, self._start_again)
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.close()
+
+    def launch(self, effect: LaunchAttempt) -> None:
+        with self._lock:
+            self._effect, self._ordered, self._running, self._killed = effect, False, False, None
+            name = f"{self._number}-{next(self._count)}"  # before anything of the attempt can end
+            self._folders = Folders(self._shared.attempts / name, self._shared.logs / name)
+        if effect.spec.get("modules"):
+            self._shared.submit(lambda: self._prepare(effect))
+        else:
+            self._prepare(effect)  # no file is touched here: what the attempt starts with takes no turn of another thread
+
+    def kill(self, effect: KillAttempt) -> None:
+        with self._lock:
+            if self._effect is None or self._effect.attempt != effect.attempt:
+                return
+            if not self._ordered:
+                self._killed = effect.why
+            elif self._process is not None:
+                self._process.kill(effect.attempt, effect.why)
+
+    def modules(self) -> list[dict[str, Any]]:
+        """What the attempt of this slot was launched with."""
+        effect = self._effect
+        return effect.spec.get("modules") or [] if effect is not None else []
+
+    def beat(self, patience_ms: int) -> None:
+        process = self._process
+        if process is not None and self._ordered and self._effect is not None:
+            process.beat(patience_ms)
+
+    # preparing, on a thread of its own where there is something to fetch
+
+    def _prepare(self, effect: LaunchAttempt) -> None:
+        uploads = self._shared.uploads
+        folders = self._folders
+        try:
+            self._folders = folders = replace(folders, log=self._shared.keeping.log_folder(effect, folders.log))
+            spec = effect.spec
+            for module in effect.spec.get("modules") or []:
+                job, acceptance, sha256 = spec["job"], effect.acceptance, module["sha256"]
+                if module["kind"] == "env":
+                    spec = {**spec, "env": {**spec.get("env", {}), **uploads.variables(job, acceptance, sha256)}}
+                else:
+                    uploads.fetch(job, acceptance, sha256, self._number)
+        except (OSError, StorageError) as error:
+            message = str(error) if isinstance(error, StorageError) else f"{error.filename}: {error.strerror}"
+            self._end(effect, Ending("failed", error=infrastructure(message)))
+            return
+        except Exception as error:  # a spec that makes no sense must not hold the slot for ever
+            log.exception("an attempt cannot be prepared", attempt=effect.attempt)
+            self._end(effect, Ending("failed", error=infrastructure(f"{type(error).__name__}: {error}")))
+            return
+        with self._lock:
+            if self._effect is not effect:
+                return
+            why = self._killed
+            if why is None and self._process is not None:
+                self._ordered = True
+                work, logs = str(folders.work), str(folders.log)
+                self._process.run(effect.attempt, spec, work, logs, str(uploads.folder))
+                return
+        if why is None:
+            again = infrastructure("the slot's process is being started again")
+            self._end(effect, Ending("failed", error=again), reusable=False)
+        else:
+            self._end(effect, Ending("killed", error={"kind": "killed", "retryable": False, "message": why}))
+
+    # what the process says, on its thread
+
+    def _on_event(self, event: dict[str, Any]) -> None:
+        try:
+            self._handle(event)
+        except Exception:
+            log.exception("an event of a slot is lost", slot=self._number, event_=str(event)[:500])
+
+    def _handle(self, event: dict[str, Any]) -> None:
+        kind = event["is"]
+        effect = self._effect
+        if kind == "ready":
+            self._failed_starts = 0
+            self._report(SlotReady(slot=self._number))
+        elif kind == "running":
+            self._running = True
+            self._report(AttemptRunning(slot=self._number, attempt=event["attempt"]))
+        elif kind == "ended":
+            if effect is not None and effect.attempt == event["attempt"]:
+                self._end(effect, Ending(event["status"], event.get("report"), event.get("rows"), sound(event.get("error"))))
+        elif kind == "replacing":
+            if not event.get("attempt"):  # else it is the attempt's own JVM
+                self._report(SlotReplacing(slot=self._number, reason=event["reason"]))
+        elif kind == "broken":
+            self._break(" ".join(filter(None, (event["reason"], event.get("hint")))))
+        elif kind == "gone":
+            self._gone(event.get("code"), event.get("said") or "")
+
+    def _break(self, reason: str) -> None:
+        self._broken = True
+        log.error("a slot is broken", slot=self._number, reason=reason)
+        self._report(SlotBroken(slot=self._number, reason=reason))
+
+    def _gone(self, code: Any, said: str) -> None:
+        """The slot's process ended: with this one, because it is broken, or because something killed it."""
+        if self._shared.closing:
+            return
+        self._process = None
+        effect = self._effect
+        if effect is not None:
+            error = infrastructure(f"the slot's process ended with {code}")
+            self._end(effect, Ending("failed", error=error), reusable=False)
+        if not self._broken:
+            self._failed_starts += 1
+            log.warning("a slot's process ended", slot=self._number, code=code, said=said)
+            if self._failed_starts >= FAILED_STARTS_MAX:  # nobody would see that it never becomes ready
+                last = said[-SAID_MAX:] or "it said nothing; the log of the TaskManager may tell more"
+                self._break(f"Its process ended {self._failed_starts} times before it was ready, the last time with {code}: {last}")
+            else:
+                self._report(SlotReplacing(slot=self._number, reason=f"its process ended with {code}"))
+        self._shared.later(BROKEN_AGAIN_S if self._broken else AGAIN_S, self._start_again)
+
+    def _start_again(self) -> None:
+        if not self._shared.closing:
+            self.start()
+
+    def _end(self, effect: LaunchAttempt, ending: Ending, *, reusable: bool = True) -> None:
+        """Keeps what an ended attempt leaves, and reports the end once."""
+        with self._lock:
+            if self._effect is not effect:
+                return
+            self._effect = None
+            never_ran = not self._running
+        folders = self._folders
+        kept = self._shared.keeping.keep(effect, ending, folders)
+        self._report(AttemptEnded(
+            slot=self._number, attempt=effect.attempt, status=kept.status, report=kept.report, error=kept.error
+        ))  # fmt: skip
+        if never_ran and reusable:
+            # It may have ended before the process took it: then no reset follows, and nothing says that the slot is ready.
+            self._report(SlotReady(slot=self._number))
+        self._shared.submit(lambda: shutil.rmtree(folders.work, ignore_errors=True))
+
+    def _report(self, body: Body) -> None:
+        self._shared.on_fact(body)

@@ -1,0 +1,96 @@
+"""The TaskManager's slots as its machine's effects reach them: LaunchAttempt, KillAttempt, and the facts that come back."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from millrace.core.messages.base import Body
+from millrace.core.messages.effects import KillAttempt, LaunchAttempt
+from millrace.io.storage.store import Storage
+
+from ..kept_files import Keep
+from .keeping import Keeping
+from .lane import Lane, Shared, SlotFactory
+from .uploads import Uploads
+
+KEEP = Keep()
+
+
+class Slots:
+    """All slots of a process. `on_fact(body)` is called, on any thread, with what becomes of them."""
+
+    def __init__(
+        self,
+        factory: SlotFactory,
+        count: int,
+        folder: Path,
+        storage: Storage,
+        on_fact: Callable[[Body], None],
+        *,
+        keep: Keep = KEEP,
+        submit: Callable[[Callable[[], None]], Any] | None = None,
+        later: Callable[[float, Callable[[], None]], None] | None = None,
+    ) -> None:
+        """`folder`: the TaskManager's own. `keep`: of what attempts leave in theirs.
+        `submit` runs what may take long (default: threads), `later` after some seconds."""
+        self.uploads = Uploads(folder / "blobs", storage, self._modules)
+        self._shared = Shared(
+            factory,
+            on_fact,
+            folder / "attempts",
+            folder / "logs",
+            self.uploads,
+            Keeping(storage, folder / "logs", keep),
+            submit or ThreadPoolExecutor(min(count, 32), thread_name_prefix="attempts").submit,
+            later or _later,
+        )
+        self._lanes = [Lane(self._shared, number) for number in range(count)]
+
+    def start(self) -> None:
+        """Starts all slots. Nothing of an earlier process is here any more: its working files go."""
+        attempts, logs = self._shared.attempts, self._shared.logs
+        for folder in (attempts, logs):
+            shutil.rmtree(folder, ignore_errors=True)
+        for folder in (attempts, logs, self.uploads.folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.uploads.trim()
+        for lane in self._lanes:
+            lane.start()
+
+    def launch(self, effect: LaunchAttempt) -> None:
+        """Prepares an attempt and orders it; what becomes of it is reported by facts."""
+        self._lanes[effect.slot].launch(effect)
+
+    def kill(self, effect: KillAttempt) -> None:
+        """Ends an attempt; its AttemptEnded follows, or is on the way already."""
+        self._lanes[effect.slot].kill(effect)
+
+    def beat(self, patience_ms: int) -> None:
+        """The TaskManager is at work: sent to the slots with an attempt, which end when they do not get it for so long."""
+        for lane in self._lanes:
+            lane.beat(patience_ms)
+
+    def close(self, timeout_s: float) -> None:
+        """Ends all slots and what runs in them, within this time; what is left dies with this process."""
+        self._shared.closing = True
+        threads = [threading.Thread(target=lane.close, daemon=True) for lane in self._lanes]
+        for thread in threads:
+            thread.start()
+        end = time.monotonic() + timeout_s
+        for thread in threads:
+            thread.join(max(0.0, end - time.monotonic()))
+
+    def _modules(self) -> set[str]:
+        return {module["sha256"] for lane in self._lanes for module in lane.modules()}
+
+
+def _later(seconds: float, do: Callable[[], None]) -> None:
+    timer = threading.Timer(seconds, do)
+    timer.daemon = True
+    timer.start()

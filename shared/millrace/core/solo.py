@@ -1,0 +1,91 @@
+"""A scope without election, sans-IO: one process folds and speaks for a whole generation, from its first record on.
+
+It has no log to read back. Its shell puts the one input in order, stamps each record, and gives it once. Every input method returns
+the actions to carry out, in order, in the words of `replica`: Append means here that the record is given back at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .fold import TICK_MS, Fold, Folded, Told
+from .messages.records import Elected, Outcome, Part, Tick
+from .replica import Action, Append, BeReborn, End, Perform, Speak
+from .speaking import Speaking
+
+
+class SoloReplica:
+    """`folded` is blank at the start of its generation. `who` names the process, `build` the code."""
+
+    def __init__(self, core: Fold, folded: Folded, *, who: str, build: str, now_ms: int) -> None:
+        self.core, self.folded = core, folded
+        self.who, self.build = who, build
+        self.speaking = Speaking()
+        self.ticked_ms = now_ms
+
+    @property
+    def epoch(self) -> int:
+        """Its one term is its generation."""
+        return self.folded.generation
+
+    def begin(self, settings: dict[str, Any]) -> list[Action]:
+        """Its Elected record, with the settings that decide."""
+        return [Append(Elected(
+            generation=self.epoch, epoch=self.epoch, build=self.build, who=self.who, settings=settings
+        ))]  # fmt: skip
+
+    def record(self, stamp_ms: int, record: Part) -> list[Action]:
+        """Folds the next record of the input."""
+        told = self.core.fold(self.folded, self.folded.next_offset, stamp_ms, record)
+        if told.superseded:
+            return [End(f"{self.core.machine.scope} lives in a later life than {self.folded.generation}")]
+        if told.damage is not None:
+            return [BeReborn(told.damage)]
+        return self._speak(told)
+
+    def _speak(self, told: Told) -> list[Action]:
+        actions: list[Action] = []
+        for spoken in told.said:
+            self.speaking.queue(spoken.seq)
+            actions.append(Speak(self.epoch, spoken))
+        ready = [effect for effect in told.done if self.speaking.may_perform(self.folded.effects[effect].key, effect)]
+        if told.outcome is not None and told.outcome_key is not None:
+            following = self.speaking.done(told.outcome, told.outcome_key)
+            ready += [following] if following is not None else []
+        return actions + self._perform(*ready)
+
+    def _perform(self, *effects: str) -> list[Action]:
+        """Those of them that do not wait for what was said before them."""
+        known = self.folded.effects
+        ready = [effect for effect in effects if not self.speaking.holds(effect, known[effect].after)]
+        return [Perform(self.epoch, effect, known[effect].key, known[effect].effect) for effect in ready]
+
+    def acked(self, seq: int) -> list[Action]:
+        """An output is in Kafka."""
+        return self._perform(*self.speaking.acked(seq))
+
+    def outcome(self, effect: str, result: Any) -> list[Action]:
+        """A port knows what an effect led to."""
+        return [Append(Outcome(effect=effect, result=result))]
+
+    def tick(self, now_ms: int, rest_ms: int) -> list[Action]:
+        """`rest_ms`: how long its ticks may be apart where nobody needs it."""
+        self.ticked_ms = now_ms
+        return [Append(Tick(
+            epoch=self.epoch,
+            n=self.folded.tick + 1,
+            published_through=self.speaking.published_through(),
+            digest=self.folded.ticked_digest,
+            next_ms=self._interval_ms(rest_ms),
+        ))]  # fmt: skip
+
+    def next_tick_ms(self, rest_ms: int) -> int:
+        """When the next tick is due, if nothing comes before: never later than the last one promised [4]."""
+        return self.ticked_ms + min(self.folded.next_ms, self._interval_ms(rest_ms))
+
+    def _interval_ms(self, rest_ms: int) -> int:
+        """Between two ticks. At rest nobody needs it, all peers have heard it and all it said is in Kafka."""
+        unheard = any(not peer.life and not peer.parted for peer in self.folded.peers.values())
+        if unheard or self.speaking.unacked or not self.core.machine.is_idle(self.folded.state):
+            return TICK_MS
+        return rest_ms
