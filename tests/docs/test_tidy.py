@@ -16,8 +16,6 @@ FILE_LINES, FUNCTION_LINES, CODE_COLUMNS = 500, 70, 120
 
 EXCEPTIONS: dict[str, str] = {
     "services/dispatcher/core/machine.py": "is being split by subject",
-    "services/job_master/core/machine.py": "is being split by subject",
-    "services/task_manager/ports.py": "is being split into slots and lanes",
     "shared/millrace/runtime/loop.py": "its decisions go to the replica",
     "tests/core/test_dispatcher_intake.py": "is to be split",
     "tests/core/test_replica.py": "is to be split",
