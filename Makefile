@@ -7,9 +7,10 @@ MINUTES ?= 3
 TESTS ?=
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations=20
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-compose lint simulate mutants bench bench-failover chaos up down status etcd lock clean
+.PHONY: help setup demo test test-long test-compose lint simulate mutants bench bench-failover chaos up down status etcd lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,8 +38,12 @@ $(STAMP): requirements.lock requirements-build.lock pyproject.toml
 demo: setup ## start the stack, run the flights pipeline on it, show the result, stop everything
 	@$(BIN)/millrace demo
 
-test: setup lint ## check the style and run every test (of the containers where there is a Docker engine)
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations=20 $(TESTS)
+test: setup lint ## check the style and run the tests: units, contracts, seeds, each way of a job end to end; TESTS=tests/x.py runs those
+	@$(PYTEST) $(or $(TESTS),-m "not long")
+
+test-long: setup ## run what takes minutes by nature: chaos, upgrades, restores, two clusters; and the containers
+	@$(PYTEST) -m long --ignore=tests/compose
+	@$(MAKE) --no-print-directory test-compose
 
 test-compose: setup ## run docker-compose.yml in a Docker engine, kill its containers, cut its network
 	@$(BIN)/python -m pytest --durations=15 tests/compose

@@ -20,6 +20,7 @@ from tests.end_to_end.test_flights import COLUMNS, by_pandas
 
 WHY_NOT = no_engine()
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.skipif(WHY_NOT is not None, reason=f"docker-compose.yml is not tested: {WHY_NOT}"),
     pytest.mark.timeout(1200),
 ]

@@ -53,6 +53,7 @@ def test_a_script_that_ends_badly(running: RunningStack, code: str, kind: str | 
     assert cause["message"] and "\n" not in cause["message"]
 
 
+@pytest.mark.long
 def test_a_script_whose_jvm_is_killed_begins_again_and_that_is_no_failure(running: RunningStack) -> None:
     job = run(running, "    os.kill(jvm.java.lang.ProcessHandle.current().pid(), 9)\n    time.sleep(600)\n")
     error = job.event("AttemptStateChanged", state="FAILED", attempt=1)["error"]

@@ -12,6 +12,7 @@ from deploy.local.downloads import CHECKOUT
 from tests.bench.clusters import environment
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_nothing_is_lost_or_doubled(stacks_home: Path) -> None:
     command = [sys.executable, "-m", "tests.chaos", "--minutes", "3", "--seed", "1"]

@@ -33,6 +33,7 @@ def rows(folder: Path) -> dict[str, list[str]]:
     return {mode: sorted(line for file in found for line in file.read_text().split()) for mode, found in files.items()}
 
 
+@pytest.mark.long
 def test_a_fresh_stack_over_the_sinks_of_a_purged_one_leaves_the_right_rows(
     stacks_home: Path, archives: Path, tmp_path: Path
 ) -> None:

@@ -76,6 +76,7 @@ def test_ctrl_c_ends_a_stack_in_the_foreground_and_its_data_stays(commands: list
     assert (stack.folder / "etcd").is_dir()
 
 
+@pytest.mark.long
 def test_the_demo_shows_its_result_and_leaves_nothing_but_that(commands: list[Command], tmp_path: Path) -> None:
     demo = start(commands, "demo", "--out", str(tmp_path / "out"))
     code, out, err = demo.end()
@@ -85,6 +86,7 @@ def test_the_demo_shows_its_result_and_leaves_nothing_but_that(commands: list[Co
     assert (processes_of(demo.demo.folder), demo.demo.folder.exists()) == ([], False)
 
 
+@pytest.mark.long
 def test_ctrl_c_in_the_demo_ends_all_that_it_started(commands: list[Command], tmp_path: Path) -> None:
     demo = start(commands, "demo", "--out", str(tmp_path / "out"))
     demo.until("job flight-delays")

@@ -124,6 +124,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield running
 
 
+@pytest.mark.long
 def test_an_etcd_restored_from_a_backup(cluster: Cluster) -> None:
     with Millrace(cluster.kafka.bootstrap, timeout_s=60) as client:
 

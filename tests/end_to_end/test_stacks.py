@@ -68,6 +68,7 @@ def test_jobs_survive_down_and_up_and_nothing_runs_between(
     assert [event["attempt"] for event in events if event["type"] == "AttemptStateChanged"][-1] == 2
 
 
+@pytest.mark.long
 def test_a_killed_supervisor_leaves_nothing_and_can_be_replaced_at_once(second: RunningStack, tmp_path: Path) -> None:
     held = Held(second, tmp_path / "held", settings={"restart": {"strategy": "none"}})
     held.started()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from deploy.local.stack import Options, Stack
 from millrace import __version__
 from millrace.client import Millrace
@@ -19,6 +21,7 @@ def job(seconds: float) -> dict[str, object]:
     return {"name": "timed", "vertices": {"query": {"sql": query(seconds)}}}
 
 
+@pytest.mark.long
 def test_an_upgrade_and_a_downgrade_with_jobs_running(stacks_home: Path, tmp_path: Path) -> None:
     stack = Stack("upgraded")
     facts = stack.up(Options(task_managers=0, shards=2), print, foreground=True)

@@ -14,6 +14,7 @@ from tests.simulation.years import years_pass
 NEVER = 1 << 50
 
 
+@pytest.mark.long
 def test_two_years_leave_state_snapshots_etcd_storage_and_topics_as_large_as_one() -> None:
     quiet_logs()
     years_pass(0)
@@ -27,6 +28,7 @@ LIFTED: dict[str, tuple[tuple[Any, str, Any], str]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", LIFTED)
 def test_without_its_bound_it_grows(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     quiet_logs()
