@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from millrace.cli.app import app, run, unwrap
+from millrace.cli.app import app, guarded, run, unwrap
 
 from . import doctor, replay, stack_commands
-from .dlq import dlq
+from .dlq.commands import dlq
 
-__all__ = ["app", "run"]
+__all__ = ["app", "guarded", "run"]
 
 app.info.help = (
     "Run PySpark jobs on a Millrace cluster.\n\nStart a local one with [bold]millrace up[/bold], then "

@@ -170,7 +170,7 @@ def demo(
     from deploy.local.flights import flights_folder
     from deploy.local.stack import Options, Stack
     from millrace.cli.connection import connected
-    from millrace.cli.submit import _follow, _submit, _tell_problems
+    from millrace.cli.submit import check_loaded, follow, send
     from millrace.edge.graph_file import load_graph
 
     parameters = {"data": str(flights_folder(_say)), "out": str(out.absolute())}
@@ -180,10 +180,10 @@ def demo(
         for warning in local.up(Options(), _say, foreground=not keep).get("warnings", []):
             _say(f"note: {warning}")
         loaded = load_graph(CHECKOUT / "examples" / "flights.yaml", parameters)
-        _tell_problems(loaded)
+        check_loaded(loaded)
         with connected(local.name) as millrace:
             _say(f"job flight-delays: examples/flights.yaml on {parameters['data']}")
-            code = _follow(millrace, _submit(millrace, loaded, parameters, None, True), local.name, keep)
+            code = follow(millrace, send(millrace, loaded, parameters, None, True), local.name, keep)
         if code == 0:
             _say(f"the same rows are in {out} as Parquet")
     finally:

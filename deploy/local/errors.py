@@ -14,6 +14,9 @@ class LocalError(Exception):
     ``detail`` holds what helps to find the cause (the end of a log), or is empty.
     """
 
+    exit_code = 3
+    """Of `millrace`, as where a cluster does not answer."""
+
     def __init__(self, sentence: str, detail: str = "") -> None:
         super().__init__(sentence)
         self.detail = detail

@@ -6,7 +6,6 @@ import sys
 from functools import partial
 
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
-from millrace.edge.requests import Intake
 from millrace.io.http.blobs import BlobServer
 from millrace.io.http.server import CannotListen
 from millrace.io.storage.room import Room
@@ -17,6 +16,7 @@ from .asked import Asked
 from .client_port import ClientPort
 from .core.machine import Dispatcher
 from .housekeeping import Housekeeping
+from .intake import Intake
 from .ports import JobStore
 from .settings import DispatcherSettings
 from .staging import Staging

@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from millrace.core.messages.records import Client, Refusal
-from millrace.edge.requests import Intake, not_understood
 from millrace.io.interfaces import Bus, Damaged, OffsetGone, Reader, Received, Unavailable
 from millrace.io.storage.store import StorageError
 from millrace.runtime.hosting import Term
 
 from .asked import Asked
+from .intake import Intake, not_understood
 from .trial import Read, Tried, Unreadable, Untold
 
 TOPIC = "client.commands"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from millrace.cli import app as program
+from deploy.cli import app as program
 from millrace.cli.exits import Exit
 from millrace.cli.tables import STOPPED, print_job, waited_and_ran
 from millrace.client import Ending, NotFinished, NotFound, OutcomeUnknown, Refused, Result, Unavailable

@@ -156,7 +156,7 @@ def test_an_attempt_that_is_over_is_read_once_more_and_then_left_alone() -> None
     class Blobs:
         def get_range(self, path: str, start: int, length: int) -> Any:
             asked.append(path)
-            from millrace.io.http.blobs import Piece
+            from millrace.client.blobs import Piece
 
             return Piece(files.get(path, b"")[start : start + length], 0)
 
@@ -176,3 +176,13 @@ def test_an_attempt_that_is_over_is_read_once_more_and_then_left_alone() -> None
     files["logs/b/stdout"] = b"three"
     assert [(each.attempt, each.data) for each in reader.read()] == [(2, b"three")]
     assert not [path for path in asked if path.startswith("logs/a/")]
+
+
+def test_of_a_stack_that_ends_with_the_job_no_command_is_named(client: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = {"columns": ["a"], "types": ["int"], "rows": [[n] for n in range(30)], "truncated": False}
+    client.answer = Followed(RUNNING, {"type": "JobFinished", "result": rows})
+    client.log_reader = lambda job: Reader()
+    graph = {"vertices": {"one": {"python": "steps:f"}}}
+    assert submitting.follow(client, client.answer, "demo-1", lives_on=False, graph=graph) == 0
+    said = capsys.readouterr().err
+    assert "the first 20 of 30 rows\n" in said and "millrace" not in said

@@ -13,12 +13,13 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
+from deploy.cli.app import app, guarded
 from millrace import __version__
 from millrace.cli import app as program
-from millrace.cli.app import app, guarded
 from millrace.cli.connection import NoConnection, find
-from millrace.cli.jobs import _LogPrinter, schema
+from millrace.cli.jobs import _LogPrinter
 from millrace.cli.progress import View, label, show_progress
+from millrace.cli.schema import schema
 from millrace.cli.tables import cause_lines, print_head, print_job, print_result, printable, table, took, unique
 from millrace.client import LogPiece, NotFinished, Result
 from millrace.core.messages.client import JobSummary
@@ -226,6 +227,9 @@ def test_a_long_result_shows_its_head_and_how_to_see_the_rest(capsys: pytest.Cap
     print_head(Result(columns=["n"], types=["int"], rows=rows, truncated=True), "millrace result j")
     out, err = capsys.readouterr()
     assert (len(out.splitlines()), err) == (21, "the first 20 of 1000 rows and more: millrace result j\n")
+    print_head(Result(columns=["n"], types=["int"], rows=rows, truncated=True), None)
+    out, err = capsys.readouterr()
+    assert (len(out.splitlines()), err) == (21, "the first 20 of 1000 rows and more\n"), "the stack that could be asked has gone"
 
 
 def test_what_strangers_wrote_does_not_speak_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typer.testing import CliRunner
 
-from millrace.cli import app as program
+from deploy.cli import app as program
 from services.task_manager.settings import LEAST_HEAP_MB
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from deploy.cli.dlq import _send
-from millrace.cli.app import app, guarded
+from deploy.cli.app import app, guarded
+from deploy.cli.dlq.commands import _send
 from millrace.client import Millrace, new_id
 from millrace.client.dead_letters import LETTER, ORIGIN, REPEATS, DeadLetters
 from millrace.io.etcd.store import EtcdStore
@@ -413,6 +413,6 @@ def test_records_are_sent_no_faster_than_asked(monkeypatch: pytest.MonkeyPatch) 
         clock.now += 0.1  # Kafka takes its time, and that counts
         sent.append(round(clock.now - 100.0, 3))
 
-    monkeypatch.setattr("deploy.cli.dlq.time", SimpleNamespace(monotonic=lambda: clock.now, sleep=sleep))
+    monkeypatch.setattr("deploy.cli.dlq.commands.time", SimpleNamespace(monotonic=lambda: clock.now, sleep=sleep))
     assert _send(SimpleNamespace(redrive=redrive), [(None, None)] * 4, per_second=4.0) == []  # type: ignore[arg-type]
     assert sent == [0.1, 0.35, 0.6, 0.85]

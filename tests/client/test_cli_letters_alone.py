@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from deploy.cli import dlq
-from millrace.cli.app import app, guarded
+from deploy.cli.app import app, guarded
+from deploy.cli.dlq import commands
+from deploy.cli.dlq.shown import story
 from millrace.client import Unavailable
 from millrace.client.dead_letters import Letter
 from millrace.core.messages.events import DeadLetter, DeadLetterRedriven
@@ -73,7 +74,7 @@ def letters(monkeypatch: pytest.MonkeyPatch) -> Letters:
     def connected(stack: str) -> Iterator[Client]:
         yield Client()
 
-    monkeypatch.setattr(dlq, "connected", connected)
+    monkeypatch.setattr(commands, "connected", connected)
     return known
 
 
@@ -95,5 +96,5 @@ def test_the_story_of_a_letter_ends_also_where_the_topic_was_made_anew() -> None
     """Offsets began again, so that each of two seems to have become of the other."""
     first, second = letter(1, 5, to=3), letter(2, 3, to=5)
     for each in (first, second):
-        told = list(dlq._story([first, second], each))
+        told = list(story([first, second], each))
         assert [line.split("letter ")[1][0] for line in told if "parked from" in line] == ["1", "2"]

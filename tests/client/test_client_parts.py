@@ -23,12 +23,12 @@ from millrace.client import (
     dead_letters,
 )
 from millrace.client import events as client_events
+from millrace.client.blobs import BlobError, Piece
 from millrace.client.events import Buffer, _open, follow_log
 from millrace.client.link import Link, Pending, now_ms
 from millrace.client.logs import LogReader
 from millrace.core.messages.client import BlobServerDescribed, JobAcceptedReply, JobRejected, JobsListed
 from millrace.core.messages.events import DeadLetter
-from millrace.io.http.blobs import BlobError, Piece
 
 GRAPH = {"name": "n", "vertices": {"one": {"sql": "SELECT 1 AS a"}}}
 

@@ -19,7 +19,7 @@ from millrace.core.messages.base import canonical
 from millrace.core.messages.effects import EndJob
 from millrace.core.messages.records import Client, Elected, decode, encode
 from millrace.core.topics import Topology
-from millrace.edge.requests import GRAPH_BYTES_MOST, Intake
+from millrace.edge.requests import GRAPH_BYTES_MOST
 from millrace.io.interfaces import OffsetGone, Put, Received, Txn
 from millrace.io.storage.store import Storage, upload_path
 from millrace.runtime import troubles
@@ -29,6 +29,7 @@ from services.dispatcher import client_port
 from services.dispatcher.asked import Asked
 from services.dispatcher.client_port import ClientPort, Copier
 from services.dispatcher.core.machine import Dispatcher
+from services.dispatcher.intake import Intake
 from services.dispatcher.trial import Tried, Untold
 from tests.core.of_dispatcher import stored
 from tests.simulation import Clock
@@ -598,7 +599,7 @@ def test_what_a_stranger_wrote_ends_no_dispatcher(storage: Storage, vertices: An
 
 
 def test_a_graph_that_the_checks_stumble_over_is_refused(intake: Intake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millrace.edge.requests.check_graph", lambda *_: next(iter(())))
+    monkeypatch.setattr("services.dispatcher.intake.check_graph", lambda *_: next(iter(())))
     [problem] = take(intake, submit()).problems
     assert problem.message == "the graph cannot be checked (StopIteration)"
     assert "no SubmitJob of job j: the graph cannot be checked" in take(intake, submit(reply_to="")).refusal.reason

@@ -9,8 +9,9 @@ import httpx
 import pytest
 
 from deploy import provision
+from millrace.client.blobs import BlobClient
 from millrace.io.addresses import joined, parted
-from millrace.io.http.blobs import BlobClient, BlobServer
+from millrace.io.http.blobs import BlobServer
 from millrace.io.http.server import CannotListen, HttpServer, application
 from millrace.io.storage.store import Storage
 from services.dispatcher.settings import DispatcherSettings

@@ -12,8 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from millrace.client.blobs import BlobClient, BlobError, Piece
 from millrace.io.http import blobs
-from millrace.io.http.blobs import BlobClient, BlobError, BlobServer, Piece
+from millrace.io.http.blobs import BlobServer
 from millrace.io.http.server import CannotListen
 from millrace.io.storage.room import Room
 from millrace.io.storage.store import Storage, StorageError, upload_path

@@ -12,7 +12,6 @@ from millrace.core.fold import Diverged, Folded
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.core.replica import Replica
 from millrace.core.topics import DISPATCHER
-from millrace.edge.requests import Intake
 from millrace.io.interfaces import OffsetGone, Received, Unavailable
 from millrace.io.storage.store import StorageError
 from millrace.runtime.hosting import Hosted, Surroundings, Term
@@ -24,6 +23,7 @@ from services.dispatcher.client_port import STUCK_S, Copier
 from services.dispatcher.core.machine import Dispatcher
 from services.dispatcher.core.state import check as check_dispatcher
 from services.dispatcher.housekeeping import EVERY_S, FIRST_S, Housekeeping
+from services.dispatcher.intake import Intake
 from services.dispatcher.ports import JobStore
 from services.dispatcher.staging import AtOnce
 from services.dispatcher.trial import AT_ONCE, Read, Tried, Unreadable, Untold

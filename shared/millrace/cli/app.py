@@ -12,9 +12,10 @@ from collections.abc import Callable
 
 import typer
 
-from . import jobs
+from . import cluster, jobs
 from .exits import Exit, code_of, said_of
 from .files import files
+from .schema import schema
 from .submit import SubmitCommand, submit
 from .validate import validate
 
@@ -32,9 +33,9 @@ for command in (jobs.list_jobs, jobs.show, jobs.result, jobs.logs, jobs.cancel, 
     app.command(command.__name__.removesuffix("_jobs"), rich_help_panel="Jobs")(command)
 app.command(rich_help_panel="Jobs")(files)
 app.command(rich_help_panel="Jobs")(validate)
-for command in (jobs.taskmanagers, jobs.slots):
+for command in (cluster.taskmanagers, cluster.slots):
     app.command(rich_help_panel="The cluster")(command)
-app.command(rich_help_panel="The cluster")(jobs.schema)
+app.command(rich_help_panel="The cluster")(schema)
 
 
 def unwrap(commands: typer.Typer) -> None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .exits import Exit
+
 if TYPE_CHECKING:
     from millrace.client import Millrace
 
@@ -28,6 +30,8 @@ ANSWER_S = 7.0  # with Python's start, connecting, and one more look, what is wr
 
 class NoConnection(Exception):
     """It is not known where the cluster is, or its file cannot be read."""
+
+    exit_code = Exit.UNAVAILABLE
 
 
 @contextmanager
@@ -52,6 +56,8 @@ def find(stack: str) -> tuple[str, str]:
         return bootstrap, _token(os.environ.get("MILLRACE_TOKEN_FILE"))
     facts = stack_facts(stack)
     if not facts.get("kafka_bootstrap"):
+        if stacks_folder() is None:
+            raise NoConnection("it is not known where the cluster is: name its Kafka in MILLRACE_KAFKA_BOOTSTRAP, as host:port")
         name = "" if stack == "default" else f" --stack {stack}"
         raise NoConnection(
             f"there is no stack {stack!r}: start one with millrace up{name}, or name a cluster's Kafka in "

@@ -29,14 +29,12 @@ _THE_MACHINES = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.ER
 
 
 def code_of(failure: Exception) -> int | None:
-    """The exit code of a failure; None: not an error that a user can do something about, but a bug."""
-    from .connection import NoConnection
+    """The exit code of a failure; None: not an error that a user can do something about, but a bug.
 
-    if isinstance(failure, NoConnection):
-        return Exit.UNAVAILABLE
-    local = sys.modules.get("deploy.local.errors")
-    if local is not None and isinstance(failure, local.LocalError):
-        return Exit.UNAVAILABLE
+    A class of errors outside of the client library names its own, as `exit_code`."""
+    own = getattr(failure, "exit_code", None)
+    if isinstance(own, int):
+        return own
     if isinstance(failure, OSError) and failure.errno in _THE_MACHINES:
         return Exit.FAILED
     errors = sys.modules.get("millrace.client.errors")

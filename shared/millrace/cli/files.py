@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .connection import StackOption, connected
-from .jobs import JobArgument, JsonOption
+from .options import JobArgument, JsonOption
 from .progress import one_line, printable
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Commands about jobs and the cluster: list, show, result, logs, cancel, events, taskmanagers, slots, schema."""
+"""Commands about jobs: list, show, result, logs, cancel, events."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from .connection import StackOption, connected
+from .options import JobArgument, JsonOption
 
 if TYPE_CHECKING:
     from millrace.client import LogPiece, Millrace
 
-JobArgument = Annotated[
-    str, typer.Argument(metavar="JOB", help="The job's id, as submit and list print it.", show_default=False)
-]
 ENDED = ("FINISHED", "FAILED", "CANCELED")
-JsonOption = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
 
 class Form(str, Enum):
@@ -117,12 +114,11 @@ def show(job: JobArgument, as_json: JsonOption = False, stack: StackOption = "de
         shown = millrace.show(job)
     from .tables import print_job, print_json
 
-    summary, detail, cause = shown
     if as_json:
-        told = {**summary.model_dump(), "state": summary.state}
-        print_json({"summary": told, "cause": cause, "detail": detail, "silent": shown.silent})
+        summary = {**shown.summary.model_dump(), "state": shown.summary.state}
+        print_json({"summary": summary, "cause": shown.cause, "detail": shown.detail, "silent": shown.silent})
     else:
-        print_job(summary, detail, cause)
+        print_job(shown.summary, shown.detail, shown.cause)
     if shown.silent:
         print(f"{shown.silent} does not answer: this is what the Dispatcher knows; running attempts go on meanwhile", file=sys.stderr)
 
@@ -160,7 +156,7 @@ def logs(
     printer = _LogPrinter()
     with connected(stack) as millrace, _or_refused(millrace, job):
         if task is not None:
-            _check_vertex(job, task, millrace.show(job)[1])
+            _check_vertex(job, task, millrace.show(job).detail)
         for piece in millrace.logs(job, follow, every_attempt):
             wanted = stream is Stream.both or piece.stream == stream.value
             if wanted and (task is None or task in piece.task.split("+")):
@@ -272,60 +268,3 @@ def events(
             print(f"{when(event['at_ms'])}  {event['job']}  {line}", flush=True)
             if line in ("FINISHED", "FAILED", "CANCELED"):
                 views.pop(event["job"])
-
-
-def taskmanagers(as_json: JsonOption = False, stack: StackOption = "default") -> None:
-    """List the TaskManagers."""
-    with connected(stack) as millrace:
-        found = millrace.task_managers()
-    from .tables import print_json, table, when
-
-    if as_json:
-        print_json([each.model_dump() for each in found])
-        return
-    rows = []
-    for each in found:
-        free = sum(slot.state == "FREE" for slot in each.slots)
-        rows.append((each.task_manager, each.host, len(each.slots), free, when(each.since_ms), when(each.last_beat_ms)))
-    table(("TaskManager", "host", "slots", "free", "since", "last heard"), rows)
-    if not rows:
-        print("no TaskManager is registered: jobs wait until one is", file=sys.stderr)
-
-
-def slots(as_json: JsonOption = False, stack: StackOption = "default") -> None:
-    """List the slots: what runs where."""
-    with connected(stack) as millrace:
-        found = millrace.task_managers()
-    from .tables import print_json, table
-
-    rows = [
-        (each.task_manager, slot.slot, slot.state, slot.job, slot.memory_mb, slot.broken) for each in found for slot in each.slots
-    ]
-    heads = ("task_manager", "slot", "state", "job", "memory_mb", "broken")
-    if as_json:
-        print_json([dict(zip(heads, row, strict=True)) for row in rows])
-        return
-    table(("TaskManager", "slot", "state", "job", "MB"), rows)
-
-
-def schema(
-    what: Annotated[str, typer.Argument(metavar="[SubmitJob | JobGraph]", help="Which one.")] = "SubmitJob",
-) -> None:
-    """Print the JSON Schema of what is submitted: the message SubmitJob, or the graph alone (for an editor)."""
-    from millrace.core.jobgraph.model import JobGraph
-    from millrace.edge.schema import Explained
-
-    graph = JobGraph.model_json_schema(schema_generator=Explained)
-    if what == "JobGraph":
-        print(json.dumps(graph, indent=1))
-        return
-    if what != "SubmitJob":
-        raise typer.BadParameter(f"there are SubmitJob and JobGraph, not {what}")
-    from millrace.core.messages.client import SubmitJob
-
-    message = SubmitJob.model_json_schema(schema_generator=Explained)
-    definitions = graph.pop("$defs", {})
-    message["$defs"] = {**message.get("$defs", {}), **definitions, "JobGraph": graph}
-    message["properties"]["graph"] = {"$ref": "#/$defs/JobGraph"}
-    message["required"] = ["type", "version", *message["required"]]
-    print(json.dumps(message, indent=1))

@@ -12,6 +12,7 @@ from typer.core import TyperCommand
 from .connection import StackOption, connected, is_named
 from .environment import EnvFileOption, EnvOption, variables
 from .exits import Exit
+from .options import pairs
 
 if TYPE_CHECKING:
     from millrace.client import Job, Millrace
@@ -111,40 +112,35 @@ def submit(
     millrace submit --wait --conf spark.sql.shuffle.partitions=4 etl.py --day 2013-01-01
     """
     flags = {
-        "name": name, "conf": conf, "py_files": py_files, "files": files, "jars": jars, "archives": archives, "packages": packages
+        "name": name, "conf": conf, "py_files": py_files, "files": files, "jars": jars, "archives": archives, "packages": packages,
     }  # fmt: skip
-    parameters = _pairs(parameter, "-p")
-    loaded = _load(target, args or [], parameters, flags, variables(env, env_file))
-    _tell_problems(loaded)
+    parameters = pairs(parameter, "-p")
+    load = _graph if Path(target).suffix in GRAPH_SUFFIXES else _script
+    loaded = load(Path(target), args or [], parameters, flags, variables(env, env_file))
+    check_loaded(loaded)
     with connected(stack) as millrace:
-        accepted = _submit(millrace, loaded, parameters, job, wait)
+        accepted = send(millrace, loaded, parameters, job, wait)
         if not wait:
             typer.echo(accepted.id)
             return
-        raise typer.Exit(_follow(millrace, accepted, stack, graph=loaded.raw, quiet=quiet))
+        raise typer.Exit(follow(millrace, accepted, stack, graph=loaded.raw, quiet=quiet))
 
 
-def _load(
-    target: str, args: list[str], parameters: dict[str, str], flags: dict[str, Any], env: dict[str, str]
-) -> Loaded:
-    """The graph of a file, or of a script, for which alone `args` and `flags` are."""
-    path = Path(target)
-    if path.suffix in GRAPH_SUFFIXES:
-        _refuse(args, "arguments are for scripts; give a graph its parameters with -p NAME=VALUE")
-        given = [flag for flag, value in flags.items() if value]
-        _refuse(given, f"--{(given or [''])[0].replace('_', '-')} is for scripts; it stands in a graph's file instead")
-        from millrace.edge.graph_file import load_graph
+def _graph(path: Path, args: list[str], parameters: dict[str, str], flags: dict[str, Any], env: dict[str, str]) -> Loaded:
+    _refuse(args, "arguments are for scripts; give a graph its parameters with -p NAME=VALUE")
+    given = [flag for flag, value in flags.items() if value]
+    _refuse(given, f"--{(given or [''])[0].replace('_', '-')} is for scripts; it stands in a graph's file instead")
+    from millrace.edge.graph_file import load_graph
 
-        return load_graph(path, parameters, same_machine=not is_named(), sent=True, env=env)
-    _refuse(path.suffix != ".py", f"{target} is neither a graph (.yaml, .yml, .json) nor a PySpark script (.py)")
+    return load_graph(path, parameters, same_machine=not is_named(), sent=True, env=env)
+
+
+def _script(path: Path, args: list[str], parameters: dict[str, str], flags: dict[str, Any], env: dict[str, str]) -> Loaded:
+    _refuse(path.suffix != ".py", f"{path} is neither a graph (.yaml, .yml, .json) nor a PySpark script (.py)")
     ours = [word for word in args if word in ("--wait", "-w", "--follow", "--stack")]
     if ours:
         print(f"note: {', '.join(ours)} stands after the script and goes to it; ours stand before it", file=sys.stderr)
     _refuse(parameters, "-p is for graphs; give a script its arguments after its name")
-    return _script(path, args, flags, env)
-
-
-def _script(path: Path, args: list[str], flags: dict[str, Any], env: dict[str, str]) -> Loaded:
     from millrace.edge.graph_file import load_script
 
     lists = {flag: _comma(flags[flag]) for flag in ("py_files", "files", "jars", "archives", "packages")}
@@ -152,14 +148,15 @@ def _script(path: Path, args: list[str], flags: dict[str, Any], env: dict[str, s
         path,
         args,
         name=flags["name"],
-        conf=_pairs(flags["conf"], "--conf"),
+        conf=pairs(flags["conf"], "--conf"),
         packages=lists.pop("packages"),
         env=env,
         **{flag: [Path(each) for each in some] for flag, some in lists.items()},
     )
 
 
-def _submit(millrace: Millrace, loaded: Loaded, parameters: dict[str, str], job: str | None, watch: bool) -> Job:
+def send(millrace: Millrace, loaded: Loaded, parameters: dict[str, str], job: str | None, watch: bool) -> Job:
+    """Submits what was loaded; what the cluster finds wrong with it is printed, and ends the command."""
     from millrace.client import Rejected, new_id
 
     job = job or new_id(str(loaded.raw["name"]))  # chosen here, so that Ctrl-C before the answer can name it
@@ -180,11 +177,11 @@ def _submit(millrace: Millrace, loaded: Loaded, parameters: dict[str, str], job:
     return accepted
 
 
-def _follow(
+def follow(
     millrace: Millrace, job: Job, stack: str, lives_on: bool = True, graph: dict[str, Any] | None = None, quiet: bool = False
 ) -> int:
-    """Shows progress until the end; the exit code that tells it. lives_on: after Ctrl-C the stack stays, and the job with it. graph: its
-    vertices that run a user's own code have their output shown."""
+    """Shows progress until the end; the exit code that tells it. lives_on: the stack stays, so that the job can be asked about later.
+    graph: its vertices that run a user's own code have their output shown."""
     from millrace.client import MillraceError
 
     from .progress import show_progress
@@ -206,7 +203,7 @@ def _follow(
         print(f"not all that it wrote is shown: {output.trouble}", file=sys.stderr)
     if ending["type"] == "JobFailed":
         _print_cause(ending.get("cause") or {})
-    if ending["type"] == "JobFailed" or output is not None:
+    if lives_on and (ending["type"] == "JobFailed" or output is not None):
         print(f"what it wrote: millrace logs {job.id}{option}", file=sys.stderr)
     if _runs_code(graph or {}):
         _tell_files(millrace, job.id, ending)
@@ -214,7 +211,7 @@ def _follow(
         return _script_exit(ending.get("cause") or {}, graph or {}) or Exit.FAILED
     if ending["type"] == "JobCanceled":
         return Exit.CANCELED
-    _print_rows(millrace, job.id, ending, f"millrace result {job.id}{option}")
+    _print_rows(millrace, job.id, ending, f"millrace result {job.id}{option}" if lives_on else None)
     return Exit.FINISHED
 
 
@@ -235,8 +232,9 @@ def _tell_files(millrace: Millrace, job: str, ending: dict[str, Any]) -> None:
         print(line, file=sys.stderr)
 
 
-def _print_rows(millrace: Millrace, job: str, ending: dict[str, Any], more: str) -> None:
-    """The first rows of the result, if the job has one: from its last event, or from its archive where it is not small."""
+def _print_rows(millrace: Millrace, job: str, ending: dict[str, Any], more: str | None) -> None:
+    """The first rows of the result, if the job has one: from its last event, or from its archive where it is not small. `more`: the
+    command that prints all of them."""
     from millrace.client import MillraceError, NotFinished, Result
 
     from .tables import print_head
@@ -285,7 +283,7 @@ def _print_cause(cause: dict[str, Any]) -> None:
         print(line, file=sys.stderr)
 
 
-def _tell_problems(loaded: Loaded) -> None:
+def check_loaded(loaded: Loaded) -> None:
     """Warnings and errors found here, each with its line; errors end the command."""
     for line in loaded.rendered():
         print(line, file=sys.stderr)
@@ -307,16 +305,6 @@ def _problem(told: Any, warning: bool = False) -> Problem:
     from millrace.core.jobgraph.problems import Problem
 
     return Problem(tuple(told.place), told.message, told.hint, warning=warning)
-
-
-def _pairs(given: list[str] | None, flag: str) -> dict[str, str]:
-    pairs = {}
-    for each in given or []:
-        key, equals, value = each.partition("=")
-        if not equals or not key:
-            raise typer.BadParameter(f"{flag} takes NAME=VALUE, not {each!r}")
-        pairs[key] = value
-    return pairs
 
 
 def _comma(text: str | None) -> list[str]:

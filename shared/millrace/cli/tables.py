@@ -166,12 +166,13 @@ def print_result(result: Result, form: str) -> None:
         _say_first(result)
 
 
-def print_head(result: Result, more: str) -> None:
-    """The first HEAD_ROWS rows as a table, and the command that shows more."""
+def print_head(result: Result, more: str | None) -> None:
+    """The first HEAD_ROWS rows as a table, and the command that shows more, if there is one."""
     if not _rows_table(result.columns, result.rows[:HEAD_ROWS]):
-        print(f"cells are cut: {more} --format json shows them whole", file=sys.stderr)
+        print("cells are cut" + (f": {more} --format json shows them whole" if more else ""), file=sys.stderr)
     if len(result.rows) > HEAD_ROWS:
-        print(f"the first {HEAD_ROWS} of {len(result.rows)} rows{' and more' * result.truncated}: {more}", file=sys.stderr)
+        of = f"the first {HEAD_ROWS} of {len(result.rows)} rows{' and more' * result.truncated}"
+        print(of + (f": {more}" if more else ""), file=sys.stderr)
     elif result.truncated:
         _say_first(result)
 

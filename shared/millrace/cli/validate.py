@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .exits import Exit
-from .jobs import JsonOption
+from .options import JsonOption, pairs
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -52,9 +52,7 @@ def validate(
 
     millrace dlq show 12 --raw | millrace validate -
     """
-    from .submit import _pairs
-
-    parameters = _pairs(parameter, "-p")
+    parameters = pairs(parameter, "-p")
     checked = [each for file in files for each in _checked(file, parameters)]
     if as_json:
         from .tables import print_json

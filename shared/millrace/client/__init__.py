@@ -7,7 +7,7 @@ with Millrace("127.0.0.1:9092", token=token) as millrace:
     print(job.result().rows)
 """
 
-from .api import Ending, Job, Millrace, Result, Submitting, new_id
+from .api import Millrace, new_id
 from .errors import (
     Busy,
     Conflict,
@@ -21,9 +21,12 @@ from .errors import (
     TooLate,
     Unavailable,
 )
+from .job import Ending, Job, Submitting
 from .logs import LogPiece
+from .queries import Shown
+from .results import Result
 
 __all__ = [
     "Busy", "Conflict", "Ending", "Invalid", "Job", "LogPiece", "Millrace", "MillraceError", "NotFinished", "NotFound",
-    "OutcomeUnknown", "Refused", "Rejected", "Result", "Submitting", "TooLate", "Unavailable", "new_id",
+    "OutcomeUnknown", "Refused", "Rejected", "Result", "Shown", "Submitting", "TooLate", "Unavailable", "new_id",
 ]  # fmt: skip

@@ -85,6 +85,41 @@ class Letter:
             self.value = from_json(self.head, allow_partial="trailing-strings")
 
     @property
+    def place(self) -> str:
+        """Its number, as people write it."""
+        return str(self.number)
+
+    @property
+    def name(self) -> str:
+        """What it is called among letters and records of inboxes."""
+        return f"letter {self.number}"
+
+    @property
+    def topic(self) -> str:
+        """Where the record was."""
+        return self.letter.topic
+
+    @property
+    def offset(self) -> int:
+        """... and at which offset."""
+        return self.letter.offset
+
+    @property
+    def reason(self) -> str:
+        """Why it was parked."""
+        return self.letter.reason
+
+    @property
+    def at_ms(self) -> int:
+        """When it was parked."""
+        return self.letter.at_ms
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the whole record."""
+        return self.letter.size_bytes
+
+    @property
     def head(self) -> bytes:
         """The first bytes of the record: up to 4 KiB."""
         return base64.b64decode(self.letter.head_base64)
@@ -101,6 +136,7 @@ class Letter:
 
     @property
     def kind(self) -> str:
+        """Its reason without what differs from record to record."""
         return kind_of(self.letter.reason)
 
     @property

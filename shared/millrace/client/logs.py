@@ -69,7 +69,7 @@ class LogReader:
                 del self._write[folder]
 
     def _rest(self, path: str) -> Iterator[bytes]:
-        from millrace.io.http.blobs import BlobError
+        from .blobs import BlobError
 
         def rest(blobs: Any) -> bytes:
             try:

@@ -18,6 +18,7 @@ from millrace.core.jobgraph.problems import Problem, did_you_mean
 _FILE_FORMATS = tuple(name.lower() for name in READ_FORMATS)
 _ARCHIVES = (".tar.gz", ".tgz", ".tar")
 _COMPARED_MOST = 1000  # names in a folder
+_BRACKET = "Spark takes [ for the beginning of a pattern; for the character itself write \\["
 _IMPORTABLE = (".py", ".zip", ".whl", ".egg")
 
 
@@ -30,18 +31,22 @@ def local_path(path: str) -> str | None:
 
 
 def check_files(graph: JobGraph) -> list[Problem]:
-    """Sources whose local path (or glob) names nothing on this machine."""
+    """Sources whose local path (or glob) names nothing on this machine; as a warning, a path that is there and as a glob names nothing."""
     problems = []
     for name, vertex in graph.vertices.items():
         named = vertex.source.path if vertex.source and vertex.source.format.lower() in _FILE_FORMATS else None
         local = local_path(named) if named else None
         if local is None or any(each in local for each in ("{", "[^", "\\")):  # Python's globs know none of these, Hadoop's do
             continue
-        path = Path(local)
-        if not _is_there(path) and not _matches(path):
-            first = next((str(parent) for parent in reversed(path.parents) if not _is_there(parent)), None)
-            hint = near_file(path) or (f"there is no folder {first}" if first else None)
-            problems.append(Problem(("vertices", name, "source", "path"), f"no such file: {local}", hint))
+        path, place = Path(local), ("vertices", name, "source", "path")
+        if _matches(path) or ("[" not in local and _is_there(path)):
+            continue
+        if _is_there(path):
+            problems.append(Problem(place, f"no file matches the pattern {local}", _BRACKET, warning=True))
+            continue
+        first = next((str(parent) for parent in reversed(path.parents) if not _is_there(parent)), None)
+        hint = near_file(path) or (f"there is no folder {first}" if first else _BRACKET if "[" in local else None)
+        problems.append(Problem(place, f"no such file: {local}", hint))
     return problems
 
 

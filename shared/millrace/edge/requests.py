@@ -1,18 +1,14 @@
-"""The edge of the cluster: what strangers write to client.commands, decoded strictly and checked once.
+"""What strangers write to client.commands: decoding it strictly, and all that a graph alone tells.
 
-What comes out is a Client record: either a request that the machine can take at its word, or a refusal for dead-letters.
+The Dispatcher's intake does this once for each request. `millrace validate` and `millrace dlq` do the same without a cluster.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import structlog
 from pydantic import ValidationError
 
 from millrace.core.jobgraph.compile import check_unread
@@ -22,24 +18,14 @@ from millrace.core.jobgraph.problems import Problem, found
 from millrace.core.jobgraph.validate import readable, validate
 from millrace.core.messages import client
 from millrace.core.messages.base import canonical
-from millrace.core.messages.records import Client, Excerpt, Refusal
-from millrace.edge.files import check_files, check_relative
+from millrace.edge.files import check_relative
 from millrace.edge.packages import check_packages
 from millrace.edge.spark_conf import classify_conf
-from millrace.edge.sql import check_sql, look
-from millrace.io.interfaces import Received
-from millrace.io.storage.room import Room
-from millrace.io.storage.store import Storage, upload_path
+from millrace.edge.sql import check_sql
 
 GRAPH_BYTES_MOST = 256 * 1024  # of a graph as it is stored: it travels inside messages and lies in etcd
-PROBLEMS_BYTES_MOST = 200_000
-HEAD_BYTES = 4096
-UNHEARD_HEAD_BYTES = 512  # of a submission that may be refused later: up to 50,000 of them wait in the machine's state
 SIZES = ("spark.driver.memory", "spark.driver.cores", "spark.executor.", "spark.cores.max", "spark.dynamicAllocation.")
 NO_EFFECT = "has no effect in slots, whose heap and threads are their TaskManager's (millrace up --heap-mb, --cores)"
-CACHED_MOST, CACHED_BYTES_MOST = 256, 32 * 1024
-
-log = structlog.get_logger("intake")
 
 _REQUESTS = {body.model_fields["type"].default: body for body in client.REQUESTS}
 
@@ -52,84 +38,6 @@ class Checked:
     stored: dict[str, Any] | None
     problems: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
-
-
-class Intake:
-    """Decodes and checks. Not for several threads at once.
-
-    check_local_files: also refuse a graph whose local source files are not on this machine; for clusters on one machine.
-    room: without room there, submissions are to be refused.
-    """
-
-    def __init__(
-        self, storage: Storage, limits: Limits, check_local_files: bool = False, room: Room | None = None
-    ) -> None:
-        self._storage, self._limits, self._check_local_files = storage, limits, check_local_files
-        self._room = room or Room(storage)
-        self._cache: OrderedDict[str, Checked] = OrderedDict()  # digest of a submission -> what it is found to be
-        look("SELECT 1")  # loads the parser now, and not for the first submission
-
-    def record(self, received: Received, log: str, prev: int) -> Client:
-        """The record for the Dispatcher's inbox. Raises nothing for any bytes; StorageError when storage is away."""
-        where = {"log": log, "prev": prev, "offset": received.offset, "partition": received.partition}
-        try:
-            request = decode(received.value, self._limits)
-        except Refused as refused:
-            return Client(**where, refusal=_refusal(received.value, str(refused)))
-        if not isinstance(request, client.SubmitJob):
-            return Client(**where, request=request)
-        text = canonical({"graph": request.graph, "parameters": request.parameters})
-        digest = hashlib.sha256(text).hexdigest()
-        checked = self._checked(request, digest, len(text))
-        if "sources" in request.graph:  # a comment above a query makes no other job of it
-            graph = {name: part for name, part in request.graph.items() if name != "sources"}
-            digest = hashlib.sha256(canonical({"graph": graph, "parameters": request.parameters})).hexdigest()
-        problems = [*checked.problems, *(self._elsewhere(checked.graph) if checked.graph else ())]
-        good = checked.stored is not None and not problems
-        if not good and not request.reply_to:  # nobody would ever hear of it
-            return Client(**where, refusal=_refusal(received.value, _unheard(request.job, problems)))
-        return Client(
-            **where,
-            request=request.model_copy(update={"graph": {}, "parameters": {}}),
-            problems=_told(problems),
-            warnings=_told(checked.warnings),
-            graph=checked.stored if good else None,
-            digest=digest if good else None,
-            excerpt=None if request.reply_to else _excerpt(received.value, UNHEARD_HEAD_BYTES),
-            lack=self._room.lack() if good else "",
-        )
-
-    def _checked(self, request: client.SubmitJob, digest: str, size: int) -> Checked:
-        checked = self._cache.get(digest)
-        if checked is None:
-            try:
-                checked = check_graph(request.graph, request.parameters, self._limits)
-            except Exception as failure:  # a bug of ours must not end every Dispatcher that reads this
-                log.exception("a graph cannot be checked", job=request.job)
-                message = f"the graph cannot be checked ({type(failure).__name__})"
-                hint = "a mistake of Millrace, which the Dispatcher's log has; change the graph, or ask who runs the cluster"
-                return Checked(None, None, (Problem((), message, hint),), ())
-            if size <= CACHED_BYTES_MOST:
-                self._cache[digest] = checked
-                if len(self._cache) > CACHED_MOST:
-                    self._cache.popitem(last=False)
-        else:
-            self._cache.move_to_end(digest)
-        return checked
-
-    def _elsewhere(self, graph: JobGraph) -> Iterable[Problem]:
-        """What is wrong outside the graph, now: uploads that are not there, files that are not there."""
-        for index, module in enumerate(graph.modules):
-            if not self._storage.exists(upload_path(module.sha256)):
-                yield Problem(("modules", index), f"{module.name} was not uploaded, or too long ago", "submit it again")
-        if self._check_local_files:
-            yield from check_files(graph)
-
-
-def not_understood(received: Received, log: str, prev: int, reason: str) -> Client:
-    """The record of what is parked for this reason."""
-    where = {"log": log, "prev": prev, "offset": received.offset, "partition": received.partition}
-    return Client(**where, refusal=_refusal(received.value, reason))
 
 
 def decode(value: bytes, limits: Limits) -> client.Request:
@@ -189,38 +97,6 @@ def check_conf(graph: JobGraph) -> list[Problem]:
         if key not in refused and key.startswith(SIZES):
             problems.append(Problem(("conf", key), NO_EFFECT, None, True))
     return problems
-
-
-def _unheard(job: str, problems: Iterable[Problem]) -> str:
-    told = (f"{'.'.join(map(str, each.place))}: {each.message}" if each.place else each.message for each in problems)
-    return f"no SubmitJob of job {job}: {'; '.join(told)}"
-
-
-def _told(problems: Iterable[Problem]) -> list[client.Problem]:
-    """As they are answered; no more than a record can take."""
-    told: list[client.Problem] = []
-    size = 0
-    for problem in problems:
-        one = client.Problem(place=list(problem.place), message=problem.message, hint=problem.hint)
-        size += len(one.model_dump_json())
-        if size > PROBLEMS_BYTES_MOST:
-            told.append(client.Problem(place=[], message="there are more problems than fit into one answer"))
-            break
-        told.append(one)
-    return told
-
-
-def _refusal(value: bytes, reason: str) -> Refusal:
-    told = reason if len(reason) <= 500 else f"{reason[:500]}..."
-    return Refusal(reason=told, **_excerpt(value, HEAD_BYTES).model_dump())
-
-
-def _excerpt(value: bytes, head_bytes: int) -> Excerpt:
-    return Excerpt(
-        size_bytes=len(value),
-        sha256=hashlib.sha256(value).hexdigest(),
-        head_base64=base64.b64encode(value[:head_bytes]).decode(),
-    )
 
 
 def _sentence(error: ValidationError) -> str:

@@ -20,9 +20,9 @@ import services.job_master.core.publication as publication
 import services.job_master.ports as job_master_ports
 from millrace.core.machine import PassedOver
 from millrace.core.messages import effects
-from millrace.edge.requests import Intake
 from millrace.io.interfaces import Compare, Delete, Txn, UnknownOutcome
 from services.dispatcher.core import retirement
+from services.dispatcher.intake import Intake
 from services.job_master.core.machine import HANDLERS as JOB_MASTER
 from services.job_master.core.transitions import ENDED_JOB
 from tests.simulation import performing
@@ -202,7 +202,7 @@ def a_bad_start_of_an_ended_job_is_not_answered() -> None:
     around_handler(JOB_MASTER, PassedOver, passed_over)
 
 
-@mutant(26, "edge/requests.py:Intake.record", "bytes that are no request leave no trace")
+@mutant(26, "dispatcher/intake.py:Intake.record", "bytes that are no request leave no trace")
 def what_is_no_request_is_dropped() -> None:
     def requested(original: Any, self: Any, state: Any, envelope: Any) -> Any:
         return iter(()) if envelope.body.refusal is not None else original(self, state, envelope)
@@ -210,7 +210,7 @@ def what_is_no_request_is_dropped() -> None:
     around(dispatcher.Dispatcher, "requested", requested)
 
 
-@mutant(26, "edge/requests.py:Intake.record", "bytes that are no request end the port, and with it all requests")
+@mutant(26, "dispatcher/intake.py:Intake.record", "bytes that are no request end the port, and with it all requests")
 def what_is_no_request_ends_the_port() -> None:
     def record(original: Any, self: Any, received: Any, log: str, prev: int) -> Any:
         json.loads(received.value)

@@ -1,5 +1,5 @@
 """Files over HTTP: a client puts what a job needs, and gets logs and results, without sharing a folder with the
-cluster.
+cluster. The other side is `client/blobs.py`.
 
     PUT  /blobs/<sha256>     201 stored, 200 stood there already; 413 too large, 422 another hash, 408 too slow,
                              507 no room, or the storage fails
@@ -21,10 +21,6 @@ import re
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
 
 import structlog
 from starlette.exceptions import HTTPException
@@ -38,9 +34,6 @@ from millrace.io.storage.room import Room
 from millrace.io.storage.store import BadName, NotFound, Storage, StorageError, is_sha256, upload_path
 
 from .server import CannotListen, HttpServer, application, is_loopback, reply
-
-if TYPE_CHECKING:
-    import httpx
 
 log = structlog.get_logger(__name__)
 
@@ -242,122 +235,3 @@ def _range(header: str, size: int) -> tuple[int, int, bool]:
     if not found[1]:
         return max(0, size - int(found[2])), size, True
     return int(found[1]), min(size, int(found[2]) + 1) if found[2] else size, True
-
-
-# ---- the other side
-
-
-class BlobError(Exception):
-    """A blob or file could not be put or got; the message says why. `status`: HTTP's, None if there was no answer."""
-
-    def __init__(self, message: str, status: int | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Part of a file, and how long the file was then."""
-
-    data: bytes
-    size: int
-
-
-class BlobClient:
-    """Puts and gets over one connection. Not for several threads at once. All methods raise BlobError."""
-
-    def __init__(self, url: str, token: str, timeout_s: float = 30.0) -> None:
-        """`url`: the BlobServer's, as the cluster tells it. `timeout_s`: the longest wait for any single step."""
-        import httpx  # the server's process need not load it
-
-        if not re.fullmatch(r"([!-~]([ -~]*[!-~])?)?", token):  # httpx would say so with the token in its words
-            raise BlobError("the token has a character that no token has (the end of a line?); give it as the cluster has it")
-        self._url = url.rstrip("/")
-        headers = {"Authorization": f"Bearer {token}"}
-        # Not through a proxy from the environment: the server is of the cluster, mostly on this very machine.
-        self._http = httpx.Client(base_url=self._url, headers=headers, timeout=timeout_s, trust_env=False)
-
-    def __enter__(self) -> BlobClient:
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Ends the connection."""
-        self._http.close()
-
-    def has(self, sha256: str) -> bool:
-        """Whether the blob is there. If so, it stays for a while."""
-        return self._ask("HEAD", f"/blobs/{sha256}", allowed=(404,)).status_code == 200
-
-    def put_bytes(self, data: bytes) -> str:
-        """Stores the bytes unless they are there already; returns their hash."""
-        sha256 = hashlib.sha256(data).hexdigest()
-        if not self.has(sha256):
-            self._ask("PUT", f"/blobs/{sha256}", content=data)
-        return sha256
-
-    def put_file(self, path: str | Path) -> str:
-        """Stores a file's content unless it is there already; returns its hash."""
-        digest = hashlib.sha256()
-        try:
-            with open(path, "rb") as file:
-                while chunk := file.read(_BATCH):
-                    digest.update(chunk)
-                if not self.has(digest.hexdigest()):
-                    file.seek(0)
-                    self._ask("PUT", f"/blobs/{digest.hexdigest()}", content=file)
-        except OSError as error:
-            raise BlobError(f"{path} cannot be read: {error.strerror}") from None
-        return digest.hexdigest()
-
-    def get(self, sha256: str) -> bytes:
-        """The blob's content, checked against its hash."""
-        data: bytes = self._ask("GET", f"/blobs/{sha256}").content
-        if hashlib.sha256(data).hexdigest() != sha256:
-            raise BlobError(f"the blob {sha256} came damaged; ask again")
-        return data
-
-    def get_file(self, path: str) -> bytes:
-        """The whole of a file below logs/, results/ or archives/."""
-        content: bytes = self._ask("GET", self._file(path)).content
-        return content
-
-    def get_range(self, path: str, start: int, length: int | None = None) -> Piece:
-        """What the file has from `start` on, at most `length` bytes; none if nothing has come yet. A negative `start`
-        counts from the end. BlobError with status 416: the file is shorter than `start`."""
-        last = "" if length is None else str(start + max(length, 1) - 1)
-        wanted = f"bytes={start}-{last}" if start >= 0 else f"bytes={start}"
-        answer = self._ask("GET", self._file(path), headers={"Range": wanted})
-        size = int(answer.headers.get("content-range", f"/{len(answer.content)}").rpartition("/")[2])
-        return Piece(answer.content if length is None else answer.content[:length], size)
-
-    def _file(self, path: str) -> str:
-        from urllib.parse import quote
-
-        return f"/files/{quote(path)}"
-
-    def _ask(self, method: str, path: str, allowed: tuple[int, ...] = (), **more: Any) -> httpx.Response:
-        import httpx
-
-        try:
-            answer = self._http.request(method, path, **more)
-        except httpx.TimeoutException:
-            raise BlobError(f"the blob server at {self._url} did not answer in time; try again") from None
-        except httpx.HTTPError as error:
-            reason = str(error) or type(error).__name__
-            raise BlobError(
-                f"the blob server at {self._url} cannot be reached ({reason}); is the cluster up?"
-            ) from None
-        if answer.is_success or answer.status_code in allowed:
-            return answer
-        raise BlobError(_reason(answer, path), answer.status_code)
-
-
-def _reason(answer: httpx.Response, path: str) -> str:
-    try:
-        said = answer.json()["error"]
-    except (ValueError, KeyError, TypeError):
-        said = answer.text.strip()[:200]
-    return f"{path}: {said or answer.reason_phrase or 'refused'} (HTTP {answer.status_code})"

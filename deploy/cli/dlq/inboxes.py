@@ -8,10 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from millrace.cli.connection import NoConnection, places
-from millrace.cli.exits import Exit
 
 if TYPE_CHECKING:
     from services.replay.core.recorded import Recorded, Scope
@@ -36,6 +33,18 @@ class PassedOver:
     def place(self) -> str:
         """Its name: scope@offset."""
         return f"{self.scope}@{self.offset}"
+
+    name = place
+
+    @property
+    def kind(self) -> str:
+        """Its reason without what differs from record to record."""
+        return self.reason.partition(":")[0]
+
+    @property
+    def size_bytes(self) -> int | None:
+        """None: it is deleted."""
+        return len(self.recorded.value) if self.recorded else None
 
     @property
     def at_ms(self) -> int:
@@ -89,8 +98,8 @@ class PassedOver:
         """As JSON."""
         return {
             "letter": self.place, "topic": self.topic, "partition": self.partition, "offset": self.offset, "reason": self.reason,
-            "kind": self.reason.partition(":")[0], "type": self.type, "job": self.job, "at_ms": self.at_ms or None,
-            "size_bytes": len(self.recorded.value) if self.recorded else None, "scope": self.scope, "generation": self.generation,
+            "kind": self.kind, "type": self.type, "job": self.job, "at_ms": self.at_ms or None,
+            "size_bytes": self.size_bytes, "scope": self.scope, "generation": self.generation,
             "build": self.build, "ended_processes": self.ended, "value": self.value, "redriven": None,
         }  # fmt: skip
 
@@ -143,31 +152,6 @@ def placed(passed: Iterable[PassedOver], place: str) -> PassedOver:
     if found is None:
         raise NotFound(f"no record {place} is passed over: millrace dlq list tells those that are")
     return found
-
-
-def show(found: PassedOver, raw: bool, as_json: bool) -> None:
-    from millrace.cli.tables import print_json, printable, when
-
-    if raw:
-        if found.recorded is None:
-            print(f"millrace: {found.place} is deleted: its log begins behind it", file=sys.stderr)
-            raise typer.Exit(Exit.FAILED)
-        sys.stdout.buffer.write(found.recorded.value)
-        sys.stdout.flush()
-        return
-    if as_json:
-        print_json({**found.plain(), "refusal": found.refusal, "story": list(found.story())})
-        return
-    print(f"record    {found.place}" + (f", written {when(found.at_ms)}" if found.at_ms else ""))
-    print(printable(f"reason    {found.reason}"))
-    print(f"is at     {found.topic}[{found.partition}], offset {found.offset}, in generation {found.generation}")
-    print(f"redrive   never: {found.refusal}")
-    print("story")
-    for line in found.story():
-        print(printable(f"  {line}"))
-    if found.recorded is not None:
-        print("what it says")
-        print(printable(found.value if isinstance(found.value, str) else json.dumps(found.value, indent=1, ensure_ascii=False)))
 
 
 def _passed_over(stack: str) -> list[PassedOver]:

@@ -1,0 +1,1 @@
+"""`millrace dlq`: `commands` reads and sends, `plan` decides, `shown` prints, `inboxes` knows the records that are passed over."""

@@ -1,0 +1,71 @@
+"""What can be asked of the cluster and its jobs."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any, NamedTuple
+
+from millrace.core.messages import client
+from millrace.core.messages.client import JobDescribed, JobSummary, TaskManagerInfo
+
+from . import errors
+from .session import Session, about
+
+
+class _Shown(NamedTuple):
+    summary: JobSummary
+    detail: dict[str, Any] | None
+    cause: dict[str, Any] | None
+
+
+class Shown(_Shown):
+    """A job in all detail. `detail`: its ExecutionGraph with tasks, subtasks and attempts; None where the JobMaster is silent. `cause`: why
+    it FAILED. Unpacks into these three."""
+
+    silent: str | None = None
+    """The JobMaster that would know more and has not answered in time."""
+
+
+class Queries(Session):
+    """The calls that change nothing."""
+
+    def status(self, job: str) -> JobSummary:
+        """Raises NotFound."""
+        return self._ask(about(client.GetJobStatus, job), client.JobStatusAnswered).summary
+
+    def show(self, job: str) -> Shown:
+        """The job with its tasks, subtasks and attempts; of an ended job from its archive. Raises NotFound."""
+        described = self._describe(job)
+        if described.archive is None:
+            shown = Shown(described.summary, described.detail, (described.detail or {}).get("cause"))
+            shown.silent = described.silent
+            return shown
+        archive = self.archive(described.archive)
+        return Shown(described.summary, archive.get("detail"), archive.get("cause"))
+
+    def list(self, most: int = 100, **only: Any) -> client.JobsListed:
+        """The newest jobs, newest first. `only`: fields of ListJobs, such as name="nightly", states=["QUEUED"], since_ms=..."""
+        return self._ask(client.ListJobs(most=most, **only), client.JobsListed)
+
+    def overview(self) -> client.ClusterOverview:
+        """Where the ResourceManager is `silent`, only the jobs are counted."""
+        return self._ask(client.GetClusterOverview(), client.ClusterOverview)
+
+    def task_managers(self) -> builtins.list[TaskManagerInfo]:
+        """Raises Unavailable where the ResourceManager is silent, for nobody else knows them."""
+        listed = self._ask(client.ListTaskManagers(), client.TaskManagersListed)
+        if listed.silent is not None:
+            message = f"{listed.silent} does not answer, and nobody else knows the TaskManagers; running attempts go on meanwhile"
+            raise errors.Unavailable(message, listed.silent)
+        return listed.task_managers
+
+    def check_dispatcher(self) -> None:
+        """Returns when a Dispatcher has taken all requests that were published before this call. Raises Unavailable."""
+        self._ask(client.DescribeBlobServer(), client.BlobServerDescribed)
+
+    def _describe(self, job: str) -> JobDescribed:
+        try:
+            return self._ask(about(client.DescribeJob, job), JobDescribed)
+        except errors.NotFound:
+            # A JobMaster that has just forgotten an ended job: the Dispatcher knows by now.
+            return self._ask(about(client.DescribeJob, job), JobDescribed)

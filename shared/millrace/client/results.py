@@ -1,0 +1,81 @@
+"""What a job leaves: the rows of its result, its files, its logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from . import errors, files
+from .files import Files
+from .logs import LogPiece, LogReader
+from .queries import Queries
+
+ENDED = ("FINISHED", "FAILED", "CANCELED")
+LOG_TURN_S = 0.5  # between two looks at logs that are followed
+
+
+@dataclass(frozen=True)
+class Result:
+    """The first rows of a FINISHED job. `truncated`: there are more. Values are JSON's."""
+
+    columns: list[str]
+    types: list[str]
+    rows: list[list[Any]]
+    truncated: bool
+
+
+class Results(Queries):
+    """The calls for what a job leaves."""
+
+    def result(self, job: str) -> Result:
+        """The rows of a FINISHED job. Raises NotFinished (also when it has none), NotFound."""
+        described = self._describe(job)
+        summary = described.summary
+        if described.archive is None or summary.status not in ENDED:
+            raise errors.NotFinished(f"job {job} is {summary.status}: it has no result yet", summary.status)
+        archive = self.archive(described.archive)
+        if summary.status != "FINISHED":
+            cause = archive.get("cause")
+            reason = f": {cause['message']}" if cause and cause.get("message") else ""
+            raise errors.NotFinished(f"job {job} is {summary.status} and has no result{reason}", summary.status, cause)
+        found = (archive.get("detail") or {}).get("result")
+        if found is None:
+            why = "a script has none, nor has a graph whose several last vertices leave open which is its `result`"
+            raise errors.NotFinished(f"job {job} has no rows to show: {why}; what sinks wrote is at their paths", "FINISHED")
+        return self.rows(found)
+
+    def rows(self, found: Mapping[str, Any]) -> Result:
+        """The Result that an archive, or the event of a job's end, describes; what it only names is fetched."""
+        parts = found.get("parts", [found])
+        whole = [self._json(part["path"]) if "path" in part else part for part in parts]
+        rows = [row for part in whole for row in part["rows"]]
+        truncated = any(part.get("truncated") for part in whole)
+        return Result(whole[0]["columns"], whole[0]["types"], rows, truncated)
+
+    def files(self, job: str) -> Files:
+        """The files that its attempts left in their folders: of each subtask those of the last attempt that left any. Raises NotFound."""
+        found = Files()
+        for where in files.folders(self.show(job).detail or {}):
+            part = files.listed(where, self.file(f"results/{where[3]}/files.json"))
+            found = Files(found.kept + part.kept, found.left_out + part.left_out, found.left_out_in_all + part.left_out_in_all)
+        return found
+
+    def logs(self, job: str, follow: bool = False, every_attempt: bool = False) -> Iterator[LogPiece]:
+        """What the attempts of a job wrote: the last attempt of each subtask, or every one. follow: also what comes, until
+        the job's end."""
+        reader = self.log_reader(job, every_attempt or follow)
+        while True:
+            ended = reader.look()
+            yield from reader.read()
+            if not follow or ended or self._closed.wait(LOG_TURN_S):
+                return
+
+    def log_reader(self, job: str, every_attempt: bool = True) -> LogReader:
+        """Reads on in what the attempts of a job write, whenever it is asked to."""
+
+        def described() -> tuple[str, dict[str, Any] | None]:
+            shown = self.show(job)
+            return shown.summary.status, shown.detail
+
+        return LogReader(described, self._call_blobs, every_attempt)

@@ -1,0 +1,130 @@
+"""A client's connection: requests to the Dispatcher, and files to and from its blob server. What can be asked is in the modules above."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from millrace.core.messages import client
+
+from . import errors
+from .link import Link
+
+if TYPE_CHECKING:
+    from .blobs import BlobClient
+
+BUSY_S = 0.1
+WRONG_TOKEN = "the blob server does not take the token: is it this cluster's? A local stack's is in the file that `millrace status` names"
+
+R = TypeVar("R", bound=client.Reply)
+A = TypeVar("A", bound=client.Request)
+S = TypeVar("S", bound="Session")
+T = TypeVar("T")
+
+
+class Session:
+    """`ask` and `call_blobs` for the classes that are based on this one, which have the calls. For any number of threads."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        token: str = "",
+        timeout_s: float = 10.0,
+        kafka_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._timeout_s, self._token = timeout_s, token
+        self._link = Link(bootstrap, kafka_options, connect_s=min(5.0, timeout_s), delivery_s=timeout_s)
+        self._closed = threading.Event()
+        self._blobs: BlobClient | None = None
+
+    def __enter__(self: S) -> S:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connection; whoever waits for something goes on."""
+        self._closed.set()
+        if self._blobs is not None:
+            self._blobs.close()
+        self._link.close()
+
+    # requests
+
+    def _ask(self, request: client.Request, kind: type[R]) -> R:
+        """The answer. A Dispatcher that is too busy for one is asked again within the time-out."""
+        deadline = time.monotonic() + self._timeout_s
+        try:
+            reply = self._link.ask(request).result(self._timeout_s)
+            while isinstance(reply, client.RequestRefused) and reply.kind == "busy" and time.monotonic() < deadline:
+                self._closed.wait(BUSY_S)
+                reply = self._link.ask(request).result(max(BUSY_S, deadline - time.monotonic()))
+            return expected(reply, kind)
+        except errors.OutcomeUnknown as unknown:
+            if isinstance(request, client.CancelJob):
+                raise
+            raise errors.Unavailable(str(unknown), "dispatcher") from None
+
+    # files
+
+    def file(self, path: str) -> bytes:
+        """The content of a kept file, by its path."""
+        return self._call_blobs(lambda blobs: blobs.get_file(path))
+
+    def archive(self, path: str) -> dict[str, Any]:
+        """What is kept of an ended job."""
+        return self._json(path)
+
+    def _json(self, path: str) -> dict[str, Any]:
+        value: dict[str, Any] = json.loads(self.file(path))
+        return value
+
+    def _blob_client(self) -> BlobClient:
+        if self._blobs is None:
+            from .blobs import BlobClient
+
+            if not self._token:
+                raise errors.Unavailable("the blob server's token is not known: give it, or set MILLRACE_TOKEN")
+            described = self._ask(client.DescribeBlobServer(), client.BlobServerDescribed)
+            self._blobs = BlobClient(described.url, self._token)
+        return self._blobs
+
+    def _call_blobs(self, call: Callable[[BlobClient], T]) -> T:
+        """Over the known connection; once more over a new one, for the blob server moves with the Dispatcher's leader."""
+        from .blobs import BlobError
+
+        try:
+            return call(self._blob_client())
+        except BlobError as failure:
+            if failure.status is None:
+                self._blobs = None
+                try:
+                    return call(self._blob_client())
+                except BlobError as again:
+                    failure = again
+            reason = WRONG_TOKEN if failure.status == 401 else str(failure)
+            raise errors.Unavailable(reason) from None
+
+
+def expected(reply: client.Reply, kind: type[R]) -> R:
+    """The reply, if it is of this kind. Raises what a refusal means; Unavailable for a reply of another kind."""
+    if isinstance(reply, kind):
+        return reply
+    if isinstance(reply, client.RequestRefused):
+        if reply.kind == "busy":
+            raise errors.Unavailable(reply.reason, reply.silent)
+        raise (errors.NotFound if reply.kind == "not_found" else errors.Refused)(reply.reason)
+    raise errors.Unavailable(f"the cluster answers with {reply.type} where {kind.__name__} was asked for")
+
+
+def about(kind: type[A], job: str) -> A:
+    """The request of this kind about a job. Raises Refused for what is no job's id."""
+    try:
+        return kind(job=job)
+    except ValueError:
+        raise errors.Refused(f"{job!r} is no job's id: {client.JOB_ID_RULE}") from None
