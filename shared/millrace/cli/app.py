@@ -29,13 +29,13 @@ app = typer.Typer(
 )
 
 app.command(cls=SubmitCommand, rich_help_panel="Jobs")(submit)
-for command in (jobs.list_jobs, jobs.show, jobs.result, jobs.logs, jobs.cancel, jobs.events):
-    app.command(command.__name__.removesuffix("_jobs"), rich_help_panel="Jobs")(command)
-app.command(rich_help_panel="Jobs")(files)
-app.command(rich_help_panel="Jobs")(validate)
-for command in (cluster.taskmanagers, cluster.slots):
-    app.command(rich_help_panel="The cluster")(command)
-app.command(rich_help_panel="The cluster")(schema)
+PANELS: dict[str, list[Callable[..., None]]] = {
+    "Jobs": [jobs.list_jobs, jobs.show, jobs.result, jobs.logs, jobs.cancel, jobs.events, files, validate],
+    "The cluster": [cluster.taskmanagers, cluster.slots, schema],
+}
+for panel, commands in PANELS.items():
+    for command in commands:
+        app.command(command.__name__.removesuffix("_jobs"), rich_help_panel=panel)(command)
 
 
 def unwrap(commands: typer.Typer) -> None:

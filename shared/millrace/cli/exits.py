@@ -49,7 +49,7 @@ def code_of(failure: Exception) -> int | None:
 
 def said_of(failure: Exception) -> str:
     """What is printed of it."""
-    from .tables import printable  # it may quote what a job said
+    from .progress import printable  # it may quote what a job said
 
     detail = getattr(failure, "detail", "")
     return printable("\n".join([f"millrace: {failure}", *([detail] if isinstance(detail, str) and detail else [])]))

@@ -143,15 +143,18 @@ def _script(path: Path, args: list[str], parameters: dict[str, str], flags: dict
     _refuse(parameters, "-p is for graphs; give a script its arguments after its name")
     from millrace.edge.graph_file import load_script
 
-    lists = {flag: _comma(flags[flag]) for flag in ("py_files", "files", "jars", "archives", "packages")}
+    paths = {flag: [Path(each) for each in _comma(flags[flag])] for flag in ("py_files", "files", "jars", "archives")}
     return load_script(
         path,
         args,
         name=flags["name"],
         conf=pairs(flags["conf"], "--conf"),
-        packages=lists.pop("packages"),
+        packages=_comma(flags["packages"]),
         env=env,
-        **{flag: [Path(each) for each in some] for flag, some in lists.items()},
+        py_files=paths["py_files"],
+        files=paths["files"],
+        jars=paths["jars"],
+        archives=paths["archives"],
     )
 
 

@@ -64,7 +64,8 @@ def took(start_ms: int | None, end_ms: int | None) -> str:
     return f"{minutes} m {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} m"
 
 
-def summary_row(summary: JobSummary) -> tuple[object, ...]:
+def summary_row(summary: JobSummary) -> tuple[str, str, str, str, str, str, str]:
+    """Job, name, state, when it was accepted, how long it waited and ran, what it waits for."""
     waiting = summary.waiting or ""
     if waiting and summary.position:
         waiting += f" (number {summary.position})"
@@ -86,9 +87,9 @@ def print_job(summary: JobSummary, detail: dict[str, Any] | None, cause: dict[st
     """`show`: the job, then its tasks with their subtasks' states, then what failed."""
     from .files import files_lines
 
-    job, name, state, accepted, *times, waiting = summary_row(summary)
+    job, name, state, accepted, waited, ran, waiting = summary_row(summary)
     print(f"job       {job}", f"name      {name}", f"status    {state}", f"accepted  {accepted}", sep="\n")
-    for head, value in zip(("waited", "ran", "waits"), (*times, waiting), strict=True):
+    for head, value in (("waited", waited), ("ran", ran), ("waits", waiting)):
         if value:
             print(f"{head:8}  {value}")
     for line in cause_lines(cause or {}):

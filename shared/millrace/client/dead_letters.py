@@ -198,8 +198,8 @@ class DeadLetters:
         where = f"{told.topic}[{told.partition}] at offset {told.offset}"
         message = self._at(told.topic, told.partition, told.offset)
         if message is not None and _fits(told, message.value() or b""):
-            headers = tuple((name, value or b"") for name, value in message.headers() or ())
-            return Original(message.value() or b"", message.key(), headers, where)
+            headers: Any = message.headers() or ()  # pairs, each value bytes or None; the library's own hints allow a mapping, too
+            return Original(message.value() or b"", message.key(), tuple((name, value or b"") for name, value in headers), where)
         if _fits(told, letter.head):
             return Original(letter.head, None, (), "the letter itself")
         why = "another record stands there now" if message is not None else "it was deleted there"
@@ -282,8 +282,8 @@ def _next(reader: Consumer) -> Message:
     message = reader.poll(SILENT_S)
     if message is None:
         raise Unavailable(f"Kafka gives no record within {SILENT_S:.0f} s")
-    if message.error() is not None:
-        raise Unavailable(f"Kafka gives no record: {message.error().str()}")
+    if (error := message.error()) is not None:
+        raise Unavailable(f"Kafka gives no record: {error.str()}")
     return message
 
 

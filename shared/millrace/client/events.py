@@ -147,7 +147,7 @@ def follow_log(
                     raise Unavailable(f"Kafka at {link.bootstrap} gives no more of {EVENTS}, which has more: ask again")
                 continue
             silent_s = 0.0
-            if message.offset() + 1 >= ends[message.partition() or 0]:
+            if (message.offset() or 0) + 1 >= ends[message.partition() or 0]:
                 left.discard(message.partition())
             value = message.value() or b""
             if (job is not None and message.key() != key) or value in seen:

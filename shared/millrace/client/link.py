@@ -138,7 +138,8 @@ class Link:
         no leader for a while. Each question is short, and the brokers are asked anew who leads before the next: the library would put
         all of them to the leader it knows, be that one dead, or deny a partition that was made since. Raises Unavailable, the reader
         closed."""
-        deadline, found = time.monotonic() + LEADERLESS_S, []
+        deadline = time.monotonic() + LEADERLESS_S
+        found: list[tuple[int, int]] = []
         while len(found) < len(where):
             try:
                 found.append(reader.get_watermark_offsets(where[len(found)], timeout=ASK_S))

@@ -57,10 +57,11 @@ def check_relative(graph: JobGraph) -> list[Problem]:
     problems = []
     for name, vertex in graph.vertices.items():
         for kind, part in (("source", None if with_files else vertex.source), ("sink", vertex.sink)):
-            local = local_path(part.path) if part and part.path and part.format.lower() in _FILE_FORMATS else None
+            path = part.path if part and part.format.lower() in _FILE_FORMATS else None
+            local = local_path(path) if path else None
             if local is not None and not local.startswith("/"):
                 hint = "write all of it; only millrace submit puts the folder of a graph's file before it"
-                problems.append(Problem(("vertices", name, kind, "path"), f"{part.path} is relative", hint))
+                problems.append(Problem(("vertices", name, kind, "path"), f"{path} is relative", hint))
     return problems
 
 
@@ -171,12 +172,8 @@ def _bound(node: ast.stmt) -> dict[str, None]:
         return {node.name: None}
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         return dict.fromkeys((alias.asname or alias.name).partition(".")[0] for alias in node.names)
-    return dict.fromkeys(each.id for each in ast.walk(node) if _stored(each))
+    return dict.fromkeys(each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
 
 
 def _inner(node: ast.AST) -> bool:
     return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
-
-
-def _stored(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)

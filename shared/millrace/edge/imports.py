@@ -49,7 +49,8 @@ def imported(modules: Iterable[Path], folder: Path, given: Iterable[str] = ()) -
 
 def package(folder: Path) -> Beside:
     """One folder, packed, with what its modules import from beside it."""
-    found, ahead = Beside(), []
+    found = Beside()
+    ahead: list[Path] = []
     _pack_into(found, folder, ahead)
     beside = imported(ahead, folder.parent, [folder.name])
     return Beside({**found.files, **beside.files}, {**found.packed, **beside.packed}, [*found.too_large, *beside.too_large])
@@ -87,10 +88,10 @@ def _zipped(folder: Path, files: list[Path]) -> bytes:
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         entries: dict[str, bytes] = {}
         for file in files:
-            name = file.relative_to(folder.parent)
-            for parent in reversed(name.parents[:-1]):  # folders without __init__.py are found by entries of their own
+            path = file.relative_to(folder.parent)
+            for parent in reversed(path.parents[:-1]):  # folders without __init__.py are found by entries of their own
                 entries.setdefault(f"{parent.as_posix()}/", b"")
-            entries[name.as_posix()] = file.read_bytes()
+            entries[path.as_posix()] = file.read_bytes()
         for name, content in entries.items():
             archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content, zipfile.ZIP_DEFLATED)
     return data.getvalue()

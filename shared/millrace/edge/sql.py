@@ -138,7 +138,7 @@ def _parsed(text: str, steps: Steps) -> Any:
 def _as_spark_reads(tokens: list[Any]) -> list[Any]:
     """Tokens that sqlglot takes for something else: to Spark a keyword can be a name (`t.select`, `x AS order`, a column called
     values, the function `window(`), and `>>>` is one operator."""
-    from sqlglot.tokens import Token, TokenType
+    from sqlglot import Token, TokenType
 
     read: list[Any] = []
     for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
@@ -168,7 +168,7 @@ def _dialect() -> tuple[Any, Any]:
 
     dialect: Any = Dialect.get_or_raise("databricks")
 
-    class Patient(dialect.parser_class):  # type: ignore[name-defined, misc]  # a class that is made at runtime
+    class Patient(dialect.parser_class):  # type: ignore[misc]  # a class that is made at runtime
         def _advance(self, times: int = 1) -> None:
             self.steps.left -= 1
             if self.steps.left < 0:

@@ -89,6 +89,7 @@ class _Builder:
             return self._mapping(node, place)
         if isinstance(node, SequenceNode):
             return [self.value(part, (*place, index)) for index, part in enumerate(node.value)]
+        assert isinstance(node, ScalarNode)
         return self._scalar(node, place)
 
     def _mapping(self, node: MappingNode, place: Place) -> dict[str, Any]:
@@ -102,8 +103,9 @@ class _Builder:
                 self._problem(at, "a key must be text: merges and keys that are mappings are not understood")
             elif key in result:
                 first = self.document.keys[at][0]
-                self.document.keys[(*at, "again")] = (mark.line + 1, mark.column + 1)
-                self._problem((*at, "again"), f"duplicate key: {key} stands on line {first} already")
+                again = (*at, "again")
+                self.document.keys[again] = (mark.line + 1, mark.column + 1)
+                self._problem(again, f"duplicate key: {key} stands on line {first} already")
             else:
                 self.document.keys[at] = (mark.line + 1, mark.column + 1)
                 result[key] = self.value(value_node, at)
