@@ -113,6 +113,25 @@ def test_a_failed_script_shows_what_it_wrote_before_its_cause(client: Any, scrip
     assert said[-4] == "Traceback" and said[-2:] == ["failed: SystemExit: 3", "what it wrote: millrace logs job-1"]
 
 
+def test_of_a_java_trace_the_frames_are_left_to_the_logs(client: Any, script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A failed Python function is logged by Spark with a hundred of them."""
+    said = (
+        b"26/01/31 12:00:00 ERROR Executor: Exception in task 0.0 in stage 0.0 (TID 0)\n"
+        b"org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+        b'  File "/work/etl.py", line 3, in f\n    at = 1 / 0\nZeroDivisionError: division by zero\n\n'
+        b"\tat org.apache.spark.sql.Dataset.$anonfun$collect$1(Dataset.scala:12)\n\tat java.base/java.lang.Thread.run(Thread.java:840)\n"
+        b"\tat org.apache.spark.Codegen.<init>(Unknown Source)\nCaused by: java.io.EOFException: gone\n\t... 12 more\n"
+    )
+    begun, rest = said[:500], said[500:]
+    follow(client, Reader(piece(begun, "stderr"), piece(rest, "stderr"), piece(b"\tat a.b(c)\n")), RUNNING, FAILED)
+    assert run("submit", "--wait", script) == Exit.FAILED
+    shown = capsys.readouterr()
+    kept = [line for line in said.decode().splitlines() if not line.startswith("\t")]
+    assert [line for line in shown.err.splitlines() if line in said.decode().splitlines()] == kept
+    assert "\tat" not in shown.err and "... 12 more" not in shown.err
+    assert shown.out.startswith("\tat a.b(c)\n"), "what a script prints is its own"
+
+
 def test_quiet_prints_the_result_alone(client: Any, script: Path, capsys: pytest.CaptureFixture[str]) -> None:
     client.answer = Followed(RUNNING, FINISHED)
     assert run("submit", "--wait", "--quiet", script) == 0

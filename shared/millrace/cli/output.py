@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from collections.abc import Generator, Iterator
@@ -19,6 +20,8 @@ REST_S = 0.2  # from a look to the next, however much happens
 FINISH_S = 10.0  # for what is left when the job has ended
 SHOWN_BYTES = 32 << 20  # in all; what is kept of each attempt is less
 LINE_BYTES = 64 << 10  # a longer line is shown in parts
+JAVA_FRAME = re.compile(rb"^[ \t]+(?:at [\w$.<>/@-]+\(.*\)|\.\.\. \d+ more)\r?\n", re.MULTILINE)
+"""A line of a Java stack trace. A failed Python function brings a hundred of them, in which its own error would not be seen."""
 Source = tuple[str, int, int]
 
 
@@ -94,7 +97,7 @@ class Writer:
     """Puts pieces where they belong; a line on stderr says whose they are, whenever that changes.
 
     stdout gets the very bytes, unless it is the terminal that shows progress. That one, and stderr, get whole lines, for progress is
-    written there, too.
+    written there, too. On stderr Java's stack frames are left out; `millrace logs` has them.
     """
 
     def __init__(self, console: Console, alone: bool = False) -> None:
@@ -133,6 +136,8 @@ class Writer:
         self._open = False
 
     def _lines(self, stream: str, lines: bytes) -> None:
+        if stream == "stderr":
+            lines = JAVA_FRAME.sub(b"", lines)
         if lines and self._is_shared(stream):
             from rich.text import Text
 
