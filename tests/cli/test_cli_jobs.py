@@ -18,7 +18,7 @@ from millrace.client import Ending, NotFinished, NotFound, OutcomeUnknown, Refus
 from millrace.client.dead_letters import DeadLetters, Letter
 from millrace.core.messages.client import JobSummary
 from millrace.core.messages.events import DeadLetter
-from services.task_manager.core import machine as task_manager
+from services.task_manager.core import leaving
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, **calls: Any) -> None:
@@ -177,7 +177,7 @@ def test_show_says_why_there_is_a_second_attempt(capsys: pytest.CaptureFixture[s
 
 
 def test_the_reason_that_show_explains_is_the_one_that_a_task_manager_gives() -> None:
-    assert STOPPED in task_manager._stop.__code__.co_consts
+    assert STOPPED in leaving.on_stop_asked.__code__.co_consts
 
 
 # down
