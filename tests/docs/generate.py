@@ -10,7 +10,7 @@ from . import asyncapi, schemas
 from .tables import TABLES
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 SCHEMAS = ROOT / "docs" / "schema"
 ASYNCAPI = ROOT / "docs" / "asyncapi.yaml"
 COMMAND = "python -m tests.docs"

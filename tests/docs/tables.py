@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr
@@ -27,6 +28,7 @@ from services.task_manager.settings import TaskManagerSettings
 from services.web.settings import WebSettings
 
 SHORT = 25
+SUBMISSION = Path(__file__).parents[1] / "transcripts" / "submission.txt"
 RECORDS = (records.Elected, records.Tick, records.Message, records.Outcome, records.Client, records.Fact, records.Probe)
 
 
@@ -112,6 +114,12 @@ def faults_of_attempts() -> str:
     return _table(("what follows", "what ended the attempt", "`kind`"), [(then, what, f"`{kind}`") for then, what, kind in rows])
 
 
+def journey() -> str:
+    """The transcript of one job: what the first scene of the scenario shows."""
+    output = SUBMISSION.read_text().partition("\n----\n")[2].partition("\n\n")[0]
+    return f"```\n{output}\n```"
+
+
 def settings_common() -> str:
     return _settings(ServiceSettings, {})
 
@@ -124,6 +132,7 @@ def settings_own() -> str:
 
 
 TABLES = {
+    "journey": journey,
     "faults": faults_of_attempts,
     "topics": topics,
     "records": inbox_records,

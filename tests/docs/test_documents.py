@@ -24,7 +24,7 @@ LeaderRetrievalService BlobServer HeartbeatServices MetricRegistry MetricFetcher
 WebMonitorEndpoint FatalErrorHandler SecurityContext PluginManager TaskManagerRunner TaskExecutor TaskSlotTable JobLeaderService
 ShuffleEnvironment KvState YARN Mesos Kubernetes
 """
-_RULE = re.compile(r"^\*\*\[(\d+)\] (.+?)(?=^\*\*\[|^What no rule covers)", re.MULTILINE | re.DOTALL)
+_RULE = re.compile(r"^## \[(\d+)\] (.+?)(?=^## )", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("path", [path.relative_to(ROOT).as_posix() for path in documents()])
@@ -93,13 +93,17 @@ def test_the_rules_are_all_there_in_order() -> None:
 @pytest.mark.parametrize("number", RULES)
 def test_a_rule_has_a_reason_a_place_and_a_test(number: int) -> None:
     text = rules()[number]
-    reason, place, test = text.find("*Without it:*"), text.find("Place:"), text.find("Test:")
-    assert -1 < reason < place < test
-    assert re.search(r"1\. .+ 2\. .+ 3\. ", text[reason:place].replace("\n", " ")), "a run of events, step by step"
-    product = [path for path, _ in named(text[place:test])]
-    tests = [(path, symbol) for path, symbol in named(text[test:])]
+    reason, table = text.find("**Without it:**"), text.find("| place | ")
+    assert -1 < reason < table
+    assert re.search(r"\n1\. .+\n2\. .+\n3\. ", text[reason:table]), "a run of events, step by step"
+    product = [path for row in _rows(text, "place") for path, _ in named(row)]
+    tests = [each for row in _rows(text, "test") for each in named(row)]
     assert product and not any(path.startswith("test_") for path in product)
     assert tests and all(path.startswith("test_") and symbol.startswith("test_") for path, symbol in tests)
+
+
+def _rows(text: str, kind: str) -> list[str]:
+    return re.findall(rf"^\| {kind} \| (.+) \|$", text, re.MULTILINE)
 
 
 def test_the_code_names_rules_that_there_are_and_each_of_them_somewhere() -> None:

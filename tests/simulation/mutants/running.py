@@ -37,10 +37,10 @@ Some guards have no mutant, for another one does the same, and both would have t
 - a JobMaster looks at the number of an attempt in a slot: what a TaskManager says arrives in order, and a slot takes no second attempt
   before the end of the first was said;
 - a JobMaster tells a reborn Dispatcher of its jobs by itself: that one recovers them from etcd, starts each again, and is answered;
-- a TaskManager answers a task for a slot that is gone, or a cancel of an attempt that it does not know: of such a slot FailSlot was said
-  before, and the JobMaster has given up both by then;
-- a TaskManager keeps a slot that is held from a second job, and the ResourceManager looks which allocation is over: no slot is granted
-  while it is held (each trial checks that), and what is said of a slot arrives in order;
+- a TaskManager answers a task for a slot that is gone, or a cancel of an attempt that it does not know. FailSlot was sent of such a
+  slot before, and the JobMaster has given up both by then;
+- a TaskManager keeps a slot that is held from a second job, and the ResourceManager looks which allocation is over. No slot is granted
+  while it is held (each trial checks that), and messages about a slot arrive in order;
 - the Dispatcher takes the ending that stands in etcd for its own: its writes are fenced, and it stores one ending;
 - effects on one key wait for each other: each of today's effects on a key follows from the outcome of the one before;
 - a replica begins at the first offset of its generation: what stands before has no election of that generation, and nothing counts before
