@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pydantic import ValidationError
 
 from millrace.core.cluster import short
-from millrace.core.fold import Diverged, Fold, Folded
+from millrace.core.fold import Diverged, Fold, ScopeState
 from millrace.core.machine import Machine, UnknownMessage
 from millrace.core.messages.records import Elected, Tick, UnknownRecord, decode
 from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER, Topology
@@ -254,7 +254,7 @@ def _put_jobs(
 
 
 def _end_generation(
-    bus: Bus, store: Store, topology: Topology, folded: Folded, ahead: list[str], say: Callable[[str], None]
+    bus: Bus, store: Store, topology: Topology, folded: ScopeState, ahead: list[str], say: Callable[[str], None]
 ) -> None:
     """The log has lost its end, with jobs that etcd has. Its next generation takes them from there [22]; nobody else may notice: the
     shards' logs may have lost theirs as well."""
@@ -266,7 +266,7 @@ def _end_generation(
 
 def _fold_parking(
     bus: Bus, store: Store, storage: Storage, topology: Topology, machine: Machine, build: str, say: Callable[[str], None]
-) -> Folded | None:
+) -> ScopeState | None:
     """As `_fold`. A record that ends processes and was parked after the backup is parked again, as the services did [26]: its machine is
     told, and where hearing of it fails, too, nothing is."""
     for _ in range(PARKED_MOST):
@@ -293,7 +293,7 @@ def _value_of(store: Store, key: str) -> bytes:
 
 def _fold(
     bus: Bus, store: Store, storage: Storage, topology: Topology, machine: Machine, build: str
-) -> Folded | None:
+) -> ScopeState | None:
     """What the Dispatcher knows at the end of its log; None: it never was elected."""
     entry, generation = store.get(f"snapshots/{DISPATCHER}"), store.get(f"generations/{DISPATCHER}")
     first = bus.offsets(*topology.inbox(DISPATCHER))[0]
@@ -328,7 +328,7 @@ class _Ends(Exception):
         self.offset, self.error = offset, error
 
 
-def _fold_one(core: Fold, folded: Folded, received: Received, passed: Mapping[int, tuple[str | None]]) -> None:
+def _fold_one(core: Fold, folded: ScopeState, received: Received, passed: Mapping[int, tuple[str | None]]) -> None:
     """Raises _Ends; Refused for a log that cannot be folded here."""
     offset, stamp_ms, told = received.offset, received.stamp_ms, passed.get(received.offset)
     try:

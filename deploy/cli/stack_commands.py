@@ -8,9 +8,11 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
+
+from millrace.core.states import ENDED_JOB, JobState
 
 StackName = Annotated[
     str,
@@ -19,7 +21,7 @@ StackName = Annotated[
     ),
 ]
 
-LIVING = ["QUEUED", "INITIALIZING", "CREATED", "RUNNING", "RESTARTING", "FAILING", "CANCELLING"]
+LIVING = [state for state in get_args(JobState) if state not in ENDED_JOB]
 LIVING_SHOWN = 10
 LIVING_S = 2.0  # for the answer: who says `down` waits no longer than that
 

@@ -8,7 +8,7 @@ from functools import partial
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.io.http.blobs import BlobServer
 from millrace.io.http.server import CannotListen
-from millrace.io.storage.room import Room
+from millrace.io.storage.disk_space import DiskSpace
 from millrace.runtime.hosting import Hosted, Term
 from millrace.runtime.service import Process
 
@@ -27,11 +27,11 @@ def main() -> int:
     settings = DispatcherSettings.load_or_exit()
     process = Process(settings)
     topology = process.wait_for_cluster()
-    most_bytes, room = settings.blob_max_mb << 20, Room(process.storage, settings.min_free_mb)
+    most_bytes, disk_space = settings.blob_max_mb << 20, DiskSpace(process.storage, settings.min_free_mb)
     try:
         # On every replica, so that its URL is known when it is elected; clients are told the leader's.
         blobs = BlobServer(
-            process.storage, settings.blob_token.get_secret_value(), settings.blob_host, settings.blob_port, most_bytes, room,
+            process.storage, settings.blob_token.get_secret_value(), settings.blob_host, settings.blob_port, most_bytes, disk_space,
             fatal=process.fatal,
         )  # fmt: skip
         port = blobs.start()
@@ -46,7 +46,7 @@ def main() -> int:
         "blob_url": settings.told_url(port),
         "blob_max_bytes": most_bytes,
     }
-    intake = Intake(process.storage, DEFAULT_LIMITS, settings.check_local_files, room)
+    intake = Intake(process.storage, DEFAULT_LIMITS, settings.check_local_files, disk_space)
     readable = partial(tried, settings.kafka_bootstrap)
     client_port = ClientPort(process.bus, intake, Asked(process.store), readable, process.fatal)
     staging, keep_ms = Staging(settings.schemes()), int(settings.keep_hours * 3_600_000)

@@ -15,7 +15,7 @@ from typing import Annotated
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from millrace.core.fold import Folded
+from millrace.core.fold import ScopeState
 from millrace.core.messages.effects import FindJob, PutJobGraph
 from millrace.core.topics import DISPATCHER
 from millrace.io.interfaces import Compare, Entry, Put, Store, Txn, Unavailable
@@ -73,7 +73,7 @@ class Asked:
             self._counted = (log_id, offset)
         return Begun(kept.mark, times - counted)
 
-    def note(self, folded: Folded, epoch: int) -> None:
+    def note(self, folded: ScopeState, epoch: int) -> None:
         """Moves the mark on, now and then. What is folded is decided once nothing is pending that decides it and was asked for until
         then. Other effects do not count: an end whose archive cannot be written may stay for hours."""
         now_s = self._clock()

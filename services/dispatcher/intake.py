@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 import structlog
+from millrace.io.storage.disk_space import DiskSpace
 
 from millrace.core.jobgraph.model import JobGraph, Limits
 from millrace.core.jobgraph.parse import Refused
@@ -22,7 +23,6 @@ from millrace.edge.files import check_files
 from millrace.edge.requests import Checked, check_graph, decode
 from millrace.edge.sql import look
 from millrace.io.interfaces import Received
-from millrace.io.storage.room import Room
 from millrace.io.storage.store import Storage, upload_path
 
 PROBLEMS_BYTES_MOST = 200_000
@@ -37,14 +37,14 @@ class Intake:
     """Decodes and checks. Not for several threads at once.
 
     check_local_files: also refuse a graph whose local source files are not on this machine; for clusters on one machine.
-    room: without room there, submissions are to be refused.
+    disk_space: without room there, submissions are to be refused.
     """
 
     def __init__(
-        self, storage: Storage, limits: Limits, check_local_files: bool = False, room: Room | None = None
+        self, storage: Storage, limits: Limits, check_local_files: bool = False, disk_space: DiskSpace | None = None
     ) -> None:
         self._storage, self._limits, self._check_local_files = storage, limits, check_local_files
-        self._room = room or Room(storage)
+        self._disk_space = disk_space or DiskSpace(storage)
         self._cache: OrderedDict[str, Checked] = OrderedDict()  # digest of a submission -> what it is found to be
         look("SELECT 1")  # loads the parser now, and not for the first submission
 
@@ -75,7 +75,7 @@ class Intake:
             graph=checked.stored if good else None,
             digest=digest if good else None,
             excerpt=None if request.reply_to else _excerpt(received.value, UNHEARD_HEAD_BYTES),
-            lack=self._room.lack() if good else "",
+            lack=self._disk_space.shortage() if good else "",
         )
 
     def _checked(self, request: client.SubmitJob, digest: str, size: int) -> Checked:

@@ -27,7 +27,7 @@ from millrace.core.messages.effects import (
 )
 from millrace.io.interfaces import Compare, Entry, Put, Store, Txn, Unavailable, UnknownOutcome
 from millrace.io.storage.store import NameTaken, NotFound, Storage, StorageError, blob_path, upload_path
-from millrace.runtime.performer import Fence, OneByOne, Port, Refused
+from millrace.runtime.performer import Fence, PerEffect, Port, Refused
 
 from .cleaning import Cleaning, delete_tree
 from .recovering import Recovering
@@ -62,8 +62,8 @@ class JobStore:
             FindJob: self.find,
             EndJob: self.end,
             CleanJob: self._cleaning.clean,
-            KeepJob: OneByOne(self._cleaning.keep),
-            RecoverJobs: OneByOne(self._recovering.recover),
+            KeepJob: PerEffect(self._cleaning.keep),
+            RecoverJobs: PerEffect(self._recovering.recover),
         }
 
     # PutJobGraph

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from millrace.core.cluster import place_of, short
-from millrace.core.fold import Folded
+from millrace.core.fold import ScopeState
 from millrace.core.messages.effects import StoredJob
 from millrace.core.topics import DISPATCHER, Topology
 from millrace.io.interfaces import Compare, Put, Store, Txn
@@ -35,7 +35,7 @@ class LedMeanwhile(Exception):
 
 
 def missing(
-    folded: Folded, store: Store, storage: Storage, topology: Topology, cluster: str
+    folded: ScopeState, store: Store, storage: Storage, topology: Topology, cluster: str
 ) -> tuple[list[Missing], list[str]]:
     """All that the log, folded to its end, knows otherwise than etcd; and the jobs that only etcd can know, for they were accepted by
     records that the log has lost. What has an effect in flight is left to it. Raises Unavailable, StorageError."""

@@ -10,10 +10,9 @@ from pydantic import ValidationError
 
 from millrace.core.messages.client import JOB_ID_PATTERN
 from millrace.core.messages.effects import StoredJob
+from millrace.core.states import ENDED_JOB
 from millrace.io.interfaces import Entry
 from millrace.runtime.performer import Fence, Refused
-
-from .core.state import ENDED_STATUSES
 
 JOBS = "jobs/"
 BATCH_BYTES = 700_000  # of values in one transaction; etcd's limit is 1 MiB
@@ -52,8 +51,8 @@ def stored_of(entry: Entry | None) -> StoredJob | None:
         first = failure.errors(include_input=False, include_url=False)[0]  # no word of the value itself: it may hold anything
         where = ".".join(map(str, first["loc"]))
         raise Unreadable(f"what etcd holds under jobs/ for it cannot be read ({where + ': ' if where else ''}{first['msg']})") from None
-    if stands is not None and (stands.graph is None if stands.state == "accepted" else stands.status not in ENDED_STATUSES):
-        lacks = "a graph" if stands.state == "accepted" else f"a status of {', '.join(ENDED_STATUSES)}"
+    if stands is not None and (stands.graph is None if stands.state == "accepted" else stands.status not in ENDED_JOB):
+        lacks = "a graph" if stands.state == "accepted" else f"a status of {', '.join(ENDED_JOB)}"
         raise Unreadable(f"what etcd holds under jobs/ for it is {stands.state} without {lacks}")
     return stands
 

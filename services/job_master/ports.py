@@ -18,7 +18,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from millrace.core.messages.effects import PublishSink, SinkPublished
 from millrace.io.interfaces import Store
-from millrace.runtime.performer import Fence, OneByOne, Port
+from millrace.runtime.performer import Fence, PerEffect, Port
 
 RECORD = "_publication.json"
 """In the first staged folder: what a publication was to do when it began."""
@@ -81,7 +81,7 @@ def _as_storage_has_it(path: str) -> str:
 
 
 def ports(store: Store) -> dict[type, Port]:
-    return {PublishSink: OneByOne(OneByPath(store), AT_ONCE)}
+    return {PublishSink: PerEffect(OneByPath(store), AT_ONCE)}
 
 
 def publish_sink(effect: PublishSink, hold: Callable[[], None], last: bool = True) -> SinkPublished:

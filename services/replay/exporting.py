@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millrace import __version__
-from millrace.core.fold import Folded
+from millrace.core.fold import ScopeState
 from millrace.runtime.build import build_of
 
 from .core.folding import Broken
@@ -71,7 +71,7 @@ def _put_snapshot(source: Source, scope: Scope, logs: list[Log], writer: Writer,
     """The snapshot from which the fold of a log begins that does not reach back to the first record of its generation."""
     with suppress(BadLog):  # it cannot be folded from anywhere: said when the file is folded
         log = next(each for each in logs if (each.topic, each.partition) == (scope.topic, scope.partition))
-        folded: Folded = start_of(source, scope, log)
+        folded: ScopeState = start_of(source, scope, log)
         if log.first > scope.first_offset:
             made = tree(fold_of(scope.name, source.facts.topology).machine, folded)
             writer.snapshot(scope.name, folded.next_offset, walk(made, token) if token else made)

@@ -24,7 +24,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from millrace.core.fold import Folded
+from millrace.core.fold import ScopeState
 from millrace.core.topics import Topology
 
 from .core.recorded import BadLog, Facts, Log, Recorded, Scope
@@ -97,7 +97,7 @@ class Recording:
         folder = f"snapshots/{scope.name}/"
         return sorted(int(name[len(folder) :]) for name in self._zip.namelist() if name.startswith(folder))
 
-    def snapshot(self, scope: Scope, offset: int) -> Folded:
+    def snapshot(self, scope: Scope, offset: int) -> ScopeState:
         name = f"snapshots/{scope.name}/{offset}"
         with self._guarded(name):
             made = json.loads(self._zip.read(name))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from millrace.core.fold import Folded
+from millrace.core.fold import ScopeState
 from millrace.core.topics import TASK_MANAGER
 from services.task_manager.journal import read
 
@@ -51,7 +51,7 @@ class JournalPart:
     def snapshots(self, scope: Scope) -> Sequence[int]:
         return [self._log.first] if self._log.first else []
 
-    def snapshot(self, scope: Scope, offset: int) -> Folded:
+    def snapshot(self, scope: Scope, offset: int) -> ScopeState:
         machine = fold_of(scope.name, self.facts.topology).machine
         return planted(machine, tree(machine, self._folded))  # a fold changes it
 

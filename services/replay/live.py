@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from millrace.core.cluster import short
-from millrace.core.fold import Folded
+from millrace.core.fold import ScopeState
 from millrace.core.topics import TOPICS
 from millrace.io.interfaces import OffsetGone, Store, Unavailable
 from millrace.io.kafka.logs import KafkaLogs, LogReader
@@ -112,7 +112,7 @@ class Live:
     def snapshots(self, scope: Scope) -> Sequence[int]:
         return sorted(self._snapshots(scope))
 
-    def snapshot(self, scope: Scope, offset: int) -> Folded:
+    def snapshot(self, scope: Scope, offset: int) -> ScopeState:
         assert self._storage is not None
         path = self._snapshots(scope)[offset]
         try:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from millrace.core.fold import Diverged, Folded, Spoken
+from millrace.core.fold import Diverged, OutboxRecord, ScopeState
 from millrace.runtime.build import build_of
 
 from .core import trees
@@ -95,7 +95,7 @@ class Folder:
         self.folding = Folding(fold_of(name, source.facts.topology), folded, self.scope, source.facts.redacted)
 
     @property
-    def folded(self) -> Folded:
+    def folded(self) -> ScopeState:
         return self.folding.folded
 
     @property
@@ -228,7 +228,7 @@ class Report:
     notes: list[str] = field(default_factory=list)
     difference: tuple[Checked, Difference] | None = None
     cause: Recorded | None = None
-    now: Spoken | None = None
+    now: OutboxRecord | None = None
 
 
 def verify(source: Source, scope: str | None, progress: Progress) -> Report:
@@ -282,7 +282,7 @@ def _fold_checked(check: Check, folder: Folder, source: Source) -> None:
         checked.differs(Difference(checked.end - 1, (why,)))
 
 
-def _other_state(machine: Any, was: Folded, now: Folded) -> Difference:
+def _other_state(machine: Any, was: ScopeState, now: ScopeState) -> Difference:
     found = [
         f"{'.'.join(path)}: was {before!r}, is {after!r}"[:200]
         for path, before, after in trees.differences(trees.tree(machine, was), trees.tree(machine, now))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
-from millrace.core.fold import Folded
+from millrace.core.fold import ScopeState
 
 from .core.recorded import BadLog, Facts, Log, Recorded, Scope, Shortened
 from .machines import fold_of
@@ -40,7 +40,7 @@ class Source(Protocol):
         """The offsets from which snapshots of this generation go on, in order."""
         ...
 
-    def snapshot(self, scope: Scope, offset: int) -> Folded:
+    def snapshot(self, scope: Scope, offset: int) -> ScopeState:
         """The one that goes on from this offset."""
         ...
 
@@ -74,7 +74,7 @@ def log_of(source: Source, scope: Scope) -> Log:
     raise BadLog(f"the inbox of {scope.name}, {scope.topic}[{scope.partition}], is not here")
 
 
-def start_of(source: Source, scope: Scope, log: Log, at: int | None = None) -> Folded:
+def start_of(source: Source, scope: Scope, log: Log, at: int | None = None) -> ScopeState:
     """Where a fold begins that is to show the state after offset `at` (the nearest place below), or everything (None: the earliest).
     That is the generation's first record, or a snapshot. Raises BadLog: `at` is of an earlier generation, the log starts too late."""
     if at is not None and at < scope.first_offset - 1:

@@ -6,7 +6,7 @@ from millrace.core.messages.base import Body
 from millrace.core.messages.effects import FenceTaskManager, TaskManagerFenced
 from millrace.core.topics import task_manager_key
 from millrace.io.interfaces import Compare, Delete, Store, Txn
-from millrace.runtime.performer import Fence, OneByOne, Port, Refused
+from millrace.runtime.performer import Fence, PerEffect, Port, Refused
 
 
 def ports(store: Store) -> dict[type[Body], Port]:
@@ -20,4 +20,4 @@ def ports(store: Store) -> dict[type[Body], Port]:
             raise Refused
         return TaskManagerFenced(task_manager=effect.task_manager)
 
-    return {FenceTaskManager: OneByOne(fence_task_manager)}
+    return {FenceTaskManager: PerEffect(fence_task_manager)}

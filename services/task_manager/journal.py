@@ -18,7 +18,7 @@ from typing import Any, TextIO
 import structlog
 import zstandard
 
-from millrace.core.fold import Folded
+from millrace.core.fold import ScopeState
 from millrace.core.machine import Machine
 from millrace.core.topics import Topology
 from millrace.runtime.snapshots import freeze, thaw
@@ -40,12 +40,12 @@ class Journal:
         self._file: TextIO | None = None
         self._part = self._size = 0
 
-    def begin(self, machine: Machine, folded: Folded) -> None:
+    def begin(self, machine: Machine, folded: ScopeState) -> None:
         """Opens the first part of a new incarnation, and deletes what is too old."""
         self._machine = machine
         self._guarded(lambda: self._open(folded))
 
-    def write(self, folded: Folded, stamp_ms: int, record: str) -> None:
+    def write(self, folded: ScopeState, stamp_ms: int, record: str) -> None:
         """Adds the record (its JSON, one line) that is folded next."""
         if self._file is not None:
             self._guarded(lambda: self._write(folded, stamp_ms, record))
@@ -59,14 +59,14 @@ class Journal:
             self._guarded(self._file.close)
             self._file = None
 
-    def _write(self, folded: Folded, stamp_ms: int, record: str) -> None:
+    def _write(self, folded: ScopeState, stamp_ms: int, record: str) -> None:
         if self._size >= self._part_bytes:
             self._part += 1
             self._open(folded)
         assert self._file is not None
         self._size += self._file.write(f'{{"n":{folded.next_offset},"stamp_ms":{stamp_ms},"record":{record}}}\n')
 
-    def _open(self, folded: Folded) -> None:
+    def _open(self, folded: ScopeState) -> None:
         if self._file is not None:
             self._file.close()
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -112,7 +112,7 @@ class Part:
     name: str
     incarnation: int
     topology: Topology
-    folded: Folded
+    folded: ScopeState
     records: list[tuple[int, int, bytes]]
     """(number, stamp in ms, the record's JSON)."""
 

@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
-from millrace.core.fold import TICK_MS, Fold, Folded
+from millrace.core.fold import TICK_MS, Fold, ScopeState
 from millrace.core.messages.effects import EndProcess, type_of
 from millrace.core.messages.records import Fact, Message, Part, UnknownRecord, decode, encode
 from millrace.core.messages.slots import CaughtUp, DeployTasks, FellBehind, SlotReady, Unheard
@@ -80,7 +80,7 @@ class Shell:
         self._performer = InOrder(self.machine.scope, ports(slots, self._end))
 
     @property
-    def folded(self) -> Folded | None:
+    def folded(self) -> ScopeState | None:
         return self.replica.folded if self.replica is not None else None
 
     @property

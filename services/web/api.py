@@ -15,6 +15,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millrace import __version__
+from millrace.core.states import SlotStateShown, StatusShown
 from millrace.io.http.server import is_loopback
 
 from . import models
@@ -74,7 +75,7 @@ def _add_answers(app: FastAPI, view: View) -> None:
 
     @app.get("/api/v1/jobs", responses=STARTING | REFUSED)
     async def jobs(
-        status: Annotated[models.Status | None, Query(description="Only jobs of this status.")] = None,
+        status: Annotated[StatusShown | None, Query(description="Only jobs of this status.")] = None,
         limit: Annotated[int, Query(ge=1, le=PAGE_MOST)] = 100,
         offset: Annotated[int, Query(ge=0)] = 0,
     ) -> models.Jobs:
@@ -146,7 +147,7 @@ class _Metrics:
     def collect(self) -> Iterator[Metric]:
         found, as_of = self._view.ask(_overview)
         for name, what, label, values in (
-            ("jobs", "Jobs by status", "status", models.Status), ("slots", "Slots by state", "state", models.SlotState),
+            ("jobs", "Jobs by status", "status", StatusShown), ("slots", "Slots by state", "state", SlotStateShown),
         ):  # fmt: skip
             family = GaugeMetricFamily(f"millrace_{name}", what, labels=[label])
             for value, count in {**dict.fromkeys(get_args(values), 0), **found[name]}.items():

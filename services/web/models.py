@@ -6,10 +6,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-Status = Literal["INITIALIZING", "CREATED", "RUNNING", "RESTARTING", "FAILING", "CANCELLING", "FINISHED", "FAILED", "CANCELED"]
-"""Of a job."""
-SlotState = Literal["STARTING", "FREE", "ACTIVE", "BROKEN"]
-
 
 class Shape(BaseModel):
     """A value of an answer."""

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from millrace.core.fold import TICK_MS, Fold, Folded, Told
+from millrace.core.fold import TICK_MS, Fold, FoldResult, ScopeState
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.core.messages import client, effects, jobs, slots
 from millrace.core.messages.base import Body
@@ -38,7 +38,7 @@ class Party:
     def __init__(self, scope: str, topology: Topology, life: int) -> None:
         self.scope, self.life = scope, life
         self.fold: Fold = fold_of(scope, topology)
-        self.folded: Folded = self.fold.blank(life, 0)
+        self.folded: ScopeState = self.fold.blank(life, 0)
         self.log = topology.inbox(scope)
         self.public = not scope.startswith(TASK_MANAGER)  # its inbox is its journal
 
@@ -109,7 +109,7 @@ class Conversation:
             assert told.damage is None, told.damage
             self._carry_out(party, told)
 
-    def _carry_out(self, party: Party, told: Told) -> None:
+    def _carry_out(self, party: Party, told: FoldResult) -> None:
         for said in told.said:
             id = f"{party.scope}/{party.life}/{said.seq}"
             receiver = self.parties.get(said.key) if said.topic.endswith(".commands") else None

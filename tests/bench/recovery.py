@@ -12,7 +12,7 @@ import psutil
 
 from deploy.local.stack import Options, Stack
 from millrace.client import Job, Millrace
-from millrace.core.fold import Fold, Folded
+from millrace.core.fold import Fold, ScopeState
 from millrace.core.messages.records import Elected, Tick
 from millrace.core.topics import Topology
 from millrace.runtime.forked import forked
@@ -124,7 +124,7 @@ def _snapshot(run: Run) -> None:
     ))  # fmt: skip
 
 
-def _still_ms(core: Fold, folded: Folded, without_s: float = 0.0) -> float:
+def _still_ms(core: Fold, folded: ScopeState, without_s: float = 0.0) -> float:
     """The longest time between two records while a snapshot is made, or for so long without one."""
     done = Event()
     made: list[bytes | None] = []

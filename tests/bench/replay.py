@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from deploy.local.downloads import CHECKOUT
 from millrace import __version__
-from millrace.core.fold import Folded
+from millrace.core.fold import ScopeState
 from millrace.core.topics import DISPATCHER, TOPICS, Topology
 from millrace.io.etcd.store import EtcdStore
 from millrace.io.interfaces import Compare, Put, Txn
@@ -52,7 +52,7 @@ def _state(run: Run, bootstrap: str, endpoint: str, records: int) -> None:
             _state_row(run, what, bare, folded, _replay(bootstrap, endpoint, *words, storage=place))
 
 
-def _talked(run: Run, out: Callable[[Said], None], store: EtcdStore, storage: Storage, records: int) -> Folded:
+def _talked(run: Run, out: Callable[[Said], None], store: EtcdStore, storage: Storage, records: int) -> ScopeState:
     """The state at the end of so many records of the Dispatcher's inbox."""
     talk, due = Conversation(sql_graph("SELECT 1 AS one"), out, __version__, alone=True), SNAPSHOT_RECORDS
     party = talk.parties[DISPATCHER]
@@ -68,7 +68,7 @@ def _talked(run: Run, out: Callable[[Said], None], store: EtcdStore, storage: St
     return party.folded
 
 
-def _state_row(run: Run, what: str, bare: float, folded: Folded, replayed: tuple[float, float, str]) -> None:
+def _state_row(run: Run, what: str, bare: float, folded: ScopeState, replayed: tuple[float, float, str]) -> None:
     took, memory_mb, text = replayed
     if json.loads(text)["state"] != folded.digest:
         raise RuntimeError("the replay led to another state than the fold that wrote the records")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import types
 import typing
+from collections.abc import Iterable
 from typing import Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Le, MaxLen, MinLen
@@ -15,7 +16,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from millrace.core.messages import effects, slots
-from millrace.core.messages.base import Body, Part
+from millrace.core.messages.base import Body, OneOf, Part
 from millrace.core.messages.contracts import CONTRACTS
 from millrace.core.messages.records import Client, Elected, Fact, Message, Outcome, Probe, Refusal, Tick, encode
 
@@ -23,6 +24,8 @@ RECORDS: tuple[type[Part], ...] = (Elected, Tick, Outcome, Client, Message, Prob
 BODIES: tuple[type[Body], ...] = (
     *(contract.body for contract in CONTRACTS.values()), *effects.EFFECTS, *effects.OUTCOMES, *slots.LOCAL_FACTS,
 )  # fmt: skip
+WAITS = {"StartJob": "job.events", "JobEnded": "job.events", "AllocateSlot": "TaskManagerLost"}
+"""Type of a message -> what it waits for, as the services say it (`Say.after`)."""
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 JSON = st.recursive(
@@ -34,14 +37,20 @@ JSON = st.recursive(
 
 def any_of(model: type[BaseModel]) -> st.SearchStrategy[Any]:
     """All values of a message class, by its fields."""
-    fields = {name: _any(field.annotation, field) for name, field in model.model_fields.items()}
+    fields = {name: _any(_annotation(field.annotation, field.metadata), field) for name, field in model.model_fields.items()}
     return st.deferred(lambda: st.fixed_dictionaries(fields).map(lambda values: model(**values)))
+
+
+def _annotation(annotation: Any, metadata: Iterable[Any]) -> Any:
+    """With the choice of messages that `OneOf` stands for."""
+    chosen = next((each for each in metadata if isinstance(each, OneOf)), None)
+    return annotation if chosen is None else Union[chosen.bodies]  # noqa: UP007 (a tuple of classes)
 
 
 def _any(annotation: Any, field: FieldInfo | None = None) -> st.SearchStrategy[Any]:
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is typing.Annotated:
-        return _any(inner[0], next((each for each in inner[1:] if isinstance(each, FieldInfo)), field))
+        return _any(_annotation(inner[0], inner[1:]), next((each for each in inner[1:] if isinstance(each, FieldInfo)), field))
     if origin in (Union, types.UnionType):
         return st.one_of([_any(each, field) for each in inner])
     if origin is Literal:
@@ -71,13 +80,13 @@ def _any(annotation: Any, field: FieldInfo | None = None) -> st.SearchStrategy[A
 
 def one_of(model: type[BaseModel], depth: int = 0) -> Any:
     """One fixed value, with every field given and mappings of several keys, so that an order could show."""
-    return model(**{name: _one(field.annotation, name, depth) for name, field in model.model_fields.items()})
+    return model(**{name: _one(_annotation(field.annotation, field.metadata), name, depth) for name, field in model.model_fields.items()})
 
 
 def _one(annotation: Any, name: str, depth: int) -> Any:
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is typing.Annotated:
-        return _one(inner[0], name, depth)
+        return _one(_annotation(inner[0], inner[1:]), name, depth)
     if origin in (Union, types.UnionType):
         return _one(inner[0], name, depth)
     if origin is Literal:

@@ -11,8 +11,8 @@ from millrace.core.messages.jobs import JobMasterDeclared, JobQueued, RequestSlo
 from millrace.core.messages.slots import (
     AllocateSlot,
     RegisterTaskManager,
+    ReportedSlot,
     SlotFreed,
-    SlotState,
     TaskManagerRegistered,
 )
 from services.resource_manager.core.machine import ResourceManager
@@ -60,7 +60,7 @@ class Driver:
     ) -> list[Any]:
         name = scope.partition("/")[2]
         slots = [SlotSpec(slot=n, memory_mb=m) for n, m in enumerate(memory_mb)]
-        given = states.get("states") or [SlotState(slot=n, state="FREE") for n in range(len(memory_mb))]
+        given = states.get("states") or [ReportedSlot(slot=n, state="FREE") for n in range(len(memory_mb))]
         return self.say(scope, RegisterTaskManager(host=f"host-{name}", slots=slots, states=given), life)
 
     def ask(
@@ -84,7 +84,7 @@ def queued(job: str, reason: str | None, position: int | None, shard: str = JM0)
 
 
 def granted(job: str, allocation: str, slot: int = 0, scope: str = TM_A, shard: int = 0) -> Say:
-    return Say(scope, AllocateSlot(slot=slot, allocation=allocation, job=job, shard=shard))
+    return Say(scope, AllocateSlot(slot=slot, allocation=allocation, job=job, shard=shard), after="TaskManagerLost")
 
 
 def lost(name: str, incarnation: int, reason: str, shard: str = JM0) -> Say:

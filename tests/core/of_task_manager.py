@@ -14,11 +14,11 @@ from millrace.core.messages.slots import (
     AttemptRunning,
     DeployTask,
     DeployTasks,
+    ReportedSlot,
     SlotFreed,
     SlotOffer,
     SlotReady,
     SlotReport,
-    SlotState,
     TaskManagerHeartbeat,
     TaskStateChanged,
 )
@@ -101,7 +101,7 @@ def freed(state: Any = "FREE", slot: int = 0, allocation: str = "al") -> Say:
 
 
 def report(slot: int, state: Any, **more: Any) -> Say:
-    return Say(RM, SlotReport(states=[SlotState(slot=slot, state=state, **more)]))
+    return Say(RM, SlotReport(states=[ReportedSlot(slot=slot, state=state, **more)]))
 
 
 def offer(slot: int = 0, allocation: str = "al", job: str = "j") -> SlotOffer:

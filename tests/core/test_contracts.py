@@ -20,10 +20,10 @@ from pydantic import TypeAdapter, ValidationError
 from millrace.core.machine import Born, Configured, PassedOver, PeerBorn, Ticked
 from millrace.core.messages import client, effects, events, jobs, records, slots
 from millrace.core.messages.base import Body, Part
-from millrace.core.messages.contracts import CLIENT, CONTRACTS, LINKS
+from millrace.core.messages.contracts import CLIENT, CONTRACTS, EVENTS
+from millrace.core.messages.links import LINKS
 from millrace.core.messages.records import Client, Hello, Message, UnknownRecord, decode
 from millrace.core.topics import (
-    ASIDE,
     DISPATCHER,
     INBOXES,
     JOB_MASTER,
@@ -34,13 +34,13 @@ from millrace.core.topics import (
     TOPICS,
     WEB,
     Topology,
+    second_producer_topics,
 )
-from millrace.runtime.sending import AFTER
 from services.dispatcher.core.machine import Dispatcher
 from services.job_master.core import machine as job_master
 from services.resource_manager.core import machine as resource_manager
 from services.task_manager.core import machine as task_manager
-from tests.core.of_messages import BODIES, RECORDS, any_of, encoded, one_of
+from tests.core.of_messages import BODIES, RECORDS, WAITS, any_of, encoded, one_of
 
 ROOT = Path(__file__).parents[2]
 MODULES = (client, effects, events, jobs, records, slots)
@@ -262,7 +262,7 @@ def test_every_reply_and_every_public_fact_is_made_somewhere() -> None:
     makers.append(ROOT / "shared" / "millrace" / "core" / "fold.py")
     texts = "\n".join(path.read_text() for path in makers)
     unmade = [
-        body.__name__ for body in (*client.REPLIES, *events.EVENTS) if not re.search(rf"\b{body.__name__}\b", texts)
+        body.__name__ for body in (*client.REPLIES, *EVENTS) if not re.search(rf"\b{body.__name__}\b", texts)
     ]
     assert not unmade
 
@@ -297,15 +297,29 @@ def test_a_topic_has_writers_readers_and_limits() -> None:
 
 
 def test_nothing_that_a_job_waits_for_on_its_way_to_a_slot_goes_aside() -> None:
-    written = {topic.name: topic.writers for topic in TOPICS}
-    assert all(service in written[topic] for service, aside in ASIDE.items() for topic in aside)
+    assert all(set(topic.aside) <= set(topic.writers) for topic in TOPICS)
     steps = {
-        DISPATCHER: ("dispatcher.commands", "job-master.commands", AFTER["StartJob"]),
+        DISPATCHER: ("dispatcher.commands", "job-master.commands", WAITS["StartJob"]),
         JOB_MASTER: ("job-master.commands", "resource-manager.commands", "task-manager.commands"),
         RESOURCE_MANAGER: ("resource-manager.commands", "task-manager.commands", "job-master.commands"),  # TaskManagerLost
     }
-    assert set(steps) == set(ASIDE), "a TaskManager's heartbeats tell how all that it says goes"
-    assert not [(service, topic) for service, topics in steps.items() for topic in topics if topic in ASIDE[service]]
+    aside = {service: second_producer_topics(service) for service in SERVICES}
+    assert set(steps) == {service for service in aside if aside[service]}, "a TaskManager's heartbeats tell how all that it says goes"
+    assert not [(service, topic) for service, topics in steps.items() for topic in topics if topic in aside[service]]
+
+
+def test_what_waits_for_what() -> None:
+    types = {contract.type for contract in CONTRACTS.values()}
+    assert set(WAITS) <= types and set(WAITS.values()) <= types | {topic.name for topic in TOPICS}
+    found = [
+        named.value.value
+        for path in sorted((ROOT / "services").glob("*/core/**/*.py"))
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Say"
+        for named in call.keywords
+        if named.arg == "after" and isinstance(named.value, ast.Constant)
+    ]
+    assert sorted(found) == sorted(WAITS.values()), "each is declared once, where it is said"
 
 
 def test_partitions_are_those_of_the_topology() -> None:

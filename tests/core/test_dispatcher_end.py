@@ -6,7 +6,8 @@ import pytest
 
 from millrace.core.machine import Born, Configured, Do, PeerBorn, Publish, Say, Ticked
 from millrace.core.messages import client, effects, events, jobs
-from millrace.core.messages.contracts import CONTRACTS, LINKS
+from millrace.core.messages.contracts import CONTRACTS
+from millrace.core.messages.links import LINKS
 from millrace.core.topics import DISPATCHER
 from services.dispatcher.core import machine as dispatcher
 from services.dispatcher.core.machine import Dispatcher
@@ -217,7 +218,9 @@ def test_recovery_starts_accepted_jobs_cleans_up_ended_ones_and_knows_the_rest()
     page = {"a": stored("a"), "b": stored("b", "dirty", staging=["/x"]), "c": stored("c", "clean", digest="e")}
     outputs = world.tell(effects.JobsRecovered(jobs=page))
     shard = f"job-master/{TOPOLOGY.shard_of('a')}"
-    assert outputs[1] == Say(shard, jobs.StartJob(job="a", acceptance="0.9", graph=GRAPH, accepted_ms=5))
+    assert outputs[1] == Say(
+        shard, jobs.StartJob(job="a", acceptance="0.9", graph=GRAPH, accepted_ms=5), after="job.events"
+    )
     assert [type(body) for body in bodies(outputs)] == [
         events.JobAccepted, jobs.StartJob, events.JobFinished, jobs.JobRetired, effects.CleanJob,
     ]  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from millrace.core.fold import Fold, Pending
+from millrace.core.fold import Fold, PendingEffect
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.core.messages.base import canonical
 from millrace.core.messages.effects import EndJob
@@ -582,7 +582,7 @@ def test_the_mark_of_what_is_decided_does_not_wait_for_the_end_of_another_job(st
     Copier(world.bus, world.intake, world.term(), asked, world.try_it).copy(0)
     world.fold_all()
     ending = EndJob(job="old", ending=stored("old", "dirty", status="FAILED", archive="a"), archive={})
-    world.folded.effects = {"1.0.0": Pending("old", encode(ending).decode())}
+    world.folded.effects = {"1.0.0": PendingEffect("old", encode(ending).decode())}
     for _ in range(2):
         asked.note(world.folded, world.term().epoch)
     assert json.loads(world.store.get(asked_.KEY).value)["mark"] == 0

@@ -72,7 +72,7 @@ def test_a_stored_submission_is_announced_then_starts_at_its_shard_and_is_acknow
     told = events.JobAccepted(job=JOB, at_ms=world.now_ms, name="one", tasks=TASKS)
     assert world.tell(effects.JobGraphStored(job=JOB, stands=stands)) == [
         Publish("job.events", JOB, told),
-        Say(SHARD, start),
+        Say(SHARD, start, after="job.events"),
         accepted(),
     ]
     assert list(world.state.live) == [JOB]
@@ -198,7 +198,7 @@ def test_an_accepted_job_that_only_etcd_knows_is_started() -> None:
     world.submit()
     outputs = world.tell(effects.JobGraphStored(job=JOB, stands=stored()))
     start = jobs.StartJob(job=JOB, acceptance="0.9", graph=GRAPH, accepted_ms=5)
-    assert outputs[1:] == [Say(SHARD, start), accepted()]
+    assert outputs[1:] == [Say(SHARD, start, after="job.events"), accepted()]
 
 
 def test_a_repeat_long_after_the_end_keeps_the_tombstone() -> None:

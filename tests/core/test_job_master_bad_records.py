@@ -10,10 +10,10 @@ from millrace.core.fold import Fold
 from millrace.core.machine import PassedOver, Publish, Say
 from millrace.core.messages import effects, jobs, slots
 from millrace.core.messages.records import Elected, Hello, Message
+from millrace.core.states import JobStatus
 from millrace.core.topics import Topology
 from services.dispatcher.core.machine import Dispatcher
 from services.job_master.core.machine import JobMaster
-from services.job_master.core.transitions import JobStatus
 from tests.core.of_dispatcher import TOPOLOGY
 from tests.core.of_job_master import ONE, RM, SINK, TM, Shard, kinds
 

@@ -15,10 +15,10 @@ from millrace.core.jobgraph.compile import PLAN_TASK, compile_graph, producers
 from millrace.core.jobgraph.model import JobGraph
 from millrace.core.machine import stored_fields
 from millrace.core.messages import slots
+from millrace.core.states import ExecutionState
 from services.job_master.core import failover, publication
 from services.job_master.core.execution_graph import begin, describe, mark_published
 from services.job_master.core.state import Failure, Job, State
-from services.job_master.core.transitions import ExecutionState
 from tests.core.of_job_master import ONE, TM, USER, Shard, kinds
 
 STEP: dict[str, Any] = {"sql": "SELECT 1", "parallelism": 128, "inputs": {"s": "hash(x)"}}

@@ -8,11 +8,11 @@ import pytest
 
 from millrace.core.machine import Envelope, PeerBorn, Publish, Say, Ticked
 from millrace.core.messages import effects, jobs, slots
-from millrace.core.messages.contracts import LINKS
+from millrace.core.messages.links import LINKS
+from millrace.core.states import EXECUTION_TRANSITIONS, JOB_TRANSITIONS, ExecutionState, JobStatus
 from services.job_master.core import publication
 from services.job_master.core.machine import HANDLERS
 from services.job_master.core.state import State
-from services.job_master.core.transitions import EXECUTION_TRANSITIONS, JOB_TRANSITIONS, ExecutionState, JobStatus
 from tests.core.of_job_master import ONE, PLANNED, REPORT, RM, TM, TWO, USER, D, Shard, kinds
 
 

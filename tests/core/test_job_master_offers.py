@@ -6,7 +6,7 @@ import pytest
 
 from millrace.core.machine import PeerBorn, Say
 from millrace.core.messages import jobs, slots
-from services.job_master.core.transitions import JobStatus
+from millrace.core.states import JobStatus
 from tests.core.of_job_master import RM, TM, TWO, USER, Shard, kinds
 
 

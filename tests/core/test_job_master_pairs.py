@@ -8,8 +8,8 @@ import pytest
 
 from millrace.core.machine import PassedOver, PeerBorn, Ticked
 from millrace.core.messages import effects, jobs, slots
-from millrace.core.messages.contracts import LINKS
-from services.job_master.core.transitions import ENDED_JOB, JobStatus
+from millrace.core.messages.links import LINKS
+from millrace.core.states import ENDED_JOB, JobStatus
 from tests.core.of_job_master import REPORT, RM, SINK, TM, TWO, USER, D, Shard
 
 FATAL = {"kind": "user", "retryable": False, "message": "no"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millrace.core.fold import Folded
+from millrace.core.fold import ScopeState
 from millrace.core.messages import jobs
 from millrace.runtime.snapshots import freeze, thaw
 from services.job_master.core import plans
@@ -34,7 +34,7 @@ def test_a_state_that_is_given_up_takes_its_plans_with_it() -> None:
 def test_a_plan_is_compiled_once_for_a_state_and_anew_after_a_snapshot() -> None:
     shard = Shard()
     shard.start(TWO)
-    folded = Folded(1, 9, state=shard.state)
+    folded = ScopeState(1, 9, state=shard.state)
     assert plan_of(shard.state, shard.job) is plan_of(shard.state, shard.job)
     again = thaw(shard.machine, freeze(shard.machine, folded))
     assert again.state == shard.state and again.state.plans is None

@@ -14,6 +14,7 @@ from millrace.core.jobgraph.validate import validate
 from millrace.core.machine import Envelope, Output, Publish, Say
 from millrace.core.messages import client, jobs, slots
 from millrace.core.messages.records import encode
+from millrace.core.states import JobStatus
 from millrace.core.topics import OUTPUT_BYTES_MAX
 from services.dispatcher.core import answers, retirement
 from services.dispatcher.core.state import EndedJob, State
@@ -23,7 +24,6 @@ from services.job_master.core.plans import plan_of
 from services.job_master.core.reporting import job_ended
 from services.job_master.core.scheduling import end
 from services.job_master.core.state import Failure
-from services.job_master.core.transitions import JobStatus
 from services.task_manager.settings import TaskManagerSettings
 from tests.core.of_job_master import Shard
 from tests.core.of_resource_manager import Driver
@@ -54,7 +54,7 @@ def test_a_list_of_many_task_managers_with_the_longest_names_fits(task_managers:
     driver = Driver()
     for number in range(task_managers):
         states = [
-            slots.SlotState(slot=n, state="ALLOCATED", allocation=f"1.{number}.{n}", job=LONGEST_ID) for n in range(slots_each)
+            slots.ReportedSlot(slot=n, state="ALLOCATED", allocation=f"1.{number}.{n}", job=LONGEST_ID) for n in range(slots_each)
         ]
         name = f"{number:04}{'t' * 96}"
         body = slots.RegisterTaskManager(
@@ -114,7 +114,7 @@ def test_what_fits_is_counted_in_bytes() -> None:
 def test_a_task_manager_has_no_more_slots_than_a_record_can_tell_of() -> None:
     most = TaskManagerSettings.model_fields["slots"].metadata
     limit = max(each.le for each in most if hasattr(each, "le"))
-    states = [slots.SlotState(slot=n, state="ACTIVE", allocation=f"{1 << 40}.{1 << 40}.{n}/99", job=LONGEST_ID) for n in range(limit)]
+    states = [slots.ReportedSlot(slot=n, state="ACTIVE", allocation=f"{1 << 40}.{1 << 40}.{n}/99", job=LONGEST_ID) for n in range(limit)]
     body = slots.RegisterTaskManager(
         host="\U00010000" * 255, slots=[jobs.SlotSpec(slot=n, memory_mb=1 << 30) for n in range(limit)], states=states
     )

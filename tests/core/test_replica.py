@@ -9,7 +9,7 @@ import pytest
 
 from millrace.core.chain import Offer, Peer, offer
 from millrace.core.election import ELECTED_BACK_MS, READ_BACK_MS, RETURN_MS, Role, View
-from millrace.core.fold import Diverged, Fold, Folded
+from millrace.core.fold import Diverged, Fold, ScopeState
 from millrace.core.machine import Born, Configured, Do, Envelope, Forget, Output, PeerBorn, Publish, Say, Ticked
 from millrace.core.messages.effects import JobFound
 from millrace.core.messages.jobs import JobMasterStarted
@@ -504,7 +504,7 @@ def test_a_snapshot_and_the_rest_is_the_same_as_the_whole() -> None:
     log.append(heard(1, None))
     log.append(heard(2, 1))
     machine = log.replicas[0].core.machine
-    copy: Folded = thaw(machine, freeze(machine, log.replicas[0].folded))
+    copy: ScopeState = thaw(machine, freeze(machine, log.replicas[0].folded))
     assert copy == log.replicas[0].folded
     fold = Fold(machine, TOPOLOGY)
     record = heard(3, 2)

@@ -6,7 +6,7 @@ import pytest
 
 from millrace.core.machine import PassedOver
 from millrace.core.messages.jobs import JobMasterDeclared, RequestSlots
-from millrace.core.messages.slots import SlotFreed, SlotState, TaskManagerHeartbeat
+from millrace.core.messages.slots import ReportedSlot, SlotFreed, TaskManagerHeartbeat
 from tests.core.of_resource_manager import JM0, JM1, TM_A, Driver, granted, queued
 
 ERROR = "KeyError: 'x'"
@@ -34,7 +34,7 @@ def test_a_slot_whose_end_of_a_grant_was_bad_is_free_with_the_next_report() -> N
     driver.say(TM_A, PassedOver(freed.model_copy(update={"allocation": "another"}), ERROR))
     assert driver.state.task_managers["a"].slots[0].allocation == freed.allocation
     driver.say(TM_A, PassedOver(freed, ERROR))
-    beat = TaskManagerHeartbeat(states=[SlotState(slot=0, state="FREE")])
+    beat = TaskManagerHeartbeat(states=[ReportedSlot(slot=0, state="FREE")])
     assert granted("j", "1.8.1") in driver.say(TM_A, beat)
 
 

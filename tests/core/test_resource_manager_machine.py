@@ -8,15 +8,15 @@ import pytest
 
 from millrace.core.machine import Born, Configured, Do, PassedOver, PeerBorn, Publish, Say, Ticked
 from millrace.core.messages.client import ClusterOverview, RequestRefused, SlotInfo, TaskManagerInfo, TaskManagersListed
-from millrace.core.messages.contracts import LINKS
 from millrace.core.messages.effects import FenceTaskManager, TaskManagerFenced
 from millrace.core.messages.events import SlotChanged, TaskManagerJoined
 from millrace.core.messages.jobs import JobMasterDeclared, Query, RequestSlots
+from millrace.core.messages.links import LINKS
 from millrace.core.messages.slots import (
     DisconnectTaskManager,
+    ReportedSlot,
     SlotFreed,
     SlotReport,
-    SlotState,
     TaskManagerHeartbeat,
     TaskManagerRegistered,
 )
@@ -72,9 +72,9 @@ def test_a_waiting_job_is_told_why_and_its_place_and_that_it_waits_no_more():
 def test_the_reason_counts_slots_by_what_they_are():
     driver = Driver().declared()
     driver.register(memory_mb=(1024, 1024, 1024), states=[
-        SlotState(slot=0, state="STARTING"),
-        SlotState(slot=1, state="BROKEN"),
-        SlotState(slot=2, state="ACTIVE", allocation="old", job="other"),
+        ReportedSlot(slot=0, state="STARTING"),
+        ReportedSlot(slot=1, state="BROKEN"),
+        ReportedSlot(slot=2, state="ACTIVE", allocation="old", job="other"),
     ])  # fmt: skip
     driver.ask("j")
     reason = "of 3 slots of 1 TaskManager 1 is busy, 1 is starting, 1 is broken"
@@ -87,7 +87,7 @@ def test_the_reason_counts_slots_by_what_they_are():
 )
 def test_the_reason_of_a_single_slot(state: Any, reason: str):
     driver = Driver().declared()
-    driver.register(states=[SlotState(slot=0, state=state)])
+    driver.register(states=[ReportedSlot(slot=0, state=state)])
     driver.ask("j")
     assert driver.tick() == [queued("j", reason, 1)]
 
@@ -96,10 +96,10 @@ def test_a_job_that_waits_for_broken_slots_is_told_why_they_are() -> None:
     """It waited for a slot that had broken, and only the log of a TaskManager said that a package was missing."""
     driver = Driver().declared()
     why = "The Python /p cannot load pyspark.sql: ImportError: no numpy"
-    driver.register(memory_mb=(1024, 1024), states=[SlotState(slot=n, state="BROKEN", broken=why) for n in range(2)])
+    driver.register(memory_mb=(1024, 1024), states=[ReportedSlot(slot=n, state="BROKEN", broken=why) for n in range(2)])
     driver.ask("j")
     assert driver.tick() == [queued("j", f"all 2 slots of 1 TaskManager are broken ({TM_A.partition('/')[2]}: {why})", 1)]
-    driver.say(TM_A, SlotReport(states=[SlotState(slot=0, state="STARTING"), SlotState(slot=1, state="STARTING")]))
+    driver.say(TM_A, SlotReport(states=[ReportedSlot(slot=0, state="STARTING"), ReportedSlot(slot=1, state="STARTING")]))
     assert all(slot.broken is None for each in driver.state.task_managers.values() for slot in each.slots.values())
 
 
@@ -156,7 +156,7 @@ def test_a_slot_that_is_not_ready_when_it_is_freed_is_given_when_it_is():
     assert driver.free(state="STARTING") == [
         Publish("cluster.events", "a", SlotChanged(**told, state="STARTING", count=1))
     ]
-    assert driver.say(TM_A, SlotReport(states=[SlotState(slot=0, state="FREE")])) == [
+    assert driver.say(TM_A, SlotReport(states=[ReportedSlot(slot=0, state="FREE")])) == [
         Publish("cluster.events", "a", SlotChanged(**told, state="FREE", count=2)),
         granted("second", "1.9.1"),
     ]
@@ -164,7 +164,7 @@ def test_a_slot_that_is_not_ready_when_it_is_freed_is_given_when_it_is():
 
 def test_what_was_said_of_a_slot_is_counted_on_when_its_task_manager_registers_again():
     driver = Driver().declared()
-    broken, free = (SlotReport(states=[SlotState(slot=0, state=state)]) for state in ("BROKEN", "FREE"))
+    broken, free = (SlotReport(states=[ReportedSlot(slot=0, state=state)]) for state in ("BROKEN", "FREE"))
     driver.register()
     counts = [driver.say(TM_A, report)[0].body.count for report in (broken, free)]
     driver.register()
@@ -189,12 +189,12 @@ def test_a_report_older_than_the_grant_does_not_take_it_back():
     driver.register()
     driver.ask("j")
     allocation = driver.allocation()
-    assert driver.say(TM_A, TaskManagerHeartbeat(states=[SlotState(slot=0, state="FREE")])) == []
+    assert driver.say(TM_A, TaskManagerHeartbeat(states=[ReportedSlot(slot=0, state="FREE")])) == []
     assert driver.allocation() == allocation
-    confirmed = [SlotState(slot=0, state="ALLOCATED", allocation=allocation, job="j")]
+    confirmed = [ReportedSlot(slot=0, state="ALLOCATED", allocation=allocation, job="j")]
     assert driver.say(TM_A, TaskManagerHeartbeat(states=confirmed)) == []
     # From then on the TaskManager's word counts.
-    assert driver.say(TM_A, TaskManagerHeartbeat(states=[SlotState(slot=0, state="FREE")])) == [granted("j", "1.8.1")]
+    assert driver.say(TM_A, TaskManagerHeartbeat(states=[ReportedSlot(slot=0, state="FREE")])) == [granted("j", "1.8.1")]
 
 
 def test_freed_allocations_that_are_not_known_change_nothing():
@@ -211,8 +211,8 @@ def test_a_released_slot_counts_no_more_for_its_job():
     driver.register(memory_mb=(1, 1))
     driver.ask("j")
     allocation = driver.allocation()
-    releasing = [SlotState(slot=0, state="RELEASING", allocation=allocation, job="j")]
-    driver.say(TM_A, SlotReport(states=[SlotState(slot=0, state="ALLOCATED", allocation=allocation, job="j")]))
+    releasing = [ReportedSlot(slot=0, state="RELEASING", allocation=allocation, job="j")]
+    driver.say(TM_A, SlotReport(states=[ReportedSlot(slot=0, state="ALLOCATED", allocation=allocation, job="j")]))
     assert driver.say(TM_A, SlotReport(states=releasing)) == [granted("j", "1.7.1", 1)]
     assert driver.say(TM_A, SlotFreed(slot=0, allocation=allocation)) == []
 
@@ -243,14 +243,14 @@ def test_a_task_manager_that_registers_again_is_taken_as_it_is():
     driver.register()
     driver.ask("j")
     allocation = driver.allocation()
-    held = [SlotState(slot=0, state="ACTIVE", allocation=allocation, job="j")]
+    held = [ReportedSlot(slot=0, state="ACTIVE", allocation=allocation, job="j")]
     assert driver.register(states=held) == [Say(TM_A, REGISTERED)]
     assert driver.allocation() == allocation
 
 
 def test_a_reborn_resource_manager_grants_only_when_every_shard_has_declared():
     driver = Driver(shards=2)
-    driver.register(states=[SlotState(slot=0, state="FREE")])
+    driver.register(states=[ReportedSlot(slot=0, state="FREE")])
     assert driver.ask("j") == []
     assert driver.tick() == [
         queued("j", "the ResourceManager has just started and waits to hear from 2 JobMaster shards", 1)
@@ -262,7 +262,7 @@ def test_a_reborn_resource_manager_grants_only_when_every_shard_has_declared():
 def test_a_reborn_resource_manager_takes_over_the_allocations_that_are_reported():
     driver = Driver()
     driver.register(memory_mb=(1, 1), states=[
-        SlotState(slot=0, state="ACTIVE", allocation="0.9.3", job="j"), SlotState(slot=1, state="FREE"),
+        ReportedSlot(slot=0, state="ACTIVE", allocation="0.9.3", job="j"), ReportedSlot(slot=1, state="FREE"),
     ])  # fmt: skip
     driver.ask("j", 1)
     assert driver.declared().tick() == []
@@ -438,7 +438,7 @@ SLOT_STATES = ("STARTING", "FREE", "ALLOCATED", "ACTIVE", "RELEASING", "BROKEN")
 def test_any_word_on_a_slot_in_any_state_leaves_a_sound_state(before: str, message: str):
     driver = Driver().declared()
     allocated = before in ("ALLOCATED", "ACTIVE", "RELEASING")
-    given = SlotState(slot=0, state="FREE" if before == "PENDING" else before,  # type: ignore[arg-type]
+    given = ReportedSlot(slot=0, state="FREE" if before == "PENDING" else before,  # type: ignore[arg-type]
                       allocation="x" if allocated else None, job="j" if allocated else None)  # fmt: skip
     driver.register(states=[given])
     driver.ask("j")
@@ -447,6 +447,6 @@ def test_any_word_on_a_slot_in_any_state_leaves_a_sound_state(before: str, messa
     if kind == "freed":
         body: Any = SlotFreed(slot=0, allocation="another" if state else allocation)
     else:
-        body = SlotReport(states=[SlotState(slot=0, state=state or "ALLOCATED", allocation=None, job=None)])  # type: ignore[arg-type]
+        body = SlotReport(states=[ReportedSlot(slot=0, state=state or "ALLOCATED", allocation=None, job=None)])  # type: ignore[arg-type]
     driver.say(TM_A, body)
     driver.tick()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millrace.core.machine import PeerBorn
-from millrace.core.messages.slots import SlotState, TaskManagerHeartbeat
+from millrace.core.messages.slots import ReportedSlot, TaskManagerHeartbeat
 from tests.core.of_resource_manager import JM0, TM_A, TM_B, Driver, granted, queued
 
 
@@ -25,7 +25,7 @@ def test_a_reborn_resource_manager_knows_by_the_names_of_allocations_to_which_li
     driver.say(JM0, PeerBorn(JM0, 2), life=2)
     driver.declared()
     driver.register(memory_mb=(1024, 1024), states=[
-        SlotState(slot=0, state="ACTIVE", allocation="1.5.0", job="j"), SlotState(slot=1, state="FREE"),
+        ReportedSlot(slot=0, state="ACTIVE", allocation="1.5.0", job="j"), ReportedSlot(slot=1, state="FREE"),
     ])  # fmt: skip
     driver.ask("j", 2)
     assert driver.state.jobs["j"].earlier == 1

@@ -6,7 +6,7 @@ import pytest
 
 from millrace.core.machine import PassedOver, PeerBorn, Say
 from millrace.core.messages.jobs import DeclareAgain, JobMasterDeclared
-from millrace.core.messages.slots import SlotState, SlotUnused, TaskManagerHeartbeat
+from millrace.core.messages.slots import ReportedSlot, SlotUnused, TaskManagerHeartbeat
 from services.resource_manager.core.state import DECLARE_MS
 from tests.core.of_resource_manager import JM0, JM1, TM_A, Driver, granted, queued
 
@@ -84,7 +84,7 @@ def test_what_a_silent_shard_holds_stays_its_own_and_what_it_wants_waits_for_its
     """Only then is it known where it holds slots: a task of it may run on a TaskManager that has not registered."""
     driver = Driver(shards=2, generation=2).declared(JM1)
     driver.register(memory_mb=(1024, 1024), states=[
-        SlotState(slot=0, state="ACTIVE", allocation="1.5.0", job="a"), SlotState(slot=1, state="FREE"),
+        ReportedSlot(slot=0, state="ACTIVE", allocation="1.5.0", job="a"), ReportedSlot(slot=1, state="FREE"),
     ])  # fmt: skip
     for _ in range(DECLARE_MS // 100):
         driver.say(TM_A, TaskManagerHeartbeat())

@@ -14,10 +14,10 @@ from millrace.core.messages.slots import (
     FreeSlots,
     OfferSlots,
     RegisterTaskManager,
+    ReportedSlot,
     SlotBroken,
     SlotReady,
     SlotReplacing,
-    SlotState,
     SlotUnused,
     TaskManagerRegistered,
 )
@@ -46,7 +46,7 @@ def test_registers_with_each_life_of_the_resource_manager_as_it_is():
         host="host-a",
         slots=[SlotSpec(slot=0, memory_mb=1024), SlotSpec(slot=1, memory_mb=1024)],
         states=[
-            SlotState(slot=0, state="STARTING"), SlotState(slot=1, state="ALLOCATED", allocation="al", job="j")
+            ReportedSlot(slot=0, state="STARTING"), ReportedSlot(slot=1, state="ALLOCATED", allocation="al", job="j")
         ],
     ))]  # fmt: skip
 
@@ -54,7 +54,7 @@ def test_registers_with_each_life_of_the_resource_manager_as_it_is():
 def test_heartbeats_carry_the_slots_when_they_changed_and_now_and_then():
     driver = Driver()
     driver.say(RM, PeerBorn(RM, 3))
-    free = [SlotState(slot=0, state="FREE")]
+    free = [ReportedSlot(slot=0, state="FREE")]
 
     def beats(count: int) -> list[Any]:
         said = []
@@ -66,7 +66,7 @@ def test_heartbeats_carry_the_slots_when_they_changed_and_now_and_then():
 
     assert beats(12) == [free, None]  # slowly, while nothing of it is given away
     driver.allocate()
-    held = [SlotState(slot=0, state="ALLOCATED", allocation="al", job="j")]
+    held = [ReportedSlot(slot=0, state="ALLOCATED", allocation="al", job="j")]
     assert beats(10) == [held, *[None] * 7, held, None]
     assert driver.say(RM, TaskManagerRegistered(heartbeat_interval_ms=200, lost_after_ms=800)) == []
     assert beats(4) == [None, None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.core.fold import Folded
+from millrace.core.fold import ScopeState
 from millrace.io.interfaces import Put, Txn
 from services.dispatcher.asked import KEY, Asked, Begun
 from tests.simulation import Clock
@@ -22,7 +22,7 @@ def test_a_foreign_mark_is_replaced_and_ends_nobody(value: bytes) -> None:
     epoch = store.get("leaders/dispatcher").mod_revision
     asked = Asked(store, lambda: 100.0)
     assert asked.begin("l", epoch, 0, waits=True) == Begun(-1, 0)
-    folded = Folded(1, 5)
+    folded = ScopeState(1, 5)
     folded.client_log, folded.client_mark = "l", 3
     asked.note(folded, epoch)
     assert Asked(store).begin("l", epoch, 0, waits=False) == Begun(3, 1)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from millrace.core.fold import Folded
+from millrace.core.fold import ScopeState
 from millrace.core.messages import effects
 from millrace.core.messages.effects import StoredJob
 from millrace.io.interfaces import Put, Txn
@@ -339,7 +339,7 @@ def test_who_leads_no_more_deletes_no_tombstone(world: World) -> None:
 def test_nothing_goes_while_the_clock_is_not_that_of_kafka(world: World, monkeypatch: pytest.MonkeyPatch, wrong_ms: int) -> None:
     """A Dispatcher whose clock was a year ahead deleted the files of the jobs that it was just accepting, and all tombstones."""
     now_ms = world.clock.now_ms()
-    term = Term(world.fence.epoch, Folded(1, 0, state=world.state, stamp_ms=now_ms), lambda record: None)
+    term = Term(world.fence.epoch, ScopeState(1, 0, state=world.state, stamp_ms=now_ms), lambda record: None)
     young = [world.file(upload_path(SHA)), world.file(blob_path("being-accepted", "0.9", SHA)), world.file("logs/0.6/a/stdout")]
     old = [world.file("logs/0.7/a/stdout", KEEP_MS + 1)]
     world.set("done", "clean", acceptance="0.6", ended_ms=now_ms)
@@ -362,5 +362,5 @@ def test_a_sweep_that_fails_ends_the_process(world: World, monkeypatch: pytest.M
     ended = threading.Event()
     monkeypatch.setattr(world.housekeeping, "sweep", lambda now_ms, fence, state: 1 / 0)
     monkeypatch.setattr(world.housekeeping, "_fatal", lambda reason: (world.failures.append(reason), ended.set()))
-    world.housekeeping.lead(Term(1, Folded(1, 0, stamp_ms=time.time_ns() // 1_000_000), lambda record: None))
+    world.housekeeping.lead(Term(1, ScopeState(1, 0, stamp_ms=time.time_ns() // 1_000_000), lambda record: None))
     assert ended.wait(10) and "division by zero" in world.failures[0]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.core.fold import Folded, Pending
+from millrace.core.fold import PendingEffect, ScopeState
 from millrace.core.messages.effects import StoredJob
 from millrace.core.topics import Topology
 from millrace.io.interfaces import Put, Txn
@@ -46,8 +46,8 @@ def found(state: State, store: MemoryStore, storage: Storage, *pending: str) -> 
 
 def told(state: State, store: MemoryStore, storage: Storage, *pending: str) -> tuple[list[Missing], list[str]]:
     """Of a log of generation 1 with 850 records."""
-    effects = {f"1.{n}.0": Pending(key, "") for n, key in enumerate(pending)}
-    return missing(Folded(1, 850, effects=effects, state=state), store, storage, Topology(), CLUSTER)
+    effects = {f"1.{n}.0": PendingEffect(key, "") for n, key in enumerate(pending)}
+    return missing(ScopeState(1, 850, effects=effects, state=state), store, storage, Topology(), CLUSTER)
 
 
 def put(store: MemoryStore, job: str, stored: StoredJob) -> int:

@@ -14,16 +14,15 @@ from pydantic_core import PydanticUndefined
 
 from millrace.core.messages import effects, records, slots
 from millrace.core.messages.contracts import CONTRACTS, Contract
+from millrace.core.states import ATTEMPT_TRANSITIONS, EXECUTION_TRANSITIONS, JOB_TRANSITIONS, SLOT_TRANSITIONS
 from millrace.core.topics import DAY_MS, GIB, SERVICES, TOPICS
 from millrace.runtime.settings import PREFIX, ServiceSettings
 from services.dispatcher.core.state import RECOVERY_TRANSITIONS
 from services.dispatcher.settings import DispatcherSettings
 from services.job_master.core.faults import FAULTS, THEN
-from services.job_master.core.transitions import EXECUTION_TRANSITIONS, JOB_TRANSITIONS
 from services.job_master.settings import JobMasterSettings
 from services.resource_manager.settings import ResourceManagerSettings
 from services.task_manager.core import presence
-from services.task_manager.core.state import ATTEMPT_TRANSITIONS, SLOT_TRANSITIONS
 from services.task_manager.settings import TaskManagerSettings
 from services.web.settings import WebSettings
 

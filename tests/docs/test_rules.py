@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from millrace.core.election import QUIET_TICK_MS, Role
-from millrace.core.fold import Diverged, Fold, Folded, Oversized
+from millrace.core.fold import Diverged, Fold, Oversized, ScopeState
 from millrace.core.messages.events import TaskManagerGone
 from millrace.core.messages.jobs import JobMasterDeclared
 from millrace.core.messages.records import Elected, Hello, Message, Probe, Tick, decode, encode
@@ -62,7 +62,7 @@ class World:
             self.loop.watched(self.store.get(f"leaders/{SCOPE}"))
             self.loop.turn()
 
-    def lead(self) -> Folded:
+    def lead(self) -> ScopeState:
         self.turn(6)
         assert self.loop.replica is not None and self.loop.replica.leads
         return self.loop.replica.folded

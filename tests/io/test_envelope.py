@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from millrace.core.fold import Spoken
+from millrace.core.fold import OutboxRecord
 from millrace.core.messages.records import Probe
 from millrace.runtime import envelope
 
@@ -12,8 +12,8 @@ TRACEPARENT = re.compile(rb"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-0[01]
 """As W3C Trace Context, version 00, has it."""
 
 
-def fact(seq: int, job: str = "job-1") -> Spoken:
-    return Spoken(seq, "job.events", 3, job, "JobAccepted", "{}")
+def fact(seq: int, job: str = "job-1") -> OutboxRecord:
+    return OutboxRecord(seq, "job.events", 3, job, "JobAccepted", "{}")
 
 
 def test_what_a_scope_says_is_a_cloud_event_with_the_same_id_whoever_says_it_again() -> None:

@@ -16,7 +16,7 @@ from millrace.client.blobs import BlobClient, BlobError, Piece
 from millrace.io.http import blobs
 from millrace.io.http.blobs import BlobServer
 from millrace.io.http.server import CannotListen
-from millrace.io.storage.room import Room
+from millrace.io.storage.disk_space import DiskSpace
 from millrace.io.storage.store import Storage, StorageError, upload_path
 
 TOKEN = "a token of the tests"
@@ -358,11 +358,11 @@ def test_use_keeps_a_blob_from_being_swept(place: Place) -> None:
 def test_who_looks_at_a_disk_that_hangs_keeps_nobody_else_waiting(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def lack(_: Room) -> str:
+    def shortage(_: DiskSpace) -> str:
         seen.append(threading.current_thread().name)
         return "the disk is nearly full"
 
-    monkeypatch.setattr(Room, "lack", lack)
+    monkeypatch.setattr(DiskSpace, "shortage", shortage)
     with pytest.raises(BlobError, match="the blob is not taken: the disk is nearly full") as caught:
         place.client.put_bytes(b"x")
     assert caught.value.status == 507

@@ -13,7 +13,7 @@ from millrace.core.messages.base import Body
 from millrace.core.messages.effects import PublishSink, SinkPublished
 from millrace.core.replica import Perform
 from millrace.io.interfaces import Unavailable
-from millrace.runtime.performer import BATCH_MOST, Fence, OneByOne, Performer, Port
+from millrace.runtime.performer import BATCH_MOST, Fence, PerEffect, Performer, Port
 from services.job_master import ports as job_master
 from tests.simulation import Clock
 from tests.simulation.store import MemoryEtcd, MemoryStore
@@ -57,7 +57,7 @@ def test_as_many_as_fit_into_a_batch_fail_for_ever_and_another_is_performed(ende
             raise Unavailable("the disk is full")
         return SinkPublished(job=effect.job, vertex=effect.vertex)
 
-    for port in (OneByOne(perform), OneByOne(perform, 2), lambda effects, fence: OneByOne(perform)(effects, fence)):
+    for port in (PerEffect(perform), PerEffect(perform, 2), lambda effects, fence: PerEffect(perform)(effects, fence)):
         performed = Performed(PublishSink, port)
         ended.append(performed)
         for number in range(BATCH_MOST + 1):
@@ -104,7 +104,7 @@ def test_what_a_term_that_is_over_asked_for_is_not_performed(ended: list[Perform
             raise Unavailable("and the term ends")
         return SinkPublished(job=effect.job, vertex=effect.vertex)
 
-    performed = Performed(PublishSink, OneByOne(perform))
+    performed = Performed(PublishSink, PerEffect(perform))
     ended.append(performed)
     performed.perform(sink("first"))
     performed.perform(sink("second"))
@@ -121,7 +121,7 @@ def test_a_failure_of_any_kind_is_tried_again(ended: list[Performed]) -> None:
             raise failures.pop()
         return SinkPublished(job=effect.job, vertex=effect.vertex)
 
-    performed = Performed(PublishSink, OneByOne(perform))
+    performed = Performed(PublishSink, PerEffect(perform))
     ended.append(performed)
     performed.perform(sink("once"))
     assert performed.outcomes.get(timeout=LIMIT_S).job == "once"  # type: ignore[attr-defined]

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from millrace.core.fold import Spoken
-from millrace.core.messages.contracts import CONTRACTS
+from millrace.core.fold import OutboxRecord
 from millrace.core.replica import Speak
-from millrace.core.topics import TOPICS
-from millrace.runtime.sending import AFTER, Sending
+from millrace.runtime.sending import Sending
+from tests.core.of_messages import WAITS
 
 
 def spoken(seq: int, kind: str, topic: str = "dispatcher.commands", epoch: int = 7) -> Speak:
-    return Speak(epoch, Spoken(seq, topic, 0, "key", kind, "{}"))
+    return Speak(epoch, OutboxRecord(seq, topic, 0, "key", kind, "{}", WAITS.get(kind, "")))
 
 
 class Sent:
@@ -36,12 +35,6 @@ class Sent:
 
 def event(seq: int, epoch: int = 7) -> Speak:
     return spoken(seq, "AttemptStateChanged", "job.events", epoch)
-
-
-def test_what_waits_for_what() -> None:
-    assert AFTER == {"StartJob": "job.events", "JobEnded": "job.events", "AllocateSlot": "TaskManagerLost"}
-    types = {contract.type for contract in CONTRACTS.values()}
-    assert set(AFTER) <= types and set(AFTER.values()) <= types | {topic.name for topic in TOPICS}
 
 
 def test_a_slot_is_given_when_all_shards_will_have_heard_of_what_was_lost_before() -> None:

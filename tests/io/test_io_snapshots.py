@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 import millrace
-from millrace.core.fold import Fold, Folded
+from millrace.core.fold import Fold, ScopeState
 from millrace.core.topics import Topology
 from millrace.io.storage.store import Storage
 from millrace.runtime import build
@@ -31,7 +31,7 @@ from tests.simulation.store import MemoryEtcd, MemoryStore
 MACHINE = Dispatcher(Topology())
 
 
-def folded_with(jobs: int) -> Folded:
+def folded_with(jobs: int) -> ScopeState:
     folded = Fold(MACHINE, Topology()).blank(3, 17)
     for number in range(jobs):
         folded.state.live[f"job-{number}"] = LiveJob(f"1.{number}", "d", 0, number, 'a "name"\n', f'{{"n": {number}}}')

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.core.messages.contracts import LINKS
+from millrace.core.messages.links import LINKS
 from millrace.core.messages.records import Forked, Hello
 from millrace.core.topics import TASK_MANAGER
 from tests.docs.compatibility import Comparison

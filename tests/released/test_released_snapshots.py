@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from millrace.core.fold import Folded
+from millrace.core.fold import ScopeState
 from millrace.core.machine import Machine, Ticked
 from millrace.core.messages import effects
+from millrace.core.states import ENDED_JOB, ExecutionState
 from millrace.core.topics import Topology
 from millrace.runtime.snapshots import freeze, thaw
 from services.dispatcher.core import state as of_dispatcher
 from services.dispatcher.core.machine import Dispatcher
 from services.job_master.core.machine import JobMaster
 from services.job_master.core.state import check
-from services.job_master.core.transitions import ENDED_JOB, ExecutionState
 from services.resource_manager.core import state as of_resource_manager
 from services.resource_manager.core.machine import ResourceManager
 from tests.core.of_job_master import Shard
@@ -33,7 +33,7 @@ ENDS = {
 }  # fmt: skip
 
 
-def thawed(machine: Machine) -> Folded:
+def thawed(machine: Machine) -> ScopeState:
     return thaw(machine, (HERE / f"{machine.scope.replace('/', '-')}.jsonl.zst").read_bytes())
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from millrace.core.fold import Folded
+from millrace.core.fold import ScopeState
 from millrace.core.topics import JOB_MASTER, TOPICS
 from millrace.io.interfaces import Received
 from millrace.runtime.snapshots import thaw
@@ -57,7 +57,7 @@ class Simulated:
     def snapshots(self, scope: Scope) -> Sequence[int]:
         return sorted(self._snapshots(scope))
 
-    def snapshot(self, scope: Scope, offset: int) -> Folded:
+    def snapshot(self, scope: Scope, offset: int) -> ScopeState:
         data = self._world.storage.get(self._snapshots(scope)[offset])
         return thaw(fold_of(scope.name, self.facts.topology).machine, data)
 

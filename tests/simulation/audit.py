@@ -10,7 +10,7 @@ from typing import Any
 
 import fsspec
 
-from millrace.core.fold import Fold, Folded
+from millrace.core.fold import Fold, ScopeState
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.core.jobgraph.parse import Refused
 from millrace.core.machine import Envelope, Machine, Output
@@ -19,6 +19,7 @@ from millrace.core.messages.events import JobCanceled, JobFailed, JobFinished
 from millrace.core.messages.jobs import TaskManagerLost
 from millrace.core.messages.records import Key, Message, Record, decode
 from millrace.core.messages.slots import AllocateSlot
+from millrace.core.states import SlotState
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
 from millrace.edge import requests as intake
 from millrace.runtime.parked import ENDED_MOST
@@ -29,7 +30,6 @@ from services.job_master.core.machine import JobMaster
 from services.resource_manager.core.machine import ResourceManager
 from services.resource_manager.core.state import DECLARE_MS
 from services.task_manager.core.machine import TaskManager
-from services.task_manager.core.state import SlotState
 from tests.simulation.book import Checked
 from tests.simulation.cluster import Cluster
 from tests.simulation.control import ControlProcess
@@ -46,7 +46,7 @@ class Replayed:
     """One life of a scope, folded again from its records alone."""
 
     scope: str
-    folded: Folded
+    folded: ScopeState
     said: list[Message] = field(default_factory=list)  # to other scopes, in order
     taken: list[Message] = field(default_factory=list)  # from other scopes, in order
 
@@ -363,7 +363,7 @@ class Listening(Checked):
         return self._machine.handle(state, envelope)
 
 
-def _busy(folded: Folded, record: Record) -> bool:
+def _busy(folded: ScopeState, record: Record) -> bool:
     """Whether a record gives a slot to a job that its TaskManager holds for one."""
     if not (isinstance(record, Message) and isinstance(record.body, AllocateSlot)):
         return False
@@ -371,7 +371,7 @@ def _busy(folded: Folded, record: Record) -> bool:
     return slot is not None and slot.allocation is not None
 
 
-def _mark(folded: Folded, record: Record) -> tuple[int, Key | None] | None:
+def _mark(folded: ScopeState, record: Record) -> tuple[int, Key | None] | None:
     if not isinstance(record, Message):
         return None
     peer = folded.peers.get(record.sender)
@@ -392,7 +392,7 @@ def assert_replay(cluster: Cluster, replayed: list[Replayed]) -> None:
                 _assert_equal(loop.hosted.machine, loop.replica.folded, again)
 
 
-def _assert_equal(machine: Machine, folded: Folded, again: dict[tuple[str, int], Folded]) -> None:
+def _assert_equal(machine: Machine, folded: ScopeState, again: dict[tuple[str, int], ScopeState]) -> None:
     other = again[machine.scope, folded.generation]
     if folded.next_offset == other.next_offset:  # one that lags says nothing
         same = hashlib.sha256(freeze(machine, folded)).digest() == hashlib.sha256(freeze(machine, other)).digest()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millrace.core.election import QUIET_TICK_MS
-from millrace.core.fold import Folded
+from millrace.core.fold import ScopeState
 from millrace.core.machine import Envelope, Machine, Output
 from millrace.core.messages.jobs import StartJob
 from millrace.runtime.snapshots import freeze
@@ -59,7 +59,7 @@ class Book:
     finished: dict[str, None] = field(default_factory=dict)  # attempts that did
     written: dict[str, str] = field(default_factory=dict)  # folder of an output -> the attempt that finished it
 
-    def record_folded(self, machine: Machine, folded: Folded, branch: Branch, before_ms: int, before_epoch: int) -> None:
+    def record_folded(self, machine: Machine, folded: ScopeState, branch: Branch, before_ms: int, before_epoch: int) -> None:
         """I9: replicas that have folded the same records would say the same, and know the same. Machine time neither jumps, whatever the
         broker's clock does, nor goes back [4]. I1: nor does the epoch. `before_ms`, `before_epoch`: before this record; 0: there was
         none yet."""

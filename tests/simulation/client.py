@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from millrace.core.messages import client, events
+from millrace.core.messages import client
 from millrace.core.messages.base import Body
+from millrace.core.messages.contracts import EVENTS as EVENT_BODIES
 from tests.simulation.bus import MemoryBus
 from tests.simulation.world import World
 
 REPLIES: dict[str, type[Body]] = {body.model_fields["type"].default: body for body in client.REPLIES}
-EVENTS: dict[str, type[Body]] = {body.model_fields["type"].default: body for body in events.EVENTS}
+EVENTS: dict[str, type[Body]] = {body.model_fields["type"].default: body for body in EVENT_BODIES}
 
 
 class Client:

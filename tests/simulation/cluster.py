@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from millrace import __version__
-from millrace.core.fold import Folded
+from millrace.core.fold import ScopeState
 from millrace.core.messages.effects import StoredJob
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topology
 from millrace.runtime.snapshots import freeze
@@ -151,7 +151,7 @@ class Cluster:
 
     # what is seen of it
 
-    def leader(self, scope: str) -> Folded | None:
+    def leader(self, scope: str) -> ScopeState | None:
         """The folded state of the process that leads a scope."""
         for process in self.processes.values():
             if isinstance(process, ControlProcess) and process.alive and process.leads(scope):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from millrace import __version__
-from millrace.core.fold import Diverged, Folded
+from millrace.core.fold import Diverged, ScopeState
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.core.replica import Replica
 from millrace.core.topics import DISPATCHER
@@ -292,7 +292,7 @@ class ControlProcess:
     def leads(self, scope: str) -> bool:
         return any(loop.scope == scope and loop.replica is not None and loop.replica.leads for loop in self.loops)
 
-    def folded(self, scope: str) -> Folded | None:
+    def folded(self, scope: str) -> ScopeState | None:
         for loop in self.loops:
             if loop.scope == scope and loop.replica is not None:
                 return loop.replica.folded

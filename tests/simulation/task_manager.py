@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace import __version__
-from millrace.core.fold import Folded
+from millrace.core.fold import ScopeState
 from millrace.core.machine import Machine
 from millrace.core.messages.base import Body
 from millrace.core.messages.slots import StopAsked
@@ -30,13 +30,13 @@ class NotedJournal(Journal):
     def __init__(self, world: World, name: str) -> None:
         super().__init__(Path("nowhere"), name, world.topology)
         self._book = world.book
-        self.folded: Folded | None = None
+        self.folded: ScopeState | None = None
         self.records: list[tuple[int, str]] = []
 
-    def begin(self, machine: Machine, folded: Folded) -> None:
+    def begin(self, machine: Machine, folded: ScopeState) -> None:
         self.machine, self.folded = machine, folded
 
-    def write(self, folded: Folded, stamp_ms: int, record: str) -> None:
+    def write(self, folded: ScopeState, stamp_ms: int, record: str) -> None:
         self.records.append((stamp_ms, record))
         self._book.folded += 1
 

@@ -9,7 +9,7 @@ import pytest
 
 from millrace.core.topics import TOPICS
 from millrace.io.interfaces import Unavailable, UnknownOutcome
-from millrace.io.storage.room import Room
+from millrace.io.storage.disk_space import DiskSpace
 from tests.simulation import workload
 from tests.simulation.audit import assert_endings, assert_nothing_left, audit
 from tests.simulation.cluster import Cluster, Process
@@ -265,7 +265,7 @@ def test_f12_a_disk_that_is_nearly_full_costs_what_is_new_alone(monkeypatch: pyt
     cluster.run(lambda: cluster.stored("before") is not None, most_ms=2_000)
     before = witness(cluster)
     with monkeypatch.context() as full:
-        full.setattr(Room, "lack", lambda room: "the disk is nearly full")
+        full.setattr(DiskSpace, "shortage", lambda room: "the disk is nearly full")
         asked = [cluster.client.submit(job, workload.single(job)) for job in ("new", "before")]
         cluster.run(lambda: set(asked) <= set(cluster.client.replies()), most_ms=2_000)
         [refused], [known] = (cluster.client.replies()[each] for each in asked)

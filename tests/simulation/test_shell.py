@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from millrace.core.fold import Spoken
+from millrace.core.fold import OutboxRecord
 from millrace.io.interfaces import Entry, Put, Txn, TxnResult, Unavailable, UnknownOutcome
 from millrace.io.kafka.config import ASKED_S
 from millrace.runtime import envelope
@@ -115,7 +115,7 @@ def test_the_watch_does_not_call_off_a_rebirth() -> None:
 
 def test_ids_of_outputs_differ_between_lives() -> None:
     def id_of(life: int) -> bytes:
-        headers = dict(envelope.of_spoken("dispatcher", life, Spoken(7, "job.events", 0, "one", "JobAccepted", "{}")))
+        headers = dict(envelope.of_spoken("dispatcher", life, OutboxRecord(7, "job.events", 0, "one", "JobAccepted", "{}")))
         return headers["ce_id"]
 
     assert (id_of(1), id_of(2)) == (b"dispatcher/1/7", b"dispatcher/2/7")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from millrace import __version__
-from millrace.core.fold import TICK_MS, Fold, Folded
+from millrace.core.fold import TICK_MS, Fold, ScopeState
 from millrace.core.machine import Output, Say
 from millrace.core.messages.base import Body
 from millrace.core.messages.records import Elected, Message, Tick, decode
@@ -64,7 +64,7 @@ class Peer:
     def __init__(self, world: World, scope: str, life: int = 5) -> None:
         self.world, self.puppet = world, Puppet(scope)
         self.fold = Fold(self.puppet, TOPOLOGY)
-        self.folded: Folded = self.fold.blank(life, 0)
+        self.folded: ScopeState = self.fold.blank(life, 0)
         topic, partition = TOPOLOGY.inbox(scope)
         self.reader = world.bus.reader(topic, partition, 0)
         self._take(Elected(generation=life, epoch=1, build="", who=""))

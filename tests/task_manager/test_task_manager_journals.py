@@ -10,7 +10,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from deploy.cli.replay import app
-from millrace.core.fold import Folded
+from millrace.core.fold import ScopeState
 from services.replay.replaying import At, Folder, NotTheSame, open_file
 from tests.task_manager.of_shell import SCOPE, World, connected, with_attempt
 
@@ -20,7 +20,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def replay(file: Path) -> Folded:
+def replay(file: Path) -> ScopeState:
     """The state at the end of a part."""
     source = open_file(file)
     folder = Folder(source, next(iter(source.facts.scopes)), lambda *_: None)

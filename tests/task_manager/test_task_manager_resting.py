@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from millrace.core.fold import TICK_MS
-from millrace.core.messages.slots import QUIET_BEATS, AllocateSlot
+from millrace.core.messages.slots import AllocateSlot
+from millrace.core.timing import QUIET_BEATS
 from tests.task_manager.of_shell import World, connected
 
 REST_MS = QUIET_BEATS * TICK_MS  # heartbeats come as often as ticks where nobody says otherwise

@@ -19,9 +19,9 @@ from millrace.core.messages.slots import (
     ReleaseTaskManager,
     StopAsked,
 )
+from millrace.core.states import SlotState
 from millrace.core.topics import task_manager_key
 from millrace.io.interfaces import Put, Txn
-from services.task_manager.core.state import SlotState
 from services.task_manager.incarnation import EtcdProbe
 from services.task_manager.inputs import AGAIN, FAILED, STOPPED, Ending
 from services.task_manager.running import health, run

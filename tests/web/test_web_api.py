@@ -13,9 +13,8 @@ from typing import Any, get_args
 import pytest
 from starlette.testclient import TestClient
 
+from millrace.core.states import JobStatus, StatusShown
 from millrace.io.interfaces import Unavailable
-from services.job_master.core.transitions import JobStatus
-from services.web import models
 from services.web.api import application
 from services.web.follow import Following, Follows
 from services.web.view import View
@@ -116,7 +115,7 @@ def test_monitors_may_ask_by_head(web: TestClient) -> None:
 
 
 def test_every_status_of_a_job_can_be_asked_for() -> None:
-    assert {"INITIALIZING", *JobStatus} == set(get_args(models.Status))
+    assert {"INITIALIZING", *JobStatus} == set(get_args(StatusShown))
 
 
 def test_behind_loopback_it_answers_to_no_other_name(view: View, web: TestClient) -> None:

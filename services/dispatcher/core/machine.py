@@ -539,4 +539,4 @@ def start(job: str, live: LiveJob, graph: dict | None = None) -> Say:
         accepted_ms=live.accepted_ms,
         cancel=live.cancel,
     )
-    return Say(shard_scope(live.shard), body)
+    return Say(shard_scope(live.shard), body, after="job.events")  # the JobMaster goes on with them

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from millrace.core.messages.client import JobSummary, state_of
-
-ENDED_STATUSES = ("FINISHED", "FAILED", "CANCELED")
+from millrace.core.states import ENDED_JOB, INITIALIZING, JobStatus
 
 
 @dataclass(slots=True)
@@ -110,7 +109,7 @@ class LiveJob:
     accepted_ms: int
     name: str
     graph: str  # JSON, as it is stored
-    status: str = "INITIALIZING"
+    status: str = INITIALIZING
     waiting: str | None = None
     position: int | None = None
     running_ms: int | None = None  # when it was first given a slot, if that was told
@@ -140,7 +139,7 @@ class LiveJob:
     @property
     def shown(self) -> str:
         """Its status; from the accepted cancel on, whether or not its JobMaster has spoken yet."""
-        return "CANCELLING" if self.cancel else self.status
+        return JobStatus.CANCELLING.value if self.cancel else self.status
 
 
 @dataclass(slots=True)
@@ -239,7 +238,7 @@ def check(state: State) -> None:
         assert fate.putting or fate.behind, f"nobody asked for {job}"
         assert (fate.putting is None) == (fate.acceptance == ""), f"{job}: a put has an acceptance, a search none"
     for job, ended in state.ended.items():
-        assert ended.status in ENDED_STATUSES, f"{job} ended as {ended.status}"
+        assert ended.status in ENDED_JOB, f"{job} ended as {ended.status}"
     if state.recovery is Recovery.DONE:
         assert len(state.ended) <= state.settings.retained_jobs
         assert sum(state.ended_counts.values()) >= len(state.ended)

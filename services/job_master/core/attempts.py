@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from millrace.core.clocks import AtMs, after
 from millrace.core.machine import Envelope, Output
 from millrace.core.messages.slots import TaskStateChanged
+from millrace.core.states import ENDING_JOB, IN_SLOT, ExecutionState
 
 from . import failover, publication
 from .execution_graph import attempt_name, mark_published, task_folder
@@ -17,7 +18,6 @@ from .scheduling import advance
 from .slot_pool import vacate_slot
 from .state import Failure, Job, State, move_subtask
 from .timers import retry_at
-from .transitions import ENDING_JOB, IN_SLOT, ExecutionState
 
 
 class Current(NamedTuple):

@@ -10,6 +10,7 @@ from millrace.core.messages.client import RequestRefused
 from millrace.core.messages.effects import SinkPublished
 from millrace.core.messages.jobs import DeclareAgain, DescribeStartedJob, StartJob, TaskManagerLost
 from millrace.core.messages.slots import FailSlot, FreeSlots, OfferSlots, TaskStateChanged
+from millrace.core.states import ENDED_JOB
 from millrace.core.topics import TASK_MANAGER
 
 from . import births, holding, lifecycle
@@ -20,7 +21,6 @@ from .reporting import job_ended
 from .scheduling import advance
 from .slot_pool import slots_on
 from .state import Job, State
-from .transitions import ENDED_JOB
 
 
 def on_passed_over(state: State, body: PassedOver, envelope: Envelope) -> Iterator[Output]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from millrace.core.machine import Born, Configured, Envelope, Output, PeerBorn, Say, settings_of
 from millrace.core.messages.jobs import DeclareAgain, JobMasterDeclared, TaskManagersParted
+from millrace.core.states import ENDED_JOB
 from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER
 
 from . import holding
@@ -13,7 +14,6 @@ from .plans import plan_of
 from .reporting import job_ended, job_started, report_status, status_changed
 from .slot_pool import request_slots
 from .state import Settings, State
-from .transitions import ENDED_JOB
 
 
 def on_configured(state: State, body: Configured, envelope: Envelope) -> Iterator[Output]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from millrace.core.jobgraph.compile import Plan
+from millrace.core.states import ExecutionState
 
 from .failover import KEPT_FAILURES_JOB, shortened
 from .publication import bytes_of
@@ -50,9 +51,9 @@ def _task(name: str, subtasks: list[dict[str, Any]], plan: Plan | None) -> dict[
         row = dict(subtask)
         retry_ms, outputs = row.pop("retry_ms"), row["outputs"]
         del row["failures"]
-        if row["state"] == "CREATED" and row["attempt"]:
+        if row["state"] == ExecutionState.CREATED and row["attempt"]:
             retry[index] = retry_ms or 0
-        elif row["state"] in ("CREATED", "CANCELED") and not row["attempt"]:
+        elif row["state"] in (ExecutionState.CREATED, ExecutionState.CANCELED) and not row["attempt"]:
             continue  # it has not run, and does not
         if outputs is not None:
             row["outputs"] = {vertex: (output.get("rows"), output.get("bytes")) for vertex, output in outputs.items()}
@@ -62,9 +63,9 @@ def _task(name: str, subtasks: list[dict[str, Any]], plan: Plan | None) -> dict[
         rows[index] = row
     return {
         "parallelism": len(subtasks),
-        "finished": sum(row["state"] == "FINISHED" for row in rows.values()),
+        "finished": sum(row["state"] == ExecutionState.FINISHED for row in rows.values()),
         "rows": rows,
-        "ready": [index for index, row in rows.items() if row["state"] == "SCHEDULED"],
+        "ready": [index for index, row in rows.items() if row["state"] == ExecutionState.SCHEDULED],
         "retry": retry,
         "schemas": schemas,
         "schemas_of": schemas_of,

@@ -9,9 +9,9 @@ from typing import Any
 
 from millrace.core.clocks import NowMs
 from millrace.core.jobgraph.compile import PLAN_TASK, Plan, folder_name
+from millrace.core.states import ENDED_JOB, ENDING_JOB, ExecutionState
 
 from .state import Failure, Job, Subtask, Task, move_subtask
-from .transitions import ENDED_JOB, ENDING_JOB, ExecutionState
 
 SHOWN_SUBTASKS = (1000, 100, 10, 0)  # of a job, in `show` and its archive: the most that fit
 SHOWN_BYTES = 400_000

@@ -8,10 +8,10 @@ from typing import Any
 from millrace.core.bounded import fields_fitting
 from millrace.core.clocks import AtMs
 from millrace.core.jobgraph.model import Restart
+from millrace.core.states import ENDING_JOB, JobStatus
 
 from . import faults
 from .state import Failure, Job, Subtask, move_job
-from .transitions import ENDING_JOB, JobStatus
 
 MOVE_FIRST_MS, MOVE_MOST_MS = 100, 10_000
 """Delay of a subtask's second move, and the longest one."""

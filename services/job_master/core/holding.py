@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from millrace.core.allocation import granted_in, life_of
 from millrace.core.clocks import AtMs
 from millrace.core.machine import Envelope, Forget, Output, Say
 from millrace.core.messages.jobs import JobQueued, TaskManagerLost
-from millrace.core.messages.slots import FailSlot, FreeSlots, OfferSlots, SlotOffer, granted_in, life_of
+from millrace.core.messages.slots import FailSlot, FreeSlots, OfferSlots, SlotOffer
+from millrace.core.states import ENDED_JOB
 from millrace.core.topics import TASK_MANAGER
 
 from . import failover
@@ -16,7 +18,6 @@ from .reporting import job_waiting, status_changed
 from .scheduling import advance
 from .slot_pool import drop_slot, hold_slot, slots_on
 from .state import HeldSlot, Job, State
-from .transitions import ENDED_JOB
 
 LOST_KEPT = 5_000  # TaskManagers: more do not fit into one message, and those lost before have long ended by themselves
 

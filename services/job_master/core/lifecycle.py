@@ -16,6 +16,7 @@ from millrace.core.messages.jobs import (
     QuestionAnswered,
     StartJob,
 )
+from millrace.core.states import ENDED_JOB, ENDING_JOB, JobStatus
 from millrace.core.topics import DISPATCHER
 
 from .execution_graph import begin, describe
@@ -26,7 +27,6 @@ from .scheduling import advance, notify_status, settle
 from .slot_pool import free_slots, request_slots
 from .state import Job, State, move_job
 from .timers import set_timer
-from .transitions import ENDED_JOB, ENDING_JOB, JobStatus
 
 
 def on_start_job(state: State, body: StartJob, envelope: Envelope) -> Iterator[Output]:

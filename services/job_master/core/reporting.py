@@ -96,4 +96,5 @@ def job_ended(job: Job, plan: Plan | None) -> Say:
             archive=describe(plan, job) | {"result": publication.result(job)},
             running_ms=job.running_ms or None,
         ),
+        after="job.events",  # the Dispatcher goes on with them
     )

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from millrace.core.clocks import AtMs
 from millrace.core.machine import Envelope, Output, Say, Ticked
 from millrace.core.messages.slots import CancelTasks, DeployTask
+from millrace.core.states import ENDED_JOB, ENDING_JOB, ExecutionState, JobStatus
 
 from . import publication
 from .deployment import SPEC_BYTES_MAX, deploy_tasks, deployment, spec_bytes, too_large
@@ -23,7 +24,6 @@ from .reporting import attempt_state_changed, job_ended, job_state_changed, repo
 from .slot_pool import free_slots, request_slots
 from .state import Job, State, move_job, move_subtask
 from .timers import is_due, set_timer
-from .transitions import ENDED_JOB, ENDING_JOB, ExecutionState, JobStatus
 
 
 def on_ticked(state: State, body: Ticked, envelope: Envelope) -> Iterator[Output]:

@@ -8,8 +8,7 @@ from typing import Any
 from millrace.core.clocks import AtMs, NowMs
 from millrace.core.jobgraph.compile import Plan
 from millrace.core.machine import beside
-
-from .transitions import ENDED_JOB, ENDING_JOB, IN_SLOT, ExecutionState, JobStatus, check_execution, check_job
+from millrace.core.states import ENDED_JOB, ENDING_JOB, IN_SLOT, ExecutionState, JobStatus, check_execution, check_job
 
 NEVER = AtMs(0)
 """Of what has not happened."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from millrace.core.clocks import NowMs
+from millrace.core.states import ENDED_JOB, ENDING_JOB
 
 from .state import Job, State
-from .transitions import ENDED_JOB, ENDING_JOB
 
 
 def is_due(state: State, job: Job) -> bool:

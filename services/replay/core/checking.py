@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from millrace.core.fold import Diverged, Spoken
+from millrace.core.fold import Diverged, OutboxRecord
 from millrace.core.messages.records import Tick
 
 from .folding import Folding, Step
@@ -108,7 +108,7 @@ class Check:
             checked.differs(Difference(folded.next_offset - 1, why))
         checked.end, checked.digest, checked.published_through = folded.next_offset, folded.digest, folded.published_through
 
-    def _say(self, checked: Checked, spoken: Spoken, offset: int) -> None:
+    def _say(self, checked: Checked, spoken: OutboxRecord, offset: int) -> None:
         log = self._log(spoken.topic, spoken.partition)
         checked.said[spoken.seq] = Output(self._digest(spoken.value.encode()), offset, log)
 
@@ -163,7 +163,7 @@ def speaker(recorded: Recorded) -> tuple[str, int, int] | None:
     return (scope, int(life), int(seq)) if scope and life.isdigit() and seq.isdigit() else None
 
 
-def explain(difference: Difference, cause: Recorded | None, now: Spoken | None) -> Iterator[str]:
+def explain(difference: Difference, cause: Recorded | None, now: OutboxRecord | None) -> Iterator[str]:
     """A difference in lines: the record that is folded otherwise, what was said then, what is said now, and where they differ."""
     if cause is not None:
         kind, detail, sender, _ = title(cause)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from millrace.core.fold import Diverged, Fold, Folded, Told
+from millrace.core.fold import Diverged, Fold, FoldResult, ScopeState
 from millrace.core.messages.records import Elected, Record, Tick, UnknownRecord, decode
 
 from .recorded import BadLog, Recorded, Scope
@@ -22,14 +22,14 @@ class Step(NamedTuple):
 
     recorded: Recorded
     record: Record | None
-    told: Told
+    told: FoldResult
 
 
 class Folding:
     """Folds the log of one scope. `redacted`: ticks name digests of other words, so none is compared. `builds`: those that led while it
     was written, with the offset from which on."""
 
-    def __init__(self, fold: Fold, folded: Folded, scope: Scope, redacted: bool = False) -> None:
+    def __init__(self, fold: Fold, folded: ScopeState, scope: Scope, redacted: bool = False) -> None:
         self.fold, self.folded, self.scope, self.redacted = fold, folded, scope, redacted
         self.builds = {folded.build: folded.next_offset} if folded.build else {}
 
@@ -50,7 +50,7 @@ class Folding:
                 record = record.model_copy(update={"digest": folded.ticked_digest})
             yield Step(recorded, record, self._told(recorded, record, parked))
 
-    def _told(self, recorded: Recorded, record: Record | None, parked: tuple[str | None] | None) -> Told:
+    def _told(self, recorded: Recorded, record: Record | None, parked: tuple[str | None] | None) -> FoldResult:
         offset, stamp_ms = recorded.offset, recorded.stamp_ms
         try:
             if parked is not None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from millrace.core.states import ENDED_BY
 from millrace.core.topics import TASK_MANAGER, Topology
 
 from .checking import speaker
@@ -27,7 +28,6 @@ ALWAYS = ("Elected", "TaskManagerLost", "TaskManagerGone", "TaskManagerJoined")
 AFTER = {
     "JobAccepted": "JobGraphStored", "JobFinished": "JobResultStored", "JobFailed": "JobResultStored", "JobCanceled": "JobResultStored",
 }  # fmt: skip
-ENDS = {"JobFinished": "FINISHED", "JobFailed": "FAILED", "JobCanceled": "CANCELED"}
 ASKING = ("client.commands", "client.replies", "dead-letters")
 """Topics that name also a job that was never accepted, as copies of requests do."""
 
@@ -125,8 +125,8 @@ def tell(job: str, records: Iterable[Recorded]) -> Story | None:
             known or cause,
         ))  # fmt: skip
         value = parse(each.value) or {}
-        if kind in ENDS:
-            story.status, story.took_ms = ENDS[kind], each.stamp_ms - start
+        if kind in ENDED_BY:
+            story.status, story.took_ms = ENDED_BY[kind], each.stamp_ms - start
         if kind == "AttemptStateChanged":
             attempts[value.get("task"), value.get("subtask"), value.get("attempt")] = None
     story.attempts = len(attempts)

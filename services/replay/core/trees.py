@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from millrace.core.fold import Folded
+from millrace.core.fold import ScopeState
 from millrace.core.machine import Machine, stored_fields
 from millrace.core.messages.base import digest
 
@@ -32,22 +32,22 @@ def _adapter(what: type) -> TypeAdapter[Any]:
     return TypeAdapter(what)
 
 
-def tree(machine: Machine, folded: Folded) -> dict[str, Any]:
+def tree(machine: Machine, folded: ScopeState) -> dict[str, Any]:
     """All that a scope knows, as JSON values: what the core keeps, then the machine's `state`."""
-    core = _adapter(Folded).dump_python(folded, mode="json", exclude={"state"})
+    core = _adapter(ScopeState).dump_python(folded, mode="json", exclude={"state"})
     stored = {*stored_fields(machine.state_type)}
     core["state"] = _adapter(machine.state_type).dump_python(folded.state, mode="json", include=stored)
     return dict(core)
 
 
-def planted(machine: Machine, made: dict[str, Any]) -> Folded:
+def planted(machine: Machine, made: dict[str, Any]) -> ScopeState:
     """The folded state of a tree. Raises ValidationError."""
-    folded: Folded = _adapter(Folded).validate_python({name: value for name, value in made.items() if name != "state"})
+    folded: ScopeState = _adapter(ScopeState).validate_python({name: value for name, value in made.items() if name != "state"})
     folded.state = _adapter(machine.state_type).validate_python(made["state"])
     return folded
 
 
-def state_hash(machine: Machine, folded: Folded) -> str:
+def state_hash(machine: Machine, folded: ScopeState) -> str:
     """Equal states, equal hashes."""
     return digest(tree(machine, folded))
 
@@ -101,7 +101,7 @@ def _rows(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(each, dict) for each in value)
 
 
-def value_at(folded: Folded, path: Path) -> Any:
+def value_at(folded: ScopeState, path: Path) -> Any:
     """What stands at a path in the living state, as text that is equal where the value is; MISSING where there is nothing."""
     here: Any = folded
     for name in path:

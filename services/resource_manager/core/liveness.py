@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from millrace.core.election import QUIET_TICK_MS
 from millrace.core.fold import TICK_MS
-from millrace.core.messages.slots import QUIET_BEATS, registration_ms
+from millrace.core.timing import QUIET_BEATS, registration_ms
 
 from .state import AWAY_MS, QUIET_STEP_MAX_MS, RETURN_MS, STEP_MAX_MS, Limits, State, TaskManager, is_quiet
 

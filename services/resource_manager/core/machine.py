@@ -42,12 +42,13 @@ from millrace.core.messages.slots import (
     SlotUnused,
     TaskManagerHeartbeat,
     TaskManagerRegistered,
-    registration_ms,
 )
+from millrace.core.states import SlotState
+from millrace.core.timing import registration_ms
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER, shard_scope, task_manager_key
 
 from . import liveness, queue, slot_manager
-from .state import DECLARE_MS, PARTED_KEPT, Expected, Limits, Slot, SlotState, State, TaskManager, is_quiet
+from .state import DECLARE_MS, PARTED_KEPT, Expected, Limits, Slot, State, TaskManager, is_quiet
 
 PARTED = "JobMasters were told so before it registered"
 

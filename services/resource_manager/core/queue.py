@@ -14,9 +14,10 @@ from itertools import islice
 
 from millrace.core.machine import Say
 from millrace.core.messages.jobs import JobQueued
+from millrace.core.states import SlotState
 from millrace.core.topics import shard_scope
 
-from .state import Job, SlotState, State
+from .state import Job, State
 
 PLACES_MAX = 100
 PLACES_EVERY_MS = 1000

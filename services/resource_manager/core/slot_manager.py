@@ -7,21 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from millrace.core.allocation import allocation_name, life_of
 from millrace.core.machine import Output, Publish, Say
 from millrace.core.messages.events import SlotChanged
 from millrace.core.messages.jobs import DeclareAgain, RequestSlots
-from millrace.core.messages.slots import AllocateSlot, SlotFreed, SlotUnused, allocation_name, life_of
-from millrace.core.messages.slots import SlotState as Reported
+from millrace.core.messages.slots import AllocateSlot, ReportedSlot, SlotFreed, SlotUnused
+from millrace.core.states import ALLOCATED_SLOT, HELD_SLOT, UNUSABLE_SLOT, SlotState
 from millrace.core.topics import TASK_MANAGER, shard_scope
 
 from . import liveness, matching, queue
 from .state import (
-    ALLOCATED_STATES,
-    HELD_STATES,
-    UNUSABLE_STATES,
     Job,
     Slot,
-    SlotState,
     State,
     TaskManager,
     is_quiet,
@@ -115,14 +112,14 @@ def grant(state: State, record: str, stamp_ms: int) -> Iterator[Output]:
         giver = state.task_managers[task_manager]
         if is_quiet(giver):
             liveness.heard(state, giver, stamp_ms)
-        yield Say(
-            f"{TASK_MANAGER}/{task_manager}", AllocateSlot(slot=slot, allocation=allocation, job=name, shard=job.shard)
-        )
+        allocate = AllocateSlot(slot=slot, allocation=allocation, job=name, shard=job.shard)
+        # A shard that is offered a slot before it hears of the loss for which it needs one gives it back.
+        yield Say(f"{TASK_MANAGER}/{task_manager}", allocate, after="TaskManagerLost")
         told += _set(state, task_manager, slot, SlotState.PENDING, allocation, name)
     yield from told
 
 
-def register(state: State, name: str, task_manager: TaskManager, states: Sequence[Reported]) -> Iterator[Output]:
+def register(state: State, name: str, task_manager: TaskManager, states: Sequence[ReportedSlot]) -> Iterator[Output]:
     """Takes a TaskManager's slots in, with the allocations that they carry."""
     state.task_managers[name] = task_manager
     for number, now, allocation, job in _sound(state, name, states):
@@ -136,14 +133,14 @@ def unregister(state: State, name: str) -> Iterator[Output]:
     del state.task_managers[name]
 
 
-def report(state: State, name: str, states: Sequence[Reported], now_ms: int) -> Iterator[Output]:
+def report(state: State, name: str, states: Sequence[ReportedSlot], now_ms: int) -> Iterator[Output]:
     """Slots as their TaskManager sees them."""
     for number, now, allocation, job in _sound(state, name, states):
         yield from _reported(state, name, number, now, allocation, job, now_ms)
 
 
 def _sound(
-    state: State, name: str, states: Sequence[Reported]
+    state: State, name: str, states: Sequence[ReportedSlot]
 ) -> Iterator[tuple[int, SlotState, str | None, str | None]]:
     """(slot, state, allocation, job) of what a TaskManager says. What it said before it heard of our grant does not count against
     that."""
@@ -153,7 +150,7 @@ def _sound(
         if slot is None or (slot.state is SlotState.PENDING and said.allocation != slot.allocation):
             continue
         now, allocation = SlotState(said.state), said.allocation
-        if now not in ALLOCATED_STATES:
+        if now not in ALLOCATED_SLOT:
             allocation = None
         elif allocation is None:
             now = SlotState.STARTING  # makes no sense; not free, until it says more
@@ -174,7 +171,7 @@ def _reported(
     slot = state.task_managers[name].slots[number]
     before = slot.state
     yield from _set(state, name, number, now, allocation, job)
-    if before is not now and (before in UNUSABLE_STATES or now in UNUSABLE_STATES):
+    if before is not now and (before in UNUSABLE_SLOT or now in UNUSABLE_SLOT):
         slot.changes += 1
         event = SlotChanged(
             task_manager=name, incarnation=state.task_managers[name].incarnation, slot=number, state=now.value, at_ms=now_ms,
@@ -188,7 +185,7 @@ def _set(
 ) -> Iterator[Output]:
     """The one place where a slot changes: keeps the free slots, what jobs hold and the queue in step."""
     slot = state.task_managers[name].slots[number]
-    job = job or "" if now in HELD_STATES else None
+    job = job or "" if now in HELD_SLOT else None
     key, before, same = slot_key(name, number), slot.job, (slot.job, slot.allocation) == (job, allocation)
     if slot.state is SlotState.FREE and now is not SlotState.FREE:
         group = state.free[slot.memory_mb]

@@ -3,29 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
 
+from millrace.core.allocation import life_of
 from millrace.core.fold import TICK_MS
-from millrace.core.messages.slots import life_of
-
-
-class SlotState(str, Enum):
-    """A slot as the ResourceManager sees it. Its own decision is FREE -> PENDING alone; by a report any state may
-    follow any other, for the TaskManager is the truth about its slots."""
-
-    STARTING = "STARTING"  # its JVM is not warm
-    FREE = "FREE"  # can be given to a job
-    PENDING = "PENDING"  # given by us; its TaskManager has not reported the allocation yet
-    ALLOCATED = "ALLOCATED"
-    ACTIVE = "ACTIVE"  # an attempt is deployed on it
-    RELEASING = "RELEASING"  # given back by its job, being reset
-    BROKEN = "BROKEN"  # cannot be started
-
-
-HELD_STATES = (SlotState.PENDING, SlotState.ALLOCATED, SlotState.ACTIVE)
-ALLOCATED_STATES = (*HELD_STATES, SlotState.RELEASING)
-UNUSABLE_STATES = (SlotState.STARTING, SlotState.BROKEN)  # the world is told of the way into them and out
-
+from millrace.core.states import ALLOCATED_SLOT, HELD_SLOT, SlotState
 
 PARTED_KEPT = 5_000  # TaskManagers that were lost and may come back: those before have long ended by themselves
 STEP_MAX_MS = 500
@@ -49,8 +30,8 @@ class Limits:
 class Slot:
     memory_mb: int
     state: SlotState
-    allocation: str | None = None  # given exactly in ALLOCATED_STATES
-    job: str | None = None  # given exactly in HELD_STATES
+    allocation: str | None = None  # given exactly in ALLOCATED_SLOT
+    job: str | None = None  # given exactly in HELD_SLOT
     changes: int = 0  # SlotChanged events said about it
     broken: str | None = None  # why, of a BROKEN one
 
@@ -161,8 +142,8 @@ def check(state: State) -> None:
     free: dict[str, int] = {}
     for name, task_manager in state.task_managers.items():
         for number, slot in task_manager.slots.items():
-            assert (slot.allocation is not None) == (slot.state in ALLOCATED_STATES), (name, number, slot)
-            assert (slot.job is not None) == (slot.state in HELD_STATES), (name, number, slot)
+            assert (slot.allocation is not None) == (slot.state in ALLOCATED_SLOT), (name, number, slot)
+            assert (slot.job is not None) == (slot.state in HELD_SLOT), (name, number, slot)
             if slot.job is not None:
                 held[slot.job] = held.get(slot.job, 0) + 1
                 if life_of(slot.allocation or "") < state.jobs[slot.job].life:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millrace.core.fold import TICK_MS
-from millrace.core.messages.slots import UNREAD_MOST_MS
+from millrace.core.timing import UNREAD_MOST_MS
 
 STEP_MAX_MS = 200
 UNREAD_MS = UNREAD_MOST_MS * 3 // 4

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from millrace.core.clocks import after
 from millrace.core.machine import Born, Configured, Envelope, Output, PeerBorn, Say, Ticked
 from millrace.core.messages.jobs import SlotSpec
-from millrace.core.messages.slots import QUIET_BEATS, RegisterTaskManager, TaskManagerHeartbeat
-from millrace.core.messages.slots import SlotState as Reported
+from millrace.core.messages.slots import RegisterTaskManager, ReportedSlot, TaskManagerHeartbeat
+from millrace.core.timing import QUIET_BEATS
 from millrace.core.topics import JOB_MASTER, RESOURCE_MANAGER
 
 from . import slot_table
@@ -58,6 +58,6 @@ def on_peer_born(state: State, body: PeerBorn, envelope: Envelope) -> Iterator[O
             yield Say(body.peer, offers)
 
 
-def _states(state: State) -> list[Reported]:
+def _states(state: State) -> list[ReportedSlot]:
     state.changed = False
     return [slot_table.reported(number, slot) for number, slot in state.slots.items()]

@@ -9,7 +9,6 @@ from millrace.core.fold import TICK_MS
 from millrace.core.machine import Born, Configured, Envelope, Handler, Output, PeerBorn, Ticked, dispatch
 from millrace.core.messages.effects import AttemptKillSent, AttemptLaunched
 from millrace.core.messages.slots import (
-    QUIET_BEATS,
     AllocateSlot,
     AttemptEnded,
     AttemptRunning,
@@ -26,6 +25,7 @@ from millrace.core.messages.slots import (
     TaskManagerRegistered,
     Unheard,
 )
+from millrace.core.timing import QUIET_BEATS
 from millrace.core.topics import RESOURCE_MANAGER, TASK_MANAGER, shard_scope
 
 from . import slot_table

@@ -17,16 +17,17 @@ from millrace.core.messages.slots import (
     DeployTask,
     FailSlot,
     OfferSlots,
+    ReportedSlot,
     SlotFreed,
     SlotOffer,
     SlotReport,
     SlotUnused,
     TaskStateChanged,
 )
-from millrace.core.messages.slots import SlotState as Reported
+from millrace.core.states import ENDED_ATTEMPT, AttemptState, SlotState, check_attempt, check_slot
 from millrace.core.topics import RESOURCE_MANAGER, shard_scope
 
-from .state import ATTEMPT_TRANSITIONS, ENDED, SLOT_TRANSITIONS, Attempt, AttemptState, Slot, SlotState, State
+from .state import Attempt, Slot, State
 
 OFFER_BYTES_MAX = 500_000
 
@@ -174,7 +175,7 @@ def broken(state: State, number: int, reason: str) -> Iterator[Output]:
             yield Say(RESOURCE_MANAGER, SlotReport(states=[reported(number, slot)]))
         return
     told = slot.state is not SlotState.RELEASING
-    if slot.attempt is not None and slot.attempt.state not in ENDED:
+    if slot.attempt is not None and slot.attempt.state not in ENDED_ATTEMPT:
         yield from _end(state, slot, AttemptState.FAILED, None, infrastructure(f"the slot broke: {reason}"))
     if told:
         assert slot.job is not None and slot.allocation is not None
@@ -238,13 +239,13 @@ def overdue(state: State, now_ms: NowMs) -> Iterator[Output]:
 def kill_all(state: State, why: str) -> Iterator[Output]:
     """Ends every attempt; none is told of, but one that finishes before it is killed."""
     for number, slot in state.slots.items():
-        if slot.attempt is not None and slot.attempt.state not in ENDED:
+        if slot.attempt is not None and slot.attempt.state not in ENDED_ATTEMPT:
             yield from _kill(state, number, slot, AttemptState.FAILED, infrastructure(why))
 
 
 def living(state: State) -> bool:
     """Whether an attempt runs, or may run."""
-    return any(slot.attempt is not None and slot.attempt.state not in ENDED for slot in state.slots.values())
+    return any(slot.attempt is not None and slot.attempt.state not in ENDED_ATTEMPT for slot in state.slots.values())
 
 
 def held(state: State) -> bool:
@@ -255,13 +256,13 @@ def held(state: State) -> bool:
 # what is said of slots
 
 
-def reported(number: int, slot: Slot) -> Reported:
+def reported(number: int, slot: Slot) -> ReportedSlot:
     """As the ResourceManager counts it. A slot that was given back is its job's while an attempt lives in it: a JobMaster that lost its log
     gives back what it does not know, wants a slot for the same subtask, and must not get one before that attempt has ended."""
     lives = slot.state is SlotState.RELEASING and slot.attempt is not None
     state = SlotState.ACTIVE if lives else slot.state
     why = slot.broken if state is SlotState.BROKEN else None
-    return Reported(slot=number, state=state.value, allocation=slot.allocation, job=slot.job, broken=why)
+    return ReportedSlot(slot=number, state=state.value, allocation=slot.allocation, job=slot.job, broken=why)
 
 
 def offers(state: State, shard: int) -> Iterator[OfferSlots]:
@@ -300,7 +301,7 @@ def _attempt_report(slot: Slot) -> AttemptReport | None:
         attempt=attempt.id,
         state="DEPLOYING" if deploying else attempt.state.value,
         report=attempt.report,
-        error=attempt.error if attempt.state in ENDED else None,
+        error=attempt.error if attempt.state in ENDED_ATTEMPT else None,
     )
 
 
@@ -324,7 +325,7 @@ def _launch_if_ready(state: State, number: int, slot: Slot) -> Iterator[Output]:
 
 def _kill(state: State, number: int, slot: Slot, ends: AttemptState, error: dict[str, Any]) -> Iterator[Output]:
     attempt = slot.attempt
-    if attempt is None or attempt.state in ENDED or attempt.kill is not None or slot.state is SlotState.RELEASING:
+    if attempt is None or attempt.state in ENDED_ATTEMPT or attempt.kill is not None or slot.state is SlotState.RELEASING:
         return
     if attempt.state is AttemptState.WAITING:
         yield from _end(state, slot, ends, None, error)
@@ -355,7 +356,7 @@ def _over(state: State, slot: Slot, attempt: Attempt, now: AttemptState) -> None
 
 def _told(slot: Slot, attempt: Attempt) -> Say:
     assert slot.allocation is not None
-    over = attempt.state in ENDED
+    over = attempt.state in ENDED_ATTEMPT
     return Say(shard_scope(slot.shard), TaskStateChanged(
         allocation=slot.allocation, attempt=attempt.id, state=attempt.state.value,
         report=attempt.report if over else None, error=attempt.error if over else None,
@@ -375,11 +376,11 @@ def _freed(number: int, allocation: str, now: SlotState) -> Say:
 
 
 def _move(state: State, slot: Slot, now: SlotState) -> None:
-    assert now in SLOT_TRANSITIONS[slot.state], f"a slot from {slot.state.value} to {now.value}"
+    check_slot(slot.state, now)
     slot.state = now
     state.changed = True
 
 
 def _step(attempt: Attempt, now: AttemptState) -> None:
-    assert now in ATTEMPT_TRANSITIONS[attempt.state], f"an attempt from {attempt.state.value} to {now.value}"
+    check_attempt(attempt.state, now)
     attempt.state = now

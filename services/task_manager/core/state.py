@@ -3,50 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 from millrace.core.clocks import NowMs
-
-
-class SlotState(str, Enum):
-    STARTING = "STARTING"  # no allocation; its JVM is not warm
-    FREE = "FREE"  # no allocation; can be given to a job
-    ALLOCATED = "ALLOCATED"  # a job's; no attempt, or one that has ended and whose ending is kept
-    ACTIVE = "ACTIVE"  # a job's; an attempt waits for the JVM, or is in it
-    RELEASING = "RELEASING"  # given back by its job; free when the JVM is ready again
-    BROKEN = "BROKEN"  # no allocation; cannot be started
-
-
-SLOT_TRANSITIONS: dict[SlotState, tuple[SlotState, ...]] = {
-    SlotState.STARTING: (SlotState.FREE, SlotState.ALLOCATED, SlotState.BROKEN),
-    SlotState.FREE: (SlotState.STARTING, SlotState.ALLOCATED, SlotState.BROKEN),
-    SlotState.ALLOCATED: (SlotState.ACTIVE, SlotState.FREE, SlotState.RELEASING, SlotState.BROKEN),
-    # ACTIVE -> FREE: freed while its attempt waits for the inbox to be read; its JVM is ready.
-    SlotState.ACTIVE: (SlotState.ALLOCATED, SlotState.FREE, SlotState.RELEASING, SlotState.BROKEN),
-    SlotState.RELEASING: (SlotState.FREE, SlotState.BROKEN),
-    SlotState.BROKEN: (SlotState.FREE,),
-}
-
-WITH_ALLOCATION = (SlotState.ALLOCATED, SlotState.ACTIVE, SlotState.RELEASING)
-
-
-class AttemptState(str, Enum):
-    WAITING = "WAITING"  # for the slot's JVM to be ready, or for its TaskManager to have read its inbox
-    LAUNCHED = "LAUNCHED"  # the slot was told to run it
-    RUNNING = "RUNNING"
-    FINISHED = "FINISHED"
-    FAILED = "FAILED"
-    CANCELED = "CANCELED"
-
-
-ENDED = (AttemptState.FINISHED, AttemptState.FAILED, AttemptState.CANCELED)
-ATTEMPT_TRANSITIONS: dict[AttemptState, tuple[AttemptState, ...]] = {
-    AttemptState.WAITING: (AttemptState.LAUNCHED, AttemptState.FAILED, AttemptState.CANCELED),
-    AttemptState.LAUNCHED: (AttemptState.RUNNING, *ENDED),
-    AttemptState.RUNNING: ENDED,
-    **dict.fromkeys(ENDED, ()),
-}
+from millrace.core.states import ENDED_ATTEMPT, WITH_ALLOCATION, AttemptState, SlotState
 
 
 @dataclass
@@ -104,7 +64,7 @@ def check(state: State) -> None:
         assert slot.due_ms is None or slot.state is SlotState.ALLOCATED, (number, slot)
         assert slot.ready or slot.state is not SlotState.FREE, (number, slot)
         assert not slot.ready or slot.state not in (SlotState.STARTING, SlotState.RELEASING, SlotState.BROKEN), slot
-        living = attempt is not None and attempt.state not in ENDED
+        living = attempt is not None and attempt.state not in ENDED_ATTEMPT
         assert living or slot.state is not SlotState.ACTIVE, (number, slot)
         assert not living or slot.state in (SlotState.ACTIVE, SlotState.RELEASING), (number, slot)
         if attempt is not None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from millrace.core.states import UNUSABLE_SLOT
+
 from .facts import Fact, Row, Rows, is_news, noted, shown
 
 TOPIC = "cluster.events"
-UNUSABLE = ("STARTING", "BROKEN")  # as the ResourceManager says; who holds a slot that is neither, is told by the attempts
 GONE_KEPT = 100  # TaskManagers that are gone, the newest
 
 
@@ -87,7 +88,7 @@ class Cluster:
         for row in self._rows_of("task-manager/"):
             for number, slot in row["slots"].items() if row["gone_ms"] is None else ():
                 held = attempts.get((row["task_manager"], int(number)))
-                state = "ACTIVE" if held is not None else slot["state"] if slot["state"] in UNUSABLE else "FREE"
+                state = "ACTIVE" if held is not None else slot["state"] if slot["state"] in UNUSABLE_SLOT else "FREE"
                 attempt = {name: held[name] if held is not None else None for name in ("job", "task", "subtask", "attempt")}
                 found.append({
                     "task_manager": row["task_manager"], "slot": int(number), "state": state, **attempt, "reason": slot["reason"],

@@ -9,14 +9,13 @@ from bisect import insort
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from millrace.core.jobgraph.compile import PLAN_TASK
+from millrace.core.states import ENDED_BY, ENDED_JOB, IN_SLOT
+
 from .facts import Fact, Row, Rows, is_news, noted, shown
 
 TOPIC = "job.events"
-PLAN_TASK = "@plan"
 ATTEMPTS_KEPT = 10  # of a subtask, the newest
-IN_SLOT = ("DEPLOYING", "RUNNING", "CANCELING")
-ENDS = {"JobFinished": "FINISHED", "JobFailed": "FAILED", "JobCanceled": "CANCELED"}
-ENDED = tuple(ENDS.values())
 
 
 class Jobs:
@@ -30,8 +29,8 @@ class Jobs:
     def load(self) -> None:
         """Looks through the rows, which were kept over a restart."""
         jobs = [row for key, row in list(self._rows.items()) if "/" not in key]
-        self._live = {row["job"]: None for row in jobs if row["status"] not in ENDED}
-        self._ended = sorted((row["ended_ms"], row["job"]) for row in jobs if row["status"] in ENDED)
+        self._live = {row["job"]: None for row in jobs if row["status"] not in ENDED_JOB}
+        self._ended = sorted((row["ended_ms"], row["job"]) for row in jobs if row["status"] in ENDED_JOB)
 
     # folding
 
@@ -40,7 +39,7 @@ class Jobs:
         if fact.kind == "AttemptStateChanged":
             return self._attempt(fact)
         row = self._rows.get(fact.body["job"])
-        if not is_news(row, fact) or (row is not None and row["status"] in ENDED):
+        if not is_news(row, fact) or (row is not None and row["status"] in ENDED_JOB):
             return False
         changes = _changes(row, fact)
         if changes is None:
@@ -52,7 +51,7 @@ class Jobs:
         job = fact.body["job"]
         new = noted(row or _blank(job), fact, **changes)
         self._rows[job] = new
-        if new["status"] in ENDED:
+        if new["status"] in ENDED_JOB:
             self._live.pop(job, None)
             insort(self._ended, (new["ended_ms"], job))
             self._forget_old()
@@ -73,7 +72,7 @@ class Jobs:
             before = job or _blank(body["job"])
             planned = before["planned"] or body["task"] == PLAN_TASK
             self._rows[body["job"]] = {**before, "waiting": None, "position": None, "planned": planned}
-            if before["status"] not in ENDED:
+            if before["status"] not in ENDED_JOB:
                 self._live[body["job"]] = None
         return True
 
@@ -156,8 +155,8 @@ def _changes(row: Row | None, fact: Fact) -> Row | None:
         return {"waiting": body["reason"], "position": body["position"]}
     if fact.kind == "JobStateChanged":
         return {"status": body["status"], "since_ms": at_ms, "cause": body.get("cause"), "life": fact.life}
-    if fact.kind in ENDS:
-        ended = {"status": ENDS[fact.kind], "since_ms": at_ms, "ended_ms": at_ms, "waiting": None, "position": None}
+    if fact.kind in ENDED_BY:
+        ended = {"status": ENDED_BY[fact.kind], "since_ms": at_ms, "ended_ms": at_ms, "waiting": None, "position": None}
         return {**ended, "archive": body.get("archive"), "cause": body.get("cause")}
     return None
 

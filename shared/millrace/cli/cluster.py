@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from millrace.core.states import SlotState
+
 from .connection import StackOption, connected
 from .options import JsonOption
 
@@ -19,7 +21,7 @@ def taskmanagers(as_json: JsonOption = False, stack: StackOption = "default") ->
         return
     rows = []
     for each in found:
-        free = sum(slot.state == "FREE" for slot in each.slots)
+        free = sum(slot.state == SlotState.FREE for slot in each.slots)
         rows.append((each.task_manager, each.host, len(each.slots), free, when(each.since_ms), when(each.last_beat_ms)))
     table(("TaskManager", "host", "slots", "free", "since", "last heard"), rows)
     if not rows:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+from millrace.core.states import ENDED_JOB, JobStatus
+
 from .connection import StackOption, connected
 from .options import JobArgument, JsonOption
 
 if TYPE_CHECKING:
     from millrace.client import LogPiece, Millrace
 
-ENDED = ("FINISHED", "FAILED", "CANCELED")
 
 
 class Form(str, Enum):
@@ -74,7 +75,7 @@ def _only(name: str | None, states: list[str] | None, since: str | None, until: 
     if name:
         only["name"] = name
     if states:
-        from millrace.core.messages.client import JobState
+        from millrace.core.states import JobState
 
         known = get_args(JobState)
         only["states"] = [each.upper() for each in states]
@@ -231,7 +232,7 @@ def cancel(
         for job, status in asked:
             if wait:
                 status = millrace.wait(job).status
-            still = "" if status == "CANCELED" or (wait and status in ENDED) else "; it is being canceled"
+            still = "" if status == JobStatus.CANCELED or (wait and status in ENDED_JOB) else "; it is being canceled"
             print(f"job {job} is {status}{still}")
     if worst:
         raise typer.Exit(worst)
@@ -266,5 +267,5 @@ def events(
                 continue
             line = views.setdefault(event["job"], View(event["job"])).add(event) or event["type"]
             print(f"{when(event['at_ms'])}  {event['job']}  {line}", flush=True)
-            if line in ("FINISHED", "FAILED", "CANCELED"):
+            if line in ENDED_JOB:
                 views.pop(event["job"])

@@ -8,7 +8,9 @@ import threading
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
-from .progress import ENDS, printable
+from millrace.core.states import ENDED_BY
+
+from .progress import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,7 +46,7 @@ class LiveOutput:
             for event in events:
                 if event["type"] == "AttemptStateChanged":
                     self._news.set()
-                if event["type"] in ENDS:
+                if event["type"] in ENDED_BY:
                     self._finish()
                     thread.join(FINISH_S)
                     if thread.is_alive():

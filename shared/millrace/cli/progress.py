@@ -9,13 +9,17 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from millrace.core.states import ENDED_BY, ExecutionState
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from .output import LiveOutput
 
-ENDS = {"JobFinished": "FINISHED", "JobFailed": "FAILED", "JobCanceled": "CANCELED"}
-COLORS = {"FINISHED": "green", "RUNNING": "cyan", "FAILED": "red", "CANCELED": "yellow", "CANCELING": "yellow"}
+COLORS: dict[str, str] = {
+    ExecutionState.FINISHED: "green", ExecutionState.RUNNING: "cyan", ExecutionState.FAILED: "red",
+    ExecutionState.CANCELED: "yellow", ExecutionState.CANCELING: "yellow",
+}  # fmt: skip
 Event = dict[str, Any]
 
 
@@ -45,8 +49,8 @@ class View:
             return self.status + _because(event.get("cause"))
         if kind == "AttemptStateChanged":
             return self._attempt(event)
-        if kind in ENDS:
-            self.status, self.waiting = ENDS[kind], None
+        if kind in ENDED_BY:
+            self.status, self.waiting = ENDED_BY[kind], None
             return self.status
         return None
 
@@ -55,7 +59,7 @@ class View:
         self.states[task, subtask] = (event["attempt"], state)
         self.parallelism.setdefault(task, 1)
         self.waiting = None
-        self.failures += state == "FAILED"
+        self.failures += state == ExecutionState.FAILED
         again = f" attempt {event['attempt']}" if event["attempt"] > 1 else ""
         place = f" on {event['task_manager']}" if event.get("task_manager") else ""
         return f"{label(task)}[{subtask}]{again} {state}{place}" + _because(event.get("error"))
@@ -64,7 +68,7 @@ class View:
         """State -> number of subtasks of a task."""
         found: dict[str, int] = {}
         for subtask in range(self.parallelism[task]):
-            state = self.states.get((task, subtask), (0, "CREATED"))[1]
+            state = self.states.get((task, subtask), (0, ExecutionState.CREATED.value))[1]
             found[state] = found.get(state, 0) + 1
         return found
 
@@ -92,7 +96,7 @@ def show_progress(
     """Shows a job's events on stderr until its end, which is returned; between them its `output`. `check`: how it ended, if its events
     are cut off. quiet: nothing is shown."""
     if quiet:
-        return next((event for event in events if event["type"] in ENDS), None) or _ended(check)
+        return next((event for event in events if event["type"] in ENDED_BY), None) or _ended(check)
     from rich.console import Console
 
     console = Console(stderr=True)
@@ -117,7 +121,7 @@ def _show(view: View, events: Iterator[Event], started: float, check: Callable[[
     ):
         for event in events:
             view.add(event)
-            if event["type"] in ENDS:
+            if event["type"] in ENDED_BY:
                 return event
     return _ended(check)
 
@@ -127,7 +131,7 @@ def _lines(view: View, events: Iterator[Event], started: float, check: Callable[
         line = view.add(event)
         if line is not None:
             print(f"{time.monotonic() - started:7.2f} s  {view.job}  {line}", file=sys.stderr, flush=True)
-        if event["type"] in ENDS:
+        if event["type"] in ENDED_BY:
             return event
     return _ended(check)
 
@@ -135,7 +139,7 @@ def _lines(view: View, events: Iterator[Event], started: float, check: Callable[
 def _ended(check: Callable[[], Any]) -> Event:
     """The end as the cluster tells it, where the events ended without it."""
     ending = check()
-    kinds = {status: kind for kind, status in ENDS.items()}
+    kinds = {status: kind for kind, status in ENDED_BY.items()}
     return {"type": kinds[ending.status], "cause": ending.cause, "archive": ending.archive}
 
 

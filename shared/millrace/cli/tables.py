@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from millrace.core.states import NOT_DEPLOYED, JobStatus
+
 from .progress import COLORS, label, printable
 
 if TYPE_CHECKING:
@@ -78,7 +80,7 @@ def waited_and_ran(summary: JobSummary) -> tuple[str, str]:
     until_ms = summary.ended_ms or time.time_ns() // 1_000_000
     if summary.running_ms is not None:
         return took(summary.accepted_ms, summary.running_ms), took(summary.running_ms, until_ms)
-    if summary.state == "QUEUED" or summary.status in ("CANCELED", "FAILED"):  # it ended in the queue
+    if summary.state == "QUEUED" or summary.status in (JobStatus.CANCELED, JobStatus.FAILED):  # it ended in the queue
         return took(summary.accepted_ms, until_ms), ""
     return "", took(summary.accepted_ms, until_ms)  # it did not have to wait
 
@@ -114,7 +116,7 @@ def _subtask_rows(detail: dict[str, Any]) -> Iterator[tuple[object, ...]]:
             )
             length = took(subtask.get("running_ms") or subtask.get("deployed_ms"), subtask.get("ended_ms"))
             last = (subtask["attempt"] or "", subtask["task_manager"], length)
-            if subtask["state"] in ("CREATED", "SCHEDULED"):  # what is known is of an attempt that failed
+            if subtask["state"] in NOT_DEPLOYED:  # what is known is of an attempt that failed
                 last = ("", "", "")
             yield label(task["task"]), subtask["subtask"], subtask["state"], *last, rows
         if task.get("omitted"):
@@ -126,7 +128,7 @@ def _earlier(detail: dict[str, Any]) -> Iterator[str]:
     for task in detail["tasks"]:
         for subtask in task["subtasks"]:
             for failure in subtask.get("failures", ()):
-                if failure["attempt"] < subtask["attempt"] or subtask["state"] in ("CREATED", "SCHEDULED"):
+                if failure["attempt"] < subtask["attempt"] or subtask["state"] in NOT_DEPLOYED:
                     error = failure["error"]
                     message = printable(str(error.get("message") or error.get("kind") or "no reason is known")).splitlines()[0]
                     stopped = " (as `millrace down` does)" if message == STOPPED else ""

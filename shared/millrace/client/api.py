@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millrace.core.messages import client
+from millrace.core.states import INITIALIZING, JobStatus
 
 from . import errors
 from .events import Buffer, Event, Feed, follow_log
@@ -138,7 +139,7 @@ class Millrace(Results):
         if isinstance(reply, client.JobRejected):
             raise REJECTED.get(reply.kind, errors.Rejected)(reply.reason, reply.problems)
         accepted = expected(reply, client.JobAcceptedReply)
-        if accepted.status != "INITIALIZING":  # some of its events are older than this client's reader
+        if accepted.status != INITIALIZING:  # some of its events are older than this client's reader
             self._unwatch(job, buffer)
             buffer = None
         return Job(self, job, accepted.status, accepted.warnings, buffer)
@@ -171,7 +172,7 @@ class Millrace(Results):
                     raise TimeoutError(f"job {job} has not ended within {timeout_s:.0f} s") from None
                 continue
             cause = ended.cause
-            if cause is None and ended.status == "FAILED" and ended.archive is not None and self._token:
+            if cause is None and ended.status == JobStatus.FAILED and ended.archive is not None and self._token:
                 cause = self.archive(ended.archive).get("cause")
             return Ending(job, ended.status, ended.ended_ms, ended.archive, cause)
         raise errors.Unavailable("this client was closed")

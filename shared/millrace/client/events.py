@@ -12,11 +12,12 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from millrace.core.states import ENDED_BY
+
 from .errors import Unavailable
 from .link import EVENTS, TURN_S, Link, partition_of
 
 Event = dict[str, Any]
-ENDS = ("JobFinished", "JobFailed", "JobCanceled")
 BUFFERED_MOST = 10_000
 SILENT_S = 15.0  # a log that should have more events and gives none
 MARGIN_MS = 60_000  # a job's first event may be stamped by another clock than its acceptance
@@ -49,7 +50,7 @@ class Buffer:
             event = _event(value)
             self._seen.add(value)
             self._queue.put_nowait(event)
-            self.ended = self.ended or event.get("type") in ENDS
+            self.ended = self.ended or event.get("type") in ENDED_BY
         except ValueError:
             return  # no fact of a Millrace
         except queue.Full:
@@ -121,7 +122,7 @@ def follow_buffer(buffer: Buffer) -> Iterator[Event]:
         if event is None:
             return
         yield event
-        if event["type"] in ENDS:
+        if event["type"] in ENDED_BY:
             return
 
 
@@ -157,7 +158,7 @@ def follow_log(
                 if job is not None:
                     seen.add(value)
                 yield event
-                if job is not None and event.get("type") in ENDS:
+                if job is not None and event.get("type") in ENDED_BY:
                     return
     finally:
         reader.close()

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from millrace.core.messages.client import Problem
+from millrace.core.states import ENDED_BY
 
-from .events import ENDS, Buffer, Event, follow_buffer
+from .events import Buffer, Event, follow_buffer
 
 if TYPE_CHECKING:
     from .api import Millrace
@@ -40,7 +41,7 @@ class Job:
     def events(self) -> Iterator[Event]:
         """Its events from the first on, as they come; ends with its end."""
         for event in self._events():
-            if event["type"] in ENDS:
+            if event["type"] in ENDED_BY:
                 self._rows = event.get("result")
             yield event
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from millrace.core.states import ENDED_EXECUTION, ENDED_JOB, NOT_DEPLOYED
+
 NAMES = ("stdout", "stderr")
-OVER = ("FINISHED", "FAILED", "CANCELED")
 PIECE_BYTES = 1 << 20
 
 
@@ -50,13 +51,13 @@ class LogReader:
     def look(self) -> bool:
         """Learns which attempts there are; whether the job has ended."""
         status, detail = self._describe()
-        for attempt, is_over in _attempts(detail or {}, self._every, status in OVER):
+        for attempt, is_over in _attempts(detail or {}, self._every, status in ENDED_JOB):
             if attempt.folder in self._over:
                 continue
             self._write[attempt.folder] = attempt
             if is_over:
                 self._over.add(attempt.folder)
-        return status in OVER
+        return status in ENDED_JOB
 
     def read(self) -> Iterator[LogPiece]:
         """What was written since. An attempt that was over when it was looked at is read for the last time."""
@@ -91,5 +92,5 @@ def _attempts(detail: Mapping[str, Any], every: bool, ended: bool) -> Iterator[t
         for subtask in task["subtasks"]:
             logs = subtask.get("logs", [])
             for log in logs if every else logs[-1:]:
-                over = ended or log["attempt"] < subtask["attempt"] or subtask["state"] in (*OVER, "CREATED", "SCHEDULED")
+                over = ended or log["attempt"] < subtask["attempt"] or subtask["state"] in (*ENDED_EXECUTION, *NOT_DEPLOYED)
                 yield _Attempt(task["task"], subtask["subtask"], log["attempt"], log["path"]), over

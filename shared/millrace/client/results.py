@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from millrace.core.states import ENDED_JOB, JobStatus
+
 from . import errors, files
 from .files import Files
 from .logs import LogPiece, LogReader
 from .queries import Queries
 
-ENDED = ("FINISHED", "FAILED", "CANCELED")
 LOG_TURN_S = 0.5  # between two looks at logs that are followed
 
 
@@ -32,10 +33,10 @@ class Results(Queries):
         """The rows of a FINISHED job. Raises NotFinished (also when it has none), NotFound."""
         described = self._describe(job)
         summary = described.summary
-        if described.archive is None or summary.status not in ENDED:
+        if described.archive is None or summary.status not in ENDED_JOB:
             raise errors.NotFinished(f"job {job} is {summary.status}: it has no result yet", summary.status)
         archive = self.archive(described.archive)
-        if summary.status != "FINISHED":
+        if summary.status != JobStatus.FINISHED:
             cause = archive.get("cause")
             reason = f": {cause['message']}" if cause and cause.get("message") else ""
             raise errors.NotFinished(f"job {job} is {summary.status} and has no result{reason}", summary.status, cause)

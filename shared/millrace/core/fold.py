@@ -47,7 +47,7 @@ class Oversized(AssertionError):
 
 
 @dataclass(slots=True)
-class Spoken:
+class OutboxRecord:
     """One output that goes to Kafka, in the outbox until it is known to be there."""
 
     seq: int
@@ -56,10 +56,11 @@ class Spoken:
     key: str
     type: str
     value: str  # the record's JSON
+    after: str = ""  # topic or type: sent once all of that before this one are in Kafka (`Say.after`)
 
 
 @dataclass(slots=True)
-class Pending:
+class PendingEffect:
     """An effect without an outcome."""
 
     key: str
@@ -68,7 +69,7 @@ class Pending:
 
 
 @dataclass
-class Folded:
+class ScopeState:
     """All that a scope knows: the machine's state and what the core keeps around it. Snapshots hold this and nothing else [13]."""
 
     generation: int
@@ -87,8 +88,8 @@ class Folded:
     ticked_digest: str = ""  # of all outputs up to the last taken tick
     said: int = 0  # sequence number of the last output
     published_through: int = 0  # all outputs up to this one are in Kafka
-    outbox: dict[int, Spoken] = field(default_factory=dict)  # seq -> output, seqs published_through + 1 .. said
-    effects: dict[str, Pending] = field(default_factory=dict)  # effect id -> effect without an outcome, in order
+    outbox: dict[int, OutboxRecord] = field(default_factory=dict)  # seq -> output, seqs published_through + 1 .. said
+    effects: dict[str, PendingEffect] = field(default_factory=dict)  # effect id -> effect without an outcome, in order
     peers: dict[str, Peer] = field(default_factory=dict)  # scope -> chains with it; of those that parted the last PARTED_KEPT
     parted_through: int = 0  # the latest life of those that parted before these
     client_log: str = ""  # Dispatcher: identity of client.commands
@@ -97,11 +98,11 @@ class Folded:
 
 
 @dataclass(slots=True)
-class Told:
+class FoldResult:
     """What one record led to. `taken`: it changed something. `damage`: why this log, or a part of it, is not whole [8]."""
 
     taken: bool = False
-    said: list[Spoken] = field(default_factory=list)
+    said: list[OutboxRecord] = field(default_factory=list)
     done: list[str] = field(default_factory=list)  # ids of new effects
     outcome: str | None = None  # the effect that has its outcome now
     outcome_key: str | None = None
@@ -110,7 +111,7 @@ class Told:
     superseded: bool = False  # a peer has heard this scope in a later life than this replica folds [28]
 
 
-class _Deaf:
+class _HandlerBypass:
     """A machine that is told nothing but that a record was passed over, and of births, its own and its peers'; without `error` nothing."""
 
     def __init__(self, machine: Machine, error: str | None) -> None:
@@ -137,11 +138,11 @@ class Fold:
     def __init__(self, machine: Machine, topology: Topology) -> None:
         self.machine, self.topology = machine, topology
 
-    def blank(self, generation: int, offset: int) -> Folded:
+    def blank(self, generation: int, offset: int) -> ScopeState:
         """The state at the start of a generation [22]."""
-        return Folded(generation, offset, state=self.machine.blank())
+        return ScopeState(generation, offset, state=self.machine.blank())
 
-    def fold(self, folded: Folded, offset: int, stamp_ms: int, record: Record) -> Told:
+    def fold(self, folded: ScopeState, offset: int, stamp_ms: int, record: Record) -> FoldResult:
         """Folds one record at `offset` with the broker's `stamp_ms`. Raises Diverged; any other exception is a bug."""
         hole = self._go_on(folded, offset)
         if hole is not None:
@@ -150,7 +151,7 @@ class Fold:
         if isinstance(record, Elected):
             return self._elected(folded, offset, stamp_ms, record)
         if folded.epoch == 0:
-            return Told()  # nothing counts before the first Elected of the generation [22]
+            return FoldResult()  # nothing counts before the first Elected of the generation [22]
         if isinstance(record, Message):
             return self._message(folded, offset, record)
         if isinstance(record, Tick):
@@ -160,39 +161,39 @@ class Fold:
         if isinstance(record, Client):
             return self._client(folded, offset, record)
         if isinstance(record, Fact):
-            return self._run(folded, offset, Told(taken=True), [(record.body, "", 0)])
+            return self._run(folded, offset, FoldResult(taken=True), [(record.body, "", 0)])
         assert isinstance(record, Probe), f"a record of an unknown kind: {record!r}"
-        return Told()
+        return FoldResult()
 
     def pass_over(
-        self, folded: Folded, offset: int, stamp_ms: int, record: Record | None, error: str | None = None
-    ) -> Told:
+        self, folded: ScopeState, offset: int, stamp_ms: int, record: Record | None, error: str | None = None
+    ) -> FoldResult:
         """Folds a parked record without its handler [26]: marks, effects and time go on, so that nothing behind it is taken for damage
         or waits for ever; what it asked for is not done, and the machine hears of that with the error. record None: bytes that are none;
         error None: hearing of it ended a third process, so nothing is told."""
         if record is None:
-            return self._go_on(folded, offset) or Told()
-        return Fold(_Deaf(self.machine, error), self.topology).fold(folded, offset, stamp_ms, record)
+            return self._go_on(folded, offset) or FoldResult()
+        return Fold(_HandlerBypass(self.machine, error), self.topology).fold(folded, offset, stamp_ms, record)
 
-    def _go_on(self, folded: Folded, offset: int) -> Told | None:
+    def _go_on(self, folded: ScopeState, offset: int) -> FoldResult | None:
         """To the next record. No transaction writes here and nothing is compacted, so each offset has its record: where some are missing,
         outcomes may be among them that nobody says again [8]. Nothing is folded then."""
         assert offset >= folded.next_offset, f"offset {offset} after {folded.next_offset}: the log was read twice"
         if offset > folded.next_offset:
-            return Told(damage=f"the records from offset {folded.next_offset} to {offset - 1} are missing", unreadable=True)
+            return FoldResult(damage=f"the records from offset {folded.next_offset} to {offset - 1} are missing", unreadable=True)
         folded.next_offset = offset + 1
         return None
 
-    def _elected(self, folded: Folded, offset: int, stamp_ms: int, record: Elected) -> Told:
+    def _elected(self, folded: ScopeState, offset: int, stamp_ms: int, record: Elected) -> FoldResult:
         if record.generation != folded.generation or record.epoch <= folded.epoch:
-            return Told()  # another generation's, or a zombie's: void
+            return FoldResult()  # another generation's, or a zombie's: void
         first = folded.epoch == 0
         folded.epoch, folded.build, folded.who, folded.tick = record.epoch, record.build, record.who, 0
         folded.next_ms = TICK_MS
         folded.revision = max(folded.revision, record.epoch)
         if first:
             folded.now_ms = folded.tick_stamp_ms = stamp_ms
-        told = Told(taken=True)
+        told = FoldResult(taken=True)
         bodies: list[tuple[Any, str, int]] = [(Configured(record.settings), "", 0)]
         outputs: list[Output] = []
         if first:
@@ -206,9 +207,9 @@ class Fold:
             outputs.append(Publish("cluster.events", self.machine.scope, fact))
         return self._run(folded, offset, told, bodies, outputs)
 
-    def _tick(self, folded: Folded, offset: int, stamp_ms: int, record: Tick) -> Told:
+    def _tick(self, folded: ScopeState, offset: int, stamp_ms: int, record: Tick) -> FoldResult:
         if record.epoch != folded.epoch or record.n != folded.tick + 1:
-            return Told()  # of an older leader, or twice, or after a hole [3]
+            return FoldResult()  # of an older leader, or twice, or after a hole [3]
         if record.digest != folded.ticked_digest:
             raise Diverged(
                 f"{self.machine.scope}: at offset {offset} the leader {folded.who} has said {record.digest[:12]},"
@@ -225,42 +226,42 @@ class Fold:
         hellos: list[Output] = []
         if folded.ticks % HELLO_TICKS == 0 and len(folded.outbox) < OUTBOX_QUIET:
             hellos = [Say(name, Hello()) for name, peer in folded.peers.items() if not peer.parted]
-        told = self._run(folded, offset, Told(taken=True), [(Ticked(), "", 0)], hellos)
+        told = self._run(folded, offset, FoldResult(taken=True), [(Ticked(), "", 0)], hellos)
         folded.ticked_digest = folded.digest
         return told
 
-    def _outcome(self, folded: Folded, offset: int, record: Outcome) -> Told:
+    def _outcome(self, folded: ScopeState, offset: int, record: Outcome) -> FoldResult:
         pending = folded.effects.pop(record.effect, None)
         if pending is None:
-            return Told()  # known already: a zombie's port and its successor's both posted the fact
-        told = Told(taken=True, outcome=record.effect, outcome_key=pending.key)
+            return FoldResult()  # known already: a zombie's port and its successor's both posted the fact
+        told = FoldResult(taken=True, outcome=record.effect, outcome_key=pending.key)
         return self._run(folded, offset, told, [(record.result, "", 0)])
 
-    def _client(self, folded: Folded, offset: int, record: Client) -> Told:
+    def _client(self, folded: ScopeState, offset: int, record: Client) -> FoldResult:
         if record.log != folded.client_log:
             if record.prev != -1:
-                return Told()  # a port that reads a new log starts at its start
+                return FoldResult()  # a port that reads a new log starts at its start
             folded.client_log, folded.client_mark = record.log, -1
         if record.prev != folded.client_mark or record.offset <= folded.client_mark:
-            return Told()  # copied by an older leader's port as well [2]
+            return FoldResult()  # copied by an older leader's port as well [2]
         folded.client_mark = record.offset
-        return self._run(folded, offset, Told(taken=True), [(record, "", 0)])
+        return self._run(folded, offset, FoldResult(taken=True), [(record, "", 0)])
 
-    def _message(self, folded: Folded, offset: int, record: Message) -> Told:
+    def _message(self, folded: ScopeState, offset: int, record: Message) -> FoldResult:
         if record.to != self.machine.scope:
-            return Told()  # partitions of TaskManagers are shared
+            return FoldResult()  # partitions of TaskManagers are shared
         peer = folded.peers.get(record.sender)
         verdict = offer(peer, folded.generation, record)
         if verdict in (Offer.DUPLICATE, Offer.OTHER_LIFE):
             if record.to_life > folded.generation:
-                return Told(superseded=True)
+                return FoldResult(superseded=True)
             if peer is None or (record.to_life and record.life > peer.life > 0):
                 # It speaks to an earlier life of ours and is not among those we greet at birth, or all that we heard of it is a late
                 # word of a life before, to which we would speak for ever: it must hear of this one.
                 if peer is not None:
                     folded.peers[record.sender] = Peer(life=record.life - 1, parted=True)
-                return self._run(folded, offset, Told(taken=True), [], [Say(record.sender, Hello())])
-            return Told()
+                return self._run(folded, offset, FoldResult(taken=True), [], [Say(record.sender, Hello())])
+            return FoldResult()
         if verdict is Offer.GAP and (peer is None or peer.parted) and record.life <= folded.parted_through:
             # A zombie that parted so long ago that nobody knows it, and this log has lost nothing; or one that lives, and whose birth was
             # lost with a cut log. Only that one answers a greeting, with the words that this log has lost.
@@ -272,7 +273,7 @@ class Fold:
             self._drop_parted(folded)
             return self._run(folded, offset, told, [], [Say(record.sender, Hello())])
         if verdict is Offer.GAP:
-            return Told(damage=f"{record.sender} has said {record.prev}, which is not in this log")
+            return FoldResult(damage=f"{record.sender} has said {record.prev}, which is not in this log")
         if verdict is Offer.FORK:
             assert peer is not None and peer.mark is not None
             peer.forked = True
@@ -294,21 +295,21 @@ class Fold:
             bodies.append((record.body, record.sender, record.life))
         return self._run(folded, offset, told, bodies, hellos)
 
-    def _forked(self, folded: Folded, record: Message) -> Told:
+    def _forked(self, folded: ScopeState, record: Message) -> FoldResult:
         """With the damage that a peer tells of [8]."""
-        told = Told(taken=True)
+        told = FoldResult(taken=True)
         if isinstance(record.body, Forked) and record.body.life == folded.generation:
             told.damage = f"{record.sender} has heard this scope say {record.body.mark}, which is not in this log"
         return told
 
     def _run(
         self,
-        folded: Folded,
+        folded: ScopeState,
         offset: int,
-        told: Told,
+        told: FoldResult,
         bodies: list[tuple[Any, str, int]],
         first: list[Output] | None = None,
-    ) -> Told:
+    ) -> FoldResult:
         """Gives bodies to the machine and takes its outputs in, in order. `first`: what the core says before."""
         name = f"{folded.generation}.{offset}"
         index = 0
@@ -320,7 +321,7 @@ class Fold:
                 index = self._take_in(folded, (offset, index), told, output)
         return told
 
-    def _take_in(self, folded: Folded, key: tuple[int, int], told: Told, output: Output) -> int:
+    def _take_in(self, folded: ScopeState, key: tuple[int, int], told: FoldResult, output: Output) -> int:
         """One output of the machine into the outbox or the effects; returns the index of the next."""
         if isinstance(output, Say):
             spoken = self._say(folded, key, output)
@@ -333,7 +334,7 @@ class Fold:
         elif isinstance(output, Do):
             effect = f"{folded.generation}.{key[0]}.{key[1]}"
             value = encode(output.effect).decode()
-            folded.effects[effect] = Pending(output.key, value, folded.said if output.after_said else 0)
+            folded.effects[effect] = PendingEffect(output.key, value, folded.said if output.after_said else 0)
             self._mix(folded, f"{output.key} {value}")
             told.done.append(effect)
             return key[1] + 1
@@ -348,12 +349,12 @@ class Fold:
         told.said.append(spoken)
         return key[1] + 1
 
-    def _drop_parted(self, folded: Folded) -> None:
+    def _drop_parted(self, folded: ScopeState) -> None:
         parted = [name for name, peer in folded.peers.items() if peer.parted]
         for name in parted[: max(0, len(parted) - PARTED_KEPT)]:
             folded.parted_through = max(folded.parted_through, folded.peers.pop(name).life)
 
-    def _say(self, folded: Folded, key: tuple[int, int], output: Say) -> Spoken | None:
+    def _say(self, folded: ScopeState, key: tuple[int, int], output: Say) -> OutboxRecord | None:
         """The next link of the chain to a peer; None where the peer is not to be spoken to."""
         peer = folded.peers.get(output.to)
         if peer is None:
@@ -370,21 +371,23 @@ class Fold:
         topic, partition = self.topology.inbox(output.to)
         value = message_json(output.to, life, self.machine.scope, folded.generation, key, peer.said, output.body)
         peer.said = key
-        return self._put(folded, topic, partition, output.to, output.body.type, value)
+        return self._put(folded, topic, partition, output.to, output.body.type, value, output.after)
 
-    def _speak(self, folded: Folded, topic: str, partition: int, key: str, body: Body) -> Spoken:
+    def _speak(self, folded: ScopeState, topic: str, partition: int, key: str, body: Body) -> OutboxRecord:
         return self._put(folded, topic, partition, key, body.type, encode(body).decode())
 
-    def _put(self, folded: Folded, topic: str, partition: int, key: str, kind: str, value: str) -> Spoken:
+    def _put(
+        self, folded: ScopeState, topic: str, partition: int, key: str, kind: str, value: str, after: str = ""
+    ) -> OutboxRecord:
         # A character has at most four bytes.
         size = len(value) if len(value) * 4 <= OUTPUT_BYTES_MAX else len(value.encode())
         if size > OUTPUT_BYTES_MAX:
             raise Oversized(f"{self.machine.scope} says a {kind} of {size} bytes; the limit is {OUTPUT_BYTES_MAX}")
         folded.said += 1
-        spoken = Spoken(folded.said, topic, partition, key, kind, value)
+        spoken = OutboxRecord(folded.said, topic, partition, key, kind, value, after)
         folded.outbox[folded.said] = spoken
         self._mix(folded, value)
         return spoken
 
-    def _mix(self, folded: Folded, text: str) -> None:
+    def _mix(self, folded: ScopeState, text: str) -> None:
         folded.digest = hashlib.blake2b(text.encode(), digest_size=16, key=folded.digest.encode()).hexdigest()

@@ -70,10 +70,12 @@ class Envelope(NamedTuple):
 
 class Say(NamedTuple):
     """A message to another scope, as the next link of the chain to it. To a peer not yet heard nothing is said: it will be declared
-    to when it is [10]."""
+    to when it is [10]. `after`: a topic, or the type of a message. What this scope said before of that
+    kind must be in Kafka before this is sent: what its receiver does next must not overtake it, and partitions have no common order."""
 
     to: str
     body: Body
+    after: str = ""
 
 
 class Publish(NamedTuple):

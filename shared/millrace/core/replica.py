@@ -22,7 +22,7 @@ from .election import (
     Role,
     View,
 )
-from .fold import TICK_MS, Fold, Folded, Spoken, Told
+from .fold import TICK_MS, Fold, FoldResult, OutboxRecord, ScopeState
 from .messages.base import Part
 from .messages.records import Elected, Outcome, Probe, Record, Tick
 from .speaking import Speaking
@@ -40,7 +40,7 @@ class Speak:
     """Send this output; tell `acked(epoch, seq)` when it is in Kafka."""
 
     epoch: int
-    spoken: Spoken
+    spoken: OutboxRecord
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ Action = Append | Speak | Perform | Campaign | Resign | BeReborn | Reopen | Cede
 class Replica:
     """`who` names the process, `build` the code; `settings` are the deciding ones that it will lead with."""
 
-    def __init__(self, fold: Fold, folded: Folded, *, who: str, build: str, settings: dict[str, Any]) -> None:
+    def __init__(self, fold: Fold, folded: ScopeState, *, who: str, build: str, settings: dict[str, Any]) -> None:
         self.core, self.folded = fold, folded
         self.who, self.build, self.settings = who, build, settings
         self.election = Election()
@@ -183,7 +183,7 @@ class Replica:
         election.heard(now_ms, 0, 0, 0)
         return []
 
-    def _speak(self, told: Told) -> list[Action]:
+    def _speak(self, told: FoldResult) -> list[Action]:
         actions: list[Action] = []
         for spoken in told.said:
             self.speaking.queue(spoken.seq)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .fold import TICK_MS, Fold, Folded, Told
+from .fold import TICK_MS, Fold, FoldResult, ScopeState
 from .messages.records import Elected, Outcome, Part, Tick
 from .replica import Action, Append, BeReborn, End, Perform, Speak
 from .speaking import Speaking
@@ -17,7 +17,7 @@ from .speaking import Speaking
 class SoloReplica:
     """`folded` is blank at the start of its generation. `who` names the process, `build` the code."""
 
-    def __init__(self, core: Fold, folded: Folded, *, who: str, build: str, now_ms: int) -> None:
+    def __init__(self, core: Fold, folded: ScopeState, *, who: str, build: str, now_ms: int) -> None:
         self.core, self.folded = core, folded
         self.who, self.build = who, build
         self.speaking = Speaking()
@@ -43,7 +43,7 @@ class SoloReplica:
             return [BeReborn(told.damage)]
         return self._speak(told)
 
-    def _speak(self, told: Told) -> list[Action]:
+    def _speak(self, told: FoldResult) -> list[Action]:
         actions: list[Action] = []
         for spoken in told.said:
             self.speaking.queue(spoken.seq)

@@ -6,7 +6,7 @@ import bisect
 from collections import deque
 from dataclasses import dataclass, field
 
-from .fold import Folded
+from .fold import ScopeState
 
 
 @dataclass
@@ -19,7 +19,7 @@ class Speaking:
     waiting: dict[str, deque[str]] = field(default_factory=dict)  # effect key -> effects behind it
     held: deque[tuple[int, str]] = field(default_factory=deque)  # (output, effect that goes once all up to that one are in Kafka), in order
 
-    def begin(self, folded: Folded) -> tuple[list[int], list[str]]:
+    def begin(self, folded: ScopeState) -> tuple[list[int], list[str]]:
         """The whole outbox is said again [14], and effects without an outcome are performed again [17]: (seqs, effect ids)."""
         self.queued = folded.published_through
         seqs = list(folded.outbox)

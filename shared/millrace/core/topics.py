@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 DISPATCHER = "dispatcher"
@@ -81,6 +80,10 @@ class Topic:
     readers: tuple[str, ...]
     compacted: bool = False
     retention_bytes: int = -1
+    aside: tuple[str, ...] = ()
+    """Services that say nothing here that a job waits for between its submission and RUNNING, when a slot is free. They have a second
+    producer for such topics: a producer has one request in flight [12], each for one partition, and takes the partitions in turn and
+    not as they were written to. A TaskManager has none: its heartbeats, by which others judge it, go the way of all that it says."""
 
     def count(self, topology: Topology) -> int:
         return self.partitions if isinstance(self.partitions, int) else getattr(topology, self.partitions)
@@ -100,33 +103,35 @@ class Topic:
         }
 
 
-SERVICES = (DISPATCHER, RESOURCE_MANAGER, JOB_MASTER, TASK_MANAGER)
+CONTROL = (DISPATCHER, RESOURCE_MANAGER, JOB_MASTER)
+SERVICES = (*CONTROL, TASK_MANAGER)
 INBOXES = frozenset(f"{service}.commands" for service in SERVICES)
 TOPICS: tuple[Topic, ...] = (
     Topic("client.commands", "requests of clients", "any", 1, 7 * DAY_MS, ("anyone",), (DISPATCHER,), retention_bytes=4 * GIB),
-    Topic("client.replies", "answers to requests", "reply_to", "reply_partitions", DAY_MS, SERVICES[:3], ("anyone",)),
-    Topic("job.events", "facts about jobs", "job", "job_event_partitions", 7 * DAY_MS, (DISPATCHER, JOB_MASTER), ("anyone",)),
+    Topic("client.replies", "answers to requests", "reply_to", "reply_partitions", DAY_MS, CONTROL, ("anyone",), aside=CONTROL),
+    Topic(
+        "job.events", "facts about jobs", "job", "job_event_partitions", 7 * DAY_MS, (DISPATCHER, JOB_MASTER), ("anyone",),
+        aside=(JOB_MASTER,),
+    ),
     # Few, and what was said long ago still holds: who joined, who leads.
-    Topic("cluster.events", "facts about the cluster", "task_manager", 1, 365 * DAY_MS, SERVICES[:3], ("anyone",)),
+    Topic("cluster.events", "facts about the cluster", "task_manager", 1, 365 * DAY_MS, CONTROL, ("anyone",), aside=CONTROL),
     Topic(IDENTITY, "whose Kafka this is: the first record", "cluster", 1, -1, (OPERATOR,), SERVICES),
     Topic(
         "dead-letters", "records that could not be used or were refused", "topic", 1, 30 * DAY_MS, (DISPATCHER, OPERATOR), ("anyone",),
-        retention_bytes=GIB,
+        retention_bytes=GIB, aside=(DISPATCHER,),
     ),
-    Topic("dispatcher.commands", "inbox of the Dispatcher", "to", 1, -1, SERVICES[:3], (DISPATCHER,)),
+    Topic("dispatcher.commands", "inbox of the Dispatcher", "to", 1, -1, CONTROL, (DISPATCHER,), aside=(JOB_MASTER,)),
     Topic("resource-manager.commands", "inbox of the ResourceManager", "to", 1, -1, SERVICES, (RESOURCE_MANAGER,)),
     Topic("job-master.commands", "inboxes of the JobMaster shards", "to", "shards", -1, SERVICES, (JOB_MASTER,)),
     Topic(
-        "task-manager.commands", "commands to TaskManagers", "to", "task_manager_partitions", DAY_MS, SERVICES[1:3], (TASK_MANAGER,)
+        "task-manager.commands", "commands to TaskManagers", "to", "task_manager_partitions", DAY_MS, (RESOURCE_MANAGER, JOB_MASTER),
+        (TASK_MANAGER,),
     ),
     Topic("web.jobs", "changelog of the web service's jobs", "row", "job_event_partitions", -1, (WEB,), (WEB,), True),
     Topic("web.cluster", "changelog of its TaskManagers and leaders", "row", 1, -1, (WEB,), (WEB,), True),
 )  # fmt: skip
-ASIDE: Mapping[str, frozenset[str]] = {
-    DISPATCHER: frozenset({"client.replies", "cluster.events", "dead-letters"}),
-    RESOURCE_MANAGER: frozenset({"client.replies", "cluster.events"}),
-    JOB_MASTER: frozenset({"dispatcher.commands", "client.replies", "job.events", "cluster.events"}),
-}
-"""Service -> topics where it says nothing that a job waits for between its submission and RUNNING, when a slot is free. They go by a
-producer of their own: a producer has one request in flight [12], each for one partition, and takes the partitions in turn and not as they
-were written to. A TaskManager has none: its heartbeats, by which others judge it, go the way of all that it says."""
+
+
+def second_producer_topics(service: str) -> frozenset[str]:
+    """The topics to which a service writes by a producer of its own (`Topic.aside`)."""
+    return frozenset(topic.name for topic in TOPICS if service in topic.aside)

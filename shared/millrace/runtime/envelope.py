@@ -6,7 +6,7 @@ import hashlib
 from itertools import count
 from uuid import uuid4
 
-from millrace.core.fold import Spoken
+from millrace.core.fold import OutboxRecord
 from millrace.core.messages.records import Part
 
 Headers = list[tuple[str, bytes]]
@@ -24,7 +24,7 @@ def _headers(id: str, type: str, source: str) -> Headers:
     ]
 
 
-def of_spoken(scope: str, life: int, spoken: Spoken) -> Headers:
+def of_spoken(scope: str, life: int, spoken: OutboxRecord) -> Headers:
     """Of an output. The id is its number in this life of its scope, the same whoever says it again. The trace is that of its key, so that
     the public facts about one job share a trace, and so do the records for one receiver."""
     trace = hashlib.blake2b(spoken.key.encode(), digest_size=16).hexdigest()

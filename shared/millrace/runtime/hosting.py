@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from millrace.core.fold import Folded
+from millrace.core.fold import ScopeState
 from millrace.core.machine import Machine
 from millrace.core.messages.base import Body
 from millrace.core.messages.records import Part
@@ -18,7 +18,7 @@ from millrace.io.storage.store import Storage
 
 from .forked import forked
 from .performer import Performer, Port
-from .saving import Beside
+from .saving import RunForked
 
 
 def monotonic_ms() -> int:
@@ -31,7 +31,7 @@ class Term:
     """One term of leadership, as the leader's other threads see it (client port, blob server)."""
 
     epoch: int
-    folded: Folded
+    folded: ScopeState
     append: Callable[[Part], None]
     """Appends a record to the scope's inbox; callable from any thread."""
     ended: threading.Event = field(default_factory=threading.Event)
@@ -67,7 +67,7 @@ class Surroundings:
     """Makes what performs effects (the simulator's does so on the same thread)."""
     wait: Callable[[threading.Event, float], object] = threading.Event.wait
     """Waits for the event, at most so many seconds (in the simulator time goes on between turns, not in them)."""
-    beside: Beside = forked
+    beside: RunForked = forked
     """Makes snapshots (the simulator's does so on the same thread)."""
     cluster: str = ""
     """The cluster's uuid [29]."""

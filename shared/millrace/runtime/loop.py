@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from millrace.core.balance import Standing
 from millrace.core.election import ATTEND_MS, Role, View
-from millrace.core.fold import Fold, Folded
+from millrace.core.fold import Fold, ScopeState
 from millrace.core.messages.base import Body
 from millrace.core.messages.effects import type_of
 from millrace.core.messages.records import Part, decode, encode
@@ -266,7 +266,7 @@ class ScopeLoop:
         cluster = self.around.cluster
         return {**self.hosted.deciding, "cluster": cluster} if cluster else self.hosted.deciding
 
-    def _load(self, generation: Generation) -> Folded | None:
+    def _load(self, generation: Generation) -> ScopeState | None:
         """The state to go on from; None: the log from its start. Raises OtherBuild while that is not this build's to fold [27],
         Unavailable, StorageError, Unreadable."""
         pointer = self.snapshots.newest(generation.number)

@@ -48,7 +48,7 @@ Port = Callable[[list[Body], Fence], "list[Body | None]"]
 """The outcomes of some effects of one type, in order; None: not known yet, to be performed again."""
 
 
-class OneByOne:
+class PerEffect:
     """A port of a function of one effect. One that cannot be carried out now is tried again, and does not hold up the others;
     `at_once` of them are under way together, so that one that takes long, or hangs, does not either."""
 
@@ -141,7 +141,7 @@ class _Lane:
         self._numbers = itertools.count()
         self._closed = False
         self._name = f"effects-{effect.__name__}"
-        at_once, self._most = (port.at_once, 1) if isinstance(port, OneByOne) else (1, BATCH_MOST)
+        at_once, self._most = (port.at_once, 1) if isinstance(port, PerEffect) else (1, BATCH_MOST)
         self._threads = [threading.Thread(target=self._run, name=self._name, daemon=True) for _ in range(at_once)]
         for thread in self._threads:
             thread.start()

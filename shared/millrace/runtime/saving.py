@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import structlog
 
-from millrace.core.fold import Folded
+from millrace.core.fold import ScopeState
 from millrace.core.machine import Machine
 from millrace.io.interfaces import Unavailable
 from millrace.io.storage.store import StorageError
@@ -22,7 +22,7 @@ KEPT_RECORDS = 10_000  # below a snapshot, for replicas that lag and for who loo
 KEPT_BYTES = 32 << 20  # of these at most
 MARK_BYTES = 1 << 20
 
-Beside = Callable[[Callable[[], Iterator[bytes]], Callable[[bytes | None], None]], None]
+RunForked = Callable[[Callable[[], Iterator[bytes]], Callable[[bytes | None], None]], None]
 """Makes bytes of a state as it is now, and gives them to the second function, without holding up the first's thread."""
 
 log = structlog.get_logger("saving")
@@ -32,7 +32,7 @@ class Saving:
     """The snapshots of one leader. `delete_below(offset)` deletes records of its inbox; it may raise Unavailable."""
 
     def __init__(
-        self, snapshots: Snapshots, machine: Machine, beside: Beside, delete_below: Callable[[int], None]
+        self, snapshots: Snapshots, machine: Machine, beside: RunForked, delete_below: Callable[[int], None]
     ) -> None:
         self._snapshots, self._machine, self._beside, self._delete_below = snapshots, machine, beside, delete_below
         self.due = 0  # the offset at which the next one is written
@@ -51,16 +51,16 @@ class Saving:
         self._bytes += size
         self._total += size
 
-    def is_due(self, folded: Folded) -> bool:
+    def is_due(self, folded: ScopeState) -> bool:
         return folded.next_offset >= self.due or self._bytes >= SNAPSHOT_BYTES
 
-    def begin(self, folded: Folded) -> None:
+    def begin(self, folded: ScopeState) -> None:
         """A replica begins with this state."""
         self.due = folded.next_offset + SNAPSHOT_RECORDS
         self._bytes = self._total = 0
         self._marks.clear()
 
-    def save(self, folded: Folded) -> None:
+    def save(self, folded: ScopeState) -> None:
         """Writes a snapshot of the state as it is now, while it goes on."""
         self.due, self._bytes = folded.next_offset + SNAPSHOT_RECORDS, 0
         if not self._idle.is_set():
@@ -85,7 +85,7 @@ class Saving:
             self._idle.set()
             self._failed(offset, f"the process cannot be copied: {failure.strerror}")
 
-    def last(self, folded: Folded) -> None:
+    def last(self, folded: ScopeState) -> None:
         """Writes the snapshot that ends a leader's term: nothing was said about later records, and nothing will be [27]."""
         try:
             self._clean(self._snapshots.save(folded, final=True))

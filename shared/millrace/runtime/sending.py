@@ -1,31 +1,25 @@
-"""Sends what a leader says. Kafka keeps order within a partition alone; where what a message leads to must not overtake what was said
-before it to somebody else, that message waits here until the other is in Kafka."""
+"""Sends what a leader says. Kafka keeps order within a partition alone; an output that must not overtake others (`Say.after`) waits here
+until those are in Kafka."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
 
-from millrace.core.fold import Spoken
+from millrace.core.fold import OutboxRecord
 from millrace.core.replica import Speak
-
-AFTER = {
-    "StartJob": "job.events",  # its receiver goes on with the job's events, ...
-    "JobEnded": "job.events",  # ... and so does this one's
-    "AllocateSlot": "TaskManagerLost",  # a shard that is offered a slot before it knows that it needs one gives it back
-}
-"""Type of a message -> topic or type of what goes to others, waits for nothing itself, and must stand in Kafka first."""
 
 
 class Sending:
-    """What a term sends, by `send`. A message that waits holds back what is for the same partition behind it: each partition
+    """What a term sends, by `send`. An output that waits holds back what is for the same partition behind it: each partition
     gets a prefix, in order, at any time [12]. A new term says the outbox again, so it begins with nothing."""
 
     def __init__(self, send: Callable[[Speak], None]) -> None:
         self._send = send
         self._epoch = 0
-        # Of those that are waited for, the numbers of those that are not acknowledged, in order, with their topics.
-        self._flying: dict[str, dict[int, str]] = {kind: {} for kind in AFTER.values()}
+        self._unacked: dict[int, OutboxRecord] = {}  # by number: said in this term, and not acknowledged
+        # Topic or type -> the numbers of these that have it, in order, with their topics.
+        self._kinds: dict[str, dict[int, str]] = {}
         self._held: dict[tuple[str, int], deque[tuple[int, Speak]]] = {}  # (goes after this number, what), by destination
 
     @property
@@ -40,27 +34,28 @@ class Sending:
         said = action.spoken
         destination = (said.topic, said.partition)
         after = next(reversed(self._before(said)), 0)
+        self._unacked[said.seq] = said
+        for kind in (said.topic, said.type):
+            self._kinds.setdefault(kind, {})[said.seq] = said.topic
         if after or destination in self._held:
             self._held.setdefault(destination, deque()).append((after, action))
-            return
-        for kind in (said.topic, said.type):
-            if kind in self._flying:
-                self._flying[kind][said.seq] = said.topic
-        self._send(action)
+        else:
+            self._send(action)
 
     def end(self, epoch: int) -> None:
         """This term is over: the next leader says what waits here."""
         if epoch == self._epoch:
-            for numbers in self._flying.values():
-                numbers.clear()
+            self._unacked.clear()
+            self._kinds.clear()
             self._held.clear()
 
     def acked(self, epoch: int, seq: int) -> None:
         """This output of this term is in Kafka."""
-        numbers = next((each for each in self._flying.values() if seq in each), None)
-        if epoch != self._epoch or numbers is None:
+        said = self._unacked.pop(seq, None) if epoch == self._epoch else None
+        if said is None:
             return
-        del numbers[seq]
+        for kind in (said.topic, said.type):
+            del self._kinds[kind][seq]
         for destination, waiting in list(self._held.items()):
             while waiting and not self._waits(*waiting[0]):
                 following = waiting.popleft()[1]
@@ -71,6 +66,6 @@ class Sending:
     def _waits(self, after: int, action: Speak) -> bool:
         return next(iter(self._before(action.spoken)), after + 1) <= after
 
-    def _before(self, said: Spoken) -> dict[int, str]:
-        """Those on their way that this one waits for, as far as they were said before it."""
-        return self._flying.get(AFTER.get(said.type, ""), {})
+    def _before(self, said: OutboxRecord) -> dict[int, str]:
+        """What it must not overtake and is not in Kafka yet."""
+        return self._kinds.get(said.after, {})

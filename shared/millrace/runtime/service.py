@@ -15,7 +15,7 @@ import structlog
 
 from millrace import __version__
 from millrace.core.balance import given_away
-from millrace.core.topics import ASIDE, Topology
+from millrace.core.topics import Topology, second_producer_topics
 from millrace.io.etcd.store import EtcdStore
 from millrace.io.interfaces import Entry, Store, Unavailable
 from millrace.io.kafka.bus import KafkaBus
@@ -190,7 +190,7 @@ class Process:
             "starts", version=__version__, pid=os.getpid(), runs_on=sys.version.split()[0], settings=settings.describe()
         )
         self.store = store_of(settings)
-        aside = ASIDE.get(settings.service.replace("_", "-"), ())
+        aside = second_producer_topics(settings.service.replace("_", "-"))
         self.bus = KafkaBus(settings.kafka_bootstrap, client_id=settings.instance, on_fatal=self.fatal, aside=aside)
         self.storage = Storage(settings.storage_url)
         self.cluster = ""

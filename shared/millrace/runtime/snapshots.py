@@ -17,7 +17,7 @@ import zstandard
 from pydantic import TypeAdapter, ValidationError
 
 from millrace.core.cluster import short
-from millrace.core.fold import Folded
+from millrace.core.fold import ScopeState
 from millrace.core.machine import Machine, stored_fields
 from millrace.io.interfaces import Compare, Put, Store, Txn
 from millrace.io.storage.store import NotFound, Storage
@@ -100,13 +100,13 @@ def named(storage: Storage, scope: str) -> Iterator[Named]:
 def _adapters(owner: type) -> dict[str, TypeAdapter[Any]]:
     """Field -> its adapter. Made once: that takes longer than most snapshots."""
     hints = get_type_hints(owner)
-    return {name: TypeAdapter(hints[name]) for name in stored_fields(owner) if (owner, name) != (Folded, "state")}
+    return {name: TypeAdapter(hints[name]) for name in stored_fields(owner) if (owner, name) != (ScopeState, "state")}
 
 
-def chunks(machine: Machine, folded: Folded) -> Iterator[bytes]:
+def chunks(machine: Machine, folded: ScopeState) -> Iterator[bytes]:
     """The bytes of a snapshot, piece by piece: a line for each field, and one for every few entries of a table."""
     compressor = zstandard.ZstdCompressor(level=3).compressobj()
-    for name, owner, holder in (("core", Folded, folded), ("state", machine.state_type, folded.state)):
+    for name, owner, holder in (("core", ScopeState, folded), ("state", machine.state_type, folded.state)):
         for field, adapter in _adapters(owner).items():
             for part in _parts(getattr(holder, field)):
                 line = b"%s %s %s\n" % (name.encode(), field.encode(), adapter.dump_json(part))
@@ -123,15 +123,15 @@ def _parts(value: Any) -> Iterator[Any]:
         yield {key: value[key] for key in keys[first : first + CHUNK_ENTRIES]}
 
 
-def freeze(machine: Machine, folded: Folded) -> bytes:
+def freeze(machine: Machine, folded: ScopeState) -> bytes:
     """A snapshot in one piece: equal states, equal bytes."""
     return b"".join(chunks(machine, folded))
 
 
-def thaw(machine: Machine, data: bytes) -> Folded:
+def thaw(machine: Machine, data: bytes) -> ScopeState:
     """The folded state of a snapshot's bytes. Raises ValueError for what is none, or none of this build."""
     found: dict[str, dict[str, Any]] = {"core": {}, "state": {}}
-    owners = {"core": Folded, "state": machine.state_type}
+    owners = {"core": ScopeState, "state": machine.state_type}
     try:
         for line in io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(data)):
             name, field, text = line.split(b" ", 2)
@@ -141,7 +141,7 @@ def thaw(machine: Machine, data: bytes) -> Folded:
                 values[field.decode()].update(part)
             else:
                 values[field.decode()] = part
-        return Folded(**found["core"], state=machine.state_type(**found["state"]))
+        return ScopeState(**found["core"], state=machine.state_type(**found["state"]))
     except ValidationError as failure:
         raise ValueError(f"{failure.error_count()} values of {field.decode()} are not what they should be") from None
     except KeyError as failure:
@@ -174,7 +174,7 @@ class Snapshots:
         pointer = Pointer.parse(entry.value, entry.key) if entry is not None else None
         return pointer if pointer is not None and pointer.generation == generation else None
 
-    def load(self, pointer: Pointer) -> tuple[Folded, Pointer] | None:
+    def load(self, pointer: Pointer) -> tuple[ScopeState, Pointer] | None:
         """The snapshot, or if it is damaged the one before it; None: there is none that is whole. Raises StorageError if storage does not
         answer or has neither, Unreadable."""
         missing: NotFound | None = None
@@ -201,7 +201,7 @@ class Snapshots:
             raise missing
         return None
 
-    def save(self, folded: Folded, final: bool = False) -> Pointer | None:
+    def save(self, folded: ScopeState, final: bool = False) -> Pointer | None:
         """Writes a snapshot of `folded` (which must not change meanwhile); None: a newer one stands. Raises Unavailable, StorageError."""
         return self.keep(folded.generation, folded.next_offset, folded.build, freeze(self._machine, folded), final)
 

@@ -8,10 +8,10 @@ import services.dispatcher.core.machine as dispatcher
 import services.job_master.core.scheduling as scheduling
 from millrace.core.machine import Publish, Ticked
 from millrace.core.messages import events, jobs, slots
+from millrace.core.states import ENDED_JOB
 from services.dispatcher.core import answers
 from services.job_master.core import attempts, deployment, execution_graph, failover, lifecycle, publication
 from services.job_master.core.machine import HANDLERS as JOB_MASTER
-from services.job_master.core.transitions import ENDED_JOB
 from tests.simulation.mutants import around, around_handler, mutant
 
 

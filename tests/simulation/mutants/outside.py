@@ -20,11 +20,11 @@ import services.job_master.core.publication as publication
 import services.job_master.ports as job_master_ports
 from millrace.core.machine import PassedOver
 from millrace.core.messages import effects
+from millrace.core.states import ENDED_JOB
 from millrace.io.interfaces import Compare, Delete, Txn, UnknownOutcome
 from services.dispatcher.core import retirement
 from services.dispatcher.intake import Intake
 from services.job_master.core.machine import HANDLERS as JOB_MASTER
-from services.job_master.core.transitions import ENDED_JOB
 from tests.simulation import performing
 from tests.simulation.mutants import around, around_handler, mutant
 

@@ -8,8 +8,9 @@ import services.resource_manager.core.machine as resource_manager
 import services.task_manager.core.machine as task_manager
 from millrace.core.messages import jobs, slots
 from millrace.core.messages.records import Elected
+from millrace.core.states import SlotState
 from services.resource_manager.core import liveness, slot_manager
-from services.resource_manager.core.state import Job, SlotState, State
+from services.resource_manager.core.state import Job, State
 from services.task_manager import shell
 from services.task_manager.core import fencing, slot_table
 from tests.simulation.mutants import around, mutant
@@ -165,7 +166,7 @@ def a_cancel_before_the_start_is_not_told() -> None:
 
 @mutant(5, "task_manager/core/slot_table.py:reported", "a slot that is given back is nobody's while its attempt still lives")
 def a_slot_that_is_given_back_is_nobodys_at_once() -> None:
-    slot_table.reported = lambda number, slot: slots.SlotState(
+    slot_table.reported = lambda number, slot: slots.ReportedSlot(
         slot=number, state=slot.state.value, allocation=slot.allocation, job=slot.job
     )
 

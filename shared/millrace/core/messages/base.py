@@ -41,11 +41,11 @@ class OneOf:
     """`Annotated[Body, OneOf(bodies)]` is one of these messages, told by its type."""
 
     def __init__(self, bodies: Iterable[type[Body]]) -> None:
-        self._bodies = tuple(bodies)
+        self.bodies = tuple(bodies)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
         annotated: Any = Annotated  # of a value, which a type checker does not take for a type
-        return handler.generate_schema(annotated[functools.reduce(operator.or_, self._bodies), Field(discriminator="type")])
+        return handler.generate_schema(annotated[functools.reduce(operator.or_, self.bodies), Field(discriminator="type")])
 
 
 def parsed(text: str) -> Any:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from ..states import JobState, JobStatus
 from .base import Body, Part, empty
 
 JOB_ID_RULE = "it begins with a letter or digit, and at most 99 letters, digits, _, . or - follow"
@@ -52,12 +53,6 @@ class DescribeJob(Request):
     type: Literal["DescribeJob"] = "DescribeJob"
     version: Literal[1] = 1
     job: JobId
-
-
-JobState = Literal[
-    "QUEUED", "INITIALIZING", "CREATED", "RUNNING", "RESTARTING", "FAILING", "CANCELLING", "FINISHED", "FAILED", "CANCELED"
-]
-"""A job's status as people are shown it: QUEUED is one that waits for its first slot, whatever its status."""
 
 
 class ListJobs(Request):
@@ -194,7 +189,7 @@ class JobSummary(Part):
 
 def state_of(status: str, waiting: str | None, running_ms: int | None) -> str:
     """One of JobState."""
-    return "QUEUED" if status == "RUNNING" and waiting is not None and running_ms is None else status
+    return "QUEUED" if status == JobStatus.RUNNING and waiting is not None and running_ms is None else status
 
 
 class JobsListed(Reply):
@@ -294,11 +289,5 @@ class BlobServerDescribed(Reply):
     max_bytes: int
 
 
-REQUESTS: tuple[type[Request], ...] = (
-    SubmitJob, CancelJob, DescribeJob, ListJobs, AwaitJobResult, GetJobStatus, GetClusterOverview, ListTaskManagers,
-    DescribeBlobServer,
-)  # fmt: skip
-REPLIES: tuple[type[Reply], ...] = (
-    JobAcceptedReply, JobRejected, CancelAccepted, RequestRefused, JobsListed, JobDescribed, JobResult, JobStatusAnswered,
-    ClusterOverview, TaskManagersListed, BlobServerDescribed,
-)  # fmt: skip
+REQUESTS: tuple[type[Request], ...] = tuple(Request.__subclasses__())
+REPLIES: tuple[type[Reply], ...] = tuple(Reply.__subclasses__())

@@ -176,9 +176,3 @@ class DeadLetterRedriven(Body):
     repeats: int
     by: str
     at_ms: int
-
-
-EVENTS: tuple[type[Body], ...] = (
-    JobAccepted, JobWaiting, JobStateChanged, AttemptStateChanged, JobFinished, JobFailed, JobCanceled, TaskManagerJoined,
-    TaskManagerGone, SlotChanged, LeaderElected, DeadLetter, DeadLetterRedriven,
-)  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from ..states import Ending
 from .base import Body, Part, empty
 
 # Dispatcher -> JobMaster
@@ -94,7 +95,7 @@ class JobEnded(Body):
     version: Literal[1] = 1
     job: str
     acceptance: str
-    status: Literal["FINISHED", "FAILED", "CANCELED"]
+    status: Ending
     cause: dict[str, Any] | None
     ended_ms: int
     archive: dict[str, Any]
@@ -187,9 +188,3 @@ class SlotSpec(Part):
 
     slot: int
     memory_mb: int
-
-
-MESSAGES: tuple[type[Body], ...] = (
-    StartJob, CancelStartedJob, JobRetired, DescribeStartedJob, QuestionAnswered, JobMasterStarted, JobStatusChanged, JobEnded,
-    RequestSlots, TaskManagersParted, JobMasterDeclared, DeclareAgain, JobQueued, TaskManagerLost, Query,
-)  # fmt: skip

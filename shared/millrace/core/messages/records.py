@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from . import client, effects, jobs, slots
+from . import client, effects, links, slots
 from .base import Body, OneOf, Part, empty
 
 Key = tuple[int, int]
@@ -39,7 +39,7 @@ class Forked(Body):
     mark: Annotated[Key, Field(strict=False)]
 
 
-MESSAGE_BODIES: tuple[type[Body], ...] = (Hello, Forked, *jobs.MESSAGES, *slots.MESSAGES)
+MESSAGE_BODIES: tuple[type[Body], ...] = (Hello, Forked, *links.BODIES)
 
 
 class Elected(Part):

@@ -6,52 +6,18 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from ..states import AttemptStateChangedTo, AttemptStateReported, SlotStateFreed, SlotStateReported
 from .base import Body, Part, empty
 from .jobs import SlotSpec
-
-QUIET_BEATS = 5
-"""A TaskManager without an allocation beats so many times more slowly (there is nothing to be moved), and may be silent for so many
-times longer."""
-
-
-UNREAD_MOST_MS = 1_200
-"""A TaskManager that has not read its inbox for so long may miss that a new life of the ResourceManager waits for it no more."""
-
-
-def registration_ms(lost_after_ms: int) -> int:
-    """How long a TaskManager that a shard knows may take to register with a new life of the ResourceManager.
-
-    It hears of that by the answer to its next heartbeat, at the latest to its next Hello, a second later.
-    """
-    return 1_000 + max(2 * lost_after_ms, UNREAD_MOST_MS)
-
-
-def allocation_name(record: str, number: int, life: int) -> str:
-    """The name of a grant: `number` of those made at `record`, for a job of a shard that lives `life`. Unique, and says for whom it is:
-    what was granted to a life before is not the new life's [11]."""
-    return f"{record}.{number}" if life == 1 else f"{record}.{number}/{life}"
-
-
-def life_of(allocation: str) -> int:
-    """The shard's life that an allocation was granted to."""
-    life = allocation.partition("/")[2]
-    return int(life) if life.isdecimal() else 1
-
-
-def granted_in(allocation: str) -> int:
-    """The ResourceManager's life that made an allocation."""
-    life = allocation.partition(".")[0]
-    return int(life) if life.isdecimal() else 0
-
 
 # TaskManager -> ResourceManager
 
 
-class SlotState(Part):
+class ReportedSlot(Part):
     """One slot as its TaskManager sees it."""
 
     slot: int
-    state: Literal["STARTING", "FREE", "ALLOCATED", "ACTIVE", "RELEASING", "BROKEN"]
+    state: SlotStateReported
     allocation: str | None = None
     job: str | None = None
     broken: str | None = Field(None, description="Why it cannot be started, and what to do; of a BROKEN one.")
@@ -64,7 +30,7 @@ class RegisterTaskManager(Body):
     version: Literal[1] = 1
     host: str
     slots: list[SlotSpec]
-    states: list[SlotState]
+    states: list[ReportedSlot]
 
 
 class SlotReport(Body):
@@ -72,7 +38,7 @@ class SlotReport(Body):
 
     type: Literal["SlotReport"] = "SlotReport"
     version: Literal[1] = 1
-    states: list[SlotState]
+    states: list[ReportedSlot]
 
 
 class TaskManagerHeartbeat(Body):
@@ -80,7 +46,7 @@ class TaskManagerHeartbeat(Body):
 
     type: Literal["TaskManagerHeartbeat"] = "TaskManagerHeartbeat"
     version: Literal[1] = 1
-    states: list[SlotState] | None = None
+    states: list[ReportedSlot] | None = None
 
 
 class SlotFreed(Body):
@@ -90,7 +56,7 @@ class SlotFreed(Body):
     version: Literal[1] = 1
     slot: int
     allocation: str
-    state: Literal["FREE", "STARTING", "BROKEN"] = "FREE"
+    state: SlotStateFreed = "FREE"
     """What the slot is now."""
 
 
@@ -152,7 +118,7 @@ class AttemptReport(Part):
 
     allocation: str
     attempt: str
-    state: Literal["DEPLOYING", "RUNNING", "FINISHED", "FAILED", "CANCELED"]
+    state: AttemptStateReported
     report: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
 
@@ -182,7 +148,7 @@ class TaskStateChanged(Body):
     version: Literal[1] = 1
     allocation: str
     attempt: str
-    state: Literal["RUNNING", "FINISHED", "FAILED", "CANCELED"]
+    state: AttemptStateChangedTo
     report: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
 
@@ -318,10 +284,6 @@ class CaughtUp(Body):
     version: Literal[1] = 1
 
 
-MESSAGES: tuple[type[Body], ...] = (
-    RegisterTaskManager, SlotReport, TaskManagerHeartbeat, SlotFreed, SlotUnused, DisconnectTaskManager, TaskManagerRegistered,
-    AllocateSlot, ReleaseTaskManager, OfferSlots, TaskStateChanged, FailSlot, DeployTasks, CancelTasks, FreeSlots,
-)  # fmt: skip
 LOCAL_FACTS: tuple[type[Body], ...] = (
     SlotReady, SlotReplacing, SlotBroken, AttemptRunning, AttemptEnded, StopAsked, Unheard, FellBehind,
     CaughtUp,

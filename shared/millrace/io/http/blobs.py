@@ -30,7 +30,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from millrace.io.storage.room import Room
+from millrace.io.storage.disk_space import DiskSpace
 from millrace.io.storage.store import BadName, NotFound, Storage, StorageError, is_sha256, upload_path
 
 from .server import CannotListen, HttpServer, application, is_loopback, reply
@@ -56,10 +56,10 @@ class BlobServer:
         host: str = "127.0.0.1",
         port: int = 0,
         most_bytes: int = MOST_BYTES,
-        room: Room | None = None,
+        disk_space: DiskSpace | None = None,
         fatal: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        """`token`: what every request must carry. `most_bytes`: the largest upload. `room`: without room there, no upload
+        """`token`: what every request must carry. `most_bytes`: the largest upload. `disk_space`: without room there, no upload
         is taken. `fatal` is told when it ends and was not to. Raises CannotListen without a token, and off loopback with
         one that could be guessed."""
         if not token:
@@ -69,7 +69,7 @@ class BlobServer:
                 f"a BlobServer on {host} can be reached by other machines; give it a token of at least "
                 f"{_SHORTEST_TOKEN} characters, or let it listen on 127.0.0.1"
             )
-        handlers = _Handlers(storage, most_bytes, room or Room(storage))
+        handlers = _Handlers(storage, most_bytes, disk_space or DiskSpace(storage))
         routes = [
             Route("/blobs/{sha256}", handlers.put_blob, methods=["PUT"]),
             Route("/blobs/{sha256}", handlers.get_blob, methods=["GET"]),
@@ -117,17 +117,17 @@ class _Guard:
 
 
 class _Handlers:
-    def __init__(self, storage: Storage, most_bytes: int, room: Room) -> None:
-        self._storage, self._most_bytes, self._room = storage, most_bytes, room
+    def __init__(self, storage: Storage, most_bytes: int, disk_space: DiskSpace) -> None:
+        self._storage, self._most_bytes, self._disk_space = storage, most_bytes, disk_space
 
     async def put_blob(self, request: Request) -> Response:
         sha256 = _content_hash(request)
         path, body = upload_path(sha256), request.stream()
         try:
             known = await asyncio.to_thread(self._use, path)
-            if not known and (lack := await asyncio.to_thread(self._room.lack)):
+            if not known and (shortage := await asyncio.to_thread(self._disk_space.shortage)):
                 await self._drain(body)
-                raise HTTPException(507, f"the blob is not taken: {lack}")
+                raise HTTPException(507, f"the blob is not taken: {shortage}")
             with nullcontext() if known else self._storage.writer(path) as writer:
                 await self._receive(request, body, sha256, writer.write if writer else _ignore)
                 fresh = writer is not None and await asyncio.to_thread(writer.commit)

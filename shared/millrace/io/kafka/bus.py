@@ -29,7 +29,7 @@ class KafkaBus:
 
     `bootstrap`: "host:port[,host:port...]". `on_fatal(reason)`: called at most once, on the thread that appends or
     serves, when a record can never be delivered; the process must end then, for what was appended later is lost too.
-    `aside`: topics that have a producer of their own, so that they are in nobody's way (`core/topics.py:ASIDE`).
+    `aside`: topics that have a producer of their own, so that they are in nobody's way (`core/topics.py:Topic`).
     `options`: further librdkafka options (security), which win over the defaults here.
     """
 

@@ -14,24 +14,24 @@ from .store import Storage
 _LOOKED_AT_S = 0.5
 
 
-class Room:
+class DiskSpace:
     """Callable from any thread. `least_mb`: what must stay free beside storage; 0: nothing has to."""
 
     def __init__(self, storage: Storage, least_mb: int = 0) -> None:
         self._storage, self._least_mb = storage, least_mb
         self._lock = threading.Lock()
-        self._until_s, self._lack = 0.0, ""
+        self._until_s, self._shortage = 0.0, ""
 
-    def lack(self) -> str:
+    def shortage(self) -> str:
         """Why nothing new is taken now; empty: there is room. An object store always has. At most half a second old.
         Raises StorageError."""
         if not self._least_mb:
             return ""
         with self._lock:
             if time.monotonic() >= self._until_s:
-                self._lack = self._look()
+                self._shortage = self._look()
                 self._until_s = time.monotonic() + _LOOKED_AT_S
-            return self._lack
+            return self._shortage
 
     def _look(self) -> str:
         free = self._storage.free()

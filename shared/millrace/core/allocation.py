@@ -1,0 +1,23 @@
+"""The name of an allocation, `<record>.<number>[/<life>]`, and what it says about who granted it and to whom."""
+
+from __future__ import annotations
+
+
+def allocation_name(record: str, number: int, life: int) -> str:
+    """The name of grant `number` of those made at `record` (`<generation>.<offset>`), for a job of a shard that lives `life`.
+
+    It is unique, and says for whom it is: what was granted to an earlier life is not the new life's [11].
+    """
+    return f"{record}.{number}" if life == 1 else f"{record}.{number}/{life}"
+
+
+def life_of(allocation: str) -> int:
+    """The shard's life that an allocation was granted to."""
+    life = allocation.partition("/")[2]
+    return int(life) if life.isdecimal() else 1
+
+
+def granted_in(allocation: str) -> int:
+    """The ResourceManager's life that made an allocation."""
+    life = allocation.partition(".")[0]
+    return int(life) if life.isdecimal() else 0

@@ -1,0 +1,25 @@
+"""Who sends which message to whom. A message between services is listed here, and nowhere else besides its class."""
+
+from __future__ import annotations
+
+from ..topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
+from . import jobs, slots
+from .base import Body
+
+LINKS: dict[tuple[str, str], tuple[type[Body], ...]] = {
+    (DISPATCHER, JOB_MASTER): (jobs.StartJob, jobs.CancelStartedJob, jobs.JobRetired, jobs.DescribeStartedJob),
+    (JOB_MASTER, DISPATCHER): (jobs.JobMasterStarted, jobs.JobStatusChanged, jobs.JobEnded, jobs.QuestionAnswered),
+    (DISPATCHER, RESOURCE_MANAGER): (jobs.Query,),
+    (RESOURCE_MANAGER, DISPATCHER): (jobs.QuestionAnswered,),
+    (JOB_MASTER, RESOURCE_MANAGER): (jobs.RequestSlots, jobs.TaskManagersParted, jobs.JobMasterDeclared),
+    (RESOURCE_MANAGER, JOB_MASTER): (jobs.JobQueued, jobs.DeclareAgain, jobs.TaskManagerLost),
+    (TASK_MANAGER, RESOURCE_MANAGER): (
+        slots.RegisterTaskManager, slots.SlotReport, slots.TaskManagerHeartbeat, slots.SlotFreed, slots.SlotUnused,
+        slots.DisconnectTaskManager,
+    ),
+    (RESOURCE_MANAGER, TASK_MANAGER): (slots.TaskManagerRegistered, slots.AllocateSlot, slots.ReleaseTaskManager),
+    (TASK_MANAGER, JOB_MASTER): (slots.OfferSlots, slots.TaskStateChanged, slots.FailSlot),
+    (JOB_MASTER, TASK_MANAGER): (slots.DeployTasks, slots.CancelTasks, slots.FreeSlots),
+}  # fmt: skip
+"""(sender, receiver) -> messages. Besides, each scope says Hello and Forked to any other."""
+BODIES: tuple[type[Body], ...] = tuple(dict.fromkeys(body for bodies in LINKS.values() for body in bodies))
