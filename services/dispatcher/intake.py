@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 import structlog
-from millrace.io.storage.disk_space import DiskSpace
 
 from millrace.core.jobgraph.model import JobGraph, Limits
 from millrace.core.jobgraph.parse import Refused
@@ -23,6 +22,7 @@ from millrace.edge.files import check_files
 from millrace.edge.requests import Checked, check_graph, decode
 from millrace.edge.sql import look
 from millrace.io.interfaces import Received
+from millrace.io.storage.disk_space import DiskSpace
 from millrace.io.storage.store import Storage, upload_path
 
 PROBLEMS_BYTES_MOST = 200_000
