@@ -35,12 +35,12 @@ class Torn(OSError):
 
 
 MAY_HEAL = (PermissionError, Torn)
-"""What an object store says for a moment: rights are renewed there, and reach its servers one after the other; so do its files."""
+"""Errors of an object store that may pass: renewed rights, and new files, reach its servers one after the other."""
 
 
 class OneByPath:
-    """Sinks that are published together, but those of one path one after the other: each judges what stands there. Who has waited
-    for that long enough gives its place to others: the path may hang."""
+    """Sinks that are published together, but those of one path one after the other: each decides by the files that are there. One that
+    has waited too long for its path gives its place to others: the path may hang."""
 
     PATIENCE_S = 1.0
 
@@ -75,7 +75,7 @@ def _as_storage_has_it(path: str) -> str:
     """One name of a path that can be written in several ways: `file:///x/out`, `/x/out/`."""
     try:
         fs, target = fsspec.core.url_to_fs(path)
-    except Exception:  # whoever publishes there tells it
+    except Exception:  # whoever publishes there reports it
         return path
     return f"{type(fs).__name__} {target}"
 
@@ -147,7 +147,7 @@ def _begun(effect: PublishSink, fs: Any, target: str, record: str, last: bool) -
         return dict(json.loads(fs.cat_file(record)))
     except ValueError:
         pass
-    if last and not _own(effect, fs, target):  # it was torn as it was written: nothing is moved before it stands
+    if last and not _own(effect, fs, target):  # it was torn as it was written: nothing is moved before it is complete
         return {"moves": []}
     raise Torn(f"what was to be moved there is written in {record}, which is damaged")
 

@@ -79,7 +79,7 @@ def _concerned(state: State, record: Any) -> dict[str, list[str]]:
         lost = {job.id: _lost_slots(job, record) for job in state.jobs.values()}
         return {job: allocations for job, allocations in lost.items() if allocations}
     job = state.jobs.get(getattr(record, "job", ""))
-    # What was said of another acceptance under this id is no concern of the job known here.
+    # A record about another acceptance under this id does not concern the job known here.
     mine = job is not None and getattr(record, "acceptance", job.acceptance) == job.acceptance
     return {job.id: []} if job is not None and mine else {}
 

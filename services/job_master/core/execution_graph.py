@@ -1,4 +1,4 @@
-"""A job's ExecutionGraph: what may run, what is wanted, how it looks."""
+"""A job's ExecutionGraph: which subtasks may run, and how `show` describes it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOWN_BYTES = 400_000
 
 
 def begin(plan: Plan, job: Job) -> None:
-    """The tasks of a job of which nothing ran, and what may run first: the planning attempt, where the plan needs one."""
+    """Makes the tasks of a new job and schedules what may run first: the planning attempt, where the plan needs one."""
     job.tasks = {PLAN_TASK: Task(1)} if plan.needs_planning else {}
     for task in plan.tasks.values():
         job.tasks[task.id] = Task(task.parallelism, blocked=len(task.whole))
@@ -196,6 +196,6 @@ def _describe_failure(failure: Failure) -> dict[str, Any]:
 
 
 def log_folder(job: Job, attempt: str) -> str:
-    """Where an attempt's stdout and stderr lie on the blob server, below `logs/`. Two levels and no more: each that is to be made stands
-    between the command and RUNNING."""
+    """Where an attempt's stdout and stderr are on the blob server, below `logs/`. Two levels and no more: each folder that must be made
+    delays RUNNING."""
     return f"{job.acceptance}/{attempt.removeprefix(job.id + '/').replace('/', '.')}"

@@ -31,8 +31,8 @@ def restart_after_ms(
 ) -> int | None:
     """The delay until the subtask's next attempt; None: the job fails. fixed-delay or none, as the graph says.
 
-    A moved attempt goes on at once, the next ones ever later (what moved them may need a moment), and none when the subtask was
-    moved too often: then it is likely to be what ends its slots.
+    A moved attempt goes on at once, the next ones with a growing backoff: what moved them may need a moment. A subtask that was moved
+    too often fails the job: then it is likely to be what ends its slots.
     """
     if is_move(error):
         if subtask.moves >= moves_most:

@@ -43,7 +43,7 @@ FAULTS: dict[tuple[str, bool], tuple[str, str]] = {
     ("timeout", False): (FAIL, "no slot within `timeouts.queue_ms`"),
     ("infrastructure", False): (FAIL, "rows that a finished task handed on are gone from the exchange; a fault of Millrace"),
 }  # fmt: skip
-"""(kind of an error, its `retryable`) -> what follows, and when that is said."""
+"""(kind of an error, its `retryable`) -> what follows, and when that is reported."""
 
 
 def then(error: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ RESULT_BYTES = 256 * 1024  # of rows inside a message; each of many subtasks may
 
 
 def publish_sinks(job: Job, plan: Plan) -> Iterator[Output]:
-    """Every task has finished: each sink is moved to its path, by an effect that a repeat finds done."""
+    """Every task has finished: each sink is moved to its path, by an effect that is idempotent."""
     for task in plan.tasks.values():
         for output in task.outputs:
             if output.edge != "sink" or output.vertex in job.sinks:
@@ -94,8 +94,8 @@ def _number(value: Any) -> int | None:
 
 
 def columns_differ(job: Job, task: str, index: int, outputs: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The error of an attempt whose columns are not those of its task's first finished subtask (a pivot of its own rows, types guessed
-    from them). All subtasks' rows are read by one schema: columns that it lacks would be lost without a word."""
+    """The error of an attempt whose columns are not those of its task's first finished subtask, as after a pivot of its own rows.
+    All subtasks' rows are read by one schema: columns that it lacks would be lost silently."""
     done = job.tasks[task]
     for vertex, one in done.schemas.items():
         other = outputs.get(vertex, {}).get("schema")
@@ -137,7 +137,7 @@ def all_published(job: Job) -> bool:
 
 
 def _bounded(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The parts that fit into RESULT_BYTES, those by path as just that; the last one says if some are left out."""
+    """The parts that fit into RESULT_BYTES, those by path as just that; the last one is marked if some are left out."""
     kept: list[dict[str, Any]] = []
     size = 0
     for part in parts:
