@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 import structlog
 
+from millrace.core.bounded import fitting
 from millrace.core.jobgraph.model import JobGraph, Limits
 from millrace.core.jobgraph.parse import Refused
 from millrace.core.jobgraph.problems import Problem
@@ -118,16 +119,10 @@ def _unheard(job: str, problems: Iterable[Problem]) -> str:
 
 def _told(problems: Iterable[Problem]) -> list[client.Problem]:
     """As they are answered; no more than a record can take."""
-    told: list[client.Problem] = []
-    size = 0
-    for problem in problems:
-        one = client.Problem(place=list(problem.place), message=problem.message, hint=problem.hint)
-        size += len(one.model_dump_json())
-        if size > PROBLEMS_BYTES_MOST:
-            told.append(client.Problem(place=[], message="there are more problems than fit into one answer"))
-            break
-        told.append(one)
-    return told
+    every = [client.Problem(place=list(each.place), message=each.message, hint=each.hint) for each in problems]
+    some = fitting(every, PROBLEMS_BYTES_MOST)
+    more = client.Problem(place=[], message="there are more problems than fit into one answer")
+    return every if len(some) == len(every) else [*some, more]
 
 
 def _refusal(value: bytes, reason: str) -> Refusal:

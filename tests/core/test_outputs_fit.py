@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from millrace.core.bounded import fields_fitting, fitting
+from millrace.core.bounded import batches, fields_fitting, fitting
 from millrace.core.clocks import AtMs
 from millrace.core.jobgraph.model import DEFAULT_LIMITS, dump
 from millrace.core.jobgraph.validate import validate
@@ -109,6 +109,8 @@ def test_the_widest_job_is_described_within_a_record() -> None:
 def test_what_fits_is_counted_in_bytes() -> None:
     assert fitting(["é", "é", "é"], 10) == ["é", "é"]
     assert fields_fitting({"a": "é" * 50, "b": "é", "c": 1}, 30) == {"b": "é", "c": 1}
+    assert list(batches([("a", 4), ("b", 6), ("c", 1), ("d", 11), ("e", 1)], 10)) == [["a", "b"], ["c"], ["d"], ["e"]]
+    assert list(batches([], 10)) == []
 
 
 def test_a_task_manager_has_no_more_slots_than_a_record_can_tell_of() -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from millrace.core.bounded import batches
 from millrace.core.jobgraph.compile import PLAN_TASK, Plan, Published, attempt_spec, plan_spec, producers
 from millrace.core.machine import Output, Say
 from millrace.core.messages.slots import DeployTask, DeployTasks
@@ -74,12 +75,5 @@ def too_large(task: str) -> dict[str, Any]:
 
 def deploy_tasks(task_manager: str, tasks: list[tuple[DeployTask, int]]) -> Iterator[Output]:
     """As few messages as the limit allows [15]. `tasks`: each with the bytes of its spec."""
-    batch: list[DeployTask] = []
-    size = 0
-    for task, bytes_ in tasks:
-        if batch and size + bytes_ > SPEC_BYTES_MAX:
-            yield Say(task_manager, DeployTasks(tasks=batch))
-            batch, size = [], 0
-        batch.append(task)
-        size += bytes_
-    yield Say(task_manager, DeployTasks(tasks=batch))
+    for batch in batches(tasks, SPEC_BYTES_MAX):
+        yield Say(task_manager, DeployTasks(tasks=batch))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from millrace.core.bounded import batches
 from millrace.core.clocks import NowMs, after
 from millrace.core.fold import TICK_MS
 from millrace.core.machine import Do, Output, Say
@@ -267,23 +268,16 @@ def reported(number: int, slot: Slot) -> ReportedSlot:
 
 def offers(state: State, shard: int) -> Iterator[OfferSlots]:
     """All that a new life of a shard must know: its slots here, what runs in them and how it ended; as few messages as fit."""
-    some: list[SlotOffer] = []
-    attempts: list[AttemptReport] = []
-    size = 0
+    for batch in batches(_held_for(state, shard), OFFER_BYTES_MAX):
+        yield OfferSlots(offers=[offer for offer, _ in batch], attempts=[report for _, report in batch if report is not None])
+
+
+def _held_for(state: State, shard: int) -> Iterator[tuple[tuple[SlotOffer, AttemptReport | None], int]]:
+    """The slots that a shard holds, each with its attempt, and the bytes of both in a message."""
     for number, slot in state.slots.items():
-        if slot.shard != shard or slot.state not in (SlotState.ALLOCATED, SlotState.ACTIVE):
-            continue
-        report = _attempt_report(slot)
-        bytes_ = 200 + (len(encode(report)) if report is not None else 0)
-        if some and size + bytes_ > OFFER_BYTES_MAX:
-            yield OfferSlots(offers=some, attempts=attempts)
-            some, attempts, size = [], [], 0
-        some.append(_offer(number, slot))
-        size += bytes_
-        if report is not None:
-            attempts.append(report)
-    if some:
-        yield OfferSlots(offers=some, attempts=attempts)
+        if slot.shard == shard and slot.state in (SlotState.ALLOCATED, SlotState.ACTIVE):
+            report = _attempt_report(slot)
+            yield (_offer(number, slot), report), 200 + (len(encode(report)) if report is not None else 0)
 
 
 def _offer(number: int, slot: Slot) -> SlotOffer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from pydantic_core import to_json
@@ -31,3 +31,18 @@ def fields_fitting(value: Mapping[str, Any], most: int) -> dict[str, Any]:
         if size <= most:
             kept[name], most = field, most - size
     return kept
+
+
+def batches(sized: Iterable[tuple[P, int]], most: int) -> Iterator[list[P]]:
+    """All of these, in as few lists of at most `most` bytes as their order allows. Each comes with its size. A part that is larger has a
+    list of its own."""
+    batch: list[P] = []
+    left = most
+    for part, size in sized:
+        if batch and size > left:
+            yield batch
+            batch, left = [], most
+        batch.append(part)
+        left -= size
+    if batch:
+        yield batch
