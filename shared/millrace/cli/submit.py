@@ -183,8 +183,10 @@ def send(millrace: Millrace, loaded: Loaded, parameters: dict[str, str], job: st
 def follow(
     millrace: Millrace, job: Job, stack: str, lives_on: bool = True, graph: dict[str, Any] | None = None, quiet: bool = False
 ) -> int:
-    """Shows progress until the end; the exit code that tells it. lives_on: the stack stays, so that the job can be asked about later.
-    graph: its vertices that run a user's own code have their output shown."""
+    """Shows progress until the end; the exit code that tells it.
+
+    - lives_on: the stack stays, so that the job can be asked about later.
+    - graph: its vertices that run a user's own code have their output shown."""
     from millrace.client import MillraceError
 
     from .progress import show_progress

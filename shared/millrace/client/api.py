@@ -69,10 +69,12 @@ class Millrace(Results):
     ) -> Job:
         """Submits a graph and returns once it is stored: it will run, whatever dies.
 
-        job: its id; the same id and graph again is the same job. uploads: SHA-256 -> local file or its content, for the graph's modules.
-        env: environment variables of the job's Python; they are uploaded, and stand in no message.
-        watch: be ready to follow its events at once. Not accepted any more when the time-out is nearly over, even if this process is
-        gone.
+        - job: its id. The same id and graph again is the same job.
+        - uploads: SHA-256 -> local file or its content, for the graph's modules.
+        - env: environment variables of the job's Python. They are uploaded, and are in no message.
+        - watch: be ready to follow its events at once.
+
+        A submission is not accepted any more when the time-out is nearly over, even if this process is gone.
         """
         return self.begin_submit(graph, job, parameters, uploads, watch, env).result()
 

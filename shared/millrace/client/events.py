@@ -129,10 +129,12 @@ def follow_buffer(buffer: Buffer) -> Iterator[Event]:
 def follow_log(
     link: Link, job: str | None, since_ms: int | None, stop: threading.Event, history: bool = True, go_on: bool = True
 ) -> Iterator[Event]:
-    """Events of a job (None: of all jobs) from the log itself: those since `since_ms` (None: all that are kept), then
-    new ones. history False: only what is said from now on. go_on False: only what has been said until now.
+    """Events of a job (None: of all jobs) from the log itself: those since `since_ms` (None: all that are kept), then new ones.
 
-    Of one job: ends with its end. Until `stop` is set. Raises Unavailable.
+    - history False: only what is written from now on.
+    - go_on False: only what has been written until now.
+
+    Ends with the job's end, or when `stop` is set. Raises Unavailable.
     """
     partitions = [partition_of(job, link.event_partitions)] if job is not None else range(link.event_partitions)
     reader, where, ends = _open(link, [TopicPartition(EVENTS, number) for number in partitions], since_ms, history)

@@ -135,9 +135,8 @@ class Link:
 
     def marks(self, reader: Consumer, where: list[TopicPartition]) -> list[tuple[int, int]]:
         """First offset and end of each partition. Asked again for some time: a partition that was just made, or whose broker died, has
-        no leader for a while. Each question is short, and the brokers are asked anew who leads before the next: the library would put
-        all of them to the leader it knows, be that one dead, or deny a partition that was made since. Raises Unavailable, the reader
-        closed."""
+        no leader for a while. Each question is short, and before the next one the brokers are asked who leads. Left alone, the library
+        asks the leader that it knows, even a dead one, or denies a partition that was made since. Raises Unavailable, the reader closed."""
         deadline = time.monotonic() + LEADERLESS_S
         found: list[tuple[int, int]] = []
         while len(found) < len(where):

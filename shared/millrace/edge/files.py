@@ -123,8 +123,8 @@ def target_problem(path: Path, function: str) -> str | None:
 def inputs_problem(path: Path, function: str, inputs: Sequence[str]) -> str | None:
     """Why `function` of a module's file surely cannot take a vertex's inputs; None if it can, or if that cannot be told. Runs nothing.
 
-    The rules are those by which a slot calls it (task_manager/slot/attempt/vertices.py): `spark`, `parameters` and inputs go to
-    parameters of their names; one input may go to the parameter that is left; more of them only to `*args` or `**kwargs`.
+    The rules are those by which a slot calls it (task_manager/slot/attempt/vertices.py). `spark`, `parameters` and inputs go to
+    parameters of their names. One input may go to the parameter that is left, more of them only to `*args` or `**kwargs`.
     """
     with suppress(SyntaxError, ValueError, RecursionError):
         tree = ast.parse(path.read_bytes())

@@ -92,11 +92,13 @@ def load_graph(
 ) -> Loaded:
     """Reads a graph's file (YAML or JSON) and finds all that can be found wrong before submitting; raises nothing.
 
-    Relative paths are relative to the file; in a path that starts with a parameter given on the command line, to the
-    working folder. checks: also the SQL, and that local sources are there. same_machine: the cluster sees this machine's
-    files; else a local path is one of its own machines, where nobody can look from here. sent: it goes to a cluster next, which checks
-    its SQL with a parser that is loaded already; here that is done only where something else is wrong, so that all is told at once.
-    env: variables that go before the file's.
+    Relative paths are relative to the file; a path that starts with a parameter given on the command line, to the working folder.
+
+    - checks: also the SQL, and that local sources are there.
+    - same_machine: the cluster sees this machine's files. Else a local path is one of its own machines, where nobody can look from here.
+    - sent: the graph goes to a cluster next, whose parser for SQL is loaded already. Here SQL is checked only where something else is
+      wrong, so that all is reported at once.
+    - env: variables that go before the file's.
     """
     loaded = Loaded(path)
     overrides = dict(parameters or {})

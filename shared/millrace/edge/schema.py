@@ -1,7 +1,7 @@
 """JSON Schemas with what the docstrings below the fields say.
 
-pydantic can read those itself when a class is made, from the source of each: a third of the time in which every process loads the
-messages, for what only a reader of a schema asks.
+pydantic can read those itself when a class is made, from its source. That is a third of the time in which every process loads the
+messages, and only a reader of a schema needs it.
 """
 
 from __future__ import annotations

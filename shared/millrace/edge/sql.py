@@ -35,8 +35,8 @@ def check_sql(graph: JobGraph) -> list[Problem]:
     """Errors for SQL that is no single query, does not parse, or reads what is no input; else warnings.
 
     sqlglot knows nearly all of Spark's SQL. What it understands as a command (SHOW, DESCRIBE, ...) or cannot follow to
-    its depth is left to Spark with a warning. So is what comes when all before it have used up the steps of a graph: they are counted,
-    whether a text was looked at before or not, so that the same graph is always found to be the same.
+    its depth is left to Spark with a warning. So is what comes when all before it have used up the steps of a graph. Steps count also for
+    a text that was looked at before, so that the same graph always has the same problems.
     """
     problems = []
     left = STEPS_A_GRAPH
