@@ -18,7 +18,7 @@ _LIST_ITEM = re.compile(r"^\s*(?:[-*]|\d+\.) ", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 _CODE = re.compile(r"``[^`]*``|`[^`]*`")
 _NAMES = re.compile(r"NAME(?:(?:,| and| or| to|;)* NAME)+")
-_END = re.compile(r"[.!?][)\"'*]*\s+(?=[\"'(*]*(?:[A-Z0-9\[`]|etcd|gRPC))|[.!?][)\"'*]*\n")
+_END = re.compile(r"[.!?][)\"'*]*\s+(?=[\"'(*]*(?:[A-Z0-9\[`]|etcd|gRPC|[a-z_]+: ))|[.!?][)\"'*]*\n")
 _ABBREVIATIONS = re.compile(r"\b(e\.g|i\.e|etc|vs|cf)\.")
 
 

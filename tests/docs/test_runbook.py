@@ -1,4 +1,4 @@
-"""The runbook names what there is: commands with their options, and messages that the code says."""
+"""Pages for users name what there is: commands with their options; the runbook also messages that the code has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,26 @@ from deploy.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "runbook.md").read_text()
-COMMANDS = sorted(set(re.findall(r"(?:^    |`)(millrace [^`#\n]+?)(?:`|\s*#|\s*$)", TEXT, re.MULTILINE)))
+PAGES = [
+    ROOT / name
+    for name in (
+        "README.md",
+        "docs/runbook.md",
+        "docs/operate.md",
+        "docs/submitting.md",
+        "docs/publishing.md",
+        "docs/messages.md",
+    )
+]
+COMMANDS = sorted(
+    {
+        command
+        for page in PAGES
+        for command in re.findall(
+            r"(?:^    |^\$ |`)(millrace [^`#;>\n]+?)(?:`|\s*[#;>]|\s*$)", page.read_text(), re.MULTILINE
+        )
+    }
+)
 HEADS = re.findall(r"^### (.+)$", TEXT, re.MULTILINE)
 MESSAGES = [(head, quoted) for head in HEADS for quoted in re.findall(r"`([^`]+)`", head)]
 
