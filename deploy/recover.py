@@ -1,7 +1,7 @@
 """Makes an etcd that was restored from a backup what the logs of the cluster know it was [24]. Run again, it changes nothing.
 
-A backup is older than the logs: it lacks jobs that were accepted since, shows jobs as running that have ended since, names
-generations that are over, and its revisions, which are epochs and incarnations, would be given a second time. The command is
+A backup is older than the logs. It lacks jobs that were accepted since, shows jobs as running that have ended since, and names
+generations that are over. Its revisions, which are epochs and incarnations, would be given a second time. The command is
 `millrace recover`.
 """
 

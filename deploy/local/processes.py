@@ -23,7 +23,7 @@ import psutil
 from deploy.local.errors import LocalError
 
 LOOPBACK = "127.0.0.1"
-# Below the ports that systems lend to outgoing connections (from 32768 on Linux), so that a port that we remember
+# Below the ports that systems lend to outgoing connections (from 32768 on Linux). So a port that we remember
 # while its server is down is not taken by somebody's client, and a client's retries cannot connect to themselves.
 PORTS = range(20000, 32000)
 LOG_BYTES_MAX = 32 << 20

@@ -59,8 +59,8 @@ class Live:
         return (_recorded(log, message, ids) for messages in self._batches(log, first) for message in messages)
 
     def scan(self, logs: Sequence[Log], words: Callable[[], Sequence[bytes]]) -> Iterator[Recorded]:
-        """All of them are fetched at once, and looked through one after the other: each batch as a whole first, for one long search takes
-        half the time of many short ones, and in most there is nothing."""
+        """All of them are fetched at once, and searched one after the other. Each batch is searched as a whole first: one long search takes
+        half the time of many short ones, and most batches have nothing."""
         sought = words()
         read = [(log, self._batches(log, log.first)) for log in logs]
         for log, batches in read:

@@ -104,11 +104,18 @@ async def resume(consumer: Any) -> dict[str, dict[int, int]]:
     """Goes to where the group has committed, which is answered: topic -> partition -> the offset that is read next; and where nothing is
     committed to the start, which Faust leaves out.
 
-    Without the second: 1. it joins, and a new partition's first facts are fetched; 2. it joins again (an older process of this name was
-    just killed), and drops what was fetched and not folded; 3. it reads on behind these facts, commits that, and they are never seen.
+    Without the second:
 
-    Asked before it joins, it would be too early: 1. the start asks; 2. an older process of this name commits more; 3. this one joins,
-    which shuts the other out, and reads on behind that; 4. what was read in between is missing in `as_of`, for ever where no row is left.
+    1. It joins, and a new partition's first facts are fetched.
+    2. It joins again, because an older process of this name was just killed, and drops what was fetched and not folded.
+    3. It reads on behind these facts, commits that, and they are never seen.
+
+    Asked before it joins, it would be too early:
+
+    1. The start asks.
+    2. An older process of this name commits more.
+    3. This one joins, which shuts the other out, and reads on behind that.
+    4. What was read in between is missing in `as_of`, for ever where no row is left.
     """
     committed = await consumer.seek_to_committed()
     found: dict[str, dict[int, int]] = {JOB_EVENTS: {}, CLUSTER_EVENTS: {}}
@@ -123,8 +130,8 @@ async def resume(consumer: Any) -> dict[str, dict[int, int]]:
 async def read_again(consumer: Any, passed_over: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
     """Goes back to where the tables stand, in partitions that this process has: those are answered. What is known already changes nothing.
 
-    Who joins its group twice in a short time (Kafka was slow, or an older process of this name was killed) drops what it had fetched, and
-    Faust may then read on behind it: those facts would never be seen, and the tables never follow.
+    A worker may join its group twice in a short time: Kafka was slow, or an older process of this name was killed. Then it drops what
+    it had fetched, and Faust may read on behind it. Those facts would never be seen, and the tables never follow.
     """
     there = consumer.assignment() if passed_over else ()
     where = {TP(*place): offset for place, offset in passed_over.items() if TP(*place) in there}

@@ -1,7 +1,8 @@
 """The story of one job: the records that are about it, in all inboxes and public topics, each with the record that led to it.
 
-What led to what is written in the records themselves: a message carries the offset of the record that its sender folded when it said
-so, an outcome the offset of the record that asked for the effect, a copied request its offset in client.commands. Nothing is folded.
+Which record led to which is in the records themselves. A message carries the offset of the record that its sender folded when it
+sent it. An outcome carries the offset of the record that asked for the effect; a copied request, its offset in client.commands.
+Nothing is folded.
 """
 
 from __future__ import annotations

@@ -29,12 +29,12 @@ def interval_ms(limits: Limits, task_managers: int, now_ms: int) -> int:
 def tick(state: State, now_ms: int, stamp_ms: int) -> None:
     """Time has gone on for the detector.
 
-    What the broker's clock went on between two ticks and machine time did not, is a time in which nobody was heard, nor could be: the
-    broker was away, or the leader. Ticks may be back in the log long before the heartbeats of a process that finds its way
-    to the broker later, and a heartbeat that was on its way before proves nothing: everybody has as long to come back,
-    RETURN_MS at most, and then the whole time again. Machine time goes on for two promised intervals, and with the promise of a
-    leader at rest that is long enough for a broker to end and come back, just when a first slot has been given away and silence is
-    borne for a short time only: what goes beyond the longest promise is no time in which anybody was heard, either.
+    The broker's clock may advance between two ticks where machine time does not. Then the broker was away, or the leader, and no heartbeat
+    could be received. Ticks may be back in the log long before the heartbeats of a process that finds its way to the broker later.
+    A heartbeat that was on its way before the pause proves nothing. So everybody has as long to come back, RETURN_MS at most, and
+    then the whole time again. An idle leader ticks every QUIET_TICK_MS, so machine time may advance by twice that at once. A broker
+    can restart within it, just when a first slot was given away and silence is tolerated for a short time only. So at most
+    QUIET_TICK_MS of it count; the rest is outage, not silence.
     """
     away_ms = (stamp_ms - state.stamp_ms) - min(now_ms - state.ticked_ms, QUIET_TICK_MS)
     most_ms = QUIET_STEP_MAX_MS if all(map(is_quiet, state.task_managers.values())) else STEP_MAX_MS

@@ -1,8 +1,8 @@
 """The queue for slots: who waits, why, and in which place; and what the shards are told of it.
 
 The beginning of waiting is told at the next tick (most jobs do not wait so long), its end at once, places once a second
-where they changed. With ten thousand waiting jobs only the first hundred know their place, and a flood of jobs is told little by
-little: each telling leads to three records more, which the jobs' own start would have to wait for.
+where they changed. With ten thousand waiting jobs only the first hundred are notified of their place, and a flood of jobs little by
+little. Each notification leads to three more records, for which the jobs' own start would have to wait.
 """
 
 from __future__ import annotations

@@ -68,8 +68,8 @@ def balance(me: str, loops: Sequence[ScopeLoop]) -> None:
 
 
 class Beat(threading.Thread):
-    """The small thread that keeps the lease and watches the scopes' keys in etcd: it needs neither Kafka nor the loops, so that
-    their work never costs the leadership; but it renews only while the loops turn."""
+    """The small thread that keeps the lease and watches the scopes' keys in etcd. It needs neither Kafka nor the loops, so that
+    their work never costs the leadership. But it renews only while the loops turn."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """etcd by the grpc stubs of `etcd3` (cslab-etcd3): `EtcdStore`, the real `Store`.
 
-The package's own client hides what a service must know here: the deadline of each call, whether a call whose answer was
-lost may have been carried out, the revision of a read, the moment from which a watch sees changes.
+The package's own client hides what a service must know: the deadline of each call, the revision of a read, the moment from which
+a watch sees changes. It also hides whether a call whose answer was lost may have been carried out.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ cluster. The other side is `client/blobs.py`.
     GET  /files/<path>       a file below logs/, results/ or archives/ (HEAD: its size)
 
 Every request carries `Authorization: Bearer <token>`, else 401. `Range: bytes=N-` reads on from N, which is how a log
-is followed: 206 is what came after N, 204 says that nothing has come yet (ask again), 416 that the file is shorter than
-N (it is another one). `Range: bytes=-N` is the last N bytes. `Content-Range: bytes */SIZE` tells the size with 204 and
+is followed. 206 has what came after N. 204: nothing has come yet, ask again. 416: the file is shorter than N, so it is another
+one. `Range: bytes=-N` is the last N bytes. `Content-Range: bytes */SIZE` tells the size with 204 and
 416. Errors are one line of JSON: {"error": "..."}. Too many requests at once: 503, ask again.
 """
 

@@ -33,9 +33,9 @@ _ANOTHER_LEADER = (
 )
 _ANEW = wait_exponential(0.02, max=0.5)
 _REMEMBERS_MS = 1_000
-"""How long a client may ask the leader that it knows. Left alone it does for a quarter of an hour: it looks again at once when a broker's
-connection ends, but Kafka needs a second or two to see that this one is dead, and says till then that it leads. Refused at its address,
-the library would notice; where the address has gone with its container or its machine, every question is put to nobody."""
+"""How long a client may ask the leader that it knows. Left alone it does for a quarter of an hour. It looks again at once when a broker's
+connection ends. But Kafka needs a second or two to see that this broker is dead, and answers until then that it leads. Refused at its
+address, the library would notice; where the address has gone with its container or its machine, every question is put to nobody."""
 T = TypeVar("T")
 
 
@@ -97,7 +97,7 @@ class KafkaAdmin:
 
     def description(self, topic: str) -> tuple[AdminClient, Future]:
         """Asks what a topic is, without waiting: a future of confluent-kafka's `TopicDescription`, and the client that was
-        asked: who waits must hold it, for one that nobody holds any more is destroyed, and its futures never end."""
+        asked. Whoever waits must hold the client: one that nobody holds is destroyed, and its futures never end."""
         client = self._client
         return client, client.describe_topics(TopicCollection([topic]), **self._patience)[topic]
 

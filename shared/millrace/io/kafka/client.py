@@ -18,9 +18,9 @@ _LIVE: WeakSet[AdminClient] = WeakSet()
 class AdminClient(confluent_kafka.admin.AdminClient):
     """confluent-kafka's, ended by a thread of ours; not by whoever drops it last.
 
-    An answer of the library's runs Python code on a thread of its own, and Python may collect garbage there. Where that is the same client
-    (an exception and its frames that refer to each other hold one that was asked two things, and was given up at the first answer:
-    the second one comes a moment later) it would wait for itself: librdkafka aborts the process instead.
+    A callback of librdkafka runs Python code on the library's own thread, and Python may collect garbage there. If that destroys the very
+    client whose callback is running, its destructor would join its own thread, and librdkafka aborts the process. A client gets there
+    when it was asked two things and given up at the first answer: an exception and its frames, which refer to each other, hold it.
     """
 
     def __init__(self, config: dict[str, Any], **more: Any) -> None:

@@ -1,8 +1,8 @@
 """Where storage's files lie: a folder of this machine, or whatever fsspec opens. See `storage.py` for what they
 promise.
 
-A folder has a way of its own because only there can a file appear whole and only if its name is free (link), and
-because an attempt, which runs a user's code, can put links and pipes into it: a reader must not follow them.
+A folder has a way of its own for two reasons. Only there can a file appear whole, and only if its name is free (link). And an
+attempt, which runs a user's code, can put links and pipes into it, which a reader must not follow.
 """
 
 from __future__ import annotations
