@@ -36,7 +36,7 @@ from millrace.core.topics import (
     Topology,
     second_producer_topics,
 )
-from services.dispatcher.core.machine import Dispatcher
+from services.dispatcher.core import machine as dispatcher
 from services.job_master.core import machine as job_master
 from services.resource_manager.core import machine as resource_manager
 from services.task_manager.core import machine as task_manager
@@ -49,7 +49,7 @@ BY_TOPIC = {topic.name: topic for topic in TOPICS}
 TOPOLOGY = Topology(shards=3, task_manager_partitions=5, job_event_partitions=6, reply_partitions=2)
 
 HANDLERS: dict[str, Any] = {
-    DISPATCHER: Dispatcher(TOPOLOGY).handlers,
+    DISPATCHER: dispatcher.HANDLERS,
     RESOURCE_MANAGER: resource_manager.HANDLERS,
     JOB_MASTER: job_master.HANDLERS,
     TASK_MANAGER: task_manager.HANDLERS,

@@ -9,8 +9,8 @@ from millrace.core.messages import client, effects, events, jobs
 from millrace.core.messages.contracts import CONTRACTS
 from millrace.core.messages.links import LINKS
 from millrace.core.topics import DISPATCHER
-from services.dispatcher.core import machine as dispatcher
-from services.dispatcher.core.machine import Dispatcher
+from services.dispatcher.core import starting
+from services.dispatcher.core.machine import HANDLERS
 from services.dispatcher.core.state import RECOVERY_TRANSITIONS, Recovery
 from tests.core.of_dispatcher import (
     GRAPH,
@@ -189,7 +189,7 @@ def test_a_reborn_shard_is_told_of_its_live_jobs_with_what_was_asked_of_them() -
 
 
 def test_many_jobs_are_told_over_several_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatcher, "DECLARED_A_TICK", 2)
+    monkeypatch.setattr(starting, "STARTS_A_TICK", 2)
     world = settled()
     names = of_shard(5)
     for job in names:
@@ -345,7 +345,7 @@ def test_a_stored_graph_that_this_build_cannot_read_stops_nobody() -> None:
 
 
 def test_every_message_that_may_come_has_a_handler() -> None:
-    handled = set(Dispatcher(TOPOLOGY).handlers)
+    handled = set(HANDLERS)
     assert {body for (_, receiver), some in LINKS.items() if receiver == DISPATCHER for body in some} <= handled
     assert {effects.JobGraphStored, effects.JobFound, effects.JobResultStored, effects.JobCleaned} <= handled
 

@@ -6,8 +6,8 @@ import pytest
 
 from millrace.core.machine import PeerBorn, Publish, Say, Ticked
 from millrace.core.messages import client, effects, jobs
-from services.dispatcher.core import questions
-from services.dispatcher.core.questions import AGAIN_MS, ANSWER_MS
+from services.dispatcher.core import forwarding
+from services.dispatcher.core.forwarding import AGAIN_MS, ANSWER_MS
 from tests.core.of_dispatcher import JOB, OTHER, SHARD, World, asks, bodies, settled, stored
 
 RM = "resource-manager"
@@ -83,7 +83,7 @@ def test_a_job_that_has_ended_meanwhile_is_shown_as_ended() -> None:
 
 
 def test_questions_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(questions, "ASKED_MOST", 2)
+    monkeypatch.setattr(forwarding, "ASKED_MOST", 2)
     world = settled()
     overview = client.GetClusterOverview(reply_to="c", correlation="3")
     kinds = [type(bodies(world.request(overview))[0]) for _ in range(3)]
@@ -92,7 +92,7 @@ def test_questions_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_flood_of_questions_about_a_dead_part_leaves_room_for_those_about_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """They shared one bound: whoever asked about a living part was told that it is busy."""
-    monkeypatch.setattr(questions, "ASKED_MOST", 5)
+    monkeypatch.setattr(forwarding, "ASKED_MOST", 5)
     world = settled()
     world.accept()
     told = [bodies(world.request(asks(client.DescribeJob)))[0] for _ in range(9)]

@@ -12,8 +12,8 @@ from millrace.core.messages.records import Client
 from millrace.core.topics import shard_scope
 from services.dispatcher.core import waiting
 from services.dispatcher.core.answers import newest
-from services.dispatcher.core.machine import UNDONE
 from services.dispatcher.core.state import Recovery, State
+from services.dispatcher.core.submission import UNDONE
 from tests.core.of_dispatcher import EXCERPT, GRAPH, JOB, OTHER, SHARD, World, asks, bodies, settled, stored
 
 

@@ -9,8 +9,7 @@ import pytest
 from millrace.core.machine import Configured, Do, PassedOver, Publish, Say, Ticked
 from millrace.core.messages import client, effects, events, jobs
 from millrace.core.messages.records import Client, Refusal
-from services.dispatcher.core import machine as dispatcher
-from services.dispatcher.core import waiting
+from services.dispatcher.core import starting, waiting
 from services.dispatcher.core.retirement import tombstone_of
 from tests.core.of_dispatcher import (
     EXCERPT,
@@ -80,8 +79,8 @@ def test_a_stored_submission_is_announced_then_starts_at_its_shard_and_is_acknow
 
 
 def test_while_many_wait_to_be_stored_few_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatcher, "FLOOD_A_TICK", 2)
-    monkeypatch.setattr(dispatcher, "STARTED_A_TICK", 1)
+    monkeypatch.setattr(starting, "FLOOD_A_TICK", 2)
+    monkeypatch.setattr(starting, "FLOOD_STARTS_A_TICK", 1)
     world = settled()
     names = of_shard(5)
     puts = {job: put for job in names for put in world.submit(job)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.resource_manager.core import liveness, matching
-from services.resource_manager.core.state import Limits
+from services.resource_manager.core.state import Settings
 
 
 def test_rank_weighs_priority_against_waiting():
@@ -31,7 +31,7 @@ def test_among_equals_the_smaller_id_goes_first():
 
 
 def test_heartbeats_slow_down_in_steps_and_do_not_flap():
-    limits = Limits(heartbeat_interval_ms=100, beats_per_s_max=1000)
+    limits = Settings(heartbeat_interval_ms=100, beats_per_s_max=1000)
     assert [liveness.interval_ms(limits, n, 100) for n in (1, 100, 101, 200, 201, 1000)] == [
         100,
         100,

@@ -9,8 +9,8 @@ from millrace.core.messages.effects import FenceTaskManager
 from millrace.core.messages.events import TaskManagerGone
 from millrace.core.messages.jobs import JobMasterDeclared, TaskManagersParted
 from millrace.core.messages.slots import AllocateSlot, ReleaseTaskManager, TaskManagerRegistered
-from services.resource_manager.core import machine
-from services.resource_manager.core.machine import PARTED
+from services.resource_manager.core import registration
+from services.resource_manager.core.registration import PARTED
 from tests.core.test_resource_manager_machine import JM0, JM1, TM_A, Driver, lost
 
 FENCED = Do("task-managers/a", FenceTaskManager(task_manager="a", incarnation=7))
@@ -68,7 +68,7 @@ def test_one_that_was_lost_stays_so_when_an_earlier_incarnation_of_it_is_missed(
 
 def test_those_that_came_and_went_are_forgotten_at_last(monkeypatch: pytest.MonkeyPatch):
     """In containers each has an id of its own: a thousand a day are a third of a million a year."""
-    monkeypatch.setattr(machine, "PARTED_KEPT", 3)
+    monkeypatch.setattr(registration, "PARTED_KEPT", 3)
     driver = Driver(shards=2)
     for number in (*range(9), 7):
         driver.say(JM1, TaskManagersParted(lost={f"x{number}": number + 1}))

@@ -12,7 +12,7 @@ from millrace.core.messages.effects import StoredJob
 from millrace.core.topics import Topology
 from millrace.io.interfaces import Put, Txn
 from millrace.io.storage.store import Storage
-from services.dispatcher.core.state import EndedJob, Fate, LiveJob, State
+from services.dispatcher.core.state import EndedJob, EtcdLookup, LiveJob, State
 from services.dispatcher.ports import value_of
 from services.dispatcher.restored import LedMeanwhile, Missing, missing, put_back
 from tests.simulation import Clock
@@ -99,7 +99,7 @@ def test_what_is_known_alike_or_under_way_is_left_alone(store: MemoryStore, stor
     put(store, "live", ACCEPTED)
     put(store, "ended", TOMB)
     put(store, "ends", TOMB.model_copy(update={"state": "dirty"}))  # its end is stored, and not folded yet
-    asked = Fate(acceptance="", putting=None)
+    asked = EtcdLookup(acceptance="", putting=None)
     state = State(live={"live": LIVE, "ends": LIVE}, ended={"ended": ENDED}, fates={"j": asked})
     assert found(state, store, storage) == []
 

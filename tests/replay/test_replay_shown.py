@@ -13,9 +13,13 @@ import pytest
 
 from deploy.cli.replay import place
 from deploy.cli.replay_shown import Filter, _leaf
+from millrace.core.clocks import NowMs
+from millrace.core.machine import Configured, Envelope
+from millrace.core.topics import DISPATCHER, Topology
 from services.replay.core.recorded import BadLog, Log, Recorded, title
 from services.replay.core.story import Scan, Story, tell
-from services.replay.core.trees import MISSING, differences, part
+from services.replay.core.trees import MISSING, differences, part, planted, state_hash, tree
+from services.replay.machines import fold_of
 from services.replay.replaying import At, changes, open_file, state_at, story_of
 from tests.replay.conftest import silent
 from tests.replay.test_replay_recording import run
@@ -292,3 +296,15 @@ def test_a_path_may_go_through_names_with_dots() -> None:
     assert part(tree, "jobs.a.b.c.0.d") == 1 and part(tree, "jobs.a") == 2 and part(tree, "") is tree
     with pytest.raises(BadLog, match=r"there is no 'x' here; there is: a.b, a"):
         part(tree, "jobs.x")
+
+
+def test_a_tree_holds_what_a_snapshot_holds() -> None:
+    """A field that the machine sets beside the state was in the tree, so that equal states had other hashes."""
+    fold = fold_of(DISPATCHER, Topology())
+    folded = fold.blank(1, 0)
+    before = state_hash(fold.machine, folded)
+    for _ in fold.machine.handle(folded.state, Envelope("", 0, NowMs(1), "1.0", Configured({}))):
+        pass
+    assert folded.state.topology is not None
+    assert "topology" not in tree(fold.machine, folded)["state"] and state_hash(fold.machine, folded) == before
+    assert planted(fold.machine, tree(fold.machine, folded)) == folded

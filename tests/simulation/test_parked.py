@@ -9,7 +9,9 @@ import pytest
 
 from millrace.core.machine import Envelope, Output, PassedOver
 from millrace.core.messages import jobs, slots
-from services.dispatcher.core.machine import Dispatcher
+from millrace.core.messages.jobs import JobEnded
+from millrace.core.messages.records import Client
+from services.dispatcher.core.machine import HANDLERS as DISPATCHER
 from services.job_master.core.machine import HANDLERS as JOB_MASTER
 from tests.simulation.cluster import Cluster
 from tests.simulation.trial import quiet_logs
@@ -69,14 +71,14 @@ def test_a_job_ends_when_what_its_attempt_has_reported_ends_processes(monkeypatc
 
 
 def test_a_job_fails_when_its_end_ends_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = Dispatcher.job_ended
+    ended = DISPATCHER[JobEnded]
 
-    def poisoned(self: Dispatcher, state: Any, envelope: Envelope) -> Iterator[Output]:
-        if envelope.body.job == "poison" and envelope.body.status == "FINISHED":
+    def poisoned(state: Any, body: JobEnded, envelope: Envelope) -> Iterator[Output]:
+        if body.job == "poison" and body.status == "FINISHED":
             raise ZeroDivisionError("poisoned")
-        return ended(self, state, envelope)
+        return ended(state, body, envelope)
 
-    monkeypatch.setattr(Dispatcher, "job_ended", poisoned)
+    monkeypatch.setitem(DISPATCHER, JobEnded, poisoned)
     cluster = new_cluster()
     for job in ("poison", "behind"):
         cluster.client.submit(job, GRAPH)
@@ -85,14 +87,14 @@ def test_a_job_fails_when_its_end_ends_processes(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_request_that_ends_processes_is_answered_and_takes_down_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    requested = Dispatcher.requested
+    requested = DISPATCHER[Client]
 
-    def poisoned(self: Dispatcher, state: Any, envelope: Envelope) -> Iterator[Output]:
-        if envelope.body.request.job == "poison":
+    def poisoned(state: Any, record: Client, envelope: Envelope) -> Iterator[Output]:
+        if record.request.job == "poison":
             raise ZeroDivisionError("poisoned")
-        return requested(self, state, envelope)
+        return requested(state, record, envelope)
 
-    monkeypatch.setattr(Dispatcher, "requested", poisoned)
+    monkeypatch.setitem(DISPATCHER, Client, poisoned)
     cluster = new_cluster()
     asked = cluster.client.submit("poison", GRAPH)
     cluster.client.submit("behind", GRAPH)

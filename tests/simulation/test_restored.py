@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from deploy.recover import Refused
-from millrace.core.machine import Envelope, Output
+from millrace.core.machine import Envelope, Output, PassedOver
+from millrace.core.messages.records import Client
 from millrace.core.topics import DISPATCHER, JOB_MASTER, TOPICS
-from services.dispatcher.core.machine import Dispatcher
+from services.dispatcher.core.machine import HANDLERS
 from tests.simulation.cluster import CONTROL, Cluster
 from tests.simulation.restoring import backup, put_right, restore, restored, start
 from tests.simulation.slots import Behaviour
@@ -171,20 +172,20 @@ def test_a_record_that_was_parked_after_the_backup_is_passed_over_again(
     monkeypatch: pytest.MonkeyPatch, deaf: bool
 ) -> None:
     """`deaf`: hearing that it is passed over ended a process, too."""
-    requested, hears = Dispatcher.requested, Dispatcher.passed_over
+    requested, passed_over = HANDLERS[Client], HANDLERS[PassedOver]
 
-    def poisoned(self: Dispatcher, state: Any, envelope: Envelope) -> Iterator[Output]:
-        if envelope.body.request.job == "poison":
+    def poisoned(state: Any, record: Client, envelope: Envelope) -> Iterator[Output]:
+        if record.request.job == "poison":
             raise ZeroDivisionError("poisoned")
-        return requested(self, state, envelope)
+        return requested(state, record, envelope)
 
-    def told(self: Dispatcher, state: Any, envelope: Envelope) -> Iterator[Output]:
+    def poisoned_too(state: Any, body: PassedOver, envelope: Envelope) -> Iterator[Output]:
         if deaf:
             raise ZeroDivisionError("told")
-        return hears(self, state, envelope)
+        return passed_over(state, body, envelope)
 
-    monkeypatch.setattr(Dispatcher, "requested", poisoned)
-    monkeypatch.setattr(Dispatcher, "passed_over", told)
+    monkeypatch.setitem(HANDLERS, Client, poisoned)
+    monkeypatch.setitem(HANDLERS, PassedOver, poisoned_too)
     cluster = started(snapshot_records=10**9)
     saved = backup(cluster.world.etcd)
     cluster.client.submit("poison", single())
@@ -223,10 +224,7 @@ def test_a_log_that_folds_otherwise_is_refused_in_one_sentence(monkeypatch: pyte
     cluster.kill("dispatcher#1")
     restore(cluster, backup(cluster.world.etcd))
 
-    def other(self: Dispatcher, state: Any, envelope: Envelope) -> Iterator[Output]:
-        return iter(())
-
-    monkeypatch.setattr(Dispatcher, "requested", other)
+    monkeypatch.setitem(HANDLERS, Client, lambda state, record, envelope: iter(()))
     with pytest.raises(Refused, match=r"^the log of dispatcher leads to other words than its tick at offset \d+ names"):
         put_right(cluster)
 

@@ -8,12 +8,12 @@ from typing import Any
 from millrace.core.jobgraph.model import Limits
 
 RETRY_AFTER_MS = 1_000
-"""What a client is told to wait when there is no room: about as long as a thousand jobs need to be accepted."""
+"""After which a client tries again when there is no room: about as long as a thousand jobs need to be accepted."""
 
 
 def subtasks_of(graph: Mapping[str, Any]) -> int:
-    """The subtasks of all vertices: what a graph may come to cost its JobMaster, whose text is no measure of it [30]. What this build
-    cannot read counts nothing, and takes nothing from others: its JobMaster fails it."""
+    """The subtasks of all vertices: what a graph may come to cost its JobMaster. Its text is no measure of that [30]. A graph that this
+    build cannot read counts nothing: its JobMaster fails it."""
     vertices = graph.get("vertices")
     found = [each.get("parallelism", 1) for each in vertices.values() if isinstance(each, dict)] if isinstance(vertices, dict) else []
     return sum(min(max(each, 0), Limits.parallelism) for each in found if isinstance(each, int))

@@ -1,88 +1,278 @@
-"""Questions that others answer: each is answered in bounded time, by the Dispatcher with what it knows where they are silent [31].
+"""What a client may request, and how it is answered: one row of a table for each request class.
 
-Who was asked answers the client, and says so here. Where nothing is said in time, the client is told which part is silent, and that part is
-asked little until it is heard: what it is asked stays in its inbox, and it will answer all of it when it is back.
+To add a request about one job: a row in `JOB_REQUESTS` and its functions. About none by id: a row in `OTHER_REQUESTS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from millrace.core.machine import Envelope, Output, Say
-from millrace.core.messages import client
-from millrace.core.messages.jobs import QuestionAnswered
+from millrace.core.messages import client, jobs
+from millrace.core.messages.effects import StoredJob
+from millrace.core.messages.records import Client
+from millrace.core.topics import RESOURCE_MANAGER, shard_scope
 
-from . import answers
-from .answers import refuse, reply
-from .state import Asking, Question, Silence, State
+from . import admission, answers, forwarding, submission, waiting
+from .answers import refuse, reject, reply
+from .state import EndedJob, EtcdLookup, JobRequest, LiveJob, State
 
-if TYPE_CHECKING:
-    from .machine import Dispatcher
-
-ANSWER_MS = 3_000
-ASKED_MOST = 250  # questions of one part without an answer: a flood of those about a dead part leaves room for those about others
-AGAIN_MS = 10_000  # before a silent part is asked again; the longer it is silent, the less often
 ETCD = "etcd"
-FROM_ETCD = ("GetJobStatus", "DescribeJob", "CancelJob")  # who awaits a job's end, or submits, has time-outs of its own
+
+Outputs = Iterator[Output]
 
 
-def ask(dispatcher: Dispatcher, state: State, envelope: Envelope, scope: str, asking: Asking, body: Any) -> Iterator[Output]:
-    """Asks a part, or answers in its place if it is known to be silent. `body`: the question, without its number."""
-    if not asking.reply_to:
-        return
-    silence, now_ms = state.silent.get(scope), envelope.now_ms
-    if silence is not None and now_ms - silence.asked_ms < max(AGAIN_MS, silence.asked_ms - silence.since_ms):
-        yield from instead(dispatcher, state, envelope, scope, asking)
-        return
-    if sum(each.scope == scope for each in state.asked.values()) >= ASKED_MOST:
-        yield from refuse(asking, "busy", f"{ASKED_MOST} questions wait for answers of {scope} already; try again")
-        return
-    if silence is not None:
-        silence.asked_ms = now_ms
-    state.questions += 1
-    state.asked[state.questions] = Question(scope, now_ms, asking)
-    yield Say(scope, body.model_copy(update={"number": state.questions}))
-
-
-def answered(state: State, scope: str, body: QuestionAnswered) -> None:
-    """Which may have come too late for its client, but shows that the part is back."""
-    state.asked.pop(body.number, None)
-    state.silent.pop(scope, None)
-
-
-def forget(dispatcher: Dispatcher, state: State, envelope: Envelope, scope: str) -> Iterator[Output]:
-    """A part lives anew: what its life before was asked nobody answers any more."""
-    state.silent.pop(scope, None)
-    for number in [number for number, each in state.asked.items() if each.scope == scope]:
-        yield from instead(dispatcher, state, envelope, scope, state.asked.pop(number).asking)
-
-
-def tick(dispatcher: Dispatcher, state: State, envelope: Envelope) -> Iterator[Output]:
-    """Answers what nobody has answered in time."""
-    now_ms = envelope.now_ms
-    for number, question in list(state.asked.items()):
-        if now_ms - question.asked_ms < ANSWER_MS:
-            break  # they are in the order in which they were asked
-        del state.asked[number]
-        state.silent.setdefault(question.scope, Silence(question.asked_ms, question.asked_ms))
-        yield from instead(dispatcher, state, envelope, question.scope, question.asking)
-    for job, fate in state.fates.items():
-        for index, asking in enumerate(fate.behind):
-            if asking.reply_to and asking.type in FROM_ETCD and now_ms - asking.asked_ms >= ANSWER_MS:
-                fate.behind[index] = Asking("GetJobStatus", job, "", "")  # keeps its place, and does nothing
-                reason = f"etcd has not answered within {ANSWER_MS // 1000} s, and what it has of job {job} is not known; try again"
-                yield from reply(asking, client.RequestRefused, kind="busy", reason=reason, silent=ETCD)
-
-
-def instead(dispatcher: Dispatcher, state: State, envelope: Envelope, scope: str, asking: Asking) -> Iterator[Output]:
-    """What is known without the part that is silent."""
-    if asking.type == "GetClusterOverview":
-        nothing = {"task_managers": 0, "slots": 0, "free_slots": 0, "waiting_jobs": 0}
-        yield from reply(asking, client.ClusterOverview, jobs=answers.counts(state), **nothing, silent=scope)
-    elif asking.type == "ListTaskManagers":
-        yield from reply(asking, client.TaskManagersListed, task_managers=[], total=0, silent=scope)
-    elif asking.job in state.live:
-        yield from reply(asking, client.JobDescribed, summary=state.live[asking.job].summary(asking.job), silent=scope)
+def on_client(state: State, record: Client, envelope: Envelope) -> Outputs:
+    """A record of client.commands, as the client port understood it."""
+    request = record.request
+    if record.refusal is not None:
+        yield answers.park(answers.letter(record, record.refusal), envelope.at_ms, record.refusal.reason)
+    elif isinstance(request, client.SubmitJob):
+        submitted = submission.job_request(record, request)
+        refusal = submission.refusal(state, record, submitted)
+        if refusal is not None:
+            yield from reject(submitted, envelope.at_ms, **refusal)
+        else:
+            yield from answer(state, submitted, envelope)
+    elif isinstance(request, (client.CancelJob, client.DescribeJob, client.AwaitJobResult, client.GetJobStatus)):
+        yield from answer(state, answers.job_request(record, request), envelope)
     else:
-        yield from dispatcher.ask(state, envelope, asking)  # it has ended meanwhile
+        assert request is not None, "a Client record has a request or a refusal"
+        yield from OTHER_REQUESTS[type(request)].answer(state, request, envelope)
+
+
+# Requests about one job
+
+
+def answer(state: State, request: JobRequest, envelope: Envelope) -> Outputs:
+    """Answers a request about a job. While the job is looked up in etcd, the request waits."""
+    request.asked_ms = envelope.now_ms
+    live, ended, lookup = state.live.get(request.job), state.ended.get(request.job), state.fates.get(request.job)
+    row = row_of(request)
+    if live is not None:
+        yield from row.live(state, request, envelope, live)
+    elif ended is not None:
+        yield from row.ended(state, request, envelope, ended, None)
+    elif lookup is not None:
+        yield from waiting.wait(state, request, envelope, lookup.behind, once=row.once)
+    else:
+        yield from row.unknown(state, request, envelope)
+
+
+def answer_stored(state: State, request: JobRequest, envelope: Envelope, stored: StoredJob) -> Outputs:
+    """Answers from what etcd holds: a job that is live now, or an ended one, which may be too old for the state."""
+    live = state.live.get(request.job)
+    if live is not None:
+        yield from row_of(request).live(state, request, envelope, live)
+    else:
+        ended = state.ended.get(request.job) or answers.remembered(stored)
+        yield from row_of(request).ended(state, request, envelope, ended, stored.cause)
+
+
+def answer_waiting(state: State, envelope: Envelope, lookup: EtcdLookup, stored: StoredJob | None) -> Outputs:
+    """Answers the requests that waited for a lookup, in the order in which they came."""
+    for request in lookup.behind:
+        if stored is not None:
+            yield from answer_stored(state, request, envelope, stored)
+        else:
+            request.asked_ms = envelope.now_ms
+            yield from row_of(request).absent(state, request, envelope)
+
+
+def answer_without(state: State, request: JobRequest, envelope: Envelope, scope: str) -> Outputs:
+    """Answers a forwarded request with what is known without the scope that is silent."""
+    without = _WITHOUT.get(request.type)
+    if without is not None:
+        yield from without(state, request, scope)
+    elif request.job in state.live:
+        yield from _describe_without(state, request, scope)
+    else:
+        yield from answer(state, request, envelope)  # it has ended meanwhile
+
+
+def forward(state: State, request: JobRequest, envelope: Envelope, scope: str, body: jobs.DescribeStartedJob | jobs.Query) -> Outputs:
+    """Forwards a request to the scope that knows the answer, or answers in its place while it is silent."""
+    if not request.reply_to:
+        return
+    if forwarding.is_silent(state, scope, envelope.now_ms):
+        yield from answer_without(state, request, envelope, scope)
+    else:
+        yield from forwarding.forward(state, request, envelope, scope, body)
+
+
+def answer_overdue(state: State, envelope: Envelope) -> Outputs:
+    """Answers the requests that another scope, or etcd, has not answered in time [31]."""
+    for scope, request in forwarding.overdue(state, envelope.now_ms):
+        yield from answer_without(state, request, envelope, scope)
+    for job, lookup in state.fates.items():
+        for index, request in enumerate(lookup.behind):
+            overdue = envelope.now_ms - request.asked_ms >= forwarding.ANSWER_MS
+            if overdue and request.reply_to and row_of(request).answered_without_etcd:
+                lookup.behind[index] = answers.nobodys_request(job)  # it keeps its place, and has no effect
+                seconds = forwarding.ANSWER_MS // 1000
+                reason = f"etcd has not answered within {seconds} s, and what it has of job {job} is not known; try again"
+                yield from reply(request, client.RequestRefused, kind="busy", reason=reason, silent=ETCD)
+
+
+def _await_live(state: State, request: JobRequest, envelope: Envelope, live: LiveJob) -> Outputs:
+    return waiting.wait(state, request, envelope, live.awaiting, once=True)
+
+
+def _result_of_ended(
+    state: State, request: JobRequest, envelope: Envelope, ended: EndedJob, cause: dict[str, Any] | None
+) -> Outputs:
+    return answers.result(request, ended, cause)
+
+
+def _cancel_live(state: State, request: JobRequest, envelope: Envelope, live: LiveJob) -> Outputs:
+    """A cancel that may come too late is answered when that is known."""
+    if live.ending is not None:
+        yield from waiting.wait(state, request, envelope, live.awaiting)
+        return
+    if request.log == live.log and request.offset < live.offset:  # read again in a new generation: it was refused
+        yield from answers.not_found(request)
+        return
+    if not live.cancel:
+        live.cancel = True
+        yield Say(shard_scope(live.shard), jobs.CancelStartedJob(job=request.job))
+    yield from reply(request, client.CancelAccepted, job=request.job, status=live.shown)
+
+
+def _cancel_ended(state: State, request: JobRequest, envelope: Envelope, ended: EndedJob, cause: dict[str, Any] | None) -> Outputs:
+    reason = admission.cancel_refusal(request.job, ended.status)
+    if reason is not None:
+        yield from refuse(request, "conflict", reason)
+    else:
+        yield from reply(request, client.CancelAccepted, job=request.job, status=ended.status)
+
+
+def _status_of_live(state: State, request: JobRequest, envelope: Envelope, live: LiveJob) -> Outputs:
+    return reply(request, client.JobStatusAnswered, summary=live.summary(request.job))
+
+
+def _status_of_ended(
+    state: State, request: JobRequest, envelope: Envelope, ended: EndedJob, cause: dict[str, Any] | None
+) -> Outputs:
+    return reply(request, client.JobStatusAnswered, summary=ended.summary(request.job))
+
+
+def _describe_live(state: State, request: JobRequest, envelope: Envelope, live: LiveJob) -> Outputs:
+    """Its JobMaster answers, if it knows the job already."""
+    scope = shard_scope(live.shard)
+    if scope not in state.heard:
+        yield from answer_without(state, request, envelope, scope)
+    elif request.job in state.declaring.get(scope, ()):
+        yield from reply(request, client.JobDescribed, summary=live.summary(request.job))
+    else:
+        body = jobs.DescribeStartedJob(job=request.job, reply_to=request.reply_to, correlation=request.correlation)
+        yield from forward(state, request, envelope, scope, body)
+
+
+def _describe_without(state: State, request: JobRequest, scope: str) -> Outputs:
+    return reply(request, client.JobDescribed, summary=state.live[request.job].summary(request.job), silent=scope)
+
+
+def _describe_ended(state: State, request: JobRequest, envelope: Envelope, ended: EndedJob, cause: dict[str, Any] | None) -> Outputs:
+    return reply(request, client.JobDescribed, summary=ended.summary(request.job), archive=ended.archive)
+
+
+def _not_found(state: State, request: JobRequest, envelope: Envelope) -> Outputs:
+    """There is no such job, unless a submission that waited before this request is being stored now."""
+    lookup = state.fates.get(request.job)
+    if lookup is not None:
+        yield from waiting.wait(state, request, envelope, lookup.behind, once=row_of(request).once)
+    else:
+        yield from answers.not_found(request)
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """How a request about one job is answered when the job is live, ended, in no table, and in no table and absent from etcd."""
+
+    live: Callable[[State, JobRequest, Envelope, LiveJob], Outputs]
+    ended: Callable[[State, JobRequest, Envelope, EndedJob, dict[str, Any] | None], Outputs]
+    """The last argument is the cause, where the ending has just been read from etcd: the state does not keep it."""
+    unknown: Callable[[State, JobRequest, Envelope], Outputs] = waiting.look_up
+    absent: Callable[[State, JobRequest, Envelope], Outputs] = _not_found
+    answered_without_etcd: bool = True
+    """It is answered in bounded time where etcd is silent. Those who submit or await a job have time-outs of their own."""
+    once: bool = False
+    """Of those that wait, the newest one of a client is answered."""
+
+
+JOB_REQUESTS: dict[type[client.Request], JobRow] = {
+    client.SubmitJob: JobRow(
+        submission.repeat_live,
+        submission.repeat_ended,
+        submission.store_or_look_up,
+        submission.store_absent,
+        answered_without_etcd=False,
+    ),
+    client.CancelJob: JobRow(_cancel_live, _cancel_ended),
+    client.DescribeJob: JobRow(_describe_live, _describe_ended),
+    client.AwaitJobResult: JobRow(_await_live, _result_of_ended, answered_without_etcd=False, once=True),
+    client.GetJobStatus: JobRow(_status_of_live, _status_of_ended),
+}
+_JOB_ROWS = {kind.__name__: row for kind, row in JOB_REQUESTS.items()}
+
+
+def row_of(request: JobRequest) -> JobRow:
+    return _JOB_ROWS[request.type]
+
+
+# Other requests
+
+
+def _list_jobs(state: State, request: client.ListJobs, envelope: Envelope) -> Outputs:
+    listed, total = answers.newest(state, request)
+    return reply(request, client.JobsListed, jobs=listed, total=total)
+
+
+def _describe_blob_server(state: State, request: client.DescribeBlobServer, envelope: Envelope) -> Outputs:
+    url, most = state.settings.blob_url, state.settings.blob_max_bytes
+    return reply(request, client.BlobServerDescribed, url=url, max_bytes=most)
+
+
+def _cluster_overview(state: State, request: client.GetClusterOverview, envelope: Envelope) -> Outputs:
+    return _ask_resource_manager(state, request, envelope, "overview")
+
+
+def _overview_without(state: State, request: JobRequest, scope: str) -> Outputs:
+    nothing = {"task_managers": 0, "slots": 0, "free_slots": 0, "waiting_jobs": 0}
+    return reply(request, client.ClusterOverview, jobs=answers.counts(state), **nothing, silent=scope)
+
+
+def _list_task_managers(state: State, request: client.ListTaskManagers, envelope: Envelope) -> Outputs:
+    return _ask_resource_manager(state, request, envelope, "task_managers")
+
+
+def _task_managers_without(state: State, request: JobRequest, scope: str) -> Outputs:
+    return reply(request, client.TaskManagersListed, task_managers=[], total=0, silent=scope)
+
+
+def _ask_resource_manager(state: State, request: client.Request, envelope: Envelope, what: Literal["overview", "task_managers"]) -> Outputs:
+    if RESOURCE_MANAGER not in state.heard:
+        yield from refuse(request, "busy", "the ResourceManager has not been heard yet; try again")
+        return
+    kept = JobRequest(request.type, "", request.reply_to, request.correlation)
+    query = jobs.Query(what=what, reply_to=request.reply_to, correlation=request.correlation, jobs=answers.counts(state))
+    yield from forward(state, kept, envelope, RESOURCE_MANAGER, query)
+
+
+@dataclass(frozen=True)
+class OtherRow:
+    """How a request that names no job is answered. `without`: while the scope that it is forwarded to is silent."""
+
+    answer: Callable[[State, Any, Envelope], Outputs]
+    without: Callable[[State, JobRequest, str], Outputs] | None = None
+
+
+OTHER_REQUESTS: dict[type[client.Request], OtherRow] = {
+    client.ListJobs: OtherRow(_list_jobs),
+    client.DescribeBlobServer: OtherRow(_describe_blob_server),
+    client.GetClusterOverview: OtherRow(_cluster_overview, _overview_without),
+    client.ListTaskManagers: OtherRow(_list_task_managers, _task_managers_without),
+}
+_WITHOUT = {kind.__name__: row.without for kind, row in OTHER_REQUESTS.items() if row.without is not None}

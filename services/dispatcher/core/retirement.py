@@ -14,14 +14,14 @@ from millrace.core.messages.jobs import JobEnded
 from .state import EndedJob, LiveJob, Recovery, State
 
 KEPT_AFTER_MS = 12 * 3_600_000
-"""A repeat so long after a job's end is told to those who delete tombstones; they take what comes sooner for a part of the job."""
+"""A repeat so long after a job's end leads to KeepJob, for those who delete tombstones. They take an earlier one for a part of the job."""
 SMALL_RESULT_BYTES = 16 * 1024
 CAUSE_MESSAGE_MOST = 2_000
 CAUSE_FIELDS = ("kind", "condition", "message", "vertex", "line", "column", "file", "subtask", "attempt", "exit_code")
 
 
 def archive_path(job: str, acceptance: str, record: str) -> str:
-    """In storage, for one telling of the end (`record`: its id): never written twice with other words [20]."""
+    """In storage, for one report of the end (`record`: its id): never written twice with other content [20]."""
     return f"archives/{job}/{acceptance}/{record}.json"
 
 
@@ -64,13 +64,13 @@ def ending(
     )
 
 
-def tombstone(stands: StoredJob) -> StoredJob:
-    """What stays when all is cleaned up: enough to answer from, and to know a late repeat by."""
-    return stands.model_copy(update={"state": "clean", "staging": [], "graph": None})
+def tombstone(stored: StoredJob) -> StoredJob:
+    """What stays when all is cleaned up: enough to answer from, and to recognize a late repeat."""
+    return stored.model_copy(update={"state": "clean", "staging": [], "graph": None})
 
 
 def tombstone_of(ended: EndedJob, shard: int) -> StoredJob:
-    """The same of a job of which the state alone is left."""
+    """The same, made of what the state has of the job."""
     return StoredJob(
         state="clean", digest=ended.digest, acceptance=ended.acceptance, shard=shard, accepted_ms=ended.accepted_ms,
         name=ended.name, status=ended.status, ended_ms=ended.ended_ms, archive=ended.archive,
@@ -105,7 +105,7 @@ def _short(text: str) -> str:
 
 
 def no_longer_live(state: State, job: str) -> LiveJob:
-    """The job's ending is known: it takes no room any more. Who awaits it is the caller's to answer."""
+    """The job's ending is stored: it takes no room any more. The caller answers the requests that await it."""
     live = state.live.pop(job)
     state.live_graphs -= len(live.graph)
     state.live_subtasks -= live.subtasks

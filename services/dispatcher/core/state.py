@@ -1,4 +1,6 @@
-"""What the Dispatcher knows: live jobs, ended ones that it remembers, ids whose fate etcd is being asked for."""
+"""What the Dispatcher knows: live jobs, ended ones that it remembers, and jobs that it is looking up in etcd.
+
+Snapshots and recordings hold these classes by the names of their fields, so a renamed field changes both."""
 
 from __future__ import annotations
 
@@ -6,8 +8,11 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import Enum
 
-from millrace.core.messages.client import JobSummary, state_of
+from millrace.core.clocks import NowMs
+from millrace.core.machine import beside
+from millrace.core.messages.client import JobSummary, SubmitJob, state_of
 from millrace.core.states import ENDED_JOB, INITIALIZING, JobStatus
+from millrace.core.topics import Topology
 
 
 @dataclass(slots=True)
@@ -28,23 +33,31 @@ class Settings:
 
 
 @dataclass(slots=True)
-class Asking:
-    """A client's request about one job, as far as it matters for the answer."""
+class JobRequest:
+    """A client's request about one job: what is kept of it until it is answered."""
 
     type: str
+    """The name of the request's class."""
     job: str
     reply_to: str
     correlation: str
-    submitted: Submitted | None = None  # of a SubmitJob
-    letter: Letter | None = None  # of a SubmitJob that wants no answer
-    asked_ms: int = 0  # machine time
+    submitted: Submission | None = None
+    """Of a SubmitJob."""
+    letter: Letter | None = None
+    """Of a SubmitJob that wants no answer: where its dead letter points to."""
+    asked_ms: NowMs = NowMs(0)
     log: str = ""
-    offset: int = -1  # where it stands in client.commands
+    offset: int = -1
+    """Its place in client.commands."""
+
+    @property
+    def is_submission(self) -> bool:
+        return self.type == SubmitJob.__name__
 
 
 @dataclass(slots=True)
 class Letter:
-    """What a dead letter tells of a record of client.commands: about 1 KB while a submission waits."""
+    """A record of client.commands, as its dead letter describes it: about 1 KB while a submission waits."""
 
     partition: int
     offset: int
@@ -54,46 +67,54 @@ class Letter:
 
 
 @dataclass(slots=True)
-class Submitted:
-    """A valid submission."""
+class Submission:
+    """A valid SubmitJob."""
 
     digest: str
-    graph: str  # JSON
-    warnings: str  # JSON, a list of problems
+    graph: str
+    """JSON."""
+    warnings: str
+    """JSON, a list of problems."""
     accept_before_ms: int | None
-    decided: bool = False  # before, by a Dispatcher whose log is lost
+    decided: bool = False
+    """A Dispatcher whose log is lost has decided on it before."""
 
 
 @dataclass(slots=True)
-class Fate:
-    """An id with a PutJobGraph (`putting`) or a FindJob in flight; requests about it wait for the outcome."""
+class EtcdLookup:
+    """A job with a PutJobGraph (`putting`) or a FindJob in flight. Requests about it wait for the outcome."""
 
-    acceptance: str  # what this effect would make the job's, or "" for a FindJob
-    putting: Asking | None  # the submission that is being stored
-    subtasks: int = 0  # of the graph that is being stored
-    behind: list[Asking] = field(default_factory=list)  # in the order they came
+    acceptance: str
+    """The acceptance that the PutJobGraph would create; "" for a FindJob."""
+    putting: JobRequest | None
+    """The submission that is being stored."""
+    subtasks: int = 0
+    """Of the graph that is being stored."""
+    behind: list[JobRequest] = field(default_factory=list)
+    """The requests that wait, in the order in which they came."""
 
 
 @dataclass(slots=True)
-class Question:
-    """What another part was asked for a client, and has not answered."""
+class ForwardedRequest:
+    """A client's request that another scope was asked to answer, and has not answered yet."""
 
     scope: str
-    asked_ms: int  # machine time
-    asking: Asking
+    asked_ms: NowMs
+    asking: JobRequest
 
 
 @dataclass(slots=True)
 class Silence:
-    """Of a part that has not answered in time, and not since. Machine time."""
+    """Of a scope that has not answered in time, and has not been received from since."""
 
-    since_ms: int
-    asked_ms: int  # when it was asked last
+    since_ms: NowMs
+    asked_ms: NowMs
+    """When it was asked last."""
 
 
 @dataclass(slots=True)
 class Ending:
-    """A live job's end as its JobMaster told it, on its way to etcd."""
+    """A live job's end as its JobMaster reported it, on its way to etcd."""
 
     status: str
     result: str | None  # the result's rows as JSON, if they are small
@@ -112,12 +133,12 @@ class LiveJob:
     status: str = INITIALIZING
     waiting: str | None = None
     position: int | None = None
-    running_ms: int | None = None  # when it was first given a slot, if that was told
+    running_ms: int | None = None  # when it was first given a slot, if its JobMaster reported that
     log: str = ""
-    offset: int = -1  # where its submission stands in client.commands
-    cancel: bool = False  # a client asked for it
+    offset: int = -1  # the place of its submission in client.commands
+    cancel: bool = False  # a client requested it
     ending: Ending | None = None  # its EndJob is in flight
-    awaiting: list[Asking] = field(default_factory=list)  # asked again when its ending is stored
+    awaiting: list[JobRequest] = field(default_factory=list)  # answered when its ending is stored
     subtasks: int = 0  # of its vertices
 
     def summary(self, job: str) -> JobSummary:
@@ -138,13 +159,13 @@ class LiveJob:
 
     @property
     def shown(self) -> str:
-        """Its status; from the accepted cancel on, whether or not its JobMaster has spoken yet."""
+        """Its status. CANCELLING from the accepted cancel on, whether or not its JobMaster has reported it yet."""
         return JobStatus.CANCELLING.value if self.cancel else self.status
 
 
 @dataclass(slots=True)
 class EndedJob:
-    """A job whose ending stands in etcd: about 200 bytes; its archive answers for the rest."""
+    """A job whose ending is stored in etcd: about 200 bytes. Its archive has the rest."""
 
     acceptance: str
     digest: str
@@ -188,38 +209,47 @@ RECOVERY_TRANSITIONS = {
 
 @dataclass
 class State:
+    topology: Topology = beside()
     settings: Settings = field(default_factory=Settings)
     recovery: Recovery = Recovery.NONE
-    # id -> job; disjoint with `ended` and `fates`; in order of acceptance, except for recovered ones
+    # job id -> job. Disjoint with `ended` and `fates`. In order of acceptance, except for recovered ones.
     live: dict[str, LiveJob] = field(default_factory=dict)
-    # id -> job; at most settings.retained_jobs once recovery is done; the one that ended first is forgotten first. Ordered: the
-    # first of a dict lies behind the gaps that those forgotten before it left, 4 us away among 10,000
+    # job id -> job. At most settings.retained_jobs once recovery is done; the one that ended first is dropped first.
+    # An OrderedDict, because the first key of a dict lies behind the gaps of those dropped before it: 4 us among 10,000.
     ended: OrderedDict[str, EndedJob] = field(default_factory=OrderedDict)
-    # id -> what etcd is asked; exactly one effect of the id is in flight for it
-    fates: dict[str, Fate] = field(default_factory=dict)
-    # sum of len(job.graph) over live jobs
+    # job id -> its lookup. Exactly one effect on the job's key is in flight for it.
+    fates: dict[str, EtcdLookup] = field(default_factory=dict)
+    # Sum of len(job.graph) over live jobs.
     live_graphs: int = 0
-    # sum of `subtasks` over live jobs and over submissions being stored
+    # Sum of `subtasks` over live jobs and over submissions that are being stored.
     live_subtasks: int = 0
-    # submissions being stored: fates with `putting`
+    # Submissions that are being stored: lookups with `putting`.
     putting: int = 0
-    # submissions that went to etcd since the last tick: how many tells a flood
+    # Submissions sent to etcd since the last tick: many of them are a flood.
     put_since_tick: int = 0
-    # requests that wait: all `awaiting` of live jobs and all `behind` of fates
+    # Requests that wait: all `awaiting` of live jobs and all `behind` of lookups.
     waiting: int = 0
-    # status -> how many jobs have ended with it in this generation or were recovered so, also those forgotten
+    # Status -> how many jobs have ended with it in this generation or were recovered so, also those dropped since.
     ended_counts: dict[str, int] = field(default_factory=dict)
-    # peers that were heard in some life: to others nothing can be said
+    # Peers from which something was received in some life. Nothing can be sent to others.
     heard: dict[str, None] = field(default_factory=dict)
-    # shard's scope -> ids of live jobs that it is still to be told of, last first: in its new life, or during a flood of submissions
+    # Shard's scope -> ids of live jobs whose StartJob is still to be sent to it, the last one first.
+    # Filled when the shard is born anew, and during a flood of submissions.
     declaring: dict[str, list[str]] = field(default_factory=dict)
-    # number -> question; in the order in which they were asked
-    asked: dict[int, Question] = field(default_factory=dict)
-    questions: int = 0  # asked in this generation
-    # scope -> since when a part that was asked is silent
+    # Number -> forwarded request, in the order in which they were forwarded.
+    asked: dict[int, ForwardedRequest] = field(default_factory=dict)
+    # Requests forwarded in this generation.
+    questions: int = 0
+    # Scope -> since when one that was asked has not answered.
     silent: dict[str, Silence] = field(default_factory=dict)
-    # id -> acceptance: jobs that shards told of before it was known what etcd has of them; "": not of an end, which alone names it
+    # Job id -> acceptance that a shard reported before we had looked the job up in etcd.
+    # "" where the report was no JobEnded, which alone names the acceptance.
     early: dict[str, str] = field(default_factory=dict)
+
+
+def job_key(job: str) -> str:
+    """The job's key in etcd. Effects on one job are performed one after the other."""
+    return f"jobs/{job}"
 
 
 def check(state: State) -> None:
@@ -228,22 +258,23 @@ def check(state: State) -> None:
         both = [job for job in one if job in other]
         assert not both, f"{both} in two places"
     assert state.live_graphs == sum(len(job.graph) for job in state.live.values())
-    subtasks = sum(job.subtasks for job in (*state.live.values(), *state.fates.values()))
+    subtasks = sum(job.subtasks for job in state.live.values()) + sum(lookup.subtasks for lookup in state.fates.values())
     assert state.live_subtasks == subtasks, f"{state.live_subtasks} counted, {subtasks} are"
-    assert state.putting == sum(fate.putting is not None for fate in state.fates.values())
+    assert state.putting == sum(lookup.putting is not None for lookup in state.fates.values())
     waiting = sum(len(job.awaiting) for job in state.live.values())
-    waiting += sum(len(fate.behind) for fate in state.fates.values())
+    waiting += sum(len(lookup.behind) for lookup in state.fates.values())
     assert state.waiting == waiting, f"{state.waiting} counted, {waiting} wait"
-    for job, fate in state.fates.items():
-        assert fate.putting or fate.behind, f"nobody asked for {job}"
-        assert (fate.putting is None) == (fate.acceptance == ""), f"{job}: a put has an acceptance, a search none"
+    for job, lookup in state.fates.items():
+        assert lookup.putting or lookup.behind, f"nobody asked for {job}"
+        assert (lookup.putting is None) == (lookup.acceptance == ""), f"{job}: a put has an acceptance, a search none"
     for job, ended in state.ended.items():
         assert ended.status in ENDED_JOB, f"{job} ended as {ended.status}"
     if state.recovery is Recovery.DONE:
         assert len(state.ended) <= state.settings.retained_jobs
         assert sum(state.ended_counts.values()) >= len(state.ended)
     for job in state.early:
-        assert job not in state.live and (job in state.fates or state.recovery is not Recovery.DONE), f"{job} stays untold"
+        waits = job in state.fates or state.recovery is not Recovery.DONE
+        assert job not in state.live and waits, f"the report about {job} is never answered"
     assert all(number <= state.questions for number in state.asked)
     for scope in state.declaring:
         assert scope in state.heard

@@ -1,39 +1,58 @@
-"""Requests that wait: for the end of a job, or for what etcd holds of one. Bounded, all together and for each job."""
+"""Requests that wait: for the end of a job, or for a lookup in etcd. Their number is bounded, in all and for each job."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from millrace.core.machine import Envelope, Output
+from millrace.core.machine import Do, Envelope, Output
+from millrace.core.messages import effects
 
 from .admission import RETRY_AFTER_MS
 from .answers import refuse, reject
-from .state import Asking, Fate, State
+from .state import EtcdLookup, JobRequest, State, job_key
 
 WAITING_A_JOB = 100
 WAITING_MOST = 50_000
 
 
-def wait(state: State, envelope: Envelope, queue: list[Asking], asking: Asking) -> Iterator[Output]:
-    """Lets a request wait in `queue`, if there is room for it. Who asks the same again waits once: its newest asking is answered."""
-    same = [one for one in queue if asking.reply_to and (one.reply_to, one.type) == (asking.reply_to, asking.type)]
-    if same and asking.type == "AwaitJobResult":
+def wait(state: State, request: JobRequest, envelope: Envelope, queue: list[JobRequest], *, once: bool = False) -> Iterator[Output]:
+    """Lets a request wait in `queue`, if there is room. `once`: it replaces an earlier one of the same client."""
+    same = [one for one in queue if request.reply_to and (one.reply_to, one.type) == (request.reply_to, request.type)]
+    if same and once:
         queue.remove(same[0])
         state.waiting -= 1
     if len(queue) < WAITING_A_JOB and state.waiting < WAITING_MOST:
-        queue.append(asking)
+        queue.append(request)
         state.waiting += 1
-    elif asking.submitted is not None:
-        reason = f"too many requests wait for job {asking.job}"
-        yield from reject(asking, envelope.at_ms, "busy", reason, retry_after_ms=RETRY_AFTER_MS)
+    elif request.submitted is not None:
+        reason = f"too many requests wait for job {request.job}"
+        yield from reject(request, envelope.at_ms, "busy", reason, retry_after_ms=RETRY_AFTER_MS)
     else:
-        yield from refuse(asking, "busy", f"too many requests wait for job {asking.job}; try again")
+        yield from refuse(request, "busy", f"too many requests wait for job {request.job}; try again")
 
 
-def close(state: State, job: str) -> Fate:
-    """The question to etcd has its answer."""
-    fate = state.fates.pop(job)
-    state.waiting -= len(fate.behind)
-    state.putting -= fate.putting is not None
-    state.live_subtasks -= fate.subtasks
-    return fate
+def look_up(state: State, request: JobRequest, envelope: Envelope) -> Iterator[Output]:
+    """Looks a job up in etcd that is in no table, if not too many requests wait already."""
+    if state.waiting < WAITING_MOST:
+        yield from begin_lookup(state, request)
+        return
+    reason = f"{state.waiting} requests wait already; try again"
+    if request.submitted is not None:
+        yield from reject(request, envelope.at_ms, "busy", reason, retry_after_ms=RETRY_AFTER_MS)
+    else:
+        yield from refuse(request, "busy", reason)
+
+
+def begin_lookup(state: State, request: JobRequest) -> Iterator[Output]:
+    state.fates[request.job] = EtcdLookup(acceptance="", putting=None, behind=[request])
+    state.waiting += 1
+    yield Do(job_key(request.job), effects.FindJob(job=request.job))
+
+
+def end_lookup(state: State, job: str) -> EtcdLookup:
+    """The job's effect has its outcome. The caller answers the requests that waited."""
+    lookup = state.fates.pop(job)
+    state.waiting -= len(lookup.behind)
+    state.putting -= lookup.putting is not None
+    state.live_subtasks -= lookup.subtasks
+    return lookup

@@ -1,42 +1,44 @@
-"""Who counts as alive: heartbeats against ticks. Pure policies.
+"""Which TaskManagers count as alive: heartbeats against ticks. Policies over plain values.
 
-Both heartbeats and ticks are records of one log, so a broker that pauses ages nobody, and every replica decides alike.
+Heartbeats and ticks are records of one log. So a pause of the broker ages no TaskManager, and every replica decides alike.
 """
 
 from __future__ import annotations
 
+from millrace.core.clocks import AtMs, NowMs, after
 from millrace.core.election import QUIET_TICK_MS
 from millrace.core.fold import TICK_MS
 from millrace.core.timing import QUIET_BEATS, registration_ms
 
-from .state import AWAY_MS, QUIET_STEP_MAX_MS, RETURN_MS, STEP_MAX_MS, Limits, State, TaskManager, is_quiet
+from .state import AWAY_MS, QUIET_STEP_MAX_MS, RETURN_MS, STEP_MAX_MS, Settings, State, TaskManager, is_quiet
 
 
-def interval_ms(limits: Limits, task_managers: int, now_ms: int) -> int:
-    """The interval of heartbeats for so many TaskManagers, where `now_ms` is the one in use.
+def interval_ms(limits: Settings, task_managers: int, used_ms: int) -> int:
+    """The interval of heartbeats for so many TaskManagers, where `used_ms` is the one in use.
 
-    Doubled until all together stay below `beats_per_s_max`; halved again only well below it, so that one TaskManager
+    Doubled until all together stay below `beats_per_s_max`. Halved again only well below it, so that one TaskManager
     that comes and goes does not change it each time.
     """
     interval = limits.heartbeat_interval_ms
     while task_managers * 1000 > limits.beats_per_s_max * interval:
         interval *= 2
-    if interval < now_ms and task_managers * 1000 * 4 > limits.beats_per_s_max * now_ms:
-        return now_ms
+    if interval < used_ms and task_managers * 1000 * 4 > limits.beats_per_s_max * used_ms:
+        return used_ms
     return interval
 
 
-def tick(state: State, now_ms: int, stamp_ms: int) -> None:
-    """Time has gone on for the detector.
+def advance_clock(state: State, now_ms: NowMs, at_ms: AtMs) -> None:
+    """A tick: the detector's clock goes on.
 
-    The broker's clock may advance between two ticks where machine time does not. Then the broker was away, or the leader, and no heartbeat
-    could be received. Ticks may be back in the log long before the heartbeats of a process that finds its way to the broker later.
-    A heartbeat that was on its way before the pause proves nothing. So everybody has as long to come back, RETURN_MS at most, and
-    then the whole time again. An idle leader ticks every QUIET_TICK_MS, so machine time may advance by twice that at once. A broker
-    can restart within it, just when a first slot was given away and silence is tolerated for a short time only. So at most
-    QUIET_TICK_MS of it count; the rest is outage, not silence.
+    Where the broker's clock went on further than machine time, the broker or the leader was away: no heartbeat could arrive. Ticks may
+    be back in the log long before the heartbeats of a process that finds the broker later. A heartbeat that was on its way before
+    proves nothing. So all TaskManagers have as long to come back, RETURN_MS at most, and then the whole time again.
+
+    Machine time may go on by two promised intervals at once. An idle leader ticks every QUIET_TICK_MS, and a broker can end and start
+    again within two of these. A first slot may have been granted just then, which shortens the allowed silence. So what
+    goes beyond one QUIET_TICK_MS counts as time away, too.
     """
-    away_ms = (stamp_ms - state.stamp_ms) - min(now_ms - state.ticked_ms, QUIET_TICK_MS)
+    away_ms = (at_ms - state.stamp_ms) - min(now_ms - state.ticked_ms, QUIET_TICK_MS)
     most_ms = QUIET_STEP_MAX_MS if all(map(is_quiet, state.task_managers.values())) else STEP_MAX_MS
     state.clock_ms += min(max(now_ms - state.ticked_ms, 0), most_ms)
     if away_ms > AWAY_MS:
@@ -44,20 +46,21 @@ def tick(state: State, now_ms: int, stamp_ms: int) -> None:
         for each in state.task_managers.values():
             each.heard_ms = max(each.heard_ms, state.clock_ms + return_ms)
         for expected in state.expected.values():
-            expected.due_ms = max(expected.due_ms, now_ms + return_ms + registration_ms(state.lost_after_ms))
-    state.ticked_ms, state.stamp_ms = now_ms, stamp_ms
+            expected.due_ms = max(expected.due_ms, after(now_ms, return_ms + registration_ms(state.lost_after_ms)))
+    state.ticked_ms, state.stamp_ms = now_ms, at_ms
 
 
-def heard(state: State, task_manager: TaskManager, stamp_ms: int) -> None:
-    """It speaks, or a first slot of it is given away: it then beats faster from when it hears of that. `stamp_ms`: when, by the broker's
-    clock; the detector's stands between two ticks."""
-    behind_ms = min(max(stamp_ms - state.stamp_ms, 0), STEP_MAX_MS)
-    task_manager.heard_ms = max(task_manager.heard_ms, state.clock_ms + behind_ms)
+def note_heartbeat(state: State, task_manager: TaskManager, at_ms: AtMs) -> None:
+    """It has sent a heartbeat. Also when a first slot of it is granted: it sends them faster from when it receives that.
+
+    The detector's clock does not go on between two ticks, so the time since the last one is taken from the broker's."""
+    since_tick_ms = min(max(at_ms - state.stamp_ms, 0), STEP_MAX_MS)
+    task_manager.heard_ms = max(task_manager.heard_ms, state.clock_ms + since_tick_ms)
 
 
-def retuned(state: State, before_ms: int) -> None:
-    """Silence is borne for less long than `before_ms`, which was promised: a TaskManager beats faster when it hears of that, so until then
-    the promise holds, for RETURN_MS more than is promised now at most."""
+def keep_promise(state: State, before_ms: int) -> None:
+    """The allowed silence has become shorter than `before_ms`, which was promised. A TaskManager sends heartbeats faster from when it
+    receives that. Until then the promise holds, for RETURN_MS longer than the new one at most."""
     more_ms = min(before_ms - state.lost_after_ms, RETURN_MS)
     if more_ms > 0:
         for each in state.task_managers.values():
@@ -73,6 +76,6 @@ def silent(state: State) -> list[str]:
     ]
 
 
-def missing(state: State, now_ms: int) -> list[str]:
-    """The TaskManagers that a shard knows and that have not registered in time."""
+def unregistered(state: State, now_ms: NowMs) -> list[str]:
+    """The TaskManagers on which a shard holds slots and that have not registered in time."""
     return [name for name, each in state.expected.items() if now_ms >= each.due_ms]

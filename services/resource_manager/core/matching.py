@@ -1,6 +1,6 @@
-"""Which waiting job gets which free slot. Pure.
+"""Which waiting job gets which free slot. A policy over plain values.
 
-The highest priority goes first, then who waits longest, then the smaller job id. Waiting counts towards priority:
+The highest priority goes first, then the job that waits longest, then the smaller job id. Waiting counts towards priority:
 `ageing_ms` of it outweigh one step, so no job starves. As all age alike, the order of two jobs never changes while they
 wait: a queue stays sorted.
 """

@@ -1,8 +1,8 @@
-"""The queue for slots: who waits, why, and in which place; and what the shards are told of it.
+"""The queue for slots: which jobs wait, why, and in which place; and what their shards are sent about that.
 
-The beginning of waiting is told at the next tick (most jobs do not wait so long), its end at once, places once a second
-where they changed. With ten thousand waiting jobs only the first hundred are notified of their place, and a flood of jobs little by
-little. Each notification leads to three more records, for which the jobs' own start would have to wait.
+That a job waits is sent at the next tick, for most jobs do not wait so long. That it waits no more is sent at once; changed places once
+a second. With ten thousand waiting jobs only the first hundred are sent their place. After a flood of jobs a few are notified
+at each tick: each notification leads to three more records, and jobs that start would have to wait for those.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import islice
 
+from millrace.core.clocks import NowMs
 from millrace.core.machine import Say
 from millrace.core.messages.jobs import JobQueued
 from millrace.core.states import SlotState
@@ -21,11 +22,11 @@ from .state import Job, State
 
 PLACES_MAX = 100
 PLACES_EVERY_MS = 1000
-TOLD_A_TICK = 20
+NOTIFIED_A_TICK = 20
 BEYOND = f"more than {PLACES_MAX} waiting jobs go first"
 
 
-def settle(state: State, name: str) -> Iterator[Say]:
+def update(state: State, name: str) -> Iterator[Say]:
     """Puts a job into or out of the queue after what it wants or holds has changed; forgets a job that does neither."""
     job = state.jobs[name]
     if state.queues_for(job):
@@ -36,8 +37,8 @@ def settle(state: State, name: str) -> Iterator[Say]:
             if job.told is None:
                 state.untold[name] = None
         return
-    leave(state, name)
-    if job.waits:  # on, for its shard is away: it is told anew when that is heard
+    remove(state, name)
+    if job.waits:  # still, but its shard is excluded: a reason is sent again when that declares
         job.told = job.told_position = None
     elif job.told is not None:
         job.told = job.told_position = None
@@ -46,8 +47,8 @@ def settle(state: State, name: str) -> Iterator[Say]:
         del state.jobs[name]
 
 
-def leave(state: State, name: str) -> None:
-    """Takes a job out of the queue, if it is there; what its shard believes stays as it is."""
+def remove(state: State, name: str) -> None:
+    """Takes a job out of the queue, if it is there. Its shard is sent nothing."""
     job = state.jobs[name]
     queue = state.queues.get(job.memory_mb, [])
     at = bisect_left(queue, (job.rank, name))
@@ -59,18 +60,18 @@ def leave(state: State, name: str) -> None:
     state.placed.pop(name, None)
 
 
-def tell(state: State, now_ms: int) -> Iterator[Say]:
-    """Tells the shards of jobs that began to wait, and once a second of places and reasons that changed."""
-    anew = now_ms - state.told_ms >= PLACES_EVERY_MS and bool(state.queues)
-    if not state.untold and not anew:
+def notify(state: State, now_ms: NowMs) -> Iterator[Say]:
+    """Notifies the shards of jobs that began to wait, and once a second of places and reasons that changed."""
+    again = now_ms - state.told_ms >= PLACES_EVERY_MS and bool(state.queues)
+    if not state.untold and not again:
         return
-    standings = {name: (position, reason) for name, position, reason in _standings(state)}
-    begun = islice(state.untold, TOLD_A_TICK)
-    names = dict.fromkeys([*begun, *state.placed, *standings] if anew else begun)
+    found = {name: (position, reason) for name, position, reason in _places(state)}
+    begun = islice(state.untold, NOTIFIED_A_TICK)
+    names = dict.fromkeys([*begun, *state.placed, *found] if again else begun)
     for name in names:
         state.untold.pop(name, None)
         job = state.jobs[name]
-        position, reason = standings.get(name, (None, BEYOND))
+        position, reason = found.get(name, (None, BEYOND))
         if position is None:
             state.placed.pop(name, None)
         else:
@@ -78,14 +79,14 @@ def tell(state: State, now_ms: int) -> Iterator[Say]:
         if (job.told, job.told_position) != (reason, position):
             job.told, job.told_position = reason, position
             yield Say(shard_scope(job.shard), JobQueued(job=name, reason=reason, position=position))
-    if anew:
+    if again:
         state.told_ms = now_ms
 
 
-def _standings(state: State) -> Iterator[tuple[str, int | None, str]]:
-    """(job, place, reason) of the first jobs in the queue, and of the first that no registered slot is large enough
-    for: those hinder nobody and have no place."""
-    census = _Census(state)
+def _places(state: State) -> Iterator[tuple[str, int | None, str]]:
+    """(job, place, reason) of the first jobs in the queue. Also of the first ones for which no registered slot is large enough: they
+    delay no other job and have no place."""
+    census = _SlotCensus(state)
     possible = [queue for memory, queue in state.queues.items() if census.fits(memory)]
     for position, (_, name) in enumerate(islice(heapq.merge(*possible), PLACES_MAX), 1):
         yield name, position, census.reason(state.jobs[name])
@@ -94,8 +95,8 @@ def _standings(state: State) -> Iterator[tuple[str, int | None, str]]:
         yield name, None, census.reason(state.jobs[name])
 
 
-class _Census:
-    """The registered slots as they are now, counted once for all reasons of a turn."""
+class _SlotCensus:
+    """The registered slots as they are now, counted once for all jobs of a notification."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -136,11 +137,11 @@ class _Census:
             return "no TaskManager has a slot"
         size = f" with {memory_mb} MB" if memory_mb else ""
         whole = f"{_plural(total, 'slot')}{size} of {_plural(hosts, 'TaskManager')}"
-        said = {word: number for word, number in counts.items() if number}
-        if len(said) == 1:
-            (word,) = said
+        some = {word: number for word, number in counts.items() if number}
+        if len(some) == 1:
+            (word,) = some
             return f"the {whole} is {word}{why}" if total == 1 else f"all {whole} are {word}{why}"
-        each = (f"{number} {'is' if number == 1 else 'are'} {word}" for word, number in said.items())
+        each = (f"{number} {'is' if number == 1 else 'are'} {word}" for word, number in some.items())
         return f"of {whole} {', '.join(each)}{why}"
 
 

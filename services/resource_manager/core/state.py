@@ -5,20 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from millrace.core.allocation import life_of
+from millrace.core.clocks import AtMs, NowMs
 from millrace.core.fold import TICK_MS
+from millrace.core.machine import Envelope
 from millrace.core.states import ALLOCATED_SLOT, HELD_SLOT, SlotState
+from millrace.core.topics import JOB_MASTER, TASK_MANAGER
 
 PARTED_KEPT = 5_000  # TaskManagers that were lost and may come back: those before have long ended by themselves
 STEP_MAX_MS = 500
-QUIET_STEP_MAX_MS = 1000  # the same while nobody holds a slot: ticks come every two seconds then, and silence is borne for longer
-AWAY_MS = 500  # by which the broker's clock went on further between two ticks than machine time: it was away, or the leader
+QUIET_STEP_MAX_MS = 1000  # the same while no slot is allocated: ticks come every two seconds then, and a longer silence is allowed
+AWAY_MS = 500  # by which the broker's clock went on further between two ticks than machine time: the broker or the leader was away
 DECLARE_MS = 10_000  # of machine time, in which a JobMaster that died with the ResourceManager is back
-RETURN_MS = 3000  # of the detector's time, the most that everybody then has to find the broker again
+RETURN_MS = 3000  # of the detector's time: the most that all TaskManagers then have to find the broker again
 
 
 @dataclass
-class Limits:
-    """The settings that decide."""
+class Settings:
+    """The settings that decide, as the leader was configured."""
 
     heartbeat_interval_ms: int = 100  # at least; grows with the number of TaskManagers
     beats_per_s_max: int = 1000  # of all TaskManagers together
@@ -32,7 +35,7 @@ class Slot:
     state: SlotState
     allocation: str | None = None  # given exactly in ALLOCATED_SLOT
     job: str | None = None  # given exactly in HELD_SLOT
-    changes: int = 0  # SlotChanged events said about it
+    changes: int = 0  # SlotChanged events about it
     broken: str | None = None  # why, of a BROKEN one
 
 
@@ -40,9 +43,9 @@ class Slot:
 class TaskManager:
     incarnation: int
     host: str
-    since_ms: int
-    last_beat_ms: int
-    # By the clock of State.clock_ms, of the last heartbeat, or when its first slot was given away; later than now after a gap in the ticks.
+    since_ms: AtMs
+    last_beat_ms: AtMs
+    # By the clock of State.clock_ms: of the last heartbeat, or when its first slot was granted. Later than now after a gap in the ticks.
     heard_ms: int = 0
     slots: dict[int, Slot] = field(default_factory=dict)  # by the TaskManager's number of the slot
 
@@ -53,82 +56,93 @@ class Job:
 
     wanted: int = 0
     held: int = 0  # = slots whose allocation is this job's
-    earlier: int = 0  # of these, granted to a life of the shard before `life`: nothing more is granted until they are over [11]
-    shard: int = -1  # who asked; -1: only held slots are known, from reports
-    life: int = 0  # of the shard, when it asked
+    earlier: int = 0  # of these, granted to an earlier life of the shard: nothing more is granted until they are over [11]
+    shard: int = -1  # that requested them; -1: only held slots are known, from reports
+    life: int = 0  # of the shard, when it requested them
     priority: int = 0
     since_ms: int = 0
     memory_mb: int = 0  # a slot at least
     rank: int = 0  # place in the queue, by matching.rank
-    told: str | None = None  # the last JobQueued's reason; None: its shard believes that it does not wait
+    told: str | None = None  # reason of the last JobQueued; None: its shard takes it for one that does not wait
     told_position: int | None = None
 
     @property
     def waits(self) -> bool:
-        """Whether it is to be given more."""
+        """Whether it is to be granted more."""
         return self.held < self.wanted and not self.earlier
 
 
 @dataclass
 class Expected:
-    """A TaskManager that a shard knows and that has not registered in this life of ours."""
+    """A TaskManager on which a shard holds slots, and that has not registered with this life of the ResourceManager."""
 
     incarnation: int
-    due_ms: int  # machine time at which it is declared lost
+    due_ms: NowMs  # when it is declared lost
 
 
 @dataclass
 class State:
     shards: int
-    limits: Limits = field(default_factory=Limits)
-    interval_ms: int = 100  # heartbeats, as told to all registered TaskManagers
-    # The detector's time: goes on at ticks, by a step's most, so that a pause of the broker makes nobody lost.
+    limits: Settings = field(default_factory=Settings)
+    interval_ms: int = 100  # of heartbeats, as sent to all registered TaskManagers
+    # The detector's time. It goes on at ticks, each time by a limited step, so that no TaskManager is lost by a pause of the broker.
     clock_ms: int = 0
-    ticked_ms: int = 0  # machine time of the last tick
-    stamp_ms: int = 0  # of the last tick, by the broker's clock
-    # By id: those that count as alive.
+    ticked_ms: NowMs = NowMs(0)  # of the last tick
+    stamp_ms: AtMs = AtMs(0)  # of the last tick
+    # Id -> TaskManager: those that count as alive.
     task_managers: dict[str, TaskManager] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)
     # memory_mb -> sorted (rank, job) of the jobs that wait; no group is empty.
     queues: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
     # memory_mb -> key -> (TaskManager, slot) of the FREE slots, longest free first; no group is empty.
     free: dict[int, dict[str, tuple[str, int]]] = field(default_factory=dict)
-    # Waiting jobs whose shard has not been told; all are in queues.
+    # Waiting jobs whose shard has not been notified yet; all are in `queues`.
     untold: dict[str, None] = field(default_factory=dict)
-    # Waiting jobs that were told their place; all are in queues.
+    # Waiting jobs whose place was sent; all are in `queues`.
     placed: dict[str, None] = field(default_factory=dict)
-    told_ms: int = 0  # when places were last told anew
+    told_ms: NowMs = NowMs(0)  # when changed places were last sent
     # Shards that have declared [11].
     declared: dict[int, None] = field(default_factory=dict)
-    declare_ms: int = 0  # machine time up to which those that have not are waited for
-    # Shards that are passed over until they declare: they have not in time, or do not use what they are granted [31].
+    declare_ms: NowMs = NowMs(0)  # until then those that have not are waited for
+    # Shards that are excluded until they declare: they have not in time, or do not use what they are granted [31].
     silent: dict[int, None] = field(default_factory=dict)
-    open_ms: int = 0  # machine time before which a reborn one grants nothing: who holds slots has time to register [11]
+    open_ms: NowMs = NowMs(0)  # before it a new generation grants nothing: TaskManagers have time to register with what they hold [11]
     granted: int = 0  # slots granted in this life: the number in an allocation's name
-    # By TaskManager id; none of them is registered.
+    # TaskManager -> until when it is expected to register; none of them is registered.
     expected: dict[str, Expected] = field(default_factory=dict)
-    # TaskManager -> the last incarnation that shards were told is lost, by a life of ours that is over, or as it did not register;
-    # none is registered; the last PARTED_KEPT, those noted first first.
+    # TaskManager -> the last incarnation that was declared lost, by an earlier life of ours, or because it did not register.
+    # None is registered. The last PARTED_KEPT, in the order in which they were noted.
     parted: dict[str, int] = field(default_factory=dict)
 
     @property
     def open(self) -> bool:
-        """Slots may be granted: every shard has declared in this life, or is passed over, and who holds slots had time to register [11]."""
+        """Slots may be granted: each shard has declared in this life or is excluded, and TaskManagers had time to register [11]."""
         return len(self.declared | self.silent) == self.shards and self.ticked_ms >= self.open_ms
 
     def queues_for(self, job: Job) -> bool:
-        """Whether a job is to be given more, and its shard is there to use it."""
+        """Whether a job is to be granted more, and its shard is not excluded."""
         return job.waits and job.shard not in self.silent
 
     @property
     def lost_after_ms(self) -> int:
-        """A TaskManager beats, and looks whether it is heard, once a tick at most: with less than four it would end between two beats."""
+        """A TaskManager sends a heartbeat, and looks for its acknowledgement, once a tick at most. With less than four ticks it would end
+        between two heartbeats."""
         return max(self.limits.lost_after_ms, 4 * max(self.interval_ms, TICK_MS))
 
 
 def is_quiet(task_manager: TaskManager) -> bool:
-    """Nothing of it is given away."""
+    """None of its slots is allocated."""
     return all(slot.allocation is None for slot in task_manager.slots.values())
+
+
+def shard_of(envelope: Envelope) -> int:
+    """The shard that sent it."""
+    return int(envelope.sender.removeprefix(f"{JOB_MASTER}/"))
+
+
+def task_manager_of(envelope: Envelope) -> str:
+    """The TaskManager that sent it."""
+    return envelope.sender.removeprefix(f"{TASK_MANAGER}/")
 
 
 def slot_key(task_manager: str, slot: int) -> str:
@@ -136,7 +150,7 @@ def slot_key(task_manager: str, slot: int) -> str:
 
 
 def check(state: State) -> None:
-    """Asserts what the parts of a state owe each other."""
+    """The invariants of the state."""
     held: dict[str, int] = {}
     earlier: dict[str, int] = {}
     free: dict[str, int] = {}
@@ -163,7 +177,7 @@ def check(state: State) -> None:
         assert queue == sorted(queue)
     for job, known in state.jobs.items():
         assert known.wanted or known.held, f"{job} is known for nothing"
-        assert job in waiting or known.told is None, f"{job} does not wait and its shard was told so"
+        assert job in waiting or known.told is None, f"{job} does not wait, and its shard was sent a reason"
     assert set(state.untold) <= waiting and set(state.placed) <= waiting
     assert not set(state.expected) & set(state.task_managers)
     assert not set(state.parted) & set(state.task_managers)

@@ -9,7 +9,7 @@ import millrace.core.fold as fold
 from millrace.core.chain import Offer, Peer
 from millrace.core.machine import PeerBorn
 from millrace.core.messages.records import Hello, Message, encode
-from services.dispatcher.core.machine import Dispatcher
+from services.dispatcher.core.machine import HANDLERS as DISPATCHER
 from services.job_master.core.machine import HANDLERS as JOB_MASTER
 from services.task_manager.core import machine as task_manager
 from tests.simulation.mutants import around, around_handler, mutant
@@ -91,18 +91,12 @@ def peers_are_told_before_they_are_heard() -> None:
     around(fold.Fold, "_say", say)
 
 
-def _nothing_to(owner: Any, name: str, peer: str) -> None:
-    def peer_born(original: Any, *arguments: Any) -> Any:
-        if arguments[-1].body.peer.startswith(peer):
-            return iter(())
-        return original(*arguments)
-
-    around(owner, name, peer_born)
-
-
-@mutant(10, "dispatcher/core/machine.py:Dispatcher.peer_born", "a reborn shard never hears of its live jobs")
+@mutant(10, "dispatcher/core/births.py:on_peer_born", "a reborn shard never hears of its live jobs")
 def a_reborn_shard_is_told_of_no_job() -> None:
-    _nothing_to(Dispatcher, "peer_born", "job-master/")
+    def peer_born(original: Any, state: Any, body: Any, envelope: Any) -> Any:
+        return iter(()) if body.peer.startswith("job-master/") else original(state, body, envelope)
+
+    around_handler(DISPATCHER, PeerBorn, peer_born)
 
 
 @mutant(10, "job_master/core/births.py:on_peer_born", "what jobs want is forgotten with the ResourceManager's log")

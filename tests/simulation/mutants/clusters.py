@@ -6,13 +6,13 @@ from typing import Any
 
 import millrace.runtime.identity as identity
 import millrace.runtime.snapshots as snapshots
-import services.dispatcher.core.machine as dispatcher
+import services.dispatcher.core.submission as submission
 from tests.simulation.mutants import around, mutant
 
 
 @mutant(29, "core/cluster.py:acceptance_of", "the first job of a fresh cluster has the name of a job of the one before")
 def an_acceptance_is_of_no_cluster() -> None:
-    dispatcher.acceptance_of = lambda cluster, record: record
+    submission.acceptance_of = lambda cluster, record: record
 
 
 @mutant(29, "runtime/snapshots.py:Pointer.path", "whoever deletes below a snapshot deletes another cluster's")

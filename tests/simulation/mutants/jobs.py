@@ -4,54 +4,54 @@ from __future__ import annotations
 
 from typing import Any
 
-import services.dispatcher.core.machine as dispatcher
 import services.job_master.core.scheduling as scheduling
 from millrace.core.machine import Publish, Ticked
 from millrace.core.messages import events, jobs, slots
 from millrace.core.states import ENDED_JOB
-from services.dispatcher.core import answers
+from services.dispatcher.core import admission, answers, ending, lookups, submission
+from services.dispatcher.core.machine import HANDLERS as DISPATCHER
 from services.job_master.core import attempts, deployment, execution_graph, failover, lifecycle, publication
 from services.job_master.core.machine import HANDLERS as JOB_MASTER
 from tests.simulation.mutants import around, around_handler, mutant
 
 
-@mutant(16, "dispatcher/core/machine.py:Dispatcher.job_ended", "an ending is told before it stands in etcd")
+@mutant(16, "dispatcher/core/ending.py:on_job_ended", "an ending is told before it stands in etcd")
 def an_ending_is_told_before_it_is_stored() -> None:
-    def job_ended(original: Any, self: Any, state: Any, envelope: Any) -> Any:
-        live = state.live.get(envelope.body.job)
-        if live is not None and live.acceptance == envelope.body.acceptance:
+    def job_ended(original: Any, state: Any, body: Any, envelope: Any) -> Any:
+        live = state.live.get(body.job)
+        if live is not None and live.acceptance == body.acceptance:
             kind = {"FINISHED": events.JobFinished, "FAILED": events.JobFailed, "CANCELED": events.JobCanceled}
-            told = {"job": envelope.body.job, "at_ms": envelope.at_ms, "archive": None, "cause": {"kind": "user"}}
-            body = kind[envelope.body.status]
-            wanted = {name: told[name] for name in told if name in body.model_fields}
-            yield Publish("job.events", envelope.body.job, body(**wanted))
-        yield from original(self, state, envelope)
+            told = {"job": body.job, "at_ms": envelope.at_ms, "archive": None, "cause": {"kind": "user"}}
+            event = kind[body.status]
+            wanted = {name: told[name] for name in told if name in event.model_fields}
+            yield Publish("job.events", body.job, event(**wanted))
+        yield from original(state, body, envelope)
 
-    around(dispatcher.Dispatcher, "job_ended", job_ended)
+    around_handler(DISPATCHER, jobs.JobEnded, job_ended)
 
 
-@mutant(18, "dispatcher/core/machine.py:Dispatcher.job_ended", "an end that is told again is stored again")
+@mutant(18, "dispatcher/core/ending.py:on_job_ended", "an end that is told again is stored again")
 def an_ending_is_stored_each_time_it_is_told() -> None:
-    def job_ended(original: Any, self: Any, state: Any, envelope: Any) -> Any:
-        live = state.live.get(envelope.body.job)
+    def job_ended(original: Any, state: Any, body: Any, envelope: Any) -> Any:
+        live = state.live.get(body.job)
         if live is not None:
             live.ending = None
-        return original(self, state, envelope)
+        return original(state, body, envelope)
 
-    around(dispatcher.Dispatcher, "job_ended", job_ended)
+    around_handler(DISPATCHER, jobs.JobEnded, job_ended)
 
 
-@mutant(21, "dispatcher/core/machine.py:Dispatcher.put", "accepted is said before the graph is stored")
+@mutant(21, "dispatcher/core/submission.py:store_submission", "accepted is said before the graph is stored")
 def accepted_is_said_before_it_is_stored() -> None:
-    def put(original: Any, self: Any, state: Any, envelope: Any, asking: Any, submitted: Any) -> Any:
-        yield from original(self, state, envelope, asking, submitted)
-        partition = self.topology.events_partition(asking.job)
-        yield from answers.accepted(asking, "INITIALIZING", partition)
+    def store(original: Any, state: Any, request: Any, envelope: Any) -> Any:
+        yield from original(state, request, envelope)
+        partition = state.topology.events_partition(request.job)
+        yield from answers.accepted(request, "INITIALIZING", partition)
 
-    def accepted(original: Any, asking: Any, status: str, partition: int) -> Any:
-        return iter(()) if status == "INITIALIZING" and asking.submitted is None else original(asking, status, partition)
+    def accepted(original: Any, request: Any, status: str, partition: int) -> Any:
+        return iter(()) if status == "INITIALIZING" and request.submitted is None else original(request, status, partition)
 
-    around(dispatcher.Dispatcher, "put", put)
+    around(submission, "store_submission", store)
     around(answers, "accepted", accepted)
 
 
@@ -90,14 +90,14 @@ def a_retired_job_is_kept() -> None:
     JOB_MASTER[jobs.JobRetired] = lambda state, body, envelope: iter(())
 
 
-@mutant(21, "dispatcher/core/machine.py:Dispatcher.finish", "nobody tells the JobMaster that the end is stored")
+@mutant(21, "dispatcher/core/ending.py:announce_ended", "nobody tells the JobMaster that the end is stored")
 def a_job_is_never_retired() -> None:
-    def finish(original: Any, *given: Any) -> Any:
+    def announce(original: Any, *given: Any) -> Any:
         for output in original(*given):
             if not isinstance(getattr(output, "body", None), jobs.JobRetired):
                 yield output
 
-    around(dispatcher.Dispatcher, "finish", finish)
+    around(ending, "announce_ended", announce)
 
 
 @mutant(20, "job_master/core/execution_graph.py:attempt_name", "attempts of two lives of a job have one name")
@@ -163,35 +163,29 @@ def tasks_do_not_wait_for_their_producers() -> None:
     execution_graph._begin_sources = begin_all
 
 
-@mutant(21, "dispatcher/core/machine.py:Dispatcher.ask_live", "the same submission again is another job")
+@mutant(21, "dispatcher/core/submission.py:_same_or_conflict", "the same submission again is another job")
 def the_same_submission_is_another_job() -> None:
-    def ask_ended(original: Any, self: Any, envelope: Any, asking: Any, ended: Any) -> Any:
-        if asking.type == "SubmitJob":
-            asking.submitted.digest = "another"
-        return original(self, envelope, asking, ended)
-
-    def ask_live(original: Any, self: Any, state: Any, envelope: Any, asking: Any, live: Any) -> Any:
-        if asking.type == "SubmitJob":
+    def same_or_conflict(original: Any, state: Any, request: Any, *rest: Any) -> Any:
+        if request.job in state.live:
             return iter(())
-        return original(self, state, envelope, asking, live)
+        request.submitted.digest = "another"
+        return original(state, request, *rest)
 
-    around(dispatcher.Dispatcher, "ask_ended", ask_ended)
-    around(dispatcher.Dispatcher, "ask_live", ask_live)
-
+    around(submission, "_same_or_conflict", same_or_conflict)
 
 
 
 @mutant(30, "dispatcher/core/admission.py:no_room", "live jobs are bounded by their text, however many subtasks they have")
 def subtasks_take_no_room() -> None:
-    around(dispatcher.admission, "no_room", lambda original, **told: original(**{**told, "live_subtasks": 0, "subtasks": 0}))
+    around(admission, "no_room", lambda original, **told: original(**{**told, "live_subtasks": 0, "subtasks": 0}))
 
 
-@mutant(30, "dispatcher/core/waiting.py:close", "the room of what was being stored is never given back")
+@mutant(30, "dispatcher/core/waiting.py:end_lookup", "the room of what was being stored is never given back")
 def room_is_not_given_back() -> None:
-    def close(original: Any, state: Any, job: str) -> Any:
+    def end_lookup(original: Any, state: Any, job: str) -> Any:
         subtasks = state.fates[job].subtasks
-        fate = original(state, job)
+        lookup = original(state, job)
         state.live_subtasks += subtasks
-        return fate
+        return lookup
 
-    around(dispatcher, "close", close)
+    around(lookups, "end_lookup", end_lookup)

@@ -16,12 +16,13 @@ import millrace.runtime.saving as saving
 import millrace.runtime.sending as sending
 import millrace.runtime.service as service
 import millrace.runtime.snapshots as snapshots
+from millrace.core.machine import Configured
 from millrace.io.interfaces import Delete, Put, Txn
 from services.dispatcher.client_port import Copier
 from services.job_master.core import execution_graph
-from services.resource_manager.core import machine as resource_manager
+from services.resource_manager.core.machine import HANDLERS as RESOURCE_MANAGER
 from tests.simulation import world
-from tests.simulation.mutants import around, mutant
+from tests.simulation.mutants import around, around_handler, mutant
 
 
 @mutant(1, "core/machine.py:Envelope.id", "names are drawn: each replica has its own")
@@ -35,16 +36,15 @@ def names_are_drawn() -> None:
     fold.Envelope = envelope  # type: ignore[misc,assignment]
 
 
-@mutant(1, "resource_manager/core/machine.py:_configured", "a setting that decides is the process's own")
+@mutant(1, "resource_manager/core/births.py:on_configured", "a setting that decides is the process's own")
 def settings_that_decide_are_ones_own() -> None:
     calls = itertools.count()
-    original = resource_manager.HANDLERS[resource_manager.Configured]
 
-    def configured(state: Any, envelope: Any) -> Any:
-        yield from original(state, envelope)
+    def configured(original: Any, state: Any, body: Any, envelope: Any) -> Any:
+        yield from original(state, body, envelope)
         state.limits.ageing_ms += next(calls)
 
-    resource_manager.HANDLERS[resource_manager.Configured] = configured
+    around_handler(RESOURCE_MANAGER, Configured, configured)
 
 
 @mutant(2, "core/fold.py:Fold._client", "a request that two leaders copied is answered twice")

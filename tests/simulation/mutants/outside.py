@@ -13,16 +13,17 @@ import millrace.runtime.performer as performer
 import services.dispatcher.asked as asked
 import services.dispatcher.cleaning as cleaning
 import services.dispatcher.client_port as client_port
-import services.dispatcher.core.machine as dispatcher
 import services.dispatcher.ports as ports
 import services.dispatcher.trial as trial
 import services.job_master.core.publication as publication
 import services.job_master.ports as job_master_ports
-from millrace.core.machine import PassedOver
+from millrace.core.machine import Born, PassedOver
 from millrace.core.messages import effects
+from millrace.core.messages.records import Client
 from millrace.core.states import ENDED_JOB
 from millrace.io.interfaces import Compare, Delete, Txn, UnknownOutcome
-from services.dispatcher.core import retirement
+from services.dispatcher.core import lookups, questions, retirement
+from services.dispatcher.core.machine import HANDLERS as DISPATCHER
 from services.dispatcher.intake import Intake
 from services.job_master.core.machine import HANDLERS as JOB_MASTER
 from tests.simulation import performing
@@ -122,21 +123,17 @@ def no_tombstone_is_left() -> None:
     around(cleaning.Cleaning, "clean", clean)
 
 
-@mutant(18, "dispatcher/core/machine.py:Dispatcher.know", "an id that etcd knows counts as accepted anew")
+@mutant(18, "dispatcher/core/lookups.py:on_job_graph_stored", "an id that etcd knows counts as accepted anew")
 def what_stands_in_etcd_is_not_looked_at() -> None:
-    def graph_stored(original: Any, self: Any, state: Any, envelope: Any) -> Any:
-        fate = state.fates[envelope.body.job]
-        stands = envelope.body.stands
-        if stands is not None and fate.putting is not None:
-            graph = json.loads(fate.putting.submitted.graph)
-            stands = stands.model_copy(update={"acceptance": fate.acceptance, "state": "accepted", "graph": graph})
-            changed = envelope.body.model_copy(update={"stands": stands})
-            envelope = type(envelope)(
-                envelope.sender, envelope.life, envelope.now_ms, envelope.id, changed, envelope.stamp_ms
-            )
-        return original(self, state, envelope)
+    def graph_stored(original: Any, state: Any, body: Any, envelope: Any) -> Any:
+        lookup, stored = state.fates[body.job], body.stands
+        if stored is not None and lookup.putting is not None:
+            graph = json.loads(lookup.putting.submitted.graph)
+            stored = stored.model_copy(update={"acceptance": lookup.acceptance, "state": "accepted", "graph": graph})
+            body = body.model_copy(update={"stands": stored})
+        return original(state, body, envelope)
 
-    around(dispatcher.Dispatcher, "graph_stored", graph_stored)
+    around_handler(DISPATCHER, effects.JobGraphStored, graph_stored)
 
 
 @mutant(19, "dispatcher/ports.py:JobStore._put_batch", "one known id refuses a whole batch, for ever")
@@ -177,9 +174,9 @@ def the_first_attempt_is_published() -> None:
     publication.PublishSink = first  # type: ignore[misc,assignment]
 
 
-@mutant(24, "dispatcher/core/machine.py:Dispatcher.born", "accepted jobs are lost with the Dispatcher's log")
+@mutant(24, "dispatcher/core/recovery.py:on_born", "accepted jobs are lost with the Dispatcher's log")
 def a_reborn_dispatcher_recovers_nothing() -> None:
-    dispatcher.Dispatcher.born = lambda self, state, envelope: iter(())  # type: ignore[method-assign]
+    DISPATCHER[Born] = lambda state, body, envelope: iter(())
 
 
 @mutant(26, "runtime/parked.py:Parked.load", "a record that ends processes ends one after the other, for ever")
@@ -204,10 +201,10 @@ def a_bad_start_of_an_ended_job_is_not_answered() -> None:
 
 @mutant(26, "dispatcher/intake.py:Intake.record", "bytes that are no request leave no trace")
 def what_is_no_request_is_dropped() -> None:
-    def requested(original: Any, self: Any, state: Any, envelope: Any) -> Any:
-        return iter(()) if envelope.body.refusal is not None else original(self, state, envelope)
+    def requested(original: Any, state: Any, record: Any, envelope: Any) -> Any:
+        return iter(()) if record.refusal is not None else original(state, record, envelope)
 
-    around(dispatcher.Dispatcher, "requested", requested)
+    around_handler(DISPATCHER, Client, requested)
 
 
 @mutant(26, "dispatcher/intake.py:Intake.record", "bytes that are no request end the port, and with it all requests")
@@ -229,12 +226,12 @@ def an_ending_is_stored_over_an_ending() -> None:
     ports.JobStore._end_batch = end_batch  # type: ignore[method-assign]
 
 
-@mutant(24, "dispatcher/core/machine.py:Dispatcher.know", "jobs that had ended, and were not cleaned up, stay so for ever")
+@mutant(24, "dispatcher/core/lookups.py:adopt", "jobs that had ended, and were not cleaned up, stay so for ever")
 def a_reborn_dispatcher_passes_over_dirty_jobs() -> None:
-    def know(original: Any, self: Any, state: Any, job: str, stands: Any, envelope: Any) -> Any:
-        return iter(()) if stands.state == "dirty" else original(self, state, job, stands, envelope)
+    def adopt(original: Any, state: Any, job: str, stored: Any, envelope: Any) -> Any:
+        return iter(()) if stored.state == "dirty" else original(state, job, stored, envelope)
 
-    around(dispatcher.Dispatcher, "know", know)
+    around(lookups, "adopt", adopt)
 
 
 @mutant(30, "dispatcher/asked.py:Asked.begin", "a request that ends who reads it ends one Dispatcher after the other")
@@ -267,10 +264,12 @@ def what_nobody_could_try_is_passed_over() -> None:
     around(client_port.Copier, "_try", untold)
 
 
-@mutant(30, "dispatcher/core/machine.py:Dispatcher.ask_live", "a cancel that was refused cancels the job that came later")
+@mutant(30, "dispatcher/core/questions.py:_cancel_live", "a cancel that was refused cancels the job that came later")
 def an_old_cancel_counts() -> None:
-    def ask_live(original: Any, self: Any, state: Any, envelope: Any, asking: Any, live: Any) -> Any:
-        live.offset = -1
-        return original(self, state, envelope, asking, live)
+    row = questions._JOB_ROWS["CancelJob"]
 
-    around(dispatcher.Dispatcher, "ask_live", ask_live)
+    def cancel_live(state: Any, request: Any, envelope: Any, live: Any) -> Any:
+        live.offset = -1
+        return row.live(state, request, envelope, live)
+
+    questions._JOB_ROWS["CancelJob"] = replace(row, live=cancel_live)

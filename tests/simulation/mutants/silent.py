@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import services.dispatcher.core.answers as answers
-import services.resource_manager.core.machine as resource_manager
 from millrace.core.messages.jobs import DeclareAgain
+from millrace.core.messages.slots import SlotUnused
 from services.dispatcher.core import questions
 from services.job_master.core.machine import HANDLERS as JOB_MASTER
-from services.resource_manager.core import slot_manager
+from services.resource_manager.core import births
+from services.resource_manager.core.machine import HANDLERS as RESOURCE_MANAGER
 from services.resource_manager.core.state import State
 from tests.simulation.mutants import mutant
 
@@ -17,14 +18,14 @@ def lists_are_told_whole() -> None:
     answers.fitting = lambda parts: list(parts)  # type: ignore[assignment]
 
 
-@mutant(31, "resource_manager/core/slot_manager.py:unused", "a shard that is down is given each slot that becomes free, again and again")
+@mutant(31, "resource_manager/core/shards.py:on_slot_unused", "a shard that is down is given each slot that becomes free, again and again")
 def what_is_not_used_is_granted_again() -> None:
-    slot_manager.unused = lambda state, name, said: iter(())
+    RESOURCE_MANAGER[SlotUnused] = lambda state, body, envelope: iter(())
 
 
 @mutant(31, "resource_manager/core/state.py:DECLARE_MS", "a reborn ResourceManager waits for a shard that never comes back")
 def a_silent_shard_is_waited_for() -> None:
-    resource_manager.DECLARE_MS = 1 << 40
+    births.DECLARE_MS = 1 << 40
 
 
 @mutant(31, "resource_manager/core/state.py:State.queues_for", "a shard that is passed over is granted slots all the same")
@@ -32,9 +33,9 @@ def who_is_passed_over_is_granted_slots() -> None:
     State.queues_for = lambda self, job: job.waits  # type: ignore[method-assign]
 
 
-@mutant(31, "dispatcher/core/questions.py:tick", "who asks about a job of a dead JobMaster is never answered")
+@mutant(31, "dispatcher/core/questions.py:answer_overdue", "who asks about a job of a dead JobMaster is never answered")
 def who_is_silent_is_waited_for() -> None:
-    questions.tick = lambda dispatcher, state, envelope: iter(())
+    questions.answer_overdue = lambda state, envelope: iter(())
 
 
 @mutant(31, "job_master/core/births.py:on_declare_again", "a shard that is back is never granted anything again")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import services.resource_manager.core.machine as resource_manager
 import services.task_manager.core.machine as task_manager
+from millrace.core.machine import Say
 from millrace.core.messages import jobs, slots
 from millrace.core.messages.records import Elected
 from millrace.core.states import SlotState
-from services.resource_manager.core import liveness, slot_manager
+from services.resource_manager.core import liveness, registration, requests, slot_manager
+from services.resource_manager.core.machine import HANDLERS as RESOURCE_MANAGER
 from services.resource_manager.core.state import Job, State
 from services.task_manager import shell
 from services.task_manager.core import fencing, slot_table
@@ -31,9 +32,9 @@ def nobody_is_declared_lost() -> None:
     liveness.silent = lambda state: []
 
 
-@mutant(28, "resource_manager/core/liveness.py:missing", "what a shard knows of and nobody registers is waited for, for ever")
+@mutant(28, "resource_manager/core/liveness.py:unregistered", "what a shard knows of and nobody registers is waited for, for ever")
 def nobody_is_missed() -> None:
-    liveness.missing = lambda state, now_ms: []
+    liveness.unregistered = lambda state, now_ms: []
 
 
 @mutant(28, "task_manager/core/leaving.py:on_release_task_manager", "who was declared lost goes on beside who has its tasks now")
@@ -121,28 +122,26 @@ def a_broken_slot_is_not_told_of() -> None:
 
 @mutant(5, "resource_manager/core/slot_manager.py:report", "what was said before a grant was heard counts against it")
 def an_old_report_takes_a_grant_back() -> None:
-    def report(original: Any, state: Any, name: str, states: Any, now_ms: int) -> Any:
+    def report(original: Any, state: Any, name: str, states: Any, at_ms: int) -> Any:
         for slot in state.task_managers[name].slots.values():
             if slot.state is SlotState.PENDING:
                 slot.state = SlotState.ALLOCATED
-        return original(state, name, states, now_ms)
+        return original(state, name, states, at_ms)
 
     around(slot_manager, "report", report)
 
 
-@mutant(10, "resource_manager/core/machine.py:_tell_lost", "one shard alone hears of a lost TaskManager")
+@mutant(10, "resource_manager/core/registration.py:_report_loss", "one shard alone hears of a lost TaskManager")
 def one_shard_alone_hears_of_a_loss() -> None:
     def lost(original: Any, state: Any, name: str, incarnation: int, reason: str) -> Any:
-        yield resource_manager.Say(
-            "job-master/0", jobs.TaskManagerLost(task_manager=name, incarnation=incarnation, reason=reason)
-        )
+        yield Say("job-master/0", jobs.TaskManagerLost(task_manager=name, incarnation=incarnation, reason=reason))
 
-    around(resource_manager, "_tell_lost", lost)
+    around(registration, "_report_loss", lost)
 
 
-@mutant(10, "resource_manager/core/slot_manager.py:forget_requests", "what a reborn shard does not want any more is granted to it")
+@mutant(10, "resource_manager/core/requests.py:forget_requests_of", "what a reborn shard does not want any more is granted to it")
 def wants_of_a_life_before_stay() -> None:
-    slot_manager.forget_requests = lambda state, shard: None
+    requests.forget_requests_of = lambda state, shard: None
 
 
 @mutant(10, "resource_manager/core/slot_manager.py:unregister", "slots of a lost TaskManager stay held")
@@ -171,6 +170,6 @@ def a_slot_that_is_given_back_is_nobodys_at_once() -> None:
     )
 
 
-@mutant(5, "resource_manager/core/slot_manager.py:freed", "a slot that its job gave back is never free again")
+@mutant(5, "resource_manager/core/slot_manager.py:on_slot_freed", "a slot that its job gave back is never free again")
 def what_is_freed_is_not_looked_at() -> None:
-    slot_manager.freed = lambda state, name, said, now_ms: iter(())
+    RESOURCE_MANAGER[slots.SlotFreed] = lambda state, body, envelope: iter(())

@@ -1,0 +1,29 @@
+"""A new leader's settings, and new lives of peers, which are sent all that they need [10]. The Dispatcher's own birth: `recovery.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from millrace.core.machine import Configured, Envelope, Output, PeerBorn, settings_of
+from millrace.core.topics import JOB_MASTER
+
+from . import forwarding, questions, retirement, starting
+from .state import Settings, State
+
+Outputs = Iterator[Output]
+
+
+def on_configured(state: State, body: Configured, envelope: Envelope) -> Outputs:
+    state.settings = settings_of(Settings, body)
+    retirement.forget_oldest(state)
+    yield from ()
+
+
+def on_peer_born(state: State, body: PeerBorn, envelope: Envelope) -> Outputs:
+    """A shard's new life is sent StartJob for all its live jobs. Jobs that it holds still, and that have ended, it reports by itself, and
+    is sent JobRetired for them."""
+    state.heard[body.peer] = None
+    for request in forwarding.withdraw(state, body.peer):
+        yield from questions.answer_without(state, request, envelope, body.peer)
+    if body.peer.startswith(f"{JOB_MASTER}/"):
+        yield from starting.start_all(state, body.peer)

@@ -1,0 +1,64 @@
+"""Requests that another scope answers: the ResourceManager, or the JobMaster of a job [31].
+
+The other scope answers the client, and sends QuestionAnswered here. Where that does not come in time, the Dispatcher answers with what it
+knows, and names the silent scope. A silent scope is asked rarely: what it is asked stays in its inbox, and it answers all of that
+when it is back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from millrace.core.clocks import NowMs
+from millrace.core.machine import Envelope, Output, Say
+from millrace.core.messages.jobs import DescribeStartedJob, Query, QuestionAnswered
+
+from .answers import refuse
+from .state import ForwardedRequest, JobRequest, Silence, State
+
+ANSWER_MS = 3_000
+ASKED_MOST = 250  # requests of one scope without an answer: a flood of those about a dead one leaves room for those about others
+AGAIN_MS = 10_000  # before a silent scope is asked again; the longer it is silent, the less often
+
+
+def is_silent(state: State, scope: str, now_ms: NowMs) -> bool:
+    """Whether the scope has not answered in time, and is not to be asked again yet."""
+    silence = state.silent.get(scope)
+    return silence is not None and now_ms - silence.asked_ms < max(AGAIN_MS, silence.asked_ms - silence.since_ms)
+
+
+def forward(state: State, request: JobRequest, envelope: Envelope, scope: str, body: DescribeStartedJob | Query) -> Iterator[Output]:
+    """Asks a scope that is not silent. `body`: the question, without its number."""
+    if sum(each.scope == scope for each in state.asked.values()) >= ASKED_MOST:
+        yield from refuse(request, "busy", f"{ASKED_MOST} questions wait for answers of {scope} already; try again")
+        return
+    if scope in state.silent:
+        state.silent[scope].asked_ms = envelope.now_ms
+    state.questions += 1
+    state.asked[state.questions] = ForwardedRequest(scope, envelope.now_ms, request)
+    yield Say(scope, body.model_copy(update={"number": state.questions}))
+
+
+def on_question_answered(state: State, body: QuestionAnswered, envelope: Envelope) -> Iterator[Output]:
+    """The answer may have come too late for its client, but shows that the scope is back."""
+    state.asked.pop(body.number, None)
+    state.silent.pop(envelope.sender, None)
+    yield from ()
+
+
+def withdraw(state: State, scope: str) -> list[JobRequest]:
+    """A scope is born anew: nobody answers any more what its life before was asked. Those requests are the caller's to answer."""
+    state.silent.pop(scope, None)
+    return [state.asked.pop(number).asking for number in [number for number, each in state.asked.items() if each.scope == scope]]
+
+
+def overdue(state: State, now_ms: NowMs) -> list[tuple[str, JobRequest]]:
+    """(scope, request) of what was not answered in time; the caller answers it."""
+    found = []
+    for number, forwarded in list(state.asked.items()):
+        if now_ms - forwarded.asked_ms < ANSWER_MS:
+            break  # they are in the order in which they were forwarded
+        del state.asked[number]
+        state.silent.setdefault(forwarded.scope, Silence(forwarded.asked_ms, forwarded.asked_ms))
+        found.append((forwarded.scope, forwarded.asking))
+    return found

@@ -1,0 +1,65 @@
+"""What etcd holds of one job: the outcome of storing its submission, or of looking it up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from millrace.core.clocks import AtMs
+from millrace.core.machine import Envelope, Output
+from millrace.core.messages import effects
+from millrace.core.messages.effects import StoredJob
+from millrace.core.states import INITIALIZING
+
+from . import answers, ending, questions, reports, starting
+from .answers import reject
+from .state import JobRequest, State
+from .waiting import end_lookup
+
+Outputs = Iterator[Output]
+
+
+def on_job_graph_stored(state: State, body: effects.JobGraphStored, envelope: Envelope) -> Outputs:
+    lookup = end_lookup(state, body.job)
+    request = lookup.putting
+    assert request is not None and request.submitted is not None, "only a submission that was put has this outcome"
+    if body.unreadable is not None:
+        yield from _refuse_unreadable(state, [request, *lookup.behind], envelope.at_ms, body.unreadable)
+        return
+    if body.stands is None:
+        reason = "it came too late: accept_before_ms had passed by the Dispatcher's clock; submit again"
+        yield from reject(request, envelope.at_ms, "late", reason)
+    elif body.stands.acceptance == lookup.acceptance and body.stands.state == "accepted":  # a cut log may give a name again
+        yield from starting.announce_accepted(state, body.job, body.stands, request.submitted.graph)
+        yield from answers.accepted(request, INITIALIZING, state.topology.events_partition(body.job))
+    else:
+        yield from adopt(state, body.job, body.stands, envelope)
+        yield from questions.answer_stored(state, request, envelope, body.stands)
+    yield from reports.answer_unverified(state, body.job, body.stands)
+    yield from questions.answer_waiting(state, envelope, lookup, body.stands)
+
+
+def on_job_found(state: State, body: effects.JobFound, envelope: Envelope) -> Outputs:
+    lookup = end_lookup(state, body.job)
+    if body.unreadable is not None:
+        yield from _refuse_unreadable(state, lookup.behind, envelope.at_ms, body.unreadable)
+        return
+    if body.stands is not None:
+        yield from adopt(state, body.job, body.stands, envelope)
+    yield from reports.answer_unverified(state, body.job, body.stands)
+    yield from questions.answer_waiting(state, envelope, lookup, body.stands)
+
+
+def adopt(state: State, job: str, stored: StoredJob, envelope: Envelope) -> Outputs:
+    """A job that was in no table is in etcd: what is not done for it yet is done now. A clean one needs nothing, and stays out of the
+    state: it is an old one."""
+    if stored.state == "accepted":
+        yield from starting.announce_accepted(state, job, stored)
+    elif stored.state == "dirty":
+        yield from ending.announce_ended(state, job, stored, envelope)
+
+
+def _refuse_unreadable(state: State, requests: Iterable[JobRequest], at_ms: AtMs, reason: str) -> Outputs:
+    """The key of a job holds something else. Its shard, if it has the job, reports it again to our next life."""
+    for request in requests:
+        state.early.pop(request.job, None)
+        yield from answers.refuse_internal(request, at_ms, f"{request.job}: {reason}; `millrace doctor` says what to do")

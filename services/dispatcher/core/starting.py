@@ -1,0 +1,78 @@
+"""Accepted jobs are announced, and their shards are sent StartJob: at once, or a few at each tick."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from millrace.core.machine import Output, Publish, Say
+from millrace.core.messages import events, jobs
+from millrace.core.messages.base import parsed, written
+from millrace.core.messages.effects import StoredJob
+from millrace.core.topics import shard_scope
+
+from . import admission, answers
+from .state import LiveJob, State
+
+STARTS_A_TICK = 500  # StartJobs that a shard is sent at a tick: more would hold the loop for too long
+FLOOD_A_TICK = 32  # with so many submissions stored since the last tick ...
+FLOOD_STARTS_A_TICK = 5  # ... no more jobs than these are started at a tick: what is not stored yet comes first
+
+
+def announce_accepted(state: State, job: str, stored: StoredJob, put: str = "") -> Iterator[Output]:
+    """A job whose graph is stored in etcd is live. `put`: the graph where `stored` leaves it out.
+
+    JobAccepted comes before StartJob: else an event of its JobMaster could precede it on job.events."""
+    graph = parsed(put) if stored.graph is None else stored.graph
+    live = state.live[job] = LiveJob(
+        acceptance=stored.acceptance,
+        digest=stored.digest,
+        shard=stored.shard,
+        accepted_ms=stored.accepted_ms,
+        name=stored.name,
+        log=stored.asked_log,
+        offset=stored.asked,
+        graph=put if stored.graph is None else written(graph),
+        subtasks=admission.subtasks_of(graph),
+    )
+    state.live_graphs += len(live.graph)
+    state.live_subtasks += live.subtasks
+    state.early.pop(job, None)  # its JobMaster answers StartJob with the end again
+    event = events.JobAccepted(job=job, at_ms=stored.accepted_ms, name=live.name, tasks=answers.tasks_of(graph))
+    yield Publish("job.events", job, event)
+    scope = shard_scope(live.shard)
+    if scope in state.heard and (scope in state.declaring or state.put_since_tick >= FLOOD_A_TICK):
+        state.declaring.setdefault(scope, []).insert(0, job)  # the last of those that wait
+    else:
+        yield _start(job, live, graph)
+
+
+def start_all(state: State, scope: str) -> Iterator[Output]:
+    """A shard is born anew: all its live jobs are started there, the first few at once [10]."""
+    mine = [job for job, live in state.live.items() if shard_scope(live.shard) == scope]
+    state.declaring[scope] = mine[::-1]
+    yield from start_next(state, scope)
+
+
+def start_next(state: State, scope: str) -> Iterator[Output]:
+    """The next few jobs whose StartJob is still to be sent."""
+    left = state.declaring[scope]
+    most = STARTS_A_TICK if state.put_since_tick < FLOOD_A_TICK else FLOOD_STARTS_A_TICK
+    for _ in range(min(most, len(left))):
+        job = left.pop()
+        live = state.live.get(job)
+        if live is not None and live.ending is None:  # what has ended must not be started again
+            yield _start(job, live)
+    if not left:
+        del state.declaring[scope]
+
+
+def _start(job: str, live: LiveJob, graph: dict[str, Any] | None = None) -> Say:
+    body = jobs.StartJob(
+        job=job,
+        acceptance=live.acceptance,
+        graph=graph if graph is not None else parsed(live.graph),
+        accepted_ms=live.accepted_ms,
+        cancel=live.cancel,
+    )
+    return Say(shard_scope(live.shard), body, after="job.events")  # events of the JobMaster follow JobAccepted

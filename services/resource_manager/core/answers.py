@@ -1,0 +1,70 @@
+"""What clients are told about the cluster. The Dispatcher forwards their requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from millrace.core.bounded import fitting
+from millrace.core.machine import Envelope, Output, Publish, Say
+from millrace.core.messages.client import (
+    ClusterOverview,
+    Reply,
+    RequestRefused,
+    SlotInfo,
+    TaskManagerInfo,
+    TaskManagersListed,
+)
+from millrace.core.messages.jobs import Query, QuestionAnswered
+from millrace.core.topics import DISPATCHER
+
+from .state import State
+
+
+def on_query(state: State, body: Query, envelope: Envelope) -> Iterator[Output]:
+    if not body.reply_to:
+        return  # the client wants no answer
+    yield from _reply(body, _overview(state, body) if body.what == "overview" else _task_managers(state, body))
+
+
+def refuse(body: Query, error: str) -> Iterator[Output]:
+    """A query whose handling ended processes."""
+    reason = f"a fault of Millrace in handling this request: {error}"
+    yield from _reply(body, RequestRefused(correlation=body.correlation, kind="internal", reason=reason))
+
+
+def _reply(body: Query, answer: Reply) -> Iterator[Output]:
+    yield Publish("client.replies", body.reply_to, answer)
+    if body.number:  # 0: of an earlier build
+        yield Say(DISPATCHER, QuestionAnswered(number=body.number))
+
+
+def _overview(state: State, body: Query) -> ClusterOverview:
+    return ClusterOverview(
+        correlation=body.correlation,
+        jobs=body.jobs,
+        task_managers=len(state.task_managers),
+        slots=sum(len(each.slots) for each in state.task_managers.values()),
+        free_slots=sum(len(keys) for keys in state.free.values()),
+        waiting_jobs=sum(len(waiting) for waiting in state.queues.values()),
+    )
+
+
+def _task_managers(state: State, body: Query) -> TaskManagersListed:
+    listed = fitting(_listed(state))
+    return TaskManagersListed(correlation=body.correlation, task_managers=listed, total=len(state.task_managers))
+
+
+def _listed(state: State) -> Iterator[TaskManagerInfo]:
+    for name, each in sorted(state.task_managers.items()):
+        slots = [
+            SlotInfo(slot=number, state=slot.state.value, job=slot.job, memory_mb=slot.memory_mb, broken=slot.broken)
+            for number, slot in sorted(each.slots.items())
+        ]
+        yield TaskManagerInfo(
+            task_manager=name,
+            incarnation=each.incarnation,
+            host=each.host,
+            slots=slots,
+            since_ms=each.since_ms,
+            last_beat_ms=each.last_beat_ms,
+        )

@@ -1,0 +1,62 @@
+"""A record that is passed over because it ended processes [26]: what it requested is not done, but no slot and no shard waits for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from millrace.core.clocks import after
+from millrace.core.machine import Envelope, Output, PassedOver, Say
+from millrace.core.messages.jobs import JobMasterDeclared, JobQueued, Query, RequestSlots
+from millrace.core.messages.slots import SlotFreed
+from millrace.core.timing import registration_ms
+
+from . import answers, requests, shards, slot_manager
+from .state import State, shard_of
+
+Outputs = Iterator[Output]
+
+
+def on_passed_over(state: State, body: PassedOver, envelope: Envelope) -> Outputs:
+    """Of other records nothing is done, and nobody waits for them."""
+    handler = _INSTEAD.get(type(body.body))
+    if handler is not None:
+        yield from handler(state, body.body, body.error, envelope)
+
+
+def _request_slots(state: State, body: RequestSlots, error: str, envelope: Envelope) -> Outputs:
+    """A shard requests slots once: it is notified why its job waits, and the user can cancel the job.
+
+    What the job wanted before is dropped: if it has ended, it would be granted that again and again."""
+    if body.job in state.jobs:
+        requests.forget_request(state, body.job)
+    if body.slots:
+        reason = f"its request for slots was not taken, by a fault of Millrace: {error}; cancel the job"
+        yield Say(envelope.sender, JobQueued(job=body.job, reason=reason, position=None))
+
+
+def _slot_freed(state: State, body: SlotFreed, error: str, envelope: Envelope) -> Outputs:
+    """It may come before any report of its grant, and no report counts until then. The next report has what the slot is now."""
+    return slot_manager.on_slot_freed(state, body.model_copy(update={"state": "STARTING"}), envelope)
+
+
+def _job_master_declared(state: State, body: JobMasterDeclared, error: str, envelope: Envelope) -> Outputs:
+    """It is sent once, and nothing is granted before. Where the shard holds slots is not looked at: all have time to register."""
+    shard = shard_of(envelope)
+    if shard not in state.declared:
+        state.open_ms = max(state.open_ms, after(envelope.now_ms, registration_ms(state.lost_after_ms)))
+    yield from shards.include(state, shard)
+
+
+def _query(state: State, body: Query, error: str, envelope: Envelope) -> Outputs:
+    if body.reply_to:
+        yield from answers.refuse(body, error)
+
+
+_INSTEAD: dict[type, Callable[[State, Any, str, Envelope], Outputs]] = {
+    RequestSlots: _request_slots,
+    SlotFreed: _slot_freed,
+    JobMasterDeclared: _job_master_declared,
+    Query: _query,
+}
+"""Class of a record's body -> what is done instead of its handler."""

@@ -1,0 +1,43 @@
+"""New lives: of the ResourceManager, and of its peers. A new leader's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from millrace.core.clocks import after
+from millrace.core.machine import Born, Configured, Envelope, Output, PeerBorn, settings_of
+from millrace.core.timing import registration_ms
+from millrace.core.topics import JOB_MASTER, TASK_MANAGER
+
+from . import registration, requests
+from .state import DECLARE_MS, Settings, State
+
+Outputs = Iterator[Output]
+
+
+def on_born(state: State, body: Born, envelope: Envelope) -> Outputs:
+    """Nothing is asked: shards and TaskManagers declare themselves.
+
+    Where a log was lost, a shard may have lost its own too, and know of no TaskManager. So all TaskManagers have time to register, with
+    the allocations that they hold, before anything is granted [11]."""
+    state.ticked_ms, state.stamp_ms = envelope.now_ms, envelope.at_ms
+    state.declare_ms = after(envelope.now_ms, DECLARE_MS)
+    if envelope.generation > 1:
+        state.open_ms = after(envelope.now_ms, registration_ms(state.lost_after_ms))
+    yield from ()
+
+
+def on_configured(state: State, body: Configured, envelope: Envelope) -> Outputs:
+    before = state.lost_after_ms
+    state.limits = settings_of(Settings, body)
+    yield from registration.adjust_heartbeats(state, before)
+
+
+def on_peer_born(state: State, body: PeerBorn, envelope: Envelope) -> Outputs:
+    kind, _, name = body.peer.partition("/")
+    if kind == JOB_MASTER:
+        requests.forget_requests_of(state, int(name))
+        return
+    known = state.task_managers.get(name) if kind == TASK_MANAGER else None
+    if known is not None and known.incarnation != envelope.life:
+        yield from registration.lose(state, envelope, name, registration.STARTED_ANEW, alive=False)
