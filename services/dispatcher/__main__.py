@@ -38,14 +38,6 @@ def main() -> int:
     except CannotListen as failure:
         print(f"dispatcher: the BlobServer: {failure}", file=sys.stderr)
         return 2
-    deciding = {
-        "max_live_jobs": settings.max_live_jobs,
-        "max_live_graphs_mb": settings.max_live_graphs_mb,
-        "max_live_subtasks": settings.max_live_subtasks,
-        "retained_jobs": settings.retained_jobs,
-        "blob_url": settings.told_url(port),
-        "blob_max_bytes": most_bytes,
-    }
     intake = Intake(process.storage, DEFAULT_LIMITS, settings.check_local_files, disk_space)
     readable = partial(tried, settings.kafka_bootstrap)
     client_port = ClientPort(process.bus, intake, Asked(process.store), readable, process.fatal)
@@ -57,7 +49,7 @@ def main() -> int:
         client_port.lead(term)
         housekeeping.lead(term)
 
-    hosted = Hosted(Dispatcher(topology), jobs.ports(), deciding, on_lead=on_lead)
+    hosted = Hosted(Dispatcher(topology), jobs.ports(), settings.deciding(port), on_lead=on_lead)
     return process.run([hosted], topology, stop_also=blobs.stop)
 
 

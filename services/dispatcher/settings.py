@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field, SecretStr
 
@@ -10,23 +10,28 @@ from millrace.io.addresses import joined
 from millrace.io.http.blobs import MOST_BYTES
 from millrace.runtime.settings import ServiceSettings
 
+from .core.state import Settings
 from .staging import STORES
+
+DEFAULTS = Settings()
 
 
 class DispatcherSettings(ServiceSettings):
     """Takes submissions, stores accepted jobs in etcd, starts them on a shard, answers questions, serves blobs."""
 
     service: ClassVar[str] = "dispatcher"
-    max_live_jobs: int = Field(20_000, ge=1, description="Jobs accepted and not ended; more are told to try again.")
-    max_live_graphs_mb: int = Field(256, ge=1, description="Memory that the graphs of live jobs may take in all.")
+    max_live_jobs: int = Field(DEFAULTS.max_live_jobs, ge=1, description="Jobs accepted and not ended; more are told to try again.")
+    max_live_graphs_mb: int = Field(DEFAULTS.max_live_graphs_mb, ge=1, description="Memory that the graphs of live jobs may take in all.")
     max_live_subtasks: int = Field(
-        100_000, ge=1, description="Subtasks of the vertices of live jobs; a JobMaster needs up to 1 KB for each, so 100 MB."
+        DEFAULTS.max_live_subtasks,
+        ge=1,
+        description="Subtasks of the vertices of live jobs; a JobMaster needs up to 1 KB for each, so 100 MB.",
     )
     min_free_mb: int = Field(
         512, ge=0, description="What must stay free on storage's disk: with less, submissions and uploads are told to try again."
     )
     retained_jobs: int = Field(
-        10_000, ge=0, description="Ended jobs kept in memory for `list`; older ones are found in etcd by their id."
+        DEFAULTS.retained_jobs, ge=0, description="Ended jobs kept in memory for `list`; older ones are found in etcd by their id."
     )
     keep_hours: float = Field(
         168.0, gt=0, description="How long uploads, logs, results and archives are kept after their last change."
@@ -44,8 +49,19 @@ class DispatcherSettings(ServiceSettings):
     blob_max_mb: int = Field(MOST_BYTES >> 20, ge=1, description="Largest upload.")
     blob_token: SecretStr = Field(min_length=1, description="Token that clients of the BlobServer present.")
 
+    def deciding(self, port: int) -> dict[str, Any]:
+        """What the machine is given in its log. `port`: of the BlobServer."""
+        return {
+            "max_live_jobs": self.max_live_jobs,
+            "max_live_graphs_mb": self.max_live_graphs_mb,
+            "max_live_subtasks": self.max_live_subtasks,
+            "retained_jobs": self.retained_jobs,
+            "blob_url": self.told_url(port),
+            "blob_max_bytes": self.blob_max_mb << 20,
+        }
+
     def told_url(self, port: int) -> str:
-        """What clients are told: where they reach the BlobServer, which listens on `port`."""
+        """Where clients reach the BlobServer, which listens on `port`."""
         return self.blob_url or f"http://{joined(self.blob_host, port)}"
 
     def schemes(self) -> tuple[str, ...]:

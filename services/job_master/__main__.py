@@ -20,9 +20,8 @@ def main() -> int:
     if unknown:
         print(f"job-master: the cluster has shards 0 to {topology.shards - 1}, not {unknown}", file=sys.stderr)
         return 2
-    deciding = {"exchange_url": f"{settings.storage_url.rstrip('/')}/exchange", "moves_most": settings.moves_most}
     shards = settings.shards or range(topology.shards)
-    return process.run([Hosted(JobMaster(shard), ports(process.store), deciding) for shard in shards], topology)
+    return process.run([Hosted(JobMaster(shard), ports(process.store), settings.deciding()) for shard in shards], topology)
 
 
 if __name__ == "__main__":

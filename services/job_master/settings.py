@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from millrace.runtime.settings import ServiceSettings
+
+from .core.state import Settings
+
+DEFAULTS = Settings()
 
 
 class JobMasterSettings(ServiceSettings):
@@ -17,7 +21,11 @@ class JobMasterSettings(ServiceSettings):
         [], description="JobMaster shards that this process hosts; none given: all of the cluster."
     )
     moves_most: int = Field(
-        20,
+        DEFAULTS.moves_most,
         ge=0,
         description="How often a subtask may lose its TaskManager before its job fails: it may be what ends them.",
     )
+
+    def deciding(self) -> dict[str, Any]:
+        """What the machine is given in its log."""
+        return {"exchange_url": f"{self.storage_url.rstrip('/')}/exchange", "moves_most": self.moves_most}
