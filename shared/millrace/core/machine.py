@@ -164,12 +164,3 @@ def dispatch(handlers: Mapping[type, Handler], state: Any, envelope: Envelope) -
     if handler is None:
         raise UnknownMessage(f"no handler for {type(envelope.body).__name__} from {envelope.sender or 'the core'}")
     return handler(state, envelope.body, envelope)
-
-
-def dispatch_old(handlers: Mapping[type, Callable[[Any, Envelope], Iterator[Output]]], state: Any, envelope: Envelope) -> Iterator[Output]:
-    """As `dispatch`, for handlers that read the body from the envelope."""
-    wrapped: dict[type, Handler] = {
-        kind: lambda state, _, envelope, each=each: each(state, envelope)  # type: ignore[misc]  # goes with the last such machine
-        for kind, each in handlers.items()
-    }
-    return dispatch(wrapped, state, envelope)

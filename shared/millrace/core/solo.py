@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from .fold import TICK_MS, Fold, FoldResult, ScopeState
-from .messages.records import Elected, Outcome, Part, Tick
+from .messages.records import Elected, Outcome, Record, Tick
 from .replica import Action, Append, BeReborn, End, Perform, Speak
 from .speaking import Speaking
 
@@ -34,7 +34,7 @@ class SoloReplica:
             generation=self.epoch, epoch=self.epoch, build=self.build, who=self.who, settings=settings
         ))]  # fmt: skip
 
-    def record(self, stamp_ms: int, record: Part) -> list[Action]:
+    def record(self, stamp_ms: int, record: Record) -> list[Action]:
         """Folds the next record of the input."""
         told = self.core.fold(self.folded, self.folded.next_offset, stamp_ms, record)
         if told.superseded:
