@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pydantic import ValidationError
 
 from millrace.core.cluster import short
-from millrace.core.fold import Diverged, Fold, ScopeState
+from millrace.core.fold import Diverged, Fold, Parked, ScopeState
 from millrace.core.machine import Machine, UnknownMessage
 from millrace.core.messages.records import Elected, Tick, UnknownRecord, decode
 from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER, Topology
@@ -27,7 +27,7 @@ from millrace.io.storage.store import Storage
 from millrace.runtime.build import build_of
 from millrace.runtime.identity import OtherCluster
 from millrace.runtime.identity import put_back as put_back_identity
-from millrace.runtime.parked import ENDED_MOST, Parked
+from millrace.runtime.parked import ENDED_MOST, ParkedRecords
 from millrace.runtime.service import read_topology
 from millrace.runtime.snapshots import Pointer, folder, named, thaw
 from services.dispatcher.core.machine import Dispatcher
@@ -312,7 +312,7 @@ def _fold(
         folded = thaw(machine, storage.get(pointer.path(DISPATCHER)))
     if first > folded.next_offset:
         raise lacking
-    parked = Parked(store, DISPATCHER, build)
+    parked = ParkedRecords(store, DISPATCHER, build)
     parked.load(folded.generation)
     passed = parked.offsets()
     for received in _records(bus, topology, DISPATCHER, folded.next_offset):
@@ -328,19 +328,20 @@ class _Ends(Exception):
         self.offset, self.error = offset, error
 
 
-def _fold_one(core: Fold, folded: ScopeState, received: Received, passed: Mapping[int, tuple[str | None]]) -> None:
+def _fold_one(core: Fold, folded: ScopeState, received: Received, passed: Mapping[int, Parked]) -> None:
     """Raises _Ends; Refused for a log that cannot be folded here."""
-    offset, stamp_ms, told = received.offset, received.stamp_ms, passed.get(received.offset)
+    offset, stamp_ms, parked = received.offset, received.stamp_ms, passed.get(received.offset)
     try:
         try:
             record = decode(received.value)
         except ValidationError:
-            if told is None:
+            if parked is None:
                 raise
             record = None
-        if told is not None or record is None:
-            led_to = core.pass_over(folded, offset, stamp_ms, record, *(told or ()))
+        if parked is not None:
+            led_to = core.pass_over(folded, offset, stamp_ms, record, parked)
         else:
+            assert record is not None
             led_to = core.fold(folded, offset, stamp_ms, record)
     except (UnknownRecord, UnknownMessage) as failure:
         raise Refused(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millrace import __version__
-from millrace.core.fold import ScopeState
+from millrace.core.fold import Parked, ScopeState
 from millrace.runtime.build import build_of
 
 from .core.folding import Broken
@@ -64,7 +64,7 @@ def _export(source: Source, path: Path, job: str | None, without_payloads: bool,
 
 def _without_errors(scope: Scope, token: Text) -> Scope:
     """What a record did that is passed over may name what is in it."""
-    return replace(scope, parked={at: (error and token(error),) for at, (error,) in scope.parked.items()})
+    return replace(scope, parked={at: Parked(each.error and token(each.error)) for at, each in scope.parked.items()})
 
 
 def _put_snapshot(source: Source, scope: Scope, logs: list[Log], writer: Writer, token: Text | None) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from millrace.core.fold import ScopeState
+from millrace.core.fold import Parked, ScopeState
 from millrace.core.topics import Topology
 
 from .core.recorded import BadLog, Facts, Log, Recorded, Scope
@@ -133,7 +133,9 @@ class Writer:
     def __init__(self, path: Path, facts: Facts, build: str, logs: Sequence[Log]) -> None:
         self._path, self._new = path, path.with_name(f"{path.name}.new")
         self._zip = zipfile.ZipFile(self._new, "w", zipfile.ZIP_DEFLATED, compresslevel=6)
-        scopes = [{**asdict(each), "parked": {str(at): told for at, told in each.parked.items()}} for each in facts.scopes.values()]
+        scopes = [
+            {**asdict(each), "parked": {str(at): [parked.error] for at, parked in each.parked.items()}} for each in facts.scopes.values()
+        ]
         self._put(HEAD, {
             "format": FORMAT, "build": build, "cluster": facts.cluster, "topology": asdict(facts.topology), "scopes": scopes,
             "logs": [asdict(log) for log in logs], "job": facts.job, "redacted": facts.redacted,
@@ -179,7 +181,7 @@ def _entry(log: Log) -> str:
 
 
 def _scope(head: dict[str, Any]) -> Scope:
-    return Scope(**{**head, "parked": {int(at): tuple(told) for at, told in head["parked"].items()}})
+    return Scope(**{**head, "parked": {int(at): Parked(*told) for at, told in head["parked"].items()}})
 
 
 def _line(each: Recorded) -> bytes:

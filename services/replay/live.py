@@ -14,7 +14,7 @@ from millrace.io.interfaces import OffsetGone, Store, Unavailable
 from millrace.io.kafka.logs import KafkaLogs, LogReader
 from millrace.io.storage.store import Storage
 from millrace.runtime.identity import of_store
-from millrace.runtime.parked import Parked
+from millrace.runtime.parked import ParkedRecords
 from millrace.runtime.service import read_topology
 from millrace.runtime.snapshots import named, thaw
 
@@ -41,7 +41,7 @@ class Live:
             if entry is None:
                 continue  # nobody has folded it yet
             value, (topic, partition) = json.loads(entry.value), topology.inbox(name)
-            parked = Parked(self._store, name, "")
+            parked = ParkedRecords(self._store, name, "")
             parked.load(value["generation"])
             scopes[name] = Scope(
                 name, topic, partition, value["generation"], value["log_id"], value["first_offset"], parked.offsets()

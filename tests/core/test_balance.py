@@ -7,7 +7,8 @@ import random
 import pytest
 
 from millrace.core.balance import Standing, given_away
-from millrace.core.election import CAMPAIGN_MS, GIVEN_MS, Election, Role, View
+from millrace.core.election import CAMPAIGN_MS, GIVEN_MS, Election, View
+from millrace.core.states import Role
 
 A, B, C = "a", "b", "c"
 
@@ -53,7 +54,7 @@ def test_a_standby_that_does_not_attend_is_given_nothing() -> None:
     election.attended(B, 1_000)
     election.attended(C, 90_000)
     assert election.attended_by(91_000, 25_000) == [C]
-    assert election.attendants == {C: 90_000}  # who was not heard for long is forgotten
+    assert election._attendants == {C: 90_000}  # who was not heard for long is forgotten
 
 
 def test_who_gives_away_does_not_ask_for_the_key_before_others_could() -> None:
@@ -65,3 +66,18 @@ def test_who_gives_away_does_not_ask_for_the_key_before_others_could() -> None:
     assert election.campaigns(now_ms + GIVEN_MS - 1, View(0), 7, True, False) is None
     assert election.campaigns(now_ms + GIVEN_MS, View(0), 7, True, False) == 0
     assert GIVEN_MS < CAMPAIGN_MS
+
+
+def test_a_replica_changes_its_role_as_the_table_says_and_not_otherwise() -> None:
+    election = Election()
+    with pytest.raises(AssertionError, match="a replica that is following does not become leading"):
+        election.lead(1)
+    assert election.campaigns(CAMPAIGN_MS, View(0), 0, True, False) == 0
+    election.won(7)
+    with pytest.raises(AssertionError, match="a replica that is elect does not become elect"):
+        election.won(8)
+    election.lead(2)
+    with pytest.raises(AssertionError, match="a replica that is leading does not become elect"):
+        election.won(8)
+    election.follow(3)
+    assert (election.role, election.epoch, election.last_won) == (Role.FOLLOWING, 0, 7)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from millrace.core.fold import Fold
+from millrace.core.fold import Fold, Parked
 from millrace.core.machine import PassedOver, Publish, Say
 from millrace.core.messages import effects, jobs, slots
 from millrace.core.messages.records import Elected, Hello, Message
@@ -130,7 +130,7 @@ def test_a_peer_whose_first_word_is_passed_over_is_declared_to_all_the_same() ->
     core = Fold(JobMaster(0), Topology(shards=1))
     folded = core.blank(1, 0)
     core.fold(folded, 0, 1, Elected(generation=1, epoch=1, build="b", who="w"))
-    core.pass_over(folded, 1, 2, HELLO, "KeyError: 'x'")
+    core.pass_over(folded, 1, 2, HELLO, Parked("KeyError: 'x'"))
     assert [each.type for each in folded.outbox.values() if each.key == "resource-manager"][-1] == "JobMasterDeclared"
 
 
@@ -139,8 +139,8 @@ def test_a_generation_whose_first_election_is_passed_over_is_born_all_the_same()
     core = Fold(Dispatcher(TOPOLOGY), TOPOLOGY)
     folded, silent = core.blank(1, 0), core.blank(1, 0)
     elected = Elected(generation=1, epoch=1, build="b", who="w")
-    core.pass_over(folded, 0, 1, elected, "KeyError: 'x'")
-    core.pass_over(silent, 0, 1, elected)
+    core.pass_over(folded, 0, 1, elected, Parked("KeyError: 'x'"))
+    core.pass_over(silent, 0, 1, elected, Parked(None))
     assert [each.key for each in folded.effects.values()] == ["jobs"] and not silent.effects
 
 
@@ -148,5 +148,5 @@ def test_a_peer_whose_birth_itself_ends_processes_is_passed_over_in_silence() ->
     core = Fold(JobMaster(0), Topology(shards=1))
     folded = core.blank(1, 0)
     core.fold(folded, 0, 1, Elected(generation=1, epoch=1, build="b", who="w"))
-    core.pass_over(folded, 1, 2, HELLO)
+    core.pass_over(folded, 1, 2, HELLO, Parked(None))
     assert "JobMasterDeclared" not in [each.type for each in folded.outbox.values()]

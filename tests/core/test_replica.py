@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from millrace.core.chain import Offer, Peer, offer
-from millrace.core.election import ELECTED_BACK_MS, READ_BACK_MS, RETURN_MS, Role, View
-from millrace.core.fold import Diverged, Fold, ScopeState
+from millrace.core.election import ELECTED_BACK_MS, READ_BACK_MS, RETURN_MS, View
+from millrace.core.fold import Diverged, Fold, Parked, ScopeState
 from millrace.core.machine import Born, Configured, Do, Envelope, Forget, Output, PeerBorn, Publish, Say, Ticked
 from millrace.core.messages.effects import JobFound
 from millrace.core.messages.jobs import JobMasterStarted
 from millrace.core.messages.records import Elected, Forked, Hello, Message, Outcome, Probe, Tick, decode
 from millrace.core.replica import Append, BeReborn, Campaign, Cede, End, Perform, Reopen, Resign, Speak
+from millrace.core.states import Role
 from tests.core.of_replica import ME, OTHER, TOPOLOGY, Log, heard, names
 
 
@@ -170,12 +171,12 @@ def test_records_missing_between_two_offsets_are_folded_over_by_nobody() -> None
     for it, though the leader had read those records and went on."""
     log = Log(3)
     log.elect()
-    log.replicas[2].election.silent = True
+    log.replicas[2].election._silent = True
     for replica, action in zip(log.replicas, (BeReborn, Reopen, BeReborn), strict=True):
         (reborn,) = replica.record(5_000, log.stamp, log.records[0][1], log.stamp)
         assert reborn == action("the records from offset 1 to 4999 are missing")
         assert replica.folded.next_offset == 1, "nothing behind it was folded"
-        (again,) = replica.record(5_000, log.stamp, None, log.stamp, parked=("bad",))
+        (again,) = replica.record(5_000, log.stamp, None, log.stamp, parked=Parked("bad"))
         assert again == reborn, "nor passed over"
 
 
@@ -333,13 +334,13 @@ def test_a_follower_looks_at_the_time_when_something_is_due() -> None:
     log = Log(2)
     log.elect()
     election, now = log.replicas[1].election, log.stamp
-    election.probed_ms = now
+    election._probed_ms = now
     assert election.next_look_ms(now, 100) == now + 50, "no longer than an idle poll"
     assert election.next_look_ms(now + 140, 100) == now + 150, "when it suspects"
-    election.probed_ms = now + 150
+    election._probed_ms = now + 150
     assert election.next_look_ms(now + 160, 100) == now + 200, "when it probes again"
     assert election.next_look_ms(now + 200, 100) == now + 250, "what is due and cannot be done is no reason to turn faster"
-    election.silent = True
+    election._silent = True
     assert election.next_look_ms(now + 200, 100) == now + 205
 
 
@@ -357,7 +358,7 @@ def test_an_epoch_without_a_record_in_the_log_is_left_to_its_lease() -> None:
     log = Log(2)
     log.elect()
     standby = log.replicas[1]
-    standby.election.silent = True
+    standby.election._silent = True
     assert not any(isinstance(a, Campaign) for a in standby.beat(log.stamp + 9_000, View(12), caught_up=True))
 
 
@@ -445,12 +446,12 @@ def test_a_leader_with_nothing_to_do_and_nobody_watching_ticks_slowly_and_says_s
     assert isinstance(fast, Append) and fast.record.next_ms == 100  # type: ignore[attr-defined]
     log.append(fast.record)
     assert replica.beat(sent + 3_149, View(10), caught_up=True) == []
-    replica.election.attendants.clear()
+    replica.election._attendants.clear()
     (slow,) = replica.beat(sent + 3_150, View(10), caught_up=True)
     log.append(slow.record)  # type: ignore[union-attr]
     log.append(Probe(who="r7", n=2))
     assert replica.beat(sent + 3_300, View(10), caught_up=True) == []
-    replica.election.attendants.clear()  # at rest again: who is woken now and then, and never for long, ticks all the same
+    replica.election._attendants.clear()  # at rest again: who is woken now and then, and never for long, ticks all the same
     assert replica.beat(sent + 3_349, View(10), caught_up=True) == []
     assert len(replica.beat(sent + 3_350, View(10), caught_up=True)) == 1
 
@@ -461,7 +462,7 @@ def test_a_leader_that_is_woken_shortly_before_its_slow_tick_is_due_ticks_as_it_
     replica = log.replicas[0]
     for seq in (1, 2):
         replica.acked(10, seq)
-    replica.election.ticks, replica.election.ticked_ms = 1, log.stamp
+    replica.election.ticked(log.stamp, 1)
     log.tick(next_ms=2_000, published_through=2)
     sent = replica.election.ticked_ms
     assert replica.beat(sent + 1_900, View(10), caught_up=True) == []
@@ -476,7 +477,7 @@ def test_a_standby_allows_a_slow_leader_what_it_promised() -> None:
     log.elect()
     log.tick(next_ms=500)
     standby = log.replicas[1]
-    standby.election.probed_ms = log.stamp
+    standby.election._probed_ms = log.stamp
     assert standby.beat(log.stamp + 749, View(10), caught_up=True) == []
     assert standby.beat(log.stamp + 750, View(10), caught_up=True) == [Append(Probe(who="r1", n=1))]
     log.append(Probe(who="r1", n=1), ms=750)

@@ -14,7 +14,13 @@ from pydantic_core import PydanticUndefined
 
 from millrace.core.messages import effects, records, slots
 from millrace.core.messages.contracts import CONTRACTS, Contract
-from millrace.core.states import ATTEMPT_TRANSITIONS, EXECUTION_TRANSITIONS, JOB_TRANSITIONS, SLOT_TRANSITIONS
+from millrace.core.states import (
+    ATTEMPT_TRANSITIONS,
+    EXECUTION_TRANSITIONS,
+    JOB_TRANSITIONS,
+    ROLE_TRANSITIONS,
+    SLOT_TRANSITIONS,
+)
 from millrace.core.topics import DAY_MS, GIB, SERVICES, TOPICS
 from millrace.runtime.settings import PREFIX, ServiceSettings
 from services.dispatcher.core.state import RECOVERY_TRANSITIONS
@@ -95,6 +101,11 @@ def recovery_states() -> str:
     return _states(RECOVERY_TRANSITIONS, diagram=False)
 
 
+def roles() -> str:
+    arrows = [f"    {old.name} --> {new.name}: {when}" for old, following in ROLE_TRANSITIONS.items() for new, when in following.items()]
+    return "\n".join(["```mermaid", "stateDiagram-v2", f"    [*] --> {next(iter(ROLE_TRANSITIONS)).name}", *arrows, "```"])
+
+
 def presence_states() -> str:
     rows, arrows = [], []
     for sources, event, conditions, target in presence.TRANSITIONS:
@@ -144,6 +155,7 @@ TABLES = {
     "subtask states": subtask_states,
     "slot states": slot_states,
     "attempt states": attempt_states,
+    "roles": roles,
     "recovery states": recovery_states,
     "presence states": presence_states,
     "common settings": settings_common,

@@ -10,17 +10,18 @@ from typing import Any
 
 import pytest
 
-from millrace.core.election import QUIET_TICK_MS, Role
-from millrace.core.fold import Diverged, Fold, Oversized, ScopeState
+from millrace.core.election import QUIET_TICK_MS
+from millrace.core.fold import Diverged, Fold, Oversized, Parked, ScopeState
 from millrace.core.messages.events import TaskManagerGone
 from millrace.core.messages.jobs import JobMasterDeclared
 from millrace.core.messages.records import Elected, Hello, Message, Probe, Tick, decode, encode
+from millrace.core.states import Role
 from millrace.core.topics import TOPICS, Topology
 from millrace.io.interfaces import Delete, Put, Txn
 from millrace.io.storage.store import Storage
 from millrace.runtime.hosting import Hosted, Surroundings
 from millrace.runtime.loop import ScopeLoop
-from millrace.runtime.parked import Parked
+from millrace.runtime.parked import ParkedRecords
 from millrace.runtime.snapshots import Pointer, Snapshots, freeze, thaw
 from services.resource_manager.core.machine import ResourceManager
 from tests.simulation import Clock
@@ -442,7 +443,7 @@ def test_a_record_that_ended_two_processes_is_passed_over_by_the_third(world: Wo
 
 def test_a_bad_record_is_counted_anew_by_another_build(world: World) -> None:  # [26]
     for build in ("b1", "b2"):
-        parked = Parked(world.store, SCOPE, build)
+        parked = ParkedRecords(world.store, SCOPE, build)
         parked.load(1)
         with pytest.raises(ZeroDivisionError), parked.blames(7):
             raise ZeroDivisionError
@@ -452,22 +453,22 @@ def test_a_bad_record_is_counted_anew_by_another_build(world: World) -> None:  #
 
 
 def test_a_bad_record_that_ends_a_leader_and_its_standbys_at_once_is_told_of(world: World) -> None:  # [26]
-    replicas = [Parked(world.store, SCOPE, "b1") for _ in range(3)]
+    replicas = [ParkedRecords(world.store, SCOPE, "b1") for _ in range(3)]
     for each in replicas:
         each.load(1)
     for each in replicas:
         with pytest.raises(ZeroDivisionError), each.blames(7):
             raise ZeroDivisionError("bad")
     replicas[0].load(1)
-    assert replicas[0].holds(7) == ("ZeroDivisionError: bad",)
+    assert replicas[0].holds(7) == Parked("ZeroDivisionError: bad")
     with pytest.raises(ZeroDivisionError), replicas[0].blames(7):  # hearing of it ends a process, too
         raise ZeroDivisionError("bad")
     replicas[0].load(1)
-    assert replicas[0].holds(7) == (None,)
+    assert replicas[0].holds(7) == Parked(None)
 
 
 def test_a_bad_record_is_bad_in_its_own_generation_alone(world: World) -> None:  # [26], [22]
-    parked = Parked(world.store, SCOPE, "b1")
+    parked = ParkedRecords(world.store, SCOPE, "b1")
     parked.load(1)
     for _ in range(2):
         with pytest.raises(ZeroDivisionError), parked.blames(7):
@@ -529,7 +530,7 @@ def test_a_parked_message_moves_its_senders_mark_and_is_not_done(world: World) -
     core.fold(folded, 1, 2, Message(**hello, key=(0, 0), prev=None, body=Hello()))
     poison = Message(**hello, key=(1, 0), prev=(0, 0), body=JobMasterDeclared())
     before = freeze(fold, folded)
-    core.pass_over(folded, 2, 3, poison)
+    core.pass_over(folded, 2, 3, poison, Parked(None))
     assert folded.peers["job-master/0"].mark == (1, 0)
     assert folded.state == thaw(fold, before).state
     told = core.fold(folded, 3, 4, Message(**hello, key=(2, 0), prev=(1, 0), body=Hello()))

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from deploy.doctor import scopes
+from millrace.core.fold import Parked
 from millrace.core.topics import Topology
 from millrace.io.interfaces import Put, Txn, Unavailable
 from millrace.io.storage.store import Storage
 from millrace.runtime.generations import Generations
-from millrace.runtime.parked import Parked
+from millrace.runtime.parked import ParkedRecords
 from millrace.runtime.snapshots import Snapshots
 from services.dispatcher.core.machine import Dispatcher
 from tests.simulation import Clock
@@ -32,9 +33,9 @@ def store() -> MemoryStore:
 def test_a_foreign_key_among_parked_records_is_passed_over(store: MemoryStore, offset: str, value: bytes) -> None:
     """It ended the leader and each standby before they folded anything."""
     store.txn(Txn([], [Put(f"parked/dispatcher/1/{offset}", value), Put("parked/dispatcher/1/7", GOOD)]))
-    parked = Parked(store, "dispatcher", "b")
+    parked = ParkedRecords(store, "dispatcher", "b")
     parked.load(1)
-    assert parked.offsets() == {7: ("it ended one",)}
+    assert parked.offsets() == {7: Parked("it ended one")}
     with pytest.raises(ZeroDivisionError), parked.blames(5):
         raise ZeroDivisionError
     found = scopes._scope(store, "dispatcher", (0, 9), None)

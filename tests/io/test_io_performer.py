@@ -12,7 +12,7 @@ import pytest
 from millrace.core.messages.base import Body
 from millrace.core.messages.effects import PublishSink, SinkPublished
 from millrace.core.replica import Perform
-from millrace.io.interfaces import Unavailable
+from millrace.io.interfaces import Compare, Put, Txn, Unavailable
 from millrace.runtime.performer import BATCH_MOST, Fence, PerEffect, Performer, Port
 from services.job_master import ports as job_master
 from tests.simulation import Clock
@@ -126,3 +126,11 @@ def test_a_failure_of_any_kind_is_tried_again(ended: list[Performed]) -> None:
     performed.perform(sink("once"))
     assert performed.outcomes.get(timeout=LIMIT_S).job == "once"  # type: ignore[attr-defined]
     assert failures == []
+
+
+def test_a_batch_of_effects_fits_into_a_transaction_of_etcd() -> None:  # [19]
+    keys = [f"jobs/{number}" for number in range(BATCH_MOST)]
+    Txn([Compare("leaders/dispatcher", 1), *(Compare(key, 0) for key in keys)], [Put(key, b"") for key in keys], keys)
+    for compares, writes, reads in ((129, 0, 0), (0, 129, 0), (0, 100, 29)):
+        with pytest.raises(AssertionError, match="etcd takes 128 operations in a transaction, and this has 129"):
+            Txn([Compare("a", 1)] * compares, [Put("a", b"")] * writes, ["a"] * reads)

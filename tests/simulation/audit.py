@@ -10,7 +10,7 @@ from typing import Any
 
 import fsspec
 
-from millrace.core.fold import Fold, ScopeState
+from millrace.core.fold import Fold, Parked, ScopeState
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.core.jobgraph.parse import Refused
 from millrace.core.machine import Envelope, Machine, Output
@@ -291,7 +291,7 @@ def _replay(
     for offset, stamp_ms, record in records:
         before, busy, epoch, build = _mark(folded, record), _busy(folded, record), folded.epoch, folded.build
         if offset in parked:
-            told = fold.pass_over(folded, offset, stamp_ms, record, parked[offset])
+            told = fold.pass_over(folded, offset, stamp_ms, record, Parked(parked[offset]))
         else:
             told = fold.fold(folded, offset, stamp_ms, record)
         born_ms = born_ms or folded.now_ms

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from millrace.core.fold import Diverged, Fold, FoldResult, ScopeState
+from millrace.core.fold import Diverged, Fold, FoldResult, Parked, ScopeState
 from millrace.core.messages.records import Elected, Record, Tick, UnknownRecord, decode
 
 from .recorded import BadLog, Recorded, Scope
@@ -50,11 +50,11 @@ class Folding:
                 record = record.model_copy(update={"digest": folded.ticked_digest})
             yield Step(recorded, record, self._told(recorded, record, parked))
 
-    def _told(self, recorded: Recorded, record: Record | None, parked: tuple[str | None] | None) -> FoldResult:
+    def _told(self, recorded: Recorded, record: Record | None, parked: Parked | None) -> FoldResult:
         offset, stamp_ms = recorded.offset, recorded.stamp_ms
         try:
             if parked is not None:
-                told = self.fold.pass_over(self.folded, offset, stamp_ms, record, *parked)
+                told = self.fold.pass_over(self.folded, offset, stamp_ms, record, parked)
             else:
                 assert record is not None
                 told = self.fold.fold(self.folded, offset, stamp_ms, record)

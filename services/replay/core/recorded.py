@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from millrace.core.fold import Parked
 from millrace.core.topics import TASK_MANAGER, TOPICS, Topology
 
 CHANGELOGS = frozenset(topic.name for topic in TOPICS if topic.compacted)
@@ -79,7 +80,7 @@ class Scope:
     generation: int
     log_id: str
     first_offset: int
-    parked: Mapping[int, tuple[str | None]] = field(default_factory=dict)
+    parked: Mapping[int, Parked] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

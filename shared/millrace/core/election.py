@@ -6,10 +6,10 @@ them asks the log itself (probes) before it takes the key away, so that a paused
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 
 from .fold import TICK_MS
+from .states import Role, check_role
 
 SUSPECT_TICKS = 1.5  # intervals without a tick: probe. It costs a record; silence is judged between probes alone
 PROBE_MS = TICK_MS // 2  # between probes while suspecting: a verdict that is short by a millisecond waits no whole tick
@@ -30,13 +30,6 @@ IDLE_MS = 50  # a follower's longest wait for a record
 SILENT_LOOK_MS = 5  # the same once the leader is known to be silent
 
 
-class Role(Enum):
-    FOLLOWING = "following"
-    CAMPAIGNING = "campaigning"  # asked etcd for the key
-    ELECT = "elect"  # has the key, its Elected is not folded yet
-    LEADING = "leading"
-
-
 @dataclass(frozen=True)
 class View:
     """The leader key as etcd last showed it: its mod_revision, 0 when it is absent; None: etcd has not answered yet. mine: it holds
@@ -47,89 +40,152 @@ class View:
     foreign: bool = False
 
 
-@dataclass
 class Election:
-    """One replica's part in the election. Times are the shell's monotonic milliseconds, stamps the broker's."""
+    """One replica's part in the election. Times are the shell's monotonic milliseconds, stamps the broker's. How its role changes is in
+    `core/states.py:ROLE_TRANSITIONS`; any other change is a broken assertion."""
 
-    role: Role = Role.FOLLOWING
-    epoch: int = 0  # while ELECT or LEADING: the one won
-    last_won: int = 0
-    elect_ms: int = 0  # the first look at the time since it won; 0: none yet
-    heard_ms: int = 0  # when the last taken tick (or Elected) was folded
-    probe_stamp_ms: int = 0  # stamp of the first own probe folded since; 0: none
-    read_stamp_ms: int = 0  # stamp of the last record folded
-    returned_stamp_ms: int = 0  # probes before this stamp prove nothing
-    probed_ms: int = 0  # when the last probe was sent
-    asking: bool = False  # the last probe was not read back yet
-    probes: int = 0
-    silent: bool = False
-    stuck: int = 0  # ticks since the mark stands still below the last output
-    asked_ms: int = -CAMPAIGN_MS
-    attendants: dict[str, int] = field(default_factory=dict)  # other replica -> when its last probe was folded
-    ticked_ms: int = 0  # leader: when the last tick was sent
-    ticks: int = 0  # leader: number of the last tick sent
+    def __init__(self) -> None:
+        self._role = Role.FOLLOWING
+        self._epoch = 0  # while ELECT or LEADING: the one won
+        self._last_won = 0
+        # following
+        self._heard_ms = 0  # when the last taken tick (or Elected) was folded
+        self._read_stamp_ms = 0  # stamp of the last record folded
+        self._returned_stamp_ms = 0  # probes before this stamp prove nothing
+        self._probe_stamp_ms = 0  # stamp of the first own probe folded since the last tick; 0: none
+        self._probed_ms = 0  # when the last probe was sent
+        self._probes = 0
+        self._asking = False  # the last probe was not read back yet
+        self._silent = False
+        self._stuck = 0  # ticks since the mark stands still below the last output
+        self._asked_ms = -CAMPAIGN_MS  # when it last asked for the key
+        # elect
+        self._elect_ms = 0  # the first look at the time since it won; 0: none yet
+        # leading
+        self._attendants: dict[str, int] = {}  # other replica -> when its last probe was folded
+        self._ticked_ms = 0  # when the last tick was sent
+        self._ticks = 0  # number of the last tick sent
+
+    @property
+    def role(self) -> Role:
+        return self._role
+
+    @property
+    def epoch(self) -> int:
+        """The epoch won, while ELECT or LEADING; else 0."""
+        return self._epoch
+
+    @property
+    def last_won(self) -> int:
+        return self._last_won
+
+    @property
+    def has_key(self) -> bool:
+        return self._role in (Role.ELECT, Role.LEADING)
+
+    @property
+    def silent(self) -> bool:
+        """The leader of the scope is known to be silent, or not to get on."""
+        return self._silent
+
+    # what is read
 
     def heard(self, now_ms: int, published_through: int, before: int, said: int) -> None:
         """A tick was taken, or a leader's Elected folded."""
-        self.heard_ms, self.probe_stamp_ms = now_ms, 0
-        self.stuck = self.stuck + 1 if published_through == before < said else 0
-        self.silent = self.stuck >= STUCK_TICKS
+        self._heard_ms, self._probe_stamp_ms = now_ms, 0
+        self._stuck = self._stuck + 1 if published_through == before < said else 0
+        self._silent = self._stuck >= STUCK_TICKS
 
     def read(self, stamp_ms: int, next_ms: int) -> None:
         """Any record was folded. After a pause of the log, which a broker or a network makes, all have time to come back."""
-        if self.read_stamp_ms and stamp_ms - self.read_stamp_ms > PAUSE_TICKS * next_ms:
-            self.probe_stamp_ms, self.returned_stamp_ms = 0, stamp_ms + RETURN_MS
-        self.read_stamp_ms = stamp_ms
+        if self._read_stamp_ms and stamp_ms - self._read_stamp_ms > PAUSE_TICKS * next_ms:
+            self._probe_stamp_ms, self._returned_stamp_ms = 0, stamp_ms + RETURN_MS
+        self._read_stamp_ms = stamp_ms
 
     def probed(self, stamp_ms: int, next_ms: int) -> None:
         """An own probe was folded. Without a tick since the one before, over five of the promised intervals, there is silence."""
-        if stamp_ms < self.returned_stamp_ms:
+        self._asking = False
+        if self._role is Role.LEADING or stamp_ms < self._returned_stamp_ms:
             return
-        if not self.probe_stamp_ms:
-            self.probe_stamp_ms = stamp_ms
-        elif stamp_ms - self.probe_stamp_ms >= SILENCE_TICKS * next_ms:
-            self.silent = True
+        if not self._probe_stamp_ms:
+            self._probe_stamp_ms = stamp_ms
+        elif stamp_ms - self._probe_stamp_ms >= SILENCE_TICKS * next_ms:
+            self._silent = True
 
     def attended(self, who: str, now_ms: int) -> None:
         """Another replica's probe was folded."""
-        late = [name for name, at_ms in self.attendants.items() if now_ms - at_ms >= ATTENDED_MS]
+        late = [name for name, at_ms in self._attendants.items() if now_ms - at_ms >= ATTENDED_MS]
         for name in late:
-            del self.attendants[name]
-        self.attendants[who] = now_ms
+            del self._attendants[name]
+        self._attendants[who] = now_ms
 
     def attended_by(self, now_ms: int, within_ms: int) -> list[str]:
         """The other replicas that probed within this time. Any thread."""
-        return [name for name, at_ms in list(self.attendants.items()) if now_ms - at_ms < within_ms]
+        return [name for name, at_ms in list(self._attendants.items()) if now_ms - at_ms < within_ms]
+
+    # roles
+
+    def _become(self, role: Role) -> None:
+        check_role(self._role, role)
+        self._role = role
+
+    def won(self, epoch: int) -> None:
+        """etcd gave this process the key."""
+        self._become(Role.ELECT)
+        self._epoch, self._last_won, self._elect_ms = epoch, epoch, 0
+        self._silent = False
+
+    def lead(self, now_ms: int) -> None:
+        """The own Elected was folded."""
+        self._become(Role.LEADING)
+        self._ticks, self._ticked_ms, self._heard_ms = 0, now_ms, now_ms
+
+    def follow(self, now_ms: int) -> None:
+        """The term is over, or the campaign was lost; the process goes on."""
+        self._become(Role.FOLLOWING)
+        self._epoch = 0
+        self._heard_ms, self._probe_stamp_ms, self._silent, self._stuck = now_ms, 0, False, 0
 
     def give_away(self, now_ms: int) -> None:
         """A leader lets others lead: it follows, and does not ask for the key at once."""
         self.follow(now_ms)
-        self.asked_ms = now_ms - CAMPAIGN_MS + GIVEN_MS
+        self._asked_ms = now_ms - CAMPAIGN_MS + GIVEN_MS
 
-    def won(self, epoch: int) -> None:
-        self.role, self.epoch, self.last_won, self.elect_ms = Role.ELECT, epoch, epoch, 0
-        self.silent = False
+    def give_up(self, now_ms: int) -> int:
+        """What this leader wrote was not read back: it follows, and others go first, for who cannot write would only win again. The epoch
+        that has ended."""
+        epoch = self._epoch
+        self.follow(now_ms)
+        self._asked_ms = now_ms + ELECTED_BACK_MS
+        return epoch
 
-    def lead(self, now_ms: int) -> None:
-        """The own Elected was folded."""
-        self.role, self.ticks, self.ticked_ms, self.heard_ms = Role.LEADING, 0, now_ms, now_ms
+    # the time
 
-    def follow(self, now_ms: int) -> None:
-        """The term is over, or the campaign was lost; the process goes on."""
-        self.role, self.epoch = Role.FOLLOWING, 0
-        self.heard_ms, self.probe_stamp_ms, self.silent, self.stuck = now_ms, 0, False, 0
+    def elected_is_late(self, now_ms: int) -> bool:
+        """Whether its own Elected was not read back for too long. It counts from the first look and not from when it asked: a new
+        generation is won without asking."""
+        self._elect_ms = self._elect_ms or now_ms
+        return now_ms - self._elect_ms >= ELECTED_BACK_MS
 
     def suspects(self, now_ms: int, next_ms: int) -> bool:
-        return self.role is Role.FOLLOWING and now_ms - self.heard_ms >= SUSPECT_TICKS * next_ms
+        return self._role is Role.FOLLOWING and now_ms - self._heard_ms >= SUSPECT_TICKS * next_ms
+
+    def probe(self, now_ms: int, next_ms: int) -> int | None:
+        """The number of the probe that is to be sent now; None: none is due, or the last one was not read back yet."""
+        every_ms = PROBE_MS if self.suspects(now_ms, next_ms) else ATTEND_MS
+        if self._asking or now_ms - self._probed_ms < every_ms:
+            return None
+        self._probed_ms, self._probes, self._asking = now_ms, self._probes + 1, True
+        return self._probes
 
     def next_look_ms(self, now_ms: int, next_ms: int) -> int:
         """When a follower must look at the time again, if nothing is read until then."""
-        if self.role is not Role.FOLLOWING:
+        if self._role is not Role.FOLLOWING:
             return now_ms + IDLE_MS
-        if self.silent:
+        if self._silent:
             return now_ms + SILENT_LOOK_MS
-        suspected_ms = self.heard_ms + int(SUSPECT_TICKS * next_ms)
-        due_ms = self.probed_ms + PROBE_MS if now_ms >= suspected_ms else suspected_ms
+        suspected_ms = self._heard_ms + int(SUSPECT_TICKS * next_ms)
+        due_ms = self._probed_ms + PROBE_MS if now_ms >= suspected_ms else suspected_ms
         return due_ms if now_ms < due_ms < now_ms + IDLE_MS else now_ms + IDLE_MS
 
     def campaigns(self, now_ms: int, view: View, folded_epoch: int, caught_up: bool, heir: bool) -> int | None:
@@ -141,13 +197,32 @@ class Election:
         a foreign one stand for ever: it is replaced, and the epoch rises all the same.
         """
         if (
-            self.role is not Role.FOLLOWING
+            self._role is not Role.FOLLOWING
             or not caught_up
             or view.epoch is None
-            or now_ms - self.asked_ms < CAMPAIGN_MS
+            or now_ms - self._asked_ms < CAMPAIGN_MS
         ):
             return None
-        if view.epoch == 0 or view.mine or view.foreign or ((self.silent or heir) and view.epoch == folded_epoch):
-            self.role, self.asked_ms = Role.CAMPAIGNING, now_ms
+        if view.epoch == 0 or view.mine or view.foreign or ((self._silent or heir) and view.epoch == folded_epoch):
+            self._become(Role.CAMPAIGNING)
+            self._asked_ms = now_ms
             return view.epoch
         return None
+
+    # the leader's ticks
+
+    def awaits_tick(self, folded_tick: int) -> bool:
+        """Whether the last tick sent was not read back yet: the next one is made only after that."""
+        return self._ticks > folded_tick
+
+    def tick_is_late(self, now_ms: int) -> bool:
+        return now_ms - self._ticked_ms >= READ_BACK_MS
+
+    def ticked(self, now_ms: int, number: int) -> None:
+        """A tick is sent."""
+        self._ticks, self._ticked_ms = number, now_ms
+
+    @property
+    def ticked_ms(self) -> int | None:
+        """When the last tick of this term was sent; None: there was none yet."""
+        return self._ticked_ms if self._ticks else None

@@ -111,11 +111,20 @@ class FoldResult:
     superseded: bool = False  # a peer has heard this scope in a later life than this replica folds [28]
 
 
-class _HandlerBypass:
-    """A machine that is told nothing but that a record was passed over, and of births, its own and its peers'; without `error` nothing."""
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """A record that ended processes, and is passed over [26]. `error`: what it did, for the machine; None: being told of that ended a
+    process as well, so the machine is told nothing."""
 
-    def __init__(self, machine: Machine, error: str | None) -> None:
-        self._machine, self._error = machine, error
+    error: str | None
+
+
+class _HandlerBypass:
+    """Wraps a machine while a parked record is folded: the machine gets PassedOver instead of the record's body. Born and PeerBorn are
+    still delivered, for they occur once, and what is done then would be owed for ever. Without an error the machine gets nothing."""
+
+    def __init__(self, machine: Machine, parked: Parked) -> None:
+        self._machine, self._error = machine, parked.error
         self.scope, self.peers, self.state_type, self.blank = (
             machine.scope,
             machine.peers,
@@ -126,7 +135,7 @@ class _HandlerBypass:
 
     def handle(self, state: Any, envelope: Envelope) -> Iterator[Output]:
         if self._error is not None and isinstance(envelope.body, (Born, PeerBorn)):
-            return self._machine.handle(state, envelope)  # nothing will tell it again, and what is done then would be for ever owed
+            return self._machine.handle(state, envelope)
         if self._error is None or not isinstance(envelope.body, (Body, Client)):
             return iter(())
         return self._machine.handle(state, envelope._replace(body=PassedOver(envelope.body, self._error)))
@@ -165,15 +174,12 @@ class Fold:
         assert isinstance(record, Probe), f"a record of an unknown kind: {record!r}"
         return FoldResult()
 
-    def pass_over(
-        self, folded: ScopeState, offset: int, stamp_ms: int, record: Record | None, error: str | None = None
-    ) -> FoldResult:
+    def pass_over(self, folded: ScopeState, offset: int, stamp_ms: int, record: Record | None, parked: Parked) -> FoldResult:
         """Folds a parked record without its handler [26]: marks, effects and time go on, so that nothing behind it is taken for damage
-        or waits for ever; what it asked for is not done, and the machine hears of that with the error. record None: bytes that are none;
-        error None: hearing of it ended a third process, so nothing is told."""
+        or waits for ever. What it asked for is not done, and the machine is told so with the error. record None: bytes that are none."""
         if record is None:
             return self._go_on(folded, offset) or FoldResult()
-        return Fold(_HandlerBypass(self.machine, error), self.topology).fold(folded, offset, stamp_ms, record)
+        return Fold(_HandlerBypass(self.machine, parked), self.topology).fold(folded, offset, stamp_ms, record)
 
     def _go_on(self, folded: ScopeState, offset: int) -> FoldResult | None:
         """To the next record. No transaction writes here and nothing is compacted, so each offset has its record: where some are missing,

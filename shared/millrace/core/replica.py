@@ -10,22 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from .election import (
-    ATTEND_MS,
-    ATTENDED_MS,
-    ELECTED_BACK_MS,
-    PROBE_MS,
-    QUIET_TICK_MS,
-    READ_BACK_MS,
-    WAKING_MS,
-    Election,
-    Role,
-    View,
-)
-from .fold import TICK_MS, Fold, FoldResult, OutboxRecord, ScopeState
+from .election import ATTENDED_MS, ELECTED_BACK_MS, QUIET_TICK_MS, READ_BACK_MS, WAKING_MS, Election, View
+from .fold import TICK_MS, Fold, FoldResult, OutboxRecord, Parked, ScopeState
 from .messages.base import Part
 from .messages.records import Elected, Outcome, Probe, Record, Tick
 from .speaking import Speaking
+from .states import Role
 
 
 @dataclass(frozen=True)
@@ -114,8 +104,17 @@ class Replica:
         self._woken_ms: int | None = None  # leader: the first beat since its last tick at which there was something to do
 
     @property
+    def role(self) -> Role:
+        return self.election.role
+
+    @property
     def leads(self) -> bool:
-        return self.election.role is Role.LEADING
+        return self.role is Role.LEADING
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that this replica has won, while it is elect or leads; else 0."""
+        return self.election.epoch
 
     @property
     def awaits(self) -> bool:
@@ -123,28 +122,25 @@ class Replica:
         return self.leads and bool(self.speaking.held)
 
     def record(
-        self, offset: int, stamp_ms: int, record: Record | None, now_ms: int, parked: tuple[str | None] | None = None
+        self, offset: int, stamp_ms: int, record: Record | None, now_ms: int, parked: Parked | None = None
     ) -> list[Action]:
-        """Folds a record of the inbox. parked: it ended processes and is passed over, with what the machine hears of that (see
-        `Fold.pass_over`); a record None stands for bytes that are none."""
+        """Folds a record of the inbox. parked: it is passed over. A record None stands for bytes that are none."""
         folded, before = self.folded, self.folded.published_through
         if parked is not None:
-            told = self.core.pass_over(folded, offset, stamp_ms, record, *parked)
+            told = self.core.pass_over(folded, offset, stamp_ms, record, parked)
         else:
             assert record is not None
             told = self.core.fold(folded, offset, stamp_ms, record)
         if told.unreadable:
             assert told.damage is not None
-            alone = self.election.role in (Role.ELECT, Role.LEADING) or self.election.silent
+            alone = self.election.has_key or self.election.silent
             return [BeReborn(told.damage) if alone else Reopen(told.damage)]
         self.election.read(stamp_ms, folded.next_ms)
         if isinstance(record, Probe):
             if record.who != self.who:
                 self.election.attended(record.who, now_ms)
                 return []
-            self.election.asking = False
-            if not self.leads:
-                self.election.probed(stamp_ms, folded.next_ms)
+            self.election.probed(stamp_ms, folded.next_ms)
             return []
         if not told.taken and not told.damage and not told.superseded:
             return []
@@ -178,7 +174,7 @@ class Replica:
             seqs, effects = self.speaking.begin(self.folded)
             said = [Speak(election.epoch, self.folded.outbox[seq]) for seq in seqs]
             return [*said, *self._perform(*effects), *self._tick(now_ms)]
-        if election.role in (Role.ELECT, Role.LEADING) and record.epoch > election.epoch:
+        if election.has_key and record.epoch > election.epoch:
             election.follow(now_ms)
         election.heard(now_ms, 0, 0, 0)
         return []
@@ -221,60 +217,69 @@ class Replica:
         """The campaign was lost, or its outcome is not known."""
         self.election.follow(now_ms)
 
+    def follow(self, now_ms: int) -> None:
+        """It begins to follow, or its term is over."""
+        self.election.follow(now_ms)
+
+    def give_away(self, now_ms: int) -> None:
+        """Its term is over, and a standby may lead."""
+        self.election.give_away(now_ms)
+
+    def standbys(self, now_ms: int, within_ms: int) -> tuple[str, ...]:
+        """The other replicas that were heard within this time. Any thread."""
+        return tuple(self.election.attended_by(now_ms, within_ms))
+
     def outcome(self, effect: str, result: Any) -> list[Action]:
         """A port knows what an effect led to. Posted also after the term has ended: it is a fact [17]."""
         return [Append(Outcome(effect=effect, result=result))]
 
     def beat(self, now_ms: int, view: View, caught_up: bool, revision: int = 0) -> list[Action]:
         """The shell's turn, several times a tick. revision: the highest of etcd's that it has seen."""
-        election, self._revision = self.election, revision
-        if election.role in (Role.ELECT, Role.LEADING) and (view.epoch == 0 or (view.epoch or 0) > election.epoch):
-            election.follow(now_ms)  # a refused epoch ends the term, not the process [6]
+        self._revision = revision
+        if self.election.has_key and (view.epoch == 0 or (view.epoch or 0) > self.epoch):
+            self.election.follow(now_ms)  # a refused epoch ends the term, not the process [6]
             return []
-        if election.role is Role.LEADING:
+        if self.role is Role.LEADING:
             return list(self._tick(now_ms))
-        if election.role is Role.ELECT:
-            election.elect_ms = election.elect_ms or now_ms  # not when it asked: a new generation is won without asking
-            if now_ms - election.elect_ms < ELECTED_BACK_MS:
-                return []
-            epoch = election.epoch
-            election.follow(now_ms)
-            election.asked_ms = now_ms + ELECTED_BACK_MS
-            return [Resign(epoch, f"its own election was not read back for {ELECTED_BACK_MS // 1000} s")]
+        if self.role is Role.ELECT:
+            return self._await_elected(now_ms)
+        return self._follow(now_ms, view, caught_up)
+
+    def _await_elected(self, now_ms: int) -> list[Action]:
+        if not self.election.elected_is_late(now_ms):
+            return []
+        return [Resign(self.election.give_up(now_ms), f"its own election was not read back for {ELECTED_BACK_MS // 1000} s")]
+
+    def _follow(self, now_ms: int, view: View, caught_up: bool) -> list[Action]:
+        election = self.election
         unused = view.mine and (view.epoch or 0) > max(self.folded.epoch, election.last_won)
-        if unused and election.role is Role.FOLLOWING:
+        if unused and self.role is Role.FOLLOWING:
             return self.won(view.epoch or 0)  # the answer to the campaign was lost
         heir = self.folded.who == self.who and self.folded.epoch != election.last_won
         expected = election.campaigns(now_ms, view, self.folded.epoch, caught_up, heir)
         if expected is not None:
             return [Campaign(expected)]
-        suspects = election.suspects(now_ms, self.folded.next_ms)
-        due = now_ms - election.probed_ms >= (PROBE_MS if suspects else ATTEND_MS)
-        if view.epoch and caught_up and due and not election.asking:
-            election.probed_ms, election.probes, election.asking = now_ms, election.probes + 1, True
-            return [Append(Probe(who=self.who, n=election.probes))]
-        return []
+        number = election.probe(now_ms, self.folded.next_ms) if view.epoch and caught_up else None
+        return [Append(Probe(who=self.who, n=number))] if number is not None else []
 
     def _tick(self, now_ms: int) -> Iterable[Action]:
         """The next tick is made only after the last was read back."""
         election, folded = self.election, self.folded
-        if election.ticks > folded.tick:
-            if now_ms - election.ticked_ms >= READ_BACK_MS:
-                epoch = election.epoch
-                election.follow(now_ms)
-                election.asked_ms = now_ms + ELECTED_BACK_MS  # others first: who cannot write would only win again
-                yield Resign(epoch, f"its own tick was not read back for {READ_BACK_MS // 1000} s")
+        if election.awaits_tick(folded.tick):
+            if election.tick_is_late(now_ms):
+                yield Resign(election.give_up(now_ms), f"its own tick was not read back for {READ_BACK_MS // 1000} s")
             return
         quiet = self._is_quiet(now_ms)
         if not quiet and self._woken_ms is None:
             self._woken_ms = now_ms
         if now_ms < self.next_tick_ms(now_ms):
             return
-        election.ticks, election.ticked_ms, self._woken_ms = folded.tick + 1, now_ms, None
+        number, self._woken_ms = folded.tick + 1, None
+        election.ticked(now_ms, number)
         yield Append(
             Tick(
                 epoch=election.epoch,
-                n=election.ticks,
+                n=number,
                 published_through=self.speaking.published_through(),
                 digest=folded.ticked_digest,
                 next_ms=QUIET_TICK_MS if quiet else TICK_MS,
@@ -282,11 +287,17 @@ class Replica:
             )
         )
 
+    def next_look_ms(self, now_ms: int) -> int:
+        """When it must look at the time again, if nothing is read until then."""
+        if self.leads and not self.election.awaits_tick(self.folded.tick):
+            return self.next_tick_ms(now_ms)
+        return self.election.next_look_ms(now_ms, self.folded.next_ms)
+
     def next_tick_ms(self, now_ms: int) -> int:
         """When the leader's next tick is due: sooner than promised soon after there is something to do, and never later, for what the
         log has no tick for is no time [4]."""
         ticked_ms = self.election.ticked_ms
-        if not self.election.ticks:
+        if ticked_ms is None:
             return now_ms
         due_ms = QUIET_TICK_MS if self._woken_ms is None else max(TICK_MS, self._woken_ms + WAKING_MS - ticked_ms)
         return ticked_ms + min(self.folded.next_ms, due_ms)

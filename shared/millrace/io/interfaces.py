@@ -149,6 +149,10 @@ class Delete:
     key: str
 
 
+TXN_OPERATIONS = 128
+"""What etcd takes at most, of compares and of what it carries out [19]."""
+
+
 @dataclass(frozen=True)
 class Txn:
     """`then` is carried out if all compares hold; in either case `reads` are answered from the same revision (after `then`)."""
@@ -156,6 +160,10 @@ class Txn:
     compares: Sequence[Compare]
     then: Sequence[Put | Delete] = ()
     reads: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        most = max(len(self.compares), len(self.then) + len(self.reads))
+        assert most <= TXN_OPERATIONS, f"etcd takes {TXN_OPERATIONS} operations in a transaction, and this has {most} [19]"
 
 
 @dataclass(frozen=True)
@@ -211,7 +219,7 @@ class Store(Protocol):
         ...
 
     def txn(self, txn: Txn) -> TxnResult:
-        """One checked transaction, at most 128 operations and 1 MiB [19]."""
+        """One checked transaction, at most TXN_OPERATIONS and 1 MiB [19]."""
         ...
 
     def grant(self, ttl_s: int) -> int:

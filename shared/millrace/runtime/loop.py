@@ -16,19 +16,20 @@ import structlog
 from pydantic import ValidationError
 
 from millrace.core.balance import Standing
-from millrace.core.election import ATTEND_MS, Role, View
+from millrace.core.election import ATTEND_MS, View
 from millrace.core.fold import Fold, ScopeState
 from millrace.core.messages.base import Body
 from millrace.core.messages.effects import type_of
 from millrace.core.messages.records import Part, decode, encode
 from millrace.core.replica import Action, Append, BeReborn, Campaign, Cede, End, Perform, Reopen, Replica, Resign, Speak
+from millrace.core.states import Role
 from millrace.io.interfaces import Damaged, Entry, OffsetGone, Reader, Received, Unavailable
 from millrace.io.storage.store import StorageError
 
 from . import envelope
 from .generations import Generation, Generations, LogReplaced
 from .hosting import Hosted, Surroundings, Term
-from .parked import Parked
+from .parked import ParkedRecords
 from .saving import Saving
 from .sending import Sending
 from .snapshots import Snapshots, Unreadable
@@ -65,7 +66,7 @@ class ScopeLoop:
         self.saving = Saving(
             self.snapshots, hosted.machine, around.beside, lambda offset: around.bus.delete_below(*self._inbox, offset)
         )
-        self.parked = Parked(around.store, self.scope, around.build)
+        self.parked = ParkedRecords(around.store, self.scope, around.build)
         self.performer = around.performer(self.scope, hosted.ports, self._on_outcome, self._is_current, around.fatal)
         self.view = View(None)  # of the leader key; set by its watch
         self.stale = False  # etcd names another generation than the one folded here
@@ -95,8 +96,7 @@ class ScopeLoop:
         replica = self.replica
         if replica is None or self.waits_for:
             return None
-        standbys = replica.election.attended_by(self.around.clock(), HEARD_MS)
-        return Standing(self.scope, replica.folded.who, tuple(standbys))
+        return Standing(self.scope, replica.folded.who, replica.standbys(self.around.clock(), HEARD_MS))
 
     def give_away(self) -> None:
         """Lets a standby lead, if this replica does."""
@@ -254,7 +254,7 @@ class ScopeLoop:
         self.saving.begin(folded)
         self.waits_for = ""
         self.replica = Replica(core, folded, who=around.who, build=around.build, settings=self._settings())
-        self.replica.election.follow(around.clock())
+        self.replica.follow(around.clock())
         self._caught_up = False
         self._reader = around.bus.reader(self.topic, self.partition, folded.next_offset)
         self.log.info("following", generation=generation.number, offset=folded.next_offset, snapshot=loaded is not None)
@@ -296,10 +296,9 @@ class ScopeLoop:
     def _cede(self, action: Cede) -> None:
         """The log goes on as another build: nothing more is folded here until that one hands over."""
         assert self.replica is not None and self.generation is not None
-        election = self.replica.election
-        if election.epoch:
-            self._resign(election.epoch)
-        election.follow(self.around.clock())
+        if self.replica.epoch:
+            self._resign(self.replica.epoch)
+        self.replica.follow(self.around.clock())
         self._ceded = (self.generation.number, action.offset)
         self._leave()
         self._wait_for(OtherBuild(action.build))
@@ -315,7 +314,7 @@ class ScopeLoop:
         """The end of this host: a leader's last words, then all is let go. Who has just won leads first, for its Elected stands in the
         log: without last words no other build could go on behind it."""
         for _ in range(ELECT_TURNS):
-            if self.replica is None or self.replica.election.role is not Role.ELECT:
+            if self.replica is None or self.replica.role is not Role.ELECT:
                 break
             self.turn()
         if self.replica is not None and self.replica.leads and not self.stale and self._damage is None:
@@ -327,11 +326,8 @@ class ScopeLoop:
         """How long a poll may take: until the next tick is due, and never so long that the loop seems to stand."""
         if self._sending.awaits:
             return 0
-        election, now = replica.election, self.around.clock()
-        longest_ms = ACKED_MS if replica.awaits else LOOK_MS
-        if election.role is Role.LEADING and election.ticks <= replica.folded.tick:
-            return min(max(1, replica.next_tick_ms(now) - now), longest_ms)
-        return min(election.next_look_ms(now, replica.folded.next_ms) - now, longest_ms)
+        now = self.around.clock()
+        return min(max(1, replica.next_look_ms(now) - now), ACKED_MS if replica.awaits else LOOK_MS)
 
     def _at_end(self, replica: Replica) -> bool:
         """Asks Kafka, which may be slow to answer. A leader does not ask: its ticks, and its lease, must not wait for that."""
@@ -408,7 +404,7 @@ class ScopeLoop:
     def _be_reborn(self, reason: str) -> None:
         """Raises the generation together with the leader key [23], then starts anew."""
         assert self.generation is not None and self.replica is not None
-        epoch = self.replica.election.epoch or self.view.epoch or 0
+        epoch = self.replica.epoch or self.view.epoch or 0
         self.log.error(
             "the log is not whole: a new generation begins", reason=reason, generation=self.generation.number + 1
         )
@@ -416,7 +412,7 @@ class ScopeLoop:
             known = self.replica.folded.revision
             raised = self.generations.raise_(self.generation, epoch, self.around.lease(), reason, known)
             if not raised:
-                self.replica.election.follow(self.around.clock())  # the leader key is another's, or free
+                self.replica.follow(self.around.clock())  # the leader key is another's, or free
             over = raised or self.generations.current().number > self.generation.number
         except Unavailable as failure:
             # Nothing is folded from here on: a snapshot and what is left of the log would look whole.
@@ -440,9 +436,9 @@ class ScopeLoop:
         """Begins and ends what runs while this replica leads."""
         if replica is None:
             return
-        if replica.leads and (self.term is None or self.term.epoch != replica.election.epoch):
+        if replica.leads and (self.term is None or self.term.epoch != replica.epoch):
             self._end_term()
-            self.term = Term(replica.election.epoch, replica.folded, self.append)
+            self.term = Term(replica.epoch, replica.folded, self.append)
             self.log = self.log.bind(epoch=self.term.epoch)
             self.log.info("leads", generation=replica.folded.generation, build=self.around.build)
             if self.hosted.on_lead is not None:
@@ -462,7 +458,7 @@ class ScopeLoop:
 
     def _last_words(self, replica: Replica) -> None:
         """A clean stop: a snapshot, and the key given back, so that the next one takes over at once."""
-        epoch = replica.election.epoch
+        epoch = replica.epoch
         self._end_term()
         self.around.bus.flush(FLUSH_MS)
         self.saving.last(replica.folded)
@@ -472,11 +468,11 @@ class ScopeLoop:
         """A clean end of the term, without a snapshot: who takes over has folded all this."""
         if not replica.leads:
             return
-        epoch = replica.election.epoch
+        epoch = replica.epoch
         self.log.info("gives the leadership away", epoch=epoch)
         self._end_term()
         self.around.bus.flush(FLUSH_MS)
-        replica.election.give_away(self.around.clock())
+        replica.give_away(self.around.clock())
         self._resign(epoch)
 
     def _resign(self, epoch: int) -> None:
@@ -489,7 +485,7 @@ class ScopeLoop:
     def health(self) -> dict[str, Any]:
         """For /health."""
         replica, now = self.replica, self.around.clock()
-        role = SHOWN.get(replica.election.role, replica.election.role.value) if replica is not None else "starting"
+        role = SHOWN.get(replica.role, replica.role.value) if replica is not None else "starting"
         if self.waits_for:
             role = "waiting" if self.view.epoch else "starting"  # without a leader there is none that could hand over
         return {

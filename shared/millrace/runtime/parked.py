@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import structlog
 from pydantic import TypeAdapter
 
-from millrace.core.fold import Diverged
+from millrace.core.fold import Diverged, Parked
 from millrace.core.machine import UnknownMessage
 from millrace.core.messages.records import UnknownRecord
 from millrace.io.interfaces import Compare, Entry, Put, Store, Txn, Unavailable
@@ -43,13 +43,13 @@ def _counted(entry: Entry) -> Counted | None:
         return None
 
 
-class Parked:
+class ParkedRecords:
     """The bad records of one scope. Read before anything is folded, so that every replica skips the same ones."""
 
     def __init__(self, store: Store, scope: str, build: str) -> None:
         self._store, self._scope, self._build = store, scope, build
         self._prefix = ""
-        self._offsets: dict[int, tuple[str | None]] = {}
+        self._offsets: dict[int, Parked] = {}
 
     def load(self, generation: int) -> None:
         """Of this generation: where a log was cut, another record stands at the offset in the next one. Raises Unavailable."""
@@ -61,18 +61,17 @@ class Parked:
             if counted is None or not re.fullmatch(r"[0-9]{1,19}", offset):
                 log.error("a foreign key is passed over: delete it", key=entry.key)
             elif counted.ended >= ENDED_MOST:
-                told = counted.error if counted.ended == ENDED_MOST else None  # else telling it ended a process, too
-                self._offsets[int(offset)] = (told,)
+                self._offsets[int(offset)] = Parked(counted.error if counted.ended == ENDED_MOST else None)
 
-    def offsets(self) -> dict[int, tuple[str | None]]:
-        """Offset -> what the machine hears, of all that are passed over."""
+    def offsets(self) -> dict[int, Parked]:
+        """Offset -> all that are passed over."""
         return dict(self._offsets)
 
-    def holds(self, offset: int) -> tuple[str | None] | None:
-        """None: the record is good. Else what the machine hears: what the record did (None: nothing at all)."""
+    def holds(self, offset: int) -> Parked | None:
+        """None: the record is good."""
         found = self._offsets.get(offset)
         if found is not None:
-            log.error("a parked record is passed over", key=f"{self._prefix}{offset}", error=found[0])
+            log.error("a parked record is passed over", key=f"{self._prefix}{offset}", error=found.error)
         return found
 
     @contextmanager

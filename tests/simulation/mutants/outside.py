@@ -179,7 +179,7 @@ def a_reborn_dispatcher_recovers_nothing() -> None:
     DISPATCHER[Born] = lambda state, body, envelope: iter(())
 
 
-@mutant(26, "runtime/parked.py:Parked.load", "a record that ends processes ends one after the other, for ever")
+@mutant(26, "runtime/parked.py:ParkedRecords.load", "a record that ends processes ends one after the other, for ever")
 def a_bad_record_is_never_passed_over() -> None:
     parked.ENDED_MOST = 1 << 40
 
