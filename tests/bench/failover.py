@@ -20,7 +20,7 @@ from millrace.client import Job, Millrace
 from millrace.core.topics import Topology
 from millrace.io.etcd.store import EtcdStore
 from millrace.io.interfaces import Put, Txn
-from millrace.runtime.service import LEASE_TTL_S
+from millrace.runtime.beat import LEASE_TTL_S
 from services.resource_manager.settings import ResourceManagerSettings
 from tests.chaos.task_managers import TaskManagers
 from tests.task_manager.timed import query

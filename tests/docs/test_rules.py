@@ -60,7 +60,7 @@ class World:
         for _ in range(times):
             self.clock.advance(ms)
             self.store.keep_alive(self.lease)
-            self.loop.watched(self.store.get(f"leaders/{SCOPE}"))
+            self.loop.key.watched(self.store.get(f"leaders/{SCOPE}"))
             self.loop.turn()
 
     def lead(self) -> ScopeState:

@@ -17,7 +17,7 @@ import pytest
 from deploy.local.processes import is_running
 from deploy.local.stack import Options
 from millrace.io.interfaces import Entry
-from millrace.runtime.service import LEASE_TTL_S
+from millrace.runtime.beat import LEASE_TTL_S
 from tests.end_to_end.running import Held, RunningStack, processes_of, until
 
 SCOPES = ("dispatcher", "resource-manager", "job-master/0", "job-master/1")

@@ -14,10 +14,11 @@ from millrace.core.replica import Replica
 from millrace.core.topics import DISPATCHER
 from millrace.io.interfaces import OffsetGone, Received, Unavailable
 from millrace.io.storage.store import StorageError
+from millrace.runtime.beat import LEASE_RENEW_S, RETRY_S, Beat
 from millrace.runtime.hosting import Hosted, Surroundings, Term
 from millrace.runtime.loop import HELD_MS, WAIT_S, ScopeLoop
 from millrace.runtime.performer import Fence
-from millrace.runtime.service import BALANCE_S, LEASE_RENEW_S, RETRY_S, Beat, balance
+from millrace.runtime.service import BALANCE_S, balance
 from services.dispatcher.asked import Asked
 from services.dispatcher.client_port import STUCK_S, Copier
 from services.dispatcher.core.machine import Dispatcher

@@ -9,8 +9,8 @@ from millrace.core.fold import OutboxRecord
 from millrace.io.interfaces import Entry, Put, Txn, TxnResult, Unavailable, UnknownOutcome
 from millrace.io.kafka.config import ASKED_S
 from millrace.runtime import envelope
+from millrace.runtime.beat import LEASE_RENEW_S, LEASE_TTL_S, TURNED_MOST_MS, Beat
 from millrace.runtime.loop import ACKED_MS
-from millrace.runtime.service import LEASE_RENEW_S, LEASE_TTL_S, TURNED_MOST_MS, Beat
 from tests.simulation import Clock, workload
 from tests.simulation.cluster import Cluster
 from tests.simulation.control import ControlProcess, NotedLoop
@@ -90,7 +90,7 @@ def test_a_read_that_is_older_than_what_the_watch_told() -> None:
     store = QuickWatch(cluster.world.etcd, PREFIX)
     assert Beat(store, lambda: [loop], cluster.world.clock.now_ms).turn()
     entry = MemoryStore(cluster.world.etcd, PREFIX).get(loop.generations.leader_key)
-    assert entry is not None and loop.view.epoch == entry.mod_revision
+    assert entry is not None and loop.key.view.epoch == entry.mod_revision
 
 
 def test_a_generation_raised_before_the_first_is_read_is_looked_at() -> None:

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from millrace.core.replica import Replica
 from millrace.io.http.server import HttpServer, application, reply
 
 log = structlog.get_logger(__name__)
@@ -56,3 +57,15 @@ def health_routes(probe: Probe) -> list[Route]:
         return reply({"ready": is_ready, "status": state["status"]}, 200 if is_ready else 503)
 
     return [Route("/health", health), Route("/ready", ready)]
+
+
+def folded_health(replica: Replica | None) -> dict[str, int]:
+    """What a replica has folded, for /health; None: nothing yet."""
+    folded = replica.folded if replica is not None else None
+    return {
+        "epoch": folded.epoch if folded else 0,
+        "generation": folded.generation if folded else 0,
+        "offset": folded.next_offset if folded else 0,
+        "outbox": len(folded.outbox) if folded else 0,
+        "effects": len(folded.effects) if folded else 0,
+    }

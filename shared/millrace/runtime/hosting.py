@@ -10,8 +10,7 @@ from typing import Any
 
 from millrace.core.fold import ScopeState
 from millrace.core.machine import Machine
-from millrace.core.messages.base import Body
-from millrace.core.messages.records import Part
+from millrace.core.messages.base import Body, Part
 from millrace.core.topics import Topology
 from millrace.io.interfaces import Bus, Store
 from millrace.io.storage.store import Storage
@@ -46,6 +45,10 @@ class Hosted:
     ports: Mapping[type[Body], Port]
     deciding: dict[str, Any]
     on_lead: Callable[[Term], None] | None = None
+
+    def settings(self, cluster: str) -> dict[str, Any]:
+        """Those that decide, and whose log this is [29]."""
+        return {**self.deciding, "cluster": cluster} if cluster else self.deciding
 
 
 @dataclass(frozen=True)

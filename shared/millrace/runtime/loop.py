@@ -10,17 +10,18 @@ import contextlib
 import json
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import structlog
 from pydantic import ValidationError
 
 from millrace.core.balance import Standing
-from millrace.core.election import ATTEND_MS, View
-from millrace.core.fold import Fold, ScopeState
-from millrace.core.messages.base import Body
+from millrace.core.election import ATTEND_MS
+from millrace.core.fold import Fold
+from millrace.core.messages.base import Body, Part
 from millrace.core.messages.effects import type_of
-from millrace.core.messages.records import Part, decode, encode
+from millrace.core.messages.records import decode, encode
 from millrace.core.replica import Action, Append, BeReborn, Campaign, Cede, End, Perform, Reopen, Replica, Resign, Speak
 from millrace.core.states import Role
 from millrace.io.interfaces import Damaged, Entry, OffsetGone, Reader, Received, Unavailable
@@ -28,11 +29,15 @@ from millrace.io.storage.store import StorageError
 
 from . import envelope
 from .generations import Generation, Generations, LogReplaced
-from .hosting import Hosted, Surroundings, Term
+from .health import folded_health
+from .hosting import Hosted, Surroundings
+from .leader_key import LeaderKey
+from .loading import Loading, OtherBuild
 from .parked import ParkedRecords
 from .saving import Saving
 from .sending import Sending
 from .snapshots import Snapshots, Unreadable
+from .terms import Terms
 
 HEARD_MS = ATTEND_MS + 5_000  # a standby that was not heard for so long is not counted on
 FLUSH_MS = 2_000  # for a leader's last words
@@ -47,14 +52,6 @@ ELECT_TURNS = 50  # of a loop that is to end, for what it has won to be folded
 log = structlog.get_logger("loop")
 
 
-class OtherBuild(Unavailable):
-    """The log is folded by another build."""
-
-    def __init__(self, build: str) -> None:
-        super().__init__(f"the log is folded by build {build}")
-        self.build = build
-
-
 class ScopeLoop:
     """Hosts one replica. `run` is a thread's work: turn after turn, until `stop`; the simulator makes the turns itself."""
 
@@ -63,28 +60,28 @@ class ScopeLoop:
         self._inbox = self.topic, self.partition = around.topology.inbox(self.scope)
         self.generations = Generations(around.store, around.bus, self.scope, self.topic, self.partition, around.who)
         self.snapshots = Snapshots(around.store, around.storage, hosted.machine, around.cluster)
-        self.saving = Saving(
-            self.snapshots, hosted.machine, around.beside, lambda offset: around.bus.delete_below(*self._inbox, offset)
-        )
+        self.saving = Saving(self.snapshots, hosted.machine, around.beside, lambda offset: around.bus.delete_below(*self._inbox, offset))
+        self.loading = Loading(self.snapshots, around.bus, *self._inbox, around.build)
         self.parked = ParkedRecords(around.store, self.scope, around.build)
-        self.performer = around.performer(self.scope, hosted.ports, self._on_outcome, self._is_current, around.fatal)
-        self.view = View(None)  # of the leader key; set by its watch
+        self._sending = Sending(self._send)
+        self.terms = Terms(hosted, self.append, self._sending.end, around.build)
+        self.performer = around.performer(self.scope, hosted.ports, self._on_outcome, self.terms.is_current, around.fatal)
+        self.key = LeaderKey(self.scope, around.who, around.lease)
         self.stale = False  # etcd names another generation than the one folded here
         self.turned_ms = around.clock()
         self.replica: Replica | None = None
         self.generation: Generation | None = None
-        self.term: Term | None = None
         self._acks: deque[tuple[int, int]] = deque()
-        self._sending = Sending(self._send)
         self._stopping = threading.Event()
         self._giving_away = threading.Event()
-        self._unread = (0, 0)  # (generation, offset) of what a reader could not read
         self._damage: str | None = None  # why the generation must be raised, until it is
         self._reader: Reader | None = None
         self._caught_up = False
         self.waits_for = ""  # the build that folds the log now, if it is another one
-        self._ceded = (0, 0)  # (generation, offset) of the record with which another build began
-        self.log = log.bind(scope=self.scope)
+
+    @property
+    def log(self) -> Any:
+        return self.terms.log
 
     # what other threads call
 
@@ -102,17 +99,6 @@ class ScopeLoop:
         """Lets a standby lead, if this replica does."""
         self._giving_away.set()
 
-    def watched(self, entry: Entry | None) -> None:
-        """The leader key has changed (the beat thread's watch)."""
-        mine = False
-        if entry is not None and entry.value == self.around.who.encode():
-            with contextlib.suppress(Unavailable):
-                mine = entry.lease == self.around.lease()
-        foreign = entry is not None and not entry.lease
-        if entry is not None and foreign:
-            self.log.error("the leader key was written by hand: it is replaced", key=entry.key, value=repr(entry.value[:100]))
-        self.view = View(entry.mod_revision if entry is not None else 0, mine, foreign)
-
     def raised(self, entry: Entry | None) -> None:
         """The generation's key has changed. Only the next look at it (`_open`) ends `stale`: the two are different threads."""
         folded = self.generation
@@ -121,23 +107,12 @@ class ScopeLoop:
 
     def append(self, record: Part) -> None:
         """Appends a record to the own inbox."""
-        self.around.bus.append(
-            self.topic,
-            self.partition,
-            encode(record),
-            key=self.scope.encode(),
-            headers=envelope.of_record(self.scope, record),
-        )
+        headers = envelope.of_record(self.scope, record)
+        self.around.bus.append(*self._inbox, encode(record), key=self.scope.encode(), headers=headers)
 
     def _on_outcome(self, action: Perform, outcome: Body) -> None:
         assert self.replica is not None
-        for append in self.replica.outcome(action.effect, outcome):
-            assert isinstance(append, Append)
-            self.append(append.record)
-
-    def _is_current(self, epoch: int) -> bool:
-        term = self.term  # another thread's: it may be gone between two looks
-        return term is not None and term.epoch == epoch
+        self._do(self.replica.outcome(action.effect, outcome))
 
     # the thread
 
@@ -182,8 +157,8 @@ class ScopeLoop:
         self._take_acks(replica)
         self._caught_up = not batch and (self._caught_up or self._at_end(replica))
         now = self.turned_ms = self.around.clock()
-        self._do(replica.beat(now, self.view, self._caught_up, self.around.store.revision))
-        self._follow_term(replica)
+        self._do(replica.beat(now, self.key.view, self._caught_up, self.around.store.revision))
+        self.terms.follow(replica)
         if self._giving_away.is_set():
             self._giving_away.clear()
             self._give_away(replica)
@@ -195,17 +170,11 @@ class ScopeLoop:
         """A reader of its own tries once more, for a bit may have been flipped on the way; then the log is as good as cut there [8]. Where
         another leads it is not: that one has read it, and a follower goes on from a snapshot behind it."""
         assert self.generation is not None
-        where = (self.generation.number, offset)
-        if where == self._unread and not self._is_led():
+        if self.loading.unread(self.generation.number, offset) and not self.key.is_led:
             self._be_reborn(reason)
             return
         self.log.error("a record cannot be read; another reader tries", reason=reason)
-        self._unread = where
         self._leave()
-
-    def _is_led(self) -> bool:
-        """By another, as far as is known: a key that has ended, is this process's own or has no lease is no leader's."""
-        return not (self.view.epoch == 0 or self.view.mine or self.view.foreign)
 
     def _take_acks(self, replica: Replica) -> None:
         """While a message waits for one, they are waited for and not the next record."""
@@ -237,7 +206,7 @@ class ScopeLoop:
             self.generation = generation = self.generations.current()
             if before is not None and generation.number > before.number:
                 self._damage = None  # of a log that is not folded any more
-            loaded = self._load(generation)
+            loaded = self.loading.state(generation, self.key.is_led)
             self.parked.load(generation.number)
         except (Unavailable, StorageError, Unreadable) as failure:
             self.turned_ms = self.around.clock()
@@ -245,7 +214,7 @@ class ScopeLoop:
                 self._wait_for(failure)
                 return
             self.log.warning("waiting", reason=str(failure))
-            if isinstance(failure, LogReplaced) and not self._is_led():
+            if isinstance(failure, LogReplaced) and not self.key.is_led:
                 self._replace_log(failure)
             self.around.wait(self._stopping, WAIT_S)
             return
@@ -253,7 +222,7 @@ class ScopeLoop:
         folded = loaded or core.blank(generation.number, generation.first_offset)
         self.saving.begin(folded)
         self.waits_for = ""
-        self.replica = Replica(core, folded, who=around.who, build=around.build, settings=self._settings())
+        self.replica = Replica(core, folded, who=around.who, build=around.build, settings=self.hosted.settings(around.cluster))
         self.replica.follow(around.clock())
         self._caught_up = False
         self._reader = around.bus.reader(self.topic, self.partition, folded.next_offset)
@@ -261,36 +230,12 @@ class ScopeLoop:
         if generation.won:
             self._do(self.replica.won(generation.won))
 
-    def _settings(self) -> dict[str, Any]:
-        """Those that decide, and whose log this is [29]."""
-        cluster = self.around.cluster
-        return {**self.hosted.deciding, "cluster": cluster} if cluster else self.hosted.deciding
-
-    def _load(self, generation: Generation) -> ScopeState | None:
-        """The state to go on from; None: the log from its start. Raises OtherBuild while that is not this build's to fold [27],
-        Unavailable, StorageError, Unreadable."""
-        pointer = self.snapshots.newest(generation.number)
-        if pointer is not None and pointer.build != self.around.build and not pointer.final:
-            raise OtherBuild(pointer.build)
-        if self._ceded[0] == generation.number and self._ceded[1] >= (pointer.offset if pointer is not None else 0):
-            raise OtherBuild(self.waits_for)
-        unread = self._unread[1] if self._unread[0] == generation.number else -1
-        if unread >= (pointer.offset if pointer is not None else 0) and self._is_led():
-            raise Unavailable(f"{self.topic} cannot be read at offset {unread}, which its leader has read: a later snapshot is waited for")
-        loaded = self.snapshots.load(pointer) if pointer is not None else None
-        first = self.around.bus.offsets(self.topic, self.partition)[0]
-        if first > (loaded[0].next_offset if loaded is not None else generation.first_offset):
-            raise LogReplaced(generation, f"{self.topic} begins at {first}, and no whole snapshot reaches so far")
-        return loaded[0] if loaded is not None else None
-
     def _wait_for(self, other: OtherBuild) -> None:
         """Another build folds the log: a replica of this one waits until its leader has ended its term in order."""
         if self.waits_for != other.build:
             self.waits_for = other.build
-            self.log.warning(
-                "waits for a handover: end the leader of the other build by SIGTERM",
-                folded_by=other.build, build=self.around.build,
-            )  # fmt: skip
+            what = "waits for a handover: end the leader of the other build by SIGTERM"
+            self.log.warning(what, folded_by=other.build, build=self.around.build)
         self.around.wait(self._stopping, CEDED_WAIT_S)
 
     def _cede(self, action: Cede) -> None:
@@ -299,13 +244,13 @@ class ScopeLoop:
         if self.replica.epoch:
             self._resign(self.replica.epoch)
         self.replica.follow(self.around.clock())
-        self._ceded = (self.generation.number, action.offset)
+        self.loading.cede(self.generation.number, action.offset, action.build)
         self._leave()
         self._wait_for(OtherBuild(action.build))
 
     def _leave(self) -> None:
         """The replica is given up: its term ends, its reader closes."""
-        self._end_term()
+        self.terms.end()
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -331,35 +276,22 @@ class ScopeLoop:
 
     def _at_end(self, replica: Replica) -> bool:
         """Asks Kafka, which may be slow to answer. A leader does not ask: its ticks, and its lease, must not wait for that."""
-        if replica.leads:
-            return False
-        try:
-            return self.around.bus.offsets(self.topic, self.partition)[1] <= replica.folded.next_offset
-        except Unavailable:
-            return False
+        with contextlib.suppress(Unavailable):
+            return not replica.leads and self.around.bus.offsets(*self._inbox)[1] <= replica.folded.next_offset
+        return False
 
     def _do(self, actions: list[Action]) -> None:
         for action in actions:
-            if isinstance(action, Speak):
-                self._sending.say(action)
-            elif isinstance(action, Append):
-                self.append(action.record)
-            elif isinstance(action, Perform):
-                self._follow_term(self.replica)
-                self.performer.perform(action, type_of(action.value))
-            elif isinstance(action, Campaign):
-                self._campaign(action.expected)
-            elif isinstance(action, Resign):
-                self.log.warning("resigns", reason=action.reason, epoch=action.epoch)
-                self._resign(action.epoch)
-            elif isinstance(action, BeReborn):
-                self._be_reborn(action.reason)
-            elif isinstance(action, Reopen):
-                self._meet_damage(self.replica.folded.next_offset, action.reason)
-            elif isinstance(action, Cede):
-                self._cede(action)
-            elif isinstance(action, End):
-                self._end(action.reason)
+            CARRY_OUT[type(action)](self, action)
+
+    def _perform(self, action: Perform) -> None:
+        assert self.replica is not None
+        self.terms.follow(self.replica)
+        self.performer.perform(action, type_of(action.value))
+
+    def _retire(self, action: Resign) -> None:
+        self.log.warning("resigns", reason=action.reason, epoch=action.epoch)
+        self._resign(action.epoch)
 
     def _end(self, reason: str) -> None:
         """This replica must not go on. If its scope has begun a new generation it follows that one; else the process ends [28]."""
@@ -377,37 +309,29 @@ class ScopeLoop:
         said, life = action.spoken, self.generation.number
         mark = (action.epoch, said.seq)
         self.around.bus.append(
-            said.topic,
-            said.partition,
-            said.value.encode(),
-            key=said.key.encode(),
-            headers=envelope.of_spoken(self.scope, life, said),
-            on_ack=lambda: self._acks.append(mark),
-        )
+            said.topic, said.partition, said.value.encode(), key=said.key.encode(),
+            headers=envelope.of_spoken(self.scope, life, said), on_ack=lambda: self._acks.append(mark),
+        )  # fmt: skip
 
     def _campaign(self, expected: int) -> None:
         assert self.replica is not None and self.generation is not None
         replica = self.replica
         try:
-            epoch = self.generations.campaign(
-                expected, self.around.lease(), self.generation, replica.folded.revision
-            )
+            epoch = self.generations.campaign(expected, self.around.lease(), self.generation, replica.folded.revision)
         except Unavailable as failure:
             self.log.warning("could not campaign", reason=str(failure))
             epoch = None
         if epoch is None:
             replica.lost(self.around.clock())
         else:
-            self.view = View(epoch, True)
+            self.key.won(epoch)
             self._do(replica.won(epoch))
 
     def _be_reborn(self, reason: str) -> None:
         """Raises the generation together with the leader key [23], then starts anew."""
         assert self.generation is not None and self.replica is not None
-        epoch = self.replica.epoch or self.view.epoch or 0
-        self.log.error(
-            "the log is not whole: a new generation begins", reason=reason, generation=self.generation.number + 1
-        )
+        epoch = self.replica.epoch or self.key.view.epoch or 0
+        self.log.error("the log is not whole: a new generation begins", reason=reason, generation=self.generation.number + 1)
         try:
             known = self.replica.folded.revision
             raised = self.generations.raise_(self.generation, epoch, self.around.lease(), reason, known)
@@ -415,64 +339,39 @@ class ScopeLoop:
                 self.replica.follow(self.around.clock())  # the leader key is another's, or free
             over = raised or self.generations.current().number > self.generation.number
         except Unavailable as failure:
-            # Nothing is folded from here on: a snapshot and what is left of the log would look whole.
             self.log.warning("the generation could not be raised yet", reason=str(failure))
-            self._damage, self.turned_ms = reason, self.around.clock()
-            return
+            over = False
         if over:
             self._damage, self.stale = None, True
-            return
-        # The log is as damaged as before: who forgot that would lead what is left of it.
-        self._damage, self.turned_ms = reason, self.around.clock()
+        else:
+            # Nothing is folded from here on: a snapshot and what is left of the log would look whole.
+            self._damage, self.turned_ms = reason, self.around.clock()
 
     def _replace_log(self, replaced: LogReplaced) -> None:
         """Another log stands where this generation's was: a new one begins as soon as nobody else leads the old one."""
         try:
-            self.generations.raise_(replaced.generation, self.view.epoch or 0, self.around.lease(), str(replaced))
+            self.generations.raise_(replaced.generation, self.key.view.epoch or 0, self.around.lease(), str(replaced))
         except Unavailable as failure:
             self.log.warning("the generation could not be raised yet", reason=str(failure))
-
-    def _follow_term(self, replica: Replica | None) -> None:
-        """Begins and ends what runs while this replica leads."""
-        if replica is None:
-            return
-        if replica.leads and (self.term is None or self.term.epoch != replica.epoch):
-            self._end_term()
-            self.term = Term(replica.epoch, replica.folded, self.append)
-            self.log = self.log.bind(epoch=self.term.epoch)
-            self.log.info("leads", generation=replica.folded.generation, build=self.around.build)
-            if self.hosted.on_lead is not None:
-                self.hosted.on_lead(self.term)
-        elif not replica.leads and self.term is not None:
-            self.log.warning("leads no more")
-            self._end_term()
-
-    def _end_term(self) -> None:
-        if self.term is not None:
-            self.term.ended.set()
-            self._sending.end(self.term.epoch)
-            self.term = None
 
     def _save(self, replica: Replica) -> None:
         self.saving.save(replica.folded)
 
     def _last_words(self, replica: Replica) -> None:
         """A clean stop: a snapshot, and the key given back, so that the next one takes over at once."""
-        epoch = replica.epoch
-        self._end_term()
-        self.around.bus.flush(FLUSH_MS)
-        self.saving.last(replica.folded)
-        self._resign(epoch)
+        self._hand_over(replica, lambda: self.saving.last(replica.folded))
 
     def _give_away(self, replica: Replica) -> None:
         """A clean end of the term, without a snapshot: who takes over has folded all this."""
-        if not replica.leads:
-            return
+        if replica.leads:
+            self.log.info("gives the leadership away", epoch=replica.epoch)
+            self._hand_over(replica, lambda: replica.give_away(self.around.clock()))
+
+    def _hand_over(self, replica: Replica, last: Callable[[], None]) -> None:
         epoch = replica.epoch
-        self.log.info("gives the leadership away", epoch=epoch)
-        self._end_term()
+        self.terms.end()
         self.around.bus.flush(FLUSH_MS)
-        replica.give_away(self.around.clock())
+        last()
         self._resign(epoch)
 
     def _resign(self, epoch: int) -> None:
@@ -484,19 +383,22 @@ class ScopeLoop:
 
     def health(self) -> dict[str, Any]:
         """For /health."""
-        replica, now = self.replica, self.around.clock()
-        role = SHOWN.get(replica.role, replica.role.value) if replica is not None else "starting"
+        role = SHOWN.get(self.replica.role, self.replica.role.value) if self.replica is not None else "starting"
         if self.waits_for:
-            role = "waiting" if self.view.epoch else "starting"  # without a leader there is none that could hand over
-        return {
-            "scope": self.scope,
-            "role": role,
-            "build": self.around.build,
-            "waits_for": self.waits_for,
-            "epoch": replica.folded.epoch if replica else 0,
-            "generation": replica.folded.generation if replica else 0,
-            "offset": replica.folded.next_offset if replica else 0,
-            "outbox": len(replica.folded.outbox) if replica else 0,
-            "effects": len(replica.folded.effects) if replica else 0,
-            "turned_ms_ago": now - self.turned_ms,
-        }
+            role = "waiting" if self.key.view.epoch else "starting"  # without a leader there is none that could hand over
+        scope = {"scope": self.scope, "role": role, "build": self.around.build, "waits_for": self.waits_for}
+        return {**scope, **folded_health(self.replica), "turned_ms_ago": self.around.clock() - self.turned_ms}
+
+
+CARRY_OUT: dict[type[Action], Callable[[Any, Any], object]] = {
+    Speak: lambda loop, action: loop._sending.say(action),
+    Append: lambda loop, action: loop.append(action.record),
+    Perform: lambda loop, action: loop._perform(action),
+    Campaign: lambda loop, action: loop._campaign(action.expected),
+    Resign: lambda loop, action: loop._retire(action),
+    BeReborn: lambda loop, action: loop._be_reborn(action.reason),
+    Reopen: lambda loop, action: loop._meet_damage(loop.replica.folded.next_offset, action.reason),
+    Cede: lambda loop, action: loop._cede(action),
+    End: lambda loop, action: loop._end(action.reason),
+}
+"""What the replica answers -> how it is carried out. By name, so that a subclass may carry it out otherwise."""

@@ -54,7 +54,7 @@ def a_replica_goes_on_as_another_build() -> None:
     around(replica.Replica, "_elected", elected)
 
 
-@mutant(27, "runtime/loop.py:ScopeLoop._load", "a build goes on from what another one has not ended")
+@mutant(27, "runtime/loading.py:Loading.state", "a build goes on from what another one has not ended")
 def a_snapshot_of_another_build_counts() -> None:
     def newest(original: Any, self: Any, generation: int) -> Any:
         pointer = original(self, generation)
