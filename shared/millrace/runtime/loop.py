@@ -122,8 +122,7 @@ class ScopeLoop:
                 self.turn()
             self.close()
         except Exception as failure:
-            offset = self.replica.folded.next_offset if self.replica is not None else None
-            self.log.exception("the replica ends", offset=offset)
+            self.log.exception("the replica ends", offset=self.replica.folded.next_offset if self.replica is not None else None)
             self.around.fatal(f"{self.scope}: {type(failure).__name__}: {failure}")
 
     def turn(self) -> bool:
@@ -201,8 +200,7 @@ class ScopeLoop:
     def _open(self) -> None:
         """The replica as the newest snapshot has it, and a reader behind it; neither if something does not answer."""
         try:
-            self.stale = False
-            before = self.generation
+            before, self.stale = self.generation, False
             self.generation = generation = self.generations.current()
             if before is not None and generation.number > before.number:
                 self._damage = None  # of a log that is not folded any more
@@ -306,21 +304,19 @@ class ScopeLoop:
 
     def _send(self, action: Speak) -> None:
         assert self.generation is not None
-        said, life = action.spoken, self.generation.number
-        mark = (action.epoch, said.seq)
+        said, mark = action.spoken, (action.epoch, action.spoken.seq)
         self.around.bus.append(
             said.topic, said.partition, said.value.encode(), key=said.key.encode(),
-            headers=envelope.of_spoken(self.scope, life, said), on_ack=lambda: self._acks.append(mark),
+            headers=envelope.of_spoken(self.scope, self.generation.number, said), on_ack=lambda: self._acks.append(mark),
         )  # fmt: skip
 
     def _campaign(self, expected: int) -> None:
         assert self.replica is not None and self.generation is not None
-        replica = self.replica
+        replica, epoch = self.replica, None
         try:
             epoch = self.generations.campaign(expected, self.around.lease(), self.generation, replica.folded.revision)
         except Unavailable as failure:
             self.log.warning("could not campaign", reason=str(failure))
-            epoch = None
         if epoch is None:
             replica.lost(self.around.clock())
         else:
@@ -333,8 +329,7 @@ class ScopeLoop:
         epoch = self.replica.epoch or self.key.view.epoch or 0
         self.log.error("the log is not whole: a new generation begins", reason=reason, generation=self.generation.number + 1)
         try:
-            known = self.replica.folded.revision
-            raised = self.generations.raise_(self.generation, epoch, self.around.lease(), reason, known)
+            raised = self.generations.raise_(self.generation, epoch, self.around.lease(), reason, self.replica.folded.revision)
             if not raised:
                 self.replica.follow(self.around.clock())  # the leader key is another's, or free
             over = raised or self.generations.current().number > self.generation.number
