@@ -19,7 +19,8 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
-from millrace.cli.tables import WIDE, print_json, printable, table
+from millrace.cli.progress import printable
+from millrace.cli.tables import WIDE, print_json, table
 from services.replay.core.checking import explain
 from services.replay.core.recorded import CHANGELOGS, Log, Recorded, parse, title
 from services.replay.core.story import Scan, Story
@@ -136,8 +137,9 @@ class Filter:
 
     def _following(self) -> Iterator[Recorded]:
         chosen, scan = {(log.topic, log.partition) for log in self.logs}, Scan(self.job) if self.job else None
-        for each in self._told if scan is not None else ():
-            scan.take(each)  # it names what is the job's, and later records that name nothing else
+        if scan is not None:
+            for each in self._told:
+                scan.take(each)  # it names what is the job's, and later records that name nothing else
         for each in self.source.follow():  # type: ignore[attr-defined]  # only what lives can be followed
             named = scan is None or (any(word in each.value for word in scan.words) and scan.take(each))
             if named and (each.topic, each.partition) in chosen and self._is_shown(each):

@@ -233,7 +233,7 @@ def _tell_living(local: Any, purge: bool) -> None:
     if local.supervisor() is None or local.facts().get("state") != "ready":
         return
     from millrace.cli.connection import find
-    from millrace.cli.tables import printable
+    from millrace.cli.progress import printable
     from millrace.client import Millrace, MillraceError
 
     bootstrap, _ = find(local.name)

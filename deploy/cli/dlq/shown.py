@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from millrace.cli.tables import print_json, printable, table, when
+from millrace.cli.progress import printable
+from millrace.cli.tables import print_json, table, when
 
 from .inboxes import PassedOver
 from .plan import Decision, Fate, groups, tries
