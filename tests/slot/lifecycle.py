@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from services.task_manager.slot import wire
 from services.task_manager.slot.client import SlotProcess
 from services.task_manager.slot.common.config import SlotConfig
 
@@ -98,8 +99,12 @@ class Slot:
             "outputs": [], "pinned": {}, "conf": conf or {}, "parameters": {},
             "modules": [self._blob(name, content) for name, content in modules.items()], **({"env": env} if env else {}),
         }  # fmt: skip
-        self.process.run(attempt.name, spec, str(attempt.work), str(attempt.log), str(self.blobs))
+        dirs: wire.RunDirs = {"work": str(attempt.work), "log": str(attempt.log), "blobs": str(self.blobs)}
+        self.process.order({"do": "run", "attempt": attempt.name, "spec": spec, "dirs": dirs})
         return attempt
+
+    def kill(self, attempt: Attempt, why: str) -> None:
+        self.process.order({"do": "kill", "attempt": attempt.name, "why": why})
 
     def _blob(self, name: str, content: bytes) -> dict[str, str]:
         sha256 = hashlib.sha256(content).hexdigest()
@@ -112,7 +117,7 @@ class Slot:
         try:
             attempt.ended = self.until("ended")
         except queue.Empty:
-            self.process.kill(attempt.name, "it does not end")
+            self.kill(attempt, "it does not end")
             self.until("ready")
             raise AssertionError(f"{attempt.name} does not end: {attempt.stderr}") from None
         assert attempt.ended["attempt"] == attempt.name

@@ -11,6 +11,7 @@ import pytest
 
 from millrace.edge.spark_conf import PACKAGES
 from services.task_manager.slot.attempt import errors, udfs
+from services.task_manager.slot.common import faults
 from tests.slot.attempts import Attempts, chained
 
 
@@ -331,7 +332,7 @@ def test_how_a_process_ended(code: str, kind: str, condition: str | None, says: 
     process = subprocess.Popen([sys.executable, "-c", f"import os; {code}"])
     _, status = os.waitpid(process.pid, 0)
     process.returncode = 0
-    error = errors.describe_exit(status)
+    error = faults.describe_exit(status)
     assert picked(error, *KIND) == (kind, True, condition)
     assert says in error["message"]
     assert set(error) == {

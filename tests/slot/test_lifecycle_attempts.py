@@ -330,7 +330,7 @@ def test_a_kill_ends_whatever_runs_and_the_next_attempt_is_unaffected(slot: Slot
     attempt = slot.start(SESSION + f"BEGUN = {str(begun)!r}\n" + code)
     slot.until("running")
     wait_until(lambda: begun.exists() or "begun" in attempt.stdout, "the script began")
-    slot.process.kill(attempt.name, "the user said so")
+    slot.kill(attempt, "the user said so")
     attempt.ended = slot.until("ended")
     assert attempt.ended["status"] == "killed"
     assert attempt.ended["error"]["kind"] == "killed"
@@ -346,10 +346,10 @@ def test_a_kill_of_an_attempt_that_waits_for_the_slot_ends_it_unrun(slot: Slot) 
     first = slot.start("print('begun', flush=True)\nimport time; time.sleep(3600)")
     slot.until("running")
     second = slot.start("print('never')")
-    slot.process.kill(second.name, "changed my mind")
+    slot.kill(second, "changed my mind")
     ended = slot.until("ended")
     assert (ended["attempt"], ended["status"]) == (second.name, "killed")
-    slot.process.kill(first.name, "and the other")
+    slot.kill(first, "and the other")
     assert slot.end(first).ended["status"] == "killed"
     assert not second.log.exists()
 
@@ -401,7 +401,7 @@ def test_an_attempt_whose_jvm_is_killed_is_moved_and_the_jvm_is_replaced(slot: S
 
 
 def test_a_spare_process_that_is_killed_is_replaced(slot: Slot) -> None:
-    forked = [process for process in below(slot.process.pid) if "host.py" in " ".join(process.cmdline())]
+    forked = [process for process in below(slot.process.pid) if "host/main.py" in " ".join(process.cmdline())]
     max(forked, key=psutil.Process.create_time).kill()  # the newest; ids begin anew now and then
     slot.until("ready")
     assert slot.value("spark.range(3).count()") == 3

@@ -32,7 +32,7 @@ def run(code: str, site: str, **more: str) -> subprocess.Popen[str]:
 
 
 def test_a_machine_is_known_by_what_it_has(site: str) -> None:
-    code = "from services.task_manager.slot import procs; print(type(procs.HERE).__name__)"
+    code = "from services.task_manager.slot.common import procs; print(type(procs.HERE).__name__)"
     assert run(code, site).communicate(timeout=60)[0] == "Elsewhere\n"
     assert isinstance(platforms.here(), platforms.Linux if sys.platform == "linux" else platforms.Elsewhere)
 
@@ -40,7 +40,7 @@ def test_a_machine_is_known_by_what_it_has(site: str) -> None:
 def test_a_child_dies_with_the_process_that_forked_it(site: str) -> None:
     code = """
 import time
-from services.task_manager.slot import procs
+from services.task_manager.slot.common import procs
 print(procs.fork(lambda: time.sleep(3600)), flush=True)
 time.sleep(3600)
 """
@@ -59,7 +59,7 @@ def test_orphans_are_a_hosts_by_their_session_or_by_their_environment(site: str,
     name = f"3600.{os.getpid()}"
     code = f"""
 import os, subprocess
-from services.task_manager.slot import procs
+from services.task_manager.slot.common import procs
 procs.adopt_orphans()
 spared = subprocess.Popen(["sleep", "3600"])
 subprocess.run({escape.format(name)!r}, shell=True)
@@ -129,7 +129,7 @@ def test_a_python_worker_that_an_attempt_used_serves_no_other(slot: Slot) -> Non
 def test_a_kill_ends_an_attempt_and_the_slot_goes_on(slot: Slot) -> None:
     attempt = slot.start("import time\ntime.sleep(3600)")
     slot.until("running")
-    slot.process.kill(attempt.name, "it was cancelled")
+    slot.kill(attempt, "it was cancelled")
     assert slot.end(attempt).ended["status"] == "killed"
     assert slot.value("1 + 1") == 2
 

@@ -146,7 +146,7 @@ def test_static_settings_that_spark_refuses_fail_the_attempt(slot: Slot) -> None
 def test_an_attempt_is_killed_while_its_own_jvm_starts(slot: Slot) -> None:
     attempt = slot.start("print('never')", conf={"spark.default.parallelism": "3"})
     slot.until("replacing")
-    slot.process.kill(attempt.name, "too slow")
+    slot.kill(attempt, "too slow")
     assert slot.end(attempt).ended["status"] == "killed"
 
 
@@ -213,7 +213,7 @@ def test_a_jvm_that_hangs_is_replaced_and_a_host_told_to_end_leaves_nothing(tmp_
     slot.until("running")
     jvm = jvm_of(slot)
     os.kill(jvm, signal.SIGSTOP)
-    slot.process.kill(attempt.name, "it hangs")
+    slot.kill(attempt, "it hangs")
     assert slot.until("ended")["status"] == "killed"
     assert not lives(jvm)
     assert slot.until("replacing")["reason"] == "it does not answer"
@@ -235,7 +235,7 @@ def test_a_host_that_is_killed_leaves_nothing_and_its_taskmanager_is_told(tmp_pa
     os.kill(slot.process.pid, signal.SIGKILL)
     assert until_gone(slot) == -signal.SIGKILL
     assert not any(map(lives, pids))
-    slot.process.run("late", {}, "", "", "")  # must not raise
+    slot.process.order({"do": "kill", "attempt": "late", "why": ""})  # must not raise
 
 
 @pytest.fixture
@@ -284,7 +284,7 @@ def test_a_slot_on_a_standalone_cluster(cluster: str, tmp_path: Path, archives: 
         )
         slot.until("running")
         wait_until(begun.exists, "the script began")
-        slot.process.kill(attempt.name, "enough")
+        slot.kill(attempt, "enough")
         assert slot.end(attempt).ended["status"] == "killed"
         assert slot.value("sc.range(4).map(lambda x: x * 2).sum()") == 12
         assert reasons(slot) == [], "modules alone are no reason for a new JVM"

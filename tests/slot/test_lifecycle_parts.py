@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from services.task_manager.slot import client
+from services.task_manager.slot import client, wire
 from services.task_manager.slot.client import heard
 from services.task_manager.slot.common import jvm, left, platforms, procs
 from services.task_manager.slot.common.conf import classify_conf
@@ -77,7 +77,7 @@ def test_a_tree_is_killed_with_those_that_left_their_session_and_the_spared_live
     code = """
 import subprocess, sys
 sys.path.insert(0, sys.argv[1])
-from services.task_manager.slot import procs
+from services.task_manager.slot.common import procs
 import os
 import queue
 procs.adopt_orphans()
@@ -128,7 +128,7 @@ def test_a_child_dies_with_the_process_that_forked_it() -> None:
     code = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
-from services.task_manager.slot import procs
+from services.task_manager.slot.common import procs
 print(procs.fork(lambda: time.sleep(3600)), flush=True)
 time.sleep(3600)
 """
@@ -263,6 +263,15 @@ def test_what_may_not_be_killed_is_told_and_costs_nothing_else(monkeypatch: pyte
     assert procs.kill_below(os.getpid(), spared) == []
 
 
+def test_what_starts_others_for_ever_leaves_none_that_is_called_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a one would be spared from then on: on a busy machine a Python worker that starts others is ended only after them."""
+    started, killed = iter(range(1_000_000, 2_000_000)), []
+    monkeypatch.setattr(procs, "kill", lambda pids: killed.extend(pids) or [])
+    assert procs._kill_all(lambda: [next(started)], 0.01) == []
+    assert next(started) == killed[-1] + 1
+    assert procs._kill_all(lambda: [7, next(started)], 0.01) == [7]
+
+
 def test_a_fork_asks_no_thousand_million_file_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the limit is that, and a Python or a kernel knows no close_range, each fork took minutes."""
     asked: list[tuple[int, int]] = []
@@ -356,14 +365,15 @@ def test_orders_to_a_host_that_does_not_read_wait_in_order(tmp_path: Path, monke
     events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     process = client.SlotProcess(SlotConfig(slot="s", folder=str(tmp_path / "slot"), python=sys.executable), events.put)
     for name in ("a", "b", "c"):
-        process.run(name, {"text": "x" * 300_000}, "work", "log", "blobs")
-        process.kill(name, "why")
+        dirs: wire.RunDirs = {"work": "work", "log": "log", "blobs": "blobs"}
+        process.order({"do": "run", "attempt": name, "spec": {"text": "x" * 300_000}, "dirs": dirs})
+        process.order({"do": "kill", "attempt": name, "why": "why"})
     awake.touch()
     wait_until(lambda: events.qsize() >= 7, "all that was ordered")
-    process.kill("a", "at once, for nothing waits any more")
+    process.order({"do": "kill", "attempt": "a", "why": "at once, for nothing waits any more"})
     process.close()
     said = [events.get_nowait() for _ in range(events.qsize())]
     orders = [("start", None), *((do, name) for name in "abc" for do in ("run", "kill")), ("kill", "a"), ("stop", None)]
     assert [(each["is"], each.get("of")) for each in said] == [*orders, ("gone", None)]
     assert [each["bytes"] > 300_000 for each in said[:-1]] == [do == "run" for do, _ in orders]
-    process.stop()  # nobody is there any more
+    process.order({"do": "stop"})  # nobody is there any more

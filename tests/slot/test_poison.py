@@ -43,7 +43,7 @@ def poison(slot: Slot, name: str, begun: Path) -> None:
         attempt = slot.start(SESSION + f"BEGUN = {str(begun)!r}\n" + KILLED[name])
         slot.until("running")
         wait_until(lambda: begun.exists() or "begun" in attempt.stdout, f"{name} began")
-        slot.process.kill(attempt.name, "enough")
+        slot.kill(attempt, "enough")
         slot.end(attempt)
     else:
         slot.run(HELPERS.replace("LOOK", "0") + (LEFT[name][0] if name in LEFT else ENDS[name]))

@@ -6,8 +6,9 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from services.task_manager.slot.attempt.main import plain_error
+from services.task_manager.slot import wire
 from services.task_manager.slot.common import left
+from services.task_manager.slot.common.faults import plain_error
 
 OnEvent = Callable[[dict[str, Any]], None]
 
@@ -38,12 +39,22 @@ class SimulatedSlot:
         self.dirs: tuple[str, str, str] = ("", "", "")
         self.spec: dict[str, Any] = {}
         self.kills: list[tuple[str, str]] = []
+        self.told: list[wire.Tell] = []
         self.beats: list[int] = []
         if prompt:
             self.ready()
 
     def ready(self) -> None:
         self._say("ready", slot=str(self.number), application_id="simulated")
+
+    def order(self, order: wire.Order) -> None:
+        if order["do"] == "run":
+            dirs = order["dirs"]
+            self.run(order["attempt"], order["spec"], dirs["work"], dirs["log"], dirs["blobs"])
+        elif order["do"] == "kill":
+            self.kill(order["attempt"], order["why"])
+        elif order["do"] == "tell":
+            self.told.append(order)
 
     def run(self, attempt: str, spec: dict[str, Any], work: str, log: str, blobs: str) -> None:
         assert self.attempt is None, f"{attempt} was ordered while {self.attempt} has not ended"

@@ -18,6 +18,7 @@ from millrace.core.messages.slots import AttemptEnded, AttemptRunning, SlotBroke
 from millrace.io.storage.store import StorageError
 
 from ..core.slot_table import infrastructure
+from ..slot import wire
 from .keeping import Ending, Folders, Keeping
 from .reports import sound
 from .uploads import Uploads
@@ -32,16 +33,14 @@ log = structlog.get_logger("slots")
 class SlotPort(Protocol):
     """A slot's process; see `slot.client.SlotProcess`. All methods return at once but `close`."""
 
-    def run(self, attempt: str, spec: dict[str, Any], work: str, log: str, blobs: str) -> None: ...
-
-    def kill(self, attempt: str, why: str) -> None: ...
+    def order(self, order: wire.Order) -> None: ...
 
     def beat(self, patience_ms: int) -> None: ...
 
     def close(self) -> None: ...
 
 
-OnEvent = Callable[[dict[str, Any]], None]
+OnEvent = Callable[[wire.Event], None]
 SlotFactory = Callable[[int, OnEvent], SlotPort]
 """Starts the slot of this number; it tells its events from then on, on any thread."""
 
@@ -108,7 +107,7 @@ class Lane:
             if not self._ordered:
                 self._killed = effect.why
             elif self._process is not None:
-                self._process.kill(effect.attempt, effect.why)
+                self._process.order({"do": "kill", "attempt": effect.attempt, "why": effect.why})
 
     def modules(self) -> list[dict[str, Any]]:
         """What the attempt of this slot was launched with."""
@@ -148,8 +147,8 @@ class Lane:
             why = self._killed
             if why is None and self._process is not None:
                 self._ordered = True
-                work, logs = str(folders.work), str(folders.log)
-                self._process.run(effect.attempt, spec, work, logs, str(uploads.folder))
+                dirs: wire.RunDirs = {"work": str(folders.work), "log": str(folders.log), "blobs": str(uploads.folder)}
+                self._process.order({"do": "run", "attempt": effect.attempt, "spec": spec, "dirs": dirs})
                 return
         if why is None:
             again = infrastructure("the slot's process is being started again")
@@ -159,13 +158,13 @@ class Lane:
 
     # what the process says, on its thread
 
-    def _on_event(self, event: dict[str, Any]) -> None:
+    def _on_event(self, event: wire.Event) -> None:
         try:
             self._handle(event)
         except Exception:
             log.exception("an event of a slot is lost", slot=self._number, event_=str(event)[:500])
 
-    def _handle(self, event: dict[str, Any]) -> None:
+    def _handle(self, event: wire.Event) -> None:
         kind = event["is"]
         effect = self._effect
         if kind == "ready":

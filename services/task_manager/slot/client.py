@@ -1,4 +1,4 @@
-"""The TaskManager's side of a slot: starting a host, talking to it, being told."""
+"""The TaskManager: its side of a slot. It starts the host, sends it orders, and reads its events on a thread."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable
-from typing import Any
 
 from millrace.edge import spark_conf
 
+from . import wire
 from .common import procs
 from .common.config import SlotConfig
 
@@ -43,10 +43,10 @@ def _pipe_for_beats() -> tuple[io.FileIO, io.FileIO]:
     return io.FileIO(beats, "wb"), io.FileIO(heard, "rb")
 
 
-def heard(line: bytes) -> dict[str, Any]:
+def heard(line: bytes) -> wire.Event:
     """What a line of the host says; raises ValueError for one that is not the host's. Half of a surrogate pair becomes a question mark:
     the text of a user's error may hold one, and no record of the TaskManager could be written with it."""
-    event: dict[str, Any] = json.loads(line)
+    event: wire.Event = json.loads(line)
     if not isinstance(event, dict):
         raise ValueError("no message is anything but an object")
     if b"\\ud" in line:
@@ -55,14 +55,13 @@ def heard(line: bytes) -> dict[str, Any]:
 
 
 class SlotProcess:
-    """One slot: its host process and a thread that reads what the host says.
+    """One slot: its host process and a thread that reads what the host sends.
 
-    ``on_event`` is called on that thread with each message of the host (see host/main.py), and once, last, with
-    ``{"is": "gone", "code": exit code, "said": the end of its log}``: then nothing of the slot lives any more. The methods may be called
-    from any thread; after the host ended they do nothing, ``gone`` tells.
+    ``on_event`` is called on that thread with each `wire.Event`, and once, last, with ``gone``: then nothing of the slot lives any more.
+    The methods may be called from any thread; after the host ended they do nothing.
     """
 
-    def __init__(self, config: SlotConfig, on_event: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, config: SlotConfig, on_event: Callable[[wire.Event], None]) -> None:
         self._config = config
         self._on_event = on_event
         self._marker = uuid.uuid4().hex
@@ -87,14 +86,16 @@ class SlotProcess:
         assert self._process is not None
         return self._process.pid
 
-    def run(self, attempt: str, spec: dict[str, Any], work: str, log: str, blobs: str) -> None:
-        """Orders an attempt; the answers are ``running`` and ``ended``."""
-        dirs = {"work": work, "log": log, "blobs": blobs}
-        self._send({"do": "run", "attempt": attempt, "spec": spec, "dirs": dirs})
-
-    def kill(self, attempt: str, why: str) -> None:
-        """Orders the end of an attempt; the answer is ``ended``, ``killed`` unless it ended by itself before."""
-        self._send({"do": "kill", "attempt": attempt, "why": why})
+    def order(self, order: wire.Order) -> None:
+        """Sends an order to the host. Any answer is an event."""
+        data = wire.line_of(order)
+        with self._ordering:
+            # On the caller's own thread where that takes no time: another one would get its turn when the caller waits for something.
+            if not self._waiting:
+                data = self._left_of(data)
+            if data:
+                self._waiting += 1
+                self._outgoing.put(data)
 
     def beat(self, patience_ms: int) -> None:
         """Shows that the TaskManager is at work: an attempt ends when its host has not heard this for so long. Takes no time."""
@@ -103,14 +104,10 @@ class SlotProcess:
         except BrokenPipeError:
             pass
 
-    def stop(self) -> None:
-        """Orders the end of the slot and of what runs in it; ``gone`` follows."""
-        self._send({"do": "stop"})
-
     def close(self) -> None:
         """Ends the slot and waits until nothing of it lives; a host that does not end by itself is killed."""
         assert self._process is not None
-        self.stop()
+        self.order({"do": "stop"})
         self._thread.join(_STOP_S)
         if self._thread.is_alive():
             self._process.kill()
@@ -134,7 +131,7 @@ class SlotProcess:
                     pass_fds=(self._heard.fileno(),),
                 )
             os.set_blocking(self._stdin, False)
-            self._send({"do": "start", "config": self._config.to_json()})
+            self.order({"do": "start", "config": self._config.to_json()})
             threading.Thread(target=self._write, name=f"slot-{self._config.slot}-orders", daemon=True).start()
         except OSError as error:
             self._error = error
@@ -181,16 +178,6 @@ class SlotProcess:
     def _stdin(self) -> int:
         assert self._process is not None and self._process.stdin is not None
         return self._process.stdin.fileno()
-
-    def _send(self, message: dict[str, Any]) -> None:
-        """On the caller's own thread where that takes no time: another one would get its turn when the caller waits for something."""
-        data = (json.dumps(message) + "\n").encode()
-        with self._ordering:
-            if not self._waiting:
-                data = self._left_of(data)
-            if data:
-                self._waiting += 1
-                self._outgoing.put(data)
 
     def _left_of(self, data: bytes) -> bytes:
         """Writes what the pipe takes now; returns the rest. A host that has ended takes all: `gone` tells."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator
@@ -20,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from ..common import conf
+from ..common.faults import JVM_LOST
 from . import recurring, udfs
-from .main import JVM_LOST
 
 DETAIL_BYTES = 16 * 1024
 MESSAGE_CHARS = 1000
@@ -101,7 +100,7 @@ _CANNOT_HEAL = ("DATA_SOURCE_NOT_FOUND", "CANNOT_READ_FILE_FOOTER", "FAILED_READ
 
 def describe(exception: BaseException, spec: dict[str, Any]) -> dict[str, Any]:
     """The error JSON of an exception that left `attempt_run.run(spec, ...)`."""
-    # Imported here: an attempt's process has pyspark, whoever only describes a wait status need not.
+    # Not above: a host imports this before it knows that its Python has PySpark.
     from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
     from pyspark.errors import PySparkException
 
@@ -134,26 +133,6 @@ def describe(exception: BaseException, spec: dict[str, Any]) -> dict[str, Any]:
     _point_into_file(error, spec)
     error["detail"] = _detail(exception)
     return error
-
-
-def describe_exit(wait_status: int) -> dict[str, Any]:
-    """The error JSON of a process that ended with this `os.waitpid` status and left no report."""
-    if os.WIFSIGNALED(wait_status):
-        number = os.WTERMSIG(wait_status)
-        try:
-            name = signal.Signals(number).name
-        except ValueError:
-            name = f"signal {number}"
-        hint = {
-            "SIGKILL": "; if nobody cancelled it, the system was out of memory",
-            "SIGSEGV": ": native code of a library crashed",
-            "SIGABRT": ": native code of a library aborted",
-        }.get(name, "")
-        error = _error("killed", True, f"The attempt's process was ended by {name}{hint}", condition=name)
-        return error | {"exit_code": 128 + number}
-    code = os.WEXITSTATUS(wait_status)
-    why = " before it could report (os._exit?)" if code == 0 else ""
-    return _error("exit", True, f"The attempt's process ended with exit code {code}{why}") | {"exit_code": code or 1}
 
 
 def _error(kind: str, retryable: bool, message: str, condition: str | None = None) -> dict[str, Any]:

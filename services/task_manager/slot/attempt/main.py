@@ -1,4 +1,4 @@
-"""The process of one attempt: forked as a spare, attached to the JVM, then given its attempt.
+"""The process of one attempt: forked by the host as a spare, attached to the JVM, then given its attempt.
 
 Exit code 0 and ``report.json`` in the log folder: finished. ``error.json``: failed. Neither: it was ended.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import errno
 import json
 import os
 import socket
@@ -20,45 +19,37 @@ from typing import Any
 
 from ..common import attach
 from ..common.config import Dirs
+from ..common.faults import FAILED, not_ready, plain_error
 from ..common.left import ERROR, REPORT
-
-FAILED = 1
-JVM_LOST = "JVM_LOST"  # condition of an error: the gateway's connection broke
+from .channel import Channel
 
 
-def main(channel: socket.socket, port: int, secret: str, application_id: str) -> None:
-    """Attaches, says so on ``channel``, waits for one attempt there, runs it and ends the process.
+def main(sock: socket.socket, port: int, secret: str, application_id: str) -> None:
+    """Attaches, says so on ``sock``, waits for one attempt there, runs it and ends the process.
 
-    Lines on ``channel``: out ``{"attached": true}`` or ``{"attached": false, "reason"}``, in ``{"attempt", "spec", "dirs"}``,
-    out ``{"took": attempt}`` or ``{"refused": error}``.
+    First lines: out ``{"attached": true}`` or ``{"attached": false, "reason"}``, in ``{"attempt", "spec", "dirs"}``,
+    out ``{"took": attempt}`` or ``{"refused": error}``. Then, as long as the attempt runs, what `wire` has for a running attempt.
     """
     os.setpgid(0, 0)  # to be killed as a group; in the slot's session, whose priority is low (`procs.lower_session`)
     _leave_the_host()
-    lines = channel.makefile("rw", encoding="utf-8", newline="\n")
-
-    def say(body: dict[str, Any]) -> None:
-        lines.write(json.dumps(body) + "\n")
-        lines.flush()
-
+    channel = Channel(sock)
     try:
         session = attach.attach(port, secret, application_id)
     except Exception as error:
-        say({"attached": False, "reason": f"{type(error).__name__}: {error}"})
+        channel.say({"attached": False, "reason": f"{type(error).__name__}: {error}"[:4000]})
         return
-    say({"attached": True})
-    line = lines.readline()
-    if not line:
+    channel.say({"attached": True})
+    command = channel.line()
+    if command is None:
         return
-    command = json.loads(line)
     dirs = Dirs(**command["dirs"])
     try:
         _make_folders(dirs)
     except OSError as error:
-        say({"refused": not_ready(error)})
+        channel.say({"refused": not_ready(error)})
         os._exit(FAILED)
-    say({"took": command["attempt"]})
-    lines.close()
-    channel.close()
+    channel.say({"took": command["attempt"]})
+    channel.serve(session, dirs.work)
     code = _run(command["spec"], session, dirs)
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -77,13 +68,6 @@ def _make_folders(dirs: Dirs) -> None:
             os.unlink(os.path.join(dirs.log, name))
         except FileNotFoundError:
             pass
-
-
-def not_ready(error: OSError) -> dict[str, Any]:
-    """The error of an attempt whose folders cannot be made: a name that no file can have, a full disk."""
-    user = error.errno == errno.ENAMETOOLONG
-    message = f"The attempt's folders cannot be made ready: {error}"
-    return plain_error("user" if user else "infrastructure", message, retryable=not user)
 
 
 def _leave_the_host() -> None:
@@ -168,12 +152,6 @@ def _below_ours(trace: types.TracebackType | None) -> types.TracebackType | None
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith((here, "<frozen ")):
         trace = trace.tb_next
     return trace
-
-
-def plain_error(kind: str, message: str, *, retryable: bool = False, detail: str = "") -> dict[str, Any]:
-    """An error of which nothing more is known than ``message``, in the shape that all errors of attempts have."""
-    unknown = dict.fromkeys(("condition", "vertex", "line", "column", "file", "frame"))
-    return {"kind": kind, "retryable": retryable, "message": message, "detail": detail[-16384:], **unknown}
 
 
 def _end_threads() -> None:

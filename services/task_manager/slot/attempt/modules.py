@@ -11,9 +11,9 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from ..common.config import MODULES_FOLDER
 from .errors import AttemptError
 
-FOLDER = "millrace-modules"
 _ZIPPED = (".zip", ".egg", ".whl")
 _ARCHIVES = ((".tar.gz", "gztar"), (".tgz", "gztar"), (".tar", "tar"), (".zip", "zip"), (".jar", "zip"))
 
@@ -26,7 +26,7 @@ def install(spec: dict[str, Any], session: Any, dirs: Any) -> str:
     TaskManager reads. Raises AttemptError; MODULE_MISSING (infrastructure) if the content did not arrive.
     """
     work = Path(dirs.work)
-    folder = work / FOLDER
+    folder = work / MODULES_FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     # Spark's file server takes a name once in its life, and tracebacks show it: an attempt's own.
     unique = uuid.uuid4().hex[:12]
@@ -40,7 +40,7 @@ def install(spec: dict[str, Any], session: Any, dirs: Any) -> str:
         copy = _copy(module, dirs, folder)
         if kind == "py" and name.endswith(_ZIPPED):
             path.append(str(copy))
-            sent = work / f"{FOLDER}-{unique}-{copy.stem}.zip"
+            sent = work / f"{MODULES_FOLDER}-{unique}-{copy.stem}.zip"
             shutil.copyfile(copy, sent)
             context.addPyFile(str(sent))
         elif kind == "py":
@@ -55,7 +55,7 @@ def install(spec: dict[str, Any], session: Any, dirs: Any) -> str:
         else:
             raise AttemptError("UNKNOWN_MODULE_KIND", f"Module {name!r} is of the unknown kind {kind!r}")
     if plain:
-        sent = work / f"{FOLDER}-{unique}.zip"
+        sent = work / f"{MODULES_FOLDER}-{unique}.zip"
         with zipfile.ZipFile(sent, "w", zipfile.ZIP_STORED) as archive:
             for file in plain:
                 archive.write(file, file.name)

@@ -7,6 +7,9 @@ from typing import Any
 
 MEBIBYTE = 1 << 20
 
+MODULES_FOLDER = "millrace-modules"
+"""Below an attempt's own folder: the uploaded files of its job. What is sent to executors has a name that begins so."""
+
 
 @dataclasses.dataclass(frozen=True)
 class SlotConfig:

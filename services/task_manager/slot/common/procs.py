@@ -149,12 +149,19 @@ def kill_below(root: int, apart_from: Iterable[int] = (), within_s: float = 2.0)
 def _kill_all(living: Callable[[], list[int]], within_s: float) -> list[int]:
     deadline = time.monotonic() + within_s
     foreign: set[int] = set()
+    signalled: set[int] = set()
     while True:
         pids = living()
         ours = [pid for pid in pids if pid not in foreign]
-        if not ours or time.monotonic() > deadline:
+        if not ours:
             return pids
+        late = time.monotonic() > deadline
+        if late:  # one that was started a moment ago is not stuck
+            pids = [pid for pid in pids if pid in foreign or pid in signalled]
         foreign.update(kill(ours))
+        if late:
+            return pids
+        signalled.update(ours)
         for pid in ours:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)

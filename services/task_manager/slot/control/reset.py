@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterator
 from typing import Any
 
-from ..attempt.modules import FOLDER
+from ..common.config import MODULES_FOLDER
 
 # Threads that serve the gateway have the JVM's default names. A thread of the pool is renamed when its task is over.
 _CONNECTION = re.compile(r"Thread\[(?:#\d+,)?(Thread-\d+),")
@@ -115,7 +115,7 @@ class Baseline:
             return "the Spark context was stopped"
         if sc.addedJars().toString() != self._jars:
             return "a jar was added"
-        if not self.local and not all(name.startswith(FOLDER) for name in self._added()):
+        if not self.local and not all(name.startswith(MODULES_FOLDER) for name in self._added()):
             # Executors keep what they were sent. The names of modules are an attempt's own, so these do no harm.
             return "a file was sent to the executors"
         self._bindings.retainAll(self._own_references())

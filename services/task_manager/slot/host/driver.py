@@ -1,159 +1,27 @@
-"""The host's side of one JVM: the JVM, its control process, its output, and the attempts' processes attached to it."""
+"""The host: one JVM, its output, its control process and the attempts' processes attached to it. Both are forked here."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
-from ..attempt import main as process
+from ..attempt import main as attempt
 from ..common import jvm, procs
 from ..common.config import SlotConfig
 from ..control import main as control
+from .children import Child, Children, DriverLost, Spare
 from .output import CappedLog, Pipe
 
 START_S = 180
 ATTACH_S = 60
 RESET_S = 15
 _LOG_BYTES = 2 << 20
-
-
-class DriverLost(Exception):
-    """The JVM ended, hangs, or is no longer fit for an attempt; it has to be replaced."""
-
-
-class Children:
-    """The children of the host, waited for by one SIGCHLD handler: those it started, and orphans that it adopted."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._exits: dict[int, asyncio.Future[int]] = {}
-        loop.add_signal_handler(signal.SIGCHLD, self._reap)
-
-    def watch(self, pid: int) -> asyncio.Future[int]:
-        """A future of the wait status of a child that was just started."""
-        self._exits[pid] = self._loop.create_future()
-        return self._exits[pid]
-
-    def _reap(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            future = self._exits.pop(pid, None)
-            if future and not future.done():
-                future.set_result(status)
-
-
-class Child:
-    """A forked process of ours with a channel of JSON lines to it."""
-
-    def __init__(self, children: Children, run: Callable[[socket.socket], None], keep: list[int]) -> None:
-        ours, theirs = socket.socketpair()
-        self.pid = procs.fork(lambda: run(theirs), [theirs.fileno(), *keep])
-        self.exited = children.watch(self.pid)
-        theirs.close()
-        ours.setblocking(False)
-        self._socket = ours
-        self._reader: asyncio.StreamReader | None = None
-        self._writer: asyncio.StreamWriter | None = None
-
-    async def ask(self, body: dict[str, Any], within_s: float) -> dict[str, Any]:
-        """Sends ``body`` and returns the answer; raises DriverLost after twice ``within_s`` or at its end."""
-        _, writer = await self._open()
-        writer.write((json.dumps(body) + "\n").encode())
-        if writer.transport.get_write_buffer_size() or writer.transport.is_closing():  # nearly never: then no turn of the loop is lost
-            await self._within(writer.drain(), within_s)
-        return await self.answer(within_s)
-
-    async def answer(self, within_s: float) -> dict[str, Any]:
-        """The next line; raises DriverLost after ``within_s`` or at its end."""
-        line = await self._within(self._read(), within_s)
-        if not line:
-            raise DriverLost("it ended")
-        return json.loads(line)
-
-    async def _within(self, step: Coroutine[Any, Any, Any], within_s: float) -> Any:
-        try:
-            return await asyncio.wait_for(step, within_s)
-        except asyncio.TimeoutError:
-            raise DriverLost("it does not answer") from None
-        except OSError:
-            raise DriverLost("it ended") from None
-
-    async def _read(self) -> bytes:
-        reader, _ = await self._open()
-        return await reader.readline()
-
-    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if self._reader is None or self._writer is None:
-            self._reader, self._writer = await asyncio.open_connection(sock=self._socket, limit=1 << 20)
-        return self._reader, self._writer
-
-    def kill(self) -> None:
-        """Kills it and its process group."""
-        if not self.exited.done():
-            procs.kill([self.pid])
-            try:
-                os.killpg(self.pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                pass
-
-    def close(self) -> None:
-        """Kills it and closes the channel."""
-        self.kill()
-        if self._writer is not None:
-            self._writer.close()
-        else:
-            self._socket.close()
-
-
-class Spare(Child):
-    """The process of the next attempt, with pipes for what it prints."""
-
-    def __init__(self, children: Children, driver: Driver) -> None:
-        self.stdout, self.stderr = Pipe(driver.log.write), Pipe(driver.log.write)
-        pipes = [self.stdout, self.stderr]
-
-        def run(channel: socket.socket) -> None:
-            os.dup2(self.stdout.fd_in, 1)
-            os.dup2(self.stderr.fd_in, 2)
-            for pipe in pipes:
-                os.close(pipe.fd_in)
-            process.main(channel, driver.port, driver.secret, driver.application_id)
-
-        super().__init__(children, run, [pipe.fd_in for pipe in pipes])
-        self._loop = asyncio.get_running_loop()
-        for pipe in pipes:
-            pipe.close_in()
-            self._loop.add_reader(pipe.fd, self._pump, pipe)
-
-    def _pump(self, pipe: Pipe) -> None:
-        if not pipe.pump():
-            self._loop.remove_reader(pipe.fd)
-
-    def finish_output(self) -> None:
-        """Passes on what is left in the pipes and closes them."""
-        for pipe in (self.stdout, self.stderr):
-            if pipe.fd >= 0:
-                self._loop.remove_reader(pipe.fd)
-                pipe.drain()
-                pipe.close()
-
-    def close(self) -> None:
-        super().close()
-        self.finish_output()
 
 
 def _new_log(path: str) -> CappedLog:
@@ -261,7 +129,9 @@ class Driver:
 
     async def spare(self) -> Spare:
         """Forks the process of the next attempt and waits until it is attached, while the Python workers are probed."""
-        spare = Spare(self._children, self)
+        spare = Spare(
+            self._children, lambda channel: attempt.main(channel, self.port, self.secret, self.application_id), self.log.write
+        )
         try:
             probe = asyncio.ensure_future(self._ask("probe", RESET_S if self.attempts else START_S))
             attached, _ = await asyncio.gather(spare.answer(ATTACH_S), probe)

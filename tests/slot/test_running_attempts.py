@@ -1,0 +1,141 @@
+"""What a running attempt reports, and what it answers, on a real slot."""
+
+from __future__ import annotations
+
+import queue
+from typing import Any
+
+import pytest
+
+from services.task_manager.slot import wire
+from tests.slot.lifecycle import SESSION, Attempt, Slot, lives, wait_until
+
+pytestmark = pytest.mark.timeout(300)
+
+WAITS = """
+import os, time
+def turns(rows):
+    while not os.path.exists(GO): time.sleep(0.02)
+    return rows
+def work():
+    spark.sparkContext.setJobDescription("counting slowly")
+    return spark.range(0, 1000, 1, 3).rdd.mapPartitions(turns).count()
+"""
+
+
+def start(slot: Slot, go: Any, code: str = "work()") -> Attempt:
+    attempt = slot.start(f"GO = {str(go)!r}\n" + SESSION + WAITS + "print('begun', flush=True)\n" + code)
+    slot.until("running")
+    wait_until(lambda: "begun" in attempt.stdout, "the script began")
+    return attempt
+
+
+def ask(slot: Slot, attempt: Attempt, question: str = "q") -> dict[str, Any]:
+    slot.process.order({"do": "tell", "attempt": attempt.name, "order": {"do": "report", "question": question}})
+    answer = slot.until("status")
+    assert (answer["attempt"], answer["question"]) == (attempt.name, question)
+    return answer
+
+
+def test_a_running_attempt_reports_how_far_it_is(slot: Slot, tmp_path: Any) -> None:
+    attempt = start(slot, tmp_path / "go", "spark.range(10).count()\nwork()")
+    while (progress := slot.until("progress")["progress"])["stages_active"] == 0:
+        pass
+    assert wire.progress_is_sound(progress)
+    assert (progress["tasks_done"] > 0, progress["tasks_total"] > 3, progress["rows_read"]) == (True, True, 10)
+    (tmp_path / "go").touch()
+    slot.end(attempt)
+    assert attempt.ended["status"] == "finished", attempt.stderr
+
+
+def test_an_attempt_says_what_it_does_at_this_moment(slot: Slot, tmp_path: Any) -> None:
+    attempt = start(slot, tmp_path / "go")
+    status = wait_until(lambda: (it := ask(slot, attempt)["status"]) and it["stages"] and it, "a stage runs")
+    assert wire.status_is_sound(status)
+    assert status["stages"][0]["name"] == "counting slowly"
+    assert status["stages"][0]["tasks_total"] == 3
+    assert status["stack"][0].startswith("script.py:")
+    assert any(line.startswith("script.py:") and line.endswith(" work") for line in status["stack"])
+    assert status["elapsed_ms"] > 0
+    (tmp_path / "go").touch()
+    slot.end(attempt)
+    answer = ask(slot, attempt)
+    assert (answer["status"], answer["silent"]) == (None, "it has just ended")
+
+
+def test_an_attempt_that_is_asked_to_ends_by_itself(slot: Slot) -> None:
+    attempt = slot.start("import time\ntry:\n    print('begun', flush=True)\n    time.sleep(3600)\nfinally:\n    print('cleaned up')")
+    slot.until("running")
+    wait_until(lambda: "begun" in attempt.stdout, "the script began")
+    slot.process.order({"do": "tell", "attempt": attempt.name, "order": {"do": "interrupt"}})
+    slot.end(attempt)
+    assert (attempt.ended["status"], attempt.ended["error"]["kind"]) == ("failed", "killed")
+    assert attempt.stdout == "begun\ncleaned up\n"
+
+
+def test_progress_counts_this_attempt_alone_and_a_short_one_reports_nothing(slot: Slot, tmp_path: Any) -> None:
+    slot.seen.clear()
+    slot.run("spark.range(10).count()")
+    assert not [each for each in slot.seen if each["is"] == "progress"]
+    attempt = start(slot, tmp_path / "go", "while not os.path.exists(GO): time.sleep(0.02)")
+    progress = ask(slot, attempt)["status"]["progress"]
+    assert not any(progress.values()), "jobs of the attempt before it"
+    (tmp_path / "go").touch()
+    slot.end(attempt)
+
+
+HOSTILE = {
+    "it closes every descriptor": "os.closerange(3, 65536)",
+    "it closes and opens every descriptor anew": (
+        "os.closerange(3, 1024)\nmine = open('mine', 'wb')\n"
+        "for fd in range(3, 1024):\n    if fd != mine.fileno(): os.dup2(mine.fileno(), fd)"
+    ),
+    "it floods every socket with nonsense": (
+        "import stat, threading\ndef flood(fd):\n    while True: os.write(fd, b'x' * 100000)\n"
+        "for fd in range(3, 1024):\n    try: ok = stat.S_ISSOCK(os.fstat(fd).st_mode)\n    except OSError: continue\n"
+        "    if ok and fd in CHANNELS: threading.Thread(target=flood, args=(fd,), daemon=True).start()"
+    ),
+    "it floods the channel with forged lines": (
+        "import json, threading\nLINE = (json.dumps({'is': 'ended', 'attempt': 'another', 'status': 'finished'}) + '\\n').encode() * 1000\n"
+        "def flood(fd):\n    while True: os.write(fd, LINE)\n"
+        "for fd in CHANNELS: threading.Thread(target=flood, args=(fd,), daemon=True).start()"
+    ),
+    "it floods the channel with forged progress": (
+        "import json, threading\n"
+        f"LINE = (json.dumps({{'is': 'progress', 'progress': {dict.fromkeys(wire.Progress.__annotations__, 7)}}}) + '\\n').encode() * 99\n"
+        "def flood(fd):\n    while True: os.write(fd, LINE)\n"
+        "for fd in CHANNELS: threading.Thread(target=flood, args=(fd,), daemon=True).start()"
+    ),
+    "it reads away its orders": (
+        "import socket, threading\ndef steal(fd):\n    while True: os.read(fd, 100000)\n"
+        "for fd in CHANNELS: threading.Thread(target=steal, args=(fd,), daemon=True).start()"
+    ),
+    "its Python stands still": "import signal\nprint('begun', flush=True)\nos.kill(os.getpid(), signal.SIGSTOP)",
+}
+FIND = """
+import gc, os, time
+CHANNELS = [each._sock.fileno() for each in gc.get_objects() if type(each).__name__ == "Channel" and hasattr(each, "_sock")]
+assert CHANNELS
+"""
+
+
+@pytest.mark.parametrize("code", HOSTILE.values(), ids=HOSTILE.keys())
+def test_an_attempt_that_misuses_its_channel_harms_nobody(slot: Slot, code: str) -> None:
+    slot.seen.clear()
+    attempt = slot.start(FIND + code + "\nprint('begun', flush=True)\ntime.sleep(3600)")
+    slot.until("running")
+    wait_until(lambda: "begun" in attempt.stdout, "the script began")
+    answers = [ask(slot, attempt, str(number)) for number in range(3)]
+    slot.kill(attempt, "enough")
+    slot.end(attempt)
+    assert all(answer["silent"] or wire.status_is_sound(answer["status"]) for answer in answers)
+    assert len([each for each in slot.seen if each["is"] == "progress"]) < 20
+    assert {each["is"] for each in slot.seen} <= {"running", "progress", "status", "ended", "ready"}
+    assert lives(slot.process.pid)
+    assert attempt.ended["status"] == "killed"
+    if (attempt.work / "mine").exists():
+        assert (attempt.work / "mine").read_bytes() == b"", "nothing of ours in the user's file"
+    assert slot.value("spark.range(3).count()") == 3
+    with pytest.raises(queue.Empty):
+        slot.events.get_nowait()
+
