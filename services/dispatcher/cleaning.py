@@ -42,8 +42,8 @@ class Cleaning:
         return [JobCleaned(job=effect.job) for effect in effects]
 
     def keep(self, effect: KeepJob, fence: Fence) -> JobKept:
-        """The sweep may have deleted the tombstone while the state still knew the job, and may do so now: then it is put back, for a
-        new generation reads the repeat and knows the job by nothing else."""
+        """The sweep may have deleted the tombstone while the state still had the job, and may do so now. Then it is put back: a
+        new generation reads the repeat and recognises the job by nothing else."""
         key, repeat = key_of(effect.job), Put(repeat_key(effect.job), b"%d" % effect.at_ms)
         while True:
             stands = self._store.get(key)

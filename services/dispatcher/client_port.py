@@ -3,8 +3,8 @@
 A chain like any other: each record names the offset before it, so that what two leaders copied is folded once. At most
 IN_FLIGHT are copied and not yet folded: a flood of submissions cannot delay what the services tell each other.
 
-No record of a stranger ends a Dispatcher for good. What cannot be understood is a dead letter, whatever it does to the intake; what cannot
-be read (its bytes are damaged, or reading it has ended a process that began there) is passed over: its dead letter has its offset alone.
+No record of a stranger ends a Dispatcher for good. What cannot be understood is a dead letter, whatever it does to the intake. What cannot
+be read is passed over, and its dead letter has its offset alone: its bytes are damaged, or reading it has ended a process that began there.
 """
 
 from __future__ import annotations

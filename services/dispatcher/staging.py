@@ -1,7 +1,7 @@
 """Staged output of sinks is deleted, at paths that users named: on threads of its own, and nowhere but where sinks may lie.
 
 A URL names a host and what is asked of it, with this process's rights: only schemes that this cluster allows are opened. Any path
-may hang for ever, such as a mount whose server is gone: nobody waits for one longer than a moment, and what was not deleted then is
+may hang for ever, such as a mount whose server is gone. Nobody waits for one longer than a moment, and what was not deleted then is
 told, and tried again by the sweep.
 """
 

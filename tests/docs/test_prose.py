@@ -36,7 +36,6 @@ def test_no_sentence_of_a_page_is_too_long(page: Path) -> None:
     assert too_long(page.read_text()) == []
 
 
-@pytest.mark.skip("their long sentences are being shortened")
 @pytest.mark.parametrize("folder", ["shared", "services", "deploy"])
 def test_no_sentence_of_a_docstring_or_comment_is_too_long(folder: str) -> None:
     found = [f"{file.relative_to(ROOT)}: {each}" for file in sorted((ROOT / folder).rglob("*.py")) for each in too_long(prose_of(file))]

@@ -16,7 +16,7 @@ GIVEN_UP = """
 import gc, threading, time
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import OffsetSpec
-from millrace.io import kafka_client
+from millrace.io.kafka import client as kafka_client
 
 def give_up(answered):
     client = kafka_client.AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
@@ -40,7 +40,7 @@ STILL_HELD = """
 import ctypes, sys, threading, time
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import OffsetSpec
-from millrace.io import kafka_client
+from millrace.io.kafka import client as kafka_client
 
 def hold(asked):
     client = kafka_client.AdminClient({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})

@@ -2,8 +2,8 @@
 
 A process that was stopped or starved, that Kafka did not answer, or that read nothing for a while may have been declared lost
 meanwhile. Its tasks may run elsewhere, and a command that it still holds may be one of them. So it falls behind: it launches nothing.
-It comes back when four conditions hold: it has read its inbox to the end since (`has_read_since`), Kafka answers it (`is_heard`),
-etcd has its incarnation (two answers, for the first may have been on its way before), and it was never absent again (`was_here`).
+It comes back when four conditions hold. It has read its inbox to the end since (`has_read_since`), and Kafka answers it (`is_heard`).
+etcd has its incarnation: two answers, because the first may have been on its way before. And it was never absent again (`was_here`).
 
 TRANSITIONS is the whole of it. What the process sees is noted by methods; times are its own clock's, monotonic milliseconds.
 """

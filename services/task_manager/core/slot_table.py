@@ -123,8 +123,8 @@ def free(state: State, allocation: str, why: str) -> Iterator[Output]:
 
 
 def give_up_waiting(state: State, shard: int) -> None:
-    """A new life of a shard is heard. What its life before deployed here may be lost with the end of its log, and the job may have ended
-    elsewhere since: what was not launched for one is not launched for the other, who reads in the offers that it has ended."""
+    """A new life of a shard is heard. It may not have the deployments of its earlier life, because they were lost with the end of its log,
+    and the job may have ended elsewhere since. So those that are not launched yet fail; the offer to the new life reports them."""
     for slot in state.slots.values():
         attempt = slot.attempt
         if slot.shard == shard and attempt is not None and attempt.state is AttemptState.WAITING:
@@ -258,8 +258,8 @@ def held(state: State) -> bool:
 
 
 def reported(number: int, slot: Slot) -> ReportedSlot:
-    """As the ResourceManager counts it. A slot that was given back is its job's while an attempt lives in it: a JobMaster that lost its log
-    gives back what it does not know, wants a slot for the same subtask, and must not get one before that attempt has ended."""
+    """As the ResourceManager counts it. A slot that was given back is its job's while an attempt lives in it. A JobMaster that lost its log
+    gives back what it does not know, and wants a slot for the same subtask. It must not get one before that attempt has ended."""
     lives = slot.state is SlotState.RELEASING and slot.attempt is not None
     state = SlotState.ACTIVE if lives else slot.state
     why = slot.broken if state is SlotState.BROKEN else None

@@ -43,10 +43,13 @@ class Peer:
 def offer(peer: Peer | None, my_life: int, message: Message) -> Offer:
     """What a scope living `my_life`, that knows `peer` of the sender, does with a message. Changes nothing.
 
-    Counterexamples behind each line: a message said to a log that is gone must not count in the new one [7]; a zombie leader and its
-    successor both speak, the same words, so what is not above the mark is a duplicate; prev above the mark means that my log lost
-    what the sender knows it said, prev below it that the sender's log lost what I know it said [8]. What follows a message of the latter
-    kind, said before the sender hears of that, has a prev above the mark again, and my log has lost nothing.
+    The counterexamples behind the lines:
+
+    - OTHER_LIFE: a message that was sent to a log that is gone must not count in the new one [7].
+    - DUPLICATE: a zombie leader and its successor send the same messages. So what is not above the mark is a duplicate.
+    - GAP: prev above the mark. My log lost a message that the sender knows it sent [8].
+    - FORK: prev below the mark. The sender's log was truncated: it lost a message that I have taken [8]. The sender may have sent more
+      before it learns of that. Those messages look like gaps and are none, so once `forked` everything is FORK.
     """
     if message.to_life not in (0, my_life):
         return Offer.OTHER_LIFE

@@ -1,7 +1,7 @@
 """Who speaks for a scope: following, suspecting, campaigning, leading, stepping down. Pure; safety never depends on it.
 
-The epoch of a scope is the mod_revision of its leader key in etcd. A leader proves itself by ticks in the log; a standby that misses
-them asks the log itself (probes) before it takes the key away, so that a paused broker or a slow reader makes no new leader.
+The epoch of a scope is the mod_revision of its leader key in etcd. A leader proves itself by ticks in the log. A standby that misses
+them asks the log itself (probes) before it takes the key away. So a paused broker or a slow reader makes no new leader.
 """
 
 from __future__ import annotations

@@ -262,8 +262,8 @@ class Fold:
             if record.to_life > folded.generation:
                 return FoldResult(superseded=True)
             if peer is None or (record.to_life and record.life > peer.life > 0):
-                # It speaks to an earlier life of ours and is not among those we greet at birth, or all that we heard of it is a late
-                # word of a life before, to which we would speak for ever: it must hear of this one.
+                # It sends to an earlier life of ours, and must learn of this one. Either it is not among those that are greeted at
+                # birth, or all that was received of it is a late message of an earlier life, to which we would send for ever.
                 if peer is not None:
                     folded.peers[record.sender] = Peer(life=record.life - 1, parted=True)
                 return self._run(folded, offset, FoldResult(taken=True), [], [Say(record.sender, Hello())])

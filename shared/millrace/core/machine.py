@@ -137,8 +137,8 @@ class Machine(Protocol):
 
 
 def beside() -> Any:
-    """A field of a state that follows from the machine or from the other fields: the machine sets it before each record, no snapshot
-    holds it, and two states that differ in it are the same."""
+    """A field of a state that follows from the machine or from the other fields. The machine sets it before each record, no snapshot
+    holds it, and two states that differ in it alone are equal."""
     return field(default=None, init=False, repr=False, compare=False, metadata={"beside": True})
 
 

@@ -3,8 +3,8 @@
 Its shape: {"kind", "retryable", "condition", "message", "vertex", "line", "column", "file", "frame", "detail"}, and "exit_code"
 of a process that ended with one; `kind` is one
 of user, analysis, missing_path, jvm, killed, exit, timeout, infrastructure. `line` and `column` count from 1 and
-point into `file` (of a sql vertex: the user's own file, if the graph tells where its queries stand), or, where `file` is null, into the
-text of the sql vertex.
+point into `file`, or, where `file` is null, into the text of the sql vertex. Of a sql vertex `file` is the user's own, if the graph
+has where its queries are.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ _ARCHIVES = ((".tar.gz", "gztar"), (".tgz", "gztar"), (".tar", "tar"), (".zip", 
 def install(spec: dict[str, Any], session: Any, dirs: Any) -> str:
     """Copies the job's modules from `dirs.blobs` below `dirs.work` and gives them to Spark; returns their folder.
 
-    py goes on `sys.path` and to the workers; file and archive into the working folder and to `SparkFiles` (a script only into
-    the folder that is returned). jar is not ours: a job with jars has a JVM of its own; nor is env, which the
+    A py goes on `sys.path` and to the workers. A file or archive goes into the working folder and to `SparkFiles`, a script only into
+    the folder that is returned. A jar is not ours, because a job with jars has a JVM of its own; nor is env, which the
     TaskManager reads. Raises AttemptError; MODULE_MISSING (infrastructure) if the content did not arrive.
     """
     work = Path(dirs.work)

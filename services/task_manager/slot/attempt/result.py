@@ -1,8 +1,8 @@
 """The first rows of a result as JSON.
 
-Numbers, strings and booleans are themselves; dates, times and timestamps ISO 8601 (a timestamp in UTC, with Z; one without
-time zone without); decimals, intervals and variants strings; binary base64; NaN and infinities the strings "NaN",
-"Infinity", "-Infinity"; arrays lists; structs objects (a repeated name with a number); maps lists of {"key", "value"}.
+Numbers, strings and booleans are themselves. Dates, times and timestamps are ISO 8601: a timestamp in UTC, with Z, one without
+time zone without it. Decimals, intervals and variants are strings, binary is base64; NaN and infinities are the strings "NaN",
+"Infinity", "-Infinity". Arrays are lists, structs are objects (a repeated name with a number), maps are lists of {"key", "value"}.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ def open_source(session: Any, source: dict[str, Any], schema: str | None = None)
 
 
 def open_planned(session: Any, source: dict[str, Any], schema: str) -> Any:
-    """The DataFrame of a source with the columns that were planned, in their order: given a schema, Spark puts partition columns
-    last, but where it infers one, those that the files hold as well stay where the files have them."""
+    """The DataFrame of a source with the columns that were planned, in their order. Given a schema, Spark puts partition
+    columns last. Where it infers one, those that the files hold as well stay where the files have them."""
     df = open_source(session, source, schema)
     names = _names(schema)
     return df if df.columns == names else df.select(*map(frames.quoted, names))

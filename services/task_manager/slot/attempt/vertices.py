@@ -123,9 +123,9 @@ def load(vertex: dict[str, Any]) -> Callable[..., Any]:
 def call(vertex: dict[str, Any], inputs: dict[str, Any], session: Any, parameters: dict[str, Any]) -> Any:
     """Calls the function of a python vertex.
 
-    An input goes to the parameter of its name. One without such a parameter takes the one that is left; several go to
-    `*args` in the graph's order or to `**kwargs` by their names, never to other names by their order: a renamed input would
-    change the result without a word. `spark` and `parameters` are given to a function that names them. It must return a DataFrame.
+    An input goes to the parameter of its name. A single input without such a parameter takes the one that is left. Several go to
+    `*args` in the graph's order or to `**kwargs` by their names, never to other names by their order. Otherwise a renamed input would
+    change the result without any message. `spark` and `parameters` are given to a function that names them. It must return a DataFrame.
     """
     from pyspark.sql import DataFrame
 

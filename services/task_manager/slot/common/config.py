@@ -20,8 +20,8 @@ class SlotConfig:
     prefix of dotted numbers, "4.2"). ``java_home``: else ``JAVA_HOME``, else ``java`` on ``PATH``. ``conf`` and
     ``java_options`` go to the driver's JVM. ``archive_folder``: where class-data archives are kept (165 MB each; None: no
     archive, JVMs start 3 s slower). ``log_head_bytes`` and ``log_tail_bytes``: what is kept of each stream of an attempt.
-    ``quiet_ms``: how long what an attempt left running may take to end before its JVM is replaced (at least 5 s where
-    tasks run on a cluster, whose Python workers look for a cancel every 2 s).
+    ``quiet_ms``: how long what an attempt left running may take to end before its JVM is replaced. Where tasks run on a
+    cluster it is at least 5 s, because Python workers look for a cancel every 2 s there.
     ``attempts_per_jvm``: after so many the JVM is replaced while the slot is free.
     """
 

@@ -61,7 +61,7 @@ def adopt_orphans() -> None:
 def fork(run: Callable[[], None], keep: Iterable[int] = ()) -> int:
     """Forks a child that runs ``run`` and ends; returns its pid.
 
-    The child dies with this process, has the signal handlers that a Python starts with, and of the open descriptors only
+    The child dies with this process and has the signal handlers that a Python starts with. Of the open descriptors it has only
     0, 1, 2 and ``keep``: a pipe end that stayed open in it would hide the end of its peer. Call it from the thread that
     lives as long as the process: a parent-death signal is bound to the thread that forked.
     """

@@ -84,9 +84,9 @@ class Workers:
 def quiet_down(baseline: Baseline, session: Any, workers: Workers, within_s: float) -> str:
     """Cancels, kills and waits until nothing of the last attempt runs; what still does after ``within_s``, or "".
 
-    Its process must have ended. A job group would not reach jobs that a plain thread started, a single cancel not those
-    that are started meanwhile, and the status tracker says idle before the last task has returned: hence all jobs, again
-    and again, until no job is active, no task thread lives and no thread serves a connection of the dead process.
+    Its process must have ended. All jobs are cancelled, again and again, until no job is active, no task thread lives and no thread
+    serves a connection of the dead process. A job group would not reach jobs that a plain thread started. A single cancel would not
+    reach those that are started meanwhile. And the status tracker reports idle before the last task has returned.
     """
     deadline = time.monotonic() + within_s
     queries = session.sharedState().activeStreamingQueries()

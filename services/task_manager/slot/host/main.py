@@ -4,8 +4,8 @@ Started as ``python host/main.py PARENT_PID BEATS CONF``, where CONF is the file
 It reads orders on stdin and writes events to stdout, JSON lines both (see `wire`).
 
 It never attaches to a JVM itself (a fork of an attached process could not attach again), runs no user code and has one
-thread. When its TaskManager ends, so does it, and everything below it; also, while an attempt runs, when its TaskManager is stopped or
-hangs: from the file descriptor BEATS it reads, again and again, for how many milliseconds at most it may hear nothing there.
+thread. When its TaskManager ends, so does it, and everything below it. While an attempt runs, it ends also when its TaskManager is stopped
+or hangs: from the file descriptor BEATS it reads, again and again, for how many milliseconds at most it may receive nothing there.
 """
 
 from __future__ import annotations

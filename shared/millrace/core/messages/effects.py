@@ -1,7 +1,7 @@
 """Effects of the machines on the outside world, and the facts that come back [17].
 
-An effect is named by an imperative and performed by a port of the speaking replica; its outcome is named by a past participle and is
-a fact whoever posts it: what happened at the place itself, never "refused" and never "perhaps".
+An effect is named by an imperative and performed by a port of the leader. Its outcome is named by a past participle and is a fact,
+whoever posts it: what happened at the place itself, never "refused" and never "perhaps".
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class StoredJob(Part):
 class PutJobGraph(Body):
     """Puts an accepted job if its key is absent; answers with what stands there.
 
-    Not after `accept_before_ms` (Unix time): that is looked at here, where the job is accepted, and by the real clock; machine time
-    lags behind it after a pause, and would accept what was given up long ago.
+    Not after `accept_before_ms` (Unix time): the port compares it with the real clock, where the job is accepted. Machine time
+    lags behind that after a pause, and would accept what was given up long ago.
     """
 
     type: Literal["PutJobGraph"] = "PutJobGraph"
@@ -64,8 +64,8 @@ class PutJobGraph(Body):
 
 
 class JobGraphStored(Body):
-    """`stands` is what the key holds: our own put (same acceptance; without its graph if it was put just now, for that is known), or what
-    was there before; null: nothing, for it was too late, or, if `unreadable` says so, what is no job."""
+    """`stands` is what the key holds: our own put (same acceptance), or what was there before. A put of just now has no graph here, because
+    that is known. null: nothing was put, because it was too late. With `unreadable` the key holds what is no job."""
 
     type: Literal["JobGraphStored"] = "JobGraphStored"
     version: Literal[1] = 1

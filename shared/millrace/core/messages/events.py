@@ -148,8 +148,8 @@ class LeaderElected(ClusterEvent):
 
 
 class DeadLetter(Body):
-    """Dispatcher: a record that could not be used, or a SubmitJob without `reply_to` that was refused: where it was, why, its hash, its
-    first 4 KiB (of a SubmitJob in which nothing is wrong, 512 bytes)."""
+    """Dispatcher: a record that could not be used, or a SubmitJob without `reply_to` that was refused. It has where the record was, why,
+    its hash, and its first 4 KiB (of a SubmitJob in which nothing is wrong, 512 bytes)."""
 
     type: Literal["DeadLetter"] = "DeadLetter"
     version: Literal[1] = 1
