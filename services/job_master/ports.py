@@ -101,10 +101,11 @@ def publish_sink(effect: PublishSink, hold: Callable[[], None], last: bool = Tru
 def _publish(effect: PublishSink, fs: Any, target: str, hold: Callable[[], None], last: bool) -> SinkPublished:
     """Moves the staged files of the attempts that count to the sink's path.
 
-    A file's published name is made of (acceptance, vertex, life, subtask). So a repeat after a crash finds what was moved and goes
-    on. What an earlier life of the JobMaster's state published for the same job is replaced, not doubled. What is moved and what
-    is deleted is written down before the first move, and a repeat goes by that: what others put there meanwhile is not its to judge or
-    to delete. With overwrite the old files are deleted only after the new ones are there.
+    A file's published name is made of (acceptance, vertex, life, subtask). So a repeat after a crash finds what was moved and goes on.
+    What an earlier life of the JobMaster's state published for the same job is replaced, not doubled.
+
+    All moves and deletions are written down before the first move, and a repeat goes by that record: files that others put there
+    meanwhile are not judged or deleted. overwrite deletes the old files only after the new ones are in place.
     """
     staged = [fs._strip_protocol(folder) for folder in effect.staged]
     record = posixpath.join(staged[0], RECORD)

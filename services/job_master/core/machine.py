@@ -56,8 +56,8 @@ HANDLERS: dict[type, Handler] = {
 class JobMaster:
     """One shard. See `millrace.core.machine.Machine`."""
 
-    peers = (DISPATCHER, RESOURCE_MANAGER)
-    state_type = State
+    peers: tuple[str, ...] = (DISPATCHER, RESOURCE_MANAGER)
+    state_type: type = State
 
     def __init__(self, shard: int) -> None:
         self.scope = shard_scope(shard)
