@@ -25,7 +25,6 @@ from millrace.edge import requests as intake
 from millrace.runtime.parked import ENDED_MOST
 from millrace.runtime.snapshots import Pointer, freeze
 from services.dispatcher.core.machine import Dispatcher
-from services.job_master.core.failover import is_move
 from services.job_master.core.machine import JobMaster
 from services.resource_manager.core.machine import ResourceManager
 from services.resource_manager.core.state import DECLARE_MS
@@ -78,7 +77,7 @@ def assert_endings(cluster: Cluster) -> None:
         assert values[1]["status"] == values[2]["status"], f"I4: {job} ended twice: {values}"
         cause = values[1].get("cause") or {}
         poisoned = job in cluster.world.poison
-        assert poisoned or not is_move(cause), f"I4: {job} fails for what was not its own doing: {cause}"
+        assert poisoned or cause.get("kind") != "lost", f"I4: {job} fails for what was not its own doing: {cause}"
         kinds = [type(each).__name__ for each in cluster.client.events(job) if isinstance(each, ENDINGS)]
         if _reborn(cluster, DISPATCHER):
             kinds = list(dict.fromkeys(kinds))  # a reborn scope may say a fact again [16]
