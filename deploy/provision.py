@@ -31,7 +31,7 @@ class OtherTopology(Exception):
 
 
 def provision(admin: KafkaAdmin, store: Store, topology: Topology, name: str = "default") -> list[str]:
-    """Whose Kafka it is first [29], then the topology (it is what is fixed), then topics. Returns a line for each change. Raises
+    """Whose Kafka it is first [R29], then the topology (it is what is fixed), then topics. Returns a line for each change. Raises
     OtherCluster, OtherTopology, StillRuns, Unavailable, ValueError (a topic with another number of partitions: no topology is stored)."""
     await_end_of_0_1_0(store)
     lines = identify(admin, store, name)

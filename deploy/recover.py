@@ -1,4 +1,4 @@
-"""Makes an etcd that was restored from a backup what the logs of the cluster know it was [24]. Run again, it changes nothing.
+"""Makes an etcd that was restored from a backup what the logs of the cluster know it was [R24]. Run again, it changes nothing.
 
 A backup is older than the logs. It lacks jobs that were accepted since, shows jobs as running that have ended since, and names
 generations that are over. Its revisions, which are epochs and incarnations, would be given a second time. The command is
@@ -54,7 +54,7 @@ class Known:
 
     first: int
     end: int
-    nameless: bool = True  # nothing in it says whose it is, as before clusters had a uuid [29]
+    nameless: bool = True  # nothing in it says whose it is, as before clusters had a uuid [R29]
     generation: int = 0
     elected_at: int = 0  # the first election of that generation
     revision: int = 0
@@ -82,7 +82,7 @@ def _machine(topology: Topology, scope: str) -> Machine:
 
 
 def _put_identity(bus: Bus, store: Store, say: Callable[[str], None]) -> str:
-    """The uuid comes back from Kafka, which has it with the logs; a new one would give the names of the old one's jobs to nobody [29]."""
+    """The uuid comes back from Kafka, which has it with the logs; a new one would give the names of the old one's jobs to nobody [R29]."""
     try:
         cluster, wrote = put_back_identity(bus, store)
     except OtherCluster as failure:
@@ -256,7 +256,7 @@ def _put_jobs(
 def _end_generation(
     bus: Bus, store: Store, topology: Topology, folded: ScopeState, ahead: list[str], say: Callable[[str], None]
 ) -> None:
-    """The log has lost its end, with jobs that etcd has. Its next generation takes them from there [22]; nobody else may notice: the
+    """The log has lost its end, with jobs that etcd has. Its next generation takes them from there [R22]; nobody else may notice: the
     shards' logs may have lost theirs as well."""
     number = folded.generation + 1
     reason = f"the log ends at {folded.next_offset}, and etcd has jobs that were accepted behind that: {', '.join(ahead)}"[:500]
@@ -267,7 +267,7 @@ def _end_generation(
 def _fold_parking(
     bus: Bus, store: Store, storage: Storage, topology: Topology, machine: Machine, build: str, say: Callable[[str], None]
 ) -> ScopeState | None:
-    """As `_fold`. A record that ends processes and was parked after the backup is parked again, as the services did [26]: its machine is
+    """As `_fold`. A record that ends processes and was parked after the backup is parked again, as the services did [R26]: its machine is
     told, and where hearing of it fails, too, nothing is."""
     for _ in range(PARKED_MOST):
         try:

@@ -17,7 +17,7 @@ from .findings import Finding, Unreachable, note, ok, problem
 
 TIMEOUT_S = 5.0
 OLDEST = "3.3"
-"""The first version with KRaft fit for use; with topic ids, by which a log is told from another one of its name [22]."""
+"""The first version with KRaft fit for use; with topic ids, by which a log is told from another one of its name [R22]."""
 PROVISION = "run `python -m deploy.provision` with the cluster's addresses and its --shards; a local stack does so at each `millrace up`"
 INBOX = "dispatcher.commands"
 

@@ -1,7 +1,7 @@
 """What outlives the Dispatcher's log about client.commands: one key in etcd, which the port of the leader writes.
 
 How far requests are decided: a Dispatcher that is born anew reads all of them again, and must not carry out what was refused. And
-where a port begins to read: what ends a process before it can say anything is known by that another one began there in vain [30].
+where a port begins to read: what ends a process before it can say anything is known by that another one began there in vain [R30].
 """
 
 from __future__ import annotations

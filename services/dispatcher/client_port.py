@@ -1,4 +1,4 @@
-"""Copies strangers' requests from client.commands into the Dispatcher's inbox, while this replica leads [2].
+"""Copies strangers' requests from client.commands into the Dispatcher's inbox, while this replica leads [R2].
 
 A chain like any other: each record names the offset before it, so that what two leaders copied is folded once. At most
 IN_FLIGHT are copied and not yet folded: a flood of submissions cannot delay what the services tell each other.

@@ -1,4 +1,4 @@
-"""What jobs leave behind goes, while this replica leads [32]: files that are old or that nobody owns, tombstones that no repeat needs.
+"""What jobs leave behind goes, while this replica leads [R32]: files that are old or that nobody owns, tombstones that no repeat needs.
 
 Nothing here decides anything about a job, and nothing is held but a page, or a folder: there may be millions. Whatever is deleted
 is deleted at once, so that a sweep that is interrupted has done its part, and the next one goes on.
@@ -115,7 +115,7 @@ class Housekeeping:
         return live, unreadable
 
     def _oldest_request_ms(self, now_ms: int) -> int:
-        """The broker's stamp of the first record that client.commands still has. None is read: it may end who reads it [30]. While Kafka
+        """The broker's stamp of the first record that client.commands still has. None is read: it may end who reads it [R30]. While Kafka
         does not answer, it is of any age, and no tombstone goes."""
         try:
             stamp_ms = self._bus.first_stamp_ms(CLIENTS, 0)

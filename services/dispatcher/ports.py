@@ -1,6 +1,6 @@
 """The Dispatcher's effects on etcd and storage. Each port takes up to 40 effects of its type and returns their outcomes.
 
-Every write compares the leader key [17]. Writes go in batches of one transaction; where one compare fails, one by one [19].
+Every write compares the leader key [R17]. Writes go in batches of one transaction; where one compare fails, one by one [R19].
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class JobStore:
     # PutJobGraph
 
     def put_graphs(self, effects: Sequence[PutJobGraph], fence: Fence) -> list[JobGraphStored | None]:
-        """Create-if-absent [18]. What is too late is not put, unless an earlier try may have put it in time; nor, until a later try,
+        """Create-if-absent [R18]. What is too late is not put, unless an earlier try may have put it in time; nor, until a later try,
         what storage cannot keep the modules of."""
         outcomes: dict[str, JobGraphStored] = {}
         now_ms = self._wall_ms()

@@ -1,4 +1,4 @@
-"""The port of RecoverJobs: what stands in etcd is told to a new generation of the Dispatcher, in pages [24]."""
+"""The port of RecoverJobs: what stands in etcd is told to a new generation of the Dispatcher, in pages [R24]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an etcd that was restored from a backup lacks, by the Dispatcher's own log: while that is whole it wins [24]."""
+"""What an etcd that was restored from a backup lacks, by the Dispatcher's own log: while that is whole it wins [R24]."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def put_back(found: Iterable[Missing], store: Store) -> None:
 
 def _archives(storage: Storage, cluster: str) -> dict[str, list[str]]:
     """Job -> paths of its archives, the one written last behind the others. Those of a cluster that owned this storage before are of other
-    jobs [29]; what names no cluster was accepted before there were names of clusters."""
+    jobs [R29]; what names no cluster was accepted before there were names of clusters."""
     found: dict[str, list[tuple[int, str]]] = {}
     for entry in storage.list("archives"):
         parts = entry.path.split("/")

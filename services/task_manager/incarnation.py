@@ -1,4 +1,4 @@
-"""A TaskManager's key in etcd. Its revision is the incarnation: it grows with every start [28]."""
+"""A TaskManager's key in etcd. Its revision is the incarnation: it grows with every start [R28]."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class Shell:
         return self.replica.folded.state if self.replica is not None else None
 
     def begin(self) -> None:
-        """Reads the end of the inbox, takes an incarnation, and begins it [28]. Raises Unavailable: nothing has begun."""
+        """Reads the end of the inbox, takes an incarnation, and begins it [R28]. Raises Unavailable: nothing has begun."""
         topic, partition = self.topology.inbox(self.machine.scope)
         end = self.bus.offsets(topic, partition)[1]
         self.incarnation = incarnation.take(self.store, self.name, {"host": self.deciding["host"], "build": self.build})

@@ -1,6 +1,6 @@
 """What was recorded of a run, and the checks that it must pass. Pure: tested with histories that are wrong.
 
-A fact that a new leader says again carries the same count and the same words [16]; who counts facts counts it once.
+A fact that a new leader says again carries the same count and the same words [R16]; who counts facts counts it once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 Event = dict[str, Any]
 ENDINGS = {"JobFinished": "FINISHED", "JobFailed": "FAILED", "JobCanceled": "CANCELED"}
 LOST = ("lost",)  # kinds of an error that is the TaskManager's end, and not the attempt's own
-INSTANT_S = 1.0  # in which a TaskManager that was stopped and wakes may still have its attempt [28]
+INSTANT_S = 1.0  # in which a TaskManager that was stopped and wakes may still have its attempt [R28]
 
 
 HOSTILE = "hostile-"  # so begin ids of jobs, and correlations, of whom nothing good is meant

@@ -1,4 +1,4 @@
-"""Whose etcd, Kafka and storage these are [29]."""
+"""Whose etcd, Kafka and storage these are [R29]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Dispatcher makes of a record that was passed over because it ended processes [26]: nobody waits for it for ever."""
+"""What the Dispatcher makes of a record that was passed over because it ended processes [R26]: nobody waits for it for ever."""
 
 from __future__ import annotations
 

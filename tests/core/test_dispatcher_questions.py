@@ -1,4 +1,4 @@
-"""Questions that others answer: what is known is told in bounded time, and which part is silent [31]."""
+"""Questions that others answer: what is known is told in bounded time, and which part is silent [R31]."""
 
 from __future__ import annotations
 

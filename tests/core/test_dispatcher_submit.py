@@ -312,7 +312,7 @@ def test_what_is_no_request_is_parked() -> None:
     assert world.tell(record) == [Publish("dead-letters", "client.commands", letter)]
 
 
-# refused, and nobody waits for the answer: a letter instead [26]
+# refused, and nobody waits for the answer: a letter instead [R26]
 
 
 def test_a_conflict_that_nobody_waits_for_is_parked() -> None:

@@ -1,4 +1,4 @@
-"""Effects that wait until what was said before them is in Kafka: a cut log takes nothing away that nobody says again [16]."""
+"""Effects that wait until what was said before them is in Kafka: a cut log takes nothing away that nobody says again [R16]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that a JobMaster passes over [26]: the jobs that they were about end, and no others."""
+"""Records that a JobMaster passes over [R26]: the jobs that they were about end, and no others."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def deployed() -> Shard:
 
 @pytest.mark.parametrize("state", ["FINISHED", "FAILED", "CANCELED"])
 def test_a_job_ends_when_the_end_of_its_attempt_is_passed_over(state: str) -> None:
-    """Its TaskManager says that once, and answers nothing to a cancel of what is over [26]."""
+    """Its TaskManager says that once, and answers nothing to a cancel of what is over [R26]."""
     shard = deployed()
     said = passed_over(shard, slots.TaskStateChanged(allocation="a1", attempt="j/0-q/0/1.1", state=state))  # type: ignore[arg-type]
     assert said == [
@@ -43,7 +43,7 @@ def test_a_job_ends_when_the_end_of_its_attempt_is_passed_over(state: str) -> No
     assert shard.job.cause["message"] == "a fault of Millrace in handling a TaskStateChanged of this job: ZeroDivisionError"
 
 
-def test_a_job_ends_when_it_is_passed_over_that_its_slot_or_task_manager_is_gone() -> None:  # [26]
+def test_a_job_ends_when_it_is_passed_over_that_its_slot_or_task_manager_is_gone() -> None:  # [R26]
     for body, sender, last in (
         (slots.FailSlot(allocation="a1", job="j", reason="broken"), TM, []),
         (jobs.TaskManagerLost(task_manager="t1", incarnation=1, reason="silent"), RM, ["forget task-manager/t1 1"]),
@@ -56,7 +56,7 @@ def test_a_job_ends_when_it_is_passed_over_that_its_slot_or_task_manager_is_gone
     assert shard.state.lost == {"t1": 1}
 
 
-def test_an_attempt_that_lives_is_canceled_when_it_is_passed_over_that_it_runs() -> None:  # [26]
+def test_an_attempt_that_lives_is_canceled_when_it_is_passed_over_that_it_runs() -> None:  # [R26]
     shard = Shard()
     shard.start()
     shard.offer("a1")
@@ -67,7 +67,7 @@ def test_an_attempt_that_lives_is_canceled_when_it_is_passed_over_that_it_runs()
 
 
 def test_slots_whose_offer_is_passed_over_are_given_back_and_their_job_fails() -> None:
-    """Else they would be offered again and again, and end processes each time [26]."""
+    """Else they would be offered again and again, and end processes each time [R26]."""
     shard = Shard()
     shard.start()
     shard.start(job="k")
@@ -78,7 +78,7 @@ def test_slots_whose_offer_is_passed_over_are_given_back_and_their_job_fails() -
     assert shard.state.jobs["k"].status is JobStatus.RUNNING
 
 
-def test_a_question_that_is_passed_over_is_answered_and_its_job_goes_on() -> None:  # [26]
+def test_a_question_that_is_passed_over_is_answered_and_its_job_goes_on() -> None:  # [R26]
     shard = deployed()
     (answer,) = shard(PassedOver(jobs.DescribeStartedJob(job="j", reply_to="me", correlation="c"), "ZeroDivisionError"))
     assert isinstance(answer, Publish) and (answer.topic, answer.key) == ("client.replies", "me")
@@ -86,7 +86,7 @@ def test_a_question_that_is_passed_over_is_answered_and_its_job_goes_on() -> Non
     assert shard.job.status is JobStatus.RUNNING
 
 
-def test_a_job_whose_published_sink_is_passed_over_ends() -> None:  # [26]
+def test_a_job_whose_published_sink_is_passed_over_ends() -> None:  # [R26]
     shard = Shard()
     shard.start(SINK)
     shard.offer("a1")
@@ -95,7 +95,7 @@ def test_a_job_whose_published_sink_is_passed_over_ends() -> None:  # [26]
 
 
 def test_a_bad_start_of_a_job_that_has_ended_is_answered_with_its_end() -> None:
-    """A Dispatcher that was born anew starts it again, which ends processes again, and would wait for ever [21][26]."""
+    """A Dispatcher that was born anew starts it again, which ends processes again, and would wait for ever [R21][26]."""
     shard = Shard()
     start = jobs.StartJob(job="j", acceptance="acc-j", graph=ONE, accepted_ms=500)
     assert kinds(shard(PassedOver(start, "ZeroDivisionError"))) == ["dispatcher JobEnded FAILED"]
@@ -103,7 +103,7 @@ def test_a_bad_start_of_a_job_that_has_ended_is_answered_with_its_end() -> None:
 
 
 def test_a_bad_start_of_an_id_that_was_accepted_anew_ends_the_new_job_and_forgets_the_old_one() -> None:
-    """The Dispatcher came back from an older store: it waits for the end of the new one, and nobody for that of the old [21][26]."""
+    """The Dispatcher came back from an older store: it waits for the end of the new one, and nobody for that of the old [R21][26]."""
     shard = deployed()
     start = jobs.StartJob(job="j", acceptance="another", graph=ONE, accepted_ms=500)
     said = kinds(shard(PassedOver(start, "ZeroDivisionError")))
@@ -112,7 +112,7 @@ def test_a_bad_start_of_an_id_that_was_accepted_anew_ends_the_new_job_and_forget
 
 
 @pytest.mark.parametrize("acceptance", ["another", None])
-def test_a_bad_record_about_another_acceptance_or_an_ended_job_harms_nobody(acceptance: str | None) -> None:  # [26]
+def test_a_bad_record_about_another_acceptance_or_an_ended_job_harms_nobody(acceptance: str | None) -> None:  # [R26]
     shard = Shard()
     shard.start()
     job = shard.state.jobs["j"]
@@ -125,7 +125,7 @@ def test_a_bad_record_about_another_acceptance_or_an_ended_job_harms_nobody(acce
     assert shard.state.jobs["j"].status is before
 
 
-def test_a_peer_whose_first_word_is_passed_over_is_declared_to_all_the_same() -> None:  # [10], [26]
+def test_a_peer_whose_first_word_is_passed_over_is_declared_to_all_the_same() -> None:  # [R10], [R26]
     """The ResourceManager grants nothing before it has heard the declaration, and a life is born once."""
     core = Fold(JobMaster(0), Topology(shards=1))
     folded = core.blank(1, 0)
@@ -134,7 +134,7 @@ def test_a_peer_whose_first_word_is_passed_over_is_declared_to_all_the_same() ->
     assert [each.type for each in folded.outbox.values() if each.key == "resource-manager"][-1] == "JobMasterDeclared"
 
 
-def test_a_generation_whose_first_election_is_passed_over_is_born_all_the_same() -> None:  # [26]
+def test_a_generation_whose_first_election_is_passed_over_is_born_all_the_same() -> None:  # [R26]
     """It is born once: a Dispatcher would know of no accepted job."""
     core = Fold(Dispatcher(TOPOLOGY), TOPOLOGY)
     folded, silent = core.blank(1, 0), core.blank(1, 0)

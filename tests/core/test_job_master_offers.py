@@ -11,7 +11,7 @@ from tests.core.of_job_master import RM, TM, TWO, USER, Shard, kinds
 
 
 def test_an_offer_of_what_a_life_before_was_granted_is_given_back() -> None:
-    """Another of those may run an attempt still, and this shard has not heard of it [11]."""
+    """Another of those may run an attempt still, and this shard has not heard of it [R11]."""
     shard = Shard(generation=3)
     shard.start()
     for before in ("1.7.0", "1.8.0/2"):
@@ -20,7 +20,7 @@ def test_an_offer_of_what_a_life_before_was_granted_is_given_back() -> None:
 
 
 def test_an_offer_of_what_a_resource_manager_before_the_one_declared_to_has_granted_is_given_back() -> None:
-    """That one was told that this shard holds nothing there, and may never hear of the TaskManager [11]."""
+    """That one was told that this shard holds nothing there, and may never hear of the TaskManager [R11]."""
     shard = Shard()
     shard.start(TWO)
     assert kinds(shard.offer("1.7.0"))[0] == "task-manager DeployTasks"

@@ -1,4 +1,4 @@
-"""At the limits of all inputs nothing that a machine says is more than Kafka takes [15]."""
+"""At the limits of all inputs nothing that a machine says is more than Kafka takes [R15]."""
 
 from __future__ import annotations
 

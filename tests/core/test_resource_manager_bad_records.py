@@ -1,4 +1,4 @@
-"""What the ResourceManager makes of a record that was passed over because it ended processes [26]: no slot and no shard waits for ever."""
+"""What the ResourceManager makes of a record that was passed over because it ended processes [R26]: no slot and no shard waits for ever."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_slot_whose_end_of_a_grant_was_bad_is_free_with_the_next_report() -> N
 
 
 def test_a_shard_whose_declaration_was_bad_has_declared_after_all_had_time_to_register() -> None:
-    """It says it once, and without it nobody is ever granted anything [11]."""
+    """It says it once, and without it nobody is ever granted anything [R11]."""
     driver = Driver(shards=2).declared(JM0)
     assert driver.say(JM1, PassedOver(JobMasterDeclared(task_managers={"a": 7}), ERROR)) == []
     driver.register()

@@ -412,7 +412,7 @@ def test_every_message_to_it_has_a_handler_and_nothing_else():
     assert set(HANDLERS) == links | {Born, Configured, Ticked, PassedOver, PeerBorn, TaskManagerFenced}
 
 
-def test_who_waits_for_slots_that_a_bad_record_asked_for_is_told_why():  # [26]
+def test_who_waits_for_slots_that_a_bad_record_asked_for_is_told_why():  # [R26]
     driver = Driver().declared()
     reason = "its request for slots was not taken, by a fault of Millrace: KeyError: 'x'; cancel the job"
     ask = RequestSlots(job="j", slots=1, priority=0, since_ms=0)
@@ -421,7 +421,7 @@ def test_who_waits_for_slots_that_a_bad_record_asked_for_is_told_why():  # [26]
     assert driver.say(TM_A, PassedOver(TaskManagerHeartbeat(), "KeyError: 'x'")) == []
 
 
-def test_a_bad_query_is_refused():  # [26]
+def test_a_bad_query_is_refused():  # [R26]
     driver = Driver().declared()
     query = Query(what="overview", reply_to="me", correlation="c", jobs={})
     reason = "a fault of Millrace in handling this request: KeyError: 'x'"

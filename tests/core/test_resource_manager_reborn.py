@@ -1,4 +1,4 @@
-"""What is granted after a log was lost: nothing that could run beside what a life before had started [11]."""
+"""What is granted after a log was lost: nothing that could run beside what a life before had started [R11]."""
 
 from __future__ import annotations
 

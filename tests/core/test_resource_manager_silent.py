@@ -1,4 +1,4 @@
-"""A JobMaster shard that is away is away for its own jobs [31]."""
+"""A JobMaster shard that is away is away for its own jobs [R31]."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_shard_that_is_heard_again_is_granted_again_in_its_old_place() -> None
     assert granted("a", f"1.{driver.record + 1}.2") in driver.free()
 
 
-def test_a_bad_answer_of_a_silent_shard_is_an_answer() -> None:  # [26]
+def test_a_bad_answer_of_a_silent_shard_is_an_answer() -> None:  # [R26]
     driver = Driver(shards=2).declared(JM0, JM1)
     driver.register()
     driver.ask("a")

@@ -1,4 +1,4 @@
-"""Rule [28] as a table: what a TaskManager that may have been declared lost goes through before it launches anything again."""
+"""Rule [R28] as a table: what a TaskManager that may have been declared lost goes through before it launches anything again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an etcd that was restored from a backup lacks, by the Dispatcher's state [24]."""
+"""What an etcd that was restored from a backup lacks, by the Dispatcher's state [R24]."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ LeaderRetrievalService BlobServer HeartbeatServices MetricRegistry MetricFetcher
 WebMonitorEndpoint FatalErrorHandler SecurityContext PluginManager TaskManagerRunner TaskExecutor TaskSlotTable JobLeaderService
 ShuffleEnvironment KvState YARN Mesos Kubernetes
 """
-_RULE = re.compile(r"^## \[(\d+)\] (.+?)(?=^## )", re.MULTILINE | re.DOTALL)
+_RULE = re.compile(r"^## \[R(\d+)\] (.+?)(?=^## )", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("path", [path.relative_to(ROOT).as_posix() for path in documents()])
@@ -107,11 +107,11 @@ def _rows(text: str, kind: str) -> list[str]:
 
 
 def test_the_code_names_rules_that_there_are_and_each_of_them_somewhere() -> None:
-    """`[7]` in a comment or docstring of a core or a shell is a rule of docs/rules.md."""
+    """`[R7]` in a comment or docstring of a core or a shell is a rule of docs/rules.md."""
     found: dict[int, str] = {}
     for top in ("shared", "services"):
         for file in sorted((ROOT / top).rglob("*.py")):
-            for number in re.findall(r"(?<![\w\])])\[(\d+)\](?!\()", _prose(file.read_text())):
+            for number in re.findall(r"\[R(\d+)\]", _prose(file.read_text())):
                 found.setdefault(int(number), file.name)
     assert sorted(found) == list(RULES), {n: file for n, file in found.items() if n not in RULES}
 

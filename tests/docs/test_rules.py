@@ -80,14 +80,14 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def test_a_generation_is_a_log_from_an_offset_on(world: World) -> None:  # [22]
+def test_a_generation_is_a_log_from_an_offset_on(world: World) -> None:  # [R22]
     folded = world.lead()
     assert world.generation() == {"generation": 1, "log_id": world.bus.log_id(TOPIC), "first_offset": 0}
     assert isinstance(world.records()[0], Elected)
     assert folded.epoch == world.store.get(f"leaders/{SCOPE}").mod_revision
 
 
-def test_a_log_that_was_cut_ends_its_generation_and_the_next_is_led_at_once(world: World) -> None:  # [8], [22], [23]
+def test_a_log_that_was_cut_ends_its_generation_and_the_next_is_led_at_once(world: World) -> None:  # [R8], [R22], [R23]
     before = world.lead()
     world.turn(10)
     world.broker.truncate(TOPIC, 0, 2)
@@ -101,7 +101,7 @@ def test_a_log_that_was_cut_ends_its_generation_and_the_next_is_led_at_once(worl
     assert world.generation()["first_offset"] == 2
 
 
-def test_a_log_that_was_cut_and_has_grown_again_ends_its_generation(world: World) -> None:  # [8]
+def test_a_log_that_was_cut_and_has_grown_again_ends_its_generation(world: World) -> None:  # [R8]
     world.lead()
     world.turn(10)
     end = world.broker.log(TOPIC, 0).end
@@ -112,7 +112,7 @@ def test_a_log_that_was_cut_and_has_grown_again_ends_its_generation(world: World
     assert world.generation()["generation"] == 2 and world.loop.replica.leads
 
 
-def test_a_log_that_was_made_anew_begins_a_generation_once_nobody_leads_the_old_one(world: World) -> None:  # [22], [23]
+def test_a_log_that_was_made_anew_begins_a_generation_once_nobody_leads_the_old_one(world: World) -> None:  # [R22], [R23]
     world.lead()
     world.broker.delete_topics([TOPIC])
     world.broker.ensure_topics([(TOPIC, 1, {})])
@@ -126,7 +126,7 @@ def test_a_log_that_was_made_anew_begins_a_generation_once_nobody_leads_the_old_
     assert world.generation()["log_id"] == world.bus.log_id(TOPIC)
 
 
-def test_who_led_a_log_that_was_made_anew_and_lost_its_key_begins_a_generation(world: World) -> None:  # [22], [23]
+def test_who_led_a_log_that_was_made_anew_and_lost_its_key_begins_a_generation(world: World) -> None:  # [R22], [R23]
     world.lead()
     world.turn(5)
     world.broker.delete_topics([TOPIC])
@@ -136,7 +136,7 @@ def test_who_led_a_log_that_was_made_anew_and_lost_its_key_begins_a_generation(w
     assert world.generation()["generation"] == 2 and world.loop.replica.leads
 
 
-def test_a_log_that_is_made_anew_twice_begins_a_generation_again(world: World) -> None:  # [22], [23]
+def test_a_log_that_is_made_anew_twice_begins_a_generation_again(world: World) -> None:  # [R22], [R23]
     world.lead()
     world.turn(5)
     for _ in range(2):  # the second time before the new generation is opened, whose key this process holds
@@ -147,7 +147,7 @@ def test_a_log_that_is_made_anew_twice_begins_a_generation_again(world: World) -
     assert world.generation()["generation"] == 3 and world.loop.replica.leads
 
 
-def test_who_folded_a_later_epoch_than_etcd_gives_does_not_lead(tmp_path: Path) -> None:  # [24]
+def test_who_folded_a_later_epoch_than_etcd_gives_does_not_lead(tmp_path: Path) -> None:  # [R24]
     world = World(tmp_path)
     for n in range(50):
         world.store.txn(Txn([], [Put("other", str(n).encode())]))
@@ -163,7 +163,7 @@ def test_who_folded_a_later_epoch_than_etcd_gives_does_not_lead(tmp_path: Path) 
     assert restored.store.get(f"leaders/{SCOPE}") is None
 
 
-def test_who_folded_a_tick_that_knew_a_later_revision_than_etcd_does_not_lead(tmp_path: Path) -> None:  # [24]
+def test_who_folded_a_tick_that_knew_a_later_revision_than_etcd_does_not_lead(tmp_path: Path) -> None:  # [R24]
     """The backup was made in the term that still went on: its epoch alone tells nothing."""
     world = World(tmp_path)
     world.lead()
@@ -183,7 +183,7 @@ def test_who_folded_a_tick_that_knew_a_later_revision_than_etcd_does_not_lead(tm
     assert restored.generation()["generation"] == 1, "a new generation would take what etcd holds for the truth"
 
 
-def test_a_snapshot_counts_for_its_generation_and_moves_forward_only(world: World) -> None:  # [22], [25]
+def test_a_snapshot_counts_for_its_generation_and_moves_forward_only(world: World) -> None:  # [R22], [R25]
     folded = world.lead()
     machine = world.loop.hosted.machine
     snapshots = Snapshots(world.store, world.storage, machine)
@@ -199,7 +199,7 @@ def test_a_snapshot_counts_for_its_generation_and_moves_forward_only(world: Worl
     assert snapshots.save(folded) is None and snapshots.newest(1).final
 
 
-def test_a_clean_stop_leaves_a_snapshot_and_gives_the_key_back(world: World) -> None:  # [25], [27]
+def test_a_clean_stop_leaves_a_snapshot_and_gives_the_key_back(world: World) -> None:  # [R25], [R27]
     offset = world.lead().next_offset
     world.loop.close()
     assert world.store.get(f"leaders/{SCOPE}") is None
@@ -214,7 +214,7 @@ def replaced(world: World, who: str, build: str) -> None:
     world.lease = world.store.grant(5)
 
 
-def test_another_build_goes_on_where_the_leader_has_ended_in_order(world: World) -> None:  # [27]
+def test_another_build_goes_on_where_the_leader_has_ended_in_order(world: World) -> None:  # [R27]
     world.lead()
     old, new = world.loop, world.host("q", build="b2")
     world.loop = new
@@ -233,7 +233,7 @@ def test_another_build_goes_on_where_the_leader_has_ended_in_order(world: World)
 @pytest.mark.parametrize("snapshot", [True, False])
 def test_another_build_waits_while_the_term_of_a_killed_leader_was_not_ended(
     world: World, snapshot: bool
-) -> None:  # [27]
+) -> None:  # [R27]
     world.lead()
     if snapshot:
         world.loop.saving.save(world.loop.replica.folded)
@@ -249,7 +249,7 @@ def test_another_build_waits_while_the_term_of_a_killed_leader_was_not_ended(
     assert world.lead().build == "b2"
 
 
-def test_another_build_stops_where_the_old_one_leads_again(world: World) -> None:  # [27]
+def test_another_build_stops_where_the_old_one_leads_again(world: World) -> None:  # [R27]
     world.lead()
     world.loop.close()
     waiting = world.host("q", build="b2")
@@ -265,7 +265,7 @@ def test_another_build_stops_where_the_old_one_leads_again(world: World) -> None
     assert waiting.replica.leads
 
 
-def test_who_has_just_won_leads_before_it_ends(world: World) -> None:  # [27]
+def test_who_has_just_won_leads_before_it_ends(world: World) -> None:  # [R27]
     """Else its Elected would stand in the log with nothing behind it that another build could go on from."""
     while world.loop.replica is None or world.loop.replica.election.role is not Role.ELECT:
         world.turn(1)
@@ -277,7 +277,7 @@ def test_who_has_just_won_leads_before_it_ends(world: World) -> None:  # [27]
 
 def test_records_below_a_snapshot_are_deleted_less_a_margin(
     world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:  # [25]
+) -> None:  # [R25]
     monkeypatch.setattr("millrace.runtime.saving.KEPT_RECORDS", 30)
     monkeypatch.setattr("millrace.runtime.saving.SNAPSHOT_RECORDS", 20)
     world.lead()
@@ -293,7 +293,7 @@ def test_records_below_a_snapshot_are_deleted_less_a_margin(
     assert world.lead().next_offset > pointer.offset, "the next one starts from the snapshot"
 
 
-def test_an_inbox_of_large_records_is_cut_by_their_bytes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # [25], [32]
+def test_an_inbox_of_large_records_is_cut_by_their_bytes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # [R25], [R32]
     """A submission of 256 KB is one record: 50,000 of them were 10 GB of log, and minutes to fold again."""
     monkeypatch.setattr("millrace.runtime.saving.SNAPSHOT_BYTES", 20_000)
     monkeypatch.setattr("millrace.runtime.saving.KEPT_BYTES", 5_000)
@@ -316,7 +316,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_snapshot_is_not_used_but_the_one_before(world: World, damage: str) -> None:  # [25]
+def test_a_damaged_snapshot_is_not_used_but_the_one_before(world: World, damage: str) -> None:  # [R25]
     world.lead()
     world.loop.saving.save(world.loop.replica.folded)
     world.turn(20)
@@ -339,7 +339,7 @@ def test_a_damaged_snapshot_is_not_used_but_the_one_before(world: World, damage:
 
 def test_without_any_whole_snapshot_a_log_that_was_shortened_ends_its_generation(
     world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:  # [22], [25]
+) -> None:  # [R22], [R25]
     monkeypatch.setattr("millrace.runtime.saving.KEPT_RECORDS", 5)
     monkeypatch.setattr("millrace.runtime.saving.SNAPSHOT_RECORDS", 20)
     world.lead()
@@ -354,7 +354,7 @@ def test_without_any_whole_snapshot_a_log_that_was_shortened_ends_its_generation
     assert world.lead().generation == 2
 
 
-def test_a_snapshot_that_is_not_in_storage_is_waited_for(world: World) -> None:  # [25]
+def test_a_snapshot_that_is_not_in_storage_is_waited_for(world: World) -> None:  # [R25]
     """It may be a wrong storage_url: nothing is given up for that."""
     world.lead()
     world.loop.close()
@@ -368,7 +368,7 @@ def test_a_snapshot_that_is_not_in_storage_is_waited_for(world: World) -> None: 
     world.lead()
 
 
-def test_a_record_that_cannot_be_read_ends_its_generation_at_the_second_try(world: World) -> None:  # [8]
+def test_a_record_that_cannot_be_read_ends_its_generation_at_the_second_try(world: World) -> None:  # [R8]
     """Each process that started ended at it, for ever. The leader was killed: nobody knows what stood there."""
     world.lead()
     world.broker.log(TOPIC, 0).flipped.add(2)
@@ -381,7 +381,7 @@ def test_a_record_that_cannot_be_read_ends_its_generation_at_the_second_try(worl
     assert world.fatal == []
 
 
-def test_a_standby_that_alone_meets_a_missing_record_raises_the_generation(world: World) -> None:  # [8]
+def test_a_standby_that_alone_meets_a_missing_record_raises_the_generation(world: World) -> None:  # [R8]
     world.lead()
     world.turn(60)
     world.broker.log(TOPIC, 0).gone.add(1)
@@ -393,7 +393,7 @@ def test_a_standby_that_alone_meets_a_missing_record_raises_the_generation(world
 @pytest.mark.parametrize("damage", ["flipped", "gone"])
 def test_a_standby_that_cannot_read_takes_nothing_from_a_healthy_leader(
     world: World, monkeypatch: pytest.MonkeyPatch, damage: str
-) -> None:  # [8], [23]
+) -> None:  # [R8], [R23]
     """One flipped byte in an old segment, which the leader had read long before, ended its generation."""
     monkeypatch.setattr("millrace.runtime.saving.SNAPSHOT_RECORDS", 20)
     world.lead()
@@ -415,7 +415,7 @@ def test_a_standby_that_cannot_read_takes_nothing_from_a_healthy_leader(
     assert world.lead().generation == 1, "and takes the key when its leader has gone"
 
 
-def test_a_leader_key_that_was_written_by_hand_is_replaced(world: World) -> None:  # [31]
+def test_a_leader_key_that_was_written_by_hand_is_replaced(world: World) -> None:  # [R31]
     """It has no lease: its scope stayed without a leader for ever."""
     epoch = world.lead().epoch
     world.store.txn(Txn([], [Put(f"leaders/{SCOPE}", b"by hand")]))
@@ -427,7 +427,7 @@ def test_a_leader_key_that_was_written_by_hand_is_replaced(world: World) -> None
     assert world.store.get(f"leaders/{SCOPE}").lease == world.lease
 
 
-def test_a_record_that_ended_two_processes_is_passed_over_by_the_third(world: World) -> None:  # [26]
+def test_a_record_that_ended_two_processes_is_passed_over_by_the_third(world: World) -> None:  # [R26]
     world.lead()
     world.bus.append(TOPIC, 0, b"no record of any build", key=b"x")
     offset = world.broker.log(TOPIC, 0).end - 1
@@ -441,7 +441,7 @@ def test_a_record_that_ended_two_processes_is_passed_over_by_the_third(world: Wo
     assert (entry["ended"], entry["build"]) == (2, "b1")
 
 
-def test_a_bad_record_is_counted_anew_by_another_build(world: World) -> None:  # [26]
+def test_a_bad_record_is_counted_anew_by_another_build(world: World) -> None:  # [R26]
     for build in ("b1", "b2"):
         parked = ParkedRecords(world.store, SCOPE, build)
         parked.load(1)
@@ -452,7 +452,7 @@ def test_a_bad_record_is_counted_anew_by_another_build(world: World) -> None:  #
     assert json.loads(world.store.get(f"parked/{SCOPE}/1/7").value)["ended"] == 1
 
 
-def test_a_bad_record_that_ends_a_leader_and_its_standbys_at_once_is_told_of(world: World) -> None:  # [26]
+def test_a_bad_record_that_ends_a_leader_and_its_standbys_at_once_is_told_of(world: World) -> None:  # [R26]
     replicas = [ParkedRecords(world.store, SCOPE, "b1") for _ in range(3)]
     for each in replicas:
         each.load(1)
@@ -467,7 +467,7 @@ def test_a_bad_record_that_ends_a_leader_and_its_standbys_at_once_is_told_of(wor
     assert replicas[0].holds(7) == Parked(None)
 
 
-def test_a_bad_record_is_bad_in_its_own_generation_alone(world: World) -> None:  # [26], [22]
+def test_a_bad_record_is_bad_in_its_own_generation_alone(world: World) -> None:  # [R26], [R22]
     parked = ParkedRecords(world.store, SCOPE, "b1")
     parked.load(1)
     for _ in range(2):
@@ -479,7 +479,7 @@ def test_a_bad_record_is_bad_in_its_own_generation_alone(world: World) -> None: 
     assert parked.holds(7) is None
 
 
-def test_what_kafka_would_not_take_is_a_bug_and_says_so() -> None:  # [15]
+def test_what_kafka_would_not_take_is_a_bug_and_says_so() -> None:  # [R15]
     fold = Fold(ResourceManager(1), TOPOLOGY)
     folded = fold.blank(1, 0)
     gone = TaskManagerGone(task_manager="t", incarnation=1, reason="x" * 900_000, at_ms=1)
@@ -488,7 +488,7 @@ def test_what_kafka_would_not_take_is_a_bug_and_says_so() -> None:  # [15]
     assert folded.said == 0 and folded.outbox == {}
 
 
-def test_a_campaign_whose_answer_was_lost_is_won_when_the_key_is_seen(world: World) -> None:  # [17]
+def test_a_campaign_whose_answer_was_lost_is_won_when_the_key_is_seen(world: World) -> None:  # [R17]
     world.turn(1)
     generations, check = world.loop.generations, world.loop.generations._check
 
@@ -502,7 +502,7 @@ def test_a_campaign_whose_answer_was_lost_is_won_when_the_key_is_seen(world: Wor
     assert world.loop.replica.leads
 
 
-def test_a_resignation_whose_answer_was_lost_leaves_no_scope_without_a_leader(world: World) -> None:  # [6]
+def test_a_resignation_whose_answer_was_lost_leaves_no_scope_without_a_leader(world: World) -> None:  # [R6]
     world.lead()
     replica = world.loop.replica
     replica.election.follow(world.clock.now_ms())
@@ -510,7 +510,7 @@ def test_a_resignation_whose_answer_was_lost_leaves_no_scope_without_a_leader(wo
     assert world.loop.replica.leads
 
 
-def test_a_replica_that_differs_does_not_park_what_the_others_fold(world: World) -> None:  # [5], [26]
+def test_a_replica_that_differs_does_not_park_what_the_others_fold(world: World) -> None:  # [R5], [R26]
     world.lead()
     world.turn(5)
     folded = world.loop.replica.folded
@@ -521,7 +521,7 @@ def test_a_replica_that_differs_does_not_park_what_the_others_fold(world: World)
     assert world.store.list(f"parked/{SCOPE}/")[0] == []
 
 
-def test_a_parked_message_moves_its_senders_mark_and_is_not_done(world: World) -> None:  # [26]
+def test_a_parked_message_moves_its_senders_mark_and_is_not_done(world: World) -> None:  # [R26]
     fold = world.loop.hosted.machine
     core = Fold(fold, TOPOLOGY)
     folded = core.blank(1, 0)

@@ -1,4 +1,4 @@
-"""Clusters do not mix [29]: stacks one after the other over the same sinks, another one's storage, two names on one Kafka."""
+"""Clusters do not mix [R29]: stacks one after the other over the same sinks, another one's storage, two names on one Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real etcd is restored from a backup while a job runs, and `millrace recover` puts back what happened since [24]."""
+"""A real etcd is restored from a backup while a job runs, and `millrace recover` puts back what happened since [R24]."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def test_a_failure_of_any_kind_is_tried_again(ended: list[Performed]) -> None:
     assert failures == []
 
 
-def test_a_batch_of_effects_fits_into_a_transaction_of_etcd() -> None:  # [19]
+def test_a_batch_of_effects_fits_into_a_transaction_of_etcd() -> None:  # [R19]
     keys = [f"jobs/{number}" for number in range(BATCH_MOST)]
     Txn([Compare("leaders/dispatcher", 1), *(Compare(key, 0) for key in keys)], [Put(key, b"") for key in keys], keys)
     for compares, writes, reads in ((129, 0, 0), (0, 129, 0), (0, 100, 29)):

@@ -1,6 +1,6 @@
 """`python -m tests.replay.record OUT`: records an incident on a real stack: the JobMaster's leader is killed in the middle of a deployment.
 
-What the walk through the incident and the tests replay. Recorded anew when a new build folds otherwise [27]; the page then has to be told
+What the walk through the incident and the tests replay. Recorded anew when a new build folds otherwise [R27]; the page then has to be told
 the new offsets.
 """
 

@@ -80,7 +80,7 @@ def assert_endings(cluster: Cluster) -> None:
         assert poisoned or cause.get("kind") != "lost", f"I4: {job} fails for what was not its own doing: {cause}"
         kinds = [type(each).__name__ for each in cluster.client.events(job) if isinstance(each, ENDINGS)]
         if _reborn(cluster, DISPATCHER):
-            kinds = list(dict.fromkeys(kinds))  # a reborn scope may say a fact again [16]
+            kinds = list(dict.fromkeys(kinds))  # a reborn scope may say a fact again [R16]
         told = [type(each).__name__ for each in cluster.client.events(job)]
         in_order = told[:1] == ["JobAccepted"] and told[-1] in [each.__name__ for each in ENDINGS]
         assert in_order or _reborn(cluster, DISPATCHER, JOB_MASTER), f"I2: of {job} it is told: {told}"
@@ -90,7 +90,7 @@ def assert_endings(cluster: Cluster) -> None:
 
 
 def assert_room(cluster: Cluster) -> None:
-    """[30]: live jobs have no more subtasks than they may have. A reborn Dispatcher takes in what is new before it knows what is old."""
+    """[R30]: live jobs have no more subtasks than they may have. A reborn Dispatcher takes in what is new before it knows what is old."""
     most = cluster.deciding.get(DISPATCHER, {}).get("max_live_subtasks")
     if most is None or _reborn(cluster, DISPATCHER):
         return
@@ -113,7 +113,7 @@ def _reborn(cluster: Cluster, *services: str) -> bool:
 
 def assert_answers(cluster: Cluster) -> None:
     """Every request has one answer; a reborn Dispatcher reads requests again, and may answer again. What another service has not answered
-    in time is answered without it [31], and perhaps by it later."""
+    in time is answered without it [R31], and perhaps by it later."""
     replies = cluster.client.replies()
     again = _reborn(cluster, DISPATCHER) or cluster.world.book.asked_again
     for number, request in enumerate(cluster.client.requests, 1):
@@ -160,7 +160,7 @@ def assert_outputs(cluster: Cluster) -> None:
 
 
 def assert_parked(cluster: Cluster) -> None:
-    """What was no request stands in the dead letters [26]."""
+    """What was no request stands in the dead letters [R26]."""
     requests = [record.value for record in cluster.world.broker.journal if record.topic == "client.commands"]
     asked = sum(map(_is_junk, requests))
     letters = {record.value for record in cluster.world.broker.log("dead-letters", 0).records}
@@ -188,7 +188,7 @@ def assert_epochs(cluster: Cluster) -> None:
 
 
 def assert_generations(cluster: Cluster) -> None:
-    """A log that was cut is given up [23], and one that is whole is not [8]."""
+    """A log that was cut is given up [R23], and one that is whole is not [R8]."""
     book = cluster.world.book
     for scope in cluster.world.topology.scopes():
         entry = cluster.world.etcd.entry(f"{PREFIX}generations/{scope}")
@@ -270,7 +270,7 @@ def _inbox(cluster: Cluster, scope: str, first: int) -> Iterator[tuple[int, int,
 
 
 def _parked(cluster: Cluster, scope: str, generation: int) -> dict[int, str]:
-    """Offsets of the records that are passed over -> what they did [26]."""
+    """Offsets of the records that are passed over -> what they did [R26]."""
     entries = cluster.world.etcd.entries(f"{PREFIX}parked/{scope}/{generation}/")
     values = {int(entry.key.rpartition("/")[2]): json.loads(entry.value) for entry in entries}
     return {offset: value["error"] for offset, value in values.items() if value["ended"] >= ENDED_MOST}
@@ -326,7 +326,7 @@ def _replay(
 
 
 def _handed_over(cluster: Cluster, scope: str, generation: int) -> list[tuple[int, str]]:
-    """(offset, build) of the snapshots that ended a leader's term in order [27]."""
+    """(offset, build) of the snapshots that ended a leader's term in order [R27]."""
     values = [value for _, key, value in cluster.world.etcd.history if key == f"{PREFIX}snapshots/{scope}" and value]
     pointers = [Pointer.parse(value) for value in values]
     return [(each.offset, each.build) for each in pointers if each.final and each.generation == generation]
@@ -334,7 +334,7 @@ def _handed_over(cluster: Cluster, scope: str, generation: int) -> list[tuple[in
 
 @dataclass
 class Heard:
-    """What a scope has taken of others [28]: nothing of a life behind a later one, or of one that is lost."""
+    """What a scope has taken of others [R28]: nothing of a life behind a later one, or of one that is lost."""
 
     lives: dict[str, int] = field(default_factory=dict)  # sender -> the life last heard
     lost: dict[str, int] = field(default_factory=dict)  # TaskManager -> the incarnation that is lost
@@ -400,7 +400,7 @@ def _assert_equal(machine: Machine, folded: ScopeState, again: dict[tuple[str, i
 
 def assert_said_is_taken(cluster: Cluster, replayed: list[Replayed]) -> None:
     """I2, I8: what one life of a scope said to another is taken there once and in order, up to the end of either. To a peer that was not
-    heard nothing but Hello is said [10]."""
+    heard nothing but Hello is said [R10]."""
     over = {(each.scope, each.folded.generation) for each in replayed if not _lives(cluster, each)}
     said: dict[tuple[str, int, str], list[Message]] = {}
     taken: dict[tuple[str, int, str, int], list[Message]] = {}

@@ -1,4 +1,4 @@
-"""Two clusters over one storage and the same sinks [29]: of one seed, so that their logs give the same generations and offsets."""
+"""Two clusters over one storage and the same sinks [R29]: of one seed, so that their logs give the same generations and offsets."""
 
 from __future__ import annotations
 

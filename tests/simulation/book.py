@@ -61,7 +61,7 @@ class Book:
 
     def record_folded(self, machine: Machine, folded: ScopeState, branch: Branch, before_ms: int, before_epoch: int) -> None:
         """I9: replicas that have folded the same records would say the same, and know the same. Machine time neither jumps, whatever the
-        broker's clock does, nor goes back [4]. I1: nor does the epoch. `before_ms`, `before_epoch`: before this record; 0: there was
+        broker's clock does, nor goes back [R4]. I1: nor does the epoch. `before_ms`, `before_epoch`: before this record; 0: there was
         none yet."""
         self.folded += 1
         passed_ms = folded.now_ms - before_ms if before_ms else 0
@@ -131,7 +131,7 @@ class Book:
 
 
 class Poisoned(Exception):
-    """A bug in a handler that one job meets [26]."""
+    """A bug in a handler that one job meets [R26]."""
 
 
 class Checked:

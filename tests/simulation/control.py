@@ -87,7 +87,7 @@ class NotedLoop(ScopeLoop):
         self._book.record_folded(self.hosted.machine, replica.folded, self._branch, before_ms, before_epoch)
 
     def _campaign(self, expected: int) -> None:
-        """[6]: nobody takes away the key of an epoch that it has not read of in the log; its holder may be about to write."""
+        """[R6]: nobody takes away the key of an epoch that it has not read of in the log; its holder may be about to write."""
         assert self.replica is not None
         etcd, key, epoch = self._world.etcd, f"{PREFIX}{self.generations.leader_key}", self.replica.folded.epoch
         etcd.expire()

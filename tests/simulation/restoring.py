@@ -1,4 +1,4 @@
-"""etcd restored from an older backup, then `millrace recover` [24], with jobs as a seed says."""
+"""etcd restored from an older backup, then `millrace recover` [R24], with jobs as a seed says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts that stay away [31]: a shard that never comes back, and lists of the longest names [15]. Run as a seed says."""
+"""Parts that stay away [R31]: a shard that never comes back, and lists of the longest names [R15]. Run as a seed says."""
 
 from __future__ import annotations
 

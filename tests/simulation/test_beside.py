@@ -1,4 +1,4 @@
-"""Two clusters over one storage and the same sinks [29]."""
+"""Two clusters over one storage and the same sinks [R29]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clusters that go over to another build and back while jobs run [27]."""
+"""Clusters that go over to another build and back while jobs run [R27]."""
 
 from __future__ import annotations
 

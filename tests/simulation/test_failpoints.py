@@ -50,7 +50,7 @@ def test_every_job_ends_once(monkeypatch: pytest.MonkeyPatch, point: str, when: 
 
 def test_a_write_that_slept_is_refused_for_its_epoch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader sleeps right before it stores a submission. Its successor finds it too late and says so; nothing stands in the way of the
-    sleeper's write when it wakes, but that it leads no more [17]."""
+    sleeper's write when it wakes, but that it leads no more [R17]."""
     cluster = Cluster(task_managers=1, seed=1, control=CONTROL)
     failpoint = Failpoint(monkeypatch, cluster, POINTS["etcd: the graph of a job"], "before", "sleep", number=1)
     run(failpoint, cluster.ready)

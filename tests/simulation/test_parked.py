@@ -1,4 +1,4 @@
-"""Records that end processes [26]: what they were about ends or is refused, and nothing else does."""
+"""Records that end processes [R26]: what they were about ends or is refused, and nothing else does."""
 
 from __future__ import annotations
 

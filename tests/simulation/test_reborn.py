@@ -1,4 +1,4 @@
-"""Logs that lose their ends while attempts run that take their time to die: what runs anew never meets its forerunner [11]."""
+"""Logs that lose their ends while attempts run that take their time to die: what runs anew never meets its forerunner [R11]."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def cut(cluster: Cluster, scope: str) -> None:
 
 
 def test_a_slot_of_a_task_manager_that_dies_unheard_by_a_reborn_resource_manager_is_not_waited_for() -> None:
-    """It was granted by the life before, and offered when the shard had declared that it holds nothing there [11]."""
+    """It was granted by the life before, and offered when the shard had declared that it holds nothing there [R11]."""
     quiet_logs()
     cluster = Cluster(task_managers=2, slots=1, seed=7)
     shard, inbox = ("job-master.commands", 0), cluster.world.topology.inbox("resource-manager")

@@ -1,4 +1,4 @@
-"""etcd restored from an older backup, then `millrace recover` [24]: no accepted job is lost, no ended one runs again."""
+"""etcd restored from an older backup, then `millrace recover` [R24]: no accepted job is lost, no ended one runs again."""
 
 from __future__ import annotations
 

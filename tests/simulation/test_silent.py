@@ -1,4 +1,4 @@
-"""Parts that stay away hold up nobody but their own [31], and what is large is told in part [15]."""
+"""Parts that stay away hold up nobody but their own [R31], and what is large is told in part [R15]."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class Trial:
         return cluster.hash()
 
     def _assert_balance(self) -> None:
-        """[6]: processes that host several scopes lead as many each, and then leave it at that."""
+        """[R6]: processes that host several scopes lead as many each, and then leave it at that."""
         cluster = self.cluster
         if len(cluster.led()) < 2:
             return
@@ -156,7 +156,7 @@ class Trial:
         assert not gone, f"I10: a TaskManager that was heard all the time is lost: {gone[0]}"
 
     def _assert_nothing_refused_is_done(self) -> None:
-        """[30]: what was refused stays so, though a Dispatcher that is born anew reads it again."""
+        """[R30]: what was refused stays so, though a Dispatcher that is born anew reads it again."""
         if self.cluster.world.book.asked_again:
             return
         for job in self._early:
@@ -213,7 +213,7 @@ class Trial:
             client.cancel(job)
 
     def _submit_refused_again(self) -> None:
-        """What found no room comes again [30]."""
+        """What found no room comes again [R30]."""
         for correlation, replies in self.cluster.client.replies().items():
             busy = [each for each in replies if isinstance(each, JobRejected) and each.kind == "busy"]
             if busy and correlation not in self._refused:

@@ -1,4 +1,4 @@
-"""Years of uptime [32]: what a cluster is made of has the same size after two years as after one.
+"""Years of uptime [R32]: what a cluster is made of has the same size after two years as after one.
 
 Two years of five jobs a second are 315 million jobs, which nobody folds in a test. So each bound is scaled down, with what reaches it:
 24 months pass, by the clock alone, and in each six jobs run, two TaskManagers with names of their own come and two are lost. 10 ended

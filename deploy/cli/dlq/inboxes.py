@@ -1,4 +1,4 @@
-"""Records of inboxes that are passed over [26], as `millrace dlq` shows them beside the dead letters. They are never sent again."""
+"""Records of inboxes that are passed over [R26], as `millrace dlq` shows them beside the dead letters. They are never sent again."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ RETRY_AFTER_MS = 1_000
 
 
 def subtasks_of(graph: Mapping[str, Any]) -> int:
-    """The subtasks of all vertices: what a graph may come to cost its JobMaster. Its text is no measure of that [30]. A graph that this
+    """The subtasks of all vertices: what a graph may come to cost its JobMaster. Its text is no measure of that [R30]. A graph that this
     build cannot read counts nothing: its JobMaster fails it."""
     vertices = graph.get("vertices")
     found = [each.get("parallelism", 1) for each in vertices.values() if isinstance(each, dict)] if isinstance(vertices, dict) else []

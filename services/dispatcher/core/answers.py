@@ -56,7 +56,7 @@ def refuse(request: Replied, kind: str, reason: str) -> Iterator[Publish]:
 
 
 def reject(request: JobRequest, at_ms: AtMs, kind: str, reason: str, **fields: Any) -> Iterator[Publish]:
-    """Refuses a submission. One that wants no answer is parked as a dead letter, where it can be found and sent again [26]."""
+    """Refuses a submission. One that wants no answer is parked as a dead letter, where it can be found and sent again [R26]."""
     yield from reply(request, client.JobRejected, job=request.job, kind=kind, reason=reason, **fields)
     if request.letter is not None:
         yield park(request.letter, at_ms, f"{kind}: SubmitJob of job {request.job}: {reason}")

@@ -1,4 +1,4 @@
-"""A record that is passed over because it ended processes [26]: those who wait for it are refused, and nothing waits for ever."""
+"""A record that is passed over because it ended processes [R26]: those who wait for it are refused, and nothing waits for ever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A new leader's settings, and new lives of peers, which are sent all that they need [10]. The Dispatcher's own birth: `recovery.py`."""
+"""A new leader's settings, and new lives of peers, which are sent all that they need [R10]. The Dispatcher's own birth: `recovery.py`."""
 
 from __future__ import annotations
 

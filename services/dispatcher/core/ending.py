@@ -38,12 +38,12 @@ def on_job_ended(state: State, body: jobs.JobEnded, envelope: Envelope) -> Outpu
         yield Say(envelope.sender, jobs.JobRetired(job=body.job, acceptance=body.acceptance))
     else:
         # It is still to be recovered, or being looked up: its submission was read again, and the recovery left it out. If etcd has it as
-        # accepted, StartJob follows, and the JobMaster answers with the end again. Else JobRetired is sent then [21].
+        # accepted, StartJob follows, and the JobMaster answers with the end again. Else JobRetired is sent then [R21].
         state.early[body.job] = body.acceptance
 
 
 def on_job_result_stored(state: State, body: effects.JobResultStored, envelope: Envelope) -> Outputs:
-    """The ending that counts is the one in etcd [16]."""
+    """The ending that counts is the one in etcd [R16]."""
     live = retirement.no_longer_live(state, body.job)
     assert live.ending is not None, "only a job that ended has this outcome"
     ours = body.stands.acceptance == live.acceptance and body.stands.status == live.ending.status

@@ -1,4 +1,4 @@
-"""Requests that another scope answers: the ResourceManager, or the JobMaster of a job [31].
+"""Requests that another scope answers: the ResourceManager, or the JobMaster of a job [R31].
 
 The other scope answers the client, and sends QuestionAnswered here. Where that does not come in time, the Dispatcher answers with what it
 knows, and names the silent scope. A silent scope is asked rarely: what it is asked stays in its inbox, and it answers all of that

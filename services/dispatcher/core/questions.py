@@ -103,7 +103,7 @@ def forward(state: State, request: JobRequest, envelope: Envelope, scope: str, b
 
 
 def answer_overdue(state: State, envelope: Envelope) -> Outputs:
-    """Answers the requests that another scope, or etcd, has not answered in time [31]."""
+    """Answers the requests that another scope, or etcd, has not answered in time [R31]."""
     for scope, request in forwarding.overdue(state, envelope.now_ms):
         yield from answer_without(state, request, envelope, scope)
     for job, lookup in state.fates.items():

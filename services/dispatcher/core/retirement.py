@@ -21,7 +21,7 @@ CAUSE_FIELDS = ("kind", "condition", "message", "vertex", "line", "column", "fil
 
 
 def archive_path(job: str, acceptance: str, record: str) -> str:
-    """In storage, for one report of the end (`record`: its id): never written twice with other content [20]."""
+    """In storage, for one report of the end (`record`: its id): never written twice with other content [R20]."""
     return f"archives/{job}/{acceptance}/{record}.json"
 
 

@@ -48,7 +48,7 @@ def announce_accepted(state: State, job: str, stored: StoredJob, put: str = "") 
 
 
 def start_all(state: State, scope: str) -> Iterator[Output]:
-    """A shard is born anew: all its live jobs are started there, the first few at once [10]."""
+    """A shard is born anew: all its live jobs are started there, the first few at once [R10]."""
     mine = [job for job, live in state.live.items() if shard_scope(live.shard) == scope]
     state.declaring[scope] = mine[::-1]
     yield from start_next(state, scope)

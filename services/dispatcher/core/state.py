@@ -29,7 +29,7 @@ class Settings:
     blob_url: str = ""
     blob_max_bytes: int = 0
     cluster: str = ""
-    """Its uuid; every acceptance carries its beginning [29]."""
+    """Its uuid; every acceptance carries its beginning [R29]."""
 
 
 @dataclass(slots=True)

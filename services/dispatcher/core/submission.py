@@ -55,7 +55,7 @@ def store_or_look_up(state: State, request: JobRequest, envelope: Envelope) -> I
 
 
 def store_submission(state: State, request: JobRequest, envelope: Envelope) -> Iterator[Output]:
-    """Stores a submission in etcd, where create-if-absent decides [18]."""
+    """Stores a submission in etcd, where create-if-absent decides [R18]."""
     submission, settings = request.submitted, state.settings
     assert submission is not None
     graph = parsed(submission.graph)

@@ -29,7 +29,7 @@ class Current(NamedTuple):
 
 
 def on_task_state_changed(state: State, body: TaskStateChanged, envelope: Envelope) -> Iterator[Output]:
-    """Only the current attempt of a subtask counts; what an older one reports changes nothing [20]."""
+    """Only the current attempt of a subtask counts; what an older one reports changes nothing [R20]."""
     current = current_attempt(state, body)
     if current is None:
         return

@@ -1,4 +1,4 @@
-"""Records that are passed over because handling them ended processes [26]: the jobs that they are about fail."""
+"""Records that are passed over because handling them ended processes [R26]: the jobs that they are about fail."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .state import Job, State
 
 
 def on_passed_over(state: State, body: PassedOver, envelope: Envelope) -> Iterator[Output]:
-    """The jobs that the record is about fail, and nothing else does [26]. What is over by it is over: nobody sends it again."""
+    """The jobs that the record is about fail, and nothing else does [R26]. What is over by it is over: nobody sends it again."""
     record = body.body
     if isinstance(record, DescribeStartedJob):
         reason = f"a fault of Millrace in handling this request: {body.error}"
@@ -42,7 +42,7 @@ def on_passed_over(state: State, body: PassedOver, envelope: Envelope) -> Iterat
         if job.status not in ENDED_JOB:
             yield from _fail(state, job, allocations, cause, record, envelope)
         elif isinstance(record, StartJob):
-            # A Dispatcher that was born anew waits for it, as after any StartJob [21].
+            # A Dispatcher that was born anew waits for it, as after any StartJob [R21].
             yield job_ended(job, plan_of(state, job))
     if isinstance(record, OfferSlots):
         freed = [offer.allocation for offer in record.offers if offer.allocation not in state.allocations]

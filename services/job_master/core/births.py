@@ -1,4 +1,4 @@
-"""New lives: of this shard, and of the peers that it then sends all that they need [10]."""
+"""New lives: of this shard, and of the peers that it then sends all that they need [R10]."""
 
 from __future__ import annotations
 

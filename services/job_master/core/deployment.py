@@ -56,7 +56,7 @@ def _spec(state: State, job: Job, plan: Plan, task: str, index: int, number: int
 
 
 def run_folder(job: Job) -> str:
-    """The folder of the job's exchange data: of this acceptance and this life of its state, used by nothing else [20]."""
+    """The folder of the job's exchange data: of this acceptance and this life of its state, used by nothing else [R20]."""
     return f"{job.acceptance}/{job.life}"
 
 
@@ -74,6 +74,6 @@ def too_large(task: str) -> dict[str, Any]:
 
 
 def deploy_tasks(task_manager: str, tasks: list[tuple[DeployTask, int]]) -> Iterator[Output]:
-    """As few messages as the limit allows [15]. `tasks`: each with the bytes of its spec."""
+    """As few messages as the limit allows [R15]. `tasks`: each with the bytes of its spec."""
     for batch in batches(tasks, SPEC_BYTES_MAX):
         yield Say(task_manager, DeployTasks(tasks=batch))

@@ -111,7 +111,7 @@ def task_folder(plan: Plan, task: str) -> str:
 
 
 def describe(plan: Plan | None, job: Job) -> dict[str, Any]:
-    """The job as `show` and its archive have it: tasks, subtasks, attempts, times, failures. At most SHOWN_BYTES [15]."""
+    """The job as `show` and its archive have it: tasks, subtasks, attempts, times, failures. At most SHOWN_BYTES [R15]."""
     for most in SHOWN_SUBTASKS:
         found = _describe(plan, job, most)
         if len(json.dumps(found, ensure_ascii=False).encode()) <= SHOWN_BYTES:

@@ -44,7 +44,7 @@ def on_offer_slots(state: State, body: OfferSlots, envelope: Envelope) -> Iterat
 
 
 def _is_of_earlier_life(state: State, offer: SlotOffer, envelope: Envelope) -> bool:
-    """Whether the slot was granted to an earlier life of this shard, or by an earlier life of the ResourceManager [11].
+    """Whether the slot was granted to an earlier life of this shard, or by an earlier life of the ResourceManager [R11].
 
     An attempt of the former must end before its subtask runs anew. The latter's successor may never learn of the TaskManager, and so
     could not report that it is lost.

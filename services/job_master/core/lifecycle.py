@@ -30,7 +30,7 @@ from .timers import set_timer
 
 
 def on_start_job(state: State, body: StartJob, envelope: Envelope) -> Iterator[Output]:
-    """A job known already is answered with its state [21]; the Dispatcher may have been born anew."""
+    """A job known already is answered with its state [R21]; the Dispatcher may have been born anew."""
     yield from forget_other(state, body)
     known = state.jobs.get(body.job)
     if known is not None:

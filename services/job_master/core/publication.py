@@ -40,7 +40,7 @@ def publish_sinks(job: Job, plan: Plan) -> Iterator[Output]:
 
 
 def keep_report(job: Job, plan: Plan, task: str, index: int, report: Mapping[str, Any]) -> None:
-    """Keeps what a finished subtask reported. Its schemas are its task's: of 25,600 subtasks each would else have a copy [30]."""
+    """Keeps what a finished subtask reported. Its schemas are its task's: of 25,600 subtasks each would else have a copy [R30]."""
     done, row = job.tasks[task], job.tasks[task].rows[index]
     schemas, planned, result = _kept_parts(plan, task, report)
     if planned is not None:
@@ -59,7 +59,7 @@ def keep_report(job: Job, plan: Plan, task: str, index: int, report: Mapping[str
 
 
 def reports_too_large(job: Job, plan: Plan, task: str, report: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The error of an attempt that reports more than the job may still keep: a report can be 700 KB, and there can be thousands [30]."""
+    """The error of an attempt that reports more than the job may still keep: a report can be 700 KB, and there can be thousands [R30]."""
     schemas, planned, result = _kept_parts(plan, task, report)
     kept = [each for each in ({} if job.tasks[task].schemas else schemas, planned, result) if each]
     if job.kept_bytes + sum(map(bytes_of, kept)) <= KEPT_BYTES:

@@ -1,4 +1,4 @@
-"""What is reported of a job: to the Dispatcher, and as public events, which are numbered [16]."""
+"""What is reported of a job: to the Dispatcher, and as public events, which are numbered [R16]."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .state import Job
 
 
 def event_number(job: Job, kind: str) -> int:
-    """The number of the next public event of this kind about the job [16]."""
+    """The number of the next public event of this kind about the job [R16]."""
     job.counts[kind] = job.counts.get(kind, 0) + 1
     return job.counts[kind]
 
@@ -84,7 +84,7 @@ def report_status(job: Job, at_ms: AtMs) -> Iterator[Output]:
 
 
 def job_ended(job: Job, plan: Plan | None) -> Say:
-    """The Dispatcher is sent this at each of its births until it answers JobRetired [10]."""
+    """The Dispatcher is sent this at each of its births until it answers JobRetired [R10]."""
     return Say(
         DISPATCHER,
         JobEnded(

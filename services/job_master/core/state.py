@@ -52,7 +52,7 @@ class Subtask:
 
 @dataclass(slots=True)
 class Task:
-    """The subtasks of a task. One has a row from when it may first run: a job costs what it has begun [30]. Which subtasks may run is
+    """The subtasks of a task. One has a row from when it may first run: a job costs what it has begun [R30]. Which subtasks may run is
     counted, never searched for: a job may have 25,600 of them, and each of their messages moves it on."""
 
     parallelism: int
@@ -80,7 +80,7 @@ class HeldSlot:
 @dataclass
 class Job:
     """One job and its ExecutionGraph. `life` names the generation in which this state began: attempt numbers count anew in each,
-    so their names carry it [20]."""
+    so their names carry it [R20]."""
 
     id: str
     acceptance: str
@@ -102,7 +102,7 @@ class Job:
     cause: dict[str, Any] | None = None  # why it is FAILING or FAILED
     sinks: dict[str, bool] = field(default_factory=dict)  # sinks being published -> published
     results: dict[int, dict[str, Any]] = field(default_factory=dict)  # subtask -> its part: rows, or a path
-    counts: dict[str, int] = field(default_factory=dict)  # kind of public event -> how many were published [16]
+    counts: dict[str, int] = field(default_factory=dict)  # kind of public event -> how many were published [R16]
     running_ms: AtMs = NEVER  # when it was first given a slot
     ended_ms: AtMs = NEVER
 
@@ -114,12 +114,12 @@ class State:
     # clock has gained since the last tick, at most one slow tick. So no timer ends early, and none is late by a clock that jumps.
     now_ms: NowMs = NowMs(0)
     ticked_ms: AtMs = NEVER  # of the last tick
-    jobs: dict[str, Job] = field(default_factory=dict)  # job id -> job; ended ones until JobRetired [21]
+    jobs: dict[str, Job] = field(default_factory=dict)  # job id -> job; ended ones until JobRetired [R21]
     allocations: dict[str, str] = field(default_factory=dict)  # allocation -> job; exactly the keys of all Job.slots
     due: dict[str, NowMs] = field(default_factory=dict)  # job -> its earliest timer (queue time-out or retry)
     # TaskManager -> the last incarnation that was declared lost, until a later one is born; the last LOST_KEPT, oldest first
     lost: dict[str, int] = field(default_factory=dict)
-    declared_to: int = 0  # the life of the ResourceManager to which the held slots were declared [11]
+    declared_to: int = 0  # the life of the ResourceManager to which the held slots were declared [R11]
     plans: dict[str, Plan | None] = beside()  # acceptance of a known job -> its plan, see `plans.plan_of`
 
 

@@ -14,7 +14,7 @@ from .recorded import BadLog, Recorded, Scope
 
 
 class Broken(Exception):
-    """Folding a record failed: a bug of this build, or what ended the processes of the build that wrote it [26]."""
+    """Folding a record failed: a bug of this build, or what ended the processes of the build that wrote it [R26]."""
 
 
 class Step(NamedTuple):

@@ -72,7 +72,7 @@ class Log:
 
 @dataclass(frozen=True)
 class Scope:
-    """What etcd says of a scope: which log its generation is [22], and which records are passed over [26]."""
+    """What etcd says of a scope: which log its generation is [R22], and which records are passed over [R26]."""
 
     name: str
     topic: str

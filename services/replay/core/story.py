@@ -194,7 +194,7 @@ class Causes:
 
     def _of_public(self, recorded: Recorded, value: dict[str, Any]) -> str | None:
         """Of a public fact: what led to the messages said before and after it bounds what led to it. A job's beginning and end follow the
-        outcome that stored them [16] [21]; the time that other facts carry is the stamp of the record that led to them."""
+        outcome that stored them [R16] [R21]; the time that other facts carry is the stamp of the record that led to them."""
         said_by = speaker(recorded)
         if said_by is None:
             return None

@@ -1,4 +1,4 @@
-"""A record that is passed over because it ended processes [26]: what it requested is not done, but no slot and no shard waits for ever."""
+"""A record that is passed over because it ended processes [R26]: what it requested is not done, but no slot and no shard waits for ever."""
 
 from __future__ import annotations
 

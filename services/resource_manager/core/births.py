@@ -19,7 +19,7 @@ def on_born(state: State, body: Born, envelope: Envelope) -> Outputs:
     """Nothing is asked: shards and TaskManagers declare themselves.
 
     Where a log was lost, a shard may have lost its own too, and know of no TaskManager. So all TaskManagers have time to register, with
-    the allocations that they hold, before anything is granted [11]."""
+    the allocations that they hold, before anything is granted [R11]."""
     state.ticked_ms, state.stamp_ms = envelope.now_ms, envelope.at_ms
     state.declare_ms = after(envelope.now_ms, DECLARE_MS)
     if envelope.generation > 1:

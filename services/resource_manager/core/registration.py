@@ -48,7 +48,7 @@ def on_register_task_manager(state: State, body: RegisterTaskManager, envelope: 
         yield from _report_loss(state, name, expected.incarnation, STARTED_ANEW)
     slots = {each.slot: Slot(each.memory_mb, SlotState.STARTING) for each in body.slots}
     if again is not None:
-        for number, slot in slots.items():  # SlotChanged events about it are counted on [16]
+        for number, slot in slots.items():  # SlotChanged events about it are counted on [R16]
             slot.changes = again.slots[number].changes if number in again.slots else 0
     since_ms = again.since_ms if again is not None else envelope.at_ms
     task_manager = TaskManager(life, body.host, since_ms, envelope.at_ms, state.clock_ms, slots)

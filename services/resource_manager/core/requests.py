@@ -15,7 +15,7 @@ from .state import Job, State, shard_of
 def on_request_slots(state: State, body: RequestSlots, envelope: Envelope) -> Iterator[Output]:
     """The job's whole wanted set: it replaces what the job wanted before. What it holds too much it gives back itself.
 
-    What the job holds from an earlier life of its shard has to be over first [11]. Each submission comes this way, so nothing is sent for
+    What the job holds from an earlier life of its shard has to be over first [R11]. Each submission comes this way, so nothing is sent for
     a new job before its grant."""
     job = state.jobs.get(body.job)
     if job is None:

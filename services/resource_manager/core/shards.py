@@ -1,4 +1,4 @@
-"""JobMaster shards declare themselves to a new life of the ResourceManager. One that is away is excluded until it declares [31].
+"""JobMaster shards declare themselves to a new life of the ResourceManager. One that is away is excluded until it declares [R31].
 
 An excluded shard's jobs are granted nothing. What they hold stays theirs.
 """

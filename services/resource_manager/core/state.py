@@ -56,7 +56,7 @@ class Job:
 
     wanted: int = 0
     held: int = 0  # = slots whose allocation is this job's
-    earlier: int = 0  # of these, granted to an earlier life of the shard: nothing more is granted until they are over [11]
+    earlier: int = 0  # of these, granted to an earlier life of the shard: nothing more is granted until they are over [R11]
     shard: int = -1  # that requested them; -1: only held slots are known, from reports
     life: int = 0  # of the shard, when it requested them
     priority: int = 0
@@ -101,12 +101,12 @@ class State:
     # Waiting jobs whose place was sent; all are in `queues`.
     placed: dict[str, None] = field(default_factory=dict)
     told_ms: NowMs = NowMs(0)  # when changed places were last sent
-    # Shards that have declared [11].
+    # Shards that have declared [R11].
     declared: dict[int, None] = field(default_factory=dict)
     declare_ms: NowMs = NowMs(0)  # until then those that have not are waited for
-    # Shards that are excluded until they declare: they have not in time, or do not use what they are granted [31].
+    # Shards that are excluded until they declare: they have not in time, or do not use what they are granted [R31].
     silent: dict[int, None] = field(default_factory=dict)
-    open_ms: NowMs = NowMs(0)  # before it a new generation grants nothing: TaskManagers have time to register with what they hold [11]
+    open_ms: NowMs = NowMs(0)  # before it a new generation grants nothing: TaskManagers have time to register with what they hold [R11]
     granted: int = 0  # slots granted in this life: the number in an allocation's name
     # TaskManager -> until when it is expected to register; none of them is registered.
     expected: dict[str, Expected] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class State:
 
     @property
     def open(self) -> bool:
-        """Slots may be granted: each shard has declared in this life or is excluded, and TaskManagers had time to register [11]."""
+        """Slots may be granted: each shard has declared in this life or is excluded, and TaskManagers had time to register [R11]."""
         return len(self.declared | self.silent) == self.shards and self.ticked_ms >= self.open_ms
 
     def queues_for(self, job: Job) -> bool:

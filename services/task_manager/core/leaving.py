@@ -1,4 +1,4 @@
-"""How a TaskManager ends: it was stopped, declared lost, or heard by nobody [28]."""
+"""How a TaskManager ends: it was stopped, declared lost, or heard by nobody [R28]."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def on_ticked(state: State, body: Ticked, envelope: Envelope) -> Iterator[Output
 
 
 def on_peer_born(state: State, body: PeerBorn, envelope: Envelope) -> Iterator[Output]:
-    """A new life knows nothing of us [10]."""
+    """A new life knows nothing of us [R10]."""
     if body.peer == RESOURCE_MANAGER:
         specs = [SlotSpec(slot=number, memory_mb=slot.memory_mb) for number, slot in state.slots.items()]
         state.beat_ms = envelope.now_ms

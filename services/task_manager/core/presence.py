@@ -1,4 +1,4 @@
-"""Whether others may have this TaskManager's tasks already, as a state machine: rule [28].
+"""Whether others may have this TaskManager's tasks already, as a state machine: rule [R28].
 
 A process that was stopped or starved, that Kafka did not answer, or that read nothing for a while may have been declared lost
 meanwhile. Its tasks may run elsewhere, and a command that it still holds may be one of them. So it falls behind: it launches nothing.

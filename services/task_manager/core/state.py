@@ -49,7 +49,7 @@ class State:
     beat_ms: NowMs = NowMs(0)  # machine time of the last heartbeat
     beats: int = 0
     changed: bool = False  # a slot has changed since all were last reported
-    late: bool = False  # its inbox may hold what became of it: nothing is launched [28]
+    late: bool = False  # its inbox may hold what became of it: nothing is launched [R28]
     stop_due_ms: NowMs | None = None  # it is being stopped, and leaves then at the latest
     ending: str | None = None  # why it ends: nothing is handled any more
 

@@ -30,7 +30,7 @@ class Fact:
 
 
 def is_news(row: Mapping[str, Any] | None, fact: Fact) -> bool:
-    """Whether the row does not hold this fact yet. A fact is known by its subject's row, its kind and its number there [16]: a leader
+    """Whether the row does not hold this fact yet. A fact is known by its subject's row, its kind and its number there [R16]: a leader
     that took over, or a record that is read twice, says nothing new. A scope born anew counts from one again, in a later life."""
     known = row["seen"].get(fact.kind) if row is not None else None
     return known is None or [fact.life, fact.body.get("count", 1)] > known

@@ -162,7 +162,7 @@ def _changes(row: Row | None, fact: Fact) -> Row | None:
 
 
 def _attempts(row: Row | None, fact: Fact) -> list[Row]:
-    """The attempts of a subtask after this fact. Numbers count anew in each life of the JobMaster's state [20]."""
+    """The attempts of a subtask after this fact. Numbers count anew in each life of the JobMaster's state [R20]."""
     body = fact.body
     before = list(row["attempts"]) if row is not None and row["life"] == fact.life else []
     last = before.pop() if before and before[-1]["attempt"] == body["attempt"] else {

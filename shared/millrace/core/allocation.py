@@ -6,7 +6,7 @@ from __future__ import annotations
 def allocation_name(record: str, number: int, life: int) -> str:
     """The name of grant `number` of those made at `record` (`<generation>.<offset>`), for a job of a shard that lives `life`.
 
-    It is unique, and says for whom it is: what was granted to an earlier life is not the new life's [11].
+    It is unique, and says for whom it is: what was granted to an earlier life is not the new life's [R11].
     """
     return f"{record}.{number}" if life == 1 else f"{record}.{number}/{life}"
 

@@ -1,4 +1,4 @@
-"""What fits into one record [15]. A record is counted in bytes: a character of a name may take four, or six as an escape."""
+"""What fits into one record [R15]. A record is counted in bytes: a character of a name may take four, or six as an escape."""
 
 from __future__ import annotations
 

@@ -45,10 +45,10 @@ def offer(peer: Peer | None, my_life: int, message: Message) -> Offer:
 
     The counterexamples behind the lines:
 
-    - OTHER_LIFE: a message that was sent to a log that is gone must not count in the new one [7].
+    - OTHER_LIFE: a message that was sent to a log that is gone must not count in the new one [R7].
     - DUPLICATE: a zombie leader and its successor send the same messages. So what is not above the mark is a duplicate.
-    - GAP: prev above the mark. My log lost a message that the sender knows it sent [8].
-    - FORK: prev below the mark. The sender's log was truncated: it lost a message that I have taken [8]. The sender may have sent more
+    - GAP: prev above the mark. My log lost a message that the sender knows it sent [R8].
+    - FORK: prev below the mark. The sender's log was truncated: it lost a message that I have taken [R8]. The sender may have sent more
       before it learns of that. Those messages look like gaps and are none, so once `forked` everything is FORK.
     """
     if message.to_life not in (0, my_life):

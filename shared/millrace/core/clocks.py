@@ -1,4 +1,4 @@
-"""The two clocks of a machine, each with a type of its own, so that a timer cannot be set by the wrong one [4]."""
+"""The two clocks of a machine, each with a type of its own, so that a timer cannot be set by the wrong one [R4]."""
 
 from __future__ import annotations
 

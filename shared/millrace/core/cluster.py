@@ -1,4 +1,4 @@
-"""What a cluster's uuid is in names: all that outlives a log carries its beginning [29]."""
+"""What a cluster's uuid is in names: all that outlives a log carries its beginning [R29]."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ WAKING_MS = TICK_MS // 2  # from what wakes a leader at rest to its tick: the on
 ATTEND_MS = 20_000  # between two words of a standby that it watches
 ATTENDED_MS = 3 * ATTEND_MS  # after which a leader that heard none takes itself to be alone
 STUCK_TICKS = 50  # ticks over which the mark stands below the last output: the leader cannot speak
-READ_BACK_MS = 90_000  # a leader that does not read its own tick for so long cannot write its log: it resigns [6]. A broker that is
+READ_BACK_MS = 90_000  # a leader that does not read its own tick for so long cannot write its log: it resigns [R6]. A broker that is
 # paused for a minute replaces nobody; a standby that can read takes the key of a silent leader long before
 ELECTED_BACK_MS = 15_000  # the same for its own election, behind which no standby knows that it leads
 CAMPAIGN_MS = 1_000  # between two tries
@@ -33,7 +33,7 @@ SILENT_LOOK_MS = 5  # the same once the leader is known to be silent
 @dataclass(frozen=True)
 class View:
     """The leader key as etcd last showed it: its mod_revision, 0 when it is absent; None: etcd has not answered yet. mine: it holds
-    this process's name and lease. foreign: it has no lease, so no leader wrote it, and it never ends by itself [31]."""
+    this process's name and lease. foreign: it has no lease, so no leader wrote it, and it never ends by itself [R31]."""
 
     epoch: int | None
     mine: bool = False

@@ -35,7 +35,7 @@ from .topics import OUTPUT_BYTES_MAX, TASK_MANAGER, Topology
 TICK_MS = 100
 HELLO_TICKS = 10
 OUTBOX_QUIET = 10_000  # while so much waits for Kafka, nobody is greeted besides: it would wait behind the rest
-PARTED_KEPT = 5_000  # peers whose life is over [32]: more come and go for as long as a cluster lives
+PARTED_KEPT = 5_000  # peers whose life is over [R32]: more come and go for as long as a cluster lives
 
 
 class Diverged(Exception):
@@ -43,7 +43,7 @@ class Diverged(Exception):
 
 
 class Oversized(AssertionError):
-    """A machine said something that Kafka would not take: a bug, for what can be large goes by reference [15]."""
+    """A machine said something that Kafka would not take: a bug, for what can be large goes by reference [R15]."""
 
 
 @dataclass(slots=True)
@@ -70,12 +70,12 @@ class PendingEffect:
 
 @dataclass
 class ScopeState:
-    """All that a scope knows: the machine's state and what the core keeps around it. Snapshots hold this and nothing else [13]."""
+    """All that a scope knows: the machine's state and what the core keeps around it. Snapshots hold this and nothing else [R13]."""
 
     generation: int
     next_offset: int
     epoch: int = 0  # of the last valid Elected; 0: none in this generation yet
-    revision: int = 0  # etcd's highest that this log knows of [24]
+    revision: int = 0  # etcd's highest that this log knows of [R24]
     build: str = ""
     who: str = ""
     tick: int = 0  # the last taken tick of this epoch
@@ -99,7 +99,7 @@ class ScopeState:
 
 @dataclass(slots=True)
 class FoldResult:
-    """What one record led to. `taken`: it changed something. `damage`: why this log, or a part of it, is not whole [8]."""
+    """What one record led to. `taken`: it changed something. `damage`: why this log, or a part of it, is not whole [R8]."""
 
     taken: bool = False
     said: list[OutboxRecord] = field(default_factory=list)
@@ -108,12 +108,12 @@ class FoldResult:
     outcome_key: str | None = None
     damage: str | None = None
     unreadable: bool = False  # the damage is in what is read, and not in what a peer says: no replica can fold on
-    superseded: bool = False  # a peer has heard this scope in a later life than this replica folds [28]
+    superseded: bool = False  # a peer has heard this scope in a later life than this replica folds [R28]
 
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """A record that ended processes, and is passed over [26]. `error`: what it did, for the machine; None: being told of that ended a
+    """A record that ended processes, and is passed over [R26]. `error`: what it did, for the machine; None: being told of that ended a
     process as well, so the machine is told nothing."""
 
     error: str | None
@@ -148,7 +148,7 @@ class Fold:
         self.machine, self.topology = machine, topology
 
     def blank(self, generation: int, offset: int) -> ScopeState:
-        """The state at the start of a generation [22]."""
+        """The state at the start of a generation [R22]."""
         return ScopeState(generation, offset, state=self.machine.blank())
 
     def fold(self, folded: ScopeState, offset: int, stamp_ms: int, record: Record) -> FoldResult:
@@ -160,7 +160,7 @@ class Fold:
         if isinstance(record, Elected):
             return self._elected(folded, offset, stamp_ms, record)
         if folded.epoch == 0:
-            return FoldResult()  # nothing counts before the first Elected of the generation [22]
+            return FoldResult()  # nothing counts before the first Elected of the generation [R22]
         if isinstance(record, Message):
             return self._message(folded, offset, record)
         if isinstance(record, Tick):
@@ -175,7 +175,7 @@ class Fold:
         return FoldResult()
 
     def pass_over(self, folded: ScopeState, offset: int, stamp_ms: int, record: Record | None, parked: Parked) -> FoldResult:
-        """Folds a parked record without its handler [26]: marks, effects and time go on, so that nothing behind it is taken for damage
+        """Folds a parked record without its handler [R26]: marks, effects and time go on, so that nothing behind it is taken for damage
         or waits for ever. What it asked for is not done, and the machine is told so with the error. record None: bytes that are none."""
         if record is None:
             return self._go_on(folded, offset) or FoldResult()
@@ -183,7 +183,7 @@ class Fold:
 
     def _go_on(self, folded: ScopeState, offset: int) -> FoldResult | None:
         """To the next record. No transaction writes here and nothing is compacted, so each offset has its record: where some are missing,
-        outcomes may be among them that nobody says again [8]. Nothing is folded then."""
+        outcomes may be among them that nobody says again [R8]. Nothing is folded then."""
         assert offset >= folded.next_offset, f"offset {offset} after {folded.next_offset}: the log was read twice"
         if offset > folded.next_offset:
             return FoldResult(damage=f"the records from offset {folded.next_offset} to {offset - 1} are missing", unreadable=True)
@@ -215,7 +215,7 @@ class Fold:
 
     def _tick(self, folded: ScopeState, offset: int, stamp_ms: int, record: Tick) -> FoldResult:
         if record.epoch != folded.epoch or record.n != folded.tick + 1:
-            return FoldResult()  # of an older leader, or twice, or after a hole [3]
+            return FoldResult()  # of an older leader, or twice, or after a hole [R3]
         if record.digest != folded.ticked_digest:
             raise Diverged(
                 f"{self.machine.scope}: at offset {offset} the leader {folded.who} has said {record.digest[:12]},"
@@ -223,7 +223,7 @@ class Fold:
             )
         folded.tick = record.n
         folded.ticks += 1
-        folded.now_ms += min(max(stamp_ms - folded.tick_stamp_ms, 0), 2 * folded.next_ms)  # [4]
+        folded.now_ms += min(max(stamp_ms - folded.tick_stamp_ms, 0), 2 * folded.next_ms)  # [R4]
         folded.tick_stamp_ms, folded.next_ms = stamp_ms, record.next_ms
         folded.revision = max(folded.revision, record.revision)
         for seq in range(folded.published_through + 1, min(record.published_through, folded.said) + 1):
@@ -249,7 +249,7 @@ class Fold:
                 return FoldResult()  # a port that reads a new log starts at its start
             folded.client_log, folded.client_mark = record.log, -1
         if record.prev != folded.client_mark or record.offset <= folded.client_mark:
-            return FoldResult()  # copied by an older leader's port as well [2]
+            return FoldResult()  # copied by an older leader's port as well [R2]
         folded.client_mark = record.offset
         return self._run(folded, offset, FoldResult(taken=True), [(record, "", 0)])
 
@@ -302,7 +302,7 @@ class Fold:
         return self._run(folded, offset, told, bodies, hellos)
 
     def _forked(self, folded: ScopeState, record: Message) -> FoldResult:
-        """With the damage that a peer tells of [8]."""
+        """With the damage that a peer tells of [R8]."""
         told = FoldResult(taken=True)
         if isinstance(record.body, Forked) and record.body.life == folded.generation:
             told.damage = f"{record.sender} has heard this scope say {record.body.mark}, which is not in this log"
@@ -365,7 +365,7 @@ class Fold:
         peer = folded.peers.get(output.to)
         if peer is None:
             if not isinstance(output.body, Hello):
-                return None  # not heard yet: declared to when it is [10]
+                return None  # not heard yet: declared to when it is [R10]
             peer = folded.peers[output.to] = Peer()
         life = 0 if peer.parted else peer.life
         if life == 0 and not isinstance(output.body, Hello):

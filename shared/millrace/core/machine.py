@@ -1,7 +1,7 @@
 """The contract of a machine: a deterministic function from (state, envelope) to outputs, over state that it owns.
 
 A machine reads no clock, no file, no environment, draws no number and iterates no set: all that can change an outcome arrives in
-an envelope [1]. It raises only on a broken assertion about its own state [5]; a refusal is an output.
+an envelope [R1]. It raises only on a broken assertion about its own state [R5]; a refusal is an output.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Ticked:
 
 @dataclass(frozen=True)
 class PeerBorn:
-    """A peer is heard in a new life: it knows nothing of us, and is owed all that it needs [10]."""
+    """A peer is heard in a new life: it knows nothing of us, and is owed all that it needs [R10]."""
 
     peer: str
     life: int
@@ -49,7 +49,7 @@ class Envelope(NamedTuple):
     life: int
     """The sender's life."""
     now_ms: NowMs
-    """Machine time: for timers. It neither jumps nor runs ahead, and so lags behind the clock after every pause [4]."""
+    """Machine time: for timers. It neither jumps nor runs ahead, and so lags behind the clock after every pause [R4]."""
     id: str
     """`<generation>.<offset>` of the record."""
     body: Any
@@ -70,7 +70,7 @@ class Envelope(NamedTuple):
 
 class Say(NamedTuple):
     """A message to another scope, as the next link of the chain to it. To a peer not yet heard nothing is said: it will be declared
-    to when it is [10]. `after`: a topic, or the type of a message. What this scope said before of that
+    to when it is [R10]. `after`: a topic, or the type of a message. What this scope said before of that
     kind must be in Kafka before this is sent: what its receiver does next must not overtake it, and partitions have no common order."""
 
     to: str
@@ -87,8 +87,8 @@ class Publish(NamedTuple):
 
 
 class Do(NamedTuple):
-    """An effect. Effects with one `key` (an etcd key, a slot) go one after the other [17]. `after_said`: it is performed once all that
-    was said before it is in Kafka, because it takes away what a new generation would say it again from [16]."""
+    """An effect. Effects with one `key` (an etcd key, a slot) go one after the other [R17]. `after_said`: it is performed once all that
+    was said before it is in Kafka, because it takes away what a new generation would say it again from [R16]."""
 
     key: str
     effect: Body
@@ -104,7 +104,7 @@ class Forget(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PassedOver:
-    """In place of the body of a record that ended two processes [26]: whatever it asked for is not done. Who it was about is told."""
+    """In place of the body of a record that ended two processes [R26]: whatever it asked for is not done. Who it was about is told."""
 
     body: Any
     error: str
@@ -155,7 +155,7 @@ def settings_of(kind: type[T], configured: Configured) -> T:
 
 
 class UnknownMessage(AssertionError):
-    """A message that this machine has no handler for: the sender is of another build; the replica stops [26]."""
+    """A message that this machine has no handler for: the sender is of another build; the replica stops [R26]."""
 
 
 def dispatch(handlers: Mapping[type, Handler], state: Any, envelope: Envelope) -> Iterator[Output]:

@@ -60,7 +60,7 @@ class Resign:
 
 @dataclass(frozen=True)
 class BeReborn:
-    """Raise the generation (with the leader key, in one transaction) and start blank: this log is not whole [8]."""
+    """Raise the generation (with the leader key, in one transaction) and start blank: this log is not whole [R8]."""
 
     reason: str
 
@@ -68,7 +68,7 @@ class BeReborn:
 @dataclass(frozen=True)
 class Reopen:
     """What comes next in the log cannot be read here, and its leader has read it: leave, and go on from a snapshot behind it, or, once
-    nobody leads, from a new generation [8]."""
+    nobody leads, from a new generation [R8]."""
 
     reason: str
 
@@ -76,7 +76,7 @@ class Reopen:
 @dataclass(frozen=True)
 class Cede:
     """The log goes on as another build from `offset` on: fold nothing more, and give back what was won, until its leader has handed
-    over [27]."""
+    over [R27]."""
 
     build: str
     offset: int
@@ -84,7 +84,7 @@ class Cede:
 
 @dataclass(frozen=True)
 class End:
-    """This replica must not go on: a later life of its scope has been heard [28]."""
+    """This replica must not go on: a later life of its scope has been heard [R28]."""
 
     reason: str
 
@@ -163,7 +163,7 @@ class Replica:
     def _elected(self, record: Elected, offset: int, now_ms: int) -> list[Action]:
         election, mine = self.election, self.settings.get("cluster")
         theirs = record.settings.get("cluster")
-        if mine and theirs and theirs != mine:  # both would fold this log, each with leaders that its own etcd has chosen [29]
+        if mine and theirs and theirs != mine:  # both would fold this log, each with leaders that its own etcd has chosen [R29]
             whose = f"{self.core.machine.scope}'s log is also led by {record.who} of cluster {theirs}, and this is cluster {mine}"
             return [End(f"{whose}: give each cluster a Kafka of its own")]
         if record.build != self.build:
@@ -230,14 +230,14 @@ class Replica:
         return tuple(self.election.attended_by(now_ms, within_ms))
 
     def outcome(self, effect: str, result: Any) -> list[Action]:
-        """A port knows what an effect led to. Posted also after the term has ended: it is a fact [17]."""
+        """A port knows what an effect led to. Posted also after the term has ended: it is a fact [R17]."""
         return [Append(Outcome(effect=effect, result=result))]
 
     def beat(self, now_ms: int, view: View, caught_up: bool, revision: int = 0) -> list[Action]:
         """The shell's turn, several times a tick. revision: the highest of etcd's that it has seen."""
         self._revision = revision
         if self.election.has_key and (view.epoch == 0 or (view.epoch or 0) > self.epoch):
-            self.election.follow(now_ms)  # a refused epoch ends the term, not the process [6]
+            self.election.follow(now_ms)  # a refused epoch ends the term, not the process [R6]
             return []
         if self.role is Role.LEADING:
             return list(self._tick(now_ms))
@@ -295,7 +295,7 @@ class Replica:
 
     def next_tick_ms(self, now_ms: int) -> int:
         """When the leader's next tick is due: sooner than promised soon after there is something to do, and never later, for what the
-        log has no tick for is no time [4]."""
+        log has no tick for is no time [R4]."""
         ticked_ms = self.election.ticked_ms
         if ticked_ms is None:
             return now_ms

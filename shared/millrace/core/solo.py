@@ -80,7 +80,7 @@ class SoloReplica:
         ))]  # fmt: skip
 
     def next_tick_ms(self, rest_ms: int) -> int:
-        """When the next tick is due, if nothing comes before: never later than the last one promised [4]."""
+        """When the next tick is due, if nothing comes before: never later than the last one promised [R4]."""
         return self.ticked_ms + min(self.folded.next_ms, self._interval_ms(rest_ms))
 
     def _interval_ms(self, rest_ms: int) -> int:

@@ -20,7 +20,7 @@ class Speaking:
     held: deque[tuple[int, str]] = field(default_factory=deque)  # (output, effect that goes once all up to that one are in Kafka), in order
 
     def begin(self, folded: ScopeState) -> tuple[list[int], list[str]]:
-        """The whole outbox is said again [14], and effects without an outcome are performed again [17]: (seqs, effect ids)."""
+        """The whole outbox is said again [R14], and effects without an outcome are performed again [R17]: (seqs, effect ids)."""
         self.queued = folded.published_through
         seqs = list(folded.outbox)
         for seq in seqs:
@@ -47,7 +47,7 @@ class Speaking:
         return True
 
     def published_through(self) -> int:
-        """One below the oldest unacknowledged output [14]."""
+        """One below the oldest unacknowledged output [R14]."""
         return next(iter(self.unacked), self.queued + 1) - 1
 
     def may_perform(self, key: str, effect: str) -> bool:

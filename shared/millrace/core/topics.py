@@ -15,8 +15,8 @@ OPERATOR = "operator"
 DAY_MS = 24 * 60 * 60 * 1000
 GIB = 1024**3
 RECORD_BYTES_MAX = 1_000_000
-OUTPUT_BYTES_MAX = 900_000  # what a machine may say; larger goes by reference [15]
-IDENTITY = "cluster.identity"  # whose Kafka this is: its first record counts [29]
+OUTPUT_BYTES_MAX = 900_000  # what a machine may say; larger goes by reference [R15]
+IDENTITY = "cluster.identity"  # whose Kafka this is: its first record counts [R29]
 
 
 def shard_scope(shard: int) -> str:
@@ -45,7 +45,7 @@ class Topology:
         return zlib.crc32(job.encode()) % self.job_event_partitions
 
     def inbox(self, scope: str) -> tuple[str, int]:
-        """(topic, partition) of a scope's inbox: from the topology alone, so that every output can be addressed [15].
+        """(topic, partition) of a scope's inbox: from the topology alone, so that every output can be addressed [R15].
 
         A TaskManager's partition is a stable hash of its id: as good as a stored one, for the counts never change.
         """
@@ -82,16 +82,16 @@ class Topic:
     retention_bytes: int = -1
     aside: tuple[str, ...] = ()
     """Services that say nothing here that a job waits for between its submission and RUNNING, when a slot is free. They have a second
-    producer for such topics: a producer has one request in flight [12], each for one partition, and takes the partitions in turn and
+    producer for such topics: a producer has one request in flight [R12], each for one partition, and takes the partitions in turn and
     not as they were written to. A TaskManager has none: its heartbeats, by which others judge it, go the way of all that it says."""
 
     def count(self, topology: Topology) -> int:
         return self.partitions if isinstance(self.partitions, int) else getattr(topology, self.partitions)
 
     def config(self) -> dict[str, str]:
-        """Topic settings for the broker. LogAppendTime: machine time is made of the broker's stamps [4]. How many replicas there
+        """Topic settings for the broker. LogAppendTime: machine time is made of the broker's stamps [R4]. How many replicas there
         are and must have a record is the broker's: `default.replication.factor`, `min.insync.replicas`. What strangers write is stored
-        as it reads: the broker unpacks a batch then, and refuses one that is above `max.message.bytes` unpacked [30]."""
+        as it reads: the broker unpacks a batch then, and refuses one that is above `max.message.bytes` unpacked [R30]."""
         return {
             "cleanup.policy": "compact" if self.compacted else "delete",
             "retention.ms": str(self.retention_ms),

@@ -66,7 +66,7 @@ class Damaged(Unavailable):
 
 class Bus(Protocol):
     """Kafka, as far as a service needs it. One bus a process; its producers have acks=all, are idempotent, with one request in flight,
-    no message time-out, gapless, so that what reaches a partition is a prefix of what was appended to it [12]."""
+    no message time-out, gapless, so that what reaches a partition is a prefix of what was appended to it [R12]."""
 
     def append(
         self,
@@ -80,7 +80,7 @@ class Bus(Protocol):
     ) -> None:
         """Queues one record; never blocks on the broker. `on_ack` is called (from `serve` or from a poll, on the caller's thread)
         when every in-sync replica has it. A delivery that can never succeed calls the bus's `on_fatal(reason)` given at
-        construction: the process ends [12]. Callable from any thread."""
+        construction: the process ends [R12]. Callable from any thread."""
         ...
 
     def serve(self, patience_ms: int = 0, topic: str = "") -> None:
@@ -150,7 +150,7 @@ class Delete:
 
 
 TXN_OPERATIONS = 128
-"""What etcd takes at most, of compares and of what it carries out [19]."""
+"""What etcd takes at most, of compares and of what it carries out [R19]."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Txn:
 
     def __post_init__(self) -> None:
         most = max(len(self.compares), len(self.then) + len(self.reads))
-        assert most <= TXN_OPERATIONS, f"etcd takes {TXN_OPERATIONS} operations in a transaction, and this has {most} [19]"
+        assert most <= TXN_OPERATIONS, f"etcd takes {TXN_OPERATIONS} operations in a transaction, and this has {most} [R19]"
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ class Store(Protocol):
         ...
 
     def txn(self, txn: Txn) -> TxnResult:
-        """One checked transaction, at most TXN_OPERATIONS and 1 MiB [19]."""
+        """One checked transaction, at most TXN_OPERATIONS and 1 MiB [R19]."""
         ...
 
     def grant(self, ttl_s: int) -> int:

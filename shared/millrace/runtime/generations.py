@@ -14,7 +14,7 @@ from . import foreign
 
 @dataclass(frozen=True)
 class Generation:
-    """Generation `number` is the log `log_id` from `first_offset` on [22]. `revision`: of the key. `won`: the epoch, if this
+    """Generation `number` is the log `log_id` from `first_offset` on [R22]. `revision`: of the key. `won`: the epoch, if this
     process raised it and so leads it."""
 
     number: int
@@ -90,7 +90,7 @@ class Generations:
         self._store.txn(Txn([Compare(self.leader_key, epoch)], [Delete(self.leader_key)]))
 
     def raise_(self, generation: Generation, epoch: int, lease: int, reason: str, known: int = 0) -> bool:
-        """Raises the generation and takes the leader key, in one transaction [23]. False, and nothing happens, if either has changed.
+        """Raises the generation and takes the leader key, in one transaction [R23]. False, and nothing happens, if either has changed.
         Raises Unavailable, OlderStore."""
         self._check(known)
         value = {
@@ -120,7 +120,7 @@ class Generations:
 
 
 class OlderStore(Unavailable):
-    """etcd is older than the log [24]."""
+    """etcd is older than the log [R24]."""
 
 
 class LogReplaced(Unavailable):

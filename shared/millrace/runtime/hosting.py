@@ -47,7 +47,7 @@ class Hosted:
     on_lead: Callable[[Term], None] | None = None
 
     def settings(self, cluster: str) -> dict[str, Any]:
-        """Those that decide, and whose log this is [29]."""
+        """Those that decide, and whose log this is [R29]."""
         return {**self.deciding, "cluster": cluster} if cluster else self.deciding
 
 
@@ -73,4 +73,4 @@ class Surroundings:
     beside: RunForked = forked
     """Makes snapshots (the simulator's does so on the same thread)."""
     cluster: str = ""
-    """The cluster's uuid [29]."""
+    """The cluster's uuid [R29]."""

@@ -1,4 +1,4 @@
-"""Whose etcd, Kafka and storage these are [29].
+"""Whose etcd, Kafka and storage these are [R29].
 
 Names that are made of generations and offsets come again in the next fresh cluster. So a cluster has a uuid: provisioning makes it once,
 in etcd and in the first record of a topic, and the first process that starts writes it into storage. Processes start only where all three

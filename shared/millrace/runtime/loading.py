@@ -37,7 +37,7 @@ class Loading:
 
     def state(self, generation: Generation, led: bool) -> ScopeState | None:
         """The state to go on from; None: the log from its start. led: another process leads the scope. Raises OtherBuild while the log is
-        not this build's to fold [27], Unavailable, StorageError, Unreadable."""
+        not this build's to fold [R27], Unavailable, StorageError, Unreadable."""
         topic, partition = self._inbox
         pointer = self._snapshots.newest(generation.number)
         behind = pointer.offset if pointer is not None else 0

@@ -140,7 +140,7 @@ class ScopeLoop:
         try:
             batch = reader.poll(self._patience(replica))
         except OffsetGone as gone:
-            if gone.offset >= gone.first:  # the log was cut below what is folded, though it may have grown again [8]
+            if gone.offset >= gone.first:  # the log was cut below what is folded, though it may have grown again [R8]
                 self._be_reborn(f"the log was cut and ends at {gone.end}; what lay before offset {gone.offset} was folded")
             else:
                 self._leave()
@@ -166,7 +166,7 @@ class ScopeLoop:
         return bool(batch)
 
     def _meet_damage(self, offset: int, reason: str) -> None:
-        """A reader of its own tries once more, for a bit may have been flipped on the way; then the log is as good as cut there [8]. Where
+        """A reader of its own tries once more, for a bit may have been flipped on the way; then the log is as good as cut there [R8]. Where
         another leads it is not: that one has read it, and a follower goes on from a snapshot behind it."""
         assert self.generation is not None
         if self.loading.unread(self.generation.number, offset) and not self.key.is_led:
@@ -292,7 +292,7 @@ class ScopeLoop:
         self._resign(action.epoch)
 
     def _end(self, reason: str) -> None:
-        """This replica must not go on. If its scope has begun a new generation it follows that one; else the process ends [28]."""
+        """This replica must not go on. If its scope has begun a new generation it follows that one; else the process ends [R28]."""
         assert self.generation is not None
         try:
             self.stale = self.generations.current().number > self.generation.number
@@ -324,7 +324,7 @@ class ScopeLoop:
             self._do(replica.won(epoch))
 
     def _be_reborn(self, reason: str) -> None:
-        """Raises the generation together with the leader key [23], then starts anew."""
+        """Raises the generation together with the leader key [R23], then starts anew."""
         assert self.generation is not None and self.replica is not None
         epoch = self.replica.epoch or self.key.view.epoch or 0
         self.log.error("the log is not whole: a new generation begins", reason=reason, generation=self.generation.number + 1)

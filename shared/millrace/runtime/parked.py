@@ -1,4 +1,4 @@
-"""Records that end processes: counted in etcd, and parked after two [26]."""
+"""Records that end processes: counted in etcd, and parked after two [R26]."""
 
 from __future__ import annotations
 

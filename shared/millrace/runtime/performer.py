@@ -1,4 +1,4 @@
-"""Carries out the effects of a leader, fenced by its epoch, until their outcomes are known [17]."""
+"""Carries out the effects of a leader, fenced by its epoch, until their outcomes are known [R17]."""
 
 from __future__ import annotations
 

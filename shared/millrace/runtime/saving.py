@@ -1,4 +1,4 @@
-"""When a leader writes snapshots, and which records of its inbox are deleted after that [25]."""
+"""When a leader writes snapshots, and which records of its inbox are deleted after that [R25]."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Saving:
             self._failed(offset, f"the process cannot be copied: {failure.strerror}")
 
     def last(self, folded: ScopeState) -> None:
-        """Writes the snapshot that ends a leader's term: nothing was said about later records, and nothing will be [27]."""
+        """Writes the snapshot that ends a leader's term: nothing was said about later records, and nothing will be [R27]."""
         try:
             self._clean(self._snapshots.save(folded, final=True))
         except (Unavailable, StorageError) as failure:

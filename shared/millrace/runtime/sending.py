@@ -12,7 +12,7 @@ from millrace.core.replica import Speak
 
 class Sending:
     """What a term sends, by `send`. An output that waits holds back what is for the same partition behind it: each partition
-    gets a prefix, in order, at any time [12]. A new term says the outbox again, so it begins with nothing."""
+    gets a prefix, in order, at any time [R12]. A new term says the outbox again, so it begins with nothing."""
 
     def __init__(self, send: Callable[[Speak], None]) -> None:
         self._send = send

@@ -88,7 +88,7 @@ class Process:
         await_children()
 
     def fatal(self, reason: str) -> None:
-        """Ends the process: what it could not do must not be followed by anything [12]."""
+        """Ends the process: what it could not do must not be followed by anything [R12]."""
         if self.failure is None:
             self.failure = reason
             log.critical("the process ends", reason=reason)
@@ -100,7 +100,7 @@ class Process:
 
     def wait_for_cluster(self) -> Topology:
         """Waits for etcd, Kafka, storage and the provisioning, and says so. SystemExit(0) when asked to stop meanwhile, SystemExit(2) if
-        they are not of one cluster [29]."""
+        they are not of one cluster [R29]."""
         said = 0.0
         while not self.stopping.is_set():
             try:

@@ -1,4 +1,4 @@
-"""Snapshots of a scope: the folded state in storage, the pointer in etcd, forward only within a generation [25]."""
+"""Snapshots of a scope: the folded state in storage, the pointer in etcd, forward only within a generation [R25]."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Pointer:
     """What `snapshots/<scope>` holds. The name in storage carries the hash: a torn or flipped snapshot is known by it.
 
     `final`: the leader that wrote it has ended its term with it, and said nothing about later records: another build may go on from
-    here [27]. `before`: the snapshot before this one, to fall back to. `cluster`: whose it is, by its uuid; "" before clusters had one
-    [29]."""
+    here [R27]. `before`: the snapshot before this one, to fall back to. `cluster`: whose it is, by its uuid; "" before clusters had one
+    [R29]."""
 
     generation: int
     offset: int
@@ -169,7 +169,7 @@ class Snapshots:
         self._key = f"snapshots/{machine.scope}"
 
     def newest(self, generation: int) -> Pointer | None:
-        """The newest snapshot's pointer; None: there is none of this generation [22]. Raises Unavailable."""
+        """The newest snapshot's pointer; None: there is none of this generation [R22]. Raises Unavailable."""
         entry = self._store.get(self._key)
         pointer = Pointer.parse(entry.value, entry.key) if entry is not None else None
         return pointer if pointer is not None and pointer.generation == generation else None

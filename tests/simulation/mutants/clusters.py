@@ -1,4 +1,4 @@
-"""Mutants of a cluster's identity [29]."""
+"""Mutants of a cluster's identity [R29]."""
 
 from __future__ import annotations
 

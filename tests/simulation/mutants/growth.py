@@ -1,4 +1,4 @@
-"""Mutants of what grows [32]: each takes a bound away."""
+"""Mutants of what grows [R32]: each takes a bound away."""
 
 from __future__ import annotations
 

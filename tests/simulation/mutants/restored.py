@@ -1,4 +1,4 @@
-"""Mutants of etcd restored from a backup [24], and of handovers between builds [27]."""
+"""Mutants of etcd restored from a backup [R24], and of handovers between builds [R27]."""
 
 from __future__ import annotations
 

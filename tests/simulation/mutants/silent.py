@@ -1,4 +1,4 @@
-"""Mutants of what stays away [31], and of lists that are too long for a record [15]."""
+"""Mutants of what stays away [R31], and of lists that are too long for a record [R15]."""
 
 from __future__ import annotations
 

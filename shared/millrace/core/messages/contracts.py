@@ -54,7 +54,7 @@ SAID_BY: dict[type[Body], tuple[str, ...]] = {
     client.ClusterOverview: (DISPATCHER, RESOURCE_MANAGER),
     client.TaskManagersListed: (DISPATCHER, RESOURCE_MANAGER),
 }
-"""The replies that not the Dispatcher alone says: who is asked answers, and the Dispatcher where nobody does in time [31]."""
+"""The replies that not the Dispatcher alone says: who is asked answers, and the Dispatcher where nobody does in time [R31]."""
 FACTS: dict[tuple[str, tuple[str, ...]], tuple[type[Body], ...]] = {
     ("job.events", (DISPATCHER,)): (events.JobAccepted, events.JobFinished, events.JobFailed, events.JobCanceled),
     ("job.events", (JOB_MASTER,)): (events.JobWaiting, events.JobStateChanged, events.AttemptStateChanged),

@@ -1,4 +1,4 @@
-"""Effects of the machines on the outside world, and the facts that come back [17].
+"""Effects of the machines on the outside world, and the facts that come back [R17].
 
 An effect is named by an imperative and performed by a port of the leader. Its outcome is named by a past participle and is a fact,
 whoever posts it: what happened at the place itself, never "refused" and never "perhaps".
@@ -18,20 +18,20 @@ def type_of(effect: str) -> str:
 
 
 class StoredJob(Part):
-    """The value of `jobs/<id>` in etcd, through its whole life [18]: accepted, then ended (dirty, clean), then a tombstone."""
+    """The value of `jobs/<id>` in etcd, through its whole life [R18]: accepted, then ended (dirty, clean), then a tombstone."""
 
     state: Literal["accepted", "dirty", "clean"]
     digest: str
     """SHA-256 of the submitted graph: tells the same submission from another one under the same id."""
     acceptance: str
-    """Names this acceptance for ever: blobs, exchange and archives lie below it [20]."""
+    """Names this acceptance for ever: blobs, exchange and archives lie below it [R20]."""
     shard: int
     accepted_ms: int
     graph: dict[str, Any] | None = None
     """Present while accepted."""
     name: str = ""
     status: str | None = None
-    """FINISHED, FAILED or CANCELED once ended: the ending that counts [16]."""
+    """FINISHED, FAILED or CANCELED once ended: the ending that counts [R16]."""
     ended_ms: int | None = None
     running_ms: int | None = None
     """When it was first given a slot."""
@@ -41,7 +41,7 @@ class StoredJob(Part):
     """Why it FAILED, without its stack trace, which is in the archive."""
     asked_log: str = ""
     asked: int = -1
-    """While accepted: where its submission stands in client.commands. A cancel that stands before it was refused [30]."""
+    """While accepted: where its submission stands in client.commands. A cancel that stands before it was refused [R30]."""
     staging: list[str] = empty(list)
     """While dirty: folders of staged sink output, to be deleted."""
 
@@ -137,7 +137,7 @@ class JobCleaned(Body):
 
 
 class KeepJob(Body):
-    """The submission of an ended job stands in client.commands once more: its tombstone stays until that record is gone, too [18]."""
+    """The submission of an ended job stands in client.commands once more: its tombstone stays until that record is gone, too [R18]."""
 
     type: Literal["KeepJob"] = "KeepJob"
     version: Literal[1] = 1
@@ -157,7 +157,7 @@ class JobKept(Body):
 
 
 class RecoverJobs(Body):
-    """Lists the jobs in etcd after the id `after`, a page of them: all that are not clean and the newest `retained` clean ones [24].
+    """Lists the jobs in etcd after the id `after`, a page of them: all that are not clean and the newest `retained` clean ones [R24].
     What a Dispatcher's new generation comes back with."""
 
     type: Literal["RecoverJobs"] = "RecoverJobs"

@@ -1,7 +1,7 @@
 """Public facts: `job.events` (ordered per job), `cluster.events`, `dead-letters`.
 
 Each carries `count`, its number among the facts of its kind about its subject: a service that lost its log may say one again,
-and a reader knows it by that. The ending that counts is the one in etcd; `JobFinished`, `JobFailed`, `JobCanceled` follow it [16].
+and a reader knows it by that. The ending that counts is the one in etcd; `JobFinished`, `JobFailed`, `JobCanceled` follow it [R16].
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from .base import Body, Part, empty
 
 
 class StartJob(Body):
-    """Take this job over. For a known job the JobMaster answers with its state [21]; said again at every new life of the JobMaster."""
+    """Take this job over. For a known job the JobMaster answers with its state [R21]; said again at every new life of the JobMaster."""
 
     type: Literal["StartJob"] = "StartJob"
     version: Literal[1] = 1
@@ -56,7 +56,8 @@ class DescribeStartedJob(Body):
 
 
 class QuestionAnswered(Body):
-    """A client's question was answered on client.replies: the Dispatcher, which answers what nobody has answered in time, need not [31]."""
+    """A client's question was answered on client.replies. The Dispatcher, which answers what nobody has answered in time, need not
+    [R31]."""
 
     type: Literal["QuestionAnswered"] = "QuestionAnswered"
     version: Literal[1] = 1
@@ -133,7 +134,7 @@ class TaskManagersParted(Body):
 
 
 class JobMasterDeclared(Body):
-    """Ends a shard's declaration to a new life of the ResourceManager, which waits for those of all shards for some time [11]; answers
+    """Ends a shard's declaration to a new life of the ResourceManager, which waits for those of all shards for some time [R11]; answers
     DeclareAgain."""
 
     type: Literal["JobMasterDeclared"] = "JobMasterDeclared"
@@ -144,7 +145,7 @@ class JobMasterDeclared(Body):
 
 
 class DeclareAgain(Body):
-    """What the shard was granted was not used in time: its jobs are granted nothing until it has said JobMasterDeclared again [31]."""
+    """What the shard was granted was not used in time: its jobs are granted nothing until it has said JobMasterDeclared again [R31]."""
 
     type: Literal["DeclareAgain"] = "DeclareAgain"
     version: Literal[1] = 1

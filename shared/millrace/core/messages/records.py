@@ -1,6 +1,6 @@
 """The records of an inbox.
 
-An inbox is the journal of its machine: whatever decides is first a record here [1].
+An inbox is the journal of its machine: whatever decides is first a record here [R1].
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Key = tuple[int, int]
 
 
 class Hello(Body):
-    """Said first on a chain, and again at every tenth tick, so that a lost last message is seen too [9].
+    """Said first on a chain, and again at every tenth tick, so that a lost last message is seen too [R9].
 
-    `speaks`: the highest protocol its sender reads; a sender uses a newer message only after that was announced [26].
+    `speaks`: the highest protocol its sender reads; a sender uses a newer message only after that was announced [R26].
     """
 
     type: Literal["Hello"] = "Hello"
@@ -31,7 +31,7 @@ class Hello(Body):
 
 
 class Forked(Body):
-    """Your log was cut: you said more to me than you know, up to `mark`. Raise your generation [8]."""
+    """Your log was cut: you said more to me than you know, up to `mark`. Raise your generation [R8]."""
 
     type: Literal["Forked"] = "Forked"
     version: Literal[1] = 1
@@ -44,7 +44,7 @@ MESSAGE_BODIES: tuple[type[Body], ...] = (Hello, Forked, *links.BODIES)
 
 class Elected(Part):
     """A leader's first record, after winning in etcd. A lower epoch than the last is void; nothing counts before the first of a
-    generation [22]. `settings` are those that decide, as the new leader was configured [1]."""
+    generation [R22]. `settings` are those that decide, as the new leader was configured [R1]."""
 
     record: Literal["Elected"] = "Elected"
     generation: int
@@ -55,10 +55,10 @@ class Elected(Part):
 
 
 class Tick(Part):
-    """The leader's beat. Only number n + 1 of the current epoch is taken [3]. `published_through`: all outputs up to this number
-    are in Kafka [14]. `digest`: of all outputs up to the last taken tick; a replica that differs ends itself. `next_ms`: the next
+    """The leader's beat. Only number n + 1 of the current epoch is taken [R3]. `published_through`: all outputs up to this number
+    are in Kafka [R14]. `digest`: of all outputs up to the last taken tick; a replica that differs ends itself. `next_ms`: the next
     tick comes at the latest after so long, unless the leader is gone; it is longer while there is nothing to do and nobody to
-    take over. `revision`: etcd's, as the leader saw it last: an etcd with a lower one was restored from a backup [24]."""
+    take over. `revision`: etcd's, as the leader saw it last: an etcd with a lower one was restored from a backup [R24]."""
 
     record: Literal["Tick"] = "Tick"
     epoch: int
@@ -70,7 +70,7 @@ class Tick(Part):
 
 
 class Outcome(Part):
-    """A fact about the outside world: what effect `effect` led to, whoever posts it [17]."""
+    """A fact about the outside world: what effect `effect` led to, whoever posts it [R17]."""
 
     record: Literal["Outcome"] = "Outcome"
     effect: str
@@ -92,7 +92,7 @@ class Refusal(Excerpt):
 
 
 class Client(Part):
-    """A stranger's request, copied in by the leader's client port as a chain: `prev` is the offset before in the log `log` [2].
+    """A stranger's request, copied in by the leader's client port as a chain: `prev` is the offset before in the log `log` [R2].
 
     The port is the edge: it decodes strictly and checks once; its findings are part of the record, so that a fold needs neither
     files nor parsers. Exactly one of `request` and `refusal` is given.
@@ -170,7 +170,7 @@ _validate: Callable[[bytes], Record] = TypeAdapter(Record).validator.validate_js
 
 
 class UnknownRecord(ValueError):
-    """A type, version or field that this build does not know: another build wrote it, and this replica stops [26]."""
+    """A type, version or field that this build does not know: another build wrote it, and this replica stops [R26]."""
 
 
 def decode(value: bytes) -> Elected | Tick | Outcome | Client | Message | Probe | Fact:

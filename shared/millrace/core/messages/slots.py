@@ -61,7 +61,7 @@ class SlotFreed(Body):
 
 
 class SlotUnused(Body):
-    """The JobMaster has deployed nothing on this allocation in time: it is given back, and its shard may be away [31]."""
+    """The JobMaster has deployed nothing on this allocation in time: it is given back, and its shard may be away [R31]."""
 
     type: Literal["SlotUnused"] = "SlotUnused"
     version: Literal[1] = 1
@@ -102,7 +102,7 @@ class AllocateSlot(Body):
 
 
 class ReleaseTaskManager(Body):
-    """You were declared lost, or are no longer wanted: end yourself [28]."""
+    """You were declared lost, or are no longer wanted: end yourself [R28]."""
 
     type: Literal["ReleaseTaskManager"] = "ReleaseTaskManager"
     version: Literal[1] = 1

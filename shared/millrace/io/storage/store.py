@@ -1,6 +1,6 @@
 """Storage: what is too large for Kafka and etcd, in a folder or an object store, under names that are never used twice.
 
-A name that a record or a key of etcd refers to is written by `put_new` and holds the same bytes for ever [20]. A repeat
+A name that a record or a key of etcd refers to is written by `put_new` and holds the same bytes for ever [R20]. A repeat
 of the same write is no write; another content under the same name is refused. A file appears whole or not at all. What
 was put survives the end of any process, but not a power cut of the machine, as the inboxes do.
 
@@ -40,7 +40,7 @@ class NotFound(StorageError):
 
 
 class NameTaken(StorageError):
-    """Other content stands under this name [20]."""
+    """Other content stands under this name [R20]."""
 
 
 class BadName(StorageError):
