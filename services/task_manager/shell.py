@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from millrace.core.fold import TICK_MS, Fold, ScopeState
 from millrace.core.messages.effects import EndProcess, type_of
-from millrace.core.messages.records import Fact, Message, Part, UnknownRecord, decode, encode
+from millrace.core.messages.records import Fact, Message, Record, UnknownRecord, decode, encode
 from millrace.core.messages.slots import CaughtUp, DeployTasks, FellBehind, SlotReady, Unheard
 from millrace.core.replica import Action, Append, BeReborn, End, Perform, Speak
 from millrace.core.solo import SoloReplica
@@ -132,7 +132,7 @@ class Shell:
             self.over = item
         elif isinstance(item, InboxRead):
             self.presence.inbox_read(self._sight()._replace(asked_ms=item.asked_ms))
-        elif isinstance(item, Part):
+        elif isinstance(item, Fact):
             self._fold_in(item)
 
     def _receive(self, received: Received) -> None:
@@ -149,7 +149,7 @@ class Shell:
         text = received.value.decode()
         self._fold_in(record, text if "\n" not in text else None)
 
-    def _fold_in(self, record: Part, text: str | None = None) -> None:
+    def _fold_in(self, record: Record, text: str | None = None) -> None:
         """A record from outside this thread. If it might launch something, and others may have the tasks, the machine knows that before."""
         if isinstance(record, Message | Fact) and isinstance(record.body, MAY_LAUNCH):
             self.presence.look(self._sight())
@@ -210,7 +210,7 @@ class Shell:
 
     # folding, and what follows
 
-    def _fold(self, record: Part, text: str | None = None) -> None:
+    def _fold(self, record: Record, text: str | None = None) -> None:
         """The next record of the one input. `text`: its JSON, if it is there already."""
         assert self.replica is not None
         stamp_ms = self._wall_ms + self.clock()

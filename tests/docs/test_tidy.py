@@ -18,7 +18,6 @@ EXCEPTIONS: dict[str, str] = {
     "tests/core/test_dispatcher_intake.py": "is to be split",
     "tests/core/test_replica.py": "is to be split",
     "tests/docs/test_rules.py": "is being split by rules",
-    "tests/task_manager/test_task_manager_ports.py": "is to be split",
 }
 """File -> why it may be too long, or have a function that is. To be empty."""
 
@@ -65,7 +64,7 @@ def test_what_a_type_checker_is_to_pass_over_has_a_reason() -> None:
     """`# type: ignore[code]  # reason`."""
     bare = []
     for name, file in zip(names(PRODUCT), PRODUCT, strict=True):
-        if name in ("services/job_master/core/scheduling.py", "services/task_manager/shell.py"):
+        if name == "services/job_master/core/scheduling.py":
             continue
         for token in tokens(file) if "type: ignore" in text(file) else ():
             found = IGNORED.search(token.string) if token.type == tokenize.COMMENT else None

@@ -76,7 +76,7 @@ HANDLERS: dict[type, Handler] = {
 class TaskManager:
     """See `millrace.core.machine.Machine`. Its life is an incarnation: one process, and one Elected record."""
 
-    state_type = State
+    state_type: type = State
 
     def __init__(self, name: str, shards: int) -> None:
         """`name`: its id; `shards`: how many JobMaster shards the cluster has."""

@@ -263,7 +263,13 @@ def reported(number: int, slot: Slot) -> ReportedSlot:
     lives = slot.state is SlotState.RELEASING and slot.attempt is not None
     state = SlotState.ACTIVE if lives else slot.state
     why = slot.broken if state is SlotState.BROKEN else None
-    return ReportedSlot(slot=number, state=state.value, allocation=slot.allocation, job=slot.job, broken=why)
+    return ReportedSlot(
+        slot=number,
+        state=state.value,  # type: ignore[arg-type]  # the name of a SlotState
+        allocation=slot.allocation,
+        job=slot.job,
+        broken=why,
+    )
 
 
 def offers(state: State, shard: int) -> Iterator[OfferSlots]:
@@ -293,7 +299,7 @@ def _attempt_report(slot: Slot) -> AttemptReport | None:
     return AttemptReport(
         allocation=slot.allocation,
         attempt=attempt.id,
-        state="DEPLOYING" if deploying else attempt.state.value,
+        state="DEPLOYING" if deploying else attempt.state.value,  # type: ignore[arg-type]  # the name of an AttemptState
         report=attempt.report,
         error=attempt.error if attempt.state in ENDED_ATTEMPT else None,
     )
@@ -352,7 +358,8 @@ def _told(slot: Slot, attempt: Attempt) -> Say:
     assert slot.allocation is not None
     over = attempt.state in ENDED_ATTEMPT
     return Say(shard_scope(slot.shard), TaskStateChanged(
-        allocation=slot.allocation, attempt=attempt.id, state=attempt.state.value,
+        allocation=slot.allocation, attempt=attempt.id,
+        state=attempt.state.value,  # type: ignore[arg-type]  # RUNNING, or one of ENDED_ATTEMPT
         report=attempt.report if over else None, error=attempt.error if over else None,
     ))  # fmt: skip
 
@@ -366,7 +373,8 @@ def _release(state: State, number: int, slot: Slot, now: SlotState) -> Iterator[
 
 
 def _freed(number: int, allocation: str, now: SlotState) -> Say:
-    return Say(RESOURCE_MANAGER, SlotFreed(slot=number, allocation=allocation, state=now.value))
+    state: Any = now.value  # FREE, STARTING or BROKEN
+    return Say(RESOURCE_MANAGER, SlotFreed(slot=number, allocation=allocation, state=state))
 
 
 def _move(state: State, slot: Slot, now: SlotState) -> None:

@@ -19,7 +19,13 @@ AGE_S = 7 * 24 * 3600  # uploaded files that no attempt has asked for since
 BYTES_MAX, MOST = 2 << 30, 1_000  # of all of them together: with a new one, those longest unused go
 VARIABLES_BYTES_MAX = 1 << 20  # a client's are a sixteenth of that
 
-_VARIABLES = TypeAdapter(TypedDict("_VARIABLES", {"env": dict[str, str], "salt": str}))
+
+class _Variables(TypedDict):
+    env: dict[str, str]
+    salt: str
+
+
+_VARIABLES = TypeAdapter(_Variables)
 
 log = structlog.get_logger("slots")
 

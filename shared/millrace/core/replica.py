@@ -12,7 +12,6 @@ from typing import Any
 
 from .election import ATTENDED_MS, ELECTED_BACK_MS, QUIET_TICK_MS, READ_BACK_MS, WAKING_MS, Election, View
 from .fold import TICK_MS, Fold, FoldResult, OutboxRecord, Parked, ScopeState
-from .messages.base import Part
 from .messages.records import Elected, Outcome, Probe, Record, Tick
 from .speaking import Speaking
 from .states import Role
@@ -22,7 +21,7 @@ from .states import Role
 class Append:
     """Write this record to the own inbox."""
 
-    record: Part
+    record: Record
 
 
 @dataclass(frozen=True)

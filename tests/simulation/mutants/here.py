@@ -42,6 +42,8 @@ CUT_OFF = here(
     "cut_off", aim="task-manager", after=(RUNS,), waits=SOON, task_managers=2, slots=2, timing=Timing(run=(1_500, 2_900))
 )
 
+WAKES = here("pause", aim="task-manager", after=("DeployTasks",), waits=SOON, task_managers=3, slots=1, timing=COLD)
+
 BY_RULE: dict[int, tuple[Here, ...]] = {
     1: (here("kill", "lease", "pause", replicas=2),),
     2: (here("replay", "repeat", "replay", "kill", "lease", aim="dispatcher"), here("replay", "lease", "pause:dispatcher", **LED)),
@@ -157,6 +159,7 @@ BY_NAME: dict[str, tuple[Here, ...]] = {
     "who is cut off goes on": (CUT_OFF,),
     "who is cut off is patient": (CUT_OFF,),
     "who is declared lost goes on": (here("etcd+pause:task-manager", task_managers=2),),
+    "who wakes launches at once": (WAKES,),
     "words of an earlier life count": (here("twin", after=(RUNS,), waits=SOON, aim="task-manager", timing=LONG),),
 }
 

@@ -13,7 +13,7 @@ from services.resource_manager.core import liveness, registration, requests, slo
 from services.resource_manager.core.machine import HANDLERS as RESOURCE_MANAGER
 from services.resource_manager.core.state import Job, State
 from services.task_manager import shell
-from services.task_manager.core import fencing, slot_table
+from services.task_manager.core import fencing, presence, slot_table
 from tests.simulation.mutants import around, mutant
 
 
@@ -86,6 +86,11 @@ def an_incarnation_is_used_again() -> None:
 
     around(shell.Fold, "blank", blank)
     around(shell.Shell, "_fold", fold)
+
+
+@mutant(28, "task_manager/core/presence.py:was_absent", "who wakes launches what it read before, beside who has it now")
+def who_wakes_launches_at_once() -> None:
+    presence.TRANSITIONS = tuple(row for row in presence.TRANSITIONS if row.conditions != (presence.was_absent,))
 
 
 @mutant(5, "task_manager/core/slot_table.py:allocate", "a slot that cannot be given is not given back")
