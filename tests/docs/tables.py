@@ -61,11 +61,11 @@ def service_messages() -> str:
 
 
 def client_messages() -> str:
-    return _by_topic("client.commands", "client.replies", second="said by")
+    return _by_topic("client.commands", "client.replies", second="sent by")
 
 
 def public_facts() -> str:
-    return _by_topic("job.events", "cluster.events", "dead-letters", second="said by")
+    return _by_topic("job.events", "cluster.events", "dead-letters", second="sent by")
 
 
 def effect_table() -> str:
