@@ -24,7 +24,6 @@ from millrace.core.states import ENDED_JOB
 from millrace.io.interfaces import Compare, Delete, Txn, UnknownOutcome
 from services.dispatcher.core import lookups, questions, retirement
 from services.dispatcher.core.machine import HANDLERS as DISPATCHER
-from services.dispatcher.intake import Intake
 from services.job_master.core.machine import HANDLERS as JOB_MASTER
 from tests.simulation import performing
 from tests.simulation.mutants import around, around_handler, mutant
@@ -207,13 +206,13 @@ def what_is_no_request_is_dropped() -> None:
     around_handler(DISPATCHER, Client, requested)
 
 
-@mutant(26, "dispatcher/intake.py:Intake.record", "bytes that are no request end the port, and with it all requests")
+@mutant(26, "dispatcher/client_port.py:Copier._record", "bytes that are no request end the port, and with it all requests")
 def what_is_no_request_ends_the_port() -> None:
-    def record(original: Any, self: Any, received: Any, log: str, prev: int) -> Any:
+    def record(original: Any, self: Any, received: Any) -> Any:
         json.loads(received.value)
-        return original(self, received, log, prev)
+        return original(self, received)
 
-    around(Intake, "record", record)
+    around(client_port.Copier, "_record", record)
 
 
 @mutant(18, "dispatcher/ports.py:JobStore._end_batch", "an ending whose answer was lost is stored over itself")
