@@ -7,17 +7,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from millrace.core.cluster import place_of, short
+from millrace.core.faults import fault
 from millrace.core.fold import ScopeState
 from millrace.core.messages.effects import StoredJob
 from millrace.core.topics import DISPATCHER, Topology
 from millrace.io.interfaces import Compare, Put, Store, Txn
 from millrace.io.storage.store import Storage
 
-from .core.retirement import tombstone, tombstone_of
+from .core.retirement import brief, tombstone, tombstone_of
 from .core.state import LiveJob
 from .stored import Unreadable, batches, key_of, stored_of, value_of
 
-LOST = {"kind": "internal", "message": "how it ended was lost with etcd, and its archive is gone"}
+LOST = brief(fault("internal", "how it ended was lost with etcd, and its archive is gone"))
 BATCH_MOST = 40
 
 

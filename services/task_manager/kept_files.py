@@ -12,11 +12,12 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from millrace.core.messages.attempts import ModuleSpec
 from millrace.io.storage.store import BadName, Storage, StorageError
 
 LEFT_OUT_LISTED = 100
@@ -46,12 +47,13 @@ class _Found:
             self.left_out.append({"name": name[:255], "why": why})
 
 
-def keep_files(work: str, spec: dict[str, Any], storage: Storage, folder: str, keep: Keep) -> dict[str, Any] | None:
+def keep_files(work: str, modules: Sequence[ModuleSpec], storage: Storage, folder: str, keep: Keep) -> dict[str, Any] | None:
     """Copies them to storage; what to tell of them, in numbers: {"kept", "bytes", "left_out"}, None if there are none. Raises
     StorageError only if the list itself cannot be written."""
     found = _Found()
-    there = [module for module in spec.get("modules") or [] if module["kind"] in ("file", "archive")]
-    shipped = {module["name"]: module["sha256"] if module["kind"] == "file" else None for module in there}
+    shipped = {
+        module.name: module.sha256 if module.kind == "file" else None for module in modules if module.kind in ("file", "archive")
+    }
     for seen, (name, parent, entry) in enumerate(_walk(work, found)):
         if seen == SEEN_MOST:
             found.leave_out("...", f"more than {SEEN_MOST} files and folders are there")

@@ -24,6 +24,7 @@ from millrace.core.messages.slots import (
 )
 from services.task_manager.core.machine import TaskManager
 from services.task_manager.core.state import State, check
+from tests.core.of_attempts import spec_of
 
 RM, JM0, JM1 = "resource-manager", "job-master/0", "job-master/1"
 SNAPSHOT: TypeAdapter[State] = TypeAdapter(State)
@@ -78,7 +79,7 @@ class Driver:
         task = {
             "start_timeout_ms": None,
             "run_timeout_ms": None,
-            "spec": {"task": "t"},
+            "spec": spec_of(),
             "folder": f"ac/{attempt}",
             **more,
         }
@@ -109,8 +110,8 @@ def offer(slot: int = 0, allocation: str = "al", job: str = "j") -> SlotOffer:
 
 
 def launch(attempt: str = "j/t/0/1") -> Do:
-    spec = {"task": "t"}
-    return Do("slot/0", LaunchAttempt(slot=0, attempt=attempt, acceptance="ac", folder=f"ac/{attempt}", spec=spec))
+    launched = LaunchAttempt(slot=0, attempt=attempt, acceptance="ac", folder=f"ac/{attempt}", spec=spec_of())
+    return Do("slot/0", launched)
 
 
 def kill(why: str, attempt: str = "j/t/0/1") -> Do:

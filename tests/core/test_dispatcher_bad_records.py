@@ -25,7 +25,7 @@ def test_a_bad_end_of_a_job_fails_it() -> None:
     [do] = passed(world, ended(JOB, stands.acceptance), SHARD)
     ending = do.effect.ending
     assert (ending.state, ending.status, ending.staging) == ("dirty", "FAILED", [f"/data/.out.staging/{stands.acceptance}"])
-    assert ending.cause["message"] == "a fault of Millrace in handling the end of this job: KeyError: 'x'"
+    assert ending.cause.message == "a fault of Millrace in handling the end of this job: KeyError: 'x'"
     [_, retired, _] = bodies(world.tell(effects.JobResultStored(job=JOB, stands=ending)))
     assert retired == jobs.JobRetired(job=JOB, acceptance=stands.acceptance)
 

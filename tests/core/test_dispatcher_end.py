@@ -86,7 +86,8 @@ def test_a_failed_job_says_why() -> None:
     stands = world.end(status="FAILED", cause=CAUSE).ending
     world.request(asks(client.AwaitJobResult))
     failed, *_, result = bodies(world.tell(effects.JobResultStored(job=JOB, stands=stands)))
-    assert failed.cause == result.cause == {"kind": "analysis", "message": "no such column", "vertex": "v"}
+    assert failed.cause == result.cause
+    assert failed.cause.json_value() == {"kind": "analysis", "message": "no such column", "vertex": "v"}
 
 
 def test_a_canceled_job() -> None:

@@ -119,7 +119,7 @@ def test_a_failed_job_that_is_not_remembered_says_why() -> None:
     world = settled()
     world.request(asks(client.AwaitJobResult))
     [told] = bodies(world.tell(effects.JobFound(job=JOB, stands=stored(state="clean", status="FAILED", cause=cause))))
-    assert told.cause == cause
+    assert told.cause.json_value() == cause
 
 
 def test_a_job_is_cancelling_as_soon_as_its_cancel_is_accepted() -> None:

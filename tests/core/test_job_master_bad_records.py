@@ -40,7 +40,7 @@ def test_a_job_ends_when_the_end_of_its_attempt_is_passed_over(state: str) -> No
     assert said == [
         "event AttemptStateChanged FAILED", "task-manager FreeSlots", "resource-manager RequestSlots 0", "dispatcher JobEnded FAILED",
     ]  # fmt: skip
-    assert shard.job.cause["message"] == "a fault of Millrace in handling a TaskStateChanged of this job: ZeroDivisionError"
+    assert shard.job.cause.message == "a fault of Millrace in handling a TaskStateChanged of this job: ZeroDivisionError"
 
 
 def test_a_job_ends_when_it_is_passed_over_that_its_slot_or_task_manager_is_gone() -> None:  # [R26]

@@ -5,8 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from millrace.core.messages.attempts import AttemptReport, OutputReport
 from services.job_master.core import publication
 from tests.core.of_job_master import TWO, Shard, kinds
+
+
+def report(schema: str) -> AttemptReport:
+    return AttemptReport(outputs={"b": OutputReport(schema=schema)})
 
 
 def test_subtasks_that_make_different_columns_fail_the_job() -> None:
@@ -20,7 +25,7 @@ def test_subtasks_that_make_different_columns_fail_the_job() -> None:
         shard.offer("a2")
         shard.told("a1", "FINISHED", report={"outputs": {"b": {"schema": schema(("k", "long"), ("v", "long"))}}})
         said = kinds(shard.told("a2", "FINISHED", report={"outputs": {"b": {"schema": schema(*columns)}}}))
-        return [said[-1], str((shard.job.cause or {}).get("message"))]
+        return [said[-1], str(shard.job.cause and shard.job.cause.message)]
 
     def schema(*columns: tuple[str, Any]) -> str:
         return json.dumps({"type": "struct", "fields": [
@@ -41,5 +46,5 @@ def test_whether_a_column_may_be_null_is_no_difference_of_columns() -> None:
     one = {"fields": [{"name": "k", "type": array, "nullable": False, "metadata": {"a": 1}}]}
     other = {"fields": [{"name": "k", "type": {**array, "containsNull": True}, "nullable": True, "metadata": {}}]}
     shard.job.tasks["b"].schemas = {"b": json.dumps(one)}
-    assert publication.columns_differ(shard.job, "b", 1, {"b": {"schema": json.dumps(other)}}) is None
-    assert publication.columns_differ(shard.job, "b", 1, {"b": {"schema": "a word of a redacted log"}}) is None
+    assert publication.columns_differ(shard.job, "b", 1, report(json.dumps(other))) is None
+    assert publication.columns_differ(shard.job, "b", 1, report("a word of a redacted log")) is None

@@ -95,7 +95,7 @@ def test_what_the_attempts_of_a_job_tell_is_bounded_by_bytes() -> None:
     huge = json.dumps({"fields": [{"name": "x" * publication.KEPT_BYTES, "type": "long"}]})
     said = finish(shard, CHAIN, "s", 0, "a1", report=report("s", huge))
     assert kinds(said)[-1] == "dispatcher JobEnded FAILED"
-    assert shard.job.cause["condition"] == "REPORTS_TOO_LARGE"
+    assert shard.job.cause.condition == "REPORTS_TOO_LARGE"
     assert written(shard.state) < 100_000
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from millrace.core.faults import FAIL, FAULTS, MOVE, RESTART, fault
 from millrace.core.jobgraph.model import Restart
+from millrace.core.messages.attempts import FaultKind
 from services.job_master.core import failover
-from services.job_master.core.faults import FAIL, FAULTS, MOVE, RESTART
 from services.job_master.core.state import Job, Subtask
 from services.task_manager.slot.attempt import recurring
 from services.task_manager.slot.common import jvm
@@ -16,12 +17,12 @@ from tests.core.of_job_master import ONE, Shard, kinds
 
 
 @pytest.mark.parametrize(("kind", "retryable"), FAULTS)
-def test_what_follows_is_what_the_table_says(kind: str, retryable: bool) -> None:
-    job, error = Job("j", "1.1", "1", {}, 0), {"kind": kind, "retryable": retryable}
+def test_what_follows_is_what_the_table_says(kind: FaultKind, retryable: bool) -> None:
+    job, error = Job("j", "1.1", "1", {}, 0), fault(kind, "no", retryable=retryable)
     after = [failover.restart_after_ms(restart, job, Subtask(), error, 20) for restart in (Restart(), Restart(strategy="none"))]
-    assert after == {MOVE: [0, 0], RESTART: [1000, None], FAIL: [None, None]}[FAULTS[kind, retryable][0]]
+    assert after == {MOVE: [0, 0], RESTART: [1000, None], FAIL: [None, None]}[FAULTS[kind, retryable].then]
     often = failover.restart_after_ms(Restart(), job, Subtask(moves=20), error, 20)
-    assert often == (1000 if FAULTS[kind, retryable][0] is RESTART else None), "who is moved too often is not moved again"
+    assert often == (1000 if FAULTS[kind, retryable].then is RESTART else None), "who is moved too often is not moved again"
 
 
 def test_lost_rows_of_the_exchange_are_not_looked_for_on_twenty_other_slots() -> None:
@@ -30,7 +31,7 @@ def test_lost_rows_of_the_exchange_are_not_looked_for_on_twenty_other_slots() ->
     shard.offer("a1")
     lost = {"kind": "infrastructure", "retryable": False, "condition": "EXCHANGE_LOST", "message": "gone"}
     assert kinds(shard.told("a1", "FAILED", error=lost))[-1] == "dispatcher JobEnded FAILED"
-    assert shard.job.cause["message"] == "gone"
+    assert shard.job.cause.message == "gone"
 
 
 class Flaky(ValueError):

@@ -8,6 +8,7 @@ import pytest
 
 from millrace.core.machine import Envelope, PeerBorn, Publish, Say, Ticked
 from millrace.core.messages import effects, jobs, slots
+from millrace.core.messages.attempts import ResultRows
 from millrace.core.messages.links import LINKS
 from millrace.core.states import EXECUTION_TRANSITIONS, JOB_TRANSITIONS, ExecutionState, JobStatus
 from services.job_master.core import publication
@@ -47,7 +48,7 @@ def test_an_offer_is_deployed_at_once() -> None:
     assert kinds(said) == ["task-manager DeployTasks", "event AttemptStateChanged DEPLOYING"]
     task = said[0].body.tasks[0]  # type: ignore[union-attr]
     assert (task.allocation, task.attempt, task.folder) == ("a1", "j/0-q/0/1.1", "acc-j/0-q.0.1.1")
-    assert task.spec["outputs"] == [{"vertex": "q", "edge": "result", "rows": 1000}]
+    assert [each.json_value() for each in task.spec.outputs] == [{"vertex": "q", "edge": "result", "rows": 1000}]
 
 
 def test_an_offer_that_nobody_needs_is_given_back() -> None:
@@ -62,7 +63,7 @@ def test_an_offer_that_nobody_needs_is_given_back() -> None:
 def test_an_offer_with_an_attempt_of_another_life_is_given_back() -> None:
     shard = Shard()
     shard.start()
-    report = slots.AttemptReport(allocation="a9", attempt="j/0-q/0/0.1", state="RUNNING")
+    report = slots.OfferedAttempt(allocation="a9", attempt="j/0-q/0/0.1", state="RUNNING")
     offer = slots.SlotOffer(slot=0, allocation="a9", job="j", memory_mb=1)
     assert shard(slots.OfferSlots(offers=[offer], attempts=[report]), TM) == [
         Say(TM, slots.FreeSlots(allocations=["a9"]))
@@ -135,7 +136,7 @@ def test_after_its_restarts_the_job_fails_with_the_cause() -> None:
     assert "task-manager DeployTasks" in kinds(shard.told("a1", "FAILED", error=USER))
     said = shard.told("a1", "FAILED", error=USER)
     assert kinds(said)[-1] == "dispatcher JobEnded FAILED"
-    assert shard.job.cause == {**USER, "task": "q", "subtask": 0, "attempt": 2}
+    assert shard.job.cause.json_value() == {**USER, "task": "q", "subtask": 0, "attempt": 2}
 
 
 def test_an_error_that_cannot_heal_is_never_retried() -> None:
@@ -227,7 +228,7 @@ def test_a_consumer_runs_when_its_producers_have_published_and_reads_their_attem
         "event AttemptStateChanged DEPLOYING",
         "resource-manager RequestSlots 2",
     ]
-    spec = said[1].body.tasks[0].spec  # type: ignore[union-attr]
+    spec = said[1].body.tasks[0].spec.json_value()  # type: ignore[union-attr]
     assert spec["vertices"][0]["inputs"]["a"]["folders"] == ["/x/acc-j/1/0-a/0/1/0-a"]
     assert kinds(shard.offer("a2"))[0] == "task-manager DeployTasks"
     shard.told("a1", "FINISHED", report={"outputs": {"b": {"schema": "{b}"}}})
@@ -255,17 +256,17 @@ def test_an_attempt_too_large_to_be_told_fails_its_job_alone() -> None:
     pinned = {"pinned": {"s": {"schema": "{}", "files": files, "split_bytes": 1}}, "schemas": {}, "key_types": {}}
     said = shard.told("a1", "FINISHED", report=pinned)
     assert kinds(said)[-1] == "dispatcher JobEnded FAILED"
-    assert "larger than 800000 bytes" in shard.job.cause["message"]
+    assert "larger than 800000 bytes" in shard.job.cause.message
 
 
 def test_the_plan_attempt_goes_first_and_its_report_goes_to_all() -> None:
     shard = Shard()
     shard.start(PLANNED)
     said = shard.offer("a1")
-    assert said[0].body.tasks[0].spec["kind"] == "plan"  # type: ignore[union-attr]
+    assert said[0].body.tasks[0].spec.kind == "plan"  # type: ignore[union-attr]
     pinned = {"pinned": {"s": {"schema": "{}", "files": [], "split_bytes": 1}}, "schemas": {}, "key_types": {}}
     said = shard.told("a1", "FINISHED", report=pinned)
-    spec = said[1].body.tasks[0].spec  # type: ignore[union-attr]
+    spec = said[1].body.tasks[0].spec.json_value()  # type: ignore[union-attr]
     assert (spec["kind"], spec["task"], spec["pinned"]) == ("run", "s", pinned["pinned"])
 
 
@@ -277,7 +278,7 @@ def test_a_job_says_that_it_is_failing_while_attempts_of_it_live() -> None:
     shard.offer("b1", "b2")
     said = shard.told("b1", "FAILED", error={**USER, "retryable": False})
     assert kinds(said)[-2:] == ["dispatcher JobStatusChanged FAILING", "event JobStateChanged FAILING"]
-    assert said[-1].body.cause["message"] == "boom"  # type: ignore[union-attr]
+    assert said[-1].body.cause.message == "boom"  # type: ignore[union-attr]
 
 
 def test_a_job_that_waits_says_why_and_where_it_stands() -> None:
@@ -331,7 +332,7 @@ def test_the_queue_time_out_fails_a_job_that_got_no_slot() -> None:
     shard.now += 5000
     said = shard(Ticked(), "")
     assert kinds(said)[-1] == "dispatcher JobEnded FAILED"
-    assert shard.job.cause["message"] == "no slot within 5500 ms (timeouts.queue_ms): slots are short"
+    assert shard.job.cause.message == "no slot within 5500 ms (timeouts.queue_ms): slots are short"
 
 
 def test_no_timer_ends_early_for_machine_time_stands_between_two_ticks() -> None:
@@ -403,7 +404,7 @@ def test_describe_answers_from_the_state() -> None:
     ask = jobs.DescribeStartedJob(job="j", reply_to="me", correlation="c")
     (answer,) = shard(ask)
     assert isinstance(answer, Publish) and answer.topic == "client.replies" and answer.key == "me"
-    assert answer.body.detail["tasks"][0]["states"] == {"SCHEDULED": 1}
+    assert answer.body.detail.tasks[0].states == {"SCHEDULED": 1}
     (refused,) = shard(ask.model_copy(update={"job": "none"}))
     assert refused.body.kind == "not_found"  # type: ignore[union-attr]
 
@@ -475,9 +476,9 @@ def test_the_first_move_goes_at_once_and_the_next_ones_ever_later() -> None:
 def test_a_result_of_many_parts_is_bounded() -> None:
     shard = Shard()
     shard.start()
-    part = {"columns": ["x"], "types": ["string"], "rows": [["y" * 15_000]], "truncated": False}
+    part = ResultRows(columns=["x"], types=["string"], rows=[["y" * 15_000]], truncated=False)
     shard.job.results = {n: part for n in range(127)} | {
-        127: {"path": "results/x", "columns": ["x"], "types": ["string"]}
+        127: ResultRows(path="results/x", columns=["x"], types=["string"])
     }
     found = publication.result(shard.job)
     assert found is not None and len(str(found)) < 300_000

@@ -27,7 +27,7 @@ def test_a_sink_that_cannot_be_published_fails_the_job() -> None:
     shard.told("a1", "FINISHED", report={"outputs": {}})
     said = shard(effects.SinkPublished(job="j", vertex="out", problem="/data/out is there already"), "")
     assert kinds(said) == ["dispatcher JobEnded FAILED"]
-    assert shard.job.cause["message"] == "/data/out is there already"
+    assert shard.job.cause.message == "/data/out is there already"
 
 
 def test_a_job_does_not_end_while_one_of_its_sinks_is_being_published() -> None:
@@ -42,7 +42,7 @@ def test_a_job_does_not_end_while_one_of_its_sinks_is_being_published() -> None:
     assert kinds(said) == ["dispatcher JobStatusChanged FAILING", "event JobStateChanged FAILING"]
     assert shard(jobs.CancelStartedJob(job="j")) == []
     assert kinds(shard(effects.SinkPublished(job="j", vertex="out"), "")) == ["dispatcher JobEnded FAILED"]
-    assert shard.job.cause["message"] == "/data/other is there already"
+    assert shard.job.cause.message == "/data/other is there already"
 
 
 def test_sinks_that_append_to_one_path_stage_and_publish_each_its_own() -> None:
@@ -52,7 +52,7 @@ def test_sinks_that_append_to_one_path_stage_and_publish_each_its_own() -> None:
     out = {**SINK["vertices"]["out"], "sink": {**SINK["vertices"]["out"]["sink"], "mode": "append"}}
     shard.start({"name": "two", "vertices": {**SINK["vertices"], "out": out, "again": again}})
     [deployed] = [each for each in shard.offer("a1") if "DeployTasks" in str(kinds([each]))]
-    written = {each["vertex"]: each["folder"] for each in deployed.body.tasks[0].spec["outputs"] if each["edge"] == "sink"}  # type: ignore[union-attr]
+    written = {each.vertex: each.folder for each in deployed.body.tasks[0].spec.outputs if each.edge == "sink"}  # type: ignore[union-attr]
     said = shard.told("a1", "FINISHED", attempt="j/0-again/0/1.1", report={"outputs": {}})
     published = {each.effect.vertex: each.effect.staged for each in said if "do PublishSink" in kinds([each])[0]}  # type: ignore[union-attr]
     assert published == {vertex: [folder] for vertex, folder in written.items()}

@@ -26,6 +26,7 @@ from millrace.core.jobgraph.compile import (
 )
 from millrace.core.jobgraph.model import JobGraph
 from millrace.core.jobgraph.validate import validate
+from millrace.core.messages.attempts import AttemptReport
 
 
 def plan_of(shape: str, **fields: Any) -> Plan:
@@ -209,12 +210,12 @@ def spec(
     plan: Plan, task: str, subtask: int, attempt: int, published: dict[tuple[str, int], Published]
 ) -> dict[str, Any]:
     common: dict[str, Any] = {"job": "j", "planned": None, "exchange": "/x", "run": "j-g1"}
-    return attempt_spec(plan, task=task, subtask=subtask, attempt=attempt, published=published, **common)
+    return attempt_spec(plan, task=task, subtask=subtask, attempt=attempt, published=published, **common).json_value()
 
 
 def test_a_script_is_not_planned() -> None:
     plan = plan_of("a!app\nb*2")
-    assert [vertex["id"] for vertex in plan_spec(plan, job="j", attempt=1)["vertices"]] == ["b"]
+    assert [vertex["id"] for vertex in plan_spec(plan, job="j", attempt=1).json_value()["vertices"]] == ["b"]
     app = spec(plan, "a", 0, 1, {})["vertices"][0]
     assert app == {
         "id": "a",
@@ -227,7 +228,7 @@ def test_a_script_is_not_planned() -> None:
 
 def test_a_forward_exchange_is_read_from_its_own_subtask_only() -> None:
     plan = plan_of("a*2\nb*2 <- a:h(k)\nc*2 <- a:f b:f")
-    published = {("a", n): Published(n + 5, {"a": {"schema": "AS"}}) for n in (0, 1)}
+    published = {("a", n): Published(n + 5, {"a": "AS"}) for n in (0, 1)}
     found = spec(plan, "b+c", 1, 1, published)
     assert {vertex["id"]: vertex["inputs"] for vertex in found["vertices"]} == {
         "b": {
@@ -254,16 +255,16 @@ def test_a_forward_exchange_is_read_from_its_own_subtask_only() -> None:
 def test_readers_that_compare_keys_as_other_types_get_outputs_of_their_own() -> None:
     """x joins a.k with a bigint, y with a text, z only wants equal rows together: it takes the first."""
     plan = plan_of("a\nb\nc\nz <- a:h(k)\nx <- a:h(k) b:h(k)\ny <- a:h(k) c:h(k)")
-    planned = {"pinned": {}, "schemas": {}, "key_types": {"x": ["bigint"], "y": ["string"]}}
+    planned = AttemptReport(key_types={"x": ["bigint"], "y": ["string"]})
     common: dict[str, Any] = {"job": "j", "subtask": 0, "planned": planned, "exchange": "/x", "run": "j"}
-    written = attempt_spec(plan, task="a", attempt=1, published={}, **common)["outputs"]
+    written = attempt_spec(plan, task="a", attempt=1, published={}, **common).json_value()["outputs"]
     assert [(output["key_types"], output["folder"]) for output in written] == [
         (["bigint"], "/x/j/0-a/0/1/0-a"),
         (["string"], "/x/j/0-a/0/1/1-a"),
     ]
-    published = {(task, 0): Published(1, {task: {"schema": "S"}}) for task in "abc"}
+    published = {(task, 0): Published(1, {task: "S"}) for task in "abc"}
     read = {
-        task: attempt_spec(plan, task=task, attempt=1, published=published, **common)["vertices"][0]["inputs"]["a"][
+        task: attempt_spec(plan, task=task, attempt=1, published=published, **common).json_value()["vertices"][0]["inputs"]["a"][
             "folders"
         ]
         for task in "xyz"

@@ -7,6 +7,7 @@ from typing import Any
 from millrace.core.jobgraph.compile import Plan, Published, attempt_spec, compile_graph, plan_spec, producers
 from millrace.core.jobgraph.model import JobGraph
 from millrace.core.jobgraph.validate import validate
+from millrace.core.messages.attempts import AttemptReport
 
 FLIGHTS = {
     "name": "flight-delays",
@@ -61,10 +62,10 @@ def spec(
         subtask=subtask,
         attempt=attempt,
         published=published,
-        planned=PLANNED,
+        planned=AttemptReport.model_validate(PLANNED),
         exchange="/x/",
         run="job-1-g3",
-    )
+    ).json_value()
 
 
 def test_the_spec_of_a_source() -> None:
@@ -103,10 +104,10 @@ def test_the_spec_of_a_join_reads_the_attempts_that_count() -> None:
     plan = flights()
     assert producers(plan, "joined", 1) == (("flights", 0), ("flights", 1), ("weather", 0), ("airlines", 0))
     published = {
-        ("flights", 0): Published(1, {"flights": {"schema": "FS"}}),
-        ("flights", 1): Published(7, {"flights": {"schema": "FS"}}),
-        ("weather", 0): Published(2, {"weather": {"schema": "WS"}}),
-        ("airlines", 0): Published(1, {"airlines": {"schema": "AS"}}),
+        ("flights", 0): Published(1, {"flights": "FS"}),
+        ("flights", 1): Published(7, {"flights": "FS"}),
+        ("weather", 0): Published(2, {"weather": "WS"}),
+        ("airlines", 0): Published(1, {"airlines": "AS"}),
     }
     found = spec(plan, "joined", 1, 4, published)
     assert found["vertices"] == [
@@ -155,7 +156,7 @@ def test_the_spec_of_a_join_reads_the_attempts_that_count() -> None:
 
 def test_the_spec_of_a_chain_with_sink_and_result() -> None:
     plan = flights()
-    published = {("joined", n): Published(1, {"joined": {"schema": "JS"}}) for n in (0, 1)}
+    published = {("joined", n): Published(1, {"joined": "JS"}) for n in (0, 1)}
     found = spec(plan, "delays+ranked+report", 0, 1, published)
     assert [(vertex["id"], vertex["schema"], vertex["inputs"]) for vertex in found["vertices"]] == [
         (
@@ -188,7 +189,7 @@ def test_the_spec_of_a_chain_with_sink_and_result() -> None:
 
 
 def test_the_planning_spec_has_all_vertices_chained() -> None:
-    found = plan_spec(flights(), job="job-1", attempt=2)
+    found = plan_spec(flights(), job="job-1", attempt=2).json_value()
     assert {name: part for name, part in found.items() if name != "vertices"} == {
         "job": "job-1",
         "task": "@plan",

@@ -9,10 +9,12 @@ import pytest
 
 from millrace.core.bounded import batches, fields_fitting, fitting
 from millrace.core.clocks import AtMs
+from millrace.core.faults import fault
 from millrace.core.jobgraph.model import DEFAULT_LIMITS, dump
 from millrace.core.jobgraph.validate import validate
 from millrace.core.machine import Envelope, Output, Publish, Say
 from millrace.core.messages import client, jobs, slots
+from millrace.core.messages.attempts import ResultRows
 from millrace.core.messages.records import encode
 from millrace.core.states import JobStatus
 from millrace.core.topics import OUTPUT_BYTES_MAX
@@ -74,18 +76,18 @@ def test_the_end_of_a_job_of_many_sinks_that_failed_at_length_fits(letter: str) 
     job, plan = shard.job, plan_of(shard.state, shard.job)
     for name, task in job.tasks.items():
         for index in range(task.parallelism):
-            told = {"message": letter * 2_000}
+            told = fault("user", letter * 2_000)
             job.failures += [Failure(name, index, attempt, 1, "task-manager/t", told) for attempt in range(3)]
     job.results = {
-        n: {"columns": ["c"], "types": ["string"], "rows": [[letter * 400] for _ in range(1_000)]} for n in range(128)
+        n: ResultRows(columns=["c"], types=["string"], rows=[[letter * 400] for _ in range(1_000)]) for n in range(128)
     }
     job.waiting = letter * 500
     described = describe(plan, job)
     summary = client.JobSummary(job=LONGEST_ID, name=letter * 255, status="RUNNING", accepted_ms=1, waiting=letter * 500)
     reply = client.JobDescribed(correlation=letter * 200, summary=summary, detail=described)
     assert largest([Publish("", "", reply)]) <= OUTPUT_BYTES_MAX
-    fail(job, {"kind": "user", "message": letter * 2_000, "trace": [letter * 200] * 200, "task": "q"}, AtMs(7))
-    assert job.cause is not None and job.cause["message"] and job.cause["task"] == "q"
+    fail(job, fault("user", letter * 2_000, trace=[letter * 200] * 200, task="q"), AtMs(7))
+    assert job.cause is not None and job.cause.message and job.cause.task == "q"
     assert list(end(shard.state, job, AtMs(7)))[-1] == job_ended(job, plan)
     assert job.status is JobStatus.FAILED and largest([job_ended(job, plan)]) <= OUTPUT_BYTES_MAX
 

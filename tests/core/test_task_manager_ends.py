@@ -16,7 +16,6 @@ from millrace.core.messages.slots import (
     LOCAL_FACTS,
     AllocateSlot,
     AttemptEnded,
-    AttemptReport,
     AttemptRunning,
     CancelTasks,
     CaughtUp,
@@ -25,6 +24,7 @@ from millrace.core.messages.slots import (
     DisconnectTaskManager,
     FellBehind,
     FreeSlots,
+    OfferedAttempt,
     OfferSlots,
     ReleaseTaskManager,
     SlotBroken,
@@ -35,6 +35,7 @@ from millrace.core.messages.slots import (
 )
 from millrace.core.topics import OUTPUT_BYTES_MAX
 from services.task_manager.core.machine import HANDLERS
+from tests.core.of_attempts import spec_of
 from tests.core.of_task_manager import (
     INCARNATION,
     JM0,
@@ -80,7 +81,7 @@ def test_an_attempt_that_runs_too_long_is_killed():
     message = "the attempt ran longer than 1000 ms (timeouts.run_ms)"
     assert driver.tick(100) == [kill(message)]
     error = {"kind": "timeout", "retryable": True, "message": message}
-    assert driver.end("failed", error={"kind": "exit"}) == [changed("FAILED", error=error)]
+    assert driver.end("failed", error={"kind": "exit", "message": "no"}) == [changed("FAILED", error=error)]
 
 
 # cancel
@@ -92,7 +93,7 @@ def test_a_canceled_attempt_ends_canceled():
     assert driver.say(JM0, cancel) == [kill("the job is canceled")]
     assert driver.say(JM0, cancel) == []
     error = {"kind": "killed", "retryable": False, "message": "the job is canceled"}
-    assert driver.end("killed", error={"kind": "killed"}) == [changed("CANCELED", error=error)]
+    assert driver.end("killed", error={"kind": "killed", "message": "no"}) == [changed("CANCELED", error=error)]
     assert driver.say(JM0, cancel) == []  # its ending was said
 
 
@@ -189,8 +190,8 @@ def test_a_reborn_shard_is_told_all_that_is_its_own():
     assert driver.say(JM0, PeerBorn(JM0, 9)) == [Say(JM0, OfferSlots(
         offers=[offer(), offer(2, "idle"), offer(3, "deploying")],
         attempts=[
-            AttemptReport(allocation="al", attempt="j/t/0/1", state="FINISHED", report={"outputs": {}}),
-            AttemptReport(allocation="deploying", attempt="j/v/0/1", state="DEPLOYING"),
+            OfferedAttempt(allocation="al", attempt="j/t/0/1", state="FINISHED", report={"outputs": {}}),
+            OfferedAttempt(allocation="deploying", attempt="j/v/0/1", state="DEPLOYING"),
         ],
     ))]  # fmt: skip
     assert driver.say(JM1, PeerBorn(JM1, 9)) == [Say(JM1, OfferSlots(offers=[offer(1, "other-shard")]))]
@@ -202,7 +203,7 @@ def test_what_is_declared_fits_into_records():
         driver.allocate(number, f"al{number}")
         driver.deploy(f"j/t/{number}/1", f"al{number}")
         driver.local(AttemptEnded(
-            slot=number, attempt=f"j/t/{number}/1", status="finished", report={"outputs": "x" * 200_000}
+            slot=number, attempt=f"j/t/{number}/1", status="finished", report={"outputs": {"v": {"schema": "x" * 200_000}}}
         ))  # fmt: skip
     said = driver.say(JM0, PeerBorn(JM0, 9))
     assert [[each.allocation for each in one.body.offers] for one in said] == [["al0", "al1"], ["al2", "al3"]]
@@ -313,7 +314,7 @@ def test_what_waits_is_not_launched_for_a_new_life_of_its_shard(late: bool):
         driver.local(CaughtUp())
     assert driver.local(PeerBorn(JM1, 2)) == []
     error = {"kind": "infrastructure", "retryable": True, "message": "its JobMaster was born anew before it was launched"}
-    ended = AttemptReport(allocation="al", attempt="j/t/0/1", state="FAILED", error=error)
+    ended = OfferedAttempt(allocation="al", attempt="j/t/0/1", state="FAILED", error=error)
     assert driver.local(PeerBorn(JM0, 2)) == [Say(JM0, OfferSlots(offers=[offer()], attempts=[ended]))]
     assert driver.local(CaughtUp() if late else SlotReady(slot=0)) == []
     assert driver.deploy("j/t/0/2") == [launch("j/t/0/2")]
@@ -368,7 +369,7 @@ SLOT_STATES = (
 BODIES: dict[str, tuple[str, Any]] = {
     "allocate": (RM, AllocateSlot(slot=0, allocation="new", job="k", shard=1)),
     "deploy": (JM0, DeployTasks(tasks=[DeployTask(
-        allocation="al", attempt="j/w/0/1", acceptance="ac", spec={}, start_timeout_ms=1, run_timeout_ms=1
+        allocation="al", attempt="j/w/0/1", acceptance="ac", spec=spec_of(), start_timeout_ms=1, run_timeout_ms=1
     )])),
     "cancel": (JM0, CancelTasks(attempts=["j/t/0/1"], reason="no")),
     "free": (JM0, FreeSlots(allocations=["al"])),
@@ -377,8 +378,8 @@ BODIES: dict[str, tuple[str, Any]] = {
     "broken": ("", SlotBroken(slot=0, reason="no disk")),
     "running": ("", AttemptRunning(slot=0, attempt="j/t/0/1")),
     "finished": ("", AttemptEnded(slot=0, attempt="j/t/0/1", status="finished", report={})),
-    "failed": ("", AttemptEnded(slot=0, attempt="j/t/0/1", status="failed", error={"kind": "user"})),
-    "another's end": ("", AttemptEnded(slot=0, attempt="j/t/9/9", status="failed", error={"kind": "user"})),
+    "failed": ("", AttemptEnded(slot=0, attempt="j/t/0/1", status="failed", error={"kind": "user", "message": "no"})),
+    "another's end": ("", AttemptEnded(slot=0, attempt="j/t/9/9", status="failed", error={"kind": "user", "message": "no"})),
     "a minute": ("", Ticked()),
     "stop": ("", StopAsked()),
 }  # fmt: skip

@@ -89,7 +89,7 @@ def test_without_an_archive_it_does_not_run_again_all_the_same(store: MemoryStor
     put(store, "j", ACCEPTED)
     [one] = found(State(), store, storage)
     assert (one.stored.state, one.stored.status, one.stored.graph) == ("clean", "FAILED", None)
-    assert one.stored.cause == {
+    assert one.stored.cause.json_value() == {
         "kind": "internal", "message": "how it ended was lost with etcd, and its archive is gone"
     }  # fmt: skip
 

@@ -6,13 +6,14 @@ import re
 from functools import cache
 from pathlib import Path
 
-from . import asyncapi, schemas
+from . import asyncapi, schemas, slot_types
 from .tables import TABLES
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 SCHEMAS = ROOT / "docs" / "schema"
 ASYNCAPI = ROOT / "docs" / "asyncapi.yaml"
+SLOT_TYPES = ROOT / "services" / "task_manager" / "slot" / "attempt_wire.py"
 COMMAND = "python -m tests.docs"
 
 _PLACE = re.compile(r"(<!-- table: ([a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -32,6 +33,7 @@ def filled(text: str) -> str:
 def documents() -> dict[Path, str]:
     """All generated files as they should be; a document with tables keeps its own words as they are."""
     made = {SCHEMAS / name: text for name, text in schemas.files()}
+    made[SLOT_TYPES] = slot_types.text()
     texts = {path: path.read_text() for path in DOCUMENTS}
     return {**{path: filled(text) for path, text in texts.items() if places(text)}, ASYNCAPI: asyncapi.text(), **made}
 

@@ -62,8 +62,11 @@ def _schema(contract: Contract) -> dict[str, Any]:
 
 
 def _let_grow(schema: Any) -> None:
-    """What we write has every field, and a reader must bear those that a later build adds."""
+    """What we write has every field, and a reader must bear those that a later build adds. Of an `Open` part those alone are sure to be
+    there that have no default."""
     if isinstance(schema, dict):
+        if schema.get("additionalProperties") is True and "properties" in schema:
+            del schema["additionalProperties"]
         if schema.get("additionalProperties") is False:
             del schema["additionalProperties"]
             schema["required"] = list(schema["properties"])

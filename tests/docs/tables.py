@@ -12,6 +12,7 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from millrace.core.faults import FAULTS, THEN
 from millrace.core.messages import effects, records, slots
 from millrace.core.messages.contracts import CONTRACTS, Contract
 from millrace.core.states import (
@@ -25,7 +26,6 @@ from millrace.core.topics import DAY_MS, GIB, SERVICES, TOPICS
 from millrace.runtime.settings import PREFIX, ServiceSettings
 from services.dispatcher.core.state import RECOVERY_TRANSITIONS
 from services.dispatcher.settings import DispatcherSettings
-from services.job_master.core.faults import FAULTS, THEN
 from services.job_master.settings import JobMasterSettings
 from services.resource_manager.settings import ResourceManagerSettings
 from services.task_manager.core import presence
@@ -120,8 +120,9 @@ def presence_states() -> str:
 
 def faults_of_attempts() -> str:
     order = list(THEN)
-    rows = [(THEN[then], what, kind) for (kind, _), (then, what) in sorted(FAULTS.items(), key=lambda each: order.index(each[1][0]))]
-    return _table(("what follows", "what ended the attempt", "`kind`"), [(then, what, f"`{kind}`") for then, what, kind in rows])
+    rows = sorted(FAULTS.items(), key=lambda each: order.index(each[1].then))
+    head = ("`kind`", "`retryable`", "what ended the attempt", "what follows", "what to do")
+    return _table(head, [(f"`{kind}`", str(again).lower(), row.what, THEN[row.then], row.help) for (kind, again), row in rows])
 
 
 def journey() -> str:

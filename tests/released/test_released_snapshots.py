@@ -68,7 +68,7 @@ def test_what_a_job_of_0_1_0_has_gone_through_is_known_still(shard: Shard) -> No
         job: ENDS[job] for job in ("finished", "failed", "canceled", "unreadable")
     }
     [failure] = jobs["retrying"].failures
-    assert (failure.task, failure.subtask, failure.attempt, failure.error["message"]) == ("a", 0, 1, "boom")
+    assert (failure.task, failure.subtask, failure.attempt, failure.error.message) == ("a", 0, 1, "boom")
     assert jobs["retrying"].tasks["a"].retry == {0: 61_000} and shard.state.due["retrying"] == 61_000
     assert (jobs["half"].tasks["b"].blocked, jobs["done-but-one"].tasks["b"].blocked) == (1, 0)
     done = jobs["done-but-one"].tasks["a"]

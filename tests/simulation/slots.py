@@ -96,10 +96,11 @@ class SimulatedSlots:
 
     def launch(self, effect: LaunchAttempt) -> None:
         living = Living(self.process, effect.slot, effect.attempt)
-        self._world.book.attempt_started(effect.spec, living, self._world.has_ended(effect.spec["job"]))
-        running = self._running[effect.slot] = Running(effect.spec, living)
+        spec = effect.spec.json_value()
+        self._world.book.attempt_started(spec, living, self._world.has_ended(effect.spec.job))
+        running = self._running[effect.slot] = Running(spec, living)
         self._heard_ms = max(self._heard_ms, self._world.clock.now_ms())
-        behaviour = self._world.script(effect.spec)
+        behaviour = self._world.script(spec)
         if behaviour.ends != "stuck":
             self._after(self._world.timing.launch, lambda: self._runs(effect.slot, running, behaviour))
 

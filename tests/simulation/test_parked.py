@@ -51,7 +51,7 @@ def test_a_job_whose_handling_ends_processes_fails_and_takes_down_nothing_else(m
     assert die_and_rise(cluster, "job-master#1", ("before", "poison", "behind")) == 2
     assert cluster.statuses() == {"before": "FINISHED", "poison": "FAILED", "behind": "FINISHED"}
     cause = cluster.client.events("poison")[-1].cause
-    assert cause["message"] == "a fault of Millrace in handling a StartJob of this job: ZeroDivisionError: poisoned"
+    assert cause is not None and cause.message == "a fault of Millrace in handling a StartJob of this job: ZeroDivisionError: poisoned"
 
 
 def test_a_job_ends_when_what_its_attempt_has_reported_ends_processes(monkeypatch: pytest.MonkeyPatch) -> None:

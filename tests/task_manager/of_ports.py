@@ -10,6 +10,7 @@ from millrace.core.messages.effects import LaunchAttempt
 from millrace.core.messages.slots import AttemptEnded, SlotReady
 from millrace.io.storage.store import Storage
 from services.task_manager.ports.slots import Slots
+from tests.core.of_attempts import spec_of
 from tests.task_manager.simulated_slot import SimulatedSlot
 
 ATTEMPT = "j/0-t/0/1"
@@ -49,7 +50,7 @@ class World:
 
     def launch(self, attempt: str = ATTEMPT, **spec: Any) -> None:
         self.slots.launch(LaunchAttempt(
-            slot=0, attempt=attempt, acceptance="ac", folder=f"ac/{attempt}", spec={"job": "j", "modules": [], **spec}
+            slot=0, attempt=attempt, acceptance="ac", folder=f"ac/{attempt}", spec=spec_of(**spec)
         ))  # fmt: skip
 
     def go(self) -> None:
@@ -67,8 +68,6 @@ def ended(status: Any, **more: Any) -> AttemptEnded:
     return AttemptEnded(slot=0, attempt=ATTEMPT, status=status, **more)
 
 
-def infrastructure(message: str) -> dict[str, Any]:
-    return {"kind": "infrastructure", "retryable": True, "message": message}
 
 
 READY = SlotReady(slot=0)

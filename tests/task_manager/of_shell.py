@@ -26,6 +26,7 @@ from services.task_manager.core.state import check
 from services.task_manager.journal import Journal
 from services.task_manager.ports.slots import Slots
 from services.task_manager.shell import Shell
+from tests.core.of_attempts import spec_of
 from tests.simulation import Clock
 from tests.simulation.bus import MemoryBroker, MemoryBus
 from tests.simulation.store import MemoryEtcd, MemoryStore
@@ -155,9 +156,8 @@ class World:
 
 
 def deploy(attempt: str = "j/t/0/1", allocation: str = "al") -> DeployTasks:
-    spec = {"job": "j", "task": "t"}
     return DeployTasks(tasks=[DeployTask(
-        allocation=allocation, attempt=attempt, acceptance="ac", folder=f"ac/{attempt}", spec=spec,
+        allocation=allocation, attempt=attempt, acceptance="ac", folder=f"ac/{attempt}", spec=spec_of(),
         start_timeout_ms=None, run_timeout_ms=None,
     )])  # fmt: skip
 

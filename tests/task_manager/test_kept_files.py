@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from millrace.core.messages.attempts import ModuleSpec
 from millrace.io.storage.store import Storage, StorageError
 from services.task_manager import kept_files
 from services.task_manager.kept_files import Keep, keep_files
@@ -27,7 +28,7 @@ def work(tmp_path: Path) -> Path:
 
 def kept(work: Path, *modules: dict[str, str], keep: Keep = Keep()) -> tuple[Any, dict[str, Any], Storage]:  # noqa: B008
     storage = Storage(str(work.parent / "storage"))
-    told = keep_files(str(work), {"modules": list(modules)}, storage, FOLDER, keep)
+    told = keep_files(str(work), [ModuleSpec(**each) for each in modules], storage, FOLDER, keep)
     return told, json.loads(storage.get(f"results/{FOLDER}/files.json")) if told else {}, storage
 
 
@@ -123,7 +124,7 @@ def test_no_more_files_and_bytes_are_kept_than_allowed(work: Path, monkeypatch: 
     monkeypatch.setattr(kept_files, "SEEN_MOST", 2)
     monkeypatch.setattr(kept_files, "LEFT_OUT_LISTED", 1)
     storage = Storage(str(work.parent / "other"))
-    told = keep_files(str(work), {}, storage, FOLDER, Keep(bytes=7))
+    told = keep_files(str(work), [], storage, FOLDER, Keep(bytes=7))
     assert told is not None and (told["kept"], told["bytes"], told["left_out"]) == (1, 5, 2)
     assert len(json.loads(storage.get(f"results/{FOLDER}/files.json"))["left_out"]) == 1
 

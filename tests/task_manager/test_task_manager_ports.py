@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from millrace.core.faults import infrastructure
 from millrace.core.messages.effects import KillAttempt
 from millrace.core.messages.slots import AttemptEnded, AttemptRunning, SlotBroken, SlotReady, SlotReplacing
 from millrace.io.storage.store import StorageError, blob_path
 from services.task_manager.ports import keeping, uploads
-from tests.task_manager.of_ports import ATTEMPT, READY, World, ended, infrastructure
+from tests.task_manager.of_ports import ATTEMPT, READY, World, ended
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ def test_logs_are_kept_of_an_attempt_whose_files_cannot_be(tmp_path: Path, monke
     world.slot.end(status, **({"error": {"kind": "user"}} if status == "failed" else {"report": {}}))
     assert world.storage.get(f"logs/ac/{ATTEMPT}/stderr") == b"why"
     [told] = [each for each in world.told() if isinstance(each, AttemptEnded)]
-    assert told.status == "failed" and (status == "failed" or "no space is left" in told.error["message"])
+    assert told.status == "failed" and (status == "failed" or "no space is left" in told.error.message)
 
 
 @pytest.mark.timeout(20)
@@ -158,7 +159,7 @@ def test_an_attempt_whose_files_are_gone_fails_and_the_slot_stays_ready(world: W
     world.go()
     end, ready = world.told()
     assert ready == READY
-    assert end.error["kind"] == "infrastructure" and "is not there" in end.error["message"]
+    assert end.error.kind == "infrastructure" and "is not there" in end.error.message
     assert world.slot.attempt is None
 
 
@@ -320,7 +321,8 @@ def test_a_start_clears_what_an_earlier_process_left(tmp_path: Path) -> None:
 
 def test_files_that_an_attempt_left_are_told_with_its_end(world: World) -> None:
     world.slot.ready()
-    ends: list[tuple[str, dict[str, Any]]] = [("finished", {"report": {"files": "forged"}}), ("failed", {"error": infrastructure("x")})]
+    given = infrastructure("x")
+    ends: list[tuple[str, dict[str, Any]]] = [("finished", {"report": {"files": "forged"}}), ("failed", {"error": given.json_value()})]
     for number, (status, more) in enumerate(ends, 1):
         attempt = f"j/0-t/0/{number}"
         world.launch(attempt)
@@ -331,9 +333,9 @@ def test_files_that_an_attempt_left_are_told_with_its_end(world: World) -> None:
         world.slot.ready()
         end = next(fact for fact in world.told() if isinstance(fact, AttemptEnded))
         if status == "finished":
-            assert end.report == {"files": {"kept": 1, "bytes": 4, "left_out": 0}}
+            assert end.report.json_value() == {"files": {"kept": 1, "bytes": 4, "left_out": 0}}
         else:
-            assert end.error == {**infrastructure("x"), "files_kept": 1, "files_left_out": 0}
+            assert end.error.json_value() == {**given.json_value(), "files_kept": 1, "files_left_out": 0}
         assert world.storage.get(f"results/ac/{attempt}/files/marker.txt") == b"done"
 
 
@@ -357,4 +359,4 @@ def test_variables_that_are_damaged_fail_the_attempt_without_telling_them(world:
     world.launch(modules=[{"name": "environment", "sha256": sha256, "kind": "env"}])
     world.go()
     end = next(fact for fact in world.told() if isinstance(fact, AttemptEnded))
-    assert end.status == "failed" and "hush" not in str(end) and "holds no environment variables" in end.error["message"]
+    assert end.status == "failed" and "hush" not in str(end) and "holds no environment variables" in end.error.message

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from millrace.core.faults import fault
 from millrace.core.messages.records import Fact, decode, encode
 from services.task_manager.ports.keeping import RESULT_BYTES_MAX
 from tests.task_manager.of_ports import ATTEMPT, World, ended
@@ -39,8 +40,8 @@ def test_a_result_that_cannot_be_stored_fails_the_attempt(world: World) -> None:
     (world.folder / "storage" / "results").write_text("a file where a folder is needed")
     world.slot.end("finished", report={"result": {"columns": ["x"], "types": ["string"], "rows": [["x" * RESULT_BYTES_MAX]]}})
     (end,) = world.told()[1:]
-    assert (end.status, end.report, end.error["kind"]) == ("failed", None, "infrastructure")
-    assert "a file stands where a folder is needed" in end.error["message"]
+    assert (end.status, end.report, end.error.kind) == ("failed", None, "infrastructure")
+    assert "a file stands where a folder is needed" in end.error.message
 
 
 def test_a_report_that_no_message_can_carry_fails_the_attempt(world: World) -> None:
@@ -50,7 +51,7 @@ def test_a_report_that_no_message_can_carry_fails_the_attempt(world: World) -> N
     world.slot.end("finished", report={"outputs": {"v": {"schema": SCHEMA.replace("one", "x" * 800_000)}}})
     (end,) = world.told()[1:]
     message = "its schemas and lists of files take 800136 bytes; at most 700000 can be passed on"
-    assert end.error == {"kind": "user", "retryable": False, "message": message}
+    assert end.error == fault("user", message)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_an_error_that_user_code_wrote_itself_harms_nobody(world: World, error: 
     world.slot.start()
     world.slot.end("failed", error=error)
     (end,) = world.told()[1:]
-    assert end.error == {"kind": "user", "retryable": False, "message": "its process left an error that cannot be read"}
+    assert end.error == fault("user", "its process left an error that cannot be read")
 
 
 SCHEMA = '{"type":"struct","fields":[{"name":"one","type":"int","nullable":false,"metadata":{}}]}'
@@ -92,6 +93,6 @@ def test_a_report_that_user_code_wrote_itself_harms_nobody(world: World, report:
     world.slot.start()
     world.slot.end("finished", report=report)
     (end,) = world.told()[1:]
-    assert (end.status, end.report, end.error["kind"], end.error["retryable"]) == ("failed", None, "user", False)
-    assert end.error["message"].startswith("its process left a report that cannot be read: ")
+    assert (end.status, end.report, end.error.kind, end.error.retryable) == ("failed", None, "user", False)
+    assert end.error.message.startswith("its process left a report that cannot be read: ")
     assert decode(encode(Fact(body=end))) == Fact(body=end)

@@ -11,6 +11,7 @@ from millrace.core.messages.effects import KillAttempt, LaunchAttempt
 from millrace.core.messages.slots import AttemptEnded, AttemptRunning, SlotReady
 from millrace.io.storage.store import Storage
 from services.task_manager.ports.slots import Slots
+from tests.core.of_attempts import spec_of
 from tests.task_manager.simulated_slot import OnEvent
 from tests.task_manager.timed import TimedSlot, query
 
@@ -48,7 +49,8 @@ def test_an_attempt_that_is_killed_while_it_tells_its_end_ends_once(tmp_path: Pa
 
     slots = Slots(make, 1, tmp_path, Storage(str(tmp_path / "storage")), facts.put)
     slots.start()
-    spec = {"job": "j", "task": "one", "subtask": 0, "attempt": 1, "vertices": [{"id": "one", "sql": query(0.01)}]}
+    vertex = {"id": "one", "sql": query(0.01), "parallelism": 1, "inputs": {}}
+    spec = spec_of(task="one", vertices=[vertex])
     slots.launch(LaunchAttempt(slot=0, attempt=ATTEMPT, acceptance="ac", folder="ac/1", spec=spec))
     said = [facts.get(timeout=LIMIT_S) for _ in range(4)]
     assert [type(each) for each in said] == [SlotReady, AttemptRunning, AttemptEnded, SlotReady]

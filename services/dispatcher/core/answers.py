@@ -15,8 +15,10 @@ from millrace.core.jobgraph.compile import chains, vertex_order
 from millrace.core.jobgraph.model import Vertices
 from millrace.core.machine import Publish
 from millrace.core.messages import client, events
+from millrace.core.messages.attempts import Fault
 from millrace.core.messages.base import parsed
 from millrace.core.messages.effects import StoredJob
+from millrace.core.messages.execution import TaskOutline
 from millrace.core.messages.records import Client, Excerpt
 
 from .state import EndedJob, JobRequest, Letter, LiveJob, State, Submission
@@ -92,7 +94,7 @@ def accepted(request: JobRequest, status: str, events_partition: int) -> Iterato
     )
 
 
-def result(request: JobRequest, ended: EndedJob, cause: dict[str, Any] | None = None) -> Iterator[Publish]:
+def result(request: JobRequest, ended: EndedJob, cause: Fault | None = None) -> Iterator[Publish]:
     return reply(
         request,
         client.JobResult,
@@ -151,11 +153,11 @@ def counts(state: State) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def tasks_of(graph: dict[str, Any]) -> list[dict[str, Any]]:
+def tasks_of(graph: dict[str, Any]) -> list[TaskOutline]:
     """The tasks in JobAccepted. None where another build stored a graph that this one cannot read: its JobMaster fails it."""
     try:
         vertices = _vertices(graph.get("vertices"))
     except ValidationError:
         return []
     tasks = chains(vertices, vertex_order(vertices))
-    return [{"task": task, "vertices": its, "parallelism": vertices[its[0]].parallelism} for task, its in tasks.items()]
+    return [TaskOutline(task=task, vertices=its, parallelism=vertices[its[0]].parallelism) for task, its in tasks.items()]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from millrace.core.clocks import AtMs
+from millrace.core.faults import fault
 from millrace.core.machine import Envelope, Output, PassedOver, Say
 from millrace.core.messages import client, effects, jobs
 from millrace.core.messages.records import Client
@@ -43,7 +44,7 @@ def _lookup(state: State, body: effects.JobGraphStored | effects.JobFound, error
 def _job_ended(state: State, body: jobs.JobEnded, error: str, envelope: Envelope) -> Outputs:
     """The job fails. Nothing of the report is used: that may be what ended the processes."""
     message = f"a fault of Millrace in handling the end of this job: {error}"
-    cause = {"kind": "infrastructure", "retryable": False, "message": message}
+    cause = fault("infrastructure", message)
     failed = body.model_copy(update={"status": "FAILED", "cause": cause, "archive": {}})
     return ending.on_job_ended(state, failed, envelope)
 

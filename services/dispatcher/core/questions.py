@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from millrace.core.machine import Envelope, Output, Say
 from millrace.core.messages import client, jobs
+from millrace.core.messages.attempts import Fault
 from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.records import Client
 from millrace.core.topics import RESOURCE_MANAGER, shard_scope
@@ -121,7 +122,7 @@ def _await_live(state: State, request: JobRequest, envelope: Envelope, live: Liv
 
 
 def _result_of_ended(
-    state: State, request: JobRequest, envelope: Envelope, ended: EndedJob, cause: dict[str, Any] | None
+    state: State, request: JobRequest, envelope: Envelope, ended: EndedJob, cause: Fault | None
 ) -> Outputs:
     return answers.result(request, ended, cause)
 
@@ -140,7 +141,7 @@ def _cancel_live(state: State, request: JobRequest, envelope: Envelope, live: Li
     yield from reply(request, client.CancelAccepted, job=request.job, status=live.shown)
 
 
-def _cancel_ended(state: State, request: JobRequest, envelope: Envelope, ended: EndedJob, cause: dict[str, Any] | None) -> Outputs:
+def _cancel_ended(state: State, request: JobRequest, envelope: Envelope, ended: EndedJob, cause: Fault | None) -> Outputs:
     reason = admission.cancel_refusal(request.job, ended.status)
     if reason is not None:
         yield from refuse(request, "conflict", reason)
@@ -153,7 +154,7 @@ def _status_of_live(state: State, request: JobRequest, envelope: Envelope, live:
 
 
 def _status_of_ended(
-    state: State, request: JobRequest, envelope: Envelope, ended: EndedJob, cause: dict[str, Any] | None
+    state: State, request: JobRequest, envelope: Envelope, ended: EndedJob, cause: Fault | None
 ) -> Outputs:
     return reply(request, client.JobStatusAnswered, summary=ended.summary(request.job))
 
@@ -174,7 +175,7 @@ def _describe_without(state: State, request: JobRequest, scope: str) -> Outputs:
     return reply(request, client.JobDescribed, summary=state.live[request.job].summary(request.job), silent=scope)
 
 
-def _describe_ended(state: State, request: JobRequest, envelope: Envelope, ended: EndedJob, cause: dict[str, Any] | None) -> Outputs:
+def _describe_ended(state: State, request: JobRequest, envelope: Envelope, ended: EndedJob, cause: Fault | None) -> Outputs:
     return reply(request, client.JobDescribed, summary=ended.summary(request.job), archive=ended.archive)
 
 
@@ -192,7 +193,7 @@ class JobRow:
     """How a request about one job is answered when the job is live, ended, in no table, and in no table and absent from etcd."""
 
     live: Callable[[State, JobRequest, Envelope, LiveJob], Outputs]
-    ended: Callable[[State, JobRequest, Envelope, EndedJob, dict[str, Any] | None], Outputs]
+    ended: Callable[[State, JobRequest, Envelope, EndedJob, Fault | None], Outputs]
     """The last argument is the cause, where the ending has just been read from etcd: the state does not keep it."""
     unknown: Callable[[State, JobRequest, Envelope], Outputs] = waiting.look_up
     absent: Callable[[State, JobRequest, Envelope], Outputs] = _not_found

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 from millrace.core.jobgraph.compile import staging_beside
+from millrace.core.messages.attempts import Fault
 from millrace.core.messages.base import written
 from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.jobs import JobEnded
@@ -30,12 +31,13 @@ def exchange_path(acceptance: str) -> str:
     return f"exchange/{acceptance}"
 
 
-def brief(cause: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def brief(cause: Fault | None) -> Fault | None:
     """A cause without its stack trace, and never long: what etcd and an event carry."""
     if cause is None:
         return None
-    kept = {name: cause[name] for name in CAUSE_FIELDS if cause.get(name) is not None}
-    return {name: _short(value) if isinstance(value, str) else value for name, value in kept.items()}
+    given = cause.json_value()
+    kept = {name: given[name] for name in CAUSE_FIELDS if given.get(name) is not None}
+    return Fault.model_validate({name: _short(value) if isinstance(value, str) else value for name, value in kept.items()})
 
 
 def staging(graph: Mapping[str, Any], acceptance: str) -> list[str]:
@@ -85,7 +87,7 @@ def archive(ended: JobEnded, *, name: str, accepted_ms: int, graph: Mapping[str,
         "status": ended.status,
         "accepted_ms": accepted_ms,
         "ended_ms": ended.ended_ms,
-        "cause": ended.cause,
+        "cause": ended.cause.json_value() if ended.cause is not None else None,
         "graph": graph,
         "detail": ended.archive,
     }

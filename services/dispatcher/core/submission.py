@@ -8,6 +8,7 @@ from typing import Any
 from millrace.core.cluster import acceptance_of
 from millrace.core.machine import Do, Envelope, Output
 from millrace.core.messages import client, effects
+from millrace.core.messages.attempts import Fault
 from millrace.core.messages.base import parsed, written
 from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.records import Client
@@ -116,7 +117,7 @@ def repeat_live(state: State, request: JobRequest, envelope: Envelope, live: Liv
 
 
 def repeat_ended(
-    state: State, request: JobRequest, envelope: Envelope, ended: EndedJob, cause: dict[str, Any] | None
+    state: State, request: JobRequest, envelope: Envelope, ended: EndedJob, cause: Fault | None
 ) -> Iterator[Output]:
     yield from _same_or_conflict(state, request, envelope, ended.digest, ended.status)
     if envelope.at_ms - ended.ended_ms > retirement.KEPT_AFTER_MS:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from millrace.core.clocks import AtMs, after
+from millrace.core.faults import fault
 from millrace.core.machine import Envelope, Output
+from millrace.core.messages.attempts import AttemptReport, Fault
 from millrace.core.messages.slots import TaskStateChanged
 from millrace.core.states import ENDING_JOB, IN_SLOT, ExecutionState
 
@@ -41,14 +43,14 @@ def on_task_state_changed(state: State, body: TaskStateChanged, envelope: Envelo
             subtask.running_ms = envelope.at_ms
             yield attempt_state_changed(job, task, index, envelope.at_ms)
         return
-    report, error = body.report or {}, body.error
+    report, error = body.report or AttemptReport(), body.error
     if body.state == "FINISHED":
-        error = publication.columns_differ(job, task, index, report.get("outputs") or {})
+        error = publication.columns_differ(job, task, index, report)
         error = error or publication.reports_too_large(job, running_plan(state, job), task, report)
     if body.state == "FINISHED" and error is None and subtask.state is not ExecutionState.CANCELING:
         yield from _finish(state, current, body.allocation, report, envelope.at_ms)
     else:
-        error = error or {"kind": "killed", "retryable": False, "message": f"the attempt ended {body.state}"}
+        error = error or fault("killed", f"the attempt ended {body.state}")
         yield from fail_attempt(state, job, body.allocation, error, envelope.at_ms)
     yield from advance(state, job, envelope.at_ms, before, idle=[body.allocation])
 
@@ -69,7 +71,7 @@ def current_attempt(state: State, body: TaskStateChanged) -> Current | None:
 
 
 def _finish(
-    state: State, current: Current, allocation: str, report: Mapping[str, Any], at_ms: AtMs
+    state: State, current: Current, allocation: str, report: AttemptReport, at_ms: AtMs
 ) -> Iterator[Output]:
     """Publication: from here on this attempt's output is the subtask's."""
     job, task, index = current
@@ -82,7 +84,7 @@ def _finish(
     yield attempt_state_changed(job, task, index, at_ms)
 
 
-def fail_attempt(state: State, job: Job, allocation: str, error: Mapping[str, Any], at_ms: AtMs) -> Iterator[Output]:
+def fail_attempt(state: State, job: Job, allocation: str, error: Fault, at_ms: AtMs) -> Iterator[Output]:
     """The attempt in this slot is over without a result: it was canceled, or it failed and is tried again, or the job fails with it.
     Its slot is idle now."""
     slot = job.slots[allocation]
@@ -104,12 +106,12 @@ def fail_attempt(state: State, job: Job, allocation: str, error: Mapping[str, An
         _retry_or_fail(state, job, task, index, error, at_ms)
 
 
-def _retry_or_fail(state: State, job: Job, task: str, index: int, error: Mapping[str, Any], at_ms: AtMs) -> None:
+def _retry_or_fail(state: State, job: Job, task: str, index: int, error: Fault, at_ms: AtMs) -> None:
     subtask, restart = job.tasks[task].rows[index], running_plan(state, job).graph.restart
     delay_ms = failover.restart_after_ms(restart, job, subtask, error, state.settings.moves_most)
     if delay_ms is None:
         where = {"task": task, "subtask": index, "attempt": subtask.attempt}
-        failover.fail(job, {**failover.shortened(error), **where}, at_ms)
+        failover.fail(job, failover.shortened(error).model_copy(update=where), at_ms)
         return
     if failover.is_move(error):
         subtask.moves += 1

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from millrace.core.faults import fault
 from millrace.core.machine import Envelope, Output, PassedOver, Say
+from millrace.core.messages.attempts import Fault
 from millrace.core.messages.client import RequestRefused
 from millrace.core.messages.effects import SinkPublished
 from millrace.core.messages.jobs import DeclareAgain, DescribeStartedJob, StartJob, TaskManagerLost
@@ -36,7 +38,7 @@ def on_passed_over(state: State, body: PassedOver, envelope: Envelope) -> Iterat
         if record.job not in state.jobs:
             lifecycle.new_job(state, record, {}, envelope)  # its graph may be what ended the processes
     message = f"a fault of Millrace in handling a {record.type} of this job: {body.error}"
-    cause = {"kind": "infrastructure", "retryable": False, "message": message}
+    cause = fault("infrastructure", message)
     for name, allocations in _concerned(state, record).items():
         job = state.jobs[name]
         if job.status not in ENDED_JOB:
@@ -54,7 +56,7 @@ def on_passed_over(state: State, body: PassedOver, envelope: Envelope) -> Iterat
 
 
 def _fail(
-    state: State, job: Job, allocations: list[str], cause: dict[str, Any], record: Any, envelope: Envelope
+    state: State, job: Job, allocations: list[str], cause: Fault, record: Any, envelope: Envelope
 ) -> Iterator[Output]:
     """Fails the job, with the attempts in these slots."""
     before = job.status

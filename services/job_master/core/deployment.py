@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import Any
 
 from millrace.core.bounded import batches
+from millrace.core.faults import fault
 from millrace.core.jobgraph.compile import PLAN_TASK, Plan, Published, attempt_spec, plan_spec, producers
 from millrace.core.machine import Output, Say
+from millrace.core.messages.attempts import AttemptSpec, Fault
+from millrace.core.messages.records import encode
 from millrace.core.messages.slots import DeployTask, DeployTasks
 
 from .execution_graph import attempt_name, log_folder, task_folder
@@ -32,11 +33,11 @@ def deployment(state: State, job: Job, plan: Plan, task: str, index: int, alloca
     )
 
 
-def _spec(state: State, job: Job, plan: Plan, task: str, index: int, number: int) -> dict[str, Any]:
+def _spec(state: State, job: Job, plan: Plan, task: str, index: int, number: int) -> AttemptSpec:
     if task == PLAN_TASK:
         return plan_spec(plan, job=job.id, attempt=number)
     upstream = plan.tasks[task].upstream
-    schemas = {name: {v: {"schema": s} for v, s in job.tasks[name].schemas.items()} for name in upstream}
+    schemas = {name: job.tasks[name].schemas for name in upstream}
     published = {}
     for producer, which in producers(plan, task, index):
         done = job.tasks[producer].rows[which]
@@ -61,16 +62,16 @@ def run_folder(job: Job) -> str:
 
 
 def spec_bytes(task: DeployTask) -> int:
-    return len(json.dumps(task.spec))
+    return len(encode(task.spec))
 
 
-def too_large(task: str) -> dict[str, Any]:
+def too_large(task: str) -> Fault:
     """The cause of a job one of whose specs is larger than a message may be."""
     message = (
         f"what an attempt of task {task} must be told is larger than {SPEC_BYTES_MAX} bytes: lower the parallelism of what it "
         "reads, or read fewer files (a folder instead of many)"
     )
-    return {"kind": "user", "retryable": False, "message": message}
+    return fault("user", message)
 
 
 def deploy_tasks(task_manager: str, tasks: list[tuple[DeployTask, int]]) -> Iterator[Output]:

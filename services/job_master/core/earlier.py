@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from millrace.core.jobgraph.compile import Plan
+from millrace.core.messages.attempts import Fault
 from millrace.core.states import ExecutionState
 
 from .failover import KEPT_FAILURES_JOB, shortened
@@ -28,7 +29,7 @@ def today(job: dict[str, Any], plan: Plan | None) -> dict[str, Any]:
             tasks[name]["blocked"] = sum(other not in finished for other in plan.tasks[name].whole)
     subtasks = [(name, index, row) for name, rows in job["tasks"].items() for index, row in enumerate(rows)]
     failures = [
-        {**failure, "task": name, "subtask": index, "error": shortened(failure["error"])}
+        {**failure, "task": name, "subtask": index, "error": shortened(Fault.model_validate(failure["error"])).json_value()}
         for name, index, row in subtasks
         for failure in row["failures"]
     ]

@@ -157,7 +157,7 @@ def _describe(plan: Plan | None, job: Job, most: int) -> dict[str, Any]:
         "restarts": job.restarts,
         "waiting": job.waiting,
         "position": job.position,
-        "cause": job.cause,
+        "cause": job.cause.json_value() if job.cause is not None else None,
         "sinks": dict(job.sinks),
         "tasks": tasks,
     }
@@ -191,7 +191,7 @@ def _describe_failure(failure: Failure) -> dict[str, Any]:
         "attempt": failure.attempt,
         "at_ms": failure.at_ms,
         "task_manager": failure.task_manager.partition("/")[2],
-        "error": failure.error,
+        "error": failure.error.json_value(),
     }
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from millrace.core import faults
 from millrace.core.bounded import fields_fitting
 from millrace.core.clocks import AtMs
 from millrace.core.jobgraph.model import Restart
+from millrace.core.messages.attempts import Fault
 from millrace.core.states import ENDING_JOB, JobStatus
 
-from . import faults
 from .state import Failure, Job, Subtask, move_job
 
 MOVE_FIRST_MS, MOVE_MOST_MS = 100, 10_000
@@ -27,7 +25,7 @@ CAUSE_BYTES_MAX = 64_000
 
 
 def restart_after_ms(
-    restart: Restart, job: Job, subtask: Subtask, error: Mapping[str, Any], moves_most: int
+    restart: Restart, job: Job, subtask: Subtask, error: Fault, moves_most: int
 ) -> int | None:
     """The delay until the subtask's next attempt; None: the job fails. fixed-delay or none, as the graph says.
 
@@ -43,22 +41,17 @@ def restart_after_ms(
     return restart.delay_ms
 
 
-def is_move(error: Mapping[str, Any]) -> bool:
+def is_move(error: Fault) -> bool:
     return faults.then(error) is faults.MOVE
 
 
-def lost(reason: str) -> dict[str, Any]:
-    """The error of an attempt that was lost with its TaskManager."""
-    return {"kind": "lost", "retryable": True, "message": reason}
-
-
-def shortened(error: Mapping[str, Any]) -> dict[str, Any]:
+def shortened(error: Fault) -> Fault:
     """An error without its stack trace (which the attempt's stderr has), bounded."""
-    kept = {name: value for name, value in error.items() if name != "detail"}
+    kept = {name: value for name, value in error.json_value().items() if name != "detail"}
     for name, value in kept.items():
         if isinstance(value, str):
             kept[name] = value[: MESSAGE_CHARS if name == "message" else FIELD_CHARS]
-    return fields_fitting(kept, ERROR_BYTES_MAX)
+    return Fault.model_validate(fields_fitting(kept, ERROR_BYTES_MAX))
 
 
 def keep_failure(job: Job, failure: Failure) -> None:
@@ -71,8 +64,8 @@ def keep_failure(job: Job, failure: Failure) -> None:
     job.failures.append(failure)
 
 
-def fail(job: Job, cause: Mapping[str, Any], at_ms: AtMs) -> None:
+def fail(job: Job, cause: Fault, at_ms: AtMs) -> None:
     """The job is failing from now on; the first cause counts."""
     if job.status not in ENDING_JOB:
         move_job(job, JobStatus.FAILING, at_ms)
-        job.cause = fields_fitting(cause, CAUSE_BYTES_MAX)
+        job.cause = Fault.model_validate(fields_fitting(cause.json_value(), CAUSE_BYTES_MAX))

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from millrace.core.allocation import granted_in, life_of
 from millrace.core.clocks import AtMs
+from millrace.core.faults import fault
 from millrace.core.machine import Envelope, Forget, Output, Say
 from millrace.core.messages.jobs import JobQueued, TaskManagerLost
 from millrace.core.messages.slots import FailSlot, FreeSlots, OfferSlots, SlotOffer
 from millrace.core.states import ENDED_JOB
 from millrace.core.topics import TASK_MANAGER
 
-from . import failover
 from .attempts import fail_attempt
 from .reporting import job_waiting, status_changed
 from .scheduling import advance
@@ -104,6 +104,6 @@ def _fail_slots(state: State, job: Job, allocations: Sequence[str], reason: str,
     before = job.status
     for allocation in allocations:
         if job.slots[allocation].task is not None:
-            yield from fail_attempt(state, job, allocation, failover.lost(reason), at_ms)
+            yield from fail_attempt(state, job, allocation, fault("lost", reason, retryable=True), at_ms)
         drop_slot(state, job, allocation)
     yield from advance(state, job, at_ms, before)

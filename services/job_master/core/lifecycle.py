@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from millrace.core.clocks import AtMs, after
+from millrace.core.faults import fault
 from millrace.core.machine import Envelope, Output, Publish, Say
+from millrace.core.messages.attempts import Fault
 from millrace.core.messages.client import JobDescribed, JobSummary, Reply, RequestRefused
 from millrace.core.messages.effects import SinkPublished
+from millrace.core.messages.execution import JobDetail
 from millrace.core.messages.jobs import (
     CancelStartedJob,
     DescribeStartedJob,
@@ -107,8 +110,7 @@ def on_sink_published(state: State, body: SinkPublished, envelope: Envelope) -> 
     before = job.status
     job.sinks[body.vertex] = True
     if body.problem is not None and job.status not in ENDING_JOB:
-        error = {"kind": "user", "retryable": False, "message": body.problem, "vertex": body.vertex}
-        fail(job, error, envelope.at_ms)
+        fail(job, fault("user", body.problem, vertex=body.vertex), envelope.at_ms)
     yield from advance(state, job, envelope.at_ms, before)
 
 
@@ -150,7 +152,8 @@ def on_describe_started_job(state: State, body: DescribeStartedJob, envelope: En
             position=job.position,
             running_ms=job.running_ms or None,
         )
-        reply = JobDescribed(correlation=body.correlation, summary=summary, detail=describe(plan_of(state, job), job))
+        detail = describe(plan_of(state, job), job)
+        reply = JobDescribed(correlation=body.correlation, summary=summary, detail=JobDetail.model_validate(detail))
     yield from answer(body, reply)
 
 
@@ -161,6 +164,6 @@ def answer(body: DescribeStartedJob, reply: Reply) -> Iterator[Output]:
         yield Say(DISPATCHER, QuestionAnswered(number=body.number))
 
 
-def _unreadable() -> dict[str, Any]:
+def _unreadable() -> Fault:
     message = "the stored JobGraph cannot be read by this version of Millrace: submit it again"
-    return {"kind": "infrastructure", "retryable": False, "message": message}
+    return fault("infrastructure", message)

@@ -6,8 +6,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from millrace.core.faults import fault
 from millrace.core.jobgraph.compile import PLAN_TASK, RESULT_ROWS, Plan, sink_name, staged_by
 from millrace.core.machine import Do, Output
+from millrace.core.messages.attempts import AttemptReport, Fault, ResultRows
 from millrace.core.messages.effects import PublishSink
 
 from .state import Job
@@ -39,49 +41,48 @@ def publish_sinks(job: Job, plan: Plan) -> Iterator[Output]:
             yield Do(f"sink/{sink.path}", effect)
 
 
-def keep_report(job: Job, plan: Plan, task: str, index: int, report: Mapping[str, Any]) -> None:
+def keep_report(job: Job, plan: Plan, task: str, index: int, report: AttemptReport) -> None:
     """Keeps what a finished subtask reported. Its schemas are its task's: of 25,600 subtasks each would else have a copy [R30]."""
     done, row = job.tasks[task], job.tasks[task].rows[index]
     schemas, planned, result = _kept_parts(plan, task, report)
     if planned is not None:
         job.planned = planned
-        job.kept_bytes += bytes_of(planned)
+        job.kept_bytes += bytes_of(planned.json_value())
     if result is not None:
         job.results[index] = result
-        job.kept_bytes += bytes_of(result)
+        job.kept_bytes += bytes_of(result.json_value())
     if schemas and not done.schemas:
         done.schemas, done.schemas_of = schemas, index
         job.kept_bytes += bytes_of(schemas)
-    if isinstance(left := report.get("files"), dict):
-        row.files = (_number(left.get("kept")) or 0, _number(left.get("bytes")) or 0, _number(left.get("left_out")) or 0)
-    outputs = report.get("outputs") or {} if task != PLAN_TASK else {}
-    row.outputs = {v: (_number(outputs[v].get("rows")), _number(outputs[v].get("bytes"))) for v in outputs if v in plan.graph.vertices}
+    if report.files is not None:
+        row.files = (report.files.kept or 0, report.files.bytes or 0, report.files.left_out or 0)
+    outputs = report.outputs if task != PLAN_TASK else {}
+    row.outputs = {vertex: (each.rows, each.bytes) for vertex, each in outputs.items() if vertex in plan.graph.vertices}
 
 
-def reports_too_large(job: Job, plan: Plan, task: str, report: Mapping[str, Any]) -> dict[str, Any] | None:
+def reports_too_large(job: Job, plan: Plan, task: str, report: AttemptReport) -> Fault | None:
     """The error of an attempt that reports more than the job may still keep: a report can be 700 KB, and there can be thousands [R30]."""
     schemas, planned, result = _kept_parts(plan, task, report)
-    kept = [each for each in ({} if job.tasks[task].schemas else schemas, planned, result) if each]
-    if job.kept_bytes + sum(map(bytes_of, kept)) <= KEPT_BYTES:
+    more = 0 if job.tasks[task].schemas or not schemas else bytes_of(schemas)
+    more += sum(bytes_of(each.json_value()) for each in (planned, result) if each is not None)
+    if job.kept_bytes + more <= KEPT_BYTES:
         return None
     message = (
         f"The schemas, lists of files and results that the job's attempts told take more than {KEPT_BYTES} bytes: make fewer or"
         " narrower columns, or read fewer files (a folder instead of many)"
     )
-    return {"kind": "user", "retryable": False, "condition": "REPORTS_TOO_LARGE", "message": message}
+    return fault("user", message, condition="REPORTS_TOO_LARGE")
 
 
 def _kept_parts(
-    plan: Plan, task: str, report: Mapping[str, Any]
-) -> tuple[dict[str, str], dict[str, Any] | None, dict[str, Any] | None]:
+    plan: Plan, task: str, report: AttemptReport
+) -> tuple[dict[str, str], AttemptReport | None, ResultRows | None]:
     """What is kept of a report: the schemas of its outputs, of a planning attempt all, of the result's vertex its rows."""
     if task == PLAN_TASK:
-        return {}, dict(report), None
+        return {}, report, None
     its = plan.tasks[task].vertices
-    outputs = report.get("outputs") or {}
-    schemas = {vertex: outputs[vertex]["schema"] for vertex in its if "schema" in outputs.get(vertex, {})}
-    result = report.get("result") if plan.result in its else None
-    return schemas, None, dict(result) if result is not None else None
+    schemas = {vertex: report.outputs[vertex].spark_schema for vertex in its if vertex in report.outputs}
+    return {vertex: schema for vertex, schema in schemas.items() if schema}, None, report.result if plan.result in its else None
 
 
 def bytes_of(kept: Mapping[str, Any]) -> int:
@@ -89,16 +90,12 @@ def bytes_of(kept: Mapping[str, Any]) -> int:
     return len(json.dumps(kept, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 
-def _number(value: Any) -> int | None:
-    return value if isinstance(value, int) else None
-
-
-def columns_differ(job: Job, task: str, index: int, outputs: Mapping[str, Any]) -> dict[str, Any] | None:
+def columns_differ(job: Job, task: str, index: int, report: AttemptReport) -> Fault | None:
     """The error of an attempt whose columns are not those of its task's first finished subtask, as after a pivot of its own rows.
     All subtasks' rows are read by one schema: columns that it lacks would be lost silently."""
     done = job.tasks[task]
     for vertex, one in done.schemas.items():
-        other = outputs.get(vertex, {}).get("schema")
+        other = report.outputs[vertex].spark_schema if vertex in report.outputs else ""
         if not one or not other or one == other:
             continue
         try:
@@ -112,7 +109,7 @@ def columns_differ(job: Job, task: str, index: int, outputs: Mapping[str, Any]) 
         hint = "make them the same whatever the rows, or use parallelism 1"
         first, second = sorted((done.schemas_of, index))
         message = f"Subtasks {first} and {second} of {vertex!r} made different columns: they {what}; {hint}"
-        return {"kind": "user", "retryable": False, "condition": "COLUMNS_DIFFER", "message": message, "vertex": vertex}
+        return fault("user", message, condition="COLUMNS_DIFFER", vertex=vertex)
     return None
 
 
@@ -155,7 +152,7 @@ def result(job: Job) -> dict[str, Any] | None:
 
     A part that was too large for a message is named by its path on the blob server.
     """
-    parts = [job.results[index] for index in sorted(job.results)]
+    parts = [job.results[index].json_value() for index in sorted(job.results)]
     if not parts:
         return None
     if any("path" in part for part in parts):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from millrace.core.clocks import AtMs
 from millrace.core.jobgraph.compile import Plan
 from millrace.core.machine import Output, Publish, Say
+from millrace.core.messages.attempts import Fault
 from millrace.core.messages.events import AttemptStateChanged, JobEvent, JobStateChanged, JobWaiting
 from millrace.core.messages.jobs import JobEnded, JobMasterStarted, JobStatusChanged
 from millrace.core.topics import DISPATCHER
@@ -41,7 +41,7 @@ def job_waiting(job: Job, at_ms: AtMs) -> Publish:
 
 
 def attempt_state_changed(
-    job: Job, task: str, index: int, at_ms: AtMs, error: Mapping[str, Any] | None = None
+    job: Job, task: str, index: int, at_ms: AtMs, error: Fault | None = None
 ) -> Publish:
     """Of the subtask's current attempt. `error`: why it has failed."""
     subtask = job.tasks[task].rows[index]
@@ -56,7 +56,7 @@ def attempt_state_changed(
         state=subtask.state.value,
         task_manager=subtask.task_manager.partition("/")[2] or None,
         slot=slot.slot if slot is not None else None,
-        error=None if error is None else dict(error),
+        error=error,
     )
     return job_event(job, event)
 

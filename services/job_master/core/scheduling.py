@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 
 from millrace.core.clocks import AtMs
+from millrace.core.faults import fault
 from millrace.core.machine import Envelope, Output, Say, Ticked
 from millrace.core.messages.slots import CancelTasks, DeployTask
 from millrace.core.states import ENDED_JOB, ENDING_JOB, ExecutionState, JobStatus
@@ -34,7 +35,7 @@ def on_ticked(state: State, body: Ticked, envelope: Envelope) -> Iterator[Output
         if job.queue_due_ms is not None and job.queue_due_ms <= state.now_ms and job.status not in ENDING_JOB:
             waited = envelope.at_ms - job.accepted_ms
             message = f"no slot within {waited} ms (timeouts.queue_ms): {job.waiting or 'slots are short'}"
-            fail(job, {"kind": "timeout", "retryable": False, "message": message}, envelope.at_ms)
+            fail(job, fault("timeout", message), envelope.at_ms)
         yield from advance(state, job, envelope.at_ms, before)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from millrace.core.clocks import AtMs, NowMs
 from millrace.core.jobgraph.compile import Plan
 from millrace.core.machine import beside
+from millrace.core.messages.attempts import AttemptReport, Fault, ResultRows
 from millrace.core.states import ENDED_JOB, ENDING_JOB, IN_SLOT, ExecutionState, JobStatus, check_execution, check_job
 
 NEVER = AtMs(0)
@@ -31,7 +32,7 @@ class Failure:
     attempt: int
     at_ms: AtMs
     task_manager: str
-    error: dict[str, Any]  # as `failover.shortened` leaves it: without its stack trace, bounded
+    error: Fault  # as `failover.shortened` leaves it: without its stack trace, bounded
 
 
 @dataclass(slots=True)
@@ -92,16 +93,16 @@ class Job:
     tasks: dict[str, Task] = field(default_factory=dict)  # by id, and @plan, if the plan needs it
     failures: list[Failure] = field(default_factory=list)  # the last ones, oldest first
     kept_bytes: int = 0  # of what attempts reported and is kept: `planned`, `results`, the tasks' schemas
-    planned: dict[str, Any] | None = None  # the plan attempt's report
+    planned: AttemptReport | None = None  # the plan attempt's report
     slots: dict[str, HeldSlot] = field(default_factory=dict)  # allocation -> slot; each is in State.allocations
     wanted: int = 0  # slots last requested of the ResourceManager
     restarts: int = 0  # failures retried so far
     queue_due_ms: NowMs | None = None  # until the first attempt; in State.due
     waiting: str | None = None
     position: int | None = None
-    cause: dict[str, Any] | None = None  # why it is FAILING or FAILED
+    cause: Fault | None = None  # why it is FAILING or FAILED
     sinks: dict[str, bool] = field(default_factory=dict)  # sinks being published -> published
-    results: dict[int, dict[str, Any]] = field(default_factory=dict)  # subtask -> its part: rows, or a path
+    results: dict[int, ResultRows] = field(default_factory=dict)  # subtask -> its part: rows, or a path
     counts: dict[str, int] = field(default_factory=dict)  # kind of public event -> how many were published [R16]
     running_ms: AtMs = NEVER  # when it was first given a slot
     ended_ms: AtMs = NEVER

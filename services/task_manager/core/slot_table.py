@@ -7,16 +7,18 @@ from typing import Any
 
 from millrace.core.bounded import batches
 from millrace.core.clocks import NowMs, after
+from millrace.core.faults import fault, infrastructure
 from millrace.core.fold import TICK_MS
 from millrace.core.machine import Do, Output, Say
+from millrace.core.messages.attempts import AttemptReport, Fault
 from millrace.core.messages.effects import KillAttempt, LaunchAttempt
 from millrace.core.messages.records import encode
 from millrace.core.messages.slots import (
     AllocateSlot,
     AttemptEnded,
-    AttemptReport,
     DeployTask,
     FailSlot,
+    OfferedAttempt,
     OfferSlots,
     ReportedSlot,
     SlotFreed,
@@ -34,11 +36,6 @@ OFFER_BYTES_MAX = 500_000
 
 
 BROKEN_MAX = 300  # characters of why a slot is broken: a report may tell of a thousand slots
-
-
-def infrastructure(message: str) -> dict[str, Any]:
-    """An error that is not the job's: the attempt may run elsewhere."""
-    return {"kind": "infrastructure", "retryable": True, "message": message}
 
 
 # commands
@@ -79,7 +76,7 @@ def deploy(state: State, sender: str, task: DeployTask, now_ms: NowMs) -> Iterat
             task.attempt,
             task.acceptance,
             task.folder or f"{task.acceptance}/{task.attempt}",
-            spec=dict(task.spec),
+            spec=task.spec,
             run_timeout_ms=task.run_timeout_ms,
             due_ms=None if task.start_timeout_ms is None else after(now_ms, task.start_timeout_ms),
         )
@@ -94,9 +91,7 @@ def cancel(state: State, sender: str, attempt: str, reason: str) -> Iterator[Out
     """Kills an attempt; it ends CANCELED unless it ends by itself first. One that is not known is over."""
     for number, slot in state.slots.items():
         if slot.attempt is not None and slot.attempt.id == attempt:
-            yield from _kill(state, number, slot, AttemptState.CANCELED, {
-                "kind": "killed", "retryable": False, "message": reason,
-            })  # fmt: skip
+            yield from _kill(state, number, slot, AttemptState.CANCELED, fault("killed", reason))
             return
     yield Say(sender, TaskStateChanged(allocation="", attempt=attempt, state="CANCELED"))
 
@@ -232,9 +227,7 @@ def overdue(state: State, now_ms: NowMs) -> Iterator[Output]:
                 message = "the attempt did not start within its time-out (timeouts.start_ms)"
             else:
                 message = f"the attempt ran longer than {attempt.run_timeout_ms} ms (timeouts.run_ms)"
-            yield from _kill(state, number, slot, AttemptState.FAILED, {
-                "kind": "timeout", "retryable": True, "message": message,
-            })  # fmt: skip
+            yield from _kill(state, number, slot, AttemptState.FAILED, fault("timeout", message, retryable=True))
 
 
 def kill_all(state: State, why: str) -> Iterator[Output]:
@@ -278,7 +271,7 @@ def offers(state: State, shard: int) -> Iterator[OfferSlots]:
         yield OfferSlots(offers=[offer for offer, _ in batch], attempts=[report for _, report in batch if report is not None])
 
 
-def _held_for(state: State, shard: int) -> Iterator[tuple[tuple[SlotOffer, AttemptReport | None], int]]:
+def _held_for(state: State, shard: int) -> Iterator[tuple[tuple[SlotOffer, OfferedAttempt | None], int]]:
     """The slots that a shard holds, each with its attempt, and the bytes of both in a message."""
     for number, slot in state.slots.items():
         if slot.shard == shard and slot.state in (SlotState.ALLOCATED, SlotState.ACTIVE):
@@ -291,12 +284,12 @@ def _offer(number: int, slot: Slot) -> SlotOffer:
     return SlotOffer(slot=number, allocation=slot.allocation, job=slot.job, memory_mb=slot.memory_mb)
 
 
-def _attempt_report(slot: Slot) -> AttemptReport | None:
+def _attempt_report(slot: Slot) -> OfferedAttempt | None:
     attempt = slot.attempt
     if attempt is None or slot.allocation is None:
         return None
     deploying = attempt.state in (AttemptState.WAITING, AttemptState.LAUNCHED)
-    return AttemptReport(
+    return OfferedAttempt(
         allocation=slot.allocation,
         attempt=attempt.id,
         state="DEPLOYING" if deploying else attempt.state.value,  # type: ignore[arg-type]  # the name of an AttemptState
@@ -317,13 +310,14 @@ def _launch_if_ready(state: State, number: int, slot: Slot) -> Iterator[Output]:
     if slot.ready and not state.late and attempt is not None and attempt.state is AttemptState.WAITING:
         slot.ready = False
         _step(attempt, AttemptState.LAUNCHED)
-        spec, attempt.spec = attempt.spec, {}
+        spec, attempt.spec = attempt.spec, None
+        assert spec is not None, "an attempt that waits has one"
         yield Do(f"slot/{number}", LaunchAttempt(
             slot=number, attempt=attempt.id, acceptance=attempt.acceptance, folder=attempt.folder, spec=spec
         ))  # fmt: skip
 
 
-def _kill(state: State, number: int, slot: Slot, ends: AttemptState, error: dict[str, Any]) -> Iterator[Output]:
+def _kill(state: State, number: int, slot: Slot, ends: AttemptState, error: Fault) -> Iterator[Output]:
     attempt = slot.attempt
     if attempt is None or attempt.state in ENDED_ATTEMPT or attempt.kill is not None or slot.state is SlotState.RELEASING:
         return
@@ -331,11 +325,11 @@ def _kill(state: State, number: int, slot: Slot, ends: AttemptState, error: dict
         yield from _end(state, slot, ends, None, error)
         return
     attempt.kill, attempt.error, attempt.due_ms = ends, error, None
-    yield Do(f"kill/{number}", KillAttempt(slot=number, attempt=attempt.id, why=error["message"]))
+    yield Do(f"kill/{number}", KillAttempt(slot=number, attempt=attempt.id, why=error.message))
 
 
 def _end(
-    state: State, slot: Slot, now: AttemptState, report: dict[str, Any] | None, error: dict[str, Any] | None
+    state: State, slot: Slot, now: AttemptState, report: AttemptReport | None, error: Fault | None
 ) -> Iterator[Output]:
     attempt = slot.attempt
     assert attempt is not None
@@ -350,7 +344,7 @@ def _end(
 
 def _over(state: State, slot: Slot, attempt: Attempt, now: AttemptState) -> None:
     _step(attempt, now)
-    attempt.due_ms, attempt.spec = None, {}
+    attempt.due_ms, attempt.spec = None, None
     _move(state, slot, SlotState.ALLOCATED)
 
 

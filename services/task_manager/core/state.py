@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated
+
+from pydantic import BeforeValidator, PlainSerializer
 
 from millrace.core.clocks import NowMs
+from millrace.core.messages.attempts import AttemptReport, AttemptSpec, Fault
 from millrace.core.states import ENDED_ATTEMPT, WITH_ALLOCATION, AttemptState, SlotState
+
+Spec = Annotated[
+    AttemptSpec | None,
+    BeforeValidator(lambda spec: spec or None),
+    PlainSerializer(lambda spec: {} if spec is None else spec.json_value()),
+]
+"""None is written as an empty object, as builds before did."""
 
 
 @dataclass
@@ -15,12 +25,12 @@ class Attempt:
     acceptance: str
     folder: str
     state: AttemptState = AttemptState.WAITING
-    spec: dict[str, Any] = field(default_factory=dict)  # until it is launched, then empty
+    spec: Spec = None  # until it is launched
     run_timeout_ms: int | None = None
     due_ms: NowMs | None = None  # machine time of its start or run time-out, whichever it is in
     kill: AttemptState | None = None  # it is being killed, and ends as this unless it finishes first
-    report: dict[str, Any] | None = None
-    error: dict[str, Any] | None = None  # why it ended, or is being killed
+    report: AttemptReport | None = None
+    error: Fault | None = None  # why it ended, or is being killed
 
 
 @dataclass
@@ -68,7 +78,7 @@ def check(state: State) -> None:
         assert living or slot.state is not SlotState.ACTIVE, (number, slot)
         assert not living or slot.state in (SlotState.ACTIVE, SlotState.RELEASING), (number, slot)
         if attempt is not None:
-            assert attempt.state is AttemptState.WAITING or not attempt.spec, (number, attempt.state)
+            assert attempt.state is AttemptState.WAITING or attempt.spec is None, (number, attempt.state)
             assert attempt.due_ms is None or living, (number, attempt)
             assert attempt.kill is None or attempt.state not in (AttemptState.WAITING,), (number, attempt)
             waits = state.late and attempt.state is AttemptState.WAITING

@@ -6,16 +6,17 @@ import json
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import structlog
 
+from millrace.core.faults import fault, infrastructure
+from millrace.core.messages.attempts import AttemptReport, Fault, FilesLeft, ResultRows
 from millrace.core.messages.effects import LaunchAttempt
 from millrace.io.storage.store import Storage, StorageError
 
-from ..core.slot_table import infrastructure
 from ..kept_files import Keep, keep_files
-from .reports import UNREADABLE, Unfit, check_shape, check_size
+from .reports import UNREADABLE, Unfit, check_size, checked
 
 RESULT_BYTES_MAX = 16 << 10  # a larger result goes to storage, and its place into the report
 
@@ -24,12 +25,14 @@ log = structlog.get_logger("slots")
 
 @dataclass(frozen=True)
 class Ending:
-    """How an attempt ended. `rows`: those of its result, as JSON, which the slot's host has looked at."""
+    """How an attempt ended. `left`: the report that it left, which its user's code may have written, without its result's rows; `rows`:
+    those, as JSON, which the slot's host has looked at. `report`: what is passed on of both."""
 
-    status: Any
-    report: Any = None
+    status: Literal["finished", "failed", "killed"]
+    left: Any = None
     rows: str | None = None
-    error: Any = None
+    error: Fault | None = None
+    report: AttemptReport | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class Keeping:
             log.warning("files or logs of an attempt are lost", attempt=effect.attempt, reason=str(failure))
             return kept
         except Unfit as failure:
-            return Ending("failed", error={"kind": "user", "retryable": False, "message": str(failure)})
+            return Ending("failed", error=fault("user", str(failure)))
         except Exception as failure:
             log.exception("what an attempt left cannot be kept", attempt=effect.attempt)
             return Ending("failed", error=infrastructure(f"{type(failure).__name__}: {failure}"))
@@ -78,36 +81,35 @@ class Keeping:
     def _bounded(self, effect: LaunchAttempt, ending: Ending) -> Ending:
         """With a report as a message may carry it: a large result lies in storage, and the report tells where. Many rows are passed on
         unparsed, for that would hold up the other slots."""
-        report, rows = ending.report, ending.rows
-        if report is None:
+        left, rows = ending.left, ending.rows
+        if left is None:
             return ending
-        check_shape(effect.spec, report)
-        result = report.get("result")
-        if result is not None:
+        report = checked(effect.spec, left)
+        if report.result is not None:
+            result = left["result"]
             if rows is None:
                 raise Unfit(f"{UNREADABLE}: its result has no rows")
             data = f'{json.dumps(result)[:-1]}, "rows": {rows}}}'.encode()
             if len(data) > RESULT_BYTES_MAX:
                 path = f"results/{effect.folder}/result.json"
                 self._storage.put_new(path, data)
-                report = {**report, "result": {**result, "path": path}}
+                kept = {**result, "path": path}
             else:
-                report = {**report, "result": {**result, "rows": json.loads(rows)}}
-        check_size(report)
+                kept = {**result, "rows": json.loads(rows)}
+            report = report.model_copy(update={"result": ResultRows.model_validate(kept)})
+        check_size(report.json_value())
         return replace(ending, report=report)
 
     def _with_files(self, effect: LaunchAttempt, ending: Ending, work: Path) -> Ending:
         """With what is to be told, in its report or error, of the files that the attempt has left in its folder."""
         report, error = ending.report, ending.error
-        if ending.status == "killed" or effect.spec.get("kind") == "plan":
+        if ending.status == "killed" or effect.spec.kind == "plan":
             return ending
-        files = keep_files(str(work), effect.spec, self._storage, effect.folder, self._keep)
-        if report is not None:
-            report = {name: value for name, value in report.items() if name != "files"}  # user code can write its file, too
-            if files is not None:
-                report = {**report, "files": files}
-        elif error is not None and files is not None:
-            error = {**error, "files_kept": files["kept"], "files_left_out": files["left_out"]}
+        files = keep_files(str(work), effect.spec.modules, self._storage, effect.folder, self._keep)
+        if files is not None and report is not None:
+            report = report.model_copy(update={"files": FilesLeft(**files)})
+        elif files is not None and error is not None:
+            error = error.model_copy(update={"files_kept": files["kept"], "files_left_out": files["left_out"]})
         return replace(ending, report=report, error=error)
 
     def _upload(self, effect: LaunchAttempt, folder: Path) -> None:

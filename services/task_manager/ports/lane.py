@@ -12,12 +12,13 @@ from typing import Any, Protocol
 
 import structlog
 
+from millrace.core.faults import fault, infrastructure
+from millrace.core.messages.attempts import ModuleSpec
 from millrace.core.messages.base import Body
 from millrace.core.messages.effects import KillAttempt, LaunchAttempt
 from millrace.core.messages.slots import AttemptEnded, AttemptRunning, SlotBroken, SlotReady, SlotReplacing
 from millrace.io.storage.store import StorageError
 
-from ..core.slot_table import infrastructure
 from ..slot import wire
 from .keeping import Ending, Folders, Keeping
 from .reports import sound
@@ -95,7 +96,7 @@ class Lane:
             self._effect, self._ordered, self._running, self._killed = effect, False, False, None
             name = f"{self._number}-{next(self._count)}"  # before anything of the attempt can end
             self._folders = Folders(self._shared.attempts / name, self._shared.logs / name)
-        if effect.spec.get("modules"):
+        if effect.spec.modules:
             self._shared.submit(lambda: self._prepare(effect))
         else:
             self._prepare(effect)  # no file is touched here: what the attempt starts with takes no turn of another thread
@@ -109,10 +110,10 @@ class Lane:
             elif self._process is not None:
                 self._process.order({"do": "kill", "attempt": effect.attempt, "why": effect.why})
 
-    def modules(self) -> list[dict[str, Any]]:
+    def modules(self) -> list[ModuleSpec]:
         """What the attempt of this slot was launched with."""
         effect = self._effect
-        return effect.spec.get("modules") or [] if effect is not None else []
+        return effect.spec.modules if effect is not None else []
 
     def beat(self, patience_ms: int) -> None:
         process = self._process
@@ -127,12 +128,12 @@ class Lane:
         try:
             self._folders = folders = replace(folders, log=self._shared.keeping.log_folder(effect, folders.log))
             spec = effect.spec
-            for module in effect.spec.get("modules") or []:
-                job, acceptance, sha256 = spec["job"], effect.acceptance, module["sha256"]
-                if module["kind"] == "env":
-                    spec = {**spec, "env": {**spec.get("env", {}), **uploads.variables(job, acceptance, sha256)}}
+            for module in spec.modules:
+                if module.kind == "env":
+                    variables = uploads.variables(spec.job, effect.acceptance, module.sha256)
+                    spec = spec.model_copy(update={"env": {**spec.env, **variables}})
                 else:
-                    uploads.fetch(job, acceptance, sha256, self._number)
+                    uploads.fetch(spec.job, effect.acceptance, module.sha256, self._number)
         except (OSError, StorageError) as error:
             message = str(error) if isinstance(error, StorageError) else f"{error.filename}: {error.strerror}"
             self._end(effect, Ending("failed", error=infrastructure(message)))
@@ -148,13 +149,13 @@ class Lane:
             if why is None and self._process is not None:
                 self._ordered = True
                 dirs: wire.RunDirs = {"work": str(folders.work), "log": str(folders.log), "blobs": str(uploads.folder)}
-                self._process.order({"do": "run", "attempt": effect.attempt, "spec": spec, "dirs": dirs})
+                self._process.order({"do": "run", "attempt": effect.attempt, "spec": spec.json_value(), "dirs": dirs})
                 return
         if why is None:
             again = infrastructure("the slot's process is being started again")
             self._end(effect, Ending("failed", error=again), reusable=False)
         else:
-            self._end(effect, Ending("killed", error={"kind": "killed", "retryable": False, "message": why}))
+            self._end(effect, Ending("killed", error=fault("killed", why)))
 
     # what the process says, on its thread
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
+from millrace.core.faults import fault
 from millrace.core.jobgraph.model import Limits
 from millrace.core.jobgraph.parse import measure
-from millrace.core.messages.base import empty
+from millrace.core.messages.attempts import AttemptReport, AttemptSpec, Fault
 
 REPORT_BYTES_MAX = 700_000  # schemas, and the files that a plan pins
 REPORT_DEPTH_MAX = 100  # no record that holds it may be too deep to be read
@@ -31,38 +32,34 @@ class _Schema(BaseModel):
     fields: list[_Column]
 
 
-class _Output(BaseModel):
-    model_config = ConfigDict(strict=True)
-    schema_: Annotated[str, AfterValidator(lambda text: _Schema.model_validate_json(text) and text)] = Field(alias="schema")
-
-
-class _Result(BaseModel):
-    model_config = ConfigDict(strict=True)
-    columns: list[str]
-    types: list[str]
-
-
-class _Report(BaseModel):
-    """What a JobMaster relies on."""
-
-    model_config = ConfigDict(strict=True)
-    outputs: dict[str, _Output] = empty(dict)
-    result: _Result | None = None
-    pinned: dict[str, dict[str, Any]] = empty(dict)
-    key_types: dict[str, list[str]] = empty(dict)
-
-
-def check_shape(spec: dict[str, Any], report: Any) -> None:
-    """Raises Unfit for a report that is not the one of an attempt with this spec."""
+def checked(spec: AttemptSpec, left: Any) -> AttemptReport:
+    """The report that an attempt with this spec left. Raises Unfit."""
     try:
-        outputs = _Report.model_validate(report).outputs
+        report = AttemptReport.model_validate(_without_files(left))
+        for vertex, output in report.outputs.items():
+            try:
+                _Schema.model_validate_json(output.spark_schema)
+            except ValidationError as error:
+                raise _unfit(error, f"outputs.{vertex}.schema") from None
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"])) or "the whole"
-        raise Unfit(f"{UNREADABLE}: {place[:200]}: {first['msg']}") from None
-    for output in spec.get("outputs", ()):
-        if output["edge"] != "sink" and output["vertex"] not in outputs:
-            raise Unfit(f"{UNREADABLE}: it says nothing of {output['vertex']}")
+        raise _unfit(error) from None
+    if report.result is not None and not {"columns", "types"} <= report.result.model_fields_set:
+        raise Unfit(f"{UNREADABLE}: its result has no columns")
+    for asked in spec.outputs:
+        if asked.edge != "sink" and asked.vertex not in report.outputs:
+            raise Unfit(f"{UNREADABLE}: it says nothing of {asked.vertex}")
+    return report
+
+
+def _without_files(left: Any) -> Any:
+    """What an attempt says of files is not its to say."""
+    return {name: value for name, value in left.items() if name != "files"} if isinstance(left, dict) else left
+
+
+def _unfit(error: ValidationError, where: str = "") -> Unfit:
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = where or ".".join(map(str, first["loc"])) or "the whole"
+    return Unfit(f"{UNREADABLE}: {place[:200]}: {first['msg']}")
 
 
 def check_size(report: dict[str, Any]) -> None:
@@ -74,16 +71,15 @@ def check_size(report: dict[str, Any]) -> None:
         raise Unfit(f"{UNREADABLE}: {reason}")
 
 
-def sound(error: Any) -> dict[str, Any] | None:
+def sound(error: Any) -> Fault | None:
     """An error as it may be passed on."""
     if error is None:
         return None
-    fits = (
-        isinstance(error, dict)
-        and all(isinstance(error.get(key), kind) for key, kind in (("kind", str), ("retryable", bool), ("message", str)))
-        and all(value is None or isinstance(value, (str, int)) for value in error.values())
-        and len(json.dumps(error)) <= ERROR_BYTES_MAX
-    )
-    if fits:
-        return dict(error)
-    return {"kind": "user", "retryable": False, "message": "its process left an error that cannot be read"}
+    try:
+        found = Fault.model_validate(error)
+        plain = all(value is None or isinstance(value, (str, int)) for value in error.values())
+        if plain and {"kind", "retryable", "message"} <= error.keys() and len(json.dumps(error)) <= ERROR_BYTES_MAX:
+            return found
+    except ValidationError:
+        pass
+    return fault("user", "its process left an error that cannot be read")

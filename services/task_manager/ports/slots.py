@@ -87,7 +87,7 @@ class Slots:
             thread.join(max(0.0, end - time.monotonic()))
 
     def _modules(self) -> set[str]:
-        return {module["sha256"] for lane in self._lanes for module in lane.modules()}
+        return {module.sha256 for lane in self._lanes for module in lane.modules()}
 
 
 def _later(seconds: float, do: Callable[[], None]) -> None:

@@ -37,7 +37,8 @@ class Queries(Session):
         """The job with its tasks, subtasks and attempts; of an ended job from its archive. Raises NotFound."""
         described = self._describe(job)
         if described.archive is None:
-            shown = Shown(described.summary, described.detail, (described.detail or {}).get("cause"))
+            detail = described.detail.json_value() if described.detail is not None else None
+            shown = Shown(described.summary, detail, (detail or {}).get("cause"))
             shown.silent = described.silent
             return shown
         archive = self.archive(described.archive)

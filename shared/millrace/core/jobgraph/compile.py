@@ -11,6 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..messages.attempts import (
+    AttemptReport,
+    AttemptSpec,
+    InputEdge,
+    InputSpec,
+    ModuleSpec,
+    OutputEdge,
+    OutputSpec,
+    QueryPlace,
+    VertexSpec,
+)
 from .model import JobGraph, Vertex
 from .problems import Problem
 
@@ -23,7 +34,7 @@ class Input:
     """One input of a vertex: `edge` is chained, hash, broadcast or forward; `task` produces it (None: this one)."""
 
     vertex: str
-    edge: str
+    edge: InputEdge
     keys: tuple[str, ...]
     task: str | None
 
@@ -36,7 +47,7 @@ class Output:
     """
 
     vertex: str
-    edge: str
+    edge: OutputEdge
     keys: tuple[str, ...] = ()
     shares: int = 0
     consumers: tuple[str, ...] = ()
@@ -70,10 +81,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Published:
-    """A folded FINISHED: the attempt whose output of a subtask counts, and its report's `outputs` by vertex."""
+    """A folded FINISHED: the attempt whose output of a subtask counts, and of each vertex the schema of its rows (Spark's JSON)."""
 
     attempt: int
-    outputs: Mapping[str, Mapping[str, Any]]
+    schemas: Mapping[str, str]
 
 
 def compile_graph(graph: JobGraph) -> Plan:
@@ -170,81 +181,82 @@ def attempt_spec(
     subtask: int,
     attempt: int,
     published: Mapping[tuple[str, int], Published],
-    planned: Mapping[str, Any] | None,
+    planned: AttemptReport | None,
     exchange: str,
     run: str,
-) -> dict[str, Any]:
-    """The AttemptSpec (kind "run") of one attempt, as JSON.
+) -> AttemptSpec:
+    """What one attempt of kind "run" is given.
 
-    published: for each of `producers(plan, task, subtask)`, the attempt that counts. planned: the plan attempt's report
-    ({"pinned", "schemas", "key_types"}), None if the plan needs none; the same for all attempts of a run. exchange: the
+    published: for each of `producers(plan, task, subtask)`, the attempt that counts. planned: the plan attempt's
+    report, None if the plan needs none; the same for all attempts of a run. exchange: the
     folder (path or URL) of exchange data. run: a folder name that no other job and no other life of this job's state
     has or will have (job and generation), for attempt numbers count from 1 in each.
     """
     what = plan.tasks[task]
-    report = planned or {}
+    report = planned or AttemptReport()
 
-    def read(each: Input, consumer: str) -> dict[str, Any]:
+    def read(each: Input, consumer: str) -> InputSpec:
         if each.task is None:
-            return {"edge": "chained"}
+            return InputSpec(edge="chained")
         place = _place_of(plan, report, each, consumer)
         sources = [(number, published[each.task, number]) for number in _read(plan, each, subtask)]
         folders = [
             exchange_folder(plan, exchange=exchange, run=run, task=each.task, subtask=number, attempt=done.attempt)
             for number, done in sources
         ]
-        entry: dict[str, Any] = {"edge": each.edge}
+        folders = [f"{folder}/{place}" for folder in folders]
+        schema = sources[0][1].schemas[each.vertex]
         if each.edge == "hash":
-            entry |= {"keys": list(each.keys), "share": subtask, "shares": what.parallelism}
-        entry["folders"] = [f"{folder}/{place}" for folder in folders]
-        entry["schema"] = sources[0][1].outputs[each.vertex]["schema"]
-        return entry
+            return InputSpec(
+                edge="hash", keys=list(each.keys), share=subtask, shares=what.parallelism, folders=folders, schema=schema
+            )
+        return InputSpec(edge=each.edge, folders=folders, schema=schema)
 
     own = exchange_folder(plan, exchange=exchange, run=run, task=task, subtask=subtask, attempt=attempt)
-    pinned = report.get("pinned", {})
-    return {
-        "job": job,
-        "task": task,
-        "subtask": subtask,
-        "parallelism": what.parallelism,
-        "attempt": attempt,
-        "kind": "run",
-        "vertices": [
+    return AttemptSpec(
+        job=job,
+        task=task,
+        subtask=subtask,
+        parallelism=what.parallelism,
+        attempt=attempt,
+        kind="run",
+        vertices=[
             _vertex_spec(plan.graph, vertex, {each.vertex: read(each, vertex) for each in what.inputs[vertex]})
             for vertex in what.vertices
         ],
-        "outputs": _output_specs(plan, report, what, own, run, f"{subtask}/{attempt}"),
-        "pinned": {vertex: pinned[vertex] for vertex in what.vertices if vertex in pinned},
+        outputs=_output_specs(plan, report, what, own, run, f"{subtask}/{attempt}"),
+        pinned={vertex: report.pinned[vertex] for vertex in what.vertices if vertex in report.pinned},
         **_job_part(plan.graph),
-    }
+    )
 
 
-def plan_spec(plan: Plan, *, job: str, attempt: int) -> dict[str, Any]:
-    """The AttemptSpec (kind "plan") of the planning attempt, as JSON.
+def plan_spec(plan: Plan, *, job: str, attempt: int) -> AttemptSpec:
+    """What the planning attempt is given.
 
     Its vertices are all of the job's but spark_app, in topological order, each with its own `parallelism`; every input
-    is {"edge": "chained"}, with "keys" too where the edge is a hash (for the report's key_types).
+    is chained, with keys too where the edge is a hash (for the report's key_types).
     """
     vertices = []
     for name in vertex_order(plan.graph.vertices):
         vertex = plan.graph.vertices[name]
         if vertex.kind != "spark_app":
-            edges = {alias: {"keys": list(edge.keys)} if edge.keys else {} for alias, edge in vertex.inputs.items()}
-            vertices.append(
-                _vertex_spec(plan.graph, name, {alias: {"edge": "chained", **e} for alias, e in edges.items()})
-            )
-    return {
-        "job": job,
-        "task": PLAN_TASK,
-        "subtask": 0,
-        "parallelism": 1,
-        "attempt": attempt,
-        "kind": "plan",
-        "vertices": vertices,
-        "outputs": [],
-        "pinned": {},
+            inputs = {
+                alias: InputSpec(edge="chained", keys=list(edge.keys)) if edge.keys else InputSpec(edge="chained")
+                for alias, edge in vertex.inputs.items()
+            }
+            vertices.append(_vertex_spec(plan.graph, name, inputs))
+    return AttemptSpec(
+        job=job,
+        task=PLAN_TASK,
+        subtask=0,
+        parallelism=1,
+        attempt=attempt,
+        kind="plan",
+        vertices=vertices,
+        outputs=[],
+        pinned={},
         **_job_part(plan.graph),
-    }
+    )
 
 
 def exchange_folder(plan: Plan, *, exchange: str, run: str, task: str, subtask: int, attempt: int) -> str:
@@ -321,13 +333,13 @@ def _outputs(
     """One output for each distinct way in which other tasks read a vertex; then the result and the sinks."""
     outputs: list[Output] = []
     for vertex in members:
-        readers: dict[tuple[str, tuple[str, ...], int], list[str]] = {}
+        readers: dict[tuple[OutputEdge, tuple[str, ...], int], list[str]] = {}
         for consumer in order:
             edge = graph.vertices[consumer].inputs.get(vertex)
             if edge is not None and task_of[consumer] != task_of[vertex]:
                 shares = graph.vertices[consumer].parallelism if edge.kind == "hash" else 0
                 readers.setdefault((edge.kind, edge.keys, shares), []).append(consumer)
-        outputs += [Output(vertex, *how, tuple(consumers)) for how, consumers in readers.items()]
+        outputs += [Output(vertex, edge, keys, shares, tuple(consumers)) for (edge, keys, shares), consumers in readers.items()]
         if vertex == result:
             outputs.append(Output(vertex, "result"))
         if graph.vertices[vertex].kind == "sink":
@@ -359,7 +371,7 @@ class _Placed:
     consumers: tuple[str, ...]
 
 
-def _placed(report: Mapping[str, Any], task: Task, vertex: str) -> list[_Placed]:
+def _placed(report: AttemptReport, task: Task, vertex: str) -> list[_Placed]:
     """The exchange outputs of a vertex, as written: readers that need keys of other types need an output of their own.
 
     A reader whose keys need not match another input's takes any of them.
@@ -370,7 +382,7 @@ def _placed(report: Mapping[str, Any], task: Task, vertex: str) -> list[_Placed]
             continue
         types: dict[tuple[str, ...] | None, list[str]] = {}
         for consumer in output.consumers:
-            given = report.get("key_types", {}).get(consumer) if output.edge == "hash" else None
+            given = report.key_types.get(consumer) if output.edge == "hash" else None
             types.setdefault(None if given is None else tuple(given), []).append(consumer)
         if len(types) > 1 and None in types:
             free = types.pop(None)
@@ -380,30 +392,33 @@ def _placed(report: Mapping[str, Any], task: Task, vertex: str) -> list[_Placed]
     return placed
 
 
-def _place_of(plan: Plan, report: Mapping[str, Any], each: Input, consumer: str) -> str:
+def _place_of(plan: Plan, report: AttemptReport, each: Input, consumer: str) -> str:
     """The folder, within an attempt's, of the output that this input reads."""
     outputs = _placed(report, plan.tasks[each.task or ""], each.vertex)
     return next(output.place for output in outputs if consumer in output.consumers)
 
 
-def _output_specs(plan: Plan, report: Mapping[str, Any], task: Task, own: str, run: str, attempt: str) -> list[dict[str, Any]]:
-    """The "outputs" of an AttemptSpec. own: the attempt's exchange folder; attempt: its name below that of its task."""
-    specs: list[dict[str, Any]] = []
+def _output_specs(plan: Plan, report: AttemptReport, task: Task, own: str, run: str, attempt: str) -> list[OutputSpec]:
+    """own: the attempt's exchange folder; attempt: its name below that of its task."""
+    specs: list[OutputSpec] = []
     for vertex in task.vertices:
         for placed in _placed(report, task, vertex):
-            spec: dict[str, Any] = {"vertex": vertex, "edge": placed.output.edge}
-            if placed.output.edge == "hash":
-                spec["keys"] = list(placed.output.keys)
-                spec["key_types"] = None if placed.key_types is None else list(placed.key_types)
-                spec["shares"] = placed.output.shares
-            specs.append(spec | {"folder": f"{own}/{placed.place}"})
+            output, folder = placed.output, f"{own}/{placed.place}"
+            if output.edge == "hash":
+                types = None if placed.key_types is None else list(placed.key_types)
+                spec = OutputSpec(
+                    vertex=vertex, edge="hash", keys=list(output.keys), key_types=types, shares=output.shares, folder=folder
+                )
+            else:
+                spec = OutputSpec(vertex=vertex, edge=output.edge, folder=folder)
+            specs.append(spec)
         for output in task.outputs:
             if output.vertex == vertex and output.edge == "result":
-                specs.append({"vertex": vertex, "edge": "result", "rows": RESULT_ROWS})
+                specs.append(OutputSpec(vertex=vertex, edge="result", rows=RESULT_ROWS))
             elif output.vertex == vertex and output.edge == "sink":
                 folder = f"{staged_by(plan.graph, task, vertex, run)}/{attempt}"
                 name = sink_name(run.partition("/")[0], vertex)
-                specs.append({"vertex": vertex, "edge": "sink", "folder": folder, "name": name})
+                specs.append(OutputSpec(vertex=vertex, edge="sink", folder=folder, name=name))
     return specs
 
 
@@ -433,27 +448,25 @@ def staged_by(graph: JobGraph, task: Task, sink: str, run: str) -> str:
     return f"{folder}/{run}/{folder_name(task)}{own}"
 
 
-def _vertex_spec(graph: JobGraph, name: str, inputs: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _vertex_spec(graph: JobGraph, name: str, inputs: dict[str, InputSpec]) -> VertexSpec:
     vertex: Vertex = graph.vertices[name]
     what = getattr(vertex, vertex.kind)
-    return {
-        "id": name,
-        vertex.kind: what if isinstance(what, str) else what.model_dump(mode="json"),
-        "schema": vertex.source.ddl if vertex.source else vertex.ddl,
-        "parallelism": vertex.parallelism,
-        "inputs": inputs,
-    }
+    own: dict[str, Any] = {vertex.kind: what if isinstance(what, str) else what.model_dump(mode="json")}
+    ddl = vertex.source.ddl if vertex.source else vertex.ddl
+    return VertexSpec(id=name, schema=ddl, parallelism=vertex.parallelism, inputs=inputs, **own)
 
 
 def _job_part(graph: JobGraph) -> dict[str, Any]:
     """What every spec of a job carries."""
     part: dict[str, Any] = {
         "conf": dict(graph.conf),
-        "modules": [module.model_dump() for module in graph.modules],
+        "modules": [ModuleSpec(name=module.name, sha256=module.sha256, kind=module.kind) for module in graph.modules],
         "parameters": dict(graph.parameters),
     }
     if graph.env:
         part["env"] = dict(graph.env)
     if graph.sources:
-        part["sources"] = {name: standing.model_dump() for name, standing in graph.sources.items()}
+        part["sources"] = {
+            name: QueryPlace(file=place.file, line=place.line, indent=place.indent) for name, place in graph.sources.items()
+        }
     return part

@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ..states import JobState, JobStatus
+from .attempts import Fault
 from .base import Body, Part, empty
+from .execution import JobDetail
 
 JOB_ID_RULE = "it begins with a letter or digit, and at most 99 letters, digits, _, . or - follow"
 JOB_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
@@ -208,7 +210,7 @@ class JobDescribed(Reply):
     type: Literal["JobDescribed"] = "JobDescribed"
     version: Literal[1] = 1
     summary: JobSummary
-    detail: dict[str, Any] | None = None
+    detail: JobDetail | None = None
     archive: str | None = None
     silent: str | None = None
 
@@ -222,7 +224,7 @@ class JobResult(Reply):
     status: str
     ended_ms: int | None
     archive: str | None
-    cause: dict[str, Any] | None = None
+    cause: Fault | None = None
 
 
 class JobStatusAnswered(Reply):

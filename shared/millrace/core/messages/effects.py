@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from ..topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
+from .attempts import AttemptSpec, Fault
 from .base import Body, Part, empty
 
 
@@ -37,7 +38,7 @@ class StoredJob(Part):
     """When it was first given a slot."""
     archive: str | None = None
     """Path in storage of what `show` and `result` answer from."""
-    cause: dict[str, Any] | None = None
+    cause: Fault | None = None
     """Why it FAILED, without its stack trace, which is in the archive."""
     asked_log: str = ""
     asked: int = -1
@@ -218,7 +219,7 @@ class LaunchAttempt(Body):
     acceptance: str
     folder: str
     """Below `logs/` and `results/` in storage: this attempt's own."""
-    spec: dict[str, Any]
+    spec: AttemptSpec
 
 
 class AttemptLaunched(Body):

@@ -6,9 +6,11 @@ and a reader knows it by that. The ending that counts is the one in etcd; `JobFi
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
+from .attempts import Fault, ResultRows
 from .base import Body
+from .execution import TaskOutline
 
 
 class JobEvent(Body):
@@ -26,8 +28,8 @@ class JobAccepted(JobEvent):
     type: Literal["JobAccepted"] = "JobAccepted"
     version: Literal[1] = 1
     name: str
-    tasks: list[dict[str, Any]]
-    """[{task, vertices, parallelism}], producers first."""
+    tasks: list[TaskOutline]
+    """Producers first."""
 
 
 class JobWaiting(JobEvent):
@@ -45,7 +47,7 @@ class JobStateChanged(JobEvent):
     type: Literal["JobStateChanged"] = "JobStateChanged"
     version: Literal[1] = 1
     status: str
-    cause: dict[str, Any] | None = None
+    cause: Fault | None = None
 
 
 class AttemptStateChanged(JobEvent):
@@ -60,7 +62,7 @@ class AttemptStateChanged(JobEvent):
     task_manager: str | None = None
     slot: int | None = None
     """The slot of its TaskManager, while it is in one."""
-    error: dict[str, Any] | None = None
+    error: Fault | None = None
 
 
 class JobFinished(JobEvent):
@@ -69,7 +71,7 @@ class JobFinished(JobEvent):
     type: Literal["JobFinished"] = "JobFinished"
     version: Literal[1] = 1
     archive: str | None
-    result: dict[str, Any] | None = None
+    result: ResultRows | None = None
     """The result's rows, if they are small."""
 
 
@@ -79,7 +81,7 @@ class JobFailed(JobEvent):
     type: Literal["JobFailed"] = "JobFailed"
     version: Literal[1] = 1
     archive: str | None
-    cause: dict[str, Any] | None
+    cause: Fault | None
 
 
 class JobCanceled(JobEvent):

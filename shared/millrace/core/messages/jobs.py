@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from ..states import Ending
+from .attempts import Fault
 from .base import Body, Part, empty
 
 # Dispatcher -> JobMaster
@@ -97,7 +98,7 @@ class JobEnded(Body):
     job: str
     acceptance: str
     status: Ending
-    cause: dict[str, Any] | None
+    cause: Fault | None
     ended_ms: int
     archive: dict[str, Any]
     """What `show` and `result` answer from: the ExecutionGraph, with places of logs and results."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from ..states import AttemptStateChangedTo, AttemptStateReported, SlotStateFreed, SlotStateReported
+from .attempts import AttemptReport, AttemptSpec, Fault
 from .base import Body, Part, empty
 from .jobs import SlotSpec
 
@@ -113,14 +114,14 @@ class ReleaseTaskManager(Body):
 # TaskManager -> JobMaster
 
 
-class AttemptReport(Part):
+class OfferedAttempt(Part):
     """An attempt as its TaskManager sees it, for a JobMaster that must adopt it."""
 
     allocation: str
     attempt: str
     state: AttemptStateReported
-    report: dict[str, Any] | None = None
-    error: dict[str, Any] | None = None
+    report: AttemptReport | None = None
+    error: Fault | None = None
 
 
 class SlotOffer(Part):
@@ -138,7 +139,7 @@ class OfferSlots(Body):
     type: Literal["OfferSlots"] = "OfferSlots"
     version: Literal[1] = 1
     offers: list[SlotOffer]
-    attempts: list[AttemptReport] = empty(list)
+    attempts: list[OfferedAttempt] = empty(list)
 
 
 class TaskStateChanged(Body):
@@ -149,8 +150,8 @@ class TaskStateChanged(Body):
     allocation: str
     attempt: str
     state: AttemptStateChangedTo
-    report: dict[str, Any] | None = None
-    error: dict[str, Any] | None = None
+    report: AttemptReport | None = None
+    error: Fault | None = None
 
 
 class FailSlot(Body):
@@ -175,7 +176,7 @@ class DeployTask(Part):
     acceptance: str
     folder: str = ""
     """Below `logs/` and `results/` in storage: this attempt's own."""
-    spec: dict[str, Any]
+    spec: AttemptSpec
     start_timeout_ms: int | None
     run_timeout_ms: int | None
 
@@ -251,8 +252,8 @@ class AttemptEnded(Body):
     slot: int
     attempt: str
     status: Literal["finished", "failed", "killed"]
-    report: dict[str, Any] | None = None
-    error: dict[str, Any] | None = None
+    report: AttemptReport | None = None
+    error: Fault | None = None
 
 
 class StopAsked(Body):

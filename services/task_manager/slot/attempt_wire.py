@@ -1,0 +1,156 @@
+"""Any process of a slot: what an attempt is given, what it reports, why it failed.
+
+Made by `python -m tests.docs` from the models of `millrace.core.messages.attempts`, for a slot's Python has no pydantic. A key that is
+NotRequired may be absent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+if TYPE_CHECKING:
+    from typing_extensions import NotRequired
+
+FaultKind = Literal["lost", "infrastructure", "timeout", "user", "jvm", "killed", "exit", "analysis", "missing_path", "internal"]
+
+
+class Fault(TypedDict):
+    """Why an attempt, or its job, failed. `kind` and `retryable` say what follows: `millrace.core.faults` has the table of them."""
+
+    kind: NotRequired[str]
+    retryable: NotRequired[bool]
+    condition: NotRequired[str | None]
+    message: NotRequired[str]
+    vertex: NotRequired[str | None]
+    line: NotRequired[int | None]
+    column: NotRequired[int | None]
+    file: NotRequired[str | None]
+    frame: NotRequired[str | None]
+    detail: NotRequired[str]
+    exit_code: NotRequired[int | None]
+    files_kept: NotRequired[int | None]
+    files_left_out: NotRequired[int | None]
+    task: NotRequired[str | None]
+    subtask: NotRequired[int | None]
+    attempt: NotRequired[int | None]
+
+
+class InputSpec(TypedDict):
+    """One input of a vertex: `chained` comes from the same attempt, the others from folders that other attempts published."""
+
+    edge: Literal["chained", "hash", "broadcast", "forward"]
+    keys: NotRequired[list[str]]
+    share: NotRequired[int]
+    shares: NotRequired[int]
+    folders: NotRequired[list[str]]
+    schema: NotRequired[str | None]
+
+
+class VertexSpec(TypedDict):
+    """One step; exactly one of source, sql, python, sink, spark_app is given, as the graph has it."""
+
+    id: str
+    source: NotRequired[dict[str, Any] | None]
+    sql: NotRequired[str | None]
+    python: NotRequired[str | None]
+    sink: NotRequired[dict[str, Any] | None]
+    spark_app: NotRequired[dict[str, Any] | None]
+    schema: NotRequired[str | None]
+    parallelism: int
+    inputs: dict[str, InputSpec]
+
+
+class OutputSpec(TypedDict):
+    """What is written of a vertex's rows: for other attempts (hash, broadcast, forward), into a sink's staging, as the result."""
+
+    vertex: str
+    edge: Literal["hash", "broadcast", "forward", "result", "sink"]
+    keys: NotRequired[list[str]]
+    key_types: NotRequired[list[str] | None]
+    shares: NotRequired[int]
+    folder: NotRequired[str]
+    rows: NotRequired[int]
+    name: NotRequired[str]
+
+
+class PinnedSource(TypedDict):
+    """What the plan attempt fixed of a source, so that all attempts read the same."""
+
+    schema: NotRequired[str]
+    files: NotRequired[list[list[Any]]]
+    base: NotRequired[str | None]
+    split_bytes: NotRequired[int]
+    splits: NotRequired[int]
+    columns: NotRequired[list[str] | None]
+
+
+class ModuleSpec(TypedDict):
+    """An uploaded file that goes with the job."""
+
+    name: str
+    sha256: str
+    kind: str
+
+
+class QueryPlace(TypedDict):
+    """Where a query stands in the user's file."""
+
+    file: str
+    line: int
+    indent: NotRequired[int | None]
+
+
+class AttemptSpec(TypedDict):
+    """All that an attempt must know to run: its vertices, what they read, where their rows go."""
+
+    job: str
+    task: str
+    subtask: int
+    parallelism: int
+    attempt: int
+    kind: Literal["run", "plan"]
+    vertices: list[VertexSpec]
+    outputs: list[OutputSpec]
+    pinned: dict[str, PinnedSource]
+    conf: dict[str, str]
+    modules: list[ModuleSpec]
+    parameters: dict[str, str]
+    env: NotRequired[dict[str, str]]
+    sources: NotRequired[dict[str, QueryPlace]]
+
+
+class OutputReport(TypedDict):
+    """What an attempt wrote of one vertex."""
+
+    schema: NotRequired[str]
+    rows: NotRequired[int | None]
+    bytes: NotRequired[int | None]
+
+
+class ResultRows(TypedDict):
+    """The first rows of a result. Values are JSON's: `docs/publishing.md` says how Spark's types look."""
+
+    columns: NotRequired[list[str]]
+    types: NotRequired[list[str]]
+    rows: NotRequired[list[list[Any]] | None]
+    truncated: NotRequired[bool]
+    path: NotRequired[str | None]
+
+
+class FilesLeft(TypedDict):
+    """What is kept of the files that an attempt left in its folder, in numbers."""
+
+    kept: NotRequired[int | None]
+    bytes: NotRequired[int | None]
+    left_out: NotRequired[int | None]
+
+
+class AttemptReport(TypedDict):
+    """What a finished attempt tells. `pinned`, `schemas` and `key_types` are a plan attempt's, `outputs` and `result` any other's."""
+
+    outputs: NotRequired[dict[str, OutputReport]]
+    result: NotRequired[ResultRows | None]
+    pinned: NotRequired[dict[str, PinnedSource]]
+    schemas: NotRequired[dict[str, str]]
+    key_types: NotRequired[dict[str, list[str]]]
+    files: NotRequired[FilesLeft | None]

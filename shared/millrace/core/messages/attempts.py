@@ -1,0 +1,258 @@
+"""What an attempt is given, what it reports, and why it failed. The slot has the same types as TypedDicts, in `slot/attempt_wire.py`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
+
+from .base import Part, empty
+
+
+class Open(Part):
+    """A part that was a free object in 0.1.0: it keeps fields that this build does not know, and writes those alone that were given.
+
+    In Python it may be given as a dict, too, with the names that it has in JSON.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="allow", strict=True, validate_by_name=True, serialize_by_alias=True, defer_build=True
+    )
+
+    @model_serializer(mode="wrap")
+    def _as_given(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = handler(self)
+        for name, field in type(self).model_fields.items():
+            if name not in self.model_fields_set:
+                fields.pop(field.alias or name, None)
+        return fields
+
+    def json_value(self) -> dict[str, Any]:
+        """As it is in JSON."""
+        return self.model_dump(mode="json")
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        return {**handler(source), "strict": False}  # of the object alone; its fields are strict
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> Any:
+        return handler({name: value for name, value in core_schema.items() if name != "serialization"})
+
+
+def _number(value: object) -> object:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+Count = Annotated[int | None, BeforeValidator(_number)]
+"""A number that user code may have written, too: what is none counts as not known."""
+
+
+# Why an attempt, or a job, failed
+
+FaultKind = Literal[
+    "lost", "infrastructure", "timeout", "user", "jvm", "killed", "exit", "analysis", "missing_path", "internal"
+]
+"""Every `kind` of fault that this build makes, in a core or in a slot."""
+
+
+class Fault(Open):
+    """Why an attempt, or its job, failed. `kind` and `retryable` say what follows: `millrace.core.faults` has the table of them."""
+
+    kind: Annotated[str, Field(examples=list(get_args(FaultKind)))] = ""
+    """What failed, in one word. A reader must bear words that it does not know."""
+    retryable: bool = False
+    """Whether another attempt may succeed."""
+    condition: str | None = None
+    """The name of the error: Spark's condition, the class of a Python exception, a signal."""
+    message: str = ""
+    """A sentence for the user."""
+    vertex: str | None = None
+    """The vertex that failed."""
+    line: int | None = None
+    """From 1, in `file`; where that is null, in the query of the vertex."""
+    column: int | None = None
+    """From 1."""
+    file: str | None = None
+    """The user's own file."""
+    frame: str | None = None
+    """The last frame of the stack in the user's own code."""
+    detail: str = ""
+    """The stack trace, shortened; only between the processes of a TaskManager."""
+    exit_code: int | None = None
+    """Of the attempt's process, or of the script in it."""
+    files_kept: int | None = None
+    """How many of the files that the attempt left in its folder are kept with the job."""
+    files_left_out: int | None = None
+    """How many are not."""
+    task: str | None = None
+    """Of a job's cause: the task, the subtask and the number of the attempt that failed last."""
+    subtask: int | None = None
+    attempt: int | None = None
+
+
+# What an attempt is given
+
+
+InputEdge = Literal["chained", "hash", "broadcast", "forward"]
+OutputEdge = Literal["hash", "broadcast", "forward", "result", "sink"]
+
+
+class InputSpec(Open):
+    """One input of a vertex: `chained` comes from the same attempt, the others from folders that other attempts published."""
+
+    edge: InputEdge
+    keys: list[str] = empty(list)
+    """Of a hash edge: the columns."""
+    share: int = 0
+    """Of a hash edge: which share of the rows is read, of how many."""
+    shares: int = 0
+    folders: list[str] = empty(list)
+    """Of each producing subtask the folder with its output."""
+    spark_schema: str | None = Field(default=None, alias="schema")
+    """Spark's JSON of the rows."""
+
+
+class VertexSpec(Open):
+    """One step; exactly one of source, sql, python, sink, spark_app is given, as the graph has it."""
+
+    id: str
+    source: dict[str, Any] | None = None
+    sql: str | None = None
+    python: str | None = None
+    sink: dict[str, Any] | None = None
+    spark_app: dict[str, Any] | None = None
+    ddl: str | None = Field(default=None, alias="schema")
+    """The declared columns, as in CREATE TABLE."""
+    parallelism: int
+    inputs: dict[str, InputSpec]
+    """By the producing vertex."""
+
+
+class OutputSpec(Open):
+    """What is written of a vertex's rows: for other attempts (hash, broadcast, forward), into a sink's staging, as the result."""
+
+    vertex: str
+    edge: OutputEdge
+    keys: list[str] = empty(list)
+    """Of a hash output: the columns, the types that these are cast to (null: their own), and the number of shares."""
+    key_types: list[str] | None = None
+    shares: int = 0
+    folder: str = ""
+    """Of all but the result: where the rows go."""
+    rows: int = 0
+    """Of the result: how many of its rows are kept."""
+    name: str = ""
+    """Of a sink: what the names of its published files begin with."""
+
+
+class PinnedSource(Open):
+    """What the plan attempt fixed of a source, so that all attempts read the same."""
+
+    spark_schema: str = Field(default="", alias="schema")
+    """Spark's JSON of the rows."""
+    files: list[list[Any]] = empty(list)
+    """Of a source that several subtasks share: [path, length, time of change in ms] of each file."""
+    base: str | None = None
+    """The folder below which partition columns stand in the path."""
+    split_bytes: int = 0
+    splits: int = 0
+    columns: list[str] | None = None
+    """The columns that anybody reads; null: all."""
+
+
+class ModuleSpec(Open):
+    """An uploaded file that goes with the job."""
+
+    name: str
+    sha256: str
+    kind: str
+
+
+class QueryPlace(Open):
+    """Where a query stands in the user's file."""
+
+    file: str
+    line: int
+    indent: int | None = None
+
+
+class AttemptSpec(Open):
+    """All that an attempt must know to run: its vertices, what they read, where their rows go."""
+
+    job: str
+    task: str
+    subtask: int
+    parallelism: int
+    attempt: int
+    kind: Literal["run", "plan"]
+    """plan: the attempt that fixes, before all others, what must be the same for all of them."""
+    vertices: list[VertexSpec]
+    """Producers first."""
+    outputs: list[OutputSpec]
+    pinned: dict[str, PinnedSource]
+    """By source."""
+    conf: dict[str, str]
+    """Spark settings of the job."""
+    modules: list[ModuleSpec]
+    parameters: dict[str, str]
+    env: dict[str, str] = empty(dict)
+    """Environment variables."""
+    sources: dict[str, QueryPlace] = empty(dict)
+    """By vertex."""
+
+
+# What an attempt reports
+
+
+class OutputReport(Open):
+    """What an attempt wrote of one vertex."""
+
+    spark_schema: str = Field(default="", alias="schema")
+    """Spark's JSON of the rows."""
+    rows: Count = None
+    bytes: Count = None
+
+
+class ResultRows(Open):
+    """The first rows of a result. Values are JSON's: `docs/publishing.md` says how Spark's types look."""
+
+    columns: list[str] = empty(list)
+    types: list[str] = empty(list)
+    """Spark's names of them."""
+    rows: list[list[Any]] | None = None
+    truncated: bool = False
+    """There are more rows."""
+    path: str | None = None
+    """In place of `rows`, where they are many: a file on the blob server that holds all this with them."""
+
+
+class FilesLeft(Open):
+    """What is kept of the files that an attempt left in its folder, in numbers."""
+
+    kept: Count = None
+    bytes: Count = None
+    left_out: Count = None
+
+
+class AttemptReport(Open):
+    """What a finished attempt tells. `pinned`, `schemas` and `key_types` are a plan attempt's, `outputs` and `result` any other's."""
+
+    outputs: dict[str, OutputReport] = empty(dict)
+    """By vertex."""
+    result: ResultRows | None = None
+    pinned: dict[str, PinnedSource] = empty(dict)
+    """By source."""
+    schemas: dict[str, str] = empty(dict)
+    """Vertex -> Spark's JSON of its rows."""
+    key_types: dict[str, list[str]] = empty(dict)
+    """Vertex with several hash inputs -> the types as which their keys are compared."""
+    files: FilesLeft | None = None
