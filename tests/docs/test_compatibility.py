@@ -16,9 +16,9 @@ from .compatibility import Comparison, breaks, contract, release, releases
 NOW = contract()
 Schemas = dict[str, Any]
 Change = Callable[[Schemas], Any]
-SUBMIT, LIST, REJECTED, LETTER, FINISHED = (
+SUBMIT, LIST, REJECTED, LETTER, FINISHED, FAILED = (
     "client.commands/SubmitJob.json", "client.commands/ListJobs.json", "client.replies/JobRejected.json",
-    "dead-letters/DeadLetter.json", "job.events/JobFinished.json",
+    "dead-letters/DeadLetter.json", "job.events/JobFinished.json", "job.events/JobFailed.json",
 )  # fmt: skip
 
 
@@ -38,6 +38,9 @@ def properties(schemas: Schemas, name: str) -> Any:
 
 BREAKING: dict[str, tuple[Change, str]] = {
     "a request that is gone": (lambda s: s.pop(SUBMIT), f"{SUBMIT}: is gone"),
+    "a cause whose message is another thing": (
+        lambda s: s[FAILED]["$defs"]["Fault"]["properties"]["message"].update(type="object"), f"{FAILED}: cause.message: object is refused",
+    ),
     "a fact that is gone": (lambda s: s.pop(FINISHED), f"{FINISHED}: is gone"),
     "a field of a request that is gone": (
         lambda s: properties(s, SUBMIT).pop("accept_before_ms"), f"{SUBMIT}: accept_before_ms: is refused",
