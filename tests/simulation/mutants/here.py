@@ -107,6 +107,7 @@ BY_NAME: dict[str, tuple[Here, ...]] = {
     ),
     "a bad record is never passed over": (here("kill", faults=1, poison=("job-1",), steps_most=6_000),),
     "a refused slot is not given back": (here("jvm", after=("AllocateSlot",), waits=(0,), stalls=0.0, **TIGHT),),
+    "what is freed is not looked at": (here("jvm", after=("AllocateSlot",), waits=(0,), stalls=0.0, **TIGHT),),
     "an old report takes a grant back": (here("one_way:task-manager", after=("RequestSlots",), waits=SOON),),
     "a slot that is given back is nobodys at once": (here("cut:job-master", after=(RUNS,), waits=SOON, timing=STUBBORN, slots=3),),
     "a slot is freed with its attempt": (here("cut:job-master", after=(RUNS,), waits=SOON, timing=LONG, slots=1),),
