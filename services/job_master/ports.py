@@ -105,7 +105,7 @@ def _publish(effect: PublishSink, fs: Any, target: str, hold: Callable[[], None]
     What an earlier life of the JobMaster's state published for the same job is replaced, not doubled.
 
     All moves and deletions are written down before the first move, and a repeat goes by that record: files that others put there
-    meanwhile are not judged or deleted. overwrite deletes the old files only after the new ones are in place.
+    meanwhile are not judged or deleted. In mode overwrite the old files are deleted only after the new ones are in place.
     """
     staged = [fs._strip_protocol(folder) for folder in effect.staged]
     record = posixpath.join(staged[0], RECORD)

@@ -14,10 +14,11 @@ from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.jobs import StartJob
 from millrace.core.messages.records import Message, encode
 from millrace.core.topics import OUTPUT_BYTES_MAX, TOPICS
-from millrace.edge.requests import GRAPH_BYTES_MOST, Intake, check_graph
+from millrace.edge.requests import GRAPH_BYTES_MOST, check_graph
 from millrace.io.etcd.store import TXN_MAX_BYTES, request_of
 from millrace.io.interfaces import Compare, Put, Txn
 from millrace.io.storage.store import Storage
+from services.dispatcher.intake import Intake
 from tests.contract.conftest import BusWorld, StoreWorld
 
 OURS = 1_000_000 - 36  # of a value alone: the library counts 36 bytes for the rest of a record

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from millrace.io import interfaces
 from millrace.io.interfaces import (
     PAGE,
     Compare,
@@ -224,11 +225,15 @@ def test_a_prefix_is_a_world_of_its_own(store_world: StoreWorld) -> None:
     assert same.get("a") == one.get("a")
 
 
-def test_128_operations_are_taken_and_129_refused(store_world: StoreWorld) -> None:
+def test_128_operations_are_taken_and_129_refused(store_world: StoreWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By etcd, too: what a service may ask for is bounded before, and this test alone asks for more."""
     store = store_world.store()
     assert store.txn(Txn((), [Put(f"k{n}", b"") for n in range(128)])).succeeded
     assert store.txn(Txn((), [Put(f"k{n}", b"") for n in range(100)], [f"k{n}" for n in range(28)])).succeeded
     before = store.list("")[1]
+    with pytest.raises(AssertionError, match="128 operations"):
+        Txn((), [Put(f"n{n}", b"") for n in range(129)])
+    monkeypatch.setattr(interfaces, "TXN_OPERATIONS", 1_000)
     for too_many in (
         Txn((), [Put(f"n{n}", b"") for n in range(129)]),
         Txn((), [Put(f"n{n}", b"") for n in range(100)], [f"k{n}" for n in range(29)]),

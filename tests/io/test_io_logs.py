@@ -213,7 +213,7 @@ def test_human_format_has_colour_on_a_terminal_only() -> None:
 def test_uncaught_exceptions_are_logged_in_any_thread() -> None:
     script = (
         "import threading\n"
-        "from millrace.io import logs\n"
+        "from millrace.runtime import logs\n"
         "logs.configure('x', 'json', secrets=['hunter22'])\n"
         "thread = threading.Thread(target=lambda: {}['hunter22'], name='beat')\n"
         "thread.start(); thread.join()\n"

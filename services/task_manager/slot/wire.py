@@ -146,18 +146,16 @@ class StatusEvent(TypedDict):
 
 
 Event = dict[str, Any]
-"""``is`` tells which:
+"""``is`` says which it is:
 
-ready       slot, application_id: warm, probed, a spare process attached: may be offered
-running     attempt: the process has its attempt
-progress    attempt, progress: a `Progress`
-status      attempt, question, status, silent: an `AttemptStatus`, or None and why there is none
-ended       attempt, status ("finished", "failed", "killed"), report, rows, error: for failed and killed nothing of it lives
-            or writes any more
-replacing   reason, attempt (or None): a new JVM is being started, and ready follows (with `attempt`: it is that attempt's own
-            JVM, and running follows)
-broken      reason, hint: the slot cannot be started; the host ends
-gone        code, said: made by the TaskManager's side when the host has ended; nothing of the slot lives any more
+- ready (slot, application_id): warm, probed, a spare process attached; the slot may be offered
+- running (attempt): the process has its attempt
+- progress (attempt, progress): a `Progress`
+- status (attempt, question, status, silent): an `AttemptStatus`, or None and why there is none
+- ended (attempt, status, report, rows, error): the status is finished, failed or killed; of the latter two nothing lives any more
+- replacing (reason, attempt or None): a new JVM is being started; with an attempt it is that attempt's own, and running follows, else ready
+- broken (reason, hint): the slot cannot be started; the host ends
+- gone (code, said): made by the TaskManager's side when the host has ended; nothing of the slot lives any more
 """
 
 
