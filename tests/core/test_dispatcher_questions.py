@@ -29,6 +29,18 @@ def test_a_job_of_a_dead_job_master_is_shown_with_who_is_silent() -> None:
     assert later(world) == [] and world.state.asked == {}
 
 
+def test_what_attempts_are_doing_is_asked_of_the_job_master_and_answered_without_it_if_it_is_dead() -> None:
+    world = settled()
+    asked = client.ReportNow(job=JOB, task="a", subtask=3, reply_to="c", correlation="2")
+    world.accept()
+    [forwarded] = bodies(world.request(asked))
+    assert forwarded == jobs.ReportStartedJob(job=JOB, task="a", subtask=3, reply_to="c", correlation="2", number=1)
+    assert later(world) == [client.JobReported(correlation="2", job=JOB, silent=SHARD)]
+    world.finish()
+    [told] = bodies(world.request(asked))
+    assert (told.attempts, told.reason) == ([], "the job has ended: it is FINISHED")
+
+
 @pytest.mark.parametrize("kind", [client.GetClusterOverview, client.ListTaskManagers])
 def test_questions_about_the_cluster_are_answered_while_the_resource_manager_is_dead(kind: type[client.Request]) -> None:
     world = settled()

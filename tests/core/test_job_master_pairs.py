@@ -11,6 +11,7 @@ from millrace.core.messages import effects, jobs, slots
 from millrace.core.messages.links import LINKS
 from millrace.core.states import ENDED_JOB, JobStatus
 from tests.core.of_job_master import REPORT, RM, SINK, TM, TWO, USER, D, Shard
+from tests.core.of_progress import progress
 
 FATAL = {"kind": "user", "retryable": False, "message": "no"}
 OUT = {"outputs": {"a": {"schema": "{}", "rows": 1, "bytes": 9}}}
@@ -78,6 +79,9 @@ MESSAGES: dict[str, tuple[Any, str]] = {
     "retired": (jobs.JobRetired(job="j", acceptance="acc-j"), D),
     "retired another": (jobs.JobRetired(job="j", acceptance="later"), D),
     "describe": (jobs.DescribeStartedJob(job="j", reply_to="me", correlation="c"), D),
+    "report": (jobs.ReportStartedJob(job="j", task="", subtask=None, reply_to="me", correlation="c"), D),
+    "at work": (slots.AttemptsAtWork(attempts=[slots.AttemptAtWork(allocation="a1", attempt=FIRST, progress=progress(1))]), TM),
+    "answered another": (slots.AttemptAnswered(attempt=FIRST, question=99, silent="it has ended"), TM),
     "declare again": (jobs.DeclareAgain(), RM),
     "queued": (jobs.JobQueued(job="j", reason="no slots", position=1), RM),
     "lost": (jobs.TaskManagerLost(task_manager="t1", incarnation=1, reason="silent"), RM),
@@ -99,8 +103,8 @@ MESSAGES: dict[str, tuple[Any, str]] = {
 }
 
 OF_NOTHING_HERE = {
-    "retired another", "describe", "lost long ago", "lost another", "unknown slot failed", "published another",
-    *(each for each in MESSAGES if each.startswith("late ")),
+    "retired another", "describe", "report", "at work", "answered another", "lost long ago", "lost another",
+    "unknown slot failed", "published another", *(each for each in MESSAGES if each.startswith("late ")),
 }  # fmt: skip
 
 

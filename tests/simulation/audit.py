@@ -14,7 +14,7 @@ from millrace.core.fold import Fold, Parked, ScopeState
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.core.jobgraph.parse import Refused
 from millrace.core.machine import Envelope, Machine, Output
-from millrace.core.messages.client import DescribeJob, GetClusterOverview, ListTaskManagers
+from millrace.core.messages.client import DescribeJob, GetClusterOverview, ListTaskManagers, ReportNow
 from millrace.core.messages.events import JobCanceled, JobFailed, JobFinished
 from millrace.core.messages.jobs import TaskManagerLost
 from millrace.core.messages.records import Key, Message, Record, decode
@@ -36,7 +36,7 @@ from tests.simulation.task_manager import TaskManagerProcess
 from tests.simulation.world import PREFIX
 
 NONE: Mapping[int, str] = {}
-QUESTIONS = (GetClusterOverview, ListTaskManagers, DescribeJob)  # others are asked
+QUESTIONS = (GetClusterOverview, ListTaskManagers, DescribeJob, ReportNow)  # others are asked
 ENDINGS = (JobFinished, JobFailed, JobCanceled)
 
 

@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import fsspec
 
 from millrace.core.messages.base import Body
-from millrace.core.messages.effects import KillAttempt, LaunchAttempt
-from millrace.core.messages.slots import AttemptEnded, AttemptRunning, SlotBroken, SlotReady, SlotReplacing
+from millrace.core.messages.effects import KillAttempt, LaunchAttempt, TellAttempt
+from millrace.core.messages.progress import AttemptProgress, AttemptStatus
+from millrace.core.messages.slots import (
+    AttemptEnded,
+    AttemptReplied,
+    AttemptRunning,
+    AttemptsProgressed,
+    SlotBroken,
+    SlotProgress,
+    SlotReady,
+    SlotReplacing,
+)
 from tests.simulation.book import Living
 
 if TYPE_CHECKING:
@@ -20,6 +30,7 @@ if TYPE_CHECKING:
 USER_ERROR = {"kind": "user", "retryable": True, "message": "ZeroDivisionError: division by zero"}
 HOST_ENDED = {"kind": "infrastructure", "retryable": True, "message": "the TaskManager was silent: the slot ended"}
 JVM_ENDED = {"kind": "infrastructure", "retryable": True, "message": "the JVM of the slot has ended"}
+PROGRESS_MOST = 5  # reports of one attempt
 ANALYSIS_ERROR = {"kind": "analysis", "retryable": False, "message": "there is no table t", "line": 1}
 
 
@@ -33,6 +44,8 @@ class Timing:
     kill: tuple[int, int] = (2, 60)
     reset: tuple[int, int] = (10, 150)
     repair: tuple[int, int] = (1_000, 4_000)  # of a broken slot
+    answer: tuple[int, int] = (1, 80)  # to an order to a running attempt
+    progress: tuple[int, int] = (1_000, 1_500)  # until the first report of a running attempt, and between two
     replaced: float = 0.1  # of ended attempts: the JVM is replaced after them
 
 
@@ -110,6 +123,22 @@ class SimulatedSlots:
             running.ends = True
             self._after(self._world.timing.kill, lambda: self._end(effect.slot, running, "killed"))
 
+    def tell(self, effect: TellAttempt) -> None:
+        self._after(self._world.timing.answer, lambda: self._replies(effect))
+
+    def _replies(self, effect: TellAttempt) -> None:
+        running = self._running.get(effect.slot)
+        runs = running is not None and running.living.attempt == effect.attempt and not running.ends
+        told = {"status": at_work(1)} if runs else {"silent": "it has just ended"}
+        self._post(AttemptReplied(attempt=effect.attempt, shard=effect.shard, question=effect.question, **told))
+
+    def _progresses(self, slot: int, running: Running, tasks_done: int) -> None:
+        """Reports that it goes on, a few times."""
+        if self._running.get(slot) is running and not running.ends and tasks_done <= PROGRESS_MOST:
+            each = SlotProgress(slot=slot, attempt=running.living.attempt, progress=at_work(tasks_done).progress)
+            self._post(AttemptsProgressed(attempts=[each]))
+            self._after(self._world.timing.progress, lambda: self._progresses(slot, running, tasks_done + 1))
+
     def jvm_ends(self, slot: int, for_good: bool) -> None:
         """The JVM of a slot dies. `for_good`: it does not start again, until it is repaired."""
         running = self._running.pop(slot, None)
@@ -144,6 +173,7 @@ class SimulatedSlots:
         if self._running.get(slot) is not running or running.ends:
             return
         self._post(AttemptRunning(slot=slot, attempt=running.living.attempt))
+        self._after(self._world.timing.progress, lambda: self._progresses(slot, running, 1))
         if behaviour.ends == "hang":
             return
         span = self._world.timing.run if behaviour.run_ms is None else (behaviour.run_ms, behaviour.run_ms)
@@ -180,6 +210,12 @@ class SimulatedSlots:
         self._numbered += 1
         due_ms = self._world.clock.now_ms() + self._world.random.randint(*span)
         heapq.heappush(self._later, (due_ms, self._numbered, happens))
+
+
+def at_work(tasks_done: int) -> AttemptStatus:
+    """The status of an attempt that has done so many Spark tasks."""
+    progress = AttemptProgress(**{**dict.fromkeys(AttemptProgress.model_fields, 0), "tasks_done": tasks_done, "tasks_total": PROGRESS_MOST})
+    return AttemptStatus(elapsed_ms=1, progress=progress, stages=[], stack=["job.py:1 main"])
 
 
 def report(spec: dict[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from millrace.core.messages.client import (
     JobRejected,
     ListJobs,
     ListTaskManagers,
+    ReportNow,
     Request,
 )
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topology
@@ -32,9 +33,11 @@ from tests.simulation import workload
 from tests.simulation.audit import assert_parked, audit
 from tests.simulation.cluster import Cluster, Stuck
 from tests.simulation.faults import Faults
+from tests.simulation.slots import Timing
 
 QUESTIONS: tuple[type[Request], ...] = (
     AwaitJobResult, DescribeBlobServer, DescribeJob, GetClusterOverview, GetJobStatus, ListJobs, ListTaskManagers,
+    ReportNow,
 )  # fmt: skip
 AIMS = ("", "", "", "task-manager", "dispatcher", "resource-manager", "job-master")
 KINDS = (faults_.ALL, faults_.ALL, faults_.WITH_CUTS, faults_.PROCESSES, faults_.CUTS)
@@ -85,7 +88,7 @@ class Trial:
             control=tuple(f"{service}#{n}" for service in SERVICES for n in range(1, replicas + 1)),
             snapshot_records=self._drawn("snapshot_records", (3, 50, 300, 50_000)),
             stalls=self._drawn("stalls", (0.0, 0.02, 0.1)),
-            timing=self.shape.get("timing"),
+            timing=self.shape.get("timing", Timing(progress=(20, 300))),
             deciding=self.shape.get("deciding"),
             poison=(*self.poison, *(job for job in self.jobs if chance.random() < 0.02)),
         )

@@ -100,11 +100,13 @@ def _fields(body: dict[str, Any]) -> str:
         value = body.get(name)
         if value is None or value == "" or isinstance(value, (list, bool)):
             continue
-        told.append(f"{name}={value['message']!r}" if isinstance(value, dict) else f"{name}={value}")
+        if isinstance(value, dict):
+            value = repr(value["message"]) if "message" in value else _progress(value["progress"])
+        told.append(f"{name}={value}")
     if body.get("tasks") and body["type"] == "DeployTasks":
         told += [task["attempt"] for task in body["tasks"]]
     if body.get("attempts"):
-        told += [each if isinstance(each, str) else f"{each['attempt']} {each['state']}" for each in body["attempts"]]
+        told += [each if isinstance(each, str) else _attempt(each) for each in body["attempts"]]
     if isinstance(body.get("attempt"), str):
         told.append(body["attempt"])
     if isinstance(body.get("attempt"), int):
@@ -118,3 +120,15 @@ def _fields(body: dict[str, Any]) -> str:
         stands = body["stands"]
         told.append(f"({' '.join(str(each) for each in (stands['state'], stands['status']) if each)})")
     return " ".join(told)
+
+
+def _attempt(each: dict[str, Any]) -> str:
+    if "state" in each:
+        return f"{each['attempt']} {each['state']}"
+    progress = each.get("progress") or (each.get("status") or {}).get("progress")
+    how = _progress(progress) if progress else f"silent={each['silent']!r}"
+    return f"{each['attempt']} {how}"
+
+
+def _progress(progress: dict[str, int]) -> str:
+    return f"tasks {progress['tasks_done']}/{progress['tasks_total']}"

@@ -25,7 +25,7 @@ from .state import EndedJob, JobRequest, Letter, LiveJob, State, Submission
 
 CLIENT = "client.commands"
 
-AboutJob = client.SubmitJob | client.CancelJob | client.DescribeJob | client.AwaitJobResult | client.GetJobStatus
+AboutJob = client.SubmitJob | client.CancelJob | client.DescribeJob | client.ReportNow | client.AwaitJobResult | client.GetJobStatus
 Replied = JobRequest | client.Request
 _vertices = TypeAdapter(Vertices).validator.validate_python
 
@@ -33,9 +33,12 @@ _vertices = TypeAdapter(Vertices).validator.validate_python
 def job_request(record: Client, request: AboutJob, submitted: Submission | None = None) -> JobRequest:
     """What is kept of a request until it is answered."""
     parked = letter(record, record.excerpt) if record.excerpt is not None else None
-    return JobRequest(
+    kept = JobRequest(
         request.type, request.job, request.reply_to, request.correlation, submitted, parked, log=record.log, offset=record.offset
     )
+    if isinstance(request, client.ReportNow):
+        kept.task, kept.subtask = request.task, request.subtask
+    return kept
 
 
 def nobodys_request(job: str) -> JobRequest:

@@ -11,10 +11,12 @@ from collections.abc import Iterator
 
 from millrace.core.clocks import NowMs
 from millrace.core.machine import Envelope, Output, Say
-from millrace.core.messages.jobs import DescribeStartedJob, Query, QuestionAnswered
+from millrace.core.messages.jobs import DescribeStartedJob, Query, QuestionAnswered, ReportStartedJob
 
 from .answers import refuse
 from .state import ForwardedRequest, JobRequest, Silence, State
+
+Question = DescribeStartedJob | ReportStartedJob | Query
 
 ANSWER_MS = 3_000
 ASKED_MOST = 250  # requests of one scope without an answer: a flood of those about a dead one leaves room for those about others
@@ -27,7 +29,7 @@ def is_silent(state: State, scope: str, now_ms: NowMs) -> bool:
     return silence is not None and now_ms - silence.asked_ms < max(AGAIN_MS, silence.asked_ms - silence.since_ms)
 
 
-def forward(state: State, request: JobRequest, envelope: Envelope, scope: str, body: DescribeStartedJob | Query) -> Iterator[Output]:
+def forward(state: State, request: JobRequest, envelope: Envelope, scope: str, body: Question) -> Iterator[Output]:
     """Asks a scope that is not silent. `body`: the question, without its number."""
     if sum(each.scope == scope for each in state.asked.values()) >= ASKED_MOST:
         yield from refuse(request, "busy", f"{ASKED_MOST} questions wait for answers of {scope} already; try again")

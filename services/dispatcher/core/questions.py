@@ -37,7 +37,7 @@ def on_client(state: State, record: Client, envelope: Envelope) -> Outputs:
             yield from reject(submitted, envelope.at_ms, **refusal)
         else:
             yield from answer(state, submitted, envelope)
-    elif isinstance(request, (client.CancelJob, client.DescribeJob, client.AwaitJobResult, client.GetJobStatus)):
+    elif isinstance(request, _ABOUT_JOBS):
         yield from answer(state, answers.job_request(record, request), envelope)
     else:
         assert request is not None, "a Client record has a request or a refusal"
@@ -88,12 +88,12 @@ def answer_without(state: State, request: JobRequest, envelope: Envelope, scope:
     if without is not None:
         yield from without(state, request, scope)
     elif request.job in state.live:
-        yield from _describe_without(state, request, scope)
+        yield from row_of(request).without(state, request, scope)
     else:
         yield from answer(state, request, envelope)  # it has ended meanwhile
 
 
-def forward(state: State, request: JobRequest, envelope: Envelope, scope: str, body: jobs.DescribeStartedJob | jobs.Query) -> Outputs:
+def forward(state: State, request: JobRequest, envelope: Envelope, scope: str, body: forwarding.Question) -> Outputs:
     """Forwards a request to the scope that knows the answer, or answers in its place while it is silent."""
     if not request.reply_to:
         return
@@ -179,6 +179,32 @@ def _describe_ended(state: State, request: JobRequest, envelope: Envelope, ended
     return reply(request, client.JobDescribed, summary=ended.summary(request.job), archive=ended.archive)
 
 
+def _report_live(state: State, request: JobRequest, envelope: Envelope, live: LiveJob) -> Outputs:
+    """Its JobMaster asks the attempts, if it knows the job already."""
+    scope = shard_scope(live.shard)
+    if scope not in state.heard:
+        yield from answer_without(state, request, envelope, scope)
+    elif request.job in state.declaring.get(scope, ()):
+        yield from reply(request, client.JobReported, job=request.job, reason="its JobMaster has not begun with it")
+    else:
+        body = jobs.ReportStartedJob(
+            job=request.job,
+            task=request.task,
+            subtask=request.subtask,
+            reply_to=request.reply_to,
+            correlation=request.correlation,
+        )
+        yield from forward(state, request, envelope, scope, body)
+
+
+def _report_without(state: State, request: JobRequest, scope: str) -> Outputs:
+    return reply(request, client.JobReported, job=request.job, silent=scope)
+
+
+def _report_ended(state: State, request: JobRequest, envelope: Envelope, ended: EndedJob, cause: Fault | None) -> Outputs:
+    return reply(request, client.JobReported, job=request.job, reason=f"the job has ended: it is {ended.status}")
+
+
 def _not_found(state: State, request: JobRequest, envelope: Envelope) -> Outputs:
     """There is no such job, unless a submission that waited before this request is being stored now."""
     lookup = state.fates.get(request.job)
@@ -197,6 +223,8 @@ class JobRow:
     """The last argument is the cause, where the ending has just been read from etcd: the state does not keep it."""
     unknown: Callable[[State, JobRequest, Envelope], Outputs] = waiting.look_up
     absent: Callable[[State, JobRequest, Envelope], Outputs] = _not_found
+    without: Callable[[State, JobRequest, str], Outputs] = _describe_without
+    """While its JobMaster is silent."""
     answered_without_etcd: bool = True
     """It is answered in bounded time where etcd is silent. Those who submit or await a job have time-outs of their own."""
     once: bool = False
@@ -213,9 +241,11 @@ JOB_REQUESTS: dict[type[client.Request], JobRow] = {
     ),
     client.CancelJob: JobRow(_cancel_live, _cancel_ended),
     client.DescribeJob: JobRow(_describe_live, _describe_ended),
+    client.ReportNow: JobRow(_report_live, _report_ended, without=_report_without),
     client.AwaitJobResult: JobRow(_await_live, _result_of_ended, answered_without_etcd=False, once=True),
     client.GetJobStatus: JobRow(_status_of_live, _status_of_ended),
 }
+_ABOUT_JOBS = (client.CancelJob, client.DescribeJob, client.ReportNow, client.AwaitJobResult, client.GetJobStatus)
 _JOB_ROWS = {kind.__name__: row for kind, row in JOB_REQUESTS.items()}
 
 

@@ -49,6 +49,9 @@ class JobRequest:
     log: str = ""
     offset: int = -1
     """Its place in client.commands."""
+    task: str = ""
+    subtask: int | None = None
+    """Of a ReportNow: what is asked about."""
 
     @property
     def is_submission(self) -> bool:

@@ -9,7 +9,7 @@ from millrace.core.clocks import AtMs, after
 from millrace.core.faults import fault
 from millrace.core.machine import Envelope, Output
 from millrace.core.messages.attempts import AttemptReport, Fault
-from millrace.core.messages.slots import TaskStateChanged
+from millrace.core.messages.slots import AttemptAtWork, TaskStateChanged
 from millrace.core.states import ENDING_JOB, IN_SLOT, ExecutionState
 
 from . import failover, publication
@@ -55,7 +55,7 @@ def on_task_state_changed(state: State, body: TaskStateChanged, envelope: Envelo
     yield from advance(state, job, envelope.at_ms, before, idle=[body.allocation])
 
 
-def current_attempt(state: State, body: TaskStateChanged) -> Current | None:
+def current_attempt(state: State, body: TaskStateChanged | AttemptAtWork) -> Current | None:
     """None: the message is about an attempt that does not count, or not any more."""
     job = state.jobs.get(state.allocations.get(body.allocation, ""))
     slot = job.slots[body.allocation] if job is not None else None

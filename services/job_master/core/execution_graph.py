@@ -166,6 +166,8 @@ def _describe(plan: Plan | None, job: Job, most: int) -> dict[str, Any]:
 def _describe_subtask(
     job: Job, folder: str, index: int, subtask: Subtask, failures: list[dict[str, Any]]
 ) -> dict[str, Any]:
+    slot = job.slots.get(subtask.allocation or "")
+    progress = slot.progress if slot is not None else None
     return {
         "subtask": index,
         "state": subtask.state.value,
@@ -182,6 +184,7 @@ def _describe_subtask(
             vertex: {"rows": rows, "bytes": bytes_} for vertex, (rows, bytes_) in (subtask.outputs or {}).items()
         },
         "failures": failures,
+        **({} if progress is None else {"progress": progress}),
         **({} if subtask.files is None else {"files": dict(zip(("kept", "bytes", "left_out"), subtask.files, strict=True))}),
     }
 

@@ -17,6 +17,7 @@ from millrace.core.messages.jobs import (
     DescribeStartedJob,
     JobRetired,
     QuestionAnswered,
+    ReportStartedJob,
     StartJob,
 )
 from millrace.core.states import ENDED_JOB, ENDING_JOB, JobStatus
@@ -157,7 +158,7 @@ def on_describe_started_job(state: State, body: DescribeStartedJob, envelope: En
     yield from answer(body, reply)
 
 
-def answer(body: DescribeStartedJob, reply: Reply) -> Iterator[Output]:
+def answer(body: DescribeStartedJob | ReportStartedJob, reply: Reply) -> Iterator[Output]:
     """To the client, and to the Dispatcher that it is answered."""
     yield Publish("client.replies", body.reply_to, reply)
     if body.number:  # a Dispatcher of 0.1.0 numbers none

@@ -25,21 +25,28 @@ from millrace.core.machine import (
 from millrace.core.messages import effects, jobs, slots
 from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER, shard_scope
 
-from . import attempts, bad_records, births, earlier, holding, lifecycle, scheduling
+from . import attempts, bad_records, births, earlier, holding, inspection, lifecycle, scheduling
 from .plans import compile_stored
 from .state import State
+
+
+def on_ticked(state: State, body: Ticked, envelope: Envelope) -> Iterator[Output]:
+    yield from inspection.answer_overdue(state)
+    yield from scheduling.on_ticked(state, body, envelope)
+
 
 HANDLERS: dict[type, Handler] = {
     Configured: births.on_configured,
     Born: births.on_born,
     PeerBorn: births.on_peer_born,
-    Ticked: scheduling.on_ticked,
+    Ticked: on_ticked,
     PassedOver: bad_records.on_passed_over,
     # from the Dispatcher
     jobs.StartJob: lifecycle.on_start_job,
     jobs.CancelStartedJob: lifecycle.on_cancel_started_job,
     jobs.JobRetired: lifecycle.on_job_retired,
     jobs.DescribeStartedJob: lifecycle.on_describe_started_job,
+    jobs.ReportStartedJob: inspection.on_report_started_job,
     # from the ResourceManager
     jobs.JobQueued: holding.on_job_queued,
     jobs.TaskManagerLost: holding.on_task_manager_lost,
@@ -48,6 +55,8 @@ HANDLERS: dict[type, Handler] = {
     slots.OfferSlots: holding.on_offer_slots,
     slots.FailSlot: holding.on_fail_slot,
     slots.TaskStateChanged: attempts.on_task_state_changed,
+    slots.AttemptsAtWork: inspection.on_attempts_at_work,
+    slots.AttemptAnswered: inspection.on_attempt_answered,
     # from storage
     effects.SinkPublished: lifecycle.on_sink_published,
 }
@@ -66,7 +75,7 @@ class JobMaster:
         return State()
 
     def is_idle(self, state: State) -> bool:
-        return not state.jobs
+        return not state.jobs and not state.inspections
 
     def handle(self, state: State, envelope: Envelope) -> Iterator[Output]:
         """Timers go by `state.now_ms`: machine time, carried on by the broker's clock for at most one slow tick."""

@@ -28,7 +28,7 @@ def vacate_slot(job: Job, allocation: str) -> None:
     slot = job.slots[allocation]
     assert slot.task is not None
     job.tasks[slot.task].rows[slot.subtask].allocation = None
-    slot.task, slot.subtask = None, 0
+    slot.task, slot.subtask, slot.progress = None, 0, None
 
 
 def slots_on(job: Job, task_manager: str, last_incarnation: int) -> list[str]:

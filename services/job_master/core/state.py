@@ -76,6 +76,33 @@ class HeldSlot:
     slot: int
     task: str | None = None
     subtask: int = 0
+    progress: dict[str, int] | None = None  # what its attempt reported last
+
+
+@dataclass(slots=True)
+class Inspected:
+    """A running attempt that was asked what it is doing."""
+
+    task: str
+    subtask: int
+    attempt: int
+    task_manager: str  # the scope
+    running_ms: AtMs
+    status: dict[str, Any] | None = None
+    silent: str | None = None
+
+
+@dataclass(slots=True)
+class Inspection:
+    """A client's ReportNow whose attempts have not all answered."""
+
+    job: str
+    reply_to: str
+    correlation: str
+    number: int  # of the Dispatcher's question
+    due_ms: NowMs
+    running: int
+    attempts: dict[str, Inspected] = field(default_factory=dict)  # by the attempt's name
 
 
 @dataclass
@@ -121,6 +148,8 @@ class State:
     # TaskManager -> the last incarnation that was declared lost, until a later one is born; the last LOST_KEPT, oldest first
     lost: dict[str, int] = field(default_factory=dict)
     declared_to: int = 0  # the life of the ResourceManager to which the held slots were declared [R11]
+    inspections: dict[int, Inspection] = field(default_factory=dict)  # by the number of the question to the attempts, oldest first
+    inspected: int = 0  # the last such number
     plans: dict[str, Plan | None] = beside()  # acceptance of a known job -> its plan, see `plans.plan_of`
 
 
@@ -138,6 +167,7 @@ def move_subtask(subtask: Subtask, state: ExecutionState) -> None:
 
 def check(state: State) -> None:
     """The invariants of the state; tests call it after every step."""
+    _check_inspections(state)
     held = {allocation: job.id for job in state.jobs.values() for allocation in job.slots}
     assert held == state.allocations, f"allocations {state.allocations} and held slots {held} differ"
     gone = {*(state.plans or ())} - {job.acceptance for job in state.jobs.values()}
@@ -159,6 +189,13 @@ def check(state: State) -> None:
         timers = [] if job.status in (*ENDING_JOB, *ENDED_JOB) else _timers(job)
         due = state.due.get(job.id)
         assert due == min(timers, default=None), f"{job.id} has the timers {timers}, and {due} is due"
+
+
+def _check_inspections(state: State) -> None:
+    for number, inspection in state.inspections.items():
+        assert number <= state.inspected, f"question {number} was not asked"
+        waits = [each for each in inspection.attempts.values() if each.status is None and each.silent is None]
+        assert waits, f"question {number} has all its answers"
 
 
 def _timers(job: Job) -> list[NowMs]:

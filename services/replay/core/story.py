@@ -20,6 +20,8 @@ from .recorded import CHANGELOGS, Log, Recorded, parse, title
 NOISE = (
     "TaskManagerHeartbeat", "SlotReport", "RegisterTaskManager", "Hello", "JobsListed", "TaskManagersListed",
     "DescribeJob", "JobDescribed", "GetJobStatus", "JobStatusAnswered", "AwaitJobResult", "JobResult", "JobFound",
+    "ReportNow", "ReportStartedJob", "TellAttempts", "AttemptReplied", "AttemptAnswered", "JobReported", "AttemptTold",
+    "AttemptsProgressed", "AttemptsAtWork", "AttemptsProgressing",
 )  # fmt: skip
 """Said of many jobs at once, or again and again, or only asked about a job, by anybody at any time: no step of one job."""
 NAMES = ("job", "attempt", "attempts", "allocation", "allocations")

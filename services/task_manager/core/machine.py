@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from millrace.core.election import QUIET_TICK_MS
 from millrace.core.fold import TICK_MS
 from millrace.core.machine import Born, Configured, Envelope, Handler, Output, PeerBorn, Ticked, dispatch
-from millrace.core.messages.effects import AttemptKillSent, AttemptLaunched
+from millrace.core.messages.effects import AttemptKillSent, AttemptLaunched, AttemptTold
 from millrace.core.messages.slots import (
     AllocateSlot,
     AttemptEnded,
+    AttemptReplied,
     AttemptRunning,
+    AttemptsProgressed,
     CancelTasks,
     CaughtUp,
     DeployTasks,
@@ -23,6 +25,7 @@ from millrace.core.messages.slots import (
     SlotReplacing,
     StopAsked,
     TaskManagerRegistered,
+    TellAttempts,
     Unheard,
 )
 from millrace.core.timing import QUIET_BEATS
@@ -43,6 +46,7 @@ from .local_facts import (
     on_slot_ready,
     on_slot_replacing,
 )
+from .running import on_attempt_replied, on_attempt_told, on_attempts_progressed, on_tell_attempts
 from .state import State
 
 HANDLERS: dict[type, Handler] = {
@@ -58,14 +62,18 @@ HANDLERS: dict[type, Handler] = {
     DeployTasks: on_deploy_tasks,
     CancelTasks: on_cancel_tasks,
     FreeSlots: on_free_slots,
+    TellAttempts: on_tell_attempts,
     # its slots and its process
     SlotReady: on_slot_ready,
     SlotReplacing: on_slot_replacing,
     SlotBroken: on_slot_broken,
     AttemptRunning: on_attempt_running,
     AttemptEnded: on_attempt_ended,
+    AttemptsProgressed: on_attempts_progressed,
+    AttemptReplied: on_attempt_replied,
     AttemptLaunched: on_attempt_launched,
     AttemptKillSent: on_attempt_kill_sent,
+    AttemptTold: on_attempt_told,
     StopAsked: on_stop_asked,
     Unheard: on_unheard,
     FellBehind: on_fell_behind,

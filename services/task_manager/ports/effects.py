@@ -6,7 +6,15 @@ from collections.abc import Callable
 from typing import Protocol
 
 from millrace.core.messages.base import Body
-from millrace.core.messages.effects import AttemptKillSent, AttemptLaunched, EndProcess, KillAttempt, LaunchAttempt
+from millrace.core.messages.effects import (
+    AttemptKillSent,
+    AttemptLaunched,
+    AttemptTold,
+    EndProcess,
+    KillAttempt,
+    LaunchAttempt,
+    TellAttempt,
+)
 from millrace.runtime.performer import Port, each
 
 
@@ -16,6 +24,8 @@ class SlotsPort(Protocol):
     def launch(self, effect: LaunchAttempt) -> None: ...
 
     def kill(self, effect: KillAttempt) -> None: ...
+
+    def tell(self, effect: TellAttempt) -> None: ...
 
     def beat(self, patience_ms: int) -> None: ...
 
@@ -31,4 +41,8 @@ def ports(slots: SlotsPort, end: Callable[[EndProcess], None]) -> dict[type[Body
         slots.kill(effect)
         return AttemptKillSent(attempt=effect.attempt)
 
-    return {LaunchAttempt: each(launch), KillAttempt: each(kill), EndProcess: each(end)}
+    def tell(effect: TellAttempt) -> AttemptTold:
+        slots.tell(effect)
+        return AttemptTold(attempt=effect.attempt)
+
+    return {LaunchAttempt: each(launch), KillAttempt: each(kill), TellAttempt: each(tell), EndProcess: each(end)}

@@ -8,19 +8,29 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import structlog
+from pydantic import ValidationError
 
 from millrace.core.faults import fault, infrastructure
 from millrace.core.messages.attempts import ModuleSpec
 from millrace.core.messages.base import Body
-from millrace.core.messages.effects import KillAttempt, LaunchAttempt
-from millrace.core.messages.slots import AttemptEnded, AttemptRunning, SlotBroken, SlotReady, SlotReplacing
+from millrace.core.messages.effects import KillAttempt, LaunchAttempt, TellAttempt
+from millrace.core.messages.progress import AttemptProgress, AttemptStatus
+from millrace.core.messages.slots import (
+    AttemptEnded,
+    AttemptReplied,
+    AttemptRunning,
+    SlotBroken,
+    SlotReady,
+    SlotReplacing,
+)
 from millrace.io.storage.store import StorageError
 
 from ..slot import wire
 from .keeping import Ending, Folders, Keeping
+from .progress import ProgressReports
 from .reports import sound
 from .uploads import Uploads
 
@@ -56,6 +66,7 @@ class Shared:
     logs: Path
     uploads: Uploads
     keeping: Keeping
+    progress: ProgressReports
     submit: Callable[[Callable[[], None]], Any]
     """Runs what may take long."""
     later: Callable[[float, Callable[[], None]], None]
@@ -74,6 +85,7 @@ class Lane:
         self._ordered = False  # the process has the order to run it
         self._running = False  # the process reported that it runs
         self._killed: str | None = None  # why it is to be killed, where that came before the order
+        self._told: dict[str, TellAttempt] = {}  # by its question to the process; orders that have no answer yet
         self._broken = False
         self._failed_starts = 0
         self._count = itertools.count(1)
@@ -109,6 +121,32 @@ class Lane:
                 self._killed = effect.why
             elif self._process is not None:
                 self._process.order({"do": "kill", "attempt": effect.attempt, "why": effect.why})
+
+    def tell(self, effect: TellAttempt) -> None:
+        question = f"{effect.shard}.{effect.question}"
+        with self._lock:
+            self._told[question] = effect
+            process, running = self._process, self._effect is not None and self._effect.attempt == effect.attempt
+            if process is not None and running and self._ordered:
+                order = cast(wire.AttemptOrder, {**effect.order.model_dump(), "question": question})
+                process.order({"do": "tell", "attempt": effect.attempt, "order": order})
+                return
+        self._replied(question, None, "its slot makes it ready" if running else "it has just ended")
+
+    def _replied(self, question: str, status: Any, silent: str | None) -> None:
+        """Reports the answer to an order, once. What an attempt sends may be written by user code: the slot's host has looked at it, and so
+        do we."""
+        effect = self._told.pop(question, None)
+        if effect is None:
+            return
+        if status is not None:
+            try:
+                status = AttemptStatus.model_validate(status)
+            except ValidationError:
+                status, silent = None, "it answers what cannot be read"
+        self._report(AttemptReplied(
+            attempt=effect.attempt, shard=effect.shard, question=effect.question, status=status, silent=silent
+        ))  # fmt: skip
 
     def modules(self) -> list[ModuleSpec]:
         """What the attempt of this slot was launched with."""
@@ -177,6 +215,11 @@ class Lane:
         elif kind == "ended":
             if effect is not None and effect.attempt == event["attempt"]:
                 self._end(effect, Ending(event["status"], event.get("report"), event.get("rows"), sound(event.get("error"))))
+        elif kind == "progress":
+            if effect is not None and effect.attempt == event["attempt"]:
+                self._shared.progress.note(self._number, effect.attempt, AttemptProgress.model_validate(event["progress"]))
+        elif kind == "status":
+            self._replied(event["question"], event["status"], event["silent"])
         elif kind == "replacing":
             if not event.get("attempt"):  # else it is the attempt's own JVM
                 self._report(SlotReplacing(slot=self._number, reason=event["reason"]))
@@ -195,6 +238,8 @@ class Lane:
         if self._shared.closing:
             return
         self._process = None
+        for question in list(self._told):
+            self._replied(question, None, f"the slot's process ended with {code}")
         effect = self._effect
         if effect is not None:
             error = infrastructure(f"the slot's process ended with {code}")
@@ -220,6 +265,7 @@ class Lane:
                 return
             self._effect = None
             never_ran = not self._running
+        self._shared.progress.drop(self._number)
         folders = self._folders
         kept = self._shared.keeping.keep(effect, ending, folders)
         self._report(AttemptEnded(

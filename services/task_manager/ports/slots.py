@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from millrace.core.messages.base import Body
-from millrace.core.messages.effects import KillAttempt, LaunchAttempt
+from millrace.core.messages.effects import KillAttempt, LaunchAttempt, TellAttempt
 from millrace.io.storage.store import Storage
 
 from ..kept_files import Keep
 from .keeping import Keeping
 from .lane import Lane, Shared, SlotFactory
+from .progress import ProgressReports
 from .uploads import Uploads
 
 KEEP = Keep()
@@ -47,6 +48,7 @@ class Slots:
             folder / "logs",
             self.uploads,
             Keeping(storage, folder / "logs", keep),
+            ProgressReports(on_fact, later or _later),
             submit or ThreadPoolExecutor(min(count, 32), thread_name_prefix="attempts").submit,
             later or _later,
         )
@@ -70,6 +72,10 @@ class Slots:
     def kill(self, effect: KillAttempt) -> None:
         """Ends an attempt; its AttemptEnded follows, or is on the way already."""
         self._lanes[effect.slot].kill(effect)
+
+    def tell(self, effect: TellAttempt) -> None:
+        """Passes an order on to a running attempt; AttemptReplied follows."""
+        self._lanes[effect.slot].tell(effect)
 
     def beat(self, patience_ms: int) -> None:
         """The TaskManager is at work: sent to the slots with an attempt, which end when they do not get it for so long."""

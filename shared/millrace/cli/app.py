@@ -15,6 +15,7 @@ import typer
 from . import cluster, jobs
 from .exits import Exit, code_of, said_of
 from .files import files
+from .inspect import inspect as inspect_job
 from .schema import schema
 from .submit import SubmitCommand, submit
 from .validate import validate
@@ -30,7 +31,7 @@ app = typer.Typer(
 
 app.command(cls=SubmitCommand, rich_help_panel="Jobs")(submit)
 PANELS: dict[str, list[Callable[..., None]]] = {
-    "Jobs": [jobs.list_jobs, jobs.show, jobs.result, jobs.logs, jobs.cancel, jobs.events, files, validate],
+    "Jobs": [jobs.list_jobs, jobs.show, jobs.result, jobs.logs, inspect_job, jobs.cancel, jobs.events, files, validate],
     "The cluster": [cluster.taskmanagers, cluster.slots, schema],
 }
 for panel, commands in PANELS.items():

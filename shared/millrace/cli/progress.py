@@ -21,6 +21,8 @@ COLORS: dict[str, str] = {
     ExecutionState.CANCELED: "yellow", ExecutionState.CANCELING: "yellow",
 }  # fmt: skip
 Event = dict[str, Any]
+SUBTASKS_SHOWN = 8  # of a task, with their progress
+PROGRESS_S = 10.0  # between two lines of progress, where lines are not taken back
 
 
 @dataclass
@@ -32,6 +34,7 @@ class View:
     waiting: str | None = None
     parallelism: dict[str, int] = field(default_factory=dict)  # task -> subtasks, producers first
     states: dict[tuple[str, int], tuple[int, str]] = field(default_factory=dict)  # subtask -> (attempt, state)
+    progress: dict[tuple[str, int], str] = field(default_factory=dict)  # running subtask -> how far it is
     failures: int = 0
 
     def add(self, event: Event) -> str | None:
@@ -49,7 +52,14 @@ class View:
             return self.status + _because(event.get("cause"))
         if kind == "AttemptStateChanged":
             return self._attempt(event)
+        if kind == "AttemptsProgressing":
+            lines = []
+            for each in event["attempts"]:
+                line = self.progress[each["task"], each["subtask"]] = progress_line(each["progress"])
+                lines.append(f"{label(each['task'])}[{each['subtask']}] {line}")
+            return "; ".join(lines[:3])
         if kind in ENDED_BY:
+            self.progress.clear()
             self.status, self.waiting = ENDED_BY[kind], None
             return self.status
         return None
@@ -57,6 +67,7 @@ class View:
     def _attempt(self, event: Event) -> str:
         task, subtask, state = event["task"], event["subtask"], event["state"]
         self.states[task, subtask] = (event["attempt"], state)
+        self.progress.pop((task, subtask), None)
         self.parallelism.setdefault(task, 1)
         self.waiting = None
         self.failures += state == ExecutionState.FAILED
@@ -84,6 +95,8 @@ class View:
         for task in self.parallelism:
             states = [Text(f"{n} {state}", COLORS.get(state, "dim")) for state, n in self.counts(task).items()]
             table.add_row("  " + label(task), Text("  ").join(states))
+            for subtask in sorted(each for name, each in self.progress if name == task)[:SUBTASKS_SHOWN]:
+                table.add_row(f"    [{subtask}]", Text(self.progress[task, subtask], "dim"))
         parts: list[RenderableType] = [head, table]
         if self.waiting:
             parts.append(Text(f"waits: {self.waiting}", "yellow"))
@@ -127,10 +140,15 @@ def _show(view: View, events: Iterator[Event], started: float, check: Callable[[
 
 
 def _lines(view: View, events: Iterator[Event], started: float, check: Callable[[], Any]) -> Event:
+    progress_s = started
     for event in events:
-        line = view.add(event)
+        line, now_s = view.add(event), time.monotonic()
+        if event["type"] == "AttemptsProgressing":
+            if now_s < progress_s + PROGRESS_S:
+                continue
+            progress_s = now_s
         if line is not None:
-            print(f"{time.monotonic() - started:7.2f} s  {view.job}  {line}", file=sys.stderr, flush=True)
+            print(f"{now_s - started:7.2f} s  {view.job}  {line}", file=sys.stderr, flush=True)
         if event["type"] in ENDED_BY:
             return event
     return _ended(check)
@@ -141,6 +159,30 @@ def _ended(check: Callable[[], Any]) -> Event:
     ending = check()
     kinds = {status: kind for kind, status in ENDED_BY.items()}
     return {"type": kinds[ending.status], "cause": ending.cause, "archive": ending.archive}
+
+
+def progress_line(progress: dict[str, int]) -> str:
+    """How far an attempt is, in a few words; nothing before its first Spark job."""
+    if not progress["stages_total"]:
+        return ""
+    failed = f" ({progress['tasks_failed']} failed)" if progress["tasks_failed"] else ""
+    words = [
+        f"stages {progress['stages_done']}/{progress['stages_total']}",
+        f"tasks {progress['tasks_done']}/{progress['tasks_total']}{failed}",
+    ]
+    if rows := max(progress["rows_read"], progress["rows_written"]):
+        words.append(f"{short(rows)} rows")
+    if progress["rows_per_s"]:
+        words.append(f"{short(progress['rows_per_s'])} rows/s")
+    return ", ".join(words)
+
+
+def short(number: int) -> str:
+    """A number to be read at a glance: 950, 1.2 k, 34 M."""
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if number >= size:
+            return f"{number / size:.1f} {unit}" if number < 10 * size else f"{number // size} {unit}"
+    return str(number)
 
 
 def label(task: str) -> str:

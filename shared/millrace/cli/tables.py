@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from millrace.core.states import NOT_DEPLOYED, JobStatus
 
-from .progress import COLORS, label, printable
+from .progress import COLORS, label, printable, progress_line
 
 if TYPE_CHECKING:
     from millrace.client import Result
@@ -114,6 +114,8 @@ def _subtask_rows(detail: dict[str, Any]) -> Iterator[tuple[object, ...]]:
             rows = ", ".join(
                 f"{vertex} {out['rows']}" for vertex, out in subtask["outputs"].items() if out.get("rows") is not None
             )
+            if progress := subtask.get("progress"):
+                rows = progress_line(progress)
             length = took(subtask.get("running_ms") or subtask.get("deployed_ms"), subtask.get("ended_ms"))
             last = (subtask["attempt"] or "", subtask["task_manager"], length)
             if subtask["state"] in NOT_DEPLOYED:  # what is known is of an attempt that failed

@@ -44,6 +44,16 @@ class Queries(Session):
         archive = self.archive(described.archive)
         return Shown(described.summary, archive.get("detail"), archive.get("cause"))
 
+    def report_now(self, job: str, task: str = "", subtask: int | None = None) -> client.JobReported:
+        """What the running attempts of a job are doing at this moment; each is asked, and the answer comes within seconds. `task`: one of
+        its tasks, or a vertex. Where the JobMaster is `silent`, nothing is known. Raises NotFound."""
+        request = about(client.ReportNow, job)
+        request = request.model_copy(update={"task": task, "subtask": subtask})
+        try:
+            return self._ask(request, client.JobReported)
+        except errors.NotFound:  # as for `show`
+            return self._ask(request, client.JobReported)
+
     def list(self, most: int = 100, **only: Any) -> client.JobsListed:
         """The newest jobs, newest first. `only`: fields of ListJobs, such as name="nightly", states=["QUEUED"], since_ms=..."""
         return self._ask(client.ListJobs(most=most, **only), client.JobsListed)

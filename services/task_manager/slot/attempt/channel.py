@@ -99,8 +99,8 @@ class _Service:
         return {"elapsed_ms": elapsed_ms, "progress": progress, "stages": stages, "stack": stack}
 
     def report_progress(self) -> None:
-        """Looks at Spark about once a second, sooner when asked, and reports what has changed."""
-        sent, _ = self._spark.last
+        """Looks at Spark about once a second, sooner when asked, and reports what has changed; the first time in any case."""
+        sent: wire.Progress | None = None
         pause_s, next_s = wire.PROGRESS_S, time.monotonic() + wire.PROGRESS_S
         try:
             while True:

@@ -10,6 +10,7 @@ from ..states import JobState, JobStatus
 from .attempts import Fault
 from .base import Body, Part, empty
 from .execution import JobDetail
+from .progress import AttemptStatus
 
 JOB_ID_RULE = "it begins with a letter or digit, and at most 99 letters, digits, _, . or - follow"
 JOB_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
@@ -55,6 +56,18 @@ class DescribeJob(Request):
     type: Literal["DescribeJob"] = "DescribeJob"
     version: Literal[1] = 1
     job: JobId
+
+
+class ReportNow(Request):
+    """What the running attempts of a job are doing at this moment: each is asked. Answered within seconds, whoever is silent."""
+
+    type: Literal["ReportNow"] = "ReportNow"
+    version: Literal[1] = 1
+    job: JobId
+    task: Annotated[str, Field(max_length=1000)] = ""
+    """Of this task alone. Empty: of all."""
+    subtask: Annotated[int, Field(ge=0)] | None = None
+    """Of this subtask alone."""
 
 
 class ListJobs(Request):
@@ -212,6 +225,34 @@ class JobDescribed(Reply):
     summary: JobSummary
     detail: JobDetail | None = None
     archive: str | None = None
+    silent: str | None = None
+
+
+class InspectedAttempt(Part):
+    """A running attempt, and what it is doing at this moment."""
+
+    task: str
+    subtask: int
+    attempt: int
+    task_manager: str
+    running_ms: int
+    """Unix time in milliseconds at which it began."""
+    status: AttemptStatus | None = None
+    silent: str | None = None
+    """Why there is no status."""
+
+
+class JobReported(Reply):
+    """Answers ReportNow. `silent`: the JobMaster that would know more and has not answered in time."""
+
+    type: Literal["JobReported"] = "JobReported"
+    version: Literal[1] = 1
+    job: str
+    attempts: list[InspectedAttempt] = empty(list)
+    running: int = 0
+    """How many attempts run that were asked for; of very many, the first are asked."""
+    reason: str | None = None
+    """Why none runs."""
     silent: str | None = None
 
 

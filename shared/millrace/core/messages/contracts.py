@@ -51,13 +51,14 @@ def _contracts() -> Iterable[Contract]:
 SAID_BY: dict[type[Body], tuple[str, ...]] = {
     client.RequestRefused: CONTROL,
     client.JobDescribed: (DISPATCHER, JOB_MASTER),
+    client.JobReported: (DISPATCHER, JOB_MASTER),
     client.ClusterOverview: (DISPATCHER, RESOURCE_MANAGER),
     client.TaskManagersListed: (DISPATCHER, RESOURCE_MANAGER),
 }
 """The replies that not the Dispatcher alone says: who is asked answers, and the Dispatcher where nobody does in time [R31]."""
 FACTS: dict[tuple[str, tuple[str, ...]], tuple[type[Body], ...]] = {
     ("job.events", (DISPATCHER,)): (events.JobAccepted, events.JobFinished, events.JobFailed, events.JobCanceled),
-    ("job.events", (JOB_MASTER,)): (events.JobWaiting, events.JobStateChanged, events.AttemptStateChanged),
+    ("job.events", (JOB_MASTER,)): (events.JobWaiting, events.JobStateChanged, events.AttemptStateChanged, events.AttemptsProgressing),
     ("cluster.events", (RESOURCE_MANAGER,)): (events.TaskManagerJoined, events.TaskManagerGone, events.SlotChanged),
     ("cluster.events", CONTROL): (events.LeaderElected,),
     ("dead-letters", (DISPATCHER,)): (events.DeadLetter,),

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from ..topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
 from .attempts import AttemptSpec, Fault
 from .base import Body, Part, empty
+from .progress import ReportOrder
 
 
 def type_of(effect: str) -> str:
@@ -248,6 +249,26 @@ class AttemptKillSent(Body):
     attempt: str
 
 
+class TellAttempt(Body):
+    """Passes an order on to a running attempt. What it answers follows as a local fact, AttemptReplied."""
+
+    type: Literal["TellAttempt"] = "TellAttempt"
+    version: Literal[1] = 1
+    slot: int
+    attempt: str
+    order: ReportOrder
+    shard: int
+    question: int
+
+
+class AttemptTold(Body):
+    """The order is on its way."""
+
+    type: Literal["AttemptTold"] = "AttemptTold"
+    version: Literal[1] = 1
+    attempt: str
+
+
 class FenceTaskManager(Body):
     """Deletes the key of a TaskManager that was declared lost: one that is cut off from Kafka alone reads in etcd that it must end."""
 
@@ -286,7 +307,12 @@ EFFECTS_OF: dict[str, dict[type[Body], type[Body] | None]] = {
     },
     RESOURCE_MANAGER: {FenceTaskManager: TaskManagerFenced},
     JOB_MASTER: {PublishSink: SinkPublished},
-    TASK_MANAGER: {LaunchAttempt: AttemptLaunched, KillAttempt: AttemptKillSent, EndProcess: None},
+    TASK_MANAGER: {
+        LaunchAttempt: AttemptLaunched,
+        KillAttempt: AttemptKillSent,
+        TellAttempt: AttemptTold,
+        EndProcess: None,
+    },
 }
 """Service -> its effects, each with its outcome; None: nothing comes after it."""
 EFFECTS: tuple[type[Body], ...] = tuple(effect for pairs in EFFECTS_OF.values() for effect in pairs)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Literal
 
 from .attempts import Fault, ResultRows
-from .base import Body
+from .base import Body, Part
 from .execution import TaskOutline
+from .progress import AttemptProgress
 
 
 class JobEvent(Body):
@@ -63,6 +64,24 @@ class AttemptStateChanged(JobEvent):
     slot: int | None = None
     """The slot of its TaskManager, while it is in one."""
     error: Fault | None = None
+
+
+class AttemptProgressing(Part):
+    """The running attempt of a subtask, and how far it is."""
+
+    task: str
+    subtask: int
+    attempt: int
+    progress: AttemptProgress
+
+
+class AttemptsProgressing(JobEvent):
+    """Running attempts of one TaskManager whose progress has changed: about once a second, and not while nothing changes. For people to
+    look at: an event may be missing, the next one has later figures."""
+
+    type: Literal["AttemptsProgressing"] = "AttemptsProgressing"
+    version: Literal[1] = 1
+    attempts: list[AttemptProgressing]
 
 
 class JobFinished(JobEvent):

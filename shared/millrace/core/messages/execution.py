@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .attempts import Count, Fault, FilesLeft, Open, ResultRows
 from .base import empty
+from .progress import AttemptProgress
 
 
 class TaskOutline(Open):
@@ -55,6 +56,8 @@ class SubtaskDetail(Open):
     """By vertex."""
     failures: list[FailureDetail] = empty(list)
     files: FilesLeft | None = None
+    progress: AttemptProgress | None = None
+    """While its attempt runs: what that reported last."""
 
 
 class TaskDetail(Open):

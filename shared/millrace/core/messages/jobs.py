@@ -53,6 +53,20 @@ class DescribeStartedJob(Body):
     """Of the question: QuestionAnswered names it."""
 
 
+class ReportStartedJob(Body):
+    """Answer this client's ReportNow: ask the running attempts."""
+
+    type: Literal["ReportStartedJob"] = "ReportStartedJob"
+    version: Literal[1] = 1
+    job: str
+    task: str
+    subtask: int | None
+    reply_to: str
+    correlation: str
+    number: int = 0
+    """Of the question: QuestionAnswered names it."""
+
+
 # JobMaster, ResourceManager -> Dispatcher
 
 

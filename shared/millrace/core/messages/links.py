@@ -7,7 +7,7 @@ from . import jobs, slots
 from .base import Body
 
 LINKS: dict[tuple[str, str], tuple[type[Body], ...]] = {
-    (DISPATCHER, JOB_MASTER): (jobs.StartJob, jobs.CancelStartedJob, jobs.JobRetired, jobs.DescribeStartedJob),
+    (DISPATCHER, JOB_MASTER): (jobs.StartJob, jobs.CancelStartedJob, jobs.JobRetired, jobs.DescribeStartedJob, jobs.ReportStartedJob),
     (JOB_MASTER, DISPATCHER): (jobs.JobMasterStarted, jobs.JobStatusChanged, jobs.JobEnded, jobs.QuestionAnswered),
     (DISPATCHER, RESOURCE_MANAGER): (jobs.Query,),
     (RESOURCE_MANAGER, DISPATCHER): (jobs.QuestionAnswered,),
@@ -18,8 +18,8 @@ LINKS: dict[tuple[str, str], tuple[type[Body], ...]] = {
         slots.DisconnectTaskManager,
     ),
     (RESOURCE_MANAGER, TASK_MANAGER): (slots.TaskManagerRegistered, slots.AllocateSlot, slots.ReleaseTaskManager),
-    (TASK_MANAGER, JOB_MASTER): (slots.OfferSlots, slots.TaskStateChanged, slots.FailSlot),
-    (JOB_MASTER, TASK_MANAGER): (slots.DeployTasks, slots.CancelTasks, slots.FreeSlots),
+    (TASK_MANAGER, JOB_MASTER): (slots.OfferSlots, slots.TaskStateChanged, slots.FailSlot, slots.AttemptsAtWork, slots.AttemptAnswered),
+    (JOB_MASTER, TASK_MANAGER): (slots.DeployTasks, slots.CancelTasks, slots.FreeSlots, slots.TellAttempts),
 }  # fmt: skip
 """(sender, receiver) -> messages. Besides, each scope says Hello and Forked to any other."""
 BODIES: tuple[type[Body], ...] = tuple(dict.fromkeys(body for bodies in LINKS.values() for body in bodies))

@@ -10,6 +10,7 @@ from ..states import AttemptStateChangedTo, AttemptStateReported, SlotStateFreed
 from .attempts import AttemptReport, AttemptSpec, Fault
 from .base import Body, Part, empty
 from .jobs import SlotSpec
+from .progress import AttemptProgress, AttemptStatus, ReportOrder
 
 # TaskManager -> ResourceManager
 
@@ -154,6 +155,33 @@ class TaskStateChanged(Body):
     error: Fault | None = None
 
 
+class AttemptAtWork(Part):
+    """A running attempt, and how far it is."""
+
+    allocation: str
+    attempt: str
+    progress: AttemptProgress
+
+
+class AttemptsAtWork(Body):
+    """What has changed in the progress of running attempts: at most one a second of a TaskManager, to each shard that has such attempts."""
+
+    type: Literal["AttemptsAtWork"] = "AttemptsAtWork"
+    version: Literal[1] = 1
+    attempts: list[AttemptAtWork]
+
+
+class AttemptAnswered(Body):
+    """What an attempt answered to TellAttempts, or why there is no answer: exactly one of `status` and `silent` is given."""
+
+    type: Literal["AttemptAnswered"] = "AttemptAnswered"
+    version: Literal[1] = 1
+    attempt: str
+    question: int
+    status: AttemptStatus | None = None
+    silent: str | None = None
+
+
 class FailSlot(Body):
     """The allocation is gone: its slot broke, or nobody used it in time."""
 
@@ -196,6 +224,17 @@ class CancelTasks(Body):
     version: Literal[1] = 1
     attempts: list[str]
     reason: str
+
+
+class TellAttempts(Body):
+    """Gives these attempts an order. Each answers with AttemptAnswered; the TaskManager answers for one that cannot."""
+
+    type: Literal["TellAttempts"] = "TellAttempts"
+    version: Literal[1] = 1
+    attempts: list[str]
+    order: ReportOrder
+    question: int
+    """The JobMaster's own number; the answers carry it."""
 
 
 class FreeSlots(Body):
@@ -256,6 +295,35 @@ class AttemptEnded(Body):
     error: Fault | None = None
 
 
+class SlotProgress(Part):
+    """The attempt in a slot, and how far it is."""
+
+    slot: int
+    attempt: str
+    progress: AttemptProgress
+
+
+class AttemptsProgressed(Body):
+    """Running attempts whose progress has changed: at most one fact a second, of all slots together."""
+
+    type: Literal["AttemptsProgressed"] = "AttemptsProgressed"
+    version: Literal[1] = 1
+    attempts: list[SlotProgress]
+
+
+class AttemptReplied(Body):
+    """What became of an order to an attempt: its `status`, or why there is none."""
+
+    type: Literal["AttemptReplied"] = "AttemptReplied"
+    version: Literal[1] = 1
+    attempt: str
+    shard: int
+    """Who asked."""
+    question: int
+    status: AttemptStatus | None = None
+    silent: str | None = None
+
+
 class StopAsked(Body):
     """The process was asked to stop (SIGTERM)."""
 
@@ -286,6 +354,7 @@ class CaughtUp(Body):
 
 
 LOCAL_FACTS: tuple[type[Body], ...] = (
-    SlotReady, SlotReplacing, SlotBroken, AttemptRunning, AttemptEnded, StopAsked, Unheard, FellBehind,
+    SlotReady, SlotReplacing, SlotBroken, AttemptRunning, AttemptEnded, AttemptsProgressed,
+    AttemptReplied, StopAsked, Unheard, FellBehind,
     CaughtUp,
 )  # fmt: skip

@@ -1,0 +1,61 @@
+"""What a running attempt is asked, and what it reports of itself.
+
+`services/task_manager/slot/wire.py` has the same shapes, and a test holds them equal.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from .base import Part
+
+Count = Annotated[int, Field(ge=0, le=(1 << 53) - 1)]
+Text = Annotated[str, Field(max_length=160)]
+
+STAGES_MAX = 10
+STACK_MAX = 40
+
+
+class AttemptProgress(Part):
+    """How far an attempt is, by the Spark jobs that it has begun. Jobs that are still to come are not known, so totals grow."""
+
+    stages_done: Count
+    stages_active: Count
+    stages_total: Count
+    tasks_done: Count
+    tasks_failed: Count
+    tasks_total: Count
+    rows_read: Count
+    """From sources, and from what other tasks handed on; counted when a Spark task ends."""
+    rows_written: Count
+    rows_per_s: Count
+    """Over the last few seconds, of those read or those written, whichever are more."""
+
+
+class StageStatus(Part):
+    """A Spark stage that runs."""
+
+    stage: Count
+    name: Text
+    """The job's description if it has one, else what asked for the stage and where."""
+    tasks_done: Count
+    tasks_total: Count
+
+
+class AttemptStatus(Part):
+    """What an attempt is doing at this moment."""
+
+    elapsed_ms: Count
+    progress: AttemptProgress
+    stages: Annotated[list[StageStatus], Field(max_length=STAGES_MAX)]
+    """Those that run, at most ten."""
+    stack: Annotated[list[Text], Field(max_length=STACK_MAX)]
+    """Where its main Python thread is, `file:line function`, the innermost frame last; at most forty, without values."""
+
+
+class ReportOrder(Part):
+    """An order to a running attempt: answer with your status, at once."""
+
+    do: Literal["report"] = "report"

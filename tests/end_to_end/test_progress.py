@@ -1,0 +1,60 @@
+"""How far running attempts are, and what they do at this moment, from the library and the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.end_to_end.running import LIMIT_S, RunningStack, until
+
+COUNTS = """
+    import os, sys, time
+    from pyspark.sql import SparkSession
+    spark = SparkSession.builder.getOrCreate()
+    go = sys.argv[1]
+
+    def wait(rows):
+        while not os.path.exists(go):
+            time.sleep(0.02)
+        return rows
+
+    def count_slowly():
+        spark.sparkContext.setJobDescription("counting slowly")
+        return spark.range(0, 9, 1, 3).rdd.mapPartitions(wait).count()
+
+    print(spark.range(1000).count(), count_slowly())
+    """
+
+
+def millrace(running: RunningStack, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [Path(sys.executable).with_name("millrace"), *arguments, "--stack", running.stack.name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env={**os.environ, "COLUMNS": "160"})
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def active(events: list[dict[str, Any]]) -> dict[str, int] | None:
+    """The first progress of an attempt with a stage that runs."""
+    found = [each["progress"] for event in events if event["type"] == "AttemptsProgressing" for each in event["attempts"]]
+    return next((each for each in found if each["stages_active"]), None)
+
+
+def test_a_running_attempt_is_seen_and_says_what_it_does(running: RunningStack, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    job = running.script(COUNTS, [go])
+    values = job.until("progress", active)
+    assert (values["rows_read"], values["stages_done"], values["tasks_total"] >= 4) == (1000, values["stages_total"] - 1, True)
+    shown = until("progress in `show`", lambda: "1.0 k rows" in (it := millrace(running, "show", job.id).stdout) and it)
+    assert f"stages {values['stages_done']}/{values['stages_total']}" in shown
+    said = millrace(running, "inspect", job.id).stdout
+    assert "counting slowly" in said and "count_slowly" in said and "innermost call last" in said
+    told = json.loads(millrace(running, "inspect", job.id, "--subtask", "0", "--json").stdout)
+    assert [each["silent"] for each in told["attempts"]] == [None]
+    assert any(frame.endswith("count_slowly") for frame in told["attempts"][0]["status"]["stack"])
+    go.touch()
+    assert job.end["type"] == "JobFinished", job.end
+    assert "the job has ended: it is FINISHED" in millrace(running, "inspect", job.id).stderr

@@ -1,0 +1,126 @@
+"""What running attempts report through their slots, and the orders to them, between the slot's host and the machine."""
+
+from __future__ import annotations
+
+import typing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millrace.core.messages import progress as parts
+from millrace.core.messages.effects import TellAttempt
+from millrace.core.messages.progress import ReportOrder
+from millrace.core.messages.slots import AttemptReplied, AttemptRunning, AttemptsProgressed, SlotProgress
+from services.task_manager.ports.progress import INTERVAL_S, ProgressReports
+from services.task_manager.slot import wire
+from tests.core.of_progress import progress, status
+from tests.task_manager.test_task_manager_ports import ATTEMPT, World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """With a running attempt."""
+    world = World(tmp_path)
+    world.slot.ready()
+    world.launch()
+    world.slot.start()
+    assert isinstance(world.told()[-1], AttemptRunning)
+    return world
+
+
+def tell(world: World, question: int = 4, attempt: str = ATTEMPT) -> None:
+    world.slots.tell(TellAttempt(slot=0, attempt=attempt, order=ReportOrder(), shard=2, question=question))
+
+
+def replied(question: int = 4, attempt: str = ATTEMPT, **more: Any) -> AttemptReplied:
+    return AttemptReplied(attempt=attempt, shard=2, question=question, **more)
+
+
+def answer(world: World, status: Any, silent: str | None = None, question: str = "2.4") -> None:
+    world.slot._say("status", attempt=ATTEMPT, question=question, status=status, silent=silent)
+
+
+def test_the_slots_wire_has_the_shapes_of_the_messages() -> None:
+    pairs = [(wire.Progress, parts.AttemptProgress), (wire.StageStatus, parts.StageStatus), (wire.AttemptStatus, parts.AttemptStatus)]
+    for shape, model in pairs:
+        assert list(typing.get_type_hints(shape)) == list(model.model_fields)
+    assert (wire.STAGES_MAX, wire.STACK_MAX, wire.TEXT_MAX, wire.COUNT_MAX) == (parts.STAGES_MAX, parts.STACK_MAX, 160, 1 << 53)
+    assert wire.status_is_sound(status().model_dump())
+
+
+def test_an_order_to_a_running_attempt_is_answered_once(world: World) -> None:
+    tell(world)
+    assert world.slot.told == [{"do": "tell", "attempt": ATTEMPT, "order": {"do": "report", "question": "2.4"}}]
+    answer(world, status().model_dump())
+    answer(world, status().model_dump())
+    answer(world, status().model_dump(), question="9.9")
+    assert world.told() == [replied(status=status())]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [3, {}, {**status().model_dump(), "stack": ["x" * 161]}, {**status().model_dump(), "elapsed_ms": -1},
+     {**status().model_dump(), "elapsed_ms": True}],
+)  # fmt: skip
+def test_an_answer_that_no_attempt_of_ours_gives_is_none(world: World, wrong: Any) -> None:
+    tell(world)
+    answer(world, wrong)
+    assert world.told() == [replied(silent="it answers what cannot be read")]
+
+
+def test_every_order_has_an_answer(world: World) -> None:
+    tell(world, attempt="another")
+    tell(world, 5)
+    world.slot.gone(-9)
+    told = world.told()
+    assert told[:2] == [
+        replied(attempt="another", silent="it has just ended"),
+        replied(5, silent="the slot's process ended with -9"),
+    ]
+    tell(world, 6)
+    assert world.told() == [replied(6, silent="it has just ended")]
+
+
+def test_progress_becomes_a_fact_at_most_once_a_second(world: World) -> None:
+    def say(tasks_done: int, **more: Any) -> None:
+        world.slot._say("progress", attempt=more.get("attempt", ATTEMPT), progress=progress(tasks_done).model_dump())
+
+    def fact(tasks_done: int) -> AttemptsProgressed:
+        return AttemptsProgressed(attempts=[SlotProgress(slot=0, attempt=ATTEMPT, progress=progress(tasks_done))])
+
+    say(1)
+    assert world.told() == [fact(1)]
+    for number in (2, 3, 4):
+        say(number)
+    assert world.told() == []
+    [(wait_s, report)] = world.timers
+    assert 0 < wait_s <= INTERVAL_S
+    report()
+    assert world.told() == [fact(4)]
+    world.timers.clear()
+    say(5, attempt="another")
+    assert world.told() == world.timers == []
+    say(5)
+    world.slot.end("finished", report={"outputs": {}, "result": None})
+    world.told()
+    world.timers[0][1]()
+    assert world.told() == [], "nothing is reported of an attempt after its end"
+
+
+def test_progress_that_no_attempt_of_ours_reports_is_lost_alone(world: World) -> None:
+    world.slot._say("progress", attempt=ATTEMPT, progress={"tasks_done": 1})
+    assert world.told() == []
+    world.slot.end("finished", report={"outputs": {}, "result": None})
+    assert [type(each).__name__ for each in world.told()] == ["AttemptEnded"]
+
+
+def test_the_progress_of_all_slots_is_one_fact() -> None:
+    facts: list[Any] = []
+    timers: list[Any] = []
+    reports = ProgressReports(facts.append, lambda s, do: timers.append(do))
+    for slot in (0, 2, 1):
+        reports.note(slot, f"a{slot}", progress(slot))
+    timers.pop()()
+    assert [[each.slot for each in fact.attempts] for fact in facts] == [[0], [1, 2]]
+    assert timers == []
