@@ -57,7 +57,7 @@ def test_a_hole_that_is_filled_while_nobody_leads_by_it() -> None:
     assert trial.done.done["hole"]
 
 
-@pytest.mark.parametrize("seed", (7, 15))
+@pytest.mark.parametrize("seed", (7, 17))
 def test_one_that_was_stopped_and_replaced_wakes_and_starts_what_it_was_told_before(seed: int) -> None:
     trial = Trial(seed, faults=16, kinds=("twin", "kill", "pause", "twin", "broker"))
     trial.run()

@@ -9,12 +9,15 @@ import select
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from services.task_manager.slot import wire
+from services.task_manager.slot.attempt import channel as channel_module
 from services.task_manager.slot.attempt.channel import Channel
 from services.task_manager.slot.attempt.stack import stack_of
 from services.task_manager.slot.common.config import Dirs
@@ -270,6 +273,32 @@ def test_nothing_that_user_code_starts_has_the_channel() -> None:
     assert ours.recv(1000) == lines({"is": "here"})
     ours.close()
     theirs.close()
+
+
+def test_a_look_at_spark_that_takes_long_delays_the_next_one_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one loads classes. On a busy machine it took seconds, and nothing was reported for twenty times as long."""
+    monkeypatch.setattr(wire, "PROGRESS_S", 0.01)
+    monkeypatch.setattr(channel_module, "PAUSE_MOST_S", 0.02)
+    ours, theirs = socket.socketpair()
+    ours.settimeout(LIMIT_S)
+
+    class Slow:
+        last: tuple[dict[str, int], list[Any]] = (PROGRESS, [])
+        looks = 0
+
+        def look(self) -> None:
+            time.sleep(0.2)
+            self.looks += 1
+            self.last = {**PROGRESS, "tasks_done": self.looks}, []
+
+    service = channel_module._Service(Channel(theirs), Slow(), "/nowhere")  # type: ignore[arg-type]  # it has what is used of one
+    threading.Thread(target=service.report_progress, daemon=True).start()
+    began = time.monotonic()
+    received = b""
+    while received.count(b"\n") < 4:
+        received += ours.recv(10_000)
+    assert time.monotonic() - began < 10, "four looks of a fifth of a second; with pauses of twenty times that it would be 16 s"
+    ours.close()  # which ends the thread
 
 
 def test_a_stack_has_places_and_no_values() -> None:

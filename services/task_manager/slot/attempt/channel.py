@@ -19,6 +19,7 @@ from .. import wire
 from .spark_status import SparkStatus
 from .stack import stack_of
 
+PAUSE_MOST_S = 5.0  # between two looks at Spark
 _FRESH_S = 0.5
 """A question waits so long for figures of this moment; older ones must do if the JVM hangs."""
 
@@ -101,7 +102,7 @@ class _Service:
     def report_progress(self) -> None:
         """Looks at Spark about once a second, sooner when asked, and reports what has changed; the first time in any case."""
         sent: wire.Progress | None = None
-        pause_s, next_s = wire.PROGRESS_S, time.monotonic() + wire.PROGRESS_S
+        next_s = time.monotonic() + wire.PROGRESS_S
         try:
             while True:
                 asked = self._wanted.wait(max(0.0, next_s - time.monotonic()))
@@ -111,9 +112,8 @@ class _Service:
                 self._there.set()
                 if asked:
                     continue
-                # At most a twentieth of the time goes into looking.
-                pause_s = max(wire.PROGRESS_S, 20 * (time.monotonic() - began_s))
-                next_s = began_s + pause_s
+                # About a twentieth of the time goes into looking; one look that took long, on a busy machine, delays little.
+                next_s = began_s + min(max(wire.PROGRESS_S, 20 * (time.monotonic() - began_s)), PAUSE_MOST_S)
                 progress, _ = self._spark.last
                 if progress != sent:
                     self._channel.say({"is": "progress", "progress": progress})
