@@ -38,9 +38,9 @@ def millrace(running: RunningStack, *arguments: str) -> subprocess.CompletedProc
 
 
 def active(events: list[dict[str, Any]]) -> dict[str, int] | None:
-    """The first progress of an attempt with a stage that runs."""
+    """The first progress while the second job's stage runs; the first job's may have been seen to run before."""
     found = [each["progress"] for event in events if event["type"] == "AttemptsProgressing" for each in event["attempts"]]
-    return next((each for each in found if each["stages_active"]), None)
+    return next((each for each in found if each["stages_active"] and each["rows_read"] and each["tasks_total"] >= 4), None)
 
 
 def test_a_running_attempt_is_seen_and_says_what_it_does(running: RunningStack, tmp_path: Path) -> None:

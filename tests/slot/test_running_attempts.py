@@ -39,8 +39,8 @@ def ask(slot: Slot, attempt: Attempt, question: str = "q") -> dict[str, Any]:
 
 def test_a_running_attempt_reports_how_far_it_is(slot: Slot, tmp_path: Any) -> None:
     attempt = start(slot, tmp_path / "go", "spark.range(10).count()\nwork()")
-    while (progress := slot.until("progress")["progress"])["stages_active"] == 0:
-        pass
+    while not ((progress := slot.until("progress")["progress"])["stages_active"] and progress["tasks_total"] > 3):
+        pass  # the first job may be seen to run as well
     assert wire.progress_is_sound(progress)
     assert (progress["tasks_done"] > 0, progress["tasks_total"] > 3, progress["rows_read"]) == (True, True, 10)
     (tmp_path / "go").touch()
