@@ -19,7 +19,7 @@ from .incarnation import EtcdProbe
 from .journal import Journal
 from .ports.lane import OnEvent, SlotFactory, SlotPort
 from .ports.slots import Slots
-from .running import run
+from .running import health, run
 from .settings import TaskManagerSettings
 from .shell import Shell
 from .slot.client import SlotProcess
@@ -59,8 +59,8 @@ def main(argv: Sequence[str] | None = None, factory: SlotFactory | None = None) 
     slots = Slots(factory or spark_slot, settings.slots, settings.folder, process.storage, shell.inputs.post, keep=settings.keep)
     shell.use(slots)
     process.wake = shell.inputs.wake
-    health = HealthServer(lambda: health(shell), settings.health_port)
-    port = health.start()
+    server = HealthServer(lambda: health(shell), settings.health_port)
+    port = server.start()
     slots.start()  # a JVM takes seconds to be warm: they begin before Kafka answers
     settings.write_ready(health_port=port, id=settings.name)
     gc.freeze()  # see millrace.runtime.service
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None, factory: SlotFactory | None = None) 
         slots.close(1.0)
         raise
     finally:
-        health.stop()
+        server.stop()
         process.bus.close()
         process.store.close()
         asked.close()

@@ -68,7 +68,7 @@ def test_variables_of_a_message_are_told_to_attempts_and_only_then() -> None:
     for each, env in ((graph, {"A": "1"}), (validate(ONE), None)):
         plan = compile_graph(each)  # type: ignore[arg-type]
         spec = attempt_spec(plan, job="j", task="a", subtask=0, attempt=1, published={}, planned=None, exchange="e", run="r")
-        assert spec.get("env") == env
+        assert spec.model_dump(mode="json").get("env") == env
 
 
 @pytest.mark.parametrize("key", ["spark.driver.memory", "spark.executor.memory", "spark.executor.instances"])

@@ -210,7 +210,8 @@ def test_decimals_that_fit_are_left_as_they_are(attempts: Attempts) -> None:
 
 
 def test_a_relative_path_that_is_not_there_says_where_it_starts(attempts: Attempts, tmp_path: Path) -> None:
-    for path, written in ((f"{tmp_path}/attempt-1/in.csv", "in.csv"), (f"{tmp_path}/proj/in.csv", "../proj/in.csv")):
+    folder = attempts.folder
+    for path, written in ((f"{folder}/attempt-1/in.csv", "in.csv"), (f"{folder}/proj/in.csv", "../proj/in.csv")):
         error = attempts.fail({"id": "src", "source": {"format": "csv", "path": path}}, outputs=shown("src"))
         assert picked(error, "kind", "message") == ("missing_path", f"Path does not exist: {written}. {errors.RELATIVE}")
     error = attempts.fail(
