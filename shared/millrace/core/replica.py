@@ -91,14 +91,51 @@ class End:
 Action = Append | Speak | Perform | Campaign | Resign | BeReborn | Reopen | Cede | End
 
 
-class Replica:
+class BaseReplica:
+    """What a scope does with or without election: it sends what it has folded, and performs effects in their order."""
+
+    def __init__(self, fold: Fold, folded: ScopeState, *, who: str, build: str) -> None:
+        self.core, self.folded = fold, folded
+        self.who, self.build = who, build
+        self.speaking = Speaking()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that it speaks with."""
+        raise NotImplementedError
+
+    def _speak(self, told: FoldResult) -> list[Action]:
+        actions: list[Action] = []
+        for spoken in told.said:
+            self.speaking.queue(spoken.seq)
+            actions.append(Speak(self.epoch, spoken))
+        for effect in told.done:
+            if self.speaking.may_perform(self.folded.effects[effect].key, effect):
+                actions += self._perform(effect)
+        if told.outcome is not None and told.outcome_key is not None:
+            following = self.speaking.done(told.outcome, told.outcome_key)
+            if following is not None:
+                actions += self._perform(following)
+        return actions
+
+    def _perform(self, *effects: str) -> list[Action]:
+        """Those of them that do not wait for what was said before them."""
+        known = self.folded.effects
+        ready = [effect for effect in effects if not self.speaking.holds(effect, known[effect].after)]
+        return [Perform(self.epoch, effect, known[effect].key, known[effect].effect) for effect in ready]
+
+    def outcome(self, effect: str, result: Any) -> list[Action]:
+        """A port knows what an effect led to. Posted also after the term has ended: it is a fact [R17]."""
+        return [Append(Outcome(effect=effect, result=result))]
+
+
+class Replica(BaseReplica):
     """`who` names the process, `build` the code; `settings` are the deciding ones that it will lead with."""
 
     def __init__(self, fold: Fold, folded: ScopeState, *, who: str, build: str, settings: dict[str, Any]) -> None:
-        self.core, self.folded = fold, folded
-        self.who, self.build, self.settings = who, build, settings
+        super().__init__(fold, folded, who=who, build=build)
+        self.settings = settings
         self.election = Election()
-        self.speaking = Speaking()
         self._revision = 0
         self._woken_ms: int | None = None  # leader: the first beat since its last tick at which there was something to do
 
@@ -178,26 +215,6 @@ class Replica:
         election.heard(now_ms, 0, 0, 0)
         return []
 
-    def _speak(self, told: FoldResult) -> list[Action]:
-        actions: list[Action] = []
-        for spoken in told.said:
-            self.speaking.queue(spoken.seq)
-            actions.append(Speak(self.election.epoch, spoken))
-        for effect in told.done:
-            if self.speaking.may_perform(self.folded.effects[effect].key, effect):
-                actions += self._perform(effect)
-        if told.outcome is not None and told.outcome_key is not None:
-            following = self.speaking.done(told.outcome, told.outcome_key)
-            if following is not None:
-                actions += self._perform(following)
-        return actions
-
-    def _perform(self, *effects: str) -> list[Action]:
-        """Those of them that do not wait for what was said before them."""
-        known = self.folded.effects
-        ready = [effect for effect in effects if not self.speaking.holds(effect, known[effect].after)]
-        return [Perform(self.election.epoch, effect, known[effect].key, known[effect].effect) for effect in ready]
-
     def acked(self, epoch: int, seq: int) -> list[Action]:
         """An output of the term `epoch` is in Kafka. What waited for it may have its outcome already, from an earlier leader."""
         if epoch != self.election.epoch:
@@ -227,10 +244,6 @@ class Replica:
     def standbys(self, now_ms: int, within_ms: int) -> tuple[str, ...]:
         """The other replicas that were heard within this time. Any thread."""
         return tuple(self.election.attended_by(now_ms, within_ms))
-
-    def outcome(self, effect: str, result: Any) -> list[Action]:
-        """A port knows what an effect led to. Posted also after the term has ended: it is a fact [R17]."""
-        return [Append(Outcome(effect=effect, result=result))]
 
     def beat(self, now_ms: int, view: View, caught_up: bool, revision: int = 0) -> list[Action]:
         """The shell's turn, several times a tick. revision: the highest of etcd's that it has seen."""

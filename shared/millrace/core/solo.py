@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from .fold import TICK_MS, Fold, FoldResult, ScopeState
-from .messages.records import Elected, Outcome, Record, Tick
-from .replica import Action, Append, BeReborn, End, Perform, Speak
-from .speaking import Speaking
+from .fold import TICK_MS, Fold, ScopeState
+from .messages.records import Elected, Record, Tick
+from .replica import Action, Append, BaseReplica, BeReborn, End
 
 
-class SoloReplica:
+class SoloReplica(BaseReplica):
     """`folded` is blank at the start of its generation. `who` names the process, `build` the code."""
 
     def __init__(self, core: Fold, folded: ScopeState, *, who: str, build: str, now_ms: int) -> None:
-        self.core, self.folded = core, folded
-        self.who, self.build = who, build
-        self.speaking = Speaking()
+        super().__init__(core, folded, who=who, build=build)
         self.ticked_ms = now_ms
 
     @property
@@ -43,30 +40,9 @@ class SoloReplica:
             return [BeReborn(told.damage)]
         return self._speak(told)
 
-    def _speak(self, told: FoldResult) -> list[Action]:
-        actions: list[Action] = []
-        for spoken in told.said:
-            self.speaking.queue(spoken.seq)
-            actions.append(Speak(self.epoch, spoken))
-        ready = [effect for effect in told.done if self.speaking.may_perform(self.folded.effects[effect].key, effect)]
-        if told.outcome is not None and told.outcome_key is not None:
-            following = self.speaking.done(told.outcome, told.outcome_key)
-            ready += [following] if following is not None else []
-        return actions + self._perform(*ready)
-
-    def _perform(self, *effects: str) -> list[Action]:
-        """Those of them that do not wait for what was said before them."""
-        known = self.folded.effects
-        ready = [effect for effect in effects if not self.speaking.holds(effect, known[effect].after)]
-        return [Perform(self.epoch, effect, known[effect].key, known[effect].effect) for effect in ready]
-
     def acked(self, seq: int) -> list[Action]:
         """An output is in Kafka."""
         return self._perform(*self.speaking.acked(seq))
-
-    def outcome(self, effect: str, result: Any) -> list[Action]:
-        """A port knows what an effect led to."""
-        return [Append(Outcome(effect=effect, result=result))]
 
     def tick(self, now_ms: int, rest_ms: int) -> list[Action]:
         """`rest_ms`: how long its ticks may be apart where nobody needs it."""
