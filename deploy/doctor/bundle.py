@@ -112,7 +112,7 @@ def _parts(where: Where) -> Iterator[tuple[str, Any]]:
 
 
 def _versions() -> dict[str, Any]:
-    packages = {}
+    packages: dict[str, str | None] = {}
     for name in PACKAGES:
         try:
             packages[name] = importlib.metadata.version(name)

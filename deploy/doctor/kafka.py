@@ -63,7 +63,7 @@ def read(bootstrap: str) -> Cluster:
         }
         ours = [topic.name for topic in TOPICS if topic.name in topics]
         brokers = {id: _config(client, ResourceType.BROKER, str(id)) for id in sorted(found.brokers)}
-        versions = {id: _version(broker.host, broker.port) for id, broker in sorted(found.brokers.items())}
+        versions = {id: _version(str(broker.host), int(broker.port)) for id, broker in sorted(found.brokers.items())}
         return Cluster(brokers, topics, {name: _config(client, ResourceType.TOPIC, name) for name in ours}, versions)
     except KafkaException as failure:
         raise Unreachable(f"Kafka at {bootstrap} does not answer ({failure.args[0].str()})") from None

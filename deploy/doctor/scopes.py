@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -74,7 +74,8 @@ def _watch(consumer: Consumer, scopes: dict[tuple[str, int], str]) -> dict[str, 
         message = consumer.poll(0.2)
         if message is None or message.error() is not None or b'"record":"Tick"' not in (message.value() or b""):
             continue
-        seen.setdefault(scopes[message.topic(), message.partition()], message.timestamp()[1] - time.time_ns() // 1_000_000)
+        inbox = cast("tuple[str, int]", (message.topic(), message.partition()))  # a record that was read has both
+        seen.setdefault(scopes[inbox], message.timestamp()[1] - time.time_ns() // 1_000_000)
     return seen
 
 

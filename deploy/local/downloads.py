@@ -96,6 +96,6 @@ def is_intact(folder: Path, pins: Mapping[str, str]) -> bool:
     try:
         stamp = json.loads((folder / ".verified").read_text())
         sizes = {name: (folder / name).stat().st_size for name in pins}
-        return stamp == {"pins": dict(pins), "sizes": sizes}
+        return bool(stamp == {"pins": dict(pins), "sizes": sizes})
     except (OSError, ValueError):
         return False

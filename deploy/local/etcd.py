@@ -141,7 +141,10 @@ def build_etcd(progress: Progress = silent) -> Path:
             new = Path(temporary, "etcd")
             done = subprocess.run(
                 [go, "build", "-trimpath", "-mod=readonly", "-ldflags=-s -w", "-o", str(new), "."],
-                **{"cwd": BUILD_FOLDER, "stdout": out, "stderr": out, "check": False},
+                cwd=BUILD_FOLDER,
+                stdout=out,
+                stderr=out,
+                check=False,
                 env={**os.environ, "CGO_ENABLED": "0"},
             )
             if done.returncode != 0:
@@ -205,7 +208,7 @@ class EtcdServer(LocalServer):
         connection = http.client.HTTPConnection(LOOPBACK, self.ports["client"], timeout=1)
         try:
             connection.request("GET", "/health")
-            return json.loads(connection.getresponse().read())["health"] == "true"
+            return bool(json.loads(connection.getresponse().read())["health"] == "true")
         except (OSError, ValueError, KeyError, http.client.HTTPException):
             return False
         finally:

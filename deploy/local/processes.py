@@ -165,7 +165,7 @@ def is_running(process: psutil.Process) -> bool:
     A zombie that still has threads lives: a killed JVM is one for an instant, with its ports and files still open.
     """
     try:
-        return process.is_running() and (process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1)
+        return bool(process.is_running() and (process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1))
     except psutil.NoSuchProcess:
         return False
 

@@ -234,7 +234,7 @@ def disk_use(folder: Path) -> dict[str, int]:
     for part in sorted(folder.iterdir()) if folder.is_dir() else []:
         use[part.name] = 0
         inside = (os.path.join(top, name) for top, folders, files in os.walk(part) for name in (*folders, *files))
-        for path in (part, *inside):
+        for path in (str(part), *inside):
             with contextlib.suppress(OSError):
                 use[part.name] += os.lstat(path).st_blocks * 512
     with contextlib.suppress(OSError):

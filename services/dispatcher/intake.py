@@ -9,6 +9,7 @@ import base64
 import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable
+from functools import partial
 
 import structlog
 
@@ -51,13 +52,13 @@ class Intake:
 
     def record(self, received: Received, log: str, prev: int) -> Client:
         """The record for the Dispatcher's inbox. Raises nothing for any bytes; StorageError when storage is away."""
-        where = {"log": log, "prev": prev, "offset": received.offset, "partition": received.partition}
+        record = partial(Client, log=log, prev=prev, offset=received.offset, partition=received.partition)
         try:
             request = decode(received.value, self._limits)
         except Refused as refused:
-            return Client(**where, refusal=_refusal(received.value, str(refused)))
+            return record(refusal=_refusal(received.value, str(refused)))
         if not isinstance(request, client.SubmitJob):
-            return Client(**where, request=request)
+            return record(request=request)
         text = canonical({"graph": request.graph, "parameters": request.parameters})
         digest = hashlib.sha256(text).hexdigest()
         checked = self._checked(request, digest, len(text))
@@ -67,9 +68,8 @@ class Intake:
         problems = [*checked.problems, *(self._elsewhere(checked.graph) if checked.graph else ())]
         good = checked.stored is not None and not problems
         if not good and not request.reply_to:  # nobody would ever hear of it
-            return Client(**where, refusal=_refusal(received.value, _unheard(request.job, problems)))
-        return Client(
-            **where,
+            return record(refusal=_refusal(received.value, _unheard(request.job, problems)))
+        return record(
             request=request.model_copy(update={"graph": {}, "parameters": {}}),
             problems=_told(problems),
             warnings=_told(checked.warnings),
@@ -108,8 +108,8 @@ class Intake:
 
 def not_understood(received: Received, log: str, prev: int, reason: str) -> Client:
     """The record of what is parked for this reason."""
-    where = {"log": log, "prev": prev, "offset": received.offset, "partition": received.partition}
-    return Client(**where, refusal=_refusal(received.value, reason))
+    refusal = _refusal(received.value, reason)
+    return Client(log=log, prev=prev, offset=received.offset, partition=received.partition, refusal=refusal)
 
 
 def _unheard(job: str, problems: Iterable[Problem]) -> str:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from millrace.io.interfaces import Received, Unavailable
-from millrace.io.kafka.bus import DAMAGED
+from millrace.io.kafka.bus import DAMAGED, offset_of
 from millrace.io.kafka.config import COMMON, CONSUMER, log
 
 TOPIC = "client.commands"
@@ -140,7 +140,7 @@ def _told(process: subprocess.Popen[bytes], until_s: float, ended: threading.Eve
 
 
 def main(arguments: list[str]) -> int:
-    bootstrap, topic, offset, end = *arguments[:2], *map(int, arguments[2:])
+    bootstrap, topic, offset, end = arguments[0], arguments[1], int(arguments[2]), int(arguments[3])
     try:
         consumer = Consumer({**COMMON, **CONSUMER, **ONE_BATCH, "bootstrap.servers": bootstrap, "client.id": "trial", "logger": log})
         consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=PATIENCE_S)  # all its threads are there then
@@ -172,7 +172,7 @@ def _read(consumer: Consumer, topic: str, offset: int, end: int) -> int:
                     value = message.value() or b""
                     _tell("record", message.offset(), base64.b64encode(value).decode())  # before the next batch is unpacked
                     count, size = count + 1, size + len(value)
-                    if count == AT_ONCE or size > AT_ONCE_BYTES or message.offset() + 1 >= end:
+                    if count == AT_ONCE or size > AT_ONCE_BYTES or offset_of(message) + 1 >= end:
                         return 0
                 elif error.code() == KafkaError._PARTITION_EOF:
                     _tell("end", message.offset())

@@ -114,7 +114,7 @@ class Recording:
 
     def _lines(self, log: Log) -> Iterator[bytes]:
         name = _entry(log)
-        with self._guarded(name), self._zip.open(name) as file, io.BufferedReader(file, BUFFER) as lines:  # type: ignore[arg-type]  # a zip's file is raw enough
+        with self._guarded(name), self._zip.open(name) as file, io.BufferedReader(file, BUFFER) as lines:  # type: ignore[type-var]  # a zip's file is raw enough
             yield from lines
 
     @contextmanager

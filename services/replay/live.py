@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+
+from confluent_kafka import Message
 
 from millrace.core.cluster import short
 from millrace.core.fold import ScopeState
 from millrace.core.topics import TOPICS
 from millrace.io.interfaces import OffsetGone, Store, Unavailable
+from millrace.io.kafka.bus import headers_of, offset_of
 from millrace.io.kafka.logs import KafkaLogs, LogReader
 from millrace.io.storage.store import Storage
 from millrace.runtime.identity import of_store
@@ -83,18 +85,18 @@ class Live:
             if not found:
                 time.sleep(0.05)
 
-    def _batches(self, log: Log, first: int) -> Iterator[list[Any]]:
+    def _batches(self, log: Log, first: int) -> Iterator[list[Message]]:
         """The library's own messages; they are fetched from now on."""
         return self._read(log, first, self._kafka.reader(log.topic, log.partition, first)) if first < log.end else iter(())
 
-    def _read(self, log: Log, first: int, reader: LogReader) -> Iterator[list[Any]]:
+    def _read(self, log: Log, first: int, reader: LogReader) -> Iterator[list[Message]]:
         heard_s = time.monotonic()
         try:
             while first < log.end:
                 messages = reader.scan(WAIT_MS, min(BATCH, log.end - first))
                 if messages:
-                    first, heard_s = messages[-1].offset() + 1, time.monotonic()
-                    yield messages if first <= log.end else [message for message in messages if message.offset() < log.end]
+                    first, heard_s = offset_of(messages[-1]) + 1, time.monotonic()
+                    yield messages if first <= log.end else [each for each in messages if offset_of(each) < log.end]
                 elif time.monotonic() - heard_s > SILENT_S:
                     raise Unavailable(f"Kafka gives no record of {log.name} from offset {first} on, and it ends at {log.end}")
         except OffsetGone as gone:
@@ -132,12 +134,12 @@ class Live:
         self._store.close()
 
 
-def _recorded(log: Log, message: Any, ids: bool) -> Recorded:
+def _recorded(log: Log, message: Message, ids: bool) -> Recorded:
     key, id = message.key(), ""
-    for name, value in (message.headers() or ()) if ids else ():
-        if name == "ce_id":
+    for name, value in headers_of(message) if ids else ():
+        if name == "ce_id" and value is not None:
             id = value.decode(errors="replace")
     return Recorded(
-        log.topic, log.partition, message.offset(), message.timestamp()[1],
+        log.topic, log.partition, offset_of(message), message.timestamp()[1],
         key.decode(errors="replace") if key else "", message.value() or b"", id,
     )  # fmt: skip

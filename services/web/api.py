@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -68,10 +68,11 @@ class Head:
 
 
 def _add_answers(app: FastAPI, view: View) -> None:
-    def ask(question: Callable[[View], Any]) -> tuple[Any, dict[str, Any]]:
+    def ask(question: Callable[[View], Any]) -> tuple[Any, models.AsOf]:
         if not view.ready:
             raise HTTPException(503, "the tables are being brought back: ask again in a moment")
-        return view.ask(question)
+        found, as_of = view.ask(question)
+        return found, models.AsOf(**as_of)
 
     @app.get("/api/v1/jobs", responses=STARTING | REFUSED)
     async def jobs(
@@ -127,10 +128,11 @@ def _add_state(app: FastAPI, view: View, follows: Callable[[], Follows]) -> None
         """Whether the tables are whole and follow the topics: 503 while they do not."""
         state = follows()
         _, as_of = view.ask(lambda _: None)
+        status: Literal["ok", "starting", "degraded"]
         status = "starting" if not view.ready else "degraded" if state.trouble else "ok"
         reason = "the tables are being brought back" if not view.ready else state.trouble or None
         response.status_code = 200 if status == "ok" else 503
-        return models.Health(status=status, reason=reason, last_fold_s=round(state.folded_s, 1), as_of=as_of)
+        return models.Health(status=status, reason=reason, last_fold_s=round(state.folded_s, 1), as_of=models.AsOf(**as_of))
 
     @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> PlainTextResponse:

@@ -32,7 +32,7 @@ RETRY_S = 0.5
 SESSION_S = 6.0  # Kafka takes no less; one that is started again under its name waits for nothing
 
 
-class _Table(faust.Table):  # type: ignore[misc]  # faust has no types
+class _Table(faust.Table[str, Any]):
     """Rows by key. What changes a row goes to the changelog's partition of its subject, which is that of its facts: whichever row's
     fact it was that made another one forgotten."""
 
@@ -138,7 +138,7 @@ async def read_again(consumer: Any, passed_over: Mapping[tuple[str, int], int]) 
     if where:
         log.warning("what was passed over is read again", places={f"{place.topic}[{place.partition}]": at for place, at in where.items()})
         await consumer.seek_wait(where)
-    return {**where}
+    return {(place.topic, place.partition): offset for place, offset in where.items()}
 
 
 def _table(app: faust.App, facts: str, topology: Topology, partitions: int) -> Any:

@@ -59,8 +59,8 @@ def redacted(recorded: Recorded, token: Text) -> Recorded:
     """A record with tokens for what goes; bytes that are no JSON become one, and so does what a stranger wrote and is no request."""
     stranger = recorded.topic == "client.commands"
     value = _request(recorded.value, token) if stranger else _value(recorded.value, token)
-    named = {"key": token(recorded.key)} if stranger or recorded.topic == "client.replies" else {}
-    return recorded._replace(value=value, id=token(recorded.id) if stranger else recorded.id, **named)
+    key = token(recorded.key) if stranger or recorded.topic == "client.replies" else recorded.key
+    return recorded._replace(value=value, id=token(recorded.id) if stranger else recorded.id, key=key)
 
 
 def _value(value: bytes, token: Text) -> bytes:

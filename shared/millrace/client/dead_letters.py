@@ -25,6 +25,7 @@ from millrace.core.messages.base import Body
 from millrace.core.messages.events import DeadLetter, DeadLetterRedriven
 from millrace.io.interfaces import Unavailable as NoAnswer
 from millrace.io.kafka.admin import KafkaAdmin
+from millrace.io.kafka.bus import headers_of
 
 from .errors import MillraceError, Refused, Unavailable
 from .link import REQUESTS, Link, now_ms
@@ -198,8 +199,8 @@ class DeadLetters:
         where = f"{told.topic}[{told.partition}] at offset {told.offset}"
         message = self._at(told.topic, told.partition, told.offset)
         if message is not None and _fits(told, message.value() or b""):
-            headers: Any = message.headers() or ()  # pairs, each value bytes or None; the library's own hints allow a mapping, too
-            return Original(message.value() or b"", message.key(), tuple((name, value or b"") for name, value in headers), where)
+            headers = tuple((name, value or b"") for name, value in headers_of(message))
+            return Original(message.value() or b"", message.key(), headers, where)
         if _fits(told, letter.head):
             return Original(letter.head, None, (), "the letter itself")
         why = "another record stands there now" if message is not None else "it was deleted there"

@@ -121,7 +121,9 @@ class Machine(Protocol):
 
     scope: str
     peers: tuple[str, ...]
-    state_type: type
+
+    @property
+    def state_type(self) -> type: ...
 
     def blank(self) -> Any:
         """The state of a new generation."""

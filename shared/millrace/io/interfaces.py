@@ -33,7 +33,7 @@ class Received:
     stamp_ms: int
     key: bytes | None
     value: bytes
-    headers: Sequence[tuple[str, bytes]] = ()
+    headers: Sequence[tuple[str, bytes | None]] = ()
 
 
 class Reader(Protocol):
@@ -204,12 +204,12 @@ class Store(Protocol):
 
     def get(self, key: str) -> Entry | None: ...
 
-    def list(self, prefix: str) -> tuple[list[Entry], int]:
+    def list(self, prefix: str) -> tuple[Sequence[Entry], int]:
         """The entries below the prefix, in key order, and the store's revision as of the read. Pages through large ranges, and
         holds all of it: for what is few."""
         ...
 
-    def page(self, prefix: str, after: str = "", most: int = PAGE) -> list[Entry]:
+    def page(self, prefix: str, after: str = "", most: int = PAGE) -> Sequence[Entry]:
         """The first `most` entries below the prefix whose keys are above `after`, in key order; fewer: there are no more. Two pages are
         of two revisions: what changes meanwhile is in one of them, or not."""
         ...

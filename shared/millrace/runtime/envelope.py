@@ -7,7 +7,7 @@ from itertools import count
 from uuid import uuid4
 
 from millrace.core.fold import OutboxRecord
-from millrace.core.messages.records import Part
+from millrace.core.messages.base import Part
 
 Headers = list[tuple[str, bytes]]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from pydantic import TypeAdapter
 
@@ -93,21 +93,15 @@ class Generations:
         """Raises the generation and takes the leader key, in one transaction [R23]. False, and nothing happens, if either has changed.
         Raises Unavailable, OlderStore."""
         self._check(known)
-        value = {
-            "generation": generation.number + 1,
-            "log_id": self._bus.log_id(self._topic),
-            "first_offset": self._bus.offsets(self._topic, self._partition)[1],
-            "reason": reason[:500],
-        }
+        log_id, end = self._bus.log_id(self._topic), self._bus.offsets(self._topic, self._partition)[1]
+        new = Stored(generation.number + 1, log_id, end, reason[:500])
         txn = Txn(
             [Compare(self.leader_key, epoch), Compare(self.generation_key, generation.revision)],
-            [Put(self.generation_key, _json(value)), Put(self.leader_key, self._who.encode(), lease)],
+            [Put(self.generation_key, _json(asdict(new))), Put(self.leader_key, self._who.encode(), lease)],
         )
         result = self._store.txn(txn)
         if result.succeeded:
-            self._raised = Generation(
-                value["generation"], value["log_id"], value["first_offset"], result.revision, won=result.revision
-            )
+            self._raised = Generation(new.generation, log_id, end, result.revision, won=result.revision)
         return result.succeeded
 
     def _check(self, known: int) -> None:

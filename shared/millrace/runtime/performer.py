@@ -6,9 +6,9 @@ import heapq
 import itertools
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import structlog
 from pydantic import TypeAdapter
@@ -44,21 +44,22 @@ class Fence:
             raise Refused
 
 
-Port = Callable[[list[Body], Fence], "list[Body | None]"]
-"""The outcomes of some effects of one type, in order; None: not known yet, to be performed again."""
+Port = Callable[[Any, Fence], Sequence[Body | None]]
+"""The outcomes of some effects, of the type under which the port stands, in order. None: not known yet, to be performed again."""
+E = TypeVar("E", bound=Body)
 
 
-class PerEffect:
+class PerEffect(Generic[E]):
     """A port of a function of one effect. One that cannot be carried out now is tried again, and does not hold up the others;
     `at_once` of them are under way together, so that one that takes long, or hangs, does not either."""
 
-    def __init__(self, perform: Callable[[Body, Fence], Body | None], at_once: int = 1) -> None:
+    def __init__(self, perform: Callable[[E, Fence], Body | None], at_once: int = 1) -> None:
         self._each, self.at_once = perform, at_once
 
-    def __call__(self, effects: list[Body], fence: Fence) -> list[Body | None]:
+    def __call__(self, effects: Sequence[E], fence: Fence) -> list[Body | None]:
         return [self._outcome(effect, fence) for effect in effects]
 
-    def _outcome(self, effect: Body, fence: Fence) -> Body | None:
+    def _outcome(self, effect: E, fence: Fence) -> Body | None:
         try:
             return self._each(effect, fence)
         except (Unavailable, StorageError) as failure:

@@ -36,7 +36,14 @@ from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
 from pydantic import BaseModel, Field, PrivateAttr, SecretStr, ValidationError, field_validator
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, CliSettingsSource, EnvSettingsSource, SettingsConfigDict, SettingsError
+from pydantic_settings import (
+    BaseSettings,
+    CliSettingsSource,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
 
 PREFIX = "MILLRACE_"
 SERVICES = ("dispatcher", "resource_manager", "job_master", "task_manager", "web")
@@ -121,8 +128,13 @@ class ServiceSettings(BaseSettings):
 
     @classmethod
     def settings_customise_sources(
-        cls, settings_cls: type[BaseSettings], init_settings: Any, **_: Any
-    ) -> tuple[Any, ...]:
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
         return (init_settings,)
 
     @classmethod
@@ -197,7 +209,7 @@ def _flags(cls: type[ServiceSettings], argv: list[str]) -> dict[str, Any]:
                 options.pop("type", None)
         return argparse.ArgumentParser.add_argument(target, *names, **options)
 
-    source = CliSettingsSource(
+    source: CliSettingsSource[_Parser] = CliSettingsSource(
         cls,
         root_parser=parser,
         parse_args_method=_Parser.parse_all,
@@ -214,6 +226,7 @@ class _Parser(argparse.ArgumentParser):
     """Refuses unknown flags with a suggestion, and repeats no value: it might be a secret."""
 
     def parse_all(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:
+        parsed: argparse.Namespace
         parsed, extra = self.parse_known_args(args, namespace)
         known = [name for action in self._actions for name in action.option_strings]
         unknown = [word.split("=")[0] for word in extra if word.startswith("-")]
@@ -263,15 +276,17 @@ def _environment(cls: type[ServiceSettings]) -> tuple[dict[str, Any], list[str]]
 
 def _file(cls: type[ServiceSettings], path: Path) -> dict[str, Any]:
     """The file's top level, overlaid with the section of this service."""
-    from ruamel.yaml import YAML, YAMLError  # 2 MB that a service without a file need not load
+    from ruamel.yaml import YAML  # 2 MB that a service without a file need not load
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     try:
         content = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadSettings([f"the settings file {path} cannot be read: {error.strerror}"]) from None
     except (YAMLError, UnicodeDecodeError) as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f"line {mark.line + 1}: {error.problem}" if mark else "not UTF-8 text"
+        place = "not UTF-8 text"
+        if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
+            place = f"line {error.problem_mark.line + 1}: {error.problem}"
         raise BadSettings([f"the settings file {path} is not YAML: {place}"]) from None
     if content is not None and not isinstance(content, dict):
         raise BadSettings([f"the settings file {path} must be a mapping of names to values"])

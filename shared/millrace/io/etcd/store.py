@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, MutableSequence, Sequence
 from typing import Any
 
 # Before gRPC is loaded: else its threads begin anew in each copy of the process (`forked`), find their files closed, and end it.
@@ -99,17 +99,17 @@ class EtcdStore:
         request = rpc_pb2.RangeRequest(key=self._full(key))
         return self._one(self._call(self._kv.Range, request))
 
-    def list(self, prefix: str) -> tuple[list[Entry], int]:
+    def list(self, prefix: str) -> tuple[Sequence[Entry], int]:
         while True:
             try:
                 return self._list(prefix)
             except _Compacted:
                 continue  # between two pages, after a long pause: from the start, at a newer revision
 
-    def page(self, prefix: str, after: str = "", most: int = PAGE) -> list[Entry]:
+    def page(self, prefix: str, after: str = "", most: int = PAGE) -> Sequence[Entry]:
         start, end = self._range(prefix)
         request = rpc_pb2.RangeRequest(key=self._full(after) + b"\0" if after else start, range_end=end, limit=most)
-        return list(map(self._entry, self._call(self._kv.Range, request).kvs))
+        return [self._entry(one) for one in self._call(self._kv.Range, request).kvs]
 
     def count(self, prefix: str) -> int:
         start, end = self._range(prefix)
@@ -128,12 +128,12 @@ class EtcdStore:
         return TxnResult(answer.succeeded, answer.header.revision, entries)
 
     def grant(self, ttl_s: int) -> int:
-        return self._call(self._lease.LeaseGrant, rpc_pb2.LeaseGrantRequest(TTL=ttl_s), changes=True).ID
+        return int(self._call(self._lease.LeaseGrant, rpc_pb2.LeaseGrantRequest(TTL=ttl_s), changes=True).ID)
 
     def keep_alive(self, lease: int) -> bool:
         request = rpc_pb2.LeaseKeepAliveRequest(ID=lease)
         answer = self._call(lambda request, timeout: self._streams.renew(request), request, changes=True)
-        return answer.TTL > 0
+        return bool(answer.TTL > 0)
 
     def revoke(self, lease: int) -> None:
         """See `Store.revoke`. A lease that has ended already is no error."""
@@ -161,9 +161,9 @@ class EtcdStore:
         self._streams.close()
         self._channel.close()
 
-    def _list(self, prefix: str) -> tuple[list[Entry], int]:
+    def _list(self, prefix: str) -> tuple[Sequence[Entry], int]:
         start, end = self._range(prefix)
-        entries: list[Entry] = []
+        entries: MutableSequence[Entry] = []
         revision = 0
         while True:
             request = rpc_pb2.RangeRequest(key=start, range_end=end, limit=PAGE, revision=revision)

@@ -27,7 +27,7 @@ Options = list[tuple[str, Any]]
 LATE_S = 0.5  # for the streams' thread to say that a call's time is over; else it is held up
 
 
-class StreamOver(grpc.RpcError):
+class StreamOver(grpc.RpcError):  # type: ignore[misc]  # grpc has no types
     """A stream ended, or did not answer in time, without a status of its own."""
 
     def __init__(self, code: grpc.StatusCode, details: str) -> None:
@@ -170,7 +170,7 @@ class _Watch:
                     self._on_event(event)
         except grpc.RpcError as failure:
             if not self._over.is_set():
-                log.info("the watch of %s ended: %s", self._key.decode(), failure.details())  # type: ignore[attr-defined]  # an aio.AioRpcError, which the stubs lack
+                log.info("the watch of %s ended: %s", self._key.decode(), failure.details())
         finally:
             self.end(tell=True)
 

@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
     NewTopic,
     OffsetSpec,
     ResourceType,
+    TopicDescription,
 )
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
@@ -95,8 +96,8 @@ class KafkaAdmin:
         del client  # held until here
         return found
 
-    def description(self, topic: str) -> tuple[AdminClient, Future]:
-        """Asks what a topic is, without waiting: a future of confluent-kafka's `TopicDescription`, and the client that was
+    def description(self, topic: str) -> tuple[AdminClient, Future[TopicDescription]]:
+        """Asks what a topic is, without waiting: a future, and the client that was
         asked. Whoever waits must hold the client: one that nobody holds is destroyed, and its futures never end."""
         client = self._client
         return client, client.describe_topics(TopicCollection([topic]), **self._patience)[topic]
@@ -233,7 +234,7 @@ class KafkaAdmin:
                 differ[resource.name] = wrong
         return differ
 
-    def _answer(self, asked: Future, what: str) -> Any:
+    def _answer(self, asked: Future[T], what: str) -> T:
         try:
             return asked.result()  # the library ends it by the request's own time-out
         except KafkaException as failure:
@@ -245,12 +246,12 @@ class KafkaAdmin:
                 raise _Outdated(str(self._unavailable(what, failure))) from None
             raise self._unavailable(what, failure) from None
 
-    def _offset(self, asked: Future, what: str) -> int:
+    def _offset(self, asked: Future[ListOffsetsResultInfo], what: str) -> int:
         return self._place(asked, what).offset
 
-    def _place(self, asked: Future, what: str) -> ListOffsetsResultInfo:
+    def _place(self, asked: Future[ListOffsetsResultInfo], what: str) -> ListOffsetsResultInfo:
         """Its offset is -1 where no record is of the time asked for. Where a broker hangs, the library gives no error, and no offset."""
-        found: ListOffsetsResultInfo = self._answer(asked, what)
+        found = self._answer(asked, what)
         if found.offset == OFFSET_INVALID:
             raise Unavailable(f"Kafka at {self._bootstrap} could not answer for {what}: no answer within {self._timeout_s:.0f} s")
         return found

@@ -9,9 +9,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import TopicDescription
 
 from millrace.io.interfaces import Damaged, OffsetGone, Received, Unavailable
 
@@ -68,10 +69,11 @@ class KafkaBus:
         one thread's records in a partition is the order of its calls, always; between partitions there is none.
         """
         producer = self._producers[topic in self._aside]
-        sent = {"key": key, "headers": list(headers) or None, "on_delivery": partial(self._delivered, on_ack)}
+        shown: list[tuple[str, str | bytes | None]] = list(headers)
+        on_delivery = partial(self._delivered, on_ack)
         while not self._ended:
             try:
-                producer.produce(topic, value, partition=partition, **sent)
+                producer.produce(topic, value, key, partition, on_delivery=on_delivery, headers=shown or None)
                 return
             except BufferError:
                 self._collect()
@@ -156,13 +158,25 @@ class KafkaBus:
             self._on_fatal(reason)
 
 
+def offset_of(message: Message) -> int:
+    """Of a record that was read; only what was never sent has none."""
+    offset = message.offset()
+    assert offset is not None
+    return offset
+
+
+def headers_of(message: Message) -> Sequence[tuple[str, bytes | None]]:
+    """Of a record that was read: pairs, though the library's hints allow all that can be sent."""
+    return cast("Sequence[tuple[str, bytes | None]]", message.headers() or ())
+
+
 class KafkaReader:
     """Reads one partition; see `Reader`. Made by `KafkaBus.reader`; used by one thread."""
 
     def __init__(self, config: Mapping[str, Any], admin: KafkaAdmin, topic: str, partition: int, offset: int) -> None:
         self._admin, self._topic, self._partition, self._next = admin, topic, partition, offset
         self._failure: KafkaError | None = None
-        self._asked: tuple[AdminClient, Future] | None = None
+        self._asked: tuple[AdminClient, Future[TopicDescription]] | None = None
         self._ask_s = 0.0
         self._consumer = Consumer(dict(config))
         self._consumer.assign([TopicPartition(topic, partition, offset)])
@@ -196,11 +210,11 @@ class KafkaReader:
         return Received(
             self._topic,
             self._partition,
-            message.offset(),
+            offset_of(message),
             message.timestamp()[1],
             message.key(),
             message.value() or b"",
-            message.headers() or (),
+            headers_of(message),
         )
 
     def _check_topic(self) -> None:

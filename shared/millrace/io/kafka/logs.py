@@ -9,7 +9,7 @@ from confluent_kafka import Message, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from .admin import KafkaAdmin
-from .bus import KafkaReader
+from .bus import KafkaReader, offset_of
 from .client import AdminClient
 from .config import COMMON, CONSUMER, log
 
@@ -21,12 +21,13 @@ class LogReader(KafkaReader):
 
     def scan(self, timeout_ms: int, most: int) -> list[Message]:
         """Up to so many of the library's own messages: of millions few are wanted whole. Raises Unavailable, OffsetGone."""
-        messages: list[Message] = self._consumer.consume(most, timeout_ms / 1000)
+        messages = self._consumer.consume(most, timeout_ms / 1000)
         for message in messages:
-            if message.error() is not None:
-                self._raise(message.error())
+            error = message.error()
+            if error is not None:
+                self._raise(error)
         if messages:
-            self._next = messages[-1].offset() + 1
+            self._next = offset_of(messages[-1]) + 1
         else:
             self._check_topic()
         return messages
