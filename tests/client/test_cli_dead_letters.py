@@ -414,5 +414,5 @@ def test_records_are_sent_no_faster_than_asked(monkeypatch: pytest.MonkeyPatch) 
         sent.append(round(clock.now - 100.0, 3))
 
     monkeypatch.setattr("deploy.cli.dlq.commands.time", SimpleNamespace(monotonic=lambda: clock.now, sleep=sleep))
-    assert _send(SimpleNamespace(redrive=redrive), [(None, None)] * 4, per_second=4.0) == []  # type: ignore[arg-type]
+    assert _send(SimpleNamespace(redrive=redrive), [(None, None)] * 4, per_second=4.0) == []
     assert sent == [0.1, 0.35, 0.6, 0.85]

@@ -189,7 +189,7 @@ def test_a_record_nested_too_deeply_is_neither_a_letter_nor_a_reply() -> None:
 
 
 def test_who_subscribes_beside_another_misses_nothing_when_that_one_goes() -> None:
-    class Watched(dict):  # type: ignore[type-arg]
+    class Watched(dict):
         def pop(self, *_: Any) -> Any:
             raise AssertionError("the reader finds nobody here now")
 

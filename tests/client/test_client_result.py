@@ -75,6 +75,6 @@ def test_who_waits_for_an_event_goes_on_when_the_client_is_closed() -> None:
     def closed(job: str, timeout_s: float | None = None) -> Ending:
         raise Unavailable("this client was closed")
 
-    cluster.wait = closed  # type: ignore[method-assign]
+    cluster.wait = closed
     with pytest.raises(Unavailable):
         job.result()

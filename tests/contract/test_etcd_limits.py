@@ -51,7 +51,7 @@ def test_compaction_all_the_time_hides_no_change_from_a_watch_and_no_key_from_a_
         compacting.compact(revision)
     eventually(lambda: len(told) == 30, "thirty changes")
     assert told == [b"%d" % number for number in range(30)]
-    store._call = ask_and_compact  # type: ignore[method-assign]
+    store._call = ask_and_compact
     store.txn(Txn([], [Put("other", b"so that there is a newer revision")]))
     entries, _ = store.list("jobs/")
     assert whole and [each.key for each in entries] == [f"jobs/{key}" for key in range(10)]

@@ -41,7 +41,7 @@ def problems(text: str, module: str) -> Iterator[str]:
     for node in ast.walk(tree):
         for name in _imported(node, module):
             if not _allowed(name, module):
-                yield f"line {node.lineno}: imports {name}"  # type: ignore[attr-defined]
+                yield f"line {node.lineno}: imports {name}"
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS:
             yield f"line {node.lineno}: calls {node.func.id}()"
         if isinstance(node, (ast.Global, ast.Nonlocal)):
@@ -83,8 +83,8 @@ def _sets(scope: ast.AST) -> Iterator[str]:
         for iterated in _iterated(node):
             if _is_set(iterated, names):
                 yield f"line {iterated.lineno}: the order of a set shows; sort it, or use a dict"
-        if _is_bare_pop(node) and _is_set(node.func.value, names):  # type: ignore[attr-defined]
-            yield f"line {node.lineno}: takes any element of a set"  # type: ignore[attr-defined]
+        if _is_bare_pop(node) and _is_set(node.func.value, names):
+            yield f"line {node.lineno}: takes any element of a set"
 
 
 def _of_scope(scope: ast.AST) -> Iterator[ast.AST]:

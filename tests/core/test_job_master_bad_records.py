@@ -36,7 +36,7 @@ def deployed() -> Shard:
 def test_a_job_ends_when_the_end_of_its_attempt_is_passed_over(state: str) -> None:
     """Its TaskManager says that once, and answers nothing to a cancel of what is over [R26]."""
     shard = deployed()
-    said = passed_over(shard, slots.TaskStateChanged(allocation="a1", attempt="j/0-q/0/1.1", state=state))  # type: ignore[arg-type]
+    said = passed_over(shard, slots.TaskStateChanged(allocation="a1", attempt="j/0-q/0/1.1", state=state))
     assert said == [
         "event AttemptStateChanged FAILED", "task-manager FreeSlots", "resource-manager RequestSlots 0", "dispatcher JobEnded FAILED",
     ]  # fmt: skip
@@ -82,7 +82,7 @@ def test_a_question_that_is_passed_over_is_answered_and_its_job_goes_on() -> Non
     shard = deployed()
     (answer,) = shard(PassedOver(jobs.DescribeStartedJob(job="j", reply_to="me", correlation="c"), "ZeroDivisionError"))
     assert isinstance(answer, Publish) and (answer.topic, answer.key) == ("client.replies", "me")
-    assert (answer.body.kind, answer.body.reason) == ("internal", "a fault of Millrace in handling this request: ZeroDivisionError")  # type: ignore[union-attr]
+    assert (answer.body.kind, answer.body.reason) == ("internal", "a fault of Millrace in handling this request: ZeroDivisionError")
     assert shard.job.status is JobStatus.RUNNING
 
 

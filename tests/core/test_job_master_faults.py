@@ -59,7 +59,7 @@ def test_an_error_that_may_heal_is_tried_again(raised: BaseException) -> None:
 
 def test_who_raises_an_error_says_best_whether_it_heals() -> None:
     error = RuntimeError("no such customer")
-    error.retryable = False  # type: ignore[attr-defined]
+    error.retryable = False
     assert recurring.exception(error)
     assert not recurring.named("no.such.Error") and not recurring.named("print")
 

@@ -46,7 +46,7 @@ def test_an_offer_is_deployed_at_once() -> None:
     shard.start()
     said = shard.offer("a1")
     assert kinds(said) == ["task-manager DeployTasks", "event AttemptStateChanged DEPLOYING"]
-    task = said[0].body.tasks[0]  # type: ignore[union-attr]
+    task = said[0].body.tasks[0]
     assert (task.allocation, task.attempt, task.folder) == ("a1", "j/0-q/0/1.1", "acc-j/0-q.0.1.1")
     assert [each.json_value() for each in task.spec.outputs] == [{"vertex": "q", "edge": "result", "rows": 1000}]
 
@@ -84,7 +84,7 @@ def test_running_then_finished_ends_the_job_and_frees_the_slot() -> None:
         "resource-manager RequestSlots 0",
         "dispatcher JobEnded FINISHED",
     ]
-    ended = said[-1].body  # type: ignore[union-attr]
+    ended = said[-1].body
     assert ended.archive["result"] == {"columns": ["1"], "types": ["int"], "rows": [[1]], "truncated": False}
     assert shard(jobs.JobRetired(job="j", acceptance="acc-j")) == []
     assert shard.state == State(settings=shard.state.settings, now_ms=shard.now, ticked_ms=shard.now)
@@ -126,7 +126,7 @@ def test_a_retryable_failure_waits_its_delay_and_runs_as_the_next_attempt() -> N
         "dispatcher JobStatusChanged RUNNING",
         "event JobStateChanged RUNNING",
     ]
-    assert shard.offer("a2")[0].body.tasks[0].attempt == "j/0-q/0/1.2"  # type: ignore[union-attr]
+    assert shard.offer("a2")[0].body.tasks[0].attempt == "j/0-q/0/1.2"
 
 
 def test_after_its_restarts_the_job_fails_with_the_cause() -> None:
@@ -228,7 +228,7 @@ def test_a_consumer_runs_when_its_producers_have_published_and_reads_their_attem
         "event AttemptStateChanged DEPLOYING",
         "resource-manager RequestSlots 2",
     ]
-    spec = said[1].body.tasks[0].spec.json_value()  # type: ignore[union-attr]
+    spec = said[1].body.tasks[0].spec.json_value()
     assert spec["vertices"][0]["inputs"]["a"]["folders"] == ["/x/acc-j/1/0-a/0/1/0-a"]
     assert kinds(shard.offer("a2"))[0] == "task-manager DeployTasks"
     shard.told("a1", "FINISHED", report={"outputs": {"b": {"schema": "{b}"}}})
@@ -263,10 +263,10 @@ def test_the_plan_attempt_goes_first_and_its_report_goes_to_all() -> None:
     shard = Shard()
     shard.start(PLANNED)
     said = shard.offer("a1")
-    assert said[0].body.tasks[0].spec.kind == "plan"  # type: ignore[union-attr]
+    assert said[0].body.tasks[0].spec.kind == "plan"
     pinned = {"pinned": {"s": {"schema": "{}", "files": [], "split_bytes": 1}}, "schemas": {}, "key_types": {}}
     said = shard.told("a1", "FINISHED", report=pinned)
-    spec = said[1].body.tasks[0].spec.json_value()  # type: ignore[union-attr]
+    spec = said[1].body.tasks[0].spec.json_value()
     assert (spec["kind"], spec["task"], spec["pinned"]) == ("run", "s", pinned["pinned"])
 
 
@@ -278,7 +278,7 @@ def test_a_job_says_that_it_is_failing_while_attempts_of_it_live() -> None:
     shard.offer("b1", "b2")
     said = shard.told("b1", "FAILED", error={**USER, "retryable": False})
     assert kinds(said)[-2:] == ["dispatcher JobStatusChanged FAILING", "event JobStateChanged FAILING"]
-    assert said[-1].body.cause.message == "boom"  # type: ignore[union-attr]
+    assert said[-1].body.cause.message == "boom"
 
 
 def test_a_job_that_waits_says_why_and_where_it_stands() -> None:
@@ -298,12 +298,12 @@ def test_when_a_job_was_first_given_a_slot_is_told_when_it_waits_no_more_and_at_
     shard(jobs.JobQueued(job="j", reason="all 2 slots are busy", position=1), RM)
     shard.now = 1_700
     [told] = shard(jobs.JobQueued(job="j", reason=None, position=None), RM)
-    first_ms = told.body.running_ms  # type: ignore[union-attr]
+    first_ms = told.body.running_ms
     assert first_ms == 1_700
     shard.now = 1_705
     shard.offer("a")
     [ended] = [said for said in shard.told("a", "FINISHED") if getattr(said, "body", None).__class__ is jobs.JobEnded]
-    assert ended.body.running_ms == first_ms  # type: ignore[union-attr]
+    assert ended.body.running_ms == first_ms
 
 
 def test_a_dispatcher_that_starts_a_known_job_is_told_again_why_it_waits() -> None:
@@ -313,7 +313,7 @@ def test_a_dispatcher_that_starts_a_known_job_is_told_again_why_it_waits() -> No
     shard(jobs.JobQueued(job="j", reason="all 2 slots are busy", position=3), RM)
     said = shard.start()
     assert kinds(said) == ["dispatcher JobMasterStarted RUNNING", "dispatcher JobStatusChanged RUNNING"]
-    assert (said[1].body.waiting, said[1].body.position) == ("all 2 slots are busy", 3)  # type: ignore[union-attr]
+    assert (said[1].body.waiting, said[1].body.position) == ("all 2 slots are busy", 3)
 
 
 def test_why_a_job_waits_is_for_a_new_life_of_the_resource_manager_to_say() -> None:
@@ -323,7 +323,7 @@ def test_why_a_job_waits_is_for_a_new_life_of_the_resource_manager_to_say() -> N
     shard(jobs.JobQueued(job="j", reason="all 2 slots are busy", position=3), RM)
     said = shard(PeerBorn(RM, 2), RM)
     assert kinds(said) == ["resource-manager RequestSlots 1", "dispatcher JobStatusChanged RUNNING", "resource-manager JobMasterDeclared"]
-    assert (said[1].body.waiting, said[1].body.position) == (None, None)  # type: ignore[union-attr]
+    assert (said[1].body.waiting, said[1].body.position) == (None, None)
 
 
 def test_the_queue_time_out_fails_a_job_that_got_no_slot() -> None:
@@ -369,7 +369,7 @@ def test_a_reborn_dispatcher_is_told_of_every_job_and_a_reborn_resource_manager_
     shard.offer("a2", job="k")
     said = shard(PeerBorn(RM, 2), RM)
     assert kinds(said) == ["resource-manager RequestSlots 1", "resource-manager JobMasterDeclared"]
-    assert said[-1].body.task_managers == {"t1": 1}  # type: ignore[union-attr]
+    assert said[-1].body.task_managers == {"t1": 1}
 
 
 def test_a_reborn_resource_manager_is_told_of_lost_task_managers_that_were_not_heard_again() -> None:
@@ -377,7 +377,7 @@ def test_a_reborn_resource_manager_is_told_of_lost_task_managers_that_were_not_h
     shard(jobs.TaskManagerLost(task_manager="t1", incarnation=7, reason="silent"), RM)
     shard(jobs.TaskManagerLost(task_manager="t2", incarnation=8, reason="silent"), RM)
     shard(PeerBorn("task-manager/t2", 9), "task-manager/t2", 9)
-    assert [each.body for each in shard(PeerBorn(RM, 3), RM)] == [  # type: ignore[union-attr]
+    assert [each.body for each in shard(PeerBorn(RM, 3), RM)] == [
         jobs.TaskManagersParted(lost={"t1": 7}), jobs.JobMasterDeclared(task_managers={})
     ]  # fmt: skip
 
@@ -406,7 +406,7 @@ def test_describe_answers_from_the_state() -> None:
     assert isinstance(answer, Publish) and answer.topic == "client.replies" and answer.key == "me"
     assert answer.body.detail.tasks[0].states == {"SCHEDULED": 1}
     (refused,) = shard(ask.model_copy(update={"job": "none"}))
-    assert refused.body.kind == "not_found"  # type: ignore[union-attr]
+    assert refused.body.kind == "not_found"
 
 
 def test_every_message_that_may_come_has_a_handler_and_no_job_is_needed_for_it() -> None:

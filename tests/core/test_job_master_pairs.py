@@ -69,7 +69,7 @@ def offer(*allocations: str) -> slots.OfferSlots:
 
 def word(allocation: str, attempt: str, state: str) -> slots.TaskStateChanged:
     more = {"FINISHED": {"report": OUT}, "FAILED": {"error": USER}}.get(state, {})
-    return slots.TaskStateChanged(allocation=allocation, attempt=attempt, state=state, **more)  # type: ignore[arg-type]
+    return slots.TaskStateChanged(allocation=allocation, attempt=attempt, state=state, **more)
 
 
 MESSAGES: dict[str, tuple[Any, str]] = {

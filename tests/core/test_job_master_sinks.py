@@ -12,7 +12,7 @@ def test_sinks_are_published_once_all_tasks_have_finished_and_then_the_job_ends(
     shard.offer("a1")
     said = shard.told("a1", "FINISHED", report={"outputs": {}})
     assert kinds(said)[-1] == "do PublishSink sink//data/out"
-    effect = said[-1].effect  # type: ignore[union-attr]
+    effect = said[-1].effect
     assert effect.staged == ["/data/.out.staging/acc-j/1/0-out/0/1"]
     assert shard(jobs.CancelStartedJob(job="j")) == []
     done = effects.SinkPublished(job="j", vertex="out")
@@ -52,9 +52,9 @@ def test_sinks_that_append_to_one_path_stage_and_publish_each_its_own() -> None:
     out = {**SINK["vertices"]["out"], "sink": {**SINK["vertices"]["out"]["sink"], "mode": "append"}}
     shard.start({"name": "two", "vertices": {**SINK["vertices"], "out": out, "again": again}})
     [deployed] = [each for each in shard.offer("a1") if "DeployTasks" in str(kinds([each]))]
-    written = {each.vertex: each.folder for each in deployed.body.tasks[0].spec.outputs if each.edge == "sink"}  # type: ignore[union-attr]
+    written = {each.vertex: each.folder for each in deployed.body.tasks[0].spec.outputs if each.edge == "sink"}
     said = shard.told("a1", "FINISHED", attempt="j/0-again/0/1.1", report={"outputs": {}})
-    published = {each.effect.vertex: each.effect.staged for each in said if "do PublishSink" in kinds([each])[0]}  # type: ignore[union-attr]
+    published = {each.effect.vertex: each.effect.staged for each in said if "do PublishSink" in kinds([each])[0]}
     assert published == {vertex: [folder] for vertex, folder in written.items()}
     assert written["out"] != written["again"]
     assert all(folder.startswith("/data/.out.staging/acc-j/1/") for folder in written.values())

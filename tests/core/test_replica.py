@@ -58,7 +58,7 @@ def test_a_message_leads_to_outputs_with_keys_of_its_offset() -> None:
     perform = actions[-1]
     assert isinstance(perform, Perform)
     assert (perform.effect, perform.key, perform.epoch) == ("1.2.1", "jobs/j2", 10)
-    assert '"key":[2,0],"prev":[1,0]' in actions[0].spoken.value  # type: ignore[union-attr]
+    assert '"key":[2,0],"prev":[1,0]' in actions[0].spoken.value
 
 
 def test_a_standby_folds_the_same_and_says_nothing() -> None:
@@ -301,7 +301,7 @@ def test_silence_between_two_own_probes_preempts_exactly_the_silent_epoch() -> N
     assert standby.beat(now + 149, View(10), caught_up=True) == []
     (probe,) = standby.beat(now + 150, View(10), caught_up=True)
     assert probe == Append(Probe(who="r1", n=2))
-    log.append(probe.record, ms=150)  # type: ignore[union-attr]
+    log.append(probe.record, ms=150)
     log.append(Probe(who="r1", n=2), ms=499)
     assert not any(isinstance(a, Campaign) for a in standby.beat(now + 900, View(10), caught_up=True))
     log.append(Probe(who="r1", n=3), ms=1)
@@ -318,7 +318,7 @@ def test_a_pause_of_the_log_is_no_silence_of_its_leader() -> None:
     log.append(Probe(who="r1", n=1), ms=150)
     (probe,) = standby.beat(now + 200, View(10), caught_up=True)
     assert standby.beat(now + 60_000, View(10), caught_up=True) == [], "one that is not read back is not asked again"
-    log.append(probe.record, ms=60_000)  # type: ignore[union-attr]
+    log.append(probe.record, ms=60_000)
     steps = RETURN_MS // 500
     for number in range(3, 3 + steps):
         log.append(Probe(who="r1", n=number), ms=499)
@@ -418,7 +418,7 @@ def test_the_next_tick_is_made_only_after_the_last_was_read_back() -> None:
     assert replica.beat(log.stamp + 500, View(10), caught_up=True) == []
     log.append(append.record, ms=1)
     (following,) = replica.beat(log.stamp + 500, View(10), caught_up=True)
-    assert isinstance(following, Append) and following.record.n == 2  # type: ignore[attr-defined]
+    assert isinstance(following, Append) and following.record.n == 2
 
 
 def test_a_leader_with_nothing_to_do_and_nobody_watching_ticks_slowly_and_says_so() -> None:
@@ -437,18 +437,18 @@ def test_a_leader_with_nothing_to_do_and_nobody_watching_ticks_slowly_and_says_s
     log.append(last.record, ms=0)
     assert replica.beat(sent + 2_099, View(10), caught_up=True) == []
     (slow,) = replica.beat(sent + 2_100, View(10), caught_up=True)
-    assert isinstance(slow, Append) and slow.record.next_ms == 2_000  # type: ignore[attr-defined]
+    assert isinstance(slow, Append) and slow.record.next_ms == 2_000
     log.append(slow.record)
     log.append(Probe(who="r7", n=1))
     assert replica.beat(sent + 3_000, View(10), caught_up=True) == []  # it is woken: what woke it goes its way before a tick does
     assert replica.beat(sent + 3_049, View(10), caught_up=True) == []
     (fast,) = replica.beat(sent + 3_050, View(10), caught_up=True)
-    assert isinstance(fast, Append) and fast.record.next_ms == 100  # type: ignore[attr-defined]
+    assert isinstance(fast, Append) and fast.record.next_ms == 100
     log.append(fast.record)
     assert replica.beat(sent + 3_149, View(10), caught_up=True) == []
     replica.election._attendants.clear()
     (slow,) = replica.beat(sent + 3_150, View(10), caught_up=True)
-    log.append(slow.record)  # type: ignore[union-attr]
+    log.append(slow.record)
     log.append(Probe(who="r7", n=2))
     assert replica.beat(sent + 3_300, View(10), caught_up=True) == []
     replica.election._attendants.clear()  # at rest again: who is woken now and then, and never for long, ticks all the same
@@ -469,7 +469,7 @@ def test_a_leader_that_is_woken_shortly_before_its_slow_tick_is_due_ticks_as_it_
     log.append(Probe(who="r7", n=1))
     assert replica.beat(sent + 1_999, View(10), caught_up=True) == []
     (tick,) = replica.beat(sent + 2_000, View(10), caught_up=True)
-    assert isinstance(tick, Append) and tick.record.next_ms == 100  # type: ignore[attr-defined]
+    assert isinstance(tick, Append) and tick.record.next_ms == 100
 
 
 def test_a_standby_allows_a_slow_leader_what_it_promised() -> None:
@@ -528,7 +528,7 @@ def test_what_people_read_is_stamped_by_the_broker_and_timers_go_by_machine_time
     seen: list[Envelope] = []
     machine = log.replicas[0].core.machine
     handle = machine.handle
-    machine.handle = lambda state, envelope: (seen.append(envelope), handle(state, envelope))[1]  # type: ignore[method-assign]
+    machine.handle = lambda state, envelope: (seen.append(envelope), handle(state, envelope))[1]
     log.stamp += 3_600_000  # the stack was down for an hour
     log.tick()
     assert seen[-1].at_ms == log.stamp

@@ -438,7 +438,7 @@ SLOT_STATES = ("STARTING", "FREE", "ALLOCATED", "ACTIVE", "RELEASING", "BROKEN")
 def test_any_word_on_a_slot_in_any_state_leaves_a_sound_state(before: str, message: str):
     driver = Driver().declared()
     allocated = before in ("ALLOCATED", "ACTIVE", "RELEASING")
-    given = ReportedSlot(slot=0, state="FREE" if before == "PENDING" else before,  # type: ignore[arg-type]
+    given = ReportedSlot(slot=0, state="FREE" if before == "PENDING" else before,
                       allocation="x" if allocated else None, job="j" if allocated else None)  # fmt: skip
     driver.register(states=[given])
     driver.ask("j")
@@ -447,6 +447,6 @@ def test_any_word_on_a_slot_in_any_state_leaves_a_sound_state(before: str, messa
     if kind == "freed":
         body: Any = SlotFreed(slot=0, allocation="another" if state else allocation)
     else:
-        body = SlotReport(states=[ReportedSlot(slot=0, state=state or "ALLOCATED", allocation=None, job=None)])  # type: ignore[arg-type]
+        body = SlotReport(states=[ReportedSlot(slot=0, state=state or "ALLOCATED", allocation=None, job=None)])
     driver.say(TM_A, body)
     driver.tick()

@@ -58,7 +58,7 @@ def test_no_other_module_lists_the_words_of_states() -> None:
         (states.ROLE_TRANSITIONS, states.Role, set()),
     ],
 )
-def test_a_table_has_every_state_and_the_ends_are_where_nothing_follows(transitions, enum, elsewhere) -> None:  # type: ignore[no-untyped-def]
+def test_a_table_has_every_state_and_the_ends_are_where_nothing_follows(transitions, enum, elsewhere) -> None:
     assert set(transitions) == set(enum) - elsewhere
     assert {each for following in transitions.values() for each in following} <= set(transitions)
 
@@ -80,4 +80,4 @@ def test_the_types_of_messages_have_the_same_words_as_the_enums() -> None:
         (states.check_role, (states.Role.FOLLOWING, states.Role.LEADING)),
     ):
         with pytest.raises(AssertionError, match=f"{old.value} .* {new.value}"):
-            check(old, new)  # type: ignore[arg-type,operator]
+            check(old, new)

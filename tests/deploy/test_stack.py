@@ -98,7 +98,7 @@ class Server(LocalServer):
 
     def __init__(self) -> None: ...
 
-    command = is_ready = None  # type: ignore[assignment]
+    command = is_ready = None
 
     def stop(self, patience_s: float = 15.0) -> None: ...
 

@@ -103,7 +103,7 @@ def test_the_commands_publish_a_request_and_follow_facts(real_kafka: RealKafka) 
     _run(publish, real_kafka)
     follow = follow.replace("job.events", topic.name).rstrip() + " --max-messages 1\n"
     request = decode(_run(follow, real_kafka).encode(), DEFAULT_LIMITS)
-    assert (request.type, request.job) == ("SubmitJob", "hello-1")  # type: ignore[attr-defined]
+    assert (request.type, request.job) == ("SubmitJob", "hello-1")
 
 
 def _run(block: str, kafka: RealKafka) -> str:

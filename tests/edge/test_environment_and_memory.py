@@ -66,7 +66,7 @@ def test_variables_of_a_message_are_told_to_attempts_and_only_then() -> None:
     graph = validate({**ONE, "env": {"A": "1"}})
     assert isinstance(graph, JobGraph) and dump(graph)["env"] == {"A": "1"}
     for each, env in ((graph, {"A": "1"}), (validate(ONE), None)):
-        plan = compile_graph(each)  # type: ignore[arg-type]
+        plan = compile_graph(each)
         spec = attempt_spec(plan, job="j", task="a", subtask=0, attempt=1, published={}, planned=None, exchange="e", run="r")
         assert spec.model_dump(mode="json").get("env") == env
 

@@ -130,7 +130,7 @@ def test_a_bundle_holds_what_helps_and_no_secret(running: RunningStack, tmp_path
     shown = CliRunner().invoke(app, ["bundle", "--stack", running.stack.name, "--out", str(target)])
     assert shown.exit_code == 0, shown.stderr
     with tarfile.open(target) as archive:
-        texts = {name: archive.extractfile(name).read().decode() for name in archive.getnames()}  # type: ignore[union-attr]
+        texts = {name: archive.extractfile(name).read().decode() for name in archive.getnames()}
     assert [(name, secret) for name, text in texts.items() for secret in secrets if secret in text] == []
     assert texts["help/logs/leaky.log"].split() == ["***"] * len(secrets)
     wanted = {"versions", "machine", "doctor", "status", "settings", "etcd-keys", "dead-letters", "kafka-etcd-scopes"}

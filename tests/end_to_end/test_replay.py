@@ -133,7 +133,7 @@ def test_what_is_written_now_is_followed(running: RunningStack) -> None:
         with opened(None, running.stack.name) as source:
             source.logs()
             reading.set()
-            for each in source.follow():  # type: ignore[attr-defined]
+            for each in source.follow():
                 seen.append(each)
                 if each.topic == "job.events" and b'"JobFinished"' in each.value:
                     return

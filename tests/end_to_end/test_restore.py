@@ -106,7 +106,7 @@ class Cluster:
             ended = subprocess.run(command, capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
             return ended if ended.returncode != 3 else None
 
-        return until("an answer of Kafka and etcd", done)  # type: ignore[return-value]
+        return until("an answer of Kafka and etcd", done)
 
     def states(self) -> dict[str, str]:
         """Job -> its status, or "accepted", as etcd has it."""

@@ -63,7 +63,7 @@ def test_as_many_as_fit_into_a_batch_fail_for_ever_and_another_is_performed(ende
         for number in range(BATCH_MOST + 1):
             performed.perform(sink(f"full-{number}"))
         performed.perform(sink("fits"))
-        assert performed.outcomes.get(timeout=LIMIT_S).job == "fits"  # type: ignore[attr-defined]
+        assert performed.outcomes.get(timeout=LIMIT_S).job == "fits"
 
 
 def test_those_that_hang_hold_up_no_other_and_wait_for_their_path_in_turn(
@@ -88,9 +88,9 @@ def test_those_that_hang_hold_up_no_other_and_wait_for_their_path_in_turn(
     for job, path in zip(sorted(hanging), itertools.cycle(["/hangs", "file:///hangs"]), strict=False):
         performed.perform(sink(job, path))
     performed.perform(sink("well"))
-    assert performed.outcomes.get(timeout=LIMIT_S).job == "well"  # type: ignore[attr-defined]
+    assert performed.outcomes.get(timeout=LIMIT_S).job == "well"
     heals.set()
-    assert {performed.outcomes.get(timeout=LIMIT_S).job for _ in hanging} == hanging  # type: ignore[attr-defined]
+    assert {performed.outcomes.get(timeout=LIMIT_S).job for _ in hanging} == hanging
     assert most == 1
 
 
@@ -109,7 +109,7 @@ def test_what_a_term_that_is_over_asked_for_is_not_performed(ended: list[Perform
     performed.perform(sink("first"))
     performed.perform(sink("second"))
     performed.perform(sink("second, of the next"), epoch=2)
-    assert performed.outcomes.get(timeout=LIMIT_S).job == "second, of the next"  # type: ignore[attr-defined]
+    assert performed.outcomes.get(timeout=LIMIT_S).job == "second, of the next"
     assert seen == ["first", "second, of the next"]
 
 
@@ -124,7 +124,7 @@ def test_a_failure_of_any_kind_is_tried_again(ended: list[Performed]) -> None:
     performed = Performed(PublishSink, PerEffect(perform))
     ended.append(performed)
     performed.perform(sink("once"))
-    assert performed.outcomes.get(timeout=LIMIT_S).job == "once"  # type: ignore[attr-defined]
+    assert performed.outcomes.get(timeout=LIMIT_S).job == "once"
     assert failures == []
 
 

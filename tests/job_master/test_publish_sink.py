@@ -36,7 +36,7 @@ def stage(folder: Path, text: str) -> str:
 
 
 def sink(path: Path, staged: list[str], mode: str = "overwrite", name: str = "1.2-out", life: str = "1") -> PublishSink:
-    return PublishSink(job="j", vertex="out", path=str(path), mode=mode, staged=staged, name=name, life=life)  # type: ignore[arg-type]
+    return PublishSink(job="j", vertex="out", path=str(path), mode=mode, staged=staged, name=name, life=life)
 
 
 def contents(path: Path) -> list[str]:

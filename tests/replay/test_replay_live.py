@@ -70,7 +70,7 @@ def source_of(cluster: Cluster, with_storage: bool = True) -> Live:
     world = cluster.world
     store = MemoryStore(world.etcd, PREFIX, "replay")
     store.txn(Txn((), [Put("topology", json.dumps(asdict(world.topology)).encode())]))
-    return Live(KafkaInMemory(world.broker), store, world.storage if with_storage else None, "simulated")  # type: ignore[arg-type]
+    return Live(KafkaInMemory(world.broker), store, world.storage if with_storage else None, "simulated")
 
 
 @pytest.fixture

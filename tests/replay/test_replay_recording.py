@@ -107,8 +107,8 @@ def test_a_snapshot_that_is_not_the_fold_is_found(cluster: Cluster) -> None:
     folder = Folder(source, scope.name, silent)
     folder.to(At(40))
     folder.folded.state.settings.moves_most += 1
-    source.snapshots = lambda asked: [41] if asked == scope else []  # type: ignore[method-assign]
-    source.snapshot = lambda asked, offset: folder.folded  # type: ignore[method-assign]
+    source.snapshots = lambda asked: [41] if asked == scope else []
+    source.snapshot = lambda asked, offset: folder.folded
     (checked, difference) = verify(source, None, silent).difference
     assert (checked.scope, difference.offset) == (scope.name, 40)
     assert difference.why[1] == "state.settings.moves_most: was 21, is 20"
@@ -174,9 +174,9 @@ def test_a_log_that_was_cut_below_is_folded_from_a_snapshot(cluster: Cluster, tm
     whole = state_at(source, scope.name, At(), silent)
     logs = source.logs()
     cut = [log if log.topic != scope.topic else type(log)(log.topic, 0, log.log_id, 50, log.end) for log in logs]
-    source.logs = lambda: cut  # type: ignore[method-assign]
-    source.snapshots = lambda asked: [61] if asked == scope else []  # type: ignore[method-assign]
-    source.snapshot = lambda asked, offset: folder.folded  # type: ignore[method-assign]
+    source.logs = lambda: cut
+    source.snapshots = lambda asked: [61] if asked == scope else []
+    source.snapshot = lambda asked, offset: folder.folded
     path = tmp_path / "cut.zip"
     assert export(source, path, None, False, silent).unfolded == []
     found = open_file(path)

@@ -65,7 +65,7 @@ def _work(cluster: Cluster, meanwhile: Meanwhile) -> None:
     _until(cluster, cluster.ready, meanwhile)
     for job, graph in JOBS.items():
         cluster.client.submit(job, graph)
-        _until(cluster, lambda job=job: cluster.ended(job), meanwhile)  # type: ignore[misc]
+        _until(cluster, lambda job=job: cluster.ended(job), meanwhile)
     for name in CONTROL:
         cluster.stop(name)
         cluster.start(name)

@@ -78,7 +78,7 @@ class NotedLoop(ScopeLoop):
         if self._damage is not None:
             return False
         unread = isinstance(self._reader, PacedReader) and self._reader.has_news()
-        return unread or self.stale or self._giving_away.is_set() or (self._sending.awaits and self.around.bus.has_answers)  # type: ignore[attr-defined]
+        return unread or self.stale or self._giving_away.is_set() or (self._sending.awaits and self.around.bus.has_answers)
 
     def _fold(self, replica: Replica, received: Received, now: int) -> None:
         self._branch = self._book.branch(self.scope, self._branch, replica.folded.next_offset)
@@ -101,7 +101,7 @@ class NotedLoop(ScopeLoop):
     def _resign(self, epoch: int) -> None:
         if self.unanswered:
             self.unanswered = False
-            self.around.store.faults.appendleft("unavailable")  # type: ignore[attr-defined]
+            self.around.store.faults.appendleft("unavailable")
         super()._resign(epoch)
 
     def _open(self) -> None:

@@ -65,7 +65,7 @@ class Damage:
         seen = False
         for each in self.cluster.processes.values():
             if self._has_folded(each, scope, end) and not (each.bus.cut_off or each.bus.deaf or each.bus.mute or each.store.cut_off):
-                world.book.damaged[scope] = each.folded(scope).generation  # type: ignore[union-attr]  # with that it must not go on
+                world.book.damaged[scope] = each.folded(scope).generation  # with that it must not go on
                 seen = True
         world.book.unseen += not seen and scope.startswith(JOB_MASTER)
         self._truncate(scope, end)

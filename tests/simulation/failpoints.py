@@ -118,7 +118,7 @@ class Failpoint:
 
     def _watch(self, name: str, process: Process) -> None:
         ready = process.ready
-        process.ready = lambda: [self._guard(name, process, step) for step in ready()]  # type: ignore[method-assign]
+        process.ready = lambda: [self._guard(name, process, step) for step in ready()]
 
     def _guard(self, name: str, process: Process, step: Callable[[], bool]) -> Callable[[], bool]:
         def guarded() -> bool:

@@ -194,11 +194,11 @@ class Faults(Damage):
         name = self._one()
         if name is None or not name.startswith("task-manager/"):
             return False
-        if self.cluster.processes[name].state is None:  # type: ignore[union-attr]
+        if self.cluster.processes[name].state is None:
             return False  # it would begin as the later one when it goes on
         self._note(f"{name} is stopped, and another process of its name is started")
         self._unheard(name)
-        self.cluster.world.book.replaced[self.cluster.processes[name].slots.process] = None  # type: ignore[union-attr]
+        self.cluster.world.book.replaced[self.cluster.processes[name].slots.process] = None
         self.cluster.paused[name] = None
         again = self.cluster.twin(name)
         self._later(PAUSED_MS, f"{again} goes on", lambda: self.cluster.paused.pop(again, None))

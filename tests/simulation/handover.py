@@ -33,13 +33,13 @@ def hand_over(cluster: Cluster, chance: random.Random, number: int, build: str) 
         cluster.kill(name)
         cluster.run(most_ms=chance.randint(0, 6_000))
         assert build not in builds(cluster).values(), "[27]: nothing was handed over"
-        cluster.start(name, build=cluster.processes[name].build)  # type: ignore[union-attr]
+        cluster.start(name, build=cluster.processes[name].build)
     cluster.run(lambda: None not in builds(cluster).values(), most_ms=20_000)
     chance.shuffle(old)
     for name in old:
         cluster.stop(name)
         if chance.random() < 0.3:  # who watches it starts it again, as it was
-            cluster.start(name, build=cluster.processes[name].build)  # type: ignore[union-attr]
+            cluster.start(name, build=cluster.processes[name].build)
         cluster.run(most_ms=chance.randint(0, 200))
     for name in old:
         if cluster.processes[name].alive:

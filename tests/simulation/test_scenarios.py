@@ -83,7 +83,7 @@ def test_f1_a_leader_that_was_stopped_for_three_leases_changes_nothing_when_it_w
     zombie = leading(cluster, "dispatcher")
     process = cluster.processes[zombie]
     submit(cluster, "one", "two", "three")
-    cluster.run(lambda: bool(cluster.leader("dispatcher").effects))  # type: ignore[union-attr]
+    cluster.run(lambda: bool(cluster.leader("dispatcher").effects))
     cluster.paused[zombie] = None
     submit(cluster, *(f"later-{n}" for n in range(5)))
     cluster.run(most_ms=3 * LEASE_MS)

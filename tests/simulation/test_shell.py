@@ -127,7 +127,7 @@ def test_a_leader_asks_kafka_nothing_while_it_leads() -> None:
     process, loop = loop_of(cluster)
     cluster.run(lambda: loop.replica is not None and loop.replica.leads)
     asked: list[str] = []
-    process.bus.offsets = lambda topic, partition: asked.append(topic) or (0, 0)  # type: ignore[method-assign, func-returns-value]
+    process.bus.offsets = lambda topic, partition: asked.append(topic) or (0, 0)
     cluster.run(most_ms=2_000)
     assert loop.replica is not None and loop.replica.leads and loop.replica.folded.ticks >= 2
     assert loop.topic not in asked, "but by the port of clients, which has its own thread"
@@ -185,7 +185,7 @@ class AnswerLost(MemoryStore):
 def with_lost_answer(cluster: Cluster) -> NotedLoop:
     process, loop = loop_of(cluster)
     store = AnswerLost(cluster.world.etcd, PREFIX)
-    process.store.txn = store.txn  # type: ignore[method-assign]
+    process.store.txn = store.txn
     return loop
 
 

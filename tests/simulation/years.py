@@ -72,7 +72,7 @@ def _month(cluster: Cluster, month: int) -> dict[str, int]:
         cluster.client.submit(job, workload.single(job, parameters={"pad": PAD}))
     cluster.run(lambda: cluster.ended(*jobs), most_ms=60_000)
     for job in jobs:  # what simulated attempts do not write, and what could not be deleted at the end of a job
-        acceptance = cluster.stored(job).acceptance  # type: ignore[union-attr]
+        acceptance = cluster.stored(job).acceptance
         for path in (f"logs/{acceptance}/1/out", f"results/{acceptance}/1/r", f"exchange/{acceptance}/1/p", f"blobs/{job}/{acceptance}/m"):
             world.storage.put_if_absent(path, b"x")
     for process in cluster.task_managers()[:COME]:

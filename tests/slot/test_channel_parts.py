@@ -213,7 +213,7 @@ def test_a_process_that_writes_without_end_fills_its_own_socket(line: bytes) -> 
         began = asyncio.get_running_loop().time()
         while asyncio.get_running_loop().time() < began + 0.5:
             await asyncio.sleep(0.01)  # the loop turns
-        held = len(reader._buffer)  # type: ignore[attr-defined]  # asyncio has no other way to see it
+        held = len(reader._buffer)  # asyncio has no other way to see it
         assert not child.exited.done()
         child_talk.close()
         child.close()
@@ -291,7 +291,7 @@ def test_a_look_at_spark_that_takes_long_delays_the_next_one_little(monkeypatch:
             self.looks += 1
             self.last = {**PROGRESS, "tasks_done": self.looks}, []
 
-    service = channel_module._Service(Channel(theirs), Slow(), "/nowhere")  # type: ignore[arg-type]  # it has what is used of one
+    service = channel_module._Service(Channel(theirs), Slow(), "/nowhere")  # it has what is used of one
     threading.Thread(target=service.report_progress, daemon=True).start()
     began = time.monotonic()
     received = b""

@@ -82,7 +82,7 @@ def test_two_processes_do_not_share_a_folder(tmp_path: Path, capsys: pytest.Capt
     (tmp_path / "one").mkdir()
     with open(tmp_path / "one/lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        code = main(["--id", "one", "--work-folder", str(tmp_path)], factory=pytest.fail)  # type: ignore[arg-type]
+        code = main(["--id", "one", "--work-folder", str(tmp_path)], factory=pytest.fail)
     assert code == 2
     told = f"task-manager: Another TaskManager one runs in {tmp_path}/one: give this one another id.\n"
     assert capsys.readouterr().err == told
@@ -90,6 +90,6 @@ def test_two_processes_do_not_share_a_folder(tmp_path: Path, capsys: pytest.Capt
 
 def test_a_work_folder_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
-    code = main(["--id", "one", "--work-folder", str(tmp_path / "file")], factory=pytest.fail)  # type: ignore[arg-type]
+    code = main(["--id", "one", "--work-folder", str(tmp_path / "file")], factory=pytest.fail)
     assert code == 2
     assert "cannot be written (Not a directory): name another one." in capsys.readouterr().err

@@ -27,7 +27,7 @@ def one_by_one(shell: Shell) -> None:
     reader = shell.inbox.reader
     assert reader is not None
     poll = reader.poll
-    reader.poll = lambda timeout_ms, most=500: poll(timeout_ms, 1)  # type: ignore[method-assign]
+    reader.poll = lambda timeout_ms, most=500: poll(timeout_ms, 1)
 
 
 @pytest.fixture
@@ -185,12 +185,12 @@ def with_reading_that_stood_still(world: World) -> Shell:
     world.go(rm, shell, jm, times=2)
     reader = shell.inbox.reader
     assert reader is not None
-    poll, reader.poll = reader.poll, lambda timeout_ms, most=500: []  # type: ignore[method-assign]
+    poll, reader.poll = reader.poll, lambda timeout_ms, most=500: []
     jm.say(deploy())
     beats = len(rm.heard("TaskManagerHeartbeat"))
     world.go(rm, jm, shell, times=20)
     assert len(rm.heard("TaskManagerHeartbeat")) > beats + 1
-    reader.poll = poll  # type: ignore[method-assign]
+    reader.poll = poll
     return shell
 
 
@@ -207,7 +207,7 @@ def test_one_that_reads_nothing_and_was_declared_lost_ends_with_what_runs_in_it(
     shell, rm, _ = with_attempt(world)
     reader = shell.inbox.reader
     assert reader is not None
-    reader.poll = lambda timeout_ms, most=500: []  # type: ignore[method-assign]
+    reader.poll = lambda timeout_ms, most=500: []
     world.go(rm, shell, times=20)
     assert shell.over is None
     MemoryStore(world.etcd, PREFIX).txn(Txn([], [Delete(task_manager_key("a"))]))
@@ -230,7 +230,7 @@ def test_what_it_reads_after_a_rest_is_launched_at_once(world: World) -> None:
     world.made[0].ready()
     world.go(rm, shell, jm, times=2)
     asked, end = [], shell.bus.end
-    shell.bus.end = lambda topic, partition: asked.append(topic) or end(topic, partition)  # type: ignore[method-assign, func-returns-value]
+    shell.bus.end = lambda topic, partition: asked.append(topic) or end(topic, partition)
     world.go(rm, jm, shell, times=30)
     assert asked == []
     rm.say(AllocateSlot(slot=0, allocation="al", job="j", shard=0))
@@ -266,7 +266,7 @@ def test_a_kafka_that_takes_its_time_to_tell_where_the_inbox_ends_keeps_nobody_b
             pass_ms(timeout_ms)
         return found or poll(0, most)
 
-    shell.bus.end, reader.poll = slow_end, waiting_poll  # type: ignore[method-assign]
+    shell.bus.end, reader.poll = slow_end, waiting_poll
     world.clock.advance(60_000)
     shell.turn(0)
     began_ms = world.clock.now_ms()
@@ -282,7 +282,7 @@ def test_who_cannot_go_on_though_all_is_read_asks_no_faster_than_it_looks(world:
     world.clock.advance(60_000)
     shell.turn(0)
     asked, end = [], shell.bus.end
-    shell.bus.end = lambda topic, partition: asked.append(topic) or end(topic, partition)  # type: ignore[method-assign, func-returns-value]
+    shell.bus.end = lambda topic, partition: asked.append(topic) or end(topic, partition)
     for _ in range(100):
         world.clock.advance(TICK_MS // 10)
         shell.inbox.read()
@@ -296,9 +296,9 @@ def test_that_it_had_asked_for_the_end_before_it_was_cut_off_proves_nothing(worl
     world.clock.advance(UNREAD_MS)
     reader = shell.inbox.reader
     assert reader is not None
-    poll, reader.poll = reader.poll, lambda timeout_ms, most=500: []  # type: ignore[method-assign]
+    poll, reader.poll = reader.poll, lambda timeout_ms, most=500: []
     shell.inbox.read()
-    reader.poll = poll  # type: ignore[method-assign]
+    reader.poll = poll
     world.broker.pause()
     world.go(shell, times=20)
     world.broker.resume()
@@ -333,7 +333,7 @@ def test_that_etcd_had_it_before_it_was_stopped_again_proves_nothing(world: Worl
     serve = shell.bus.serve
 
     def stopped(patience_ms: int = 0) -> None:
-        shell.bus.serve = serve  # type: ignore[method-assign]
+        shell.bus.serve = serve
         serve(patience_ms)
         world.clock.advance(60_000)
         store.txn(Txn([], [Delete(task_manager_key("a"))]))
@@ -341,7 +341,7 @@ def test_that_etcd_had_it_before_it_was_stopped_again_proves_nothing(world: Worl
     rm.say(TaskManagerRegistered(heartbeat_interval_ms=100, lost_after_ms=600))
     rm.turn()
     shell.inbox.read()
-    shell.bus.serve = stopped  # type: ignore[method-assign]
+    shell.bus.serve = stopped
     shell.turn(0)  # and Kafka has answered it just before
     assert world.made[0].attempt is None and shell.over is None
     world.go(shell, times=4)

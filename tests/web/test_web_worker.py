@@ -116,8 +116,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
 def servers(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
     """Kafka and etcd of their own: topics bear their real names."""
     with EtcdServer(tmp_path_factory.mktemp("servers") / "etcd") as etcd:
-        provision(KafkaAdmin(broker.bootstrap), EtcdStore(etcd.endpoint, "/millrace/default/"), Topology())  # type: ignore[attr-defined]
-        yield broker.bootstrap, etcd.endpoint  # type: ignore[attr-defined]
+        provision(KafkaAdmin(broker.bootstrap), EtcdStore(etcd.endpoint, "/millrace/default/"), Topology())
+        yield broker.bootstrap, etcd.endpoint
 
 
 @pytest.fixture

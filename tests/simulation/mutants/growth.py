@@ -19,12 +19,12 @@ def peers_that_parted_stay() -> None:
 
 @mutant(32, "dispatcher/housekeeping.py:Housekeeping", "etcd is full after some months, and nobody can lead any more")
 def tombstones_stay() -> None:
-    Housekeeping._forget = lambda self, over, now_ms, asked_ms, fence: None  # type: ignore[method-assign]
+    Housekeeping._forget = lambda self, over, now_ms, asked_ms, fence: None
 
 
 @mutant(32, "io/storage/store.py:Storage.sweep", "what jobs leave in storage is never deleted")
 def nothing_is_swept() -> None:
-    Storage.sweep = lambda self, prefix, older_than_ms, now_ms: Swept(0, 0)  # type: ignore[method-assign]
+    Storage.sweep = lambda self, prefix, older_than_ms, now_ms: Swept(0, 0)
 
 
 @mutant(32, "runtime/saving.py:SNAPSHOT_BYTES", "an inbox of large records fills the disk, and takes minutes to be folded again")

@@ -33,7 +33,7 @@ def names_are_drawn() -> None:
     def envelope(*given: Any) -> Any:
         return original(*given[:3], f"0.{next(drawn)}", *given[4:])
 
-    fold.Envelope = envelope  # type: ignore[misc,assignment]
+    fold.Envelope = envelope
 
 
 @mutant(1, "resource_manager/core/births.py:on_configured", "a setting that decides is the process's own")
@@ -129,7 +129,7 @@ def records_overtake_each_other() -> None:
 
 @mutant(12, "runtime/sending.py:Sending.say", "a job's end is told before what happened to it")
 def a_message_does_not_wait_for_the_events_before_it() -> None:
-    sending.Sending._before = lambda self, said: {}  # type: ignore[method-assign]
+    sending.Sending._before = lambda self, said: {}
 
 
 @mutant(12, "runtime/service.py:Process.fatal", "who could not deliver one record goes on with the next")
@@ -174,7 +174,7 @@ def a_snapshot_without_marks() -> None:
 
 @mutant(14, "core/speaking.py:Speaking.published_through", "what is on its way is taken for published, and lost with its sender")
 def the_mark_is_before_what_is_on_its_way() -> None:
-    speaking.Speaking.published_through = lambda self: self.queued  # type: ignore[method-assign]
+    speaking.Speaking.published_through = lambda self: self.queued
 
 
 @mutant(14, "core/speaking.py:Speaking.begin", "a new leader does not say what the old one may not have said")
@@ -253,7 +253,7 @@ def a_hole_in_the_offsets_is_folded_over() -> None:
 
 @mutant(8, "runtime/loop.py:ScopeLoop._meet_damage", "who starts reads the same bytes in vain, for ever")
 def what_cannot_be_read_is_tried_for_ever() -> None:
-    loop.ScopeLoop._meet_damage = lambda self, offset, reason: self._leave()  # type: ignore[method-assign]
+    loop.ScopeLoop._meet_damage = lambda self, offset, reason: self._leave()
 
 
 @mutant(31, "core/election.py:View.foreign", "a key that somebody wrote by hand keeps its scope without a leader")
@@ -317,7 +317,7 @@ def a_campaign_takes_any_key() -> None:
 
 @mutant(6, "runtime/generations.py:Generations.resign", "who resigns gives back a key that is another's by now")
 def a_resignation_deletes_any_key() -> None:
-    generations.Generations.resign = lambda self, epoch: self._store.txn(Txn([], [Delete(self.leader_key)]))  # type: ignore[method-assign]
+    generations.Generations.resign = lambda self, epoch: self._store.txn(Txn([], [Delete(self.leader_key)]))
 
 
 @mutant(25, "runtime/snapshots.py:Snapshots.keep", "a slow old leader writes an older snapshot last")
@@ -329,7 +329,7 @@ def the_pointer_to_a_snapshot_goes_back() -> None:
         self._store.txn(Txn([], [Put(self._key, pointer.value())]))
         return pointer
 
-    snapshots.Snapshots.keep = keep  # type: ignore[method-assign]
+    snapshots.Snapshots.keep = keep
 
 
 @mutant(25, "runtime/saving.py:Saving._clean", "records are deleted that the snapshot does not hold yet")
@@ -341,7 +341,7 @@ def records_above_the_snapshot_are_deleted() -> None:
     def delete_below(original: Any, self: Any, topic: str, partition: int, offset: int) -> None:
         original(self, topic, partition, min(offset, self.offsets(topic, partition)[1]))
 
-    saving.Saving._clean = clean  # type: ignore[method-assign]
+    saving.Saving._clean = clean
     around(world.PacedBus, "delete_below", delete_below)
 
 

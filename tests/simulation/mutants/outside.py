@@ -33,7 +33,7 @@ NOTHING = Compare("nothing", 0)
 
 @mutant(17, "runtime/performer.py:Fence.compare", "a leader of the past writes beside the one of today")
 def writes_are_not_fenced() -> None:
-    performer.Fence.compare = lambda self: NOTHING  # type: ignore[method-assign]
+    performer.Fence.compare = lambda self: NOTHING
     ports.check_leader = cleaning.check_leader = lambda entry, fence: None
 
 
@@ -108,7 +108,7 @@ def a_put_overwrites() -> None:
             raise performer.Refused
         outcomes.update((e.job, effects.JobGraphStored(job=e.job, stands=e.stored)) for e, _ in batch)
 
-    ports.JobStore._put_batch = put_batch  # type: ignore[method-assign]
+    ports.JobStore._put_batch = put_batch
 
 
 @mutant(18, "dispatcher/core/retirement.py:tombstone", "what is cleaned up is forgotten, and runs again when it is asked for again")
@@ -143,7 +143,7 @@ def a_refused_batch_is_not_split() -> None:
         if self._store.txn(Txn([fence.compare(), *absent], puts)).succeeded:
             outcomes.update((e.job, effects.JobGraphStored(job=e.job, stands=e.stored)) for e, _ in batch)
 
-    ports.JobStore._put_batch = put_batch  # type: ignore[method-assign]
+    ports.JobStore._put_batch = put_batch
 
 
 @mutant(20, "dispatcher/core/retirement.py:archive_path", "what an older life of the JobMaster tells of the end is kept for what counts")
@@ -170,7 +170,7 @@ def the_first_attempt_is_published() -> None:
         named["staged"] = [f"{folder.rpartition('/')[0]}/1" for folder in named["staged"]]
         return original(**named)
 
-    publication.PublishSink = first  # type: ignore[misc,assignment]
+    publication.PublishSink = first
 
 
 @mutant(24, "dispatcher/core/recovery.py:on_born", "accepted jobs are lost with the Dispatcher's log")
@@ -222,7 +222,7 @@ def an_ending_is_stored_over_an_ending() -> None:
         if self._store.txn(Txn([fence.compare()], puts)).succeeded:
             outcomes.update((e.job, effects.JobResultStored(job=e.job, stands=e.ending)) for e in batch)
 
-    ports.JobStore._end_batch = end_batch  # type: ignore[method-assign]
+    ports.JobStore._end_batch = end_batch
 
 
 @mutant(24, "dispatcher/core/lookups.py:adopt", "jobs that had ended, and were not cleaned up, stay so for ever")
@@ -243,7 +243,7 @@ def nobody_knows_where_others_began() -> None:
 
 @mutant(30, "dispatcher/client_port.py:Copier._try", "requests that cannot be read keep all behind them from being read")
 def damaged_requests_are_tried_for_ever() -> None:
-    client_port.Copier._try = lambda self: None  # type: ignore[method-assign]
+    client_port.Copier._try = lambda self: None
 
 
 @mutant(30, "dispatcher/trial.py:Untold", "a process that cannot be started to read requests counts against all that wait")

@@ -15,13 +15,13 @@ from tests.simulation.mutants import around, mutant
 
 @mutant(24, "runtime/generations.py:Generations._check", "who knows of more than etcd leads on beside it")
 def an_older_etcd_is_led_on() -> None:
-    generations.Generations._check = lambda self, known: None  # type: ignore[method-assign]
+    generations.Generations._check = lambda self, known: None
 
 
 @mutant(24, "deploy/recover.py:_raise_revision", "epochs are given a second time")
 def recover_leaves_the_revision() -> None:
     recover._raise_revision = lambda store, known, say: None
-    generations.Generations._check = lambda self, known: None  # type: ignore[method-assign]
+    generations.Generations._check = lambda self, known: None
 
 
 @mutant(24, "deploy/recover.py:_put_generation", "a log that began after the backup is taken for one that was replaced")
@@ -68,7 +68,7 @@ def last_words_are_as_any() -> None:
     def last(self: Any, folded: Any) -> None:
         self._clean(self._snapshots.save(folded))
 
-    saving.Saving.last = last  # type: ignore[method-assign]
+    saving.Saving.last = last
 
 
 @mutant(27, "runtime/snapshots.py:Snapshots.keep", "every snapshot looks like the end of a term")

@@ -15,7 +15,7 @@ from tests.simulation.mutants import mutant
 
 @mutant(15, "core/bounded.py:fitting", "a list of long names is a record that Kafka refuses, and ends who says it")
 def lists_are_told_whole() -> None:
-    answers.fitting = lambda parts: list(parts)  # type: ignore[assignment]
+    answers.fitting = lambda parts: list(parts)
 
 
 @mutant(31, "resource_manager/core/shards.py:on_slot_unused", "a shard that is down is given each slot that becomes free, again and again")
@@ -30,7 +30,7 @@ def a_silent_shard_is_waited_for() -> None:
 
 @mutant(31, "resource_manager/core/state.py:State.queues_for", "a shard that is passed over is granted slots all the same")
 def who_is_passed_over_is_granted_slots() -> None:
-    State.queues_for = lambda self, job: job.waits  # type: ignore[method-assign]
+    State.queues_for = lambda self, job: job.waits
 
 
 @mutant(31, "dispatcher/core/questions.py:answer_overdue", "who asks about a job of a dead JobMaster is never answered")

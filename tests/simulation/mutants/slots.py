@@ -19,12 +19,12 @@ from tests.simulation.mutants import around, mutant
 
 @mutant(11, "resource_manager/core/state.py:State.open", "slots are given away before all who want some have said so")
 def slots_are_granted_before_all_shards_have_declared() -> None:
-    State.open = True  # type: ignore[assignment,method-assign]
+    State.open = True
 
 
 @mutant(11, "resource_manager/core/state.py:Job.waits", "a job is given slots while attempts of a life before live in its others")
 def what_a_life_before_holds_is_not_waited_for() -> None:
-    Job.waits = property(lambda self: self.held < self.wanted)  # type: ignore[assignment,method-assign]
+    Job.waits = property(lambda self: self.held < self.wanted)
 
 
 @mutant(28, "resource_manager/core/liveness.py:silent", "a dead TaskManager is never declared lost")
