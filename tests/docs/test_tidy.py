@@ -14,13 +14,6 @@ ROOT = Path(__file__).parents[2]
 FILES = sorted(file for top in ("shared", "services", "deploy", "tests", "examples") for file in (ROOT / top).rglob("*.py"))
 FILE_LINES, FUNCTION_LINES, CODE_COLUMNS = 500, 70, 120
 
-EXCEPTIONS: dict[str, str] = {
-    "tests/core/test_dispatcher_intake.py": "is to be split",
-    "tests/core/test_replica.py": "is to be split",
-    "tests/docs/test_rules.py": "is being split by rules",
-}
-"""File -> why it may be too long, or have a function that is. To be empty."""
-
 IGNORED = re.compile(r"#\s*type:\s*ignore(\[[a-z-]+(, ?[a-z-]+)*\])?\s*(.*)")
 
 
@@ -39,7 +32,7 @@ def tokens(file: Path) -> Iterator[tokenize.TokenInfo]:
 
 def test_files_are_short() -> None:
     long = {name: lines for name, file in zip(names(FILES), FILES, strict=True) if (lines := text(file).count("\n")) > FILE_LINES}
-    assert {name: lines for name, lines in long.items() if name not in EXCEPTIONS} == {}
+    assert long == {}
 
 
 def test_functions_are_short() -> None:
@@ -48,15 +41,9 @@ def test_functions_are_short() -> None:
         for node in ast.walk(ast.parse(text(file))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = (node.end_lineno or 0) - node.lineno + 1
-                if lines > FUNCTION_LINES and name not in EXCEPTIONS:
+                if lines > FUNCTION_LINES:
                     long[f"{name}:{node.name}"] = lines
     assert long == {}
-
-
-def test_no_exception_is_left_that_is_none() -> None:
-    """Whoever makes a file short takes it off the list."""
-    still = {name for name, file in zip(names(FILES), FILES, strict=True) if text(file).count("\n") > FILE_LINES}
-    assert [name for name in EXCEPTIONS if (ROOT / name).exists() and name not in still] == []
 
 
 def test_what_a_type_checker_is_to_pass_over_has_a_reason() -> None:
