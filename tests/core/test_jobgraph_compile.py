@@ -12,19 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.core.jobgraph.compile import (
-    Output,
-    Plan,
-    Published,
-    attempt_spec,
-    check_unread,
-    compile_graph,
-    plan_spec,
-    producers,
-    staging_folder,
-    vertex_order,
-)
+from millrace.core.jobgraph.compile import Output, Plan, check_unread, compile_graph, producers, vertex_order
 from millrace.core.jobgraph.model import JobGraph
+from millrace.core.jobgraph.specs import Published, attempt_spec, plan_spec, staging_folder
 from millrace.core.jobgraph.validate import validate
 from millrace.core.messages.attempts import AttemptReport
 
@@ -336,7 +326,7 @@ def test_any_plan_keeps_every_vertex_and_edge_and_has_no_cycle(graph: JobGraph) 
 def test_the_same_graph_gives_the_same_plan_whatever_the_hash_seed() -> None:
     program = (
         "import sys; sys.path[:0] = sys.argv[1:]; from test_jobgraph_compile import SHAPES, plan_of;"
-        " from millrace.core.jobgraph.compile import plan_spec;"
+        " from millrace.core.jobgraph.specs import plan_spec;"
         " print([(plan_of(shape), plan_spec(plan_of(shape), job='j', attempt=1)) for shape, _ in SHAPES.values()])"
     )
     paths = [str(Path(__file__).parent), *(path for path in sys.path if path)]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from millrace.core.jobgraph.compile import Plan, Published, attempt_spec, compile_graph, plan_spec, producers
+from millrace.core.jobgraph.compile import Plan, compile_graph, producers
 from millrace.core.jobgraph.model import JobGraph
+from millrace.core.jobgraph.specs import Published, attempt_spec, plan_spec
 from millrace.core.jobgraph.validate import validate
 from millrace.core.messages.attempts import AttemptReport
 

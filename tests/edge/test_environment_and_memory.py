@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from millrace.core.jobgraph.compile import attempt_spec, compile_graph
+from millrace.core.jobgraph.compile import compile_graph
 from millrace.core.jobgraph.model import DEFAULT_LIMITS, ENV_RULE, JobGraph, dump
+from millrace.core.jobgraph.specs import attempt_spec
 from millrace.core.jobgraph.validate import validate
 from millrace.edge.graph_file import load_graph, load_script
 from millrace.edge.requests import check_graph

@@ -15,7 +15,7 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from millrace.core.cluster import acceptance_of
-from millrace.core.jobgraph.compile import sink_name
+from millrace.core.jobgraph.specs import sink_name
 from millrace.core.messages.effects import PublishSink
 from millrace.io.interfaces import Put, Txn
 from millrace.runtime.performer import Fence

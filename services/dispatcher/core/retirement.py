@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-from millrace.core.jobgraph.compile import staging_beside
+from millrace.core.jobgraph.specs import staging_beside
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.base import written
 from millrace.core.messages.effects import StoredJob

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from millrace.core.bounded import batches
 from millrace.core.faults import fault
-from millrace.core.jobgraph.compile import PLAN_TASK, Plan, Published, attempt_spec, plan_spec, producers
+from millrace.core.jobgraph.compile import PLAN_TASK, Plan, producers
+from millrace.core.jobgraph.specs import Published, attempt_spec, plan_spec
 from millrace.core.machine import Output, Say
 from millrace.core.messages.attempts import AttemptSpec, Fault
 from millrace.core.messages.records import encode

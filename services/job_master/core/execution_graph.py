@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from millrace.core.clocks import NowMs
-from millrace.core.jobgraph.compile import PLAN_TASK, Plan, folder_name
+from millrace.core.jobgraph.compile import PLAN_TASK, Plan
+from millrace.core.jobgraph.specs import folder_name
 from millrace.core.states import ENDED_JOB, ENDING_JOB, ExecutionState
 
 from .state import Failure, Job, Subtask, Task, move_subtask

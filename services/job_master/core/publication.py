@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from millrace.core.faults import fault
-from millrace.core.jobgraph.compile import PLAN_TASK, RESULT_ROWS, Plan, sink_name, staged_by
+from millrace.core.jobgraph.compile import PLAN_TASK, Plan
+from millrace.core.jobgraph.specs import RESULT_ROWS, sink_name, staged_by
 from millrace.core.machine import Do, Output
 from millrace.core.messages.attempts import AttemptReport, Fault, ResultRows
 from millrace.core.messages.effects import PublishSink

@@ -1,1 +1,1 @@
-"""JobGraph: model, validation, compilation. See model.py, validate.py, compile.py."""
+"""JobGraph: model, validation, compilation to tasks, specs of attempts. See model.py, validate.py, compile.py, specs.py."""

@@ -1,4 +1,4 @@
-"""From a JobGraph to tasks, and from tasks to the specs that attempts are run by. Pure and deterministic.
+"""From a JobGraph to tasks. Pure and deterministic.
 
 A **task** is one or more vertices joined by `forward` edges of equal parallelism: one attempt, and one Spark plan, a
 subtask. A Plan follows from its graph alone: it is computed again where it is needed, never stored.
@@ -9,24 +9,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from ..messages.attempts import (
-    AttemptReport,
-    AttemptSpec,
-    InputEdge,
-    InputSpec,
-    ModuleSpec,
-    OutputEdge,
-    OutputSpec,
-    QueryPlace,
-    VertexSpec,
-)
+from ..messages.attempts import InputEdge, OutputEdge
 from .model import JobGraph, Vertex
 from .problems import Problem
 
 PLAN_TASK = "@plan"  # the task id of a plan attempt; no vertex can be called so
-RESULT_ROWS = 1000
 
 
 @dataclass(frozen=True)
@@ -77,14 +65,6 @@ class Plan:
     tasks: dict[str, Task]
     result: str | None
     needs_planning: bool  # a plan attempt goes first
-
-
-@dataclass(frozen=True)
-class Published:
-    """A folded FINISHED: the attempt whose output of a subtask counts, and of each vertex the schema of its rows (Spark's JSON)."""
-
-    attempt: int
-    schemas: Mapping[str, str]
 
 
 def compile_graph(graph: JobGraph) -> Plan:
@@ -169,104 +149,8 @@ def producers(plan: Plan, task: str, subtask: int) -> tuple[tuple[str, int], ...
     for inputs in plan.tasks[task].inputs.values():
         for each in inputs:
             if each.task is not None:
-                found.update(dict.fromkeys((each.task, number) for number in _read(plan, each, subtask)))
+                found.update(dict.fromkeys((each.task, number) for number in subtasks_read(plan, each, subtask)))
     return tuple(sorted(found, key=lambda pair: (plan.tasks[pair[0]].index, pair[1])))
-
-
-def attempt_spec(
-    plan: Plan,
-    *,
-    job: str,
-    task: str,
-    subtask: int,
-    attempt: int,
-    published: Mapping[tuple[str, int], Published],
-    planned: AttemptReport | None,
-    exchange: str,
-    run: str,
-) -> AttemptSpec:
-    """What one attempt of kind "run" is given.
-
-    published: for each of `producers(plan, task, subtask)`, the attempt that counts. planned: the plan attempt's
-    report, None if the plan needs none; the same for all attempts of a run. exchange: the
-    folder (path or URL) of exchange data. run: a folder name that no other job and no other life of this job's state
-    has or will have (job and generation), for attempt numbers count from 1 in each.
-    """
-    what = plan.tasks[task]
-    report = planned or AttemptReport()
-
-    def read(each: Input, consumer: str) -> InputSpec:
-        if each.task is None:
-            return InputSpec(edge="chained")
-        place = _place_of(plan, report, each, consumer)
-        sources = [(number, published[each.task, number]) for number in _read(plan, each, subtask)]
-        folders = [
-            exchange_folder(plan, exchange=exchange, run=run, task=each.task, subtask=number, attempt=done.attempt)
-            for number, done in sources
-        ]
-        folders = [f"{folder}/{place}" for folder in folders]
-        schema = sources[0][1].schemas[each.vertex]
-        if each.edge == "hash":
-            return InputSpec(
-                edge="hash", keys=list(each.keys), share=subtask, shares=what.parallelism, folders=folders, schema=schema
-            )
-        return InputSpec(edge=each.edge, folders=folders, schema=schema)
-
-    own = exchange_folder(plan, exchange=exchange, run=run, task=task, subtask=subtask, attempt=attempt)
-    return AttemptSpec(
-        job=job,
-        task=task,
-        subtask=subtask,
-        parallelism=what.parallelism,
-        attempt=attempt,
-        kind="run",
-        vertices=[
-            _vertex_spec(plan.graph, vertex, {each.vertex: read(each, vertex) for each in what.inputs[vertex]})
-            for vertex in what.vertices
-        ],
-        outputs=_output_specs(plan, report, what, own, run, f"{subtask}/{attempt}"),
-        pinned={vertex: report.pinned[vertex] for vertex in what.vertices if vertex in report.pinned},
-        **_job_part(plan.graph),
-    )
-
-
-def plan_spec(plan: Plan, *, job: str, attempt: int) -> AttemptSpec:
-    """What the planning attempt is given.
-
-    Its vertices are all of the job's but spark_app, in topological order, each with its own `parallelism`; every input
-    is chained, with keys too where the edge is a hash (for the report's key_types).
-    """
-    vertices = []
-    for name in vertex_order(plan.graph.vertices):
-        vertex = plan.graph.vertices[name]
-        if vertex.kind != "spark_app":
-            inputs = {
-                alias: InputSpec(edge="chained", keys=list(edge.keys)) if edge.keys else InputSpec(edge="chained")
-                for alias, edge in vertex.inputs.items()
-            }
-            vertices.append(_vertex_spec(plan.graph, name, inputs))
-    return AttemptSpec(
-        job=job,
-        task=PLAN_TASK,
-        subtask=0,
-        parallelism=1,
-        attempt=attempt,
-        kind="plan",
-        vertices=vertices,
-        outputs=[],
-        pinned={},
-        **_job_part(plan.graph),
-    )
-
-
-def exchange_folder(plan: Plan, *, exchange: str, run: str, task: str, subtask: int, attempt: int) -> str:
-    """The folder that holds all exchange output of one attempt; used by no other, before or after."""
-    return f"{exchange.rstrip('/')}/{run}/{folder_name(plan.tasks[task])}/{subtask}/{attempt}"
-
-
-def folder_name(task: Task) -> str:
-    """A task's folder name: its id can be longer than a file system takes. Never hidden: it starts with a digit."""
-    return f"{task.index}-{task.vertices[-1]}"
 
 
 def _sort(names: Sequence[str], before: Mapping[str, Sequence[str]]) -> list[str] | None:
@@ -356,117 +240,6 @@ def _needs_planning(graph: JobGraph) -> bool:
     )
 
 
-def _read(plan: Plan, each: Input, subtask: int) -> Sequence[int]:
+def subtasks_read(plan: Plan, each: Input, subtask: int) -> Sequence[int]:
     """The subtasks of the producing task that one subtask reads."""
     return [subtask] if each.edge == "forward" else range(plan.tasks[each.task or ""].parallelism)
-
-
-@dataclass(frozen=True)
-class _Placed:
-    """An output with the name of its folder; a hash output with the types its keys are cast to (None: own ones)."""
-
-    place: str
-    output: Output
-    key_types: tuple[str, ...] | None
-    consumers: tuple[str, ...]
-
-
-def _placed(report: AttemptReport, task: Task, vertex: str) -> list[_Placed]:
-    """The exchange outputs of a vertex, as written: readers that need keys of other types need an output of their own.
-
-    A reader whose keys need not match another input's takes any of them.
-    """
-    placed: list[_Placed] = []
-    for output in task.outputs:
-        if output.vertex != vertex or not output.consumers:
-            continue
-        types: dict[tuple[str, ...] | None, list[str]] = {}
-        for consumer in output.consumers:
-            given = report.key_types.get(consumer) if output.edge == "hash" else None
-            types.setdefault(None if given is None else tuple(given), []).append(consumer)
-        if len(types) > 1 and None in types:
-            free = types.pop(None)
-            next(iter(types.values())).extend(free)
-        for key_types, consumers in types.items():
-            placed.append(_Placed(f"{len(placed)}-{vertex}", output, key_types, tuple(consumers)))
-    return placed
-
-
-def _place_of(plan: Plan, report: AttemptReport, each: Input, consumer: str) -> str:
-    """The folder, within an attempt's, of the output that this input reads."""
-    outputs = _placed(report, plan.tasks[each.task or ""], each.vertex)
-    return next(output.place for output in outputs if consumer in output.consumers)
-
-
-def _output_specs(plan: Plan, report: AttemptReport, task: Task, own: str, run: str, attempt: str) -> list[OutputSpec]:
-    """own: the attempt's exchange folder; attempt: its name below that of its task."""
-    specs: list[OutputSpec] = []
-    for vertex in task.vertices:
-        for placed in _placed(report, task, vertex):
-            output, folder = placed.output, f"{own}/{placed.place}"
-            if output.edge == "hash":
-                types = None if placed.key_types is None else list(placed.key_types)
-                spec = OutputSpec(
-                    vertex=vertex, edge="hash", keys=list(output.keys), key_types=types, shares=output.shares, folder=folder
-                )
-            else:
-                spec = OutputSpec(vertex=vertex, edge=output.edge, folder=folder)
-            specs.append(spec)
-        for output in task.outputs:
-            if output.vertex == vertex and output.edge == "result":
-                specs.append(OutputSpec(vertex=vertex, edge="result", rows=RESULT_ROWS))
-            elif output.vertex == vertex and output.edge == "sink":
-                folder = f"{staged_by(plan.graph, task, vertex, run)}/{attempt}"
-                name = sink_name(run.partition("/")[0], vertex)
-                specs.append(OutputSpec(vertex=vertex, edge="sink", folder=folder, name=name))
-    return specs
-
-
-def sink_name(acceptance: str, sink: str) -> str:
-    """What the files that a job publishes for a sink begin with: by it the job's own are told from others'."""
-    return f"{acceptance}-{sink}"
-
-
-def staging_folder(graph: JobGraph, sink: str) -> str:
-    """Where attempts of a sink write before publication: a hidden neighbour of its path, so that moving is a rename."""
-    target = graph.vertices[sink].sink
-    assert target is not None, f"{sink} is no sink"
-    return staging_beside(target.path)
-
-
-def staging_beside(path: str) -> str:
-    parent, slash, name = path.rstrip("/").rpartition("/")
-    return f"{parent}{slash}.{name}.staging"
-
-
-def staged_by(graph: JobGraph, task: Task, sink: str, run: str) -> str:
-    """The folder in which a task stages for one of its sinks, each attempt below `<subtask>/<attempt>`. Sinks of one task that append to
-    one path have the same neighbour: each attempt empties the folder that it stages in, and the rows of the one before would be gone."""
-    folder = staging_folder(graph, sink)
-    beside = [each.vertex for each in task.outputs if each.edge == "sink" and staging_folder(graph, each.vertex) == folder]
-    own = "" if beside[0] == sink else f".{sink}"  # the first has the folder that builds before this one give to all
-    return f"{folder}/{run}/{folder_name(task)}{own}"
-
-
-def _vertex_spec(graph: JobGraph, name: str, inputs: dict[str, InputSpec]) -> VertexSpec:
-    vertex: Vertex = graph.vertices[name]
-    what = getattr(vertex, vertex.kind)
-    own: dict[str, Any] = {vertex.kind: what if isinstance(what, str) else what.model_dump(mode="json")}
-    ddl = vertex.source.ddl if vertex.source else vertex.ddl
-    return VertexSpec(id=name, schema=ddl, parallelism=vertex.parallelism, inputs=inputs, **own)
-
-
-def _job_part(graph: JobGraph) -> dict[str, Any]:
-    """What every spec of a job carries."""
-    part: dict[str, Any] = {
-        "conf": dict(graph.conf),
-        "modules": [ModuleSpec(name=module.name, sha256=module.sha256, kind=module.kind) for module in graph.modules],
-        "parameters": dict(graph.parameters),
-    }
-    if graph.env:
-        part["env"] = dict(graph.env)
-    if graph.sources:
-        part["sources"] = {
-            name: QueryPlace(file=place.file, line=place.line, indent=place.indent) for name, place in graph.sources.items()
-        }
-    return part
