@@ -14,6 +14,7 @@ from pydantic import Field, field_validator
 
 from millrace.runtime.settings import BadSettings, ServiceSettings
 
+from .core.state import State
 from .kept_files import Keep
 from .slot.common.config import MEBIBYTE, SlotConfig
 from .slot.common.jvm import CannotStart, find_java, find_spark
@@ -51,7 +52,7 @@ class TaskManagerSettings(ServiceSettings):
     files_most: int = Field(1000, ge=0, description="Of the files that an attempt leaves in its folder, so many are kept with its job,")
     files_mb: int = Field(64, ge=0, description="and so much; the rest is named in `show`.")
     allocation_timeout_ms: int = Field(
-        10_000, ge=100, description="A slot that its job does not use within this time is given back."
+        State.allocation_timeout_ms, ge=100, description="A slot that its job does not use within this time is given back."
     )
 
     @field_validator("work_folder")
