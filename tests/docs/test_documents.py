@@ -79,6 +79,21 @@ def test_every_link_leads_somewhere(file: Path) -> None:
             assert anchor in {re.sub(r"[^\w -]", "", head).lower().replace(" ", "-") for head in heads}, target
 
 
+OF_REPORT_NOW = re.compile(r"\b(ReportNow|ReportStartedJob|JobReported|ReportOrder|report_now|Inspection|inspect_job)\b")
+
+
+def test_a_request_touches_the_files_that_are_listed() -> None:
+    """CONTRIBUTING promises at most 15; what is not listed is what the next request is forgotten in."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    rows = re.findall(r"^\| (?:1|2, 3|4|5) \| (.+) \|$", text, re.MULTILINE)
+    listed = {file.removeprefix("shared/millrace/") for row in rows for file in re.findall(r"`(\S+\.py)`", row)}
+    files = [file for top in ("shared", "services", "deploy") for file in (ROOT / top).rglob("*.py")]
+    named = {str(file.relative_to(ROOT)) for file in files if OF_REPORT_NOW.search(file.read_text())}
+    in_slots = {name for name in listed if name.startswith("task_manager/slot/")}  # these know the order by its word alone
+    assert {name.removeprefix("shared/millrace/").removeprefix("services/") for name in named} == listed - in_slots
+    assert len(listed) <= 15 and in_slots
+
+
 # ---- the rules
 
 

@@ -25,20 +25,19 @@ from .state import EndedJob, JobRequest, Letter, LiveJob, State, Submission
 
 CLIENT = "client.commands"
 
-AboutJob = client.SubmitJob | client.CancelJob | client.DescribeJob | client.ReportNow | client.AwaitJobResult | client.GetJobStatus
+_OF_EVERY_REQUEST = frozenset(client.GetJobStatus.model_fields)
 Replied = JobRequest | client.Request
 _vertices = TypeAdapter(Vertices).validator.validate_python
 
 
-def job_request(record: Client, request: AboutJob, submitted: Submission | None = None) -> JobRequest:
+def job_request(record: Client, request: client.SubmitJob | client.AboutJob, submitted: Submission | None = None) -> JobRequest:
     """What is kept of a request until it is answered."""
     parked = letter(record, record.excerpt) if record.excerpt is not None else None
-    kept = JobRequest(
-        request.type, request.job, request.reply_to, request.correlation, submitted, parked, log=record.log, offset=record.offset
-    )
-    if isinstance(request, client.ReportNow):
-        kept.task, kept.subtask = request.task, request.subtask
-    return kept
+    own = {} if submitted else {name: getattr(request, name) for name in type(request).model_fields if name not in _OF_EVERY_REQUEST}
+    return JobRequest(
+        request.type, request.job, request.reply_to, request.correlation, submitted, parked,
+        log=record.log, offset=record.offset, arguments=own,
+    )  # fmt: skip
 
 
 def nobodys_request(job: str) -> JobRequest:

@@ -11,12 +11,10 @@ from collections.abc import Iterator
 
 from millrace.core.clocks import NowMs
 from millrace.core.machine import Envelope, Output, Say
-from millrace.core.messages.jobs import DescribeStartedJob, Query, QuestionAnswered, ReportStartedJob
+from millrace.core.messages.jobs import Question, QuestionAnswered
 
 from .answers import refuse
 from .state import ForwardedRequest, JobRequest, Silence, State
-
-Question = DescribeStartedJob | ReportStartedJob | Query
 
 ANSWER_MS = 3_000
 ASKED_MOST = 250  # requests of one scope without an answer: a flood of those about a dead one leaves room for those about others

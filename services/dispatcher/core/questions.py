@@ -23,6 +23,7 @@ from .state import EndedJob, EtcdLookup, JobRequest, LiveJob, State
 ETCD = "etcd"
 
 Outputs = Iterator[Output]
+Live = Callable[[State, JobRequest, Envelope, LiveJob], Outputs]
 
 
 def on_client(state: State, record: Client, envelope: Envelope) -> Outputs:
@@ -37,7 +38,7 @@ def on_client(state: State, record: Client, envelope: Envelope) -> Outputs:
             yield from reject(submitted, envelope.at_ms, **refusal)
         else:
             yield from answer(state, submitted, envelope)
-    elif isinstance(request, _ABOUT_JOBS):
+    elif isinstance(request, client.AboutJob):
         yield from answer(state, answers.job_request(record, request), envelope)
     else:
         assert request is not None, "a Client record has a request or a refusal"
@@ -93,7 +94,7 @@ def answer_without(state: State, request: JobRequest, envelope: Envelope, scope:
         yield from answer(state, request, envelope)  # it has ended meanwhile
 
 
-def forward(state: State, request: JobRequest, envelope: Envelope, scope: str, body: forwarding.Question) -> Outputs:
+def forward(state: State, request: JobRequest, envelope: Envelope, scope: str, body: jobs.Question) -> Outputs:
     """Forwards a request to the scope that knows the answer, or answers in its place while it is silent."""
     if not request.reply_to:
         return
@@ -159,16 +160,24 @@ def _status_of_ended(
     return reply(request, client.JobStatusAnswered, summary=ended.summary(request.job))
 
 
-def _describe_live(state: State, request: JobRequest, envelope: Envelope, live: LiveJob) -> Outputs:
-    """Its JobMaster answers, if it knows the job already."""
-    scope = shard_scope(live.shard)
-    if scope not in state.heard:
-        yield from answer_without(state, request, envelope, scope)
-    elif request.job in state.declaring.get(scope, ()):
-        yield from reply(request, client.JobDescribed, summary=live.summary(request.job))
-    else:
-        body = jobs.DescribeStartedJob(job=request.job, reply_to=request.reply_to, correlation=request.correlation)
-        yield from forward(state, request, envelope, scope, body)
+def _ask_job_master(question: type[jobs.JobQuestion], not_begun: Callable[[JobRequest, LiveJob], Outputs]) -> Live:
+    """Its JobMaster answers, if it knows the job already; else `not_begun`."""
+
+    def ask(state: State, request: JobRequest, envelope: Envelope, live: LiveJob) -> Outputs:
+        scope = shard_scope(live.shard)
+        if scope not in state.heard:
+            yield from answer_without(state, request, envelope, scope)
+        elif request.job in state.declaring.get(scope, ()):
+            yield from not_begun(request, live)
+        else:
+            body = question(job=request.job, **request.arguments, reply_to=request.reply_to, correlation=request.correlation)
+            yield from forward(state, request, envelope, scope, body)
+
+    return ask
+
+
+def _describe_not_begun(request: JobRequest, live: LiveJob) -> Outputs:
+    return reply(request, client.JobDescribed, summary=live.summary(request.job))
 
 
 def _describe_without(state: State, request: JobRequest, scope: str) -> Outputs:
@@ -179,22 +188,8 @@ def _describe_ended(state: State, request: JobRequest, envelope: Envelope, ended
     return reply(request, client.JobDescribed, summary=ended.summary(request.job), archive=ended.archive)
 
 
-def _report_live(state: State, request: JobRequest, envelope: Envelope, live: LiveJob) -> Outputs:
-    """Its JobMaster asks the attempts, if it knows the job already."""
-    scope = shard_scope(live.shard)
-    if scope not in state.heard:
-        yield from answer_without(state, request, envelope, scope)
-    elif request.job in state.declaring.get(scope, ()):
-        yield from reply(request, client.JobReported, job=request.job, reason="its JobMaster has not begun with it")
-    else:
-        body = jobs.ReportStartedJob(
-            job=request.job,
-            task=request.task,
-            subtask=request.subtask,
-            reply_to=request.reply_to,
-            correlation=request.correlation,
-        )
-        yield from forward(state, request, envelope, scope, body)
+def _report_not_begun(request: JobRequest, live: LiveJob) -> Outputs:
+    return reply(request, client.JobReported, job=request.job, reason="its JobMaster has not begun with it")
 
 
 def _report_without(state: State, request: JobRequest, scope: str) -> Outputs:
@@ -218,7 +213,7 @@ def _not_found(state: State, request: JobRequest, envelope: Envelope) -> Outputs
 class JobRow:
     """How a request about one job is answered when the job is live, ended, in no table, and in no table and absent from etcd."""
 
-    live: Callable[[State, JobRequest, Envelope, LiveJob], Outputs]
+    live: Live
     ended: Callable[[State, JobRequest, Envelope, EndedJob, Fault | None], Outputs]
     """The last argument is the cause, where the ending has just been read from etcd: the state does not keep it."""
     unknown: Callable[[State, JobRequest, Envelope], Outputs] = waiting.look_up
@@ -240,12 +235,13 @@ JOB_REQUESTS: dict[type[client.Request], JobRow] = {
         answered_without_etcd=False,
     ),
     client.CancelJob: JobRow(_cancel_live, _cancel_ended),
-    client.DescribeJob: JobRow(_describe_live, _describe_ended),
-    client.ReportNow: JobRow(_report_live, _report_ended, without=_report_without),
+    client.DescribeJob: JobRow(_ask_job_master(jobs.DescribeStartedJob, _describe_not_begun), _describe_ended),
+    client.ReportNow: JobRow(
+        _ask_job_master(jobs.ReportStartedJob, _report_not_begun), _report_ended, without=_report_without
+    ),
     client.AwaitJobResult: JobRow(_await_live, _result_of_ended, answered_without_etcd=False, once=True),
     client.GetJobStatus: JobRow(_status_of_live, _status_of_ended),
 }
-_ABOUT_JOBS = (client.CancelJob, client.DescribeJob, client.ReportNow, client.AwaitJobResult, client.GetJobStatus)
 _JOB_ROWS = {kind.__name__: row for kind, row in JOB_REQUESTS.items()}
 
 

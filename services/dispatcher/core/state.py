@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from millrace.core.clocks import NowMs
 from millrace.core.machine import beside
@@ -49,9 +50,8 @@ class JobRequest:
     log: str = ""
     offset: int = -1
     """Its place in client.commands."""
-    task: str = ""
-    subtask: int | None = None
-    """Of a ReportNow: what is asked about."""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    """The fields that its class has beside those of every request about a job. Of a SubmitJob: none."""
 
     @property
     def is_submission(self) -> bool:

@@ -10,7 +10,7 @@ from millrace.core.machine import Envelope, Output, PassedOver, Say
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.client import RequestRefused
 from millrace.core.messages.effects import SinkPublished
-from millrace.core.messages.jobs import DeclareAgain, DescribeStartedJob, ReportStartedJob, StartJob, TaskManagerLost
+from millrace.core.messages.jobs import DeclareAgain, JobQuestion, StartJob, TaskManagerLost
 from millrace.core.messages.slots import FailSlot, FreeSlots, OfferSlots, TaskStateChanged
 from millrace.core.states import ENDED_JOB
 from millrace.core.topics import TASK_MANAGER
@@ -28,7 +28,7 @@ from .state import Job, State
 def on_passed_over(state: State, body: PassedOver, envelope: Envelope) -> Iterator[Output]:
     """The jobs that the record is about fail, and nothing else does [R26]. What is over by it is over: nobody sends it again."""
     record = body.body
-    if isinstance(record, DescribeStartedJob | ReportStartedJob):
+    if isinstance(record, JobQuestion):
         reason = f"a fault of Millrace in handling this request: {body.error}"
         refused = RequestRefused(correlation=record.correlation, kind="internal", reason=reason)
         yield from lifecycle.answer(record, refused)

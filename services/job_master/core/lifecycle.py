@@ -15,9 +15,9 @@ from millrace.core.messages.execution import JobDetail
 from millrace.core.messages.jobs import (
     CancelStartedJob,
     DescribeStartedJob,
+    JobQuestion,
     JobRetired,
     QuestionAnswered,
-    ReportStartedJob,
     StartJob,
 )
 from millrace.core.states import ENDED_JOB, ENDING_JOB, JobStatus
@@ -158,7 +158,7 @@ def on_describe_started_job(state: State, body: DescribeStartedJob, envelope: En
     yield from answer(body, reply)
 
 
-def answer(body: DescribeStartedJob | ReportStartedJob, reply: Reply) -> Iterator[Output]:
+def answer(body: JobQuestion, reply: Reply) -> Iterator[Output]:
     """To the client, and to the Dispatcher that it is answered."""
     yield Publish("client.replies", body.reply_to, reply)
     if body.number:  # a Dispatcher of 0.1.0 numbers none

@@ -9,20 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
+from millrace.core.messages import client, jobs
 from millrace.core.states import ENDED_BY
 from millrace.core.topics import TASK_MANAGER, Topology
 
 from .checking import speaker
 from .recorded import CHANGELOGS, Log, Recorded, parse, title
 
-NOISE = (
-    "TaskManagerHeartbeat", "SlotReport", "RegisterTaskManager", "Hello", "JobsListed", "TaskManagersListed",
-    "DescribeJob", "JobDescribed", "GetJobStatus", "JobStatusAnswered", "AwaitJobResult", "JobResult", "JobFound",
-    "ReportNow", "ReportStartedJob", "TellAttempts", "AttemptReplied", "AttemptAnswered", "JobReported", "AttemptTold",
-    "AttemptsProgressed", "AttemptsAtWork", "AttemptsProgressing",
+STEPS = (
+    client.SubmitJob, client.CancelJob, client.JobAcceptedReply, client.JobRejected, client.CancelAccepted, client.RequestRefused
 )  # fmt: skip
+"""Requests and replies that are steps of a job. By all others somebody only looks."""
+LOOKS = (*(each for each in (*client.REQUESTS, *client.REPLIES) if each not in STEPS), *get_args(jobs.Question))
+NOISE = {
+    "TaskManagerHeartbeat", "SlotReport", "RegisterTaskManager", "Hello", "JobFound", "TellAttempts", "AttemptReplied",
+    "AttemptAnswered", "AttemptTold", "AttemptsProgressed", "AttemptsAtWork", "AttemptsProgressing",
+    *(each.__name__ for each in LOOKS),
+}  # fmt: skip
 """Said of many jobs at once, or again and again, or only asked about a job, by anybody at any time: no step of one job."""
 NAMES = ("job", "attempt", "attempts", "allocation", "allocations")
 """Fields that name a job, or what is its own. (A graph has a name, too.)"""

@@ -20,7 +20,7 @@ BUSY_S = 0.1
 WRONG_TOKEN = "the blob server does not take the token: is it this cluster's? A local stack's is in the file that `millrace status` names"
 
 R = TypeVar("R", bound=client.Reply)
-A = TypeVar("A", client.GetJobStatus, client.DescribeJob, client.ReportNow, client.CancelJob, client.AwaitJobResult)
+A = TypeVar("A", bound=client.AboutJob)
 S = TypeVar("S", bound="Session")
 T = TypeVar("T")
 

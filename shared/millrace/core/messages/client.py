@@ -332,5 +332,7 @@ class BlobServerDescribed(Reply):
     max_bytes: int
 
 
+AboutJob = CancelJob | DescribeJob | ReportNow | AwaitJobResult | GetJobStatus
+"""The requests about a job that was submitted."""
 REQUESTS: tuple[type[Request], ...] = tuple(Request.__subclasses__())
 REPLIES: tuple[type[Reply], ...] = tuple(Reply.__subclasses__())

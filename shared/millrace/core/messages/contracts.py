@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..topics import CONTROL, DISPATCHER, JOB_MASTER, OPERATOR, RESOURCE_MANAGER, SERVICES
 from . import client, events, records
 from .base import Body
-from .links import LINKS
+from .links import LINKS, REPLY_SENDERS
 
 CLIENT = "client"
 AnyBody = type[Body]  # a class that has a field `type` cannot say so
@@ -36,7 +36,7 @@ def _contracts() -> Iterable[Contract]:
 
     yield from of(client.REQUESTS, "client.commands", (CLIENT,), (DISPATCHER,))
     for reply in client.REPLIES:
-        yield from of((reply,), "client.replies", SAID_BY.get(reply, (DISPATCHER,)), (CLIENT,))
+        yield from of((reply,), "client.replies", REPLY_SENDERS.get(reply, (DISPATCHER,)), (CLIENT,))
     yield from of((records.Hello, records.Forked), "*.commands", SERVICES, SERVICES)
     senders: dict[tuple[type[Body], str], tuple[str, ...]] = {}
     for (sender, receiver), bodies in LINKS.items():
@@ -48,14 +48,6 @@ def _contracts() -> Iterable[Contract]:
         yield from of(facts, topic, publishers, ("anyone",))
 
 
-SAID_BY: dict[type[Body], tuple[str, ...]] = {
-    client.RequestRefused: CONTROL,
-    client.JobDescribed: (DISPATCHER, JOB_MASTER),
-    client.JobReported: (DISPATCHER, JOB_MASTER),
-    client.ClusterOverview: (DISPATCHER, RESOURCE_MANAGER),
-    client.TaskManagersListed: (DISPATCHER, RESOURCE_MANAGER),
-}
-"""The replies that not the Dispatcher alone says: who is asked answers, and the Dispatcher where nobody does in time [R31]."""
 FACTS: dict[tuple[str, tuple[str, ...]], tuple[type[Body], ...]] = {
     ("job.events", (DISPATCHER,)): (events.JobAccepted, events.JobFinished, events.JobFailed, events.JobCanceled),
     ("job.events", (JOB_MASTER,)): (events.JobWaiting, events.JobStateChanged, events.AttemptStateChanged, events.AttemptsProgressing),

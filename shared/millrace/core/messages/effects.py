@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ..topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
 from .attempts import AttemptSpec, Fault
 from .base import Body, Part, empty
-from .progress import ReportOrder
+from .progress import Order
 
 
 def type_of(effect: str) -> str:
@@ -256,7 +256,7 @@ class TellAttempt(Body):
     version: Literal[1] = 1
     slot: int
     attempt: str
-    order: ReportOrder
+    order: Order
     shard: int
     question: int
 

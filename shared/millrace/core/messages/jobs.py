@@ -67,6 +67,9 @@ class ReportStartedJob(Body):
     """Of the question: QuestionAnswered names it."""
 
 
+JobQuestion = DescribeStartedJob | ReportStartedJob
+"""Requests of clients about one job that its JobMaster answers."""
+
 # JobMaster, ResourceManager -> Dispatcher
 
 
@@ -197,6 +200,10 @@ class Query(Body):
     jobs: dict[str, int] = empty(dict)
     number: int = 0
     """Of the question: QuestionAnswered names it."""
+
+
+Question = JobQuestion | Query
+"""Requests of clients that another scope answers. The Dispatcher numbers them."""
 
 
 class SlotSpec(Part):

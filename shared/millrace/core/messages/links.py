@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
-from . import jobs, slots
+from ..topics import CONTROL, DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
+from . import client, jobs, slots
 from .base import Body
 
 LINKS: dict[tuple[str, str], tuple[type[Body], ...]] = {
@@ -22,4 +22,12 @@ LINKS: dict[tuple[str, str], tuple[type[Body], ...]] = {
     (JOB_MASTER, TASK_MANAGER): (slots.DeployTasks, slots.CancelTasks, slots.FreeSlots, slots.TellAttempts),
 }  # fmt: skip
 """(sender, receiver) -> messages. Besides, each scope says Hello and Forked to any other."""
+REPLY_SENDERS: dict[type[Body], tuple[str, ...]] = {
+    client.RequestRefused: CONTROL,
+    client.JobDescribed: (DISPATCHER, JOB_MASTER),
+    client.JobReported: (DISPATCHER, JOB_MASTER),
+    client.ClusterOverview: (DISPATCHER, RESOURCE_MANAGER),
+    client.TaskManagersListed: (DISPATCHER, RESOURCE_MANAGER),
+}
+"""Replies to clients that not the Dispatcher alone sends: who is asked answers, and the Dispatcher where nobody does in time [R31]."""
 BODIES: tuple[type[Body], ...] = tuple(dict.fromkeys(body for bodies in LINKS.values() for body in bodies))

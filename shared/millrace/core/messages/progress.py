@@ -59,3 +59,7 @@ class ReportOrder(Part):
     """An order to a running attempt: answer with your status, at once."""
 
     do: Literal["report"] = "report"
+
+
+Order = ReportOrder
+"""What a running attempt can be ordered to do: of several orders, their union."""

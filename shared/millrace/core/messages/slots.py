@@ -10,7 +10,7 @@ from ..states import AttemptStateChangedTo, AttemptStateReported, SlotStateFreed
 from .attempts import AttemptReport, AttemptSpec, Fault
 from .base import Body, Part, empty
 from .jobs import SlotSpec
-from .progress import AttemptProgress, AttemptStatus, ReportOrder
+from .progress import AttemptProgress, AttemptStatus, Order
 
 # TaskManager -> ResourceManager
 
@@ -232,7 +232,7 @@ class TellAttempts(Body):
     type: Literal["TellAttempts"] = "TellAttempts"
     version: Literal[1] = 1
     attempts: list[str]
-    order: ReportOrder
+    order: Order
     question: int
     """The JobMaster's own number; the answers carry it."""
 
