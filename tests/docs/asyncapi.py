@@ -26,7 +26,7 @@ KEYS = {
     "any": "Any key, or none.",
     "reply_to": "The request's reply_to. The partition is crc32(reply_to) % partitions.",
     "job": "The job's id. The partition is crc32(job) % partitions, so that a job's facts are in order.",
-    "task_manager": "The TaskManager's id.",
+    "task_manager": "The TaskManager's id; of a LeaderElected its scope.",
     "topic": "The topic that the parked record was on.",
     "to": "The scope that the record is for.",
 }

@@ -36,6 +36,8 @@ SHORT = 25
 SUBMISSION = Path(__file__).parents[1] / "transcripts" / "submission.txt"
 RECORDS = (records.Elected, records.Tick, records.Message, records.Outcome, records.Client, records.Fact, records.Probe)
 
+KEYS = {"task_manager": "task_manager; of LeaderElected the scope"}
+
 
 def topics() -> str:
     rows = []
@@ -43,7 +45,7 @@ def topics() -> str:
         kept = "for ever" if topic.retention_ms < 0 else f"{topic.retention_ms // DAY_MS} d"
         kept += f", at most {topic.retention_bytes // GIB} GiB" if topic.retention_bytes > 0 else ""
         partitions = topic.partitions if isinstance(topic.partitions, int) else f"`{topic.partitions}`"
-        rows.append((f"`{topic.name}`", topic.carries, topic.key, partitions, kept, topic.writers, topic.readers))
+        rows.append((f"`{topic.name}`", topic.carries, KEYS.get(topic.key, topic.key), partitions, kept, topic.writers, topic.readers))
     return _table(("topic", "carries", "key", "partitions", "kept", "written by", "read by"), rows)
 
 

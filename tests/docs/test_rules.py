@@ -190,14 +190,14 @@ def test_what_kafka_would_not_take_is_a_bug_and_says_so() -> None:  # [R15]
 
 def test_a_campaign_whose_answer_was_lost_is_won_when_the_key_is_seen(world: World) -> None:  # [R17]
     world.turn(1)
-    generations, check = world.loop.generations, world.loop.generations._check
+    generations, check = world.loop.generations, world.loop.generations._refuse_older_store
 
     def the_next_answer_is_lost(known: int) -> None:
-        generations._check = check
+        generations._refuse_older_store = check
         check(known)
         world.store.faults.extend(["unknown, done", "unavailable"])
 
-    generations._check = the_next_answer_is_lost
+    generations._refuse_older_store = the_next_answer_is_lost
     world.turn(200)
     assert world.loop.replica.leads
 

@@ -129,6 +129,7 @@ def test_what_is_no_answer_of_kafka_is_told(cut: int) -> None:
     (Member("e", "3.6.0-rc.1", members=3), ["ok"], "version 3.6.0-rc.1, 0.0 MB, it has a leader and no alarm"),
     (Member("e", "3.5.1", members=3), ["problem"],
      "e runs 3.5.1, which can lose acknowledged writes when it is killed (etcd issue 13766)"),
+    (Member("e", "3.5.8", members=3), ["problem"], "e runs 3.5.8, which has known ways to end up with inconsistent data"),
     (Member("e", "3.6.0", members=3, has_leader=False), ["problem"], "e has no leader"),
     (Member("e", "3.6.0", members=3, errors=("NOSPACE",)), ["problem"], "e raises the alarm 'NOSPACE'"),
     (Member("e", "3.6.0", members=3, db_bytes=2 << 30), ["note", "ok"],

@@ -101,7 +101,7 @@ def assert_room(cluster: Cluster) -> None:
             live.pop(key, None)
             if told["state"] == "accepted":
                 live[key] = sum(vertex.get("parallelism", 1) for vertex in told["graph"]["vertices"].values())
-            assert sum(live.values()) <= most, f"[30]: {sum(live.values())} subtasks are live, and {most} may be: {live}"
+            assert sum(live.values()) <= most, f"[R30]: {sum(live.values())} subtasks are live, and {most} may be: {live}"
 
 
 def _reborn(cluster: Cluster, *services: str) -> bool:
@@ -178,12 +178,12 @@ def assert_epochs(cluster: Cluster) -> None:
     for writer, key, leader in cluster.world.etcd.writes:
         assert writer.encode() == leader, f"I1: {writer} writes {key} while {leader!r} leads"
     for writer, key, leader in cluster.world.etcd.given_back:
-        assert writer.encode() == leader, f"[6]: {writer} gives {key} back, which is the key of {leader!r}"
+        assert writer.encode() == leader, f"[R6]: {writer} gives {key} back, which is the key of {leader!r}"
     pointers: dict[str, tuple[int, int, bool]] = {}
     for _, key, value in cluster.world.etcd.history:
         if key.startswith(f"{PREFIX}snapshots/") and value is not None:
             where = Pointer.parse(value).order
-            assert where > pointers.get(key, (0, 0, False)), f"I13: {key} goes back from {pointers[key]} to {where} [25]"
+            assert where > pointers.get(key, (0, 0, False)), f"I13: {key} goes back from {pointers[key]} to {where} [R25]"
             pointers[key] = where
 
 
@@ -194,9 +194,9 @@ def assert_generations(cluster: Cluster) -> None:
         entry = cluster.world.etcd.entry(f"{PREFIX}generations/{scope}")
         assert entry is not None
         value = json.loads(entry.value)
-        assert value["generation"] > book.damaged.get(scope, 0), f"[23]: {scope} goes on with a log that was cut"
+        assert value["generation"] > book.damaged.get(scope, 0), f"[R23]: {scope} goes on with a log that was cut"
         harmed = book.cuts.get(scope) or scope in book.spoiled or cluster.world.topology.inbox(scope) in book.holes
-        assert value["generation"] == 1 or harmed, f"[8]: {scope} is reborn, and its log is whole"
+        assert value["generation"] == 1 or harmed, f"[R8]: {scope} is reborn, and its log is whole"
 
 
 def assert_nothing_left(cluster: Cluster) -> None:
@@ -222,7 +222,7 @@ def assert_nothing_left(cluster: Cluster) -> None:
             assert not folded.state.jobs, f"I11: {scope} has jobs {list(folded.state.jobs)}"
             assert not folded.state.allocations and not folded.state.due, f"I11: {scope} has leftovers"
     names = [process.id for process in cluster.task_managers()]
-    assert len(names) == len(set(names)), f"[28]: TaskManagers live beside others of their names: {names}"
+    assert len(names) == len(set(names)), f"[R28]: TaskManagers live beside others of their names: {names}"
     for process in cluster.task_managers():
         assert process.state is not None
         kept = [slot for slot in process.state.slots.values() if slot.allocation is not None]
@@ -296,7 +296,7 @@ def _replay(
         born_ms = born_ms or folded.now_ms
         if folded.epoch > epoch:
             over = any(by == build and elected < final <= offset for final, by in handed)
-            assert build in ("", folded.build) or over, f"[27]: build {build} of {machine.scope} has not handed over"
+            assert build in ("", folded.build) or over, f"[R27]: build {build} of {machine.scope} has not handed over"
             elected = offset
         if told.damage is not None:
             assert isinstance(record, Message)
@@ -309,8 +309,8 @@ def _replay(
                 if isinstance(message.body, AllocateSlot):
                     state = folded.state
                     waited = folded.now_ms - born_ms >= DECLARE_MS
-                    assert waited or len(state.declared) == state.shards, f"[11]: only {state.declared} have declared"
-                    assert message.body.shard in state.declared, f"[11]: {message.body} is for a shard that has not declared"
+                    assert waited or len(state.declared) == state.shards, f"[R11]: only {state.declared} have declared"
+                    assert message.body.shard in state.declared, f"[R11]: {message.body} is for a shard that has not declared"
         if isinstance(record, Message) and _mark(folded, record) != before:
             replayed.taken.append(record)
             assert not busy, f"I6: {machine.scope} gives a held slot: {record.body.slot}"
@@ -341,8 +341,8 @@ class Heard:
 
     def take(self, scope: str, told: Envelope) -> None:
         sender, life = told.sender, told.life
-        assert life >= self.lives.get(sender, 0), f"[28]: {scope} hears life {life} of {sender} after {self.lives[sender]}"
-        assert life > self.lost.get(sender, 0), f"[28]: {scope} goes on hearing {sender} ({life}), which is lost"
+        assert life >= self.lives.get(sender, 0), f"[R28]: {scope} hears life {life} of {sender} after {self.lives[sender]}"
+        assert life > self.lost.get(sender, 0), f"[R28]: {scope} goes on hearing {sender} ({life}), which is lost"
         self.lives[sender] = life
         if isinstance(told.body, TaskManagerLost):
             name = f"{TASK_MANAGER}/{told.body.task_manager}"
@@ -408,7 +408,7 @@ def assert_said_is_taken(cluster: Cluster, replayed: list[Replayed]) -> None:
     for each in replayed:
         lives.setdefault(each.scope, []).append(each.folded.generation)
         for message in each.said:
-            assert message.to_life or message.body.type == "Hello", f"[10]: {each.scope} says {message.body.type} to a life not heard"
+            assert message.to_life or message.body.type == "Hello", f"[R10]: {each.scope} says {message.body.type} to a life not heard"
             said.setdefault((each.scope, each.folded.generation, message.to), []).append(message)
         for message in each.taken:
             taken.setdefault((message.sender, message.life, each.scope, each.folded.generation), []).append(message)

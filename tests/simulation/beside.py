@@ -54,7 +54,7 @@ def _assert_refused(cluster: Cluster) -> None:
             cluster.start(name)
         except OtherCluster:
             continue
-        raise AssertionError(f"[29]: {name} starts over the storage of another cluster")
+        raise AssertionError(f"[R29]: {name} starts over the storage of another cluster")
 
 
 def _work(cluster: Cluster, meanwhile: Meanwhile) -> None:
@@ -84,11 +84,11 @@ def _until(cluster: Cluster, done: Callable[[], bool], meanwhile: Meanwhile) -> 
 def _assert_sinks(first: Cluster, second: Cluster) -> None:
     """Each job's rows are where its mode says, whoever wrote there before."""
     statuses = {**dict.fromkeys(JOBS, "FINISHED"), "error": "FAILED"}
-    assert second.statuses() == statuses, f"[29]: over the sinks of another cluster jobs end {second.statuses()}"
+    assert second.statuses() == statuses, f"[R29]: over the sinks of another cluster jobs end {second.statuses()}"
     standing = {"append": (first, second), "error": (first,), "overwrite": (second,)}
     for job, clusters in standing.items():
         stored = [cluster.stored(job) for cluster in clusters]
         fs, path = fsspec.core.url_to_fs(f"memory://out/{job}")
         names = [posixpath.basename(file) for file in fs.find(path)]
         counts = [sum(name.startswith(f"{each.acceptance}-") for name in names) for each in stored if each is not None]
-        assert counts == [SUBTASKS] * len(clusters) and len(names) == sum(counts), f"[29]: {job} leaves {names}"
+        assert counts == [SUBTASKS] * len(clusters) and len(names) == sum(counts), f"[R29]: {job} leaves {names}"

@@ -65,7 +65,7 @@ class Book:
         none yet."""
         self.folded += 1
         passed_ms = folded.now_ms - before_ms if before_ms else 0
-        assert 0 <= passed_ms <= 2 * QUIET_TICK_MS, f"[4]: machine time of {machine.scope} goes on by {passed_ms} ms"
+        assert 0 <= passed_ms <= 2 * QUIET_TICK_MS, f"[R4]: machine time of {machine.scope} goes on by {passed_ms} ms"
         assert folded.epoch >= before_epoch, f"I1: {machine.scope} goes back from epoch {before_epoch} to {folded.epoch}"
         where = (machine.scope, folded.generation, folded.next_offset, branch.strays)
         before = self.digests.setdefault(where, folded.digest)

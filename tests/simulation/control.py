@@ -96,7 +96,7 @@ class NotedLoop(ScopeLoop):
         after = etcd.entry(key)
         if before is not None and after is not None and after.mod_revision > before.mod_revision:
             known = before.mod_revision == epoch or before.value == self.around.who.encode() or not before.lease
-            assert known, f"[6]: {self.around.who} takes {key} from {before.value!r}, of whose epoch nothing was folded"
+            assert known, f"[R6]: {self.around.who} takes {key} from {before.value!r}, of whose epoch nothing was folded"
 
     def _resign(self, epoch: int) -> None:
         if self.unanswered:

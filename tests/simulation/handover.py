@@ -32,7 +32,7 @@ def hand_over(cluster: Cluster, chance: random.Random, number: int, build: str) 
     for name in chance.sample(old, chance.randint(0, len(old))):
         cluster.kill(name)
         cluster.run(most_ms=chance.randint(0, 6_000))
-        assert build not in builds(cluster).values(), "[27]: nothing was handed over"
+        assert build not in builds(cluster).values(), "[R27]: nothing was handed over"
         cluster.start(name, build=cluster.processes[name].build)
     cluster.run(lambda: None not in builds(cluster).values(), most_ms=20_000)
     chance.shuffle(old)

@@ -113,11 +113,11 @@ def _back_and_on(cluster: Cluster, chance: random.Random, saved: Backup, jobs: l
             cluster.start(name)
         cluster.run(most_ms=FORGOTTEN_MS)
         led = [scope for scope in cluster.world.topology.scopes() if cluster.leader(scope)]
-        assert not led, f"[24]: {led} are led, and etcd is older than their logs"
+        assert not led, f"[R24]: {led} are led, and etcd is older than their logs"
         for name in CONTROL:
             cluster.stop(name)
     put_right(cluster)
-    assert cluster.world.etcd.revision > highest or not early, "[24]: an epoch is given a second time"
+    assert cluster.world.etcd.revision > highest or not early, "[R24]: an epoch is given a second time"
     if chance.random() < 0.3:
         replace_log(cluster)
     start(cluster)

@@ -54,7 +54,7 @@ def a_shard_stays_away(seed: int) -> None:
     asked = cluster.client.ask(client.DescribeJob, job=away[0])
     cluster.run(lambda: asked in cluster.client.replies(), most_ms=ANSWERED_MS)
     told = cluster.client.replies()[asked][0]
-    assert told.silent == "job-master/0" and told.summary.job == away[0], f"[31]: {told}"
+    assert told.silent == "job-master/0" and told.summary.job == away[0], f"[R31]: {told}"
     cluster.run(lambda: cluster.ended(*there), most_ms=ENOUGH_MS)
     cluster.start(AWAY)
     cluster.run(lambda: cluster.ended(*away), most_ms=ENOUGH_MS)
@@ -77,7 +77,7 @@ def names_are_long(seed: int) -> None:
     asked = cluster.client.ask(client.ListJobs, most=1_000)
     cluster.run(lambda: asked in cluster.client.replies(), most_ms=20_000)
     [listed] = cluster.client.replies()[asked]
-    assert listed.type == "JobsListed" and 100 < len(listed.jobs) < LONG_NAMES, f"[15]: {listed}"
+    assert listed.type == "JobsListed" and 100 < len(listed.jobs) < LONG_NAMES, f"[R15]: {listed}"
 
 
 def _state(cluster: Cluster, scope: str) -> Any:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+import pytest
+
 from millrace.core.fold import OutboxRecord
 from millrace.io.interfaces import Entry, Put, Txn, TxnResult, Unavailable, UnknownOutcome
 from millrace.io.kafka.config import ASKED_S
@@ -101,6 +103,25 @@ def test_a_generation_raised_before_the_first_is_read_is_looked_at() -> None:
     assert loop.stale
     loop.turn()
     assert not loop.stale
+
+
+@pytest.mark.parametrize("value", [b"junk", b"[]", b'{"generation":"1"}'])
+def test_a_generation_that_no_build_wrote_is_waited_for_while_the_scope_runs(value: bytes) -> None:
+    """It raised in the watch, and in the thread that keeps the lease: every process that hosts the scope ended."""
+    cluster = new_cluster()
+    process, loop = loop_of(cluster)
+    cluster.run(lambda: loop.replica is not None and loop.replica.leads)
+    key = loop.generations.generation_key
+    entry = process.store.get(key)
+    assert entry is not None
+    process.store.txn(Txn([], [Put(key, value)]))
+    assert Beat(process.store, lambda: [loop], cluster.world.clock.now_ms).turn(), "its process lives, with its other scopes"
+    assert loop.stale
+    loop.turn()
+    assert loop.terms.now is None, "nothing is folded"
+    process.store.txn(Txn([], [Put(key, entry.value)]))
+    cluster.run(lambda: loop.replica is not None and loop.replica.leads)
+    assert loop.replica is not None and loop.replica.leads, "it goes on once the key is mended"
 
 
 def test_the_watch_does_not_call_off_a_rebirth() -> None:

@@ -147,7 +147,7 @@ class Trial:
             cluster.run(most_ms=2 * int(1000 * BALANCE_S))
             if cluster.balanced() and cluster.led() == before:
                 return
-        raise AssertionError(f"[6]: at rest scopes go from {before} to {cluster.led()}")
+        raise AssertionError(f"[R6]: at rest scopes go from {before} to {cluster.led()}")
 
     def _assert_nobody_missed(self) -> None:
         """I10: where nothing keeps a TaskManager from being heard, none is declared lost. That would heal a slot which one side alone takes
@@ -164,7 +164,7 @@ class Trial:
             return
         for job in self._early:
             kinds = [event.type for event in self.cluster.client.events(job)]
-            assert job in self._canceled or "JobCanceled" not in kinds, f"[30]: {job} is canceled by a request that was refused"
+            assert job in self._canceled or "JobCanceled" not in kinds, f"[R30]: {job} is canceled by a request that was refused"
 
     def _look(self) -> None:
         """I10: when all is well again, jobs go on."""

@@ -107,7 +107,7 @@ class MemoryStorage(Storage):
 
     def _mine(self, path: str, does: str) -> None:
         whose = self._whose.get(path, self._cluster)
-        assert whose == self._cluster, f"[29]: cluster {self._cluster} {does} {path}, which is of cluster {whose}"
+        assert whose == self._cluster, f"[R29]: cluster {self._cluster} {does} {path}, which is of cluster {whose}"
 
     def delete_tree(self, path: str) -> None:
         for each in [path, *(each.path for each in self._walk(path))]:
@@ -137,7 +137,7 @@ class MemoryStorage(Storage):
         place = self._place(path)
         if self._memory.exists(place):
             self._mine(path, "takes the name of")
-            assert self._memory.cat_file(place) == data, f"[20]: {path} is a name that something else has"
+            assert self._memory.cat_file(place) == data, f"[R20]: {path} is a name that something else has"
             return False
         self._memory.pipe_file(place, data)
         if path != OWNER and not path.startswith("uploads/"):  # the same bytes for all who have them

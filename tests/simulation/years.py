@@ -46,7 +46,7 @@ def years_pass(seed: int) -> None:
     for name in sizes[-1]:
         before, after = max(each.get(name, 0) for each in first), max(each[name] for each in second)
         allowed = before * MORE + LITTLE[name.partition(" ")[0]]
-        assert after <= allowed, f"[32]: {name} grow: {[each.get(name, 0) for each in sizes]}"
+        assert after <= allowed, f"[R32]: {name} grow: {[each.get(name, 0) for each in sizes]}"
 
 
 @contextmanager

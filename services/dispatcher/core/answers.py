@@ -1,4 +1,4 @@
-"""What clients and public topics are sent, made of plain values."""
+"""What clients and public topics are sent, and what the state keeps for an answer."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def _job_ended(state: State, body: jobs.JobEnded, error: str, envelope: Envelope
 
 def _job_result_stored(state: State, body: effects.JobResultStored, error: str, envelope: Envelope) -> Outputs:
     """The end is known here. The job stays dirty in etcd: a new generation announces the ending, and cleans up."""
-    live = retirement.no_longer_live(state, body.job)
+    live = retirement.remove_live(state, body.job)
     answers.remember(state, body.job, body.stands)
     retirement.forget_oldest(state)
     yield Say(shard_scope(live.shard), jobs.JobRetired(job=body.job, acceptance=live.acceptance))

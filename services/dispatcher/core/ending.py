@@ -44,7 +44,7 @@ def on_job_ended(state: State, body: jobs.JobEnded, envelope: Envelope) -> Outpu
 
 def on_job_result_stored(state: State, body: effects.JobResultStored, envelope: Envelope) -> Outputs:
     """The ending that counts is the one in etcd [R16]."""
-    live = retirement.no_longer_live(state, body.job)
+    live = retirement.remove_live(state, body.job)
     assert live.ending is not None, "only a job that ended has this outcome"
     ours = body.stands.acceptance == live.acceptance and body.stands.status == live.ending.status
     yield from announce_ended(state, body.job, body.stands, envelope, live.ending.result if ours else None)

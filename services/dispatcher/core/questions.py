@@ -85,13 +85,12 @@ def answer_waiting(state: State, envelope: Envelope, lookup: EtcdLookup, stored:
 
 def answer_without(state: State, request: JobRequest, envelope: Envelope, scope: str) -> Outputs:
     """Answers a forwarded request with what is known without the scope that is silent."""
-    without = _WITHOUT.get(request.type)
-    if without is not None:
-        yield from without(state, request, scope)
-    elif request.job in state.live:
-        yield from row_of(request).without(state, request, scope)
-    else:
+    if request.job and request.job not in state.live:
         yield from answer(state, request, envelope)  # it has ended meanwhile
+        return
+    without = _WITHOUT[request.type]
+    assert without is not None, "it is forwarded"
+    yield from without(state, request, scope)
 
 
 def forward(state: State, request: JobRequest, envelope: Envelope, scope: str, body: jobs.Question) -> Outputs:
@@ -218,8 +217,8 @@ class JobRow:
     """The last argument is the cause, where the ending has just been read from etcd: the state does not keep it."""
     unknown: Callable[[State, JobRequest, Envelope], Outputs] = waiting.look_up
     absent: Callable[[State, JobRequest, Envelope], Outputs] = _not_found
-    without: Callable[[State, JobRequest, str], Outputs] = _describe_without
-    """While its JobMaster is silent."""
+    without: Callable[[State, JobRequest, str], Outputs] | None = None
+    """While its JobMaster is silent: only of a request that is forwarded to it."""
     answered_without_etcd: bool = True
     """It is answered in bounded time where etcd is silent. Those who submit or await a job have time-outs of their own."""
     once: bool = False
@@ -235,7 +234,9 @@ JOB_REQUESTS: dict[type[client.Request], JobRow] = {
         answered_without_etcd=False,
     ),
     client.CancelJob: JobRow(_cancel_live, _cancel_ended),
-    client.DescribeJob: JobRow(_ask_job_master(jobs.DescribeStartedJob, _describe_not_begun), _describe_ended),
+    client.DescribeJob: JobRow(
+        _ask_job_master(jobs.DescribeStartedJob, _describe_not_begun), _describe_ended, without=_describe_without
+    ),
     client.ReportNow: JobRow(
         _ask_job_master(jobs.ReportStartedJob, _report_not_begun), _report_ended, without=_report_without
     ),
@@ -302,4 +303,6 @@ OTHER_REQUESTS: dict[type[client.Request], OtherRow] = {
     client.GetClusterOverview: OtherRow(_cluster_overview, _overview_without),
     client.ListTaskManagers: OtherRow(_list_task_managers, _task_managers_without),
 }
-_WITHOUT = {kind.__name__: row.without for kind, row in OTHER_REQUESTS.items() if row.without is not None}
+_WITHOUT = {kind.__name__: row.without for kind, row in JOB_REQUESTS.items()} | {
+    kind.__name__: row.without for kind, row in OTHER_REQUESTS.items()
+}

@@ -1,4 +1,4 @@
-"""What is kept of a job that has ended: its archive, its ending in etcd, its tombstone. Policies over plain values."""
+"""What is kept of a job that has ended: its archive, its ending in etcd, its tombstone."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _short(text: str) -> str:
     return text if len(text) <= CAUSE_MESSAGE_MOST else f"{text[:CAUSE_MESSAGE_MOST]}..."
 
 
-def no_longer_live(state: State, job: str) -> LiveJob:
+def remove_live(state: State, job: str) -> LiveJob:
     """The job's ending is stored: it takes no room any more. The caller answers the requests that await it."""
     live = state.live.pop(job)
     state.live_graphs -= len(live.graph)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millrace.core.machine import Born, Configured, Envelope, Output, PeerBorn, Say, settings_of
-from millrace.core.messages.jobs import DeclareAgain, JobMasterDeclared, TaskManagersParted
+from millrace.core.messages.jobs import STARTED_ANEW, DeclareAgain, JobMasterDeclared, TaskManagersParted
 from millrace.core.states import ENDED_JOB
 from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER
 
@@ -34,7 +34,7 @@ def on_peer_born(state: State, body: PeerBorn, envelope: Envelope) -> Iterator[O
         state.declared_to = body.life
     else:
         state.lost.pop(body.peer.partition("/")[2], None)
-        yield from holding.fail_slots_of(state, body.peer, body.life - 1, "it was started anew", envelope.at_ms)
+        yield from holding.fail_slots_of(state, body.peer, body.life - 1, STARTED_ANEW, envelope.at_ms)
 
 
 def on_declare_again(state: State, body: DeclareAgain, envelope: Envelope) -> Iterator[Output]:

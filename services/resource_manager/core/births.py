@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from millrace.core.clocks import after
 from millrace.core.machine import Born, Configured, Envelope, Output, PeerBorn, settings_of
+from millrace.core.messages.jobs import STARTED_ANEW
 from millrace.core.timing import registration_ms
 from millrace.core.topics import JOB_MASTER, TASK_MANAGER
 
@@ -40,4 +41,4 @@ def on_peer_born(state: State, body: PeerBorn, envelope: Envelope) -> Outputs:
         return
     known = state.task_managers.get(name) if kind == TASK_MANAGER else None
     if known is not None and known.incarnation != envelope.life:
-        yield from registration.lose(state, envelope, name, registration.STARTED_ANEW, alive=False)
+        yield from registration.lose(state, envelope, name, STARTED_ANEW, alive=False)

@@ -1,4 +1,4 @@
-"""Which TaskManagers count as alive: heartbeats against ticks. Policies over plain values.
+"""Which TaskManagers count as alive: heartbeats against ticks.
 
 Heartbeats and ticks are records of one log. So a pause of the broker ages no TaskManager, and every replica decides alike.
 """

@@ -8,7 +8,7 @@ from millrace.core.clocks import NowMs
 from millrace.core.machine import Do, Envelope, Forget, Output, Publish, Say
 from millrace.core.messages.effects import FenceTaskManager, TaskManagerFenced
 from millrace.core.messages.events import TaskManagerGone, TaskManagerJoined
-from millrace.core.messages.jobs import TaskManagerLost, TaskManagersParted
+from millrace.core.messages.jobs import STARTED_ANEW, TaskManagerLost, TaskManagersParted
 from millrace.core.messages.slots import (
     DisconnectTaskManager,
     RegisterTaskManager,
@@ -21,8 +21,7 @@ from millrace.core.topics import TASK_MANAGER, shard_scope, task_manager_key
 from . import liveness, slot_manager
 from .state import PARTED_KEPT, Slot, State, TaskManager, task_manager_of
 
-PARTED = "JobMasters were told so before it registered"
-STARTED_ANEW = "it was started anew"
+PARTED = "an earlier ResourceManager had declared it lost"
 
 Outputs = Iterator[Output]
 

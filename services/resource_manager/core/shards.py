@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from millrace.core.clocks import NowMs, after
 from millrace.core.machine import Envelope, Output, Say
-from millrace.core.messages.jobs import DeclareAgain, JobMasterDeclared, TaskManagerLost
+from millrace.core.messages.jobs import STARTED_ANEW, DeclareAgain, JobMasterDeclared, TaskManagerLost
 from millrace.core.messages.slots import SlotUnused
 from millrace.core.timing import registration_ms
 from millrace.core.topics import shard_scope
@@ -30,7 +30,7 @@ def on_job_master_declared(state: State, body: JobMasterDeclared, envelope: Enve
             if before is None or before.incarnation < incarnation:
                 state.expected[name] = Expected(incarnation, due_ms)
         elif known.incarnation > incarnation:
-            lost = TaskManagerLost(task_manager=name, incarnation=incarnation, reason="it was started anew")
+            lost = TaskManagerLost(task_manager=name, incarnation=incarnation, reason=STARTED_ANEW)
             yield Say(envelope.sender, lost)
 
 

@@ -128,7 +128,7 @@ class OutputReport(TypedDict):
 
 
 class ResultRows(TypedDict):
-    """The first rows of a result. Values are JSON's: `docs/publishing.md` says how Spark's types look."""
+    """The first rows of a result. Values are JSON's: `docs/publishing.md` has how Spark's types look."""
 
     columns: NotRequired[list[str]]
     types: NotRequired[list[str]]

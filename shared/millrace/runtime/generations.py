@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from pydantic import TypeAdapter
 
-from millrace.io.interfaces import Bus, Compare, Delete, Put, Store, Txn, Unavailable, UnknownOutcome
+from millrace.io.interfaces import Bus, Compare, Delete, Entry, Put, Store, Txn, Unavailable, UnknownOutcome
 
 from . import foreign
 
@@ -37,6 +37,11 @@ class Stored:
 STORED = TypeAdapter(Stored)
 
 
+def stored(entry: Entry) -> Stored:
+    """The generation's key as a build wrote it. Raises Foreign."""
+    return foreign.read(STORED, entry.value, entry.key)
+
+
 class Generations:
     """The two keys of one scope, each write of them checked."""
 
@@ -60,7 +65,7 @@ class Generations:
             entry = self._store.get(self.generation_key)
             if entry is None:
                 raise Unavailable("the generation could not be stored in etcd")
-        value = foreign.read(STORED, entry.value, entry.key)
+        value = stored(entry)
         found = Generation(value.generation, value.log_id, value.first_offset, entry.mod_revision)
         if found.log_id != log_id:
             raise LogReplaced(found, f"{self._topic} is another log than generation {found.number} was folded from")
@@ -71,7 +76,7 @@ class Generations:
     def campaign(self, expected: int, lease: int, generation: Generation, known: int = 0) -> int | None:
         """Takes the leader key if its mod_revision is `expected` (0: absent) and the generation stands; the epoch, or None.
         Raises Unavailable, OlderStore (etcd is below the revision `known`), UnknownOutcome (then the next look at the key tells)."""
-        self._check(known)
+        self._refuse_older_store(known)
         txn = Txn(
             [Compare(self.leader_key, expected), Compare(self.generation_key, generation.revision)],
             [Put(self.leader_key, self._who.encode(), lease)],
@@ -92,7 +97,7 @@ class Generations:
     def raise_(self, generation: Generation, epoch: int, lease: int, reason: str, known: int = 0) -> bool:
         """Raises the generation and takes the leader key, in one transaction [R23]. False, and nothing happens, if either has changed.
         Raises Unavailable, OlderStore."""
-        self._check(known)
+        self._refuse_older_store(known)
         log_id, end = self._bus.log_id(self._topic), self._bus.offsets(self._topic, self._partition)[1]
         new = Stored(generation.number + 1, log_id, end, reason[:500])
         txn = Txn(
@@ -104,7 +109,7 @@ class Generations:
             self._raised = Generation(new.generation, log_id, end, result.revision, won=result.revision)
         return result.succeeded
 
-    def _check(self, known: int) -> None:
+    def _refuse_older_store(self, known: int) -> None:
         revision = self._store.txn(Txn([], [], [self.leader_key])).revision
         if revision < known:
             raise OlderStore(

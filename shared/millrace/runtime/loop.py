@@ -1,13 +1,13 @@
 """The shell around one replica: reads its inbox, folds, carries out the actions. One thread a scope runs it.
 
-Everything here is I/O and time; every decision is the replica's. What a leader's other threads know (outcomes, requests of
-clients) they append to the inbox themselves: the log is the only way in, and its reader is woken by it.
+The replica decides by its log; what etcd has become of the scope is decided here: `_meet_damage`, `_end`, `_be_reborn`,
+`_open`. What a leader's other threads know (outcomes, requests of clients) they append to the inbox themselves: the log is the only
+way in, and its reader is woken by it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -28,7 +28,8 @@ from millrace.io.interfaces import Damaged, Entry, OffsetGone, Reader, Received,
 from millrace.io.storage.store import StorageError
 
 from . import envelope
-from .generations import Generation, Generations, LogReplaced
+from .foreign import Foreign
+from .generations import Generation, Generations, LogReplaced, stored
 from .health import folded_health
 from .hosting import Hosted, Surroundings
 from .leader_key import LeaderKey
@@ -100,10 +101,16 @@ class ScopeLoop:
         self._giving_away.set()
 
     def raised(self, entry: Entry | None) -> None:
-        """The generation's key has changed. Only the next look at it (`_open`) ends `stale`: the two are different threads."""
-        folded = self.generation
-        if entry is not None and (folded is None or json.loads(entry.value)["generation"] != folded.number):
+        """The generation's key has changed. Only the next look at it (`_open`) ends `stale`: the two are different threads. What no build
+        wrote counts as a change: `_open` waits until it is mended [R31]."""
+        if entry is None:
+            return
+        try:
+            number = stored(entry).generation
+        except Foreign:
             self.stale = True
+        else:
+            self.stale = self.stale or self.generation is None or number != self.generation.number
 
     def append(self, record: Part) -> None:
         """Appends a record to the own inbox."""
@@ -176,7 +183,7 @@ class ScopeLoop:
         self._leave()
 
     def _take_acks(self, replica: Replica) -> None:
-        """While a message waits for one, they are waited for and not the next record."""
+        """While a message is held back, waits up to HELD_MS for acknowledgements instead of for the next record."""
         awaited = self._sending.awaits
         self.around.bus.serve(HELD_MS if awaited else 0, awaited)
         while self._acks:

@@ -13,15 +13,15 @@ import millrace.runtime.saving as saving
 from tests.simulation.mutants import around, mutant
 
 
-@mutant(24, "runtime/generations.py:Generations._check", "who knows of more than etcd leads on beside it")
+@mutant(24, "runtime/generations.py:Generations._refuse_older_store", "who knows of more than etcd leads on beside it")
 def an_older_etcd_is_led_on() -> None:
-    generations.Generations._check = lambda self, known: None
+    generations.Generations._refuse_older_store = lambda self, known: None
 
 
 @mutant(24, "deploy/recover.py:_raise_revision", "epochs are given a second time")
 def recover_leaves_the_revision() -> None:
     recover._raise_revision = lambda store, known, say: None
-    generations.Generations._check = lambda self, known: None
+    generations.Generations._refuse_older_store = lambda self, known: None
 
 
 @mutant(24, "deploy/recover.py:_put_generation", "a log that began after the backup is taken for one that was replaced")

@@ -223,7 +223,7 @@ class OutputReport(Open):
 
 
 class ResultRows(Open):
-    """The first rows of a result. Values are JSON's: `docs/publishing.md` says how Spark's types look."""
+    """The first rows of a result. Values are JSON's: `docs/publishing.md` has how Spark's types look."""
 
     columns: list[str] = empty(list)
     types: list[str] = empty(list)

@@ -138,7 +138,7 @@ class Problem(Part):
 
 
 class JobAcceptedReply(Reply):
-    """The job's graph is committed in etcd [acknowledged means stored]; `status` is its state now, for a repeat."""
+    """The job's graph is committed in etcd [R21]; `status` is its state now, for a repeat."""
 
     type: Literal["JobAcceptedReply"] = "JobAcceptedReply"
     version: Literal[1] = 1

@@ -8,6 +8,9 @@ from ..states import Ending
 from .attempts import Fault
 from .base import Body, Part, empty
 
+STARTED_ANEW = "it was started anew"
+"""Why a TaskManager's earlier life is over."""
+
 # Dispatcher -> JobMaster
 
 
