@@ -27,7 +27,7 @@ def test_at_rest_it_ticks_when_it_beats(world: World) -> None:
     world.go(shell, rm, jm, times=50)
     assert shell.folded.ticks - ticks == 50 * TICK_MS // REST_MS
     assert len(rm.heard("TaskManagerHeartbeat")) - beats == 50 * TICK_MS // REST_MS
-    assert shell.folded.now_ms + REST_MS > world.clock.now_ms() >= shell.folded.now_ms, "[4]: its time goes on as the clock does"
+    assert shell.folded.now_ms + REST_MS > world.clock.now_ms() >= shell.folded.now_ms, "[R4]: its time goes on as the clock does"
 
 
 def test_a_slot_that_is_given_at_rest_is_timed_from_then(world: World) -> None:
