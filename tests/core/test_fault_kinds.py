@@ -13,7 +13,6 @@ from millrace.core.faults import FAULTS, THEN, fault, then
 from millrace.core.messages.attempts import Fault, FaultKind
 
 SLOT = Path(__file__).parents[2] / "services" / "task_manager" / "slot"
-MAKERS = {"_error", "plain_error"}  # of a slot, their first argument is the kind
 KINDS = set(get_args(FaultKind))
 
 
@@ -23,7 +22,7 @@ def kinds_of(file: Path) -> Iterator[str]:
         if isinstance(node, ast.Call):
             name = getattr(node.func, "id", getattr(node.func, "attr", ""))
             given = [word.value for word in node.keywords if word.arg == "kind"] if name == "AttemptError" else []
-            for each in [*given, *(node.args[:1] if name in MAKERS else [])]:
+            for each in [*given, *(node.args[:1] if name == "fault" else [])]:
                 yield from (part.value for part in ast.walk(each) if isinstance(part, ast.Constant) and isinstance(part.value, str))
 
 

@@ -5,22 +5,26 @@ from __future__ import annotations
 import types
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from millrace.core.jobgraph.model import Sink, Source, SparkApp
 from millrace.core.messages import attempts
-from millrace.core.messages.attempts import Open
 
 from .asyncapi import _sentences
 
 MODELS = (
-    attempts.Fault, attempts.InputSpec, attempts.VertexSpec, attempts.OutputSpec, attempts.PinnedSource, attempts.ModuleSpec,
-    attempts.QueryPlace, attempts.AttemptSpec, attempts.OutputReport, attempts.ResultRows, attempts.FilesLeft, attempts.AttemptReport,
+    attempts.Fault, Source, Sink, SparkApp, attempts.InputSpec, attempts.VertexSpec, attempts.OutputSpec, attempts.PinnedSource,
+    attempts.ModuleSpec, attempts.QueryPlace, attempts.AttemptSpec, attempts.OutputReport, attempts.ResultRows, attempts.FilesLeft,
+    attempts.AttemptReport,
 )  # fmt: skip
+AS_IN_THE_GRAPH = {"source": "Source", "sink": "Sink", "spark_app": "SparkApp"}
+"""Fields of VertexSpec that are free objects in the released schema: the job's graph has looked at them."""
 HEAD = '''\
 """Any process of a slot: what an attempt is given, what it reports, why it failed.
 
-Made by `python -m tests.docs` from the models of `millrace.core.messages.attempts`, for a slot's Python has no pydantic. A key that is
-NotRequired may be absent.
+Made by `python -m tests.docs` from the models of `millrace.core.messages.attempts` and of the graph, for a slot's Python may have no
+pydantic. A key that is NotRequired may be absent.
 """
 
 from __future__ import annotations
@@ -39,15 +43,16 @@ def text() -> str:
     return "\n\n".join([head, *(_typed_dict(model) for model in MODELS)])
 
 
-def _typed_dict(model: type[Open]) -> str:
+def _typed_dict(model: type[BaseModel]) -> str:
     lines = [f"class {model.__name__}(TypedDict):", f'    """{_sentences(model)}"""', ""]
+    of_graph = AS_IN_THE_GRAPH if model is attempts.VertexSpec else {}
     for name, field in model.model_fields.items():
-        lines.append(f"    {field.alias or name}: {_type_of(field)}")
+        lines.append(f"    {field.alias or name}: {_type_of(field, of_graph.get(name))}")
     return "\n".join(lines) + "\n"
 
 
-def _type_of(field: FieldInfo) -> str:
-    written = _written(field.annotation)
+def _type_of(field: FieldInfo, of_graph: str | None) -> str:
+    written = _written(field.annotation) if of_graph is None else f"{of_graph} | None"
     return written if field.is_required() else f"NotRequired[{written}]"
 
 
@@ -59,6 +64,8 @@ def _written(annotation: Any) -> str:
         return " | ".join(map(_written, args))
     if origin is Literal:
         return f"Literal[{', '.join(map(repr, args))}]".replace("'", '"')
+    if origin is tuple:  # of any length; JSON has lists alone
+        return f"list[{_written(args[0])}]"
     if origin is not None:
         return f"{origin.__name__}[{', '.join(map(_written, args))}]"
     if annotation is type(None):

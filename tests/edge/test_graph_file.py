@@ -341,7 +341,7 @@ def test_a_function_is_refused_where_a_slot_could_not_call_it(tmp_path: Path, pa
     path.write_text(f"def f({parameters}): ...")
     function = runpy.run_path(str(path))["f"]
     try:
-        vertices.bind({"id": "v", "python": "m:f"}, function, dict.fromkeys(inputs), {"spark": 1, "parameters": {}})
+        vertices.bind("v", "m:f", function, dict.fromkeys(inputs), {"spark": 1, "parameters": {}})
         callable_so = True
     except AttemptError:
         callable_so = False

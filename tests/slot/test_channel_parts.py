@@ -28,6 +28,7 @@ from services.task_manager.slot.host.out import Out, Stopped
 from services.task_manager.slot.host.talk import Talk
 
 PROGRESS: dict[str, int] = dict.fromkeys(wire.Progress.__annotations__, 0)
+SPEC: Any = {}  # nobody looks into it
 STATUS: dict[str, Any] = {"elapsed_ms": 1, "progress": PROGRESS, "stages": [], "stack": ["a.py:1 f"]}
 LIMIT_S = 60
 
@@ -69,8 +70,7 @@ BAD = [
 
 @pytest.mark.parametrize("message", GOOD, ids=range(len(GOOD)))
 def test_what_an_attempt_of_ours_sends_is_taken(message: dict[str, Any]) -> None:
-    kind, body = wire.from_attempt(lines(message))
-    assert {"is": kind, **body} == message
+    assert wire.from_attempt(lines(message)) == message
 
 
 @pytest.mark.parametrize("line", BAD, ids=range(len(BAD)))
@@ -101,8 +101,8 @@ class Talking:
 
     def __init__(self) -> None:
         self.peer = Peer()
-        self.events: list[dict[str, Any]] = []
-        self.talk = Talk("a", self.peer, lambda what, **body: self.events.append({"is": what, **body}))
+        self.events: list[Any] = []
+        self.talk = Talk("a", self.peer, self.events.append)
 
     async def until(self, condition: Callable[[], Any]) -> None:
         async with asyncio.timeout(LIMIT_S) if sys.version_info >= (3, 11) else _Unlimited():
@@ -209,7 +209,7 @@ def test_a_process_that_writes_without_end_fills_its_own_socket(line: bytes) -> 
         child = Running(Children(asyncio.get_running_loop()), lambda sock: flood(sock, line), [])
         events: list[Any] = []
         reader, _ = await child._open()
-        child_talk = Talk("a", child, lambda *_, **__: events.append(1))
+        child_talk = Talk("a", child, events.append)
         began = asyncio.get_running_loop().time()
         while asyncio.get_running_loop().time() < began + 0.5:
             await asyncio.sleep(0.01)  # the loop turns
@@ -244,13 +244,13 @@ def test_a_process_that_never_reads_loses_orders_and_blocks_nobody() -> None:
 def test_a_descriptor_that_user_code_closed_and_opened_anew_is_not_written_to(tmp_path: Any) -> None:
     ours, theirs = socket.socketpair()
     channel = Channel(theirs)
-    channel.say({"attached": True})
+    channel.send({"attached": True})
     number = theirs.fileno()
     os.close(number)
     users = os.open(tmp_path / "users", os.O_WRONLY | os.O_CREAT)
     os.dup2(users, number)
     with pytest.raises(OSError, match="closed"):
-        channel.say({"is": "progress"})
+        channel.send({"took": "a"})
     assert channel.line() is None
     assert (tmp_path / "users").read_bytes() == b""
     assert ours.recv(1000) == lines({"attached": True})
@@ -269,8 +269,8 @@ def test_nothing_that_user_code_starts_has_the_channel() -> None:
     if not pid:
         os._exit(3 if theirs.fileno() < 0 else 4)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
-    channel.say({"is": "here"})
-    assert ours.recv(1000) == lines({"is": "here"})
+    channel.send({"took": "a"})
+    assert ours.recv(1000) == lines({"took": "a"})
     ours.close()
     theirs.close()
 
@@ -329,7 +329,7 @@ def test_an_inbox_gives_its_first_command_until_it_is_removed_and_nothing_once_a
     async def scene() -> None:
         loop = asyncio.get_running_loop()
         inbox, ended = Inbox(), loop.create_future()
-        command, second = (Command(name, {}, Dirs("", "", ""), loop.create_future()) for name in "ab")
+        command, second = (Command(name, SPEC, Dirs("", "", ""), loop.create_future()) for name in "ab")
         waiting = asyncio.ensure_future(inbox.first(ended))
         await asyncio.sleep(0)
         inbox.put(command)
@@ -355,7 +355,7 @@ def test_a_command_that_is_killed_in_the_moment_that_it_comes_is_not_given() -> 
     async def scene() -> None:
         loop = asyncio.get_running_loop()
         inbox, ended = Inbox(), loop.create_future()
-        command = Command("a", {}, Dirs("", "", ""), loop.create_future())
+        command = Command("a", SPEC, Dirs("", "", ""), loop.create_future())
         waiting = asyncio.ensure_future(inbox.first(ended))
         await asyncio.sleep(0)
         inbox.put(command)
@@ -373,13 +373,15 @@ def test_a_taskmanager_that_does_not_read_holds_up_no_host() -> None:
 
     async def scene() -> None:
         out = Out(said)
+        ready: wire.Ready = {"is": "ready", "slot": "0", "application_id": "a"}
+        progress: Any = {"is": "progress", "attempt": "a", "progress": PROGRESS}
         for number in range(1000):
-            out.say("ended", n=number, text="x" * 1000)
-        out.offer("progress")
+            out.send({"is": "broken", "reason": str(number), "hint": "x" * 1000})
+        out.offer(progress)
         for _ in range(500):
             await asyncio.sleep(0)
             os.read(heard, 500) if select.select([heard], [], [], 0)[0] else None
-        out.say("ready")
+        out.send(ready)
         os.set_blocking(heard, False)
         read = b""
         while b'"ready"' not in read[-100:]:
@@ -389,14 +391,14 @@ def test_a_taskmanager_that_does_not_read_holds_up_no_host() -> None:
             except BlockingIOError:
                 continue
         events = [json.loads(line) for line in read.split(b"\n")[1:] if line]
-        numbers = [each["n"] for each in events if each["is"] == "ended"]
+        numbers = [int(each["reason"]) for each in events if each["is"] == "broken"]
         assert numbers == list(range(numbers[0], 1000))
         assert not any(each["is"] == "progress" for each in events)
-        out.offer("progress")
-        assert json.loads(os.read(heard, 1000)) == {"is": "progress"}
+        out.offer(progress)
+        assert json.loads(os.read(heard, 1000)) == progress
         os.close(heard)
         with pytest.raises(Stopped):
-            out.say("ready")
+            out.send(ready)
 
     asyncio.run(scene())
     os.close(said)

@@ -16,11 +16,19 @@ import pytest
 
 from services.task_manager.slot import client, wire
 from services.task_manager.slot.client import heard
-from services.task_manager.slot.common import jvm, left, platforms, procs
+from services.task_manager.slot.common import faults, jvm, left, platforms, procs
 from services.task_manager.slot.common.conf import classify_conf
 from services.task_manager.slot.common.config import SlotConfig
 from services.task_manager.slot.host.output import CappedLog, Pipe
 from tests.slot.lifecycle import lives, wait_until
+
+
+@pytest.mark.parametrize("message", ["m", "m" * (2 * left.ERROR_BYTES_MAX)], ids=len)
+def test_a_fault_can_be_passed_on_however_long_its_message_is(message: str, tmp_path: Path) -> None:
+    fault = faults.fault("user", message)
+    (tmp_path / "error.json").write_text(json.dumps(fault))
+    assert left.error(str(tmp_path)) == fault
+    assert message.startswith(fault["message"].removesuffix("..."))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 from services.task_manager.slot import wire
 from services.task_manager.slot.common import left
-from services.task_manager.slot.common.faults import plain_error
+from services.task_manager.slot.common.faults import fault
 
 OnEvent = Callable[[dict[str, Any]], None]
 
@@ -78,7 +78,7 @@ class SimulatedSlot:
             try:
                 report, rows = left.parted(report)
             except left.Unreadable as unreadable:
-                status, report, error = "failed", None, plain_error("user", str(unreadable))
+                status, report, error = "failed", None, fault("user", str(unreadable))
         self._say("ended", attempt=attempt, status=status, report=report, rows=rows, error=error)
 
     def kill(self, attempt: str, why: str) -> None:
@@ -93,7 +93,7 @@ class SimulatedSlot:
         self.end("killed", error={"kind": "killed", "retryable": False, "message": why})
 
     def replace(self, reason: str = "old", attempt: str | None = None) -> None:
-        self._say("replacing", reason=reason, **({} if attempt is None else {"attempt": attempt}))
+        self._say("replacing", reason=reason, attempt=attempt)
 
     def break_(self, reason: str = "no disk") -> None:
         self._say("broken", reason=reason, hint="Free some space.")

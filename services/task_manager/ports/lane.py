@@ -29,6 +29,7 @@ from millrace.core.messages.slots import (
 from millrace.io.storage.store import StorageError
 
 from ..slot import wire
+from ..slot.attempt_wire import AttemptSpec
 from .keeping import Ending, Folders, Keeping
 from .progress import ProgressReports
 from .reports import sound
@@ -133,17 +134,18 @@ class Lane:
                 return
         self._replied(question, None, "its slot makes it ready" if running else "it has just ended")
 
-    def _replied(self, question: str, status: Any, silent: str | None) -> None:
+    def _replied(self, question: str, reported: wire.AttemptStatus | None, silent: str | None) -> None:
         """Reports the answer to an order, once. What an attempt sends may be written by user code: the slot's host has looked at it, and so
         do we."""
         effect = self._told.pop(question, None)
         if effect is None:
             return
-        if status is not None:
+        status: AttemptStatus | None = None
+        if reported is not None:
             try:
-                status = AttemptStatus.model_validate(status)
+                status = AttemptStatus.model_validate(reported)
             except ValidationError:
-                status, silent = None, "it answers what cannot be read"
+                silent = "it answers what cannot be read"
         self._report(AttemptReplied(
             attempt=effect.attempt, shard=effect.shard, question=effect.question, status=status, silent=silent
         ))  # fmt: skip
@@ -187,7 +189,8 @@ class Lane:
             if why is None and self._process is not None:
                 self._ordered = True
                 dirs: wire.RunDirs = {"work": str(folders.work), "log": str(folders.log), "blobs": str(uploads.folder)}
-                self._process.order({"do": "run", "attempt": effect.attempt, "spec": spec.json_value(), "dirs": dirs})
+                order: wire.Run = {"do": "run", "attempt": effect.attempt, "spec": cast(AttemptSpec, spec.json_value()), "dirs": dirs}
+                self._process.order(order)
                 return
         if why is None:
             again = infrastructure("the slot's process is being started again")
@@ -204,36 +207,35 @@ class Lane:
             log.exception("an event of a slot is lost", slot=self._number, event_=str(event)[:500])
 
     def _handle(self, event: wire.Event) -> None:
-        kind = event["is"]
         effect = self._effect
-        if kind == "ready":
+        if event["is"] == "ready":
             self._failed_starts = 0
             self._report(SlotReady(slot=self._number))
-        elif kind == "running":
+        elif event["is"] == "running":
             self._running = True
             self._report(AttemptRunning(slot=self._number, attempt=event["attempt"]))
-        elif kind == "ended":
+        elif event["is"] == "ended":
             if effect is not None and effect.attempt == event["attempt"]:
-                self._end(effect, Ending(event["status"], event.get("report"), event.get("rows"), sound(event.get("error"))))
-        elif kind == "progress":
+                self._end(effect, Ending(event["status"], event["report"], event["rows"], sound(event["error"])))
+        elif event["is"] == "progress":
             if effect is not None and effect.attempt == event["attempt"]:
                 self._shared.progress.note(self._number, effect.attempt, AttemptProgress.model_validate(event["progress"]))
-        elif kind == "status":
+        elif event["is"] == "status":
             self._replied(event["question"], event["status"], event["silent"])
-        elif kind == "replacing":
-            if not event.get("attempt"):  # else it is the attempt's own JVM
+        elif event["is"] == "replacing":
+            if not event["attempt"]:  # else it is the attempt's own JVM
                 self._report(SlotReplacing(slot=self._number, reason=event["reason"]))
-        elif kind == "broken":
-            self._break(" ".join(filter(None, (event["reason"], event.get("hint")))))
-        elif kind == "gone":
-            self._gone(event.get("code"), event.get("said") or "")
+        elif event["is"] == "broken":
+            self._break(" ".join(filter(None, (event["reason"], event["hint"]))))
+        elif event["is"] == "gone":
+            self._gone(event["code"], event["said"])
 
     def _break(self, reason: str) -> None:
         self._broken = True
         log.error("a slot is broken", slot=self._number, reason=reason)
         self._report(SlotBroken(slot=self._number, reason=reason))
 
-    def _gone(self, code: Any, said: str) -> None:
+    def _gone(self, code: int, said: str) -> None:
         """The slot's process ended: with this one, because it is broken, or because something killed it."""
         if self._shared.closing:
             return

@@ -1,7 +1,7 @@
 """Any process of a slot: what an attempt is given, what it reports, why it failed.
 
-Made by `python -m tests.docs` from the models of `millrace.core.messages.attempts`, for a slot's Python has no pydantic. A key that is
-NotRequired may be absent.
+Made by `python -m tests.docs` from the models of `millrace.core.messages.attempts` and of the graph, for a slot's Python may have no
+pydantic. A key that is NotRequired may be absent.
 """
 
 from __future__ import annotations
@@ -35,6 +35,31 @@ class Fault(TypedDict):
     attempt: NotRequired[int | None]
 
 
+class Source(TypedDict):
+    """Reads data through one of Spark's readers."""
+
+    format: str
+    path: NotRequired[str | None]
+    options: NotRequired[dict[str, str]]
+    schema: NotRequired[str | None]
+
+
+class Sink(TypedDict):
+    """Writes its one input; nothing is seen at the path before all subtasks finished."""
+
+    format: Literal["parquet", "csv", "json", "orc", "text", "avro", "xml"]
+    path: str
+    mode: NotRequired[Literal["error", "overwrite", "append"]]
+    options: NotRequired[dict[str, str]]
+
+
+class SparkApp(TypedDict):
+    """An ordinary PySpark script, run as spark-submit runs it."""
+
+    script: str
+    args: NotRequired[list[str]]
+
+
 class InputSpec(TypedDict):
     """One input of a vertex: `chained` comes from the same attempt, the others from folders that other attempts published."""
 
@@ -50,11 +75,11 @@ class VertexSpec(TypedDict):
     """One step; exactly one of source, sql, python, sink, spark_app is given, as the graph has it."""
 
     id: str
-    source: NotRequired[dict[str, Any] | None]
+    source: NotRequired[Source | None]
     sql: NotRequired[str | None]
     python: NotRequired[str | None]
-    sink: NotRequired[dict[str, Any] | None]
-    spark_app: NotRequired[dict[str, Any] | None]
+    sink: NotRequired[Sink | None]
+    spark_app: NotRequired[SparkApp | None]
     schema: NotRequired[str | None]
     parallelism: int
     inputs: dict[str, InputSpec]

@@ -2,9 +2,12 @@
 
     TaskManager -> host       Order
     host -> TaskManager       Event
-    host -> running attempt   AttemptOrder, each inside a Tell of the TaskManager
-    running attempt -> host   AttemptEvent; it may come from user code, so `from_attempt` believes nothing
+    host -> attempt           Assignment, then AttemptOrder, each inside a Tell of the TaskManager
+    attempt -> host           Attached, Took, then AttemptEvent, which may come from user code: `from_attempt` believes nothing
+    host -> control           ControlOrder
+    control -> host           ControlAnswer
 
+What an attempt is given and what it leaves has its types in `attempt_wire`.
 An order to a running attempt needs no code in between: give it a type here, and a handler in `attempt/channel.py`. Standard library
 only, as all of a slot.
 """
@@ -12,7 +15,13 @@ only, as all of a slot.
 from __future__ import annotations
 
 import json
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
+
+from .attempt_wire import AttemptSpec, Fault
+from .common.left import Unchecked
+
+if TYPE_CHECKING:
+    from typing_extensions import NotRequired
 
 LINE_BYTES_MAX = 16 << 10
 """The longest line of a running attempt."""
@@ -49,7 +58,7 @@ class Run(TypedDict):
 
     do: Literal["run"]
     attempt: str
-    spec: dict[str, Any]
+    spec: AttemptSpec
     dirs: RunDirs
 
 
@@ -94,6 +103,31 @@ class Stop(TypedDict):
 Order = Start | Run | Kill | Tell | Stop
 
 
+# attempt -> host, and host -> attempt before the attempt runs
+
+
+class Attached(TypedDict):
+    """The first line of an attempt's process. `reason`: why it is not attached to the JVM."""
+
+    attached: bool
+    reason: NotRequired[str]
+
+
+class Assignment(TypedDict):
+    """What it is to run: see `Run`."""
+
+    attempt: str
+    spec: AttemptSpec
+    dirs: RunDirs
+
+
+class Took(TypedDict, total=False):
+    """Its answer: the attempt that it runs, or why it cannot begin."""
+
+    took: str
+    refused: Fault
+
+
 # running attempt -> host
 
 
@@ -129,34 +163,102 @@ class AttemptStatus(TypedDict):
     stack: list[str]
 
 
-class ProgressEvent(TypedDict):
-    """``is``: "progress"."""
+OwnProgress = TypedDict("OwnProgress", {"is": Literal["progress"], "progress": Progress})
 
-    progress: Progress
+OwnStatus = TypedDict("OwnStatus", {"is": Literal["status"], "question": str, "status": AttemptStatus})
+"""The answer to a `Report`."""
 
-
-class StatusEvent(TypedDict):
-    """``is``: "status". The answer to a `Report`."""
-
-    question: str
-    status: AttemptStatus
+AttemptEvent = OwnProgress | OwnStatus
 
 
-# host -> TaskManager
+# host -> TaskManager; a class can have no field called ``is``
+
+EndStatus = Literal["finished", "failed", "killed"]
+
+Ready = TypedDict("Ready", {"is": Literal["ready"], "slot": str, "application_id": str})
+"""Warm, probed, a spare process attached; the slot may be offered."""
+
+Running = TypedDict("Running", {"is": Literal["running"], "attempt": str})
+"""The process has its attempt."""
+
+AttemptProgressed = TypedDict("AttemptProgressed", {"is": Literal["progress"], "attempt": str, "progress": Progress})
+
+AttemptAnswered = TypedDict(
+    "AttemptAnswered",
+    {"is": Literal["status"], "attempt": str, "question": str, "status": "AttemptStatus | None", "silent": "str | None"},
+)
+"""`silent`: why there is no status."""
+
+Ended = TypedDict(
+    "Ended",
+    {
+        "is": Literal["ended"],
+        "attempt": str,
+        "status": EndStatus,
+        "report": "Unchecked | None",
+        "rows": "str | None",
+        "error": "Fault | Unchecked | None",
+    },
+)
+"""Where it has not finished, nothing of it lives any more. `rows`: of its result, as JSON, which the report is without."""
+
+Replacing = TypedDict("Replacing", {"is": Literal["replacing"], "reason": str, "attempt": "str | None"})
+"""A new JVM is being started. With an attempt it is that attempt's own, and running follows, else ready."""
+
+Broken = TypedDict("Broken", {"is": Literal["broken"], "reason": str, "hint": str})
+"""The slot cannot be started; the host ends."""
+
+Gone = TypedDict("Gone", {"is": Literal["gone"], "code": int, "said": str})
+"""Made by the TaskManager's side when the host has ended; nothing of the slot lives any more."""
+
+Event = Ready | Running | AttemptProgressed | AttemptAnswered | Ended | Replacing | Broken | Gone
 
 
-Event = dict[str, Any]
-"""``is`` says which it is:
+# host -> control
 
-- ready (slot, application_id): warm, probed, a spare process attached; the slot may be offered
-- running (attempt): the process has its attempt
-- progress (attempt, progress): a `Progress`
-- status (attempt, question, status, silent): an `AttemptStatus`, or None and why there is none
-- ended (attempt, status, report, rows, error): the status is finished, failed or killed; of the latter two nothing lives any more
-- replacing (reason, attempt or None): a new JVM is being started; with an attempt it is that attempt's own, and running follows, else ready
-- broken (reason, hint): the slot cannot be started; the host ends
-- gone (code, said): made by the TaskManager's side when the host has ended; nothing of the slot lives any more
-"""
+
+class Open(TypedDict):
+    """Starts the Spark context, runs a first query, prepares the first session."""
+
+    do: Literal["open"]
+
+
+class Quiet(TypedDict):
+    """Ends all that the last attempt left running."""
+
+    do: Literal["quiet"]
+    within_s: float
+
+
+class Reset(TypedDict):
+    """Clears what the last attempt left in the JVM, and prepares a session. `had_variables`: that attempt had environment variables."""
+
+    do: Literal["reset"]
+    had_variables: bool
+
+
+class Probe(TypedDict):
+    """Runs Python on every core of the JVM."""
+
+    do: Literal["probe"]
+
+
+ControlOrder = Open | Quiet | Reset | Probe
+
+
+class ControlAnswer(TypedDict):
+    """The answer to any order; of the rest each order's has one."""
+
+    ok: bool
+    took_ms: float
+    reason: NotRequired[str]
+    """Where it is not ok."""
+    application_id: NotRequired[str]
+    """Of Open."""
+    living: NotRequired[str]
+    """Of Quiet: what still runs; empty: nothing does."""
+    replace: NotRequired[str | None]
+    """Of Reset: why the JVM must be replaced."""
 
 
 def line_of(message: Any) -> bytes:
@@ -164,19 +266,19 @@ def line_of(message: Any) -> bytes:
     return (json.dumps(message) + "\n").encode()
 
 
-def from_attempt(line: bytes) -> tuple[str, Any]:
-    """("progress", ProgressEvent) or ("status", StatusEvent). Raises ValueError for what no attempt of ours sends."""
+def from_attempt(line: bytes) -> AttemptEvent:
+    """What a running attempt sends. Raises ValueError for what no attempt of ours does."""
     if len(line) > LINE_BYTES_MAX:
         raise ValueError("the line is too long")
     try:
         message = json.loads(line)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
-    kind = message.pop("is", None) if isinstance(message, dict) else None
-    if kind == "progress" and _is(message, ProgressEvent) and progress_is_sound(message["progress"]):
-        return kind, message
-    if kind == "status" and _is(message, StatusEvent) and _text(message["question"]) and status_is_sound(message["status"]):
-        return kind, message
+    kind = message.get("is") if isinstance(message, dict) else None
+    if kind == "progress" and _is(message, OwnProgress) and progress_is_sound(message["progress"]):
+        return cast(OwnProgress, message)
+    if kind == "status" and _is(message, OwnStatus) and _text(message["question"]) and status_is_sound(message["status"]):
+        return cast(OwnStatus, message)
     raise ValueError("it is no message of an attempt")
 
 

@@ -44,7 +44,7 @@ class Channel:
         else:
             self._sock.detach()
 
-    def say(self, message: Any) -> None:
+    def send(self, message: wire.Attached | wire.Took | wire.AttemptEvent) -> None:
         """Sends a line; raises OSError if that is not possible."""
         with self._sending:
             if not self._ours():
@@ -52,7 +52,7 @@ class Channel:
             self._sock.sendall(wire.line_of(message))
 
     def line(self) -> Any:
-        """The next message; None at the end of the channel. Raises OSError."""
+        """The next message, a `wire.Assignment` or after it a `wire.AttemptOrder`; None at the end of the channel. Raises OSError."""
         while b"\n" not in self._received:
             data = self._sock.recv(1 << 20) if self._ours() else b""
             if not data:
@@ -82,9 +82,10 @@ class _Service:
     def take_orders(self) -> None:
         """Carries out one order after the other until the channel ends."""
         try:
+            order: wire.AttemptOrder | None
             while (order := self._channel.line()) is not None:
                 if order["do"] == "report":
-                    self._channel.say({"is": "status", "question": order["question"], "status": self._status()})
+                    self._channel.send({"is": "status", "question": order["question"], "status": self._status()})
                 elif order["do"] == "interrupt":
                     signal.pthread_kill(self._main, signal.SIGINT)
         except OSError:
@@ -116,7 +117,7 @@ class _Service:
                 next_s = began_s + min(max(wire.PROGRESS_S, 20 * (time.monotonic() - began_s)), PAUSE_MOST_S)
                 progress, _ = self._spark.last
                 if progress != sent:
-                    self._channel.say({"is": "progress", "progress": progress})
+                    self._channel.send({"is": "progress", "progress": progress})
                     sent = progress
         except Exception:
             pass  # the JVM or the channel is gone, or user code has changed what this stands on

@@ -1,10 +1,6 @@
-"""What went wrong in an attempt, as one readable cause: the error JSON of an attempt.
+"""The process of one attempt: what went wrong in it, as one readable `Fault`.
 
-Its shape: {"kind", "retryable", "condition", "message", "vertex", "line", "column", "file", "frame", "detail"}, and "exit_code"
-of a process that ended with one; `kind` is one
-of user, analysis, missing_path, jvm, killed, exit, timeout, infrastructure. `line` and `column` count from 1 and
-point into `file`, or, where `file` is null, into the text of the sql vertex. Of a sql vertex `file` is the user's own, if the graph
-has where its queries are.
+Of a sql vertex `file` is the user's own, if the graph has where its queries are; else `line` and `column` count in the query's text.
 """
 
 from __future__ import annotations
@@ -18,12 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ..attempt_wire import AttemptSpec, Fault, FaultKind
 from ..common import conf
-from ..common.faults import JVM_LOST
+from ..common.faults import JVM_LOST, bounded, fault
 from . import recurring, udfs
 
 DETAIL_BYTES = 16 * 1024
-MESSAGE_CHARS = 1000
 VALUE_CHARS = 100  # of a user's value in a message
 RELATIVE = (
     "A relative path starts at the attempt's own folder, where only those files are that go with the job: "
@@ -46,25 +42,20 @@ _LIBRARIES = (
 
 
 class AttemptError(Exception):
-    """An error that this package found itself; `condition` is its name, the other fields as in the error JSON."""
+    """An error that this package found itself; `condition` is its name, the other fields are those of the fault."""
 
     def __init__(
         self,
         condition: str,
         message: str,
         *,
-        kind: str = "analysis",
+        kind: FaultKind = "analysis",
         retryable: bool = False,
         vertex: str | None = None,
     ) -> None:
         super().__init__(message)
-        self.condition, self.message, self.kind, self.retryable, self.vertex = (
-            condition,
-            message,
-            kind,
-            retryable,
-            vertex,
-        )
+        self.condition, self.message, self.retryable, self.vertex = condition, message, retryable, vertex
+        self.kind: FaultKind = kind
 
 
 class _Progress:
@@ -98,27 +89,28 @@ _CANNOT_HEAL = ("DATA_SOURCE_NOT_FOUND", "CANNOT_READ_FILE_FOOTER", "FAILED_READ
 """Conditions of Spark that only another graph or other data would change; Spark reports them while it runs."""
 
 
-def describe(exception: BaseException, spec: dict[str, Any]) -> dict[str, Any]:
-    """The error JSON of an exception that left `attempt_run.run(spec, ...)`."""
+def describe(exception: BaseException, spec: AttemptSpec) -> Fault:
+    """The fault of an exception that left `run.run(spec, ...)`."""
     # Not above: a host imports this before it knows that its Python has PySpark.
     from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
     from pyspark.errors import PySparkException
 
     if isinstance(exception, AttemptError):
-        error = _error(exception.kind, exception.retryable, exception.message, condition=exception.condition)
+        error = fault(exception.kind, exception.message, retryable=exception.retryable, condition=exception.condition)
         error["vertex"] = exception.vertex
     elif isinstance(exception, SystemExit):
         error = _exit_call(exception)
     elif isinstance(exception, KeyboardInterrupt):
-        error = _error("killed", True, "The attempt was interrupted (KeyboardInterrupt, SIGINT)")
+        error = fault("killed", "The attempt was interrupted (KeyboardInterrupt, SIGINT)", retryable=True)
     elif isinstance(exception, PySparkException):
         error = _spark(exception, spec)
     elif isinstance(exception, Py4JJavaError):
         error = _java(exception.java_exception)
     elif isinstance(exception, (Py4JNetworkError, ConnectionError)) and _is_gateway(exception):
-        error = _error("jvm", True, "The JVM of the slot ended or stopped answering during the attempt", JVM_LOST)
+        message = "The JVM of the slot ended or stopped answering during the attempt"
+        error = fault("jvm", message, retryable=True, condition=JVM_LOST)
     elif isinstance(exception, Py4JError):
-        error = _error("jvm", True, _first_line(str(exception)))
+        error = fault("jvm", _first_line(str(exception)), retryable=True)
     else:
         error = _python(exception)
     if error["file"] is None and error["line"] is None:
@@ -135,29 +127,14 @@ def describe(exception: BaseException, spec: dict[str, Any]) -> dict[str, Any]:
     return error
 
 
-def _error(kind: str, retryable: bool, message: str, condition: str | None = None) -> dict[str, Any]:
-    return {
-        "kind": kind,
-        "retryable": retryable,
-        "condition": condition,
-        "message": _bounded(message),
-        "vertex": None,
-        "line": None,
-        "column": None,
-        "file": None,
-        "frame": None,
-        "detail": "",
-    }
-
-
-def _exit_call(exception: SystemExit) -> dict[str, Any]:
+def _exit_call(exception: SystemExit) -> Fault:
     code = exception.code
     if isinstance(code, int):
-        return _error("exit", False, f"The user's code called sys.exit({code})") | {"exit_code": code & 0xFF or 1}
-    return _error("exit", False, f"The user's code called sys.exit: {str(code).strip()}") | {"exit_code": 1}
+        return fault("exit", f"The user's code called sys.exit({code})") | {"exit_code": code & 0xFF or 1}
+    return fault("exit", f"The user's code called sys.exit: {str(code).strip()}") | {"exit_code": 1}
 
 
-def _spark(exception: Any, spec: dict[str, Any]) -> dict[str, Any]:
+def _spark(exception: Any, spec: AttemptSpec) -> Fault:
     """A Spark exception that PySpark translated, or one of PySpark's own."""
     from pyspark.errors import AnalysisException, ParseException, PythonException
 
@@ -168,15 +145,15 @@ def _spark(exception: Any, spec: dict[str, Any]) -> dict[str, Any]:
     java = getattr(exception, "_origin", None)
     said = _sentence(text, _values_of(exception))
     if condition in _MISSING_PATH:
-        error = _error("missing_path", False, said, condition)
+        error = fault("missing_path", said, condition=condition)
     elif isinstance(exception, AnalysisException):
-        error = _error("analysis", False, said, condition)
+        error = fault("analysis", said, condition=condition)
     elif condition is None and java is not None:
         error = _java(java)
     else:
         internal = condition is None or condition.startswith("INTERNAL_ERROR")
         again = recurring.sqlstate(exception) or recurring.exception(exception)
-        error = _error("jvm" if internal and java is not None else "user", not again, said, condition)
+        error = fault("jvm" if internal and java is not None else "user", said, retryable=not again, condition=condition)
     _place_sql(error, exception, spec)
     if isinstance(exception, ParseException) and error["vertex"] is None:
         place = re.search(r"\(line (\d+), pos (\d+)\)", str(exception))
@@ -187,17 +164,18 @@ def _spark(exception: Any, spec: dict[str, Any]) -> dict[str, Any]:
     return error
 
 
-def _place_sql(error: dict[str, Any], exception: Any, spec: dict[str, Any]) -> None:
+def _place_sql(error: Fault, exception: Any, spec: AttemptSpec) -> None:
     """Vertex, line and column from the query context; for a DataFrame call the place of the call."""
     for context in exception.getQueryContext() or []:
         if context.contextType().name == "SQL":
             start, fragment = context.startIndex(), context.fragment()
-            vertices = {v["id"]: v["sql"] for v in spec.get("vertices", []) if v.get("sql")}
-            matching = [name for name, sql in vertices.items() if sql[start : start + len(fragment)] == fragment]
+            vertices = {vertex["id"]: sql for vertex in spec["vertices"] if (sql := vertex.get("sql"))}
+            matching = [vertex for vertex, sql in vertices.items() if sql[start : start + len(fragment)] == fragment]
             if not matching:
                 continue  # a spark.sql(...) of the user's Python: the Python frame tells more
-            error["vertex"] = PROGRESS.vertex if PROGRESS.vertex in matching else matching[0]
-            before = vertices[error["vertex"]][:start]
+            name = PROGRESS.vertex if PROGRESS.vertex in matching else matching[0]
+            before = vertices[name][:start]
+            error["vertex"] = name
             error["line"], error["column"] = before.count("\n") + 1, start - (before.rfind("\n") + 1) + 1
             return
         site = re.match(r"^(.*\.py):(\d+)$", context.callSite() or "")
@@ -206,16 +184,16 @@ def _place_sql(error: dict[str, Any], exception: Any, spec: dict[str, Any]) -> N
             return
 
 
-def _name_inputs(error: dict[str, Any], spec: dict[str, Any]) -> None:
+def _name_inputs(error: Fault, spec: AttemptSpec) -> None:
     """A sql vertex sees exactly its inputs: say which these are."""
     vertex = error["vertex"] or PROGRESS.vertex
-    inputs = next((v.get("inputs", {}) for v in spec.get("vertices", []) if v["id"] == vertex and v.get("sql")), None)
+    inputs = next((v["inputs"] for v in spec["vertices"] if v["id"] == vertex and v.get("sql")), None)
     if inputs is not None:
         first = error["message"].split(". ")[0].rstrip(".")
         error["message"] = f"{first}. Vertex {vertex!r} sees its inputs: {', '.join(inputs) or 'it has none'}"
 
 
-def _java(java: Any) -> dict[str, Any]:
+def _java(java: Any) -> Fault:
     """A Java exception: the innermost cause that says something."""
     chain = [java]
     while len(chain) < 30 and (cause := chain[-1].getCause()) is not None and cause != chain[-1]:
@@ -224,13 +202,14 @@ def _java(java: Any) -> dict[str, Any]:
     conditions = [_condition_of(each) for each in chain]
     for each, name in zip(chain, names, strict=True):
         if name == "java.lang.OutOfMemoryError":
-            return _error("jvm", True, f"The JVM of the slot is out of memory: {each.getMessage()}", "OUT_OF_MEMORY")
+            message = f"The JVM of the slot is out of memory: {each.getMessage()}"
+            return fault("jvm", message, retryable=True, condition="OUT_OF_MEMORY")
     for each, name, condition in zip(chain, names, conditions, strict=True):
         text = each.getMessage() or ""
         if name.endswith("PythonException") and "Traceback (most recent call last)" in text:
             return _python_worker(text)
         if condition in _MISSING_PATH or name.rsplit(".", 1)[-1] in _MISSING_PATH_CLASSES:
-            return _error("missing_path", False, _sentence(text, _values_of(each)), condition or name.rsplit(".", 1)[-1])
+            return fault("missing_path", _sentence(text, _values_of(each)), condition=condition or name.rsplit(".", 1)[-1])
     last = max((i for i, each in enumerate(chain) if each.getMessage()), default=0)
     named = [i for i, condition in enumerate(conditions) if condition]
     pick = named[-1] if named else last
@@ -238,31 +217,32 @@ def _java(java: Any) -> dict[str, Any]:
     if not named:
         text = f"{names[pick].rsplit('.', 1)[-1]}: {text}"
     if recurring.sqlstate(chain[pick]):
-        return _error("user", False, text, conditions[pick])
-    return _error("jvm", True, text, conditions[pick])
+        return fault("user", text, condition=conditions[pick])
+    return fault("jvm", text, retryable=True, condition=conditions[pick])
 
 
 def _condition_of(java: Any) -> str | None:
     try:
-        return java.getCondition()
+        condition: str | None = java.getCondition()
+        return condition
     except Exception:  # not a SparkThrowable: py4j raises for a method that is not there
         return None
 
 
-def _python(exception: BaseException) -> dict[str, Any]:
+def _python(exception: BaseException) -> Fault:
     name = type(exception).__name__
     text = "".join(traceback.format_exception_only(type(exception), exception)).strip()
     if isinstance(exception, MemoryError):
-        return _error("user", True, "The attempt's Python process is out of memory", "MemoryError")
+        return fault("user", "The attempt's Python process is out of memory", retryable=True, condition="MemoryError")
     if isinstance(exception, SyntaxError) and _is_users(exception.filename or "<>"):
-        error = _error("user", False, f"{name}: {exception.msg}", name)
+        error = fault("user", f"{name}: {exception.msg}", condition=name)
         error["file"] = _short(str(exception.filename))
         error["line"], error["column"] = exception.lineno, exception.offset
         return error
-    return _error("user", not recurring.exception(exception), text, name)
+    return fault("user", text, retryable=not recurring.exception(exception), condition=name)
 
 
-def _python_worker(text: str) -> dict[str, Any]:
+def _python_worker(text: str) -> Fault:
     """An exception of a Python worker (a UDF), which arrives as text: frames, then the exception."""
     _, _, trace = _LAST_SQLSTATE.sub("", text).rpartition("Traceback (most recent call last):")
     frames: list[tuple[str, int, str]] = []
@@ -277,14 +257,15 @@ def _python_worker(text: str) -> dict[str, Any]:
     message = "\n".join(rest).strip() or "an exception in a Python worker"
     name = re.match(r"^([\w.]+?)(?::|$)", message, re.MULTILINE)
     again = name is not None and recurring.named(name.group(1))
-    error = _error("user", not again, message, name.group(1).rsplit(".", 1)[-1] if name else None)
+    condition = name.group(1).rsplit(".", 1)[-1] if name else None
+    error = fault("user", message, retryable=not again, condition=condition)
     _place_python(error, frames, driver=False)
     if error["line"] is None:
         _place_function(error)
     return error
 
 
-def _place_function(error: dict[str, Any]) -> None:
+def _place_function(error: Fault) -> None:
     """No frame of the user's: Spark could not convert what one of the user's functions returned."""
     declared = udfs.at_fault(error["message"])
     if not declared:
@@ -293,14 +274,14 @@ def _place_function(error: dict[str, Any]) -> None:
         names = ", ".join(f"{each.name} ({each.returns})" for each in declared[:5]) + ", ..." * (len(declared) > 5)
         which = "a function" if len(declared) == 1 else "one of the functions"
         what = f"what {which} returned cannot be made the type that it declares: {names}"
-        error["message"] = _bounded(f"{what}; Spark says {error['message']}")
+        error["message"] = bounded(f"{what}; Spark says {error['message']}")
     if len({(each.file, each.line, each.vertex) for each in declared}) == 1:
         only = declared[0]
         error["file"], error["line"], error["vertex"] = _short(only.file), only.line, only.vertex
         error["frame"] = f"{_short(only.file)}:{only.line} in {only.name} (in a Python worker)"
 
 
-def _place_python(error: dict[str, Any], frames: list[tuple[str, int, str]], *, driver: bool) -> None:
+def _place_python(error: Fault, frames: list[tuple[str, int, str]], *, driver: bool) -> None:
     """File, line and frame: the last frame in the user's own files."""
     users = [frame for frame in frames if _is_users(frame[0])]
     if users:
@@ -338,19 +319,20 @@ def _short(path: str) -> str:
     return Path(path).name if Path(path).is_absolute() else path
 
 
-def _vertex_of_file(file: str | None, spec: dict[str, Any]) -> str | None:
+def _vertex_of_file(file: str | None, spec: AttemptSpec) -> str | None:
     """The python or spark_app vertex that this file alone belongs to."""
     if file is None:
         return None
     found = []
-    for vertex in spec.get("vertices", []):
+    for vertex in spec["vertices"]:
         module = (vertex.get("python") or "").partition(":")[0].replace(".", "/") + ".py"
-        if file in (module, (vertex.get("spark_app") or {}).get("script")):
+        app = vertex.get("spark_app")
+        if file in (module, app["script"] if app else None):
             found.append(vertex["id"])
     return PROGRESS.vertex if PROGRESS.vertex in found else found[0] if len(found) == 1 else None
 
 
-def _name_package(error: dict[str, Any]) -> None:
+def _name_package(error: Fault) -> None:
     """What lacks a package lacks it again: which one is to be added."""
     found = re.search(_LACKS_CLASS, error["message"])
     if found is None and "Failed to find" not in error["message"]:
@@ -362,7 +344,7 @@ def _name_package(error: dict[str, Any]) -> None:
         error["message"] = f"{name} needs a package that Spark does not bring along: {conf.ADD_PACKAGE.format(package)}"
 
 
-def _explain_relative(error: dict[str, Any], exception: BaseException) -> None:
+def _explain_relative(error: Fault, exception: BaseException) -> None:
     """A path that is not there, as the user wrote it, if it was relative."""
     if isinstance(exception, FileNotFoundError) and isinstance(exception.filename, str) and not os.path.isabs(exception.filename):
         error["message"] = f"{error['message']}. {RELATIVE}"
@@ -376,12 +358,13 @@ def _explain_relative(error: dict[str, Any], exception: BaseException) -> None:
             return
 
 
-def _point_into_file(error: dict[str, Any], spec: dict[str, Any]) -> None:
+def _point_into_file(error: Fault, spec: AttemptSpec) -> None:
     """A place in a query becomes the place in the user's file."""
-    standing = (spec.get("sources") or {}).get(error["vertex"])
-    if standing is None or error["file"] is not None or error["line"] is None:
+    vertex, line = error["vertex"], error["line"]
+    standing = spec.get("sources", {}).get(vertex) if vertex is not None else None
+    if standing is None or error["file"] is not None or line is None:
         return
-    error["file"], line, indent = standing["file"], error["line"], standing.get("indent")
+    error["file"], indent = standing["file"], standing.get("indent")
     if indent is None:  # its lines are not the file's
         error["line"], error["column"] = standing["line"], None
         return
@@ -416,10 +399,6 @@ def _short_value(value: str) -> str:
         half = VALUE_CHARS // 2
         value = f"{value[:half]}...{value[-half:]} ({len(value)} characters)"
     return value.replace("\r", "\\r").replace("\n", "\\n")
-
-
-def _bounded(message: str) -> str:
-    return message if len(message) <= MESSAGE_CHARS else message[: MESSAGE_CHARS - 3] + "..."
 
 
 def _first_line(text: str) -> str:

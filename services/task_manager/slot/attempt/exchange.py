@@ -7,8 +7,10 @@ an empty share has no folder. Nobody reads a folder before the attempt's report 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
+from ..attempt_wire import AttemptSpec, InputSpec, OutputSpec, Sink
 from . import frames
 from .errors import AttemptError
 
@@ -22,8 +24,8 @@ _METRIC = re.compile(r"^SQLPlanMetric\((.*),(\d+),\w+\)$", re.MULTILINE)
 _COLLATED = re.compile(r"\bcollate (?!UTF8_BINARY\b)", re.IGNORECASE)
 
 
-def read(session: Any, edge: dict[str, Any]) -> Any:
-    """The DataFrame of an input that other attempts published: {"edge", "folders", "schema"} and, for hash, "share".
+def read(session: Any, edge: InputSpec) -> Any:
+    """The DataFrame of an input that other attempts published.
 
     Raises AttemptError EXCHANGE_LOST if a published folder is gone: no other attempt would find it.
     """
@@ -42,13 +44,15 @@ def read(session: Any, edge: dict[str, Any]) -> Any:
             if not fs.exists(session._jvm.org.apache.hadoop.fs.Path(folder)):
                 continue
         folders.append(folder)
+    schema = edge["schema"]
+    assert schema is not None, "only a chained input comes without"
     if not folders:
-        return frames.empty(session, edge["schema"])
-    reader = session._jsparkSession.read().schema(frames.java_schema(session, edge["schema"]))
+        return frames.empty(session, schema)
+    reader = session._jsparkSession.read().schema(frames.java_schema(session, schema))
     reader = reader.option("recursiveFileLookup", "true")  # no look for partition columns: these are just files
     # A job may pass over bad files of its sources; of its exchange each row counts.
     reader = reader.option("ignoreCorruptFiles", "false").option("ignoreMissingFiles", "false")
-    return frames.frame(reader.parquet(frames.strings(session, [frames.literal(each) for each in folders])), session)
+    return frames.frame(reader.parquet(frames.sequence(session, [frames.literal(each) for each in folders])), session)
 
 
 def bytes_in(session: Any, folders: list[str]) -> int:
@@ -80,7 +84,7 @@ def rows_written(session: Any) -> int | None:
     return int(value.get().replace(",", "")) if value.isDefined() else None
 
 
-def write(df: Any, output: dict[str, Any]) -> None:
+def write(df: Any, output: OutputSpec) -> None:
     """Writes a hash, broadcast or forward output into its folder. The columns are those of `df`."""
     folder = output["folder"]
     own = frames.clone(df.sparkSession)
@@ -104,14 +108,14 @@ def write(df: Any, output: dict[str, Any]) -> None:
     fs.mkdirs(path)  # an output without rows is there, too
 
 
-def share_of_row(df: Any, output: dict[str, Any]) -> str:
+def share_of_row(df: Any, output: OutputSpec) -> str:
     """The SQL of a row's share: 0 .. shares-1, the same for all keys that Spark's "=" calls equal.
 
     Keys are cast to `key_types`, the types that "=" would compare as; without them their own are meant. Not Spark's `hash`:
     its own shuffle uses those bits, and half of the consumer's partitions would stay empty. Raises AttemptError.
     """
     own = key_types(df, output["keys"], output["vertex"])
-    types = output.get("key_types") or [None] * len(own)
+    types: Sequence[str | None] = output.get("key_types") or [None] * len(own)
     # A value that does not fit the type equals nothing; any share will do, and the consumer's own "=" says what is wrong.
     cast = "TRY_CAST" if df.sparkSession.conf.get("spark.sql.ansi.enabled") == "true" else "CAST"
     terms = []
@@ -145,10 +149,10 @@ def check_key(vertex: str, key: str, key_type: str) -> None:
         )
 
 
-def check_sinks(session: Any, spec: dict[str, Any]) -> None:
+def check_sinks(session: Any, spec: AttemptSpec) -> None:
     """Raises AttemptError PATH_ALREADY_EXISTS for a sink of mode error whose path holds files of others: hours before its publication
     would find them. Those that an earlier life of the same job published there are its own."""
-    sinks = {vertex["id"]: vertex["sink"] for vertex in spec["vertices"] if vertex.get("sink")}
+    sinks = sinks_of(spec)
     for output in spec["outputs"]:
         if output["edge"] != "sink" or sinks[output["vertex"]].get("mode") != "error":
             continue
@@ -162,7 +166,12 @@ def check_sinks(session: Any, spec: dict[str, Any]) -> None:
                 raise AttemptError("PATH_ALREADY_EXISTS", message, vertex=output["vertex"])
 
 
-def write_sink(df: Any, sink: dict[str, Any], folder: str) -> None:
+def sinks_of(spec: AttemptSpec) -> dict[str, Sink]:
+    """The sinks by their vertices."""
+    return {vertex["id"]: sink for vertex in spec["vertices"] if (sink := vertex.get("sink"))}
+
+
+def write_sink(df: Any, sink: Sink, folder: str) -> None:
     """Writes a sink's rows in its format into the attempt's own staging folder."""
     writer = df.write.format(sink["format"]).mode("overwrite")
     for key, value in {**_IN_PLACE, **(sink.get("options") or {})}.items():

@@ -43,6 +43,13 @@ def java_schema(session: Any, schema: str) -> Any:
     return session._jvm.org.apache.spark.sql.types.DataType.fromJson(schema)
 
 
+def python_schema(schema: str) -> Any:
+    """PySpark's StructType of Spark's JSON."""
+    from pyspark.sql.types import _parse_datatype_json_string
+
+    return _parse_datatype_json_string(schema)
+
+
 def ddl_json(session: Any, ddl: str) -> str:
     """Spark's JSON of columns written as in CREATE TABLE."""
     return str(session._jvm.org.apache.spark.sql.types.StructType.fromDDL(ddl).json())
@@ -74,6 +81,6 @@ def literal(path: str) -> str:
     return re.sub(r"([\\\[\]{}*?])", r"\\\1", path)
 
 
-def strings(session: Any, values: list[str]) -> Any:
-    """A Scala Seq of strings."""
+def sequence(session: Any, values: list[str] | list[int]) -> Any:
+    """A Scala Seq of these values."""
     return session._jvm.PythonUtils.toSeq(values)

@@ -17,40 +17,39 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from .. import wire
+from ..attempt_wire import AttemptReport, AttemptSpec, Fault
 from ..common import attach
 from ..common.config import Dirs
-from ..common.faults import FAILED, not_ready, plain_error
+from ..common.faults import FAILED, fault, not_ready
 from ..common.left import ERROR, REPORT
 from .channel import Channel
 
 
 def main(sock: socket.socket, port: int, secret: str, application_id: str) -> None:
-    """Attaches, says so on ``sock``, waits for one attempt there, runs it and ends the process.
-
-    First lines: out ``{"attached": true}`` or ``{"attached": false, "reason"}``, in ``{"attempt", "spec", "dirs"}``,
-    out ``{"took": attempt}`` or ``{"refused": error}``. Then, as long as the attempt runs, what `wire` has for a running attempt.
-    """
+    """Attaches, sends `wire.Attached` on ``sock``, waits for a `wire.Assignment` there, answers with `wire.Took`, runs the attempt and
+    ends the process."""
     os.setpgid(0, 0)  # to be killed as a group; in the slot's session, whose priority is low (`procs.lower_session`)
     _leave_the_host()
     channel = Channel(sock)
     try:
         session = attach.attach(port, secret, application_id)
     except Exception as error:
-        channel.say({"attached": False, "reason": f"{type(error).__name__}: {error}"[:4000]})
+        channel.send({"attached": False, "reason": f"{type(error).__name__}: {error}"[:4000]})
         return
-    channel.say({"attached": True})
-    command = channel.line()
-    if command is None:
+    channel.send({"attached": True})
+    assignment: wire.Assignment | None = channel.line()
+    if assignment is None:
         return
-    dirs = Dirs(**command["dirs"])
+    dirs = Dirs(**assignment["dirs"])
     try:
         _make_folders(dirs)
     except OSError as error:
-        channel.say({"refused": not_ready(error)})
+        channel.send({"refused": not_ready(error)})
         os._exit(FAILED)
-    channel.say({"took": command["attempt"]})
+    channel.send({"took": assignment["attempt"]})
     channel.serve(session, dirs.work)
-    code = _run(command["spec"], session, dirs)
+    code = _run(assignment["spec"], session, dirs)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -86,8 +85,8 @@ def _leave_the_host() -> None:
     sys.modules["__main__"] = types.ModuleType("__main__")
 
 
-def _run(spec: dict[str, Any], session: Any, dirs: Dirs) -> int:
-    """Runs one attempt and writes its report or error; returns the exit code."""
+def _run(spec: AttemptSpec, session: Any, dirs: Dirs) -> int:
+    """Runs one attempt and writes its report or its fault; returns the exit code."""
     try:
         os.chdir(dirs.work)
         _resolve_paths_in(dirs.work, session)
@@ -114,7 +113,7 @@ def _resolve_paths_in(work: str, session: Any) -> None:
         files.setWorkingDirectory(hadoop.fs.Path("file:" + work))
 
 
-def _variables(spec: dict[str, Any]) -> dict[str, str]:
+def _variables(spec: AttemptSpec) -> dict[str, str]:
     """What a script is told of itself; the commit key is the same for every attempt of a subtask."""
     names = {key: str(spec.get(key, "")) for key in ("job", "task", "subtask", "attempt")}
     return {
@@ -123,8 +122,8 @@ def _variables(spec: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _describe(error: BaseException, spec: dict[str, Any]) -> dict[str, Any]:
-    """The error as JSON; also printed, as Python would have."""
+def _describe(error: BaseException, spec: AttemptSpec) -> Fault:
+    """The fault of an exception; it is also printed, as Python would have."""
     if not isinstance(error, SystemExit):
         _print(lambda: traceback.print_exception(type(error), error, _below_ours(error.__traceback__)))
     elif error.code is not None and not isinstance(error.code, int):
@@ -135,7 +134,7 @@ def _describe(error: BaseException, spec: dict[str, Any]) -> dict[str, Any]:
         return errors.describe(error, spec)
     except Exception:
         _print(traceback.print_exc)
-        return plain_error("user", f"{type(error).__name__}: {error}")
+        return fault("user", f"{type(error).__name__}: {error}")
 
 
 def _print(printing: Callable[[], None]) -> None:
@@ -157,13 +156,13 @@ def _below_ours(trace: types.TracebackType | None) -> types.TracebackType | None
 def _end_threads() -> None:
     """Waits for the threads and calls the exit handlers of the attempt, as Python does at its end."""
     try:
-        threading._shutdown()
+        threading._shutdown()  # type: ignore[attr-defined]  # what Python calls at its end has no public name
         atexit._run_exitfuncs()
     except BaseException:
         _print(traceback.print_exc)
 
 
-def _write(path: str, body: dict[str, Any]) -> None:
+def _write(path: str, body: AttemptReport | Fault) -> None:
     """Writes a file that is there whole or not at all. It outlives the process; if the machine stops, so does the slot."""
     part = path + ".part"
     with open(part, "w", encoding="utf-8") as file:

@@ -11,14 +11,15 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from ..common.config import MODULES_FOLDER
+from ..attempt_wire import AttemptSpec, ModuleSpec
+from ..common.config import MODULES_FOLDER, Dirs
 from .errors import AttemptError
 
 _ZIPPED = (".zip", ".egg", ".whl")
 _ARCHIVES = ((".tar.gz", "gztar"), (".tgz", "gztar"), (".tar", "tar"), (".zip", "zip"), (".jar", "zip"))
 
 
-def install(spec: dict[str, Any], session: Any, dirs: Any) -> str:
+def install(spec: AttemptSpec, session: Any, dirs: Dirs) -> str:
     """Copies the job's modules from `dirs.blobs` below `dirs.work` and gives them to Spark; returns their folder.
 
     A py goes on `sys.path` and to the workers. A file or archive goes into the working folder and to `SparkFiles`, a script only into
@@ -30,10 +31,10 @@ def install(spec: dict[str, Any], session: Any, dirs: Any) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     # Spark's file server takes a name once in its life, and tracebacks show it: an attempt's own.
     unique = uuid.uuid4().hex[:12]
-    scripts = {vertex["spark_app"]["script"] for vertex in spec["vertices"] if vertex.get("spark_app")}
+    scripts = {app["script"] for vertex in spec["vertices"] if (app := vertex.get("spark_app"))}
     context = session.sparkContext
     path, plain = [str(folder)], []
-    for module in spec.get("modules") or []:
+    for module in spec["modules"]:
         kind, name = module["kind"], module["name"]
         if kind in ("jar", "env"):
             continue
@@ -64,7 +65,7 @@ def install(spec: dict[str, Any], session: Any, dirs: Any) -> str:
     return str(folder)
 
 
-def _copy(module: dict[str, Any], dirs: Any, folder: Path) -> Path:
+def _copy(module: ModuleSpec, dirs: Dirs, folder: Path) -> Path:
     name, digest = module["name"], module["sha256"]
     if Path(name).name != name or name.startswith(".") or not re.fullmatch(r"[0-9a-f]{64}", digest):
         raise AttemptError("BAD_MODULE_NAME", f"Module {name!r} is no plain file name with a SHA-256")
@@ -85,7 +86,7 @@ def _unpack(archive: Path, folder: Path) -> None:
     its Python of a packed environment do; nothing is written through them."""
     kind = _archive_format(archive.name)
     safely = {"filter": _inside} if kind != "zip" and hasattr(tarfile, "tar_filter") else {}  # the oldest Pythons know no filters
-    shutil.unpack_archive(archive, folder, kind, **safely)  # type: ignore[arg-type]  # the stubs of 3.10 know no filter
+    shutil.unpack_archive(archive, folder, kind, **safely)
 
 
 def _inside(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:

@@ -1,7 +1,5 @@
 """The plan attempt: what must be the same for all attempts of a job, found once, before any data is read.
 
-Report: {"pinned": {source: {"schema", "columns"} and, with parallelism > 1, what `shares.pin` says},
-"schemas": {vertex: Spark's schema JSON}, "key_types": {consumer: [type of key 1, ...]}}.
 Sources are listed and their schemas inferred; every other vertex is analysed over inputs without rows.
 """
 
@@ -10,57 +8,60 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from ..attempt_wire import AttemptReport, AttemptSpec, PinnedSource, VertexSpec
 from . import exchange, frames, shares, vertices
 from .errors import PROGRESS, AttemptError
 
 
-def plan(spec: dict[str, Any], session: Any, modules: str) -> dict[str, Any]:
+def plan(spec: AttemptSpec, session: Any, modules: str) -> AttemptReport:
     """Plans the job whose vertices are all in `spec`, producers first; each has its "parallelism"."""
     chain = vertices.Chain({**spec, "outputs": [], "pinned": {}}, session, modules)
-    report: dict[str, Any] = {"pinned": {}, "schemas": {}, "key_types": {}}
+    pinned: dict[str, PinnedSource] = {}
+    schemas: dict[str, str] = {}
+    key_types: dict[str, list[str]] = {}
     needs = _Needs(spec)
     for vertex in spec["vertices"]:
         name = vertex["id"]
         with PROGRESS.at(name):
-            inputs = {alias: frames.empty(session, report["schemas"][alias]) for alias in (vertex.get("inputs") or {})}
-            df = _analyse(chain, vertex, inputs, report)
+            inputs = {alias: frames.empty(session, schemas[alias]) for alias in vertex["inputs"]}
+            df = _analyse(chain, vertex, inputs, pinned)
             if df is not None:
-                report["schemas"][name] = frames.schema_json(df)
+                schemas[name] = frames.schema_json(df)
             types = _key_types(session, vertex, inputs)
             if types is not None:
-                report["key_types"][name] = types
+                key_types[name] = types
             needs.note(vertex, inputs, df)
-    for source, pinned in report["pinned"].items():
-        pinned["columns"] = needs.columns(source)
-    return report
+    for source, each in pinned.items():
+        each["columns"] = needs.columns(source)
+    return {"pinned": pinned, "schemas": schemas, "key_types": key_types}
 
 
-def _analyse(chain: vertices.Chain, vertex: dict[str, Any], inputs: dict[str, Any], report: dict[str, Any]) -> Any:
+def _analyse(chain: vertices.Chain, vertex: VertexSpec, inputs: dict[str, Any], pinned: dict[str, PinnedSource]) -> Any:
+    """The DataFrame of a vertex without rows; of a source, what all attempts must take as it is now goes to `pinned`."""
     name = vertex["id"]
-    if vertex.get("source"):
-        source = {**vertex["source"], "schema": vertex["source"].get("schema") or vertex.get("schema")}
+    if source := vertices.source_of(vertex):
         if vertex.get("parallelism", 1) == 1:
             df = shares.open_source(chain.session, source)
-            report["pinned"][name] = {"schema": frames.schema_json(df)}  # inferring it again would cost another second
+            pinned[name] = {"schema": frames.schema_json(df)}  # inferring it again would cost another second
             return df
-        df, report["pinned"][name] = shares.pin(chain.session, name, source, vertex["parallelism"])
+        df, pinned[name] = shares.pin(chain.session, name, source, vertex["parallelism"])
         return df
-    if vertex.get("sql"):
-        return chain.sql(vertex["sql"], inputs)
-    if vertex.get("python"):
-        return _python(chain, vertex, inputs)
+    if sql := vertex.get("sql"):
+        return chain.sql(sql, inputs)
+    if python := vertex.get("python"):
+        return _python(chain, vertex, python, inputs)
     if vertex.get("sink"):
         return vertices.only_input(vertex, inputs)
     return None  # a spark_app has no inputs and no rows
 
 
-def _python(chain: vertices.Chain, vertex: dict[str, Any], inputs: dict[str, Any]) -> Any:
+def _python(chain: vertices.Chain, vertex: VertexSpec, python: str, inputs: dict[str, Any]) -> Any:
     """Its declared schema; else what the function makes of no rows."""
-    if vertex.get("schema"):
-        vertices.load(vertex)
-        return frames.empty(chain.session, frames.ddl_json(chain.session, vertex["schema"]))
+    if declared := vertex.get("schema"):
+        vertices.load(python)
+        return frames.empty(chain.session, frames.ddl_json(chain.session, declared))
     try:
-        return vertices.call(vertex, inputs, chain.session, chain.spec.get("parameters") or {})
+        return vertices.call(vertex["id"], python, inputs, chain.session, chain.spec["parameters"])
     except AttemptError:
         raise
     except Exception as error:
@@ -69,15 +70,15 @@ def _python(chain: vertices.Chain, vertex: dict[str, Any], inputs: dict[str, Any
             advice = "If it is a file of yours, list that under modules:; other packages must be installed where TaskManagers run"
         raise AttemptError(
             "SCHEMA_NOT_KNOWN",
-            f"To plan the job, {vertex['python']} was called with inputs without rows and raised {type(error).__name__}:"
+            f"To plan the job, {python} was called with inputs without rows and raised {type(error).__name__}:"
             f" {str(error).strip().splitlines()[0] if str(error).strip() else ''}. {advice}",
             kind="user",
         ) from error
 
 
-def _key_types(session: Any, vertex: dict[str, Any], inputs: dict[str, Any]) -> list[str] | None:
+def _key_types(session: Any, vertex: VertexSpec, inputs: dict[str, Any]) -> list[str] | None:
     """The types as which rows of several hash inputs meet; None if there is only one such input."""
-    hashed = {a: list(e["keys"]) for a, e in (vertex.get("inputs") or {}).items() if e.get("keys")}
+    hashed = {alias: keys for alias, edge in vertex["inputs"].items() if (keys := edge.get("keys"))}
     sharing = vertex.get("parallelism", 1) > 1
     columns: dict[str, list[tuple[str, str]]] = {}
     for alias, keys in hashed.items():
@@ -139,14 +140,14 @@ def _numeric(kind: str) -> bool:
 class _Needs:
     """Which columns of each source its readers use."""
 
-    def __init__(self, spec: dict[str, Any]) -> None:
+    def __init__(self, spec: AttemptSpec) -> None:
         self._vertices = {v["id"]: v for v in spec["vertices"]}
         self._order: dict[str, list[str]] = {}
         self._used: dict[str, set[str]] = {}
         self._all: set[str] = set()
 
-    def note(self, vertex: dict[str, Any], inputs: dict[str, Any], df: Any) -> None:
-        for alias, edge in (vertex.get("inputs") or {}).items():
+    def note(self, vertex: VertexSpec, inputs: dict[str, Any], df: Any) -> None:
+        for alias, edge in vertex["inputs"].items():
             producer = self._vertices[alias]
             if not producer.get("source"):
                 continue
@@ -160,7 +161,8 @@ class _Needs:
     def columns(self, source: str) -> list[str] | None:
         """In the order of the schema; None: all."""
         names = self._order.get(source, [])
-        options = {k.lower(): v for k, v in (self._vertices[source]["source"].get("options") or {}).items()}
+        given = self._vertices[source].get("source")
+        options = {name.lower(): value for name, value in (given.get("options") or {}).items()} if given else {}
         # What a reader calls corrupt depends on the columns that it reads.
         corrupt = options.get("columnnameofcorruptrecord", "_corrupt_record")
         if source in self._all or source not in self._used or corrupt in names:

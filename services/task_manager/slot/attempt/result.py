@@ -16,6 +16,8 @@ from typing import Any
 
 from pyspark.sql import types as T
 
+from ..attempt_wire import ResultRows
+
 BYTES_MAX = 4 << 20
 """Of a result's rows as JSON. The TaskManager, which reads and writes them again, says no heartbeat meanwhile."""
 _EXACT = (
@@ -24,9 +26,8 @@ _EXACT = (
 )  # fmt: skip
 
 
-def take(df: Any, rows: int) -> dict[str, Any]:
-    """{"columns", "types", "rows", "truncated"} of the first `rows` rows, or of as many as
-    BYTES_MAX holds, by one Spark query."""
+def take(df: Any, rows: int) -> ResultRows:
+    """The first `rows` rows, or as many as BYTES_MAX holds, by one Spark query."""
     fields = df.schema.fields
     # By position: names may be there twice.
     plain = [_is_exact(field.dataType) for field in fields]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from ..attempt_wire import AttemptReport, AttemptSpec, OutputReport, ResultRows
 from ..common.conf import classify_conf
+from ..common.config import Dirs
 from . import exchange, frames, modules, planning, result, shares, udfs, vertices
 from .errors import PROGRESS, AttemptError, silence_context_loggers
 
@@ -15,7 +17,7 @@ MAX_PARTITIONS = 2000
 REPORT_BYTES_MAX = 8 << 20  # the TaskManager says no heartbeat while it reads one; it tells where less than this is too much
 
 
-def run(spec: dict[str, Any], session: Any, dirs: Any) -> dict[str, Any]:
+def run(spec: AttemptSpec, session: Any, dirs: Dirs) -> AttemptReport:
     """Runs an attempt in the attempt's own process and gives its report.
 
     session: the attempt's own SparkSession, the one that `getOrCreate()` gives. dirs: `.work`, the attempt's working folder;
@@ -30,11 +32,11 @@ def run(spec: dict[str, Any], session: Any, dirs: Any) -> dict[str, Any]:
     return report
 
 
-def _run(spec: dict[str, Any], session: Any, dirs: Any) -> dict[str, Any]:
-    PROGRESS.vertex, PROGRESS.work = None, str(dirs.work)
+def _run(spec: AttemptSpec, session: Any, dirs: Dirs) -> AttemptReport:
+    PROGRESS.vertex, PROGRESS.work = None, dirs.work
     udfs.remember(lambda: PROGRESS.vertex)
     silence_context_loggers()
-    configure(session, spec.get("conf") or {})
+    configure(session, spec["conf"])
     folder = modules.install(spec, session, dirs)
     if spec["kind"] == "plan":
         return planning.plan(spec, session, folder)
@@ -87,48 +89,47 @@ def _sizing(session: Any, input_bytes: int | None) -> dict[str, str]:
     return {"spark.sql.shuffle.partitions": str(partitions), "spark.sql.adaptive.enabled": "false" if small else "true"}
 
 
-def _apply(sizing: dict[str, str], spec: dict[str, Any], sessions: list[Any]) -> dict[str, str]:
+def _apply(sizing: dict[str, str], spec: AttemptSpec, sessions: list[Any]) -> dict[str, str]:
     """Sets them where the job says nothing itself; returns them."""
     for session in sessions:
         for key, value in sizing.items():
-            if key not in (spec.get("conf") or {}):
+            if key not in spec["conf"]:
                 session.conf.set(key, value)
     return sizing
 
 
-def _opened(spec: dict[str, Any]) -> set[str]:
+def _opened(spec: AttemptSpec) -> set[str]:
     """The sources that are opened as they stand, not as a pinned share."""
     return {v["id"] for v in spec["vertices"] if v.get("source")} if spec["parallelism"] == 1 else set()
 
 
-def _published_bytes(spec: dict[str, Any], session: Any) -> int | None:
+def _published_bytes(spec: AttemptSpec, session: Any) -> int | None:
     """The size of what is read from other attempts and from pinned sources; None if a script reads what it likes."""
     if any(vertex.get("spark_app") for vertex in spec["vertices"]):
         return None
-    edges = [edge for vertex in spec["vertices"] for edge in (vertex.get("inputs") or {}).values()]
+    edges = [edge for vertex in spec["vertices"] for edge in vertex["inputs"].values()]
     folders = []
     for edge in edges:
         suffix = f"/{exchange.SHARE}={edge['share']}" if edge["edge"] == "hash" else ""
         folders += [folder.rstrip("/") + suffix for folder in edge.get("folders") or ()]
-    pinned = (spec.get("pinned") or {}).values()
-    whole = sum(length for each in pinned for _, length, _ in each.get("files", ()))
+    whole: int = sum(length for each in spec["pinned"].values() for _, length, _ in each.get("files", ()))
     return exchange.bytes_in(session, folders) + whole // spec["parallelism"]
 
 
-def _uses(spec: dict[str, Any]) -> dict[str, list[set[int]]]:
+def _uses(spec: AttemptSpec) -> dict[str, list[set[int]]]:
     """Vertex -> for each direct use (an output of its own, a chained consumer) the outputs that it leads to."""
     uses: dict[str, list[set[int]]] = {vertex["id"]: [] for vertex in spec["vertices"]}
     for number, output in enumerate(spec["outputs"]):
         uses[output["vertex"]].append({number})
     for vertex in reversed(spec["vertices"]):
         reached: set[int] = set().union(*uses[vertex["id"]])
-        for alias, edge in (vertex.get("inputs") or {}).items():
+        for alias, edge in vertex["inputs"].items():
             if edge["edge"] == "chained" and reached:
                 uses[alias].append(reached)
     return uses
 
 
-def _shared(spec: dict[str, Any]) -> list[str]:
+def _shared(spec: AttemptSpec) -> list[str]:
     """The vertices to keep in memory: several outputs ask for their rows, on different ways."""
     uses = _uses(spec)
     return [
@@ -138,21 +139,22 @@ def _shared(spec: dict[str, Any]) -> list[str]:
     ]
 
 
-def _produce(spec: dict[str, Any], chain: vertices.Chain) -> dict[str, Any]:
+def _produce(spec: AttemptSpec, chain: vertices.Chain) -> AttemptReport:
     """Runs the outputs, those to storage first: they compute all rows, the result then takes its few of what was kept."""
-    report: dict[str, Any] = {"outputs": {}, "result": None}
-    sinks = {vertex["id"]: vertex["sink"] for vertex in spec["vertices"] if vertex.get("sink")}
+    reports: dict[str, OutputReport] = {}
+    rows: ResultRows | None = None
+    sinks = exchange.sinks_of(spec)
     for output in sorted(spec["outputs"], key=lambda each: each["edge"] == "result"):
         name = output["vertex"]
         df = chain.frames[name]
         if df is None:
             continue  # a spark_app has no rows
         with PROGRESS.at(name):
-            entry = report["outputs"].setdefault(name, {"schema": frames.schema_json(df), "rows": None, "bytes": None})
+            entry = reports.setdefault(name, {"schema": frames.schema_json(df), "rows": None, "bytes": None})
             if output["edge"] == "result":
-                report["result"] = result.take(df, output["rows"])
-                if entry["rows"] is None and not report["result"]["truncated"]:
-                    entry["rows"] = len(report["result"]["rows"])
+                rows = result.take(df, output["rows"])
+                if entry["rows"] is None and not rows["truncated"]:
+                    entry["rows"] = len(rows["rows"] or ())
                 continue
             if output["edge"] == "sink":
                 exchange.write_sink(df, sinks[name], output["folder"])
@@ -163,4 +165,4 @@ def _produce(spec: dict[str, Any], chain: vertices.Chain) -> dict[str, Any]:
                 exchange.write(narrow, output)
             entry["rows"] = exchange.rows_written(chain.session)
             entry["bytes"] = (entry["bytes"] or 0) + exchange.bytes_in(chain.session, [output["folder"]])
-    return report
+    return {"outputs": reports, "result": rows}

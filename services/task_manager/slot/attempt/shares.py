@@ -14,6 +14,7 @@ import math
 import re
 from typing import Any
 
+from ..attempt_wire import PinnedSource, Source
 from . import frames
 from .errors import AttemptError
 
@@ -24,8 +25,8 @@ _STATUS = re.compile(
 )
 
 
-def open_source(session: Any, source: dict[str, Any], schema: str | None = None) -> Any:
-    """The DataFrame of a source as it stands; `schema` (Spark's JSON) goes before the source's own DDL."""
+def open_source(session: Any, source: Source, schema: str | None = None, paths: list[str] | None = None) -> Any:
+    """The DataFrame of a source as it stands; `schema` (Spark's JSON) goes before the source's own DDL, `paths` before its path."""
     reader = session._jsparkSession.read().format(source["format"])
     if schema is not None:
         reader = reader.schema(frames.java_schema(session, schema))
@@ -33,17 +34,18 @@ def open_source(session: Any, source: dict[str, Any], schema: str | None = None)
         reader = reader.schema(source["schema"])
     for key, value in (source.get("options") or {}).items():
         reader = reader.option(key, _text(value))
-    path = source.get("path")
-    if path is None:
-        return frames.frame(reader.load(), session)
-    paths = [path] if isinstance(path, str) else list(path)
-    return frames.frame(reader.load(frames.strings(session, paths)), session)
+    if paths is None:
+        path = source.get("path")
+        if path is None:
+            return frames.frame(reader.load(), session)
+        paths = [path]
+    return frames.frame(reader.load(frames.sequence(session, paths)), session)
 
 
-def open_planned(session: Any, source: dict[str, Any], schema: str) -> Any:
+def open_planned(session: Any, source: Source, schema: str, paths: list[str] | None = None) -> Any:
     """The DataFrame of a source with the columns that were planned, in their order. Given a schema, Spark puts partition
     columns last. Where it infers one, those that the files hold as well stay where the files have them."""
-    df = open_source(session, source, schema)
+    df = open_source(session, source, schema, paths)
     names = _names(schema)
     return df if df.columns == names else df.select(*map(frames.quoted, names))
 
@@ -54,12 +56,8 @@ def source_bytes(df: Any) -> int | None:
     return None if relation is None else int(relation.location().sizeInBytes())
 
 
-def pin(session: Any, vertex: str, source: dict[str, Any], parallelism: int) -> tuple[Any, dict[str, Any]]:
-    """Opens a source that n subtasks will share: its DataFrame, and what is pinned.
-
-    {"schema", "files": [[path, length, mtime_ms], ...], "split_bytes", "splits", "base"}; `base` is the folder below which
-    partition columns stand in the path, or null. Raises AttemptError if the source cannot be shared.
-    """
+def pin(session: Any, vertex: str, source: Source, parallelism: int) -> tuple[Any, PinnedSource]:
+    """Opens a source that n subtasks will share: its DataFrame, and what is pinned. Raises AttemptError if it cannot be shared."""
     df = open_source(session, source)
     relation = _file_relation(df)
     if relation is None:
@@ -70,7 +68,7 @@ def pin(session: Any, vertex: str, source: dict[str, Any], parallelism: int) -> 
             vertex=vertex,
         )
     files = _listing(relation)
-    pinned: dict[str, Any] = {"schema": frames.schema_json(df), "files": files, "base": _base(relation, vertex, source)}
+    pinned: PinnedSource = {"schema": frames.schema_json(df), "files": files, "base": _base(relation, vertex, source)}
     total = sum(length for _, length, _ in files)
     share = math.ceil(total / parallelism)
     cores = max(1, session.sparkContext.defaultParallelism)
@@ -84,8 +82,8 @@ def pin(session: Any, vertex: str, source: dict[str, Any], parallelism: int) -> 
 def read_share(
     session: Any,
     vertex: str,
-    source: dict[str, Any],
-    pinned: dict[str, Any],
+    source: Source,
+    pinned: PinnedSource,
     share: int,
     shares: int,
     columns: list[str] | None,
@@ -109,7 +107,7 @@ def read_share(
         )
     mine = [p for p in range(found) if p % shares == share]
     jvm = session._jvm
-    keep = frames.strings(session, mine).toSet()  # a Scala Set[Int] is a function Int => Boolean
+    keep = frames.sequence(session, mine).toSet()  # a Scala Set[Int] is a function Int => Boolean
     pruned = jvm.org.apache.spark.rdd.PartitionPruningRDD.create(rdd, keep)
     narrow = frames.from_rdd(session, pruned, df._jdf.schema())
     if columns is None:
@@ -121,7 +119,7 @@ def read_share(
             functions.col(frames.quoted(field.name))
             if field.name in columns
             else functions.lit(None).cast(field.dataType).alias(field.name)
-            for field in _python_schema(pinned["schema"]).fields
+            for field in frames.python_schema(pinned["schema"]).fields
         )
     )
 
@@ -157,7 +155,7 @@ def needed_columns(jdf: Any, source: Any, names: list[str]) -> set[str]:
     }
 
 
-def _scan(session: Any, source: dict[str, Any], pinned: dict[str, Any], columns: list[str] | None) -> tuple[Any, Any]:
+def _scan(session: Any, source: Source, pinned: PinnedSource, columns: list[str] | None) -> tuple[Any, Any]:
     """The pinned files as Spark's rows, one partition a split, in an order that depends on the pinned list alone."""
     own = frames.clone(session)
     split = str(pinned["split_bytes"])
@@ -175,13 +173,13 @@ def _scan(session: Any, source: dict[str, Any], pinned: dict[str, Any], columns:
     if pinned["base"] is not None:
         options["basePath"] = pinned["base"]
     files = [frames.literal(path) for path, _, _ in pinned["files"]]
-    df = open_planned(own, {**source, "path": files, "options": options}, pinned["schema"])
+    df = open_planned(own, {**source, "options": options}, pinned["schema"], files)
     if columns is not None:
         df = df.selectExpr(*(frames.quoted(name) for name in _names(pinned["schema"]) if name in columns))
     return df, df._jdf.queryExecution().toRdd()
 
 
-def _check_unchanged(session: Any, vertex: str, source: dict[str, Any], pinned: dict[str, Any]) -> None:
+def _check_unchanged(session: Any, vertex: str, source: Source, pinned: PinnedSource) -> None:
     relation = _file_relation(open_source(session, source, pinned["schema"]))
     now = {path: (length, mtime) for path, length, mtime in _listing(relation)}
     then = {path: (length, mtime) for path, length, mtime in pinned["files"]}
@@ -223,7 +221,7 @@ def _listing(relation: Any) -> list[list[Any]]:
     return sorted(files)
 
 
-def _base(relation: Any, vertex: str, source: dict[str, Any]) -> str | None:
+def _base(relation: Any, vertex: str, source: Source) -> str | None:
     if relation.partitionSchema().isEmpty():
         return None
     given = {key.lower(): value for key, value in (source.get("options") or {}).items()}.get("basepath")  # as Spark takes options
@@ -247,14 +245,8 @@ def _ids(attributes: Any) -> list[str]:
     return re.findall(r"#(\d+)", attributes.toString())
 
 
-def _python_schema(schema: str) -> Any:
-    from pyspark.sql.types import _parse_datatype_json_string
-
-    return _parse_datatype_json_string(schema)
-
-
 def _names(schema: str) -> list[str]:
-    return [field.name for field in _python_schema(schema).fields]
+    return [field.name for field in frames.python_schema(schema).fields]
 
 
 def _text(value: Any) -> str:

@@ -34,7 +34,8 @@ class SparkStatus:
         if self._store is None:
             self._store = self._jsc.sc().statusStore()
         self._find_stages()
-        progress, stages = _nothing(), []
+        progress = _nothing()
+        stages: list[wire.StageStatus] = []
         live = [number for number, changes in self._stages.items() if changes]
         for number in live[:_STAGES_MAX]:
             stage = self._stage(number)

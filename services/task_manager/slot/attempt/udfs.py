@@ -55,7 +55,7 @@ def remember(vertex: Callable[[], str | None]) -> None:
                 function = _looked_at(function, self._name, kind.precision, kind.scale)
         return make(self, function)
 
-    UserDefinedFunction._create_judf = make_noted  # type: ignore[method-assign]  # PySpark's own, replaced
+    UserDefinedFunction._create_judf = make_noted  # type: ignore[method-assign, assignment]  # PySpark's own, replaced
 
 
 def _looked_at(function: Callable[..., Any], name: str, precision: int, scale: int) -> Callable[..., Any]:

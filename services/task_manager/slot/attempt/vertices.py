@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..attempt_wire import AttemptSpec, InputSpec, Source, SparkApp, VertexSpec
 from . import exchange, frames, shares
 from .errors import PROGRESS, AttemptError
 
@@ -24,29 +25,29 @@ like one is text."""
 class Chain:
     """The vertices of one attempt, joined into one Spark plan; `frames` holds the DataFrame of each."""
 
-    def __init__(self, spec: dict[str, Any], session: Any, modules: str) -> None:
+    def __init__(self, spec: AttemptSpec, session: Any, modules: str) -> None:
         self.spec, self.session, self.modules = spec, session, modules
         self.frames: dict[str, Any] = {}
         self.sessions = [session]
         self._bare = frames.clone(session)  # before user code can register anything in the attempt's session
-        if SUBSTITUTE not in (spec.get("conf") or {}):
+        if SUBSTITUTE not in spec["conf"]:
             self._bare.conf.set(SUBSTITUTE, "false")
 
-    def add(self, vertex: dict[str, Any]) -> Any:
+    def add(self, vertex: VertexSpec) -> Any:
         """Builds a vertex whose inputs are built; returns its DataFrame (None for a spark_app)."""
         with PROGRESS.at(vertex["id"]):
-            inputs = {alias: self._input(alias, edge) for alias, edge in (vertex.get("inputs") or {}).items()}
-            if vertex.get("source"):
-                df = self._source(vertex)
-            elif vertex.get("sql"):
-                df = self.sql(vertex["sql"], inputs)
-            elif vertex.get("python"):
-                df = call(vertex, inputs, self.session, self.spec.get("parameters") or {})
+            inputs = {alias: self._input(alias, edge) for alias, edge in vertex["inputs"].items()}
+            if source := source_of(vertex):
+                df = self._source(vertex["id"], source)
+            elif sql := vertex.get("sql"):
+                df = self.sql(sql, inputs)
+            elif python := vertex.get("python"):
+                df = call(vertex["id"], python, inputs, self.session, self.spec["parameters"])
                 check_declared(vertex, df)
             elif vertex.get("sink"):
                 df = only_input(vertex, inputs)
-            elif vertex.get("spark_app"):
-                run_script(vertex["spark_app"], self.modules)
+            elif app := vertex.get("spark_app"):
+                run_script(app, self.modules)
                 df = None
             else:
                 raise AttemptError("UNKNOWN_VERTEX_KIND", f"Vertex {vertex['id']!r} is of no kind that this slot knows")
@@ -66,15 +67,13 @@ class Chain:
             frames.in_session(df, session).createOrReplaceTempView(frames.quoted(alias))
         return session.sql(text)
 
-    def _input(self, alias: str, edge: dict[str, Any]) -> Any:
+    def _input(self, alias: str, edge: InputSpec) -> Any:
         if edge["edge"] == "chained":
             return self.frames[alias]
         return exchange.read(self.session, edge)
 
-    def _source(self, vertex: dict[str, Any]) -> Any:
-        source = dict(vertex["source"])
-        source["schema"] = source.get("schema") or vertex.get("schema")
-        pinned = (self.spec.get("pinned") or {}).get(vertex["id"])
+    def _source(self, vertex: str, source: Source) -> Any:
+        pinned = self.spec["pinned"].get(vertex)
         parallelism = self.spec["parallelism"]
         if parallelism == 1:
             return (
@@ -85,30 +84,38 @@ class Chain:
         if pinned is None:
             raise AttemptError(
                 "SOURCE_NOT_PLANNED",
-                f"Source {vertex['id']!r} has {parallelism} subtasks and no plan attempt pinned its files",
+                f"Source {vertex!r} has {parallelism} subtasks and no plan attempt pinned its files",
                 kind="infrastructure",
             )
         return shares.read_share(
-            self.session, vertex["id"], source, pinned, self.spec["subtask"], parallelism, self.columns(vertex["id"])
+            self.session, vertex, source, pinned, self.spec["subtask"], parallelism, self.columns(vertex)
         )
 
     def columns(self, source: str) -> list[str] | None:
         """The columns of a planned source that anybody reads; None for all of them."""
         shown = any(o["vertex"] == source and o["edge"] in ("result", "sink") for o in self.spec["outputs"])
-        pinned = (self.spec.get("pinned") or {}).get(source)
+        pinned = self.spec["pinned"].get(source)
         return None if shown or pinned is None else pinned.get("columns")
 
 
-def only_input(vertex: dict[str, Any], inputs: dict[str, Any]) -> Any:
+def source_of(vertex: VertexSpec) -> Source | None:
+    """The source that a vertex is, with the columns that it declares; None: it is another kind."""
+    source = vertex.get("source")
+    if not source:
+        return None
+    return {**source, "schema": source.get("schema") or vertex.get("schema")}
+
+
+def only_input(vertex: VertexSpec, inputs: dict[str, Any]) -> Any:
     """The one input of a sink."""
     if len(inputs) != 1:
         raise AttemptError("SINK_INPUTS", f"Sink {vertex['id']!r} has {len(inputs)} inputs and takes one")
     return next(iter(inputs.values()))
 
 
-def load(vertex: dict[str, Any]) -> Callable[..., Any]:
+def load(python: str) -> Callable[..., Any]:
     """The function of a python vertex, by its "module:function"."""
-    module_name, _, function_name = vertex["python"].partition(":")
+    module_name, _, function_name = python.partition(":")
     module = importlib.import_module(module_name)
     function = getattr(module, function_name, None)
     if not callable(function):
@@ -120,8 +127,8 @@ def load(vertex: dict[str, Any]) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]  # it is callable
 
 
-def call(vertex: dict[str, Any], inputs: dict[str, Any], session: Any, parameters: dict[str, Any]) -> Any:
-    """Calls the function of a python vertex.
+def call(vertex: str, python: str, inputs: dict[str, Any], session: Any, parameters: dict[str, str]) -> Any:
+    """Calls the function `python` of a vertex.
 
     An input goes to the parameter of its name. A single input without such a parameter takes the one that is left. Several go to
     `*args` in the graph's order or to `**kwargs` by their names, never to other names by their order. Otherwise a renamed input would
@@ -129,9 +136,9 @@ def call(vertex: dict[str, Any], inputs: dict[str, Any], session: Any, parameter
     """
     from pyspark.sql import DataFrame
 
-    function = load(vertex)
+    function = load(python)
     inputs = {alias: frames.in_session(df, session) for alias, df in inputs.items()}
-    bound = bind(vertex, function, inputs, {"spark": session, "parameters": dict(parameters)})
+    bound = bind(vertex, python, function, inputs, {"spark": session, "parameters": dict(parameters)})
     result = function(*bound.args, **bound.kwargs)
     if not isinstance(result, DataFrame):
         kind = type(result)
@@ -139,14 +146,14 @@ def call(vertex: dict[str, Any], inputs: dict[str, Any], session: Any, parameter
         hint = "; spark.createDataFrame(...) makes one" if name.endswith("DataFrame") or name == "list" else ""
         raise AttemptError(
             "NOT_A_DATAFRAME",
-            f"{vertex['python']} returned {'nothing' if result is None else f'a {name}'}; it must return a Spark DataFrame{hint}",
+            f"{python} returned {'nothing' if result is None else f'a {name}'}; it must return a Spark DataFrame{hint}",
             kind="user",
         )
     return result
 
 
 def bind(
-    vertex: dict[str, Any], function: Callable[..., Any], inputs: dict[str, Any], own: dict[str, Any]
+    vertex: str, python: str, function: Callable[..., Any], inputs: dict[str, Any], own: dict[str, Any]
 ) -> inspect.BoundArguments:
     """What goes to which parameter; `own` are the names that are no inputs. `edge/files.py:inputs_problem` tells as much without running
     anything. Raises AttemptError."""
@@ -168,7 +175,7 @@ def bind(
     if missing or (left and not several and not others):
         raise AttemptError(
             "WRONG_PARAMETERS",
-            f"{vertex['python']}{signature} cannot take the inputs of {vertex['id']!r} ({', '.join(inputs) or 'none'}): "
+            f"{python}{signature} cannot take the inputs of {vertex!r} ({', '.join(inputs) or 'none'}): "
             + (f"nothing for {', '.join(missing)}" if missing else f"no parameter for {', '.join(left)}")
             + ("; parameters are named as the inputs are" if len(left) > 1 else ""),
             kind="user",
@@ -178,16 +185,15 @@ def bind(
     elif left:
         given[others[0]] = {alias: inputs[alias] for alias in left}
     ordered = {name: given[name] for name in signature.parameters if name in given}
-    return inspect.BoundArguments(signature, ordered)  # type: ignore[arg-type]  # typeshed wants an OrderedDict
+    return inspect.BoundArguments(signature, ordered)
 
 
-def check_declared(vertex: dict[str, Any], df: Any) -> None:
+def check_declared(vertex: VertexSpec, df: Any) -> None:
     """Raises AttemptError if a python vertex returned other columns than it declares: others were planned with those."""
-    if not vertex.get("schema"):
+    ddl = vertex.get("schema")
+    if not ddl:
         return
-    from pyspark.sql.types import _parse_datatype_json_string
-
-    declared = _parse_datatype_json_string(frames.ddl_json(df.sparkSession, vertex["schema"]))
+    declared = frames.python_schema(frames.ddl_json(df.sparkSession, ddl))
     wanted = [f"{f.name} {f.dataType.simpleString()}" for f in declared.fields]
     found = [f"{f.name} {f.dataType.simpleString()}" for f in df.schema.fields]
     if wanted != found:
@@ -198,7 +204,7 @@ def check_declared(vertex: dict[str, Any], df: Any) -> None:
         )
 
 
-def run_script(app: dict[str, Any], modules: str) -> None:
+def run_script(app: SparkApp, modules: str) -> None:
     """Runs a script as spark-submit does: `__main__`, its arguments in `sys.argv`, its folder on `sys.path`.
 
     `sys.exit()` and `sys.exit(0)` are a good end; another code leaves as SystemExit.

@@ -125,13 +125,13 @@ def _own_session_only(gateway: Any, jsc: Any) -> None:
     def absolute(add: Any) -> Any:
         def add_from_here(self: Any, path: str, *args: Any, **kwargs: Any) -> None:
             # The JVM's current directory is not the attempt's.
-            return add(self, path if ":" in path else os.path.abspath(path), *args, **kwargs)
+            add(self, path if ":" in path else os.path.abspath(path), *args, **kwargs)
 
         return functools.wraps(add)(add_from_here)
 
     SparkContext.addFile = absolute(SparkContext.addFile)  # type: ignore[method-assign]  # PySpark's own, replaced
     SparkContext.addArchive = absolute(SparkContext.addArchive)  # type: ignore[method-assign]  # PySpark's own, replaced
-    SparkContext.__init__ = init  # type: ignore[method-assign]  # PySpark's own, replaced
+    SparkContext.__init__ = init  # type: ignore[method-assign, assignment]  # PySpark's own, replaced
     SparkContext.stop = stop  # type: ignore[method-assign]  # PySpark's own, replaced
     SparkSession.stop = stop_session  # type: ignore[method-assign]  # PySpark's own, replaced
     SparkSession.Builder.getOrCreate = get_or_create  # type: ignore[method-assign]  # PySpark's own, replaced

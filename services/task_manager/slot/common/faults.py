@@ -1,11 +1,15 @@
-"""Any process of a slot: errors of attempts of which little is known, and how an attempt's process tells that it failed."""
+"""Any process of a slot: the constructor of faults, and those that are made without a look into the attempt's process."""
 
 from __future__ import annotations
 
 import errno
 import os
 import signal
-from typing import Any
+
+from ..attempt_wire import Fault, FaultKind
+
+MESSAGE_CHARS = 1000
+DETAIL_CHARS = 16384
 
 FAILED = 1
 """Exit code of an attempt that left an error."""
@@ -14,21 +18,36 @@ JVM_LOST = "JVM_LOST"
 """Condition of an error: the connection to the gateway broke."""
 
 
-def plain_error(kind: str, message: str, *, retryable: bool = False, detail: str = "") -> dict[str, Any]:
-    """An error of which nothing more is known than ``message``, in the shape that all errors of attempts have."""
-    unknown = dict.fromkeys(("condition", "vertex", "line", "column", "file", "frame"))
-    return {"kind": kind, "retryable": retryable, "message": message, "detail": detail[-16384:], **unknown}
+def fault(kind: FaultKind, message: str, *, retryable: bool = False, condition: str | None = None, detail: str = "") -> Fault:
+    """The one constructor of faults in a slot, as `millrace.core.faults:fault` is elsewhere. What more is known is put in afterwards."""
+    return {
+        "kind": kind,
+        "retryable": retryable,
+        "condition": condition,
+        "message": bounded(message),
+        "vertex": None,
+        "line": None,
+        "column": None,
+        "file": None,
+        "frame": None,
+        "detail": detail[-DETAIL_CHARS:],
+    }
 
 
-def not_ready(error: OSError) -> dict[str, Any]:
-    """The error of an attempt whose folders cannot be made: a name that no file can have, a full disk."""
+def bounded(message: str) -> str:
+    """The start of a message that may be of any length."""
+    return message if len(message) <= MESSAGE_CHARS else message[: MESSAGE_CHARS - 3] + "..."
+
+
+def not_ready(error: OSError) -> Fault:
+    """The fault of an attempt whose folders cannot be made: a name that no file can have, a full disk."""
     user = error.errno == errno.ENAMETOOLONG
     message = f"The attempt's folders cannot be made ready: {error}"
-    return plain_error("user" if user else "infrastructure", message, retryable=not user)
+    return fault("user" if user else "infrastructure", message, retryable=not user)
 
 
-def describe_exit(wait_status: int) -> dict[str, Any]:
-    """The error of a process that ended with this `os.waitpid` status and left no report."""
+def describe_exit(wait_status: int) -> Fault:
+    """The fault of a process that ended with this `os.waitpid` status and left no report."""
     if os.WIFSIGNALED(wait_status):
         number = os.WTERMSIG(wait_status)
         try:
@@ -40,9 +59,9 @@ def describe_exit(wait_status: int) -> dict[str, Any]:
             "SIGSEGV": ": native code of a library crashed",
             "SIGABRT": ": native code of a library aborted",
         }.get(name, "")
-        error = plain_error("killed", f"The attempt's process was ended by {name}{hint}", retryable=True)
-        return error | {"condition": name, "exit_code": 128 + number}
+        message = f"The attempt's process was ended by {name}{hint}"
+        return fault("killed", message, retryable=True, condition=name) | {"exit_code": 128 + number}
     code = os.WEXITSTATUS(wait_status)
     why = " before it could report (os._exit?)" if code == 0 else ""
-    error = plain_error("exit", f"The attempt's process ended with exit code {code}{why}", retryable=True)
-    return error | {"exit_code": code or 1}
+    message = f"The attempt's process ended with exit code {code}{why}"
+    return fault("exit", message, retryable=True) | {"exit_code": code or 1}

@@ -17,12 +17,15 @@ ERROR_BYTES_MAX = 1 << 20  # a hundred times what `errors.describe` writes
 VALUES_MAX = 100_000  # beside the rows: schemas, and the files that a plan pins
 DEPTH_MAX = 100
 
+Unchecked = dict[str, Any]
+"""What an attempt left, of a bounded size: user code may have written it. `ports/reports.py` looks at it before it is passed on."""
+
 
 class Unreadable(Exception):
     """A file that is too large, or holds what no attempt of ours writes."""
 
 
-def report(log_folder: str) -> tuple[dict[str, Any], str | None] | None:
+def report(log_folder: str) -> tuple[Unchecked, str | None] | None:
     """The report without its result's rows, and those as text. None: there is none. Raises Unreadable."""
     found = _read(os.path.join(log_folder, REPORT), REPORT_BYTES_MAX, "its process left a report that cannot be read")
     if found is None:
@@ -30,7 +33,7 @@ def report(log_folder: str) -> tuple[dict[str, Any], str | None] | None:
     return parted(found)
 
 
-def parted(found: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
+def parted(found: Unchecked) -> tuple[Unchecked, str | None]:
     """A report and the rows of its result, bounded both. Raises Unreadable."""
     result, rows = found.get("result"), None
     if isinstance(result, dict) and "rows" in result:
@@ -46,14 +49,14 @@ def parted(found: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
     return _bounded(found, "its process left a report that cannot be read"), rows
 
 
-def error(log_folder: str) -> dict[str, Any] | None:
+def error(log_folder: str) -> Unchecked | None:
     """The error, or None: there is none. Raises Unreadable."""
     what = "its process left an error that cannot be read"
     found = _read(os.path.join(log_folder, ERROR), ERROR_BYTES_MAX, what)
     return None if found is None else _bounded(found, what)
 
 
-def _read(path: str, most: int, what: str) -> dict[str, Any] | None:
+def _read(path: str, most: int, what: str) -> Unchecked | None:
     """The object in a file; None for what is no file: a pipe would hold up the host for ever."""
     try:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
@@ -73,7 +76,7 @@ def _read(path: str, most: int, what: str) -> dict[str, Any] | None:
     return found
 
 
-def _bounded(found: dict[str, Any], what: str) -> dict[str, Any]:
+def _bounded(found: Unchecked, what: str) -> Unchecked:
     depth, values = _weigh(found)
     if depth > DEPTH_MAX or values > VALUES_MAX:
         most = f"at most {DEPTH_MAX} and {VALUES_MAX} can be passed on"

@@ -12,6 +12,7 @@ import socket
 import time
 from typing import Any
 
+from .. import wire
 from ..common import attach, jvm
 from .quiet import Workers, quiet_down
 from .reset import Baseline
@@ -20,10 +21,7 @@ WAREHOUSE = "spark.sql.warehouse.dir"
 
 
 class Control:
-    """The state of one JVM as its control process sees it.
-
-    Each public method is a request of the host; it returns the JSON object of the answer and raises what went wrong.
-    """
+    """The state of one JVM as its control process sees it. A method for each order of the host, which raises what went wrong."""
 
     def __init__(self, gateway: Any, folder: str, jvm_pid: int) -> None:
         self._gateway = gateway
@@ -34,8 +32,26 @@ class Control:
         self._baseline: Baseline
         self._context: Any = None
 
-    def open(self) -> dict[str, Any]:
-        """Starts the Spark context, runs a first query, prepares the first session. Answer: ``application_id``."""
+    def carry_out(self, order: wire.ControlOrder) -> wire.ControlAnswer:
+        """Carries out one order, whatever comes of it."""
+        began = time.monotonic()
+        answer: wire.ControlAnswer = {"ok": True, "took_ms": 0.0}
+        try:
+            if order["do"] == "open":
+                answer["application_id"] = self._open()
+            elif order["do"] == "quiet":
+                answer["living"] = quiet_down(self._baseline, self._session, self._workers, order["within_s"])
+            elif order["do"] == "reset":
+                answer["replace"] = self._reset(order["had_variables"])
+            elif order["do"] == "probe":
+                self._probe()
+        except Exception as error:
+            answer = {"ok": False, "took_ms": 0.0, "reason": f"{type(error).__name__}: {error}"[:4000]}
+        answer["took_ms"] = round((time.monotonic() - began) * 1000, 1)
+        return answer
+
+    def _open(self) -> str:
+        """Starts the Spark context, runs a first query, prepares the first session. Returns the application's id."""
         from pyspark import SparkContext
 
         self._context = SparkContext(gateway=self._gateway)
@@ -43,24 +59,19 @@ class Control:
         self._own_warehouses = self._context.getConf().get(WAREHOUSE) == jvm.warehouse(self._folder)
         self._prepare()
         self._baseline.remember()
-        return {"application_id": self._context.applicationId}
+        return str(self._context.applicationId)
 
-    def quiet(self, within_s: float) -> dict[str, Any]:
-        """Ends all that the last attempt left running. Answer: ``quiet``, and if it is not, ``living``."""
-        living = quiet_down(self._baseline, self._session, self._workers, within_s)
-        return {"quiet": not living, "living": living}
-
-    def reset(self, had_variables: bool) -> dict[str, Any]:
-        """Clears what the last attempt left in the JVM and prepares a session. Answer: ``replace``, a reason or None."""
+    def _reset(self, had_variables: bool) -> str | None:
+        """Clears what the last attempt left in the JVM and prepares a session; or returns why the JVM must be replaced."""
         reason = self._baseline.restore() or self._workers.not_to_be_kept(had_variables)
         if reason is None and had_variables and not self._baseline.local:
             reason = "executors may have the attempt's environment variables"
         if reason is None:
             shutil.rmtree(self._warehouse(), ignore_errors=True)
             self._prepare()
-        return {"replace": reason}
+        return reason
 
-    def probe(self) -> dict[str, Any]:
+    def _probe(self) -> None:
         """Runs Python on every core of the JVM, unless idle workers from the last time are there still."""
         if not self._workers.fresh():
             cores = self._context.defaultParallelism if self._baseline.local else 1
@@ -69,7 +80,6 @@ class Control:
                 raise RuntimeError(f"The Python workers of the slot compute wrongly: {found}.")
             self._workers.remember()
         self._workers.note_daemons()
-        return {}
 
     def _warehouse(self) -> str:
         return os.path.join(self._folder, "warehouse", str(self._sessions))
@@ -87,16 +97,9 @@ class Control:
 
 
 def serve(channel: socket.socket, port: int, secret: str, folder: str, jvm_pid: int) -> None:
-    """Answers the host's requests, one JSON line each, until it closes ``channel``. Runs in a process of its own."""
+    """Carries out the host's orders, one JSON line each, until it closes ``channel``. Runs in a process of its own."""
     control = Control(attach.connect(port, secret), folder, jvm_pid)
     with channel, channel.makefile("rw", encoding="utf-8", newline="\n") as lines:
         for line in lines:
-            request = json.loads(line)
-            began = time.monotonic()
-            try:
-                answer = {"ok": True, **getattr(control, request["do"])(**request["with"])}
-            except Exception as error:
-                answer = {"ok": False, "reason": f"{type(error).__name__}: {error}"[:4000]}
-            answer["took_ms"] = round((time.monotonic() - began) * 1000, 1)
-            lines.write(json.dumps(answer) + "\n")
+            lines.write(json.dumps(control.carry_out(json.loads(line))) + "\n")
             lines.flush()

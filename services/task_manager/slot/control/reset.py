@@ -83,7 +83,7 @@ class Baseline:
         """What of an attempt runs in the JVM, or "". ``closely`` looks at stacks (50 ms) where names are not proof."""
         names = self._thread_names()
         if tasks := _TASK.findall(names):
-            return tasks[0]
+            return str(tasks[0])
         if len(self._tracker.getActiveJobIds()):
             return "a job"
         if re.search(r"-> [1-9]", self._scheduler.runningTasksByExecutors().toString()):
@@ -95,7 +95,7 @@ class Baseline:
         return f"a call of the attempt ({len(connections)})" if connections else ""
 
     def _thread_names(self) -> str:
-        return self._thread.getAllStackTraces().keySet().toString()
+        return str(self._thread.getAllStackTraces().keySet().toString())
 
     def _serving(self) -> bool:
         """Whether a thread other than ours executes a command that came over the gateway."""

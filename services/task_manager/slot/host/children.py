@@ -61,7 +61,7 @@ class Child:
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
 
-    async def ask(self, body: dict[str, Any], within_s: float) -> dict[str, Any]:
+    async def ask(self, body: wire.ControlOrder | wire.Assignment, within_s: float) -> Any:
         """Sends ``body`` and returns the answer; raises DriverLost after twice ``within_s`` or at its end."""
         _, writer = await self._open()
         writer.write(wire.line_of(body))
@@ -69,8 +69,8 @@ class Child:
             await self._within(writer.drain(), within_s)
         return await self.answer(within_s)
 
-    async def answer(self, within_s: float) -> dict[str, Any]:
-        """The next line; raises DriverLost after ``within_s`` or at its end."""
+    async def answer(self, within_s: float) -> Any:
+        """The message in the next line; raises DriverLost after ``within_s`` or at its end."""
         line = await self._within(self.line(), within_s)
         if not line:
             raise DriverLost("it ended")
@@ -86,11 +86,11 @@ class Child:
         except ValueError:
             raise DriverLost("its answer is too long") from None
 
-    def tell(self, body: Any) -> bool:
-        """Sends ``body`` without waiting for anything; False: it is lost, for the process does not read, or has ended."""
+    def tell(self, order: wire.AttemptOrder) -> bool:
+        """Sends ``order`` without waiting for anything; False: it is lost, for the process does not read, or has ended."""
         if self._writer is None or self._writer.transport.is_closing() or self._writer.transport.get_write_buffer_size():
             return False
-        self._writer.write(wire.line_of(body))
+        self._writer.write(wire.line_of(order))
         return True
 
     async def line(self) -> bytes:

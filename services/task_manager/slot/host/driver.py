@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from .. import wire
 from ..attempt import main as attempt
 from ..common import jvm, procs
 from ..common.config import SlotConfig
@@ -104,12 +105,13 @@ class Driver:
             lambda channel: control.serve(channel, self.port, self.secret, self._folder, self.pid),
             [],
         )
-        self.application_id = (await self._ask("open", START_S))["application_id"]
+        self.application_id = (await self._ask({"do": "open"}, START_S))["application_id"]
 
-    async def _ask(self, what: str, limit_s: float, **parameters: Any) -> dict[str, Any]:
+    async def _ask(self, order: wire.ControlOrder, limit_s: float) -> wire.ControlAnswer:
         assert self._control is not None
-        question = asyncio.ensure_future(self._control.ask({"do": what, "with": parameters}, limit_s))
-        await asyncio.wait({question, self.exited}, return_when=asyncio.FIRST_COMPLETED)
+        question: asyncio.Future[wire.ControlAnswer] = asyncio.ensure_future(self._control.ask(order, limit_s))
+        ends: set[asyncio.Future[Any]] = {question, self.exited}
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if not question.done():
             question.cancel()
             await asyncio.gather(question, return_exceptions=True)
@@ -133,7 +135,8 @@ class Driver:
             self._children, lambda channel: attempt.main(channel, self.port, self.secret, self.application_id), self.log.write
         )
         try:
-            probe = asyncio.ensure_future(self._ask("probe", RESET_S if self.attempts else START_S))
+            probe = asyncio.ensure_future(self._ask({"do": "probe"}, RESET_S if self.attempts else START_S))
+            attached: wire.Attached
             attached, _ = await asyncio.gather(spare.answer(ATTACH_S), probe)
             if not attached["attached"]:
                 raise DriverLost(attached["reason"])
@@ -148,9 +151,9 @@ class Driver:
         """Ends what the last attempt left running in the JVM and in Python workers; raises DriverLost if that fails."""
         local = jvm.is_local(self._config.master)
         within_s = max(self._config.quiet_ms, 0 if local else 5000) / 1000
-        answer = await self._ask("quiet", within_s + 1.0, within_s=within_s)
-        if not answer["quiet"]:
-            raise DriverLost(f"{answer['living']} of the last attempt would not end")
+        living = (await self._ask({"do": "quiet", "within_s": within_s}, within_s + 1.0))["living"]
+        if living:
+            raise DriverLost(f"{living} of the last attempt would not end")
 
     async def reset(self, had_variables: bool) -> None:
         """Clears what the last attempt left and prepares for the next; raises DriverLost if a new JVM is needed. `had_variables`: that
@@ -160,7 +163,8 @@ class Driver:
             raise DriverLost("it ran out of memory")
         if self.attempts >= self._config.attempts_per_jvm:
             raise DriverLost(f"it ran {self.attempts} attempts")
-        if (reason := (await self._ask("reset", RESET_S, had_variables=had_variables))["replace"]) is not None:
+        answer = await self._ask({"do": "reset", "had_variables": had_variables}, RESET_S)
+        if (reason := answer["replace"]) is not None:
             raise DriverLost(reason)
 
     def helpers(self) -> list[int]:

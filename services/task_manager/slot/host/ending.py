@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from ..attempt_wire import Fault
 from ..common import left
-from ..common.faults import FAILED, describe_exit, plain_error
+from ..common.faults import FAILED, describe_exit, fault
 from .children import Spare
 from .driver import Driver
 from .inbox import Command
@@ -20,8 +19,8 @@ def complete(logs: list[CappedLog], spare: Spare, driver: Driver) -> None:
         log.close()
 
 
-def failure(status: int, command: Command, jvm_lost: dict[str, Any] | None) -> dict[str, Any]:
-    """The error of an attempt that left no report."""
+def failure(status: int, command: Command, jvm_lost: Fault | None) -> Fault | left.Unchecked:
+    """The fault of an attempt that left no report."""
     if jvm_lost is not None:
         return jvm_lost
     if command.refused is not None:
@@ -29,5 +28,5 @@ def failure(status: int, command: Command, jvm_lost: dict[str, Any] | None) -> d
     try:
         described = left.error(command.dirs.log) if status == FAILED << 8 else None
     except left.Unreadable as error:
-        described = plain_error("user", str(error))
+        return fault("user", str(error))
     return described or describe_exit(status)

@@ -6,8 +6,9 @@ import asyncio
 import dataclasses
 from typing import Any
 
+from ..attempt_wire import AttemptSpec, Fault
 from ..common.config import Dirs
-from ..common.faults import plain_error
+from ..common.faults import fault
 from .talk import Talk
 
 
@@ -16,18 +17,18 @@ class Command:
     """An attempt that was ordered and has not ended."""
 
     attempt: str
-    spec: dict[str, Any]
+    spec: AttemptSpec
     dirs: Dirs
     killed: asyncio.Future[str]
     started: bool = False
-    refused: dict[str, Any] | None = None
+    refused: Fault | None = None
     """Why its process could not begin."""
     talk: Talk | None = None
     """The channel to its process, while it runs."""
 
-    def killed_error(self) -> dict[str, Any]:
-        """The error of one that was killed."""
-        return plain_error("killed", f"The attempt was ended: {self.killed.result()}.")
+    def killed_error(self) -> Fault:
+        """The fault of one that was killed."""
+        return fault("killed", f"The attempt was ended: {self.killed.result()}.")
 
 
 class Inbox:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import os
 import pathlib
 import shutil
 from typing import Any
 
 from .. import wire
+from ..attempt_wire import Fault, FaultKind
 from ..common import jvm, left, procs
 from ..common.conf import classify_conf
 from ..common.config import Dirs, SlotConfig
-from ..common.faults import JVM_LOST, not_ready, plain_error
+from ..common.faults import JVM_LOST, fault, not_ready
 from . import archive
 from .children import Children, DriverLost, Spare
 from .driver import Driver
@@ -31,6 +31,7 @@ from .talk import Talk
 _FAILED_STARTS_MAX = 2
 _SPARES_LOST_MAX = 3
 _OWN_LOG_BYTES = 4 << 20
+_NAMES_CHARS = 300
 _FOLDER_HINT = "Free space on its disk, or give the TaskManager a work folder that it may write to."
 
 
@@ -82,7 +83,7 @@ class Host:
             command.talk.order(order)
         elif order["do"] == "report":
             silent = "its Python process has not begun" if command else "it has just ended"
-            self._out.offer("status", attempt=attempt, question=order["question"], status=None, silent=silent)
+            self._out.offer({"is": "status", "attempt": attempt, "question": order["question"], "status": None, "silent": silent})
 
     async def live(self, driver: Driver) -> None:
         """Serves attempts for ever, on ``driver`` and its successors; returns only when the slot is broken."""
@@ -97,8 +98,9 @@ class Host:
                 await self._end(driver)
             failures = 0 if driver.was_ready else failures + 1
             if failures == _FAILED_STARTS_MAX:
-                return self._out.say("broken", reason=reason, hint=f"The JVM's log is {self._config.folder}/jvm.log.")
-            self._out.say("replacing", reason=reason)
+                hint = f"The JVM's log is {self._config.folder}/jvm.log."
+                return self._out.send({"is": "broken", "reason": reason, "hint": hint})
+            self._out.send({"is": "replacing", "reason": reason, "attempt": None})
             driver = self.launch()
 
     async def _end(self, driver: Driver) -> None:
@@ -113,7 +115,7 @@ class Host:
             try:
                 driver.was_ready = True
                 _bound_own_log()
-                self._out.say("ready", slot=self._config.slot, application_id=driver.application_id)
+                self._out.send({"is": "ready", "slot": self._config.slot, "application_id": driver.application_id})
                 self._archive.make_in_background(self._children.watch)
                 command = await self._next(driver, spare)
                 if command is None:
@@ -148,11 +150,13 @@ class Host:
     async def _run_apart(self, command: Command, static_conf: dict[str, str]) -> None:
         """Runs an attempt in a JVM of its own, made for its static settings and ended with it."""
         names = ", ".join(sorted(static_conf))
-        self._out.say("replacing", reason=f"the attempt needs Spark settings of its own: {names}", attempt=command.attempt)
+        why = f"the attempt needs Spark settings of its own: {names}"
+        self._out.send({"is": "replacing", "reason": why, "attempt": command.attempt})
         driver = self.launch(static_conf)
         opening = asyncio.ensure_future(self._open_with_spare(driver))
         try:
-            await asyncio.wait({opening, command.killed}, return_when=asyncio.FIRST_COMPLETED)
+            ends: set[asyncio.Future[Any]] = {opening, command.killed}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if not opening.done():
                 await self._end(driver)
                 return self._ended(command, "killed", error=command.killed_error())
@@ -162,8 +166,9 @@ class Host:
                 await self._end(driver)
                 said = self._jvm_log()
                 self._keep(command, said)
-                message = f"Spark does not start with the settings {names}: {jvm.complaint(said) or lost}"
-                return self._ended(command, "failed", error=plain_error("jvm", message, detail=said))
+                listed = names if len(names) <= _NAMES_CHARS else f"{names[:_NAMES_CHARS]}..."  # what is wrong comes after them
+                message = f"Spark does not start with the settings {listed}: {jvm.complaint(said) or lost}"
+                return self._ended(command, "failed", error=fault("jvm", message, detail=said))
             try:
                 await self._run(driver, spare, command)
             except DriverLost:
@@ -194,19 +199,21 @@ class Host:
     async def _run(self, driver: Driver, spare: Spare, command: Command) -> None:
         """Runs one attempt to its end and says how it ended; raises DriverLost if the JVM cannot serve another."""
         if tell := not command.killed.done():
-            self._out.say("running", attempt=command.attempt)  # its process lives, and is told at once
+            self._out.send({"is": "running", "attempt": command.attempt})  # its process lives, and is told at once
         logs = [self._log(command, "stdout"), self._log(command, "stderr")]
         spare.stdout.sink, spare.stderr.sink = logs[0].write, logs[1].write
         driver.echo = logs[1].write
         try:
             if tell:
-                body = {"attempt": command.attempt, "spec": command.spec, "dirs": dataclasses.asdict(command.dirs)}
+                dirs: wire.RunDirs = {"work": command.dirs.work, "log": command.dirs.log, "blobs": command.dirs.blobs}
                 try:
-                    command.refused = (await spare.ask(body, 60)).get("refused")
+                    took: wire.Took = await spare.ask({"attempt": command.attempt, "spec": command.spec, "dirs": dirs}, 60)
+                    command.refused = took.get("refused")
                     command.talk = Talk(command.attempt, spare, self._out.offer)
                 except DriverLost:
                     spare.kill()
-                await asyncio.wait({spare.exited, driver.exited, command.killed}, return_when=asyncio.FIRST_COMPLETED)
+                ends: set[asyncio.Future[Any]] = {spare.exited, driver.exited, command.killed}
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
                 if command.talk:
                     command.talk.close()
             await self._finish(driver, spare, command, logs)
@@ -230,12 +237,12 @@ class Host:
             try:
                 found = left.report(command.dirs.log) if status == 0 else None
             except left.Unreadable as error:
-                unreadable = plain_error("user", str(error))
+                unreadable = fault("user", str(error))
         if found is not None:
             complete(logs, spare, driver)
             self._ended(command, "finished", report=found[0], rows=found[1])
             return await self._quiet(driver)
-        jvm_lost: dict[str, Any] | None = None
+        jvm_lost: Fault | None = None
         try:
             await self._quiet(driver)
         except DriverLost as lost:
@@ -243,8 +250,8 @@ class Host:
             asked = not killed and failure(status, command, None).get("condition") == JVM_LOST
             await asyncio.wait({driver.exited}, timeout=5 if asked else 0.2)
             if driver.exited.done():  # from outside: the attempt runs elsewhere, whatever its `restart` says
-                kind = "infrastructure" if driver.ended_from_outside() else "jvm"
-                jvm_lost = plain_error(kind, driver.why_ended(), retryable=True)
+                kind: FaultKind = "infrastructure" if driver.ended_from_outside() else "jvm"
+                jvm_lost = fault(kind, driver.why_ended(), retryable=True)
             await self._end(driver)
             raise DriverLost(jvm_lost["message"] if jvm_lost else str(lost)) from lost
         finally:
@@ -272,9 +279,18 @@ class Host:
             what = " ".join(procs.command_line(pid))[:200] or "its command is not to be seen"
             log.write(f"Millrace: process {pid} ({what}), which this attempt started, lives on: it may not be ended here.\n".encode())
 
-    def _ended(self, command: Command, status: str, report: Any = None, rows: str | None = None, error: Any = None) -> None:
+    def _ended(
+        self,
+        command: Command,
+        status: wire.EndStatus,
+        report: left.Unchecked | None = None,
+        rows: str | None = None,
+        error: Fault | left.Unchecked | None = None,
+    ) -> None:
         self.inbox.remove(command)
-        self._out.say("ended", attempt=command.attempt, status=status, report=report, rows=rows, error=error)
+        self._out.send({
+            "is": "ended", "attempt": command.attempt, "status": status, "report": report, "rows": rows, "error": error
+        })  # fmt: skip
 
 
 def _static_conf(command: Command) -> dict[str, str]:
@@ -282,9 +298,9 @@ def _static_conf(command: Command) -> dict[str, str]:
 
     A jar is copied under its name into the attempt's folder: Spark shows that name, and some libraries look at it.
     """
-    _, static_conf, _ = classify_conf(command.spec.get("conf") or {})
+    _, static_conf, _ = classify_conf(command.spec["conf"])
     jars = [static_conf["spark.jars"]] if static_conf.get("spark.jars") else []
-    for module in command.spec.get("modules") or []:
+    for module in command.spec["modules"]:
         source = os.path.join(command.dirs.blobs, os.path.basename(module["sha256"]))
         if module["kind"] == "jar" and os.path.isfile(source):
             target = os.path.join(command.dirs.work, "jars", os.path.basename(module["name"]))

@@ -53,12 +53,12 @@ async def _main(out: Out, commands: Any) -> None:
         java = jvm.find_java(config.java_home)
         spark_home = jvm.find_spark(config.pyspark_version)
     except jvm.CannotStart as broken:
-        out.say("broken", reason=broken.reason, hint=broken.hint)
+        out.send({"is": "broken", "reason": broken.reason, "hint": broken.hint})
         return
     try:
         await _serve(Host(config, java, spark_home, out), reader)
     except Broken as broken:
-        out.say("broken", reason=str(broken), hint=broken.hint)
+        out.send({"is": "broken", "reason": str(broken), "hint": broken.hint})
 
 
 async def _serve(host: Host, reader: asyncio.StreamReader) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Any
 
 from .. import wire
 
@@ -21,9 +20,9 @@ class Out:
         self._rest = b""  # what the pipe did not take yet
         os.set_blocking(fd, False)
 
-    def say(self, what: str, **body: Any) -> None:
+    def send(self, event: wire.Event) -> None:
         """Sends an event, in order; raises Stopped if the TaskManager is gone."""
-        data = wire.line_of({"is": what, **body})
+        data = wire.line_of(event)
         if self._rest:
             self._rest += data
             return
@@ -35,10 +34,10 @@ class Out:
             self._rest = data
             asyncio.get_running_loop().add_writer(self._fd, self._go_on)
 
-    def offer(self, what: str, **body: Any) -> None:
-        """As `say`, but it is dropped while the pipe is full: news of which a later one tells more."""
+    def offer(self, event: wire.Event) -> None:
+        """As `send`, but it is dropped while the pipe is full: news of which a later one tells more."""
         if not self._rest:
-            self.say(what, **body)
+            self.send(event)
 
     def _taken(self, data: bytes) -> bytes:
         """Writes what the pipe takes now; returns the rest."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from .. import wire
 
@@ -20,28 +20,29 @@ _QUESTIONS_MAX = 16  # that wait for an answer
 class Peer(Protocol):
     """The process at the other end; see `children.Child`."""
 
-    def tell(self, body: Any) -> bool: ...
+    def tell(self, order: wire.AttemptOrder) -> bool: ...
 
     async def line(self) -> bytes: ...
 
 
 class Talk:
-    """Orders to a running attempt, its progress and answers from there. ``say(what, ...)`` sends an event to the TaskManager."""
+    """Orders to a running attempt, its progress and answers from there. ``send`` sends an event to the TaskManager."""
 
-    def __init__(self, attempt: str, peer: Peer, say: Callable[..., None]) -> None:
+    def __init__(self, attempt: str, peer: Peer, send: Callable[[wire.Event], None]) -> None:
         self._attempt = attempt
         self._peer = peer
-        self._say = say
+        self._send = send
         self._questions: dict[str, asyncio.TimerHandle] = {}
         self._progress_s = float("-inf")  # when progress was passed on last
         self._hearing = asyncio.ensure_future(self._hear())
 
     def order(self, order: wire.AttemptOrder) -> None:
         """Passes on an order; a question gets its answer, or why there is none."""
-        question = order.get("question")
-        if not isinstance(question, str):
+        if order["do"] != "report":
             self._peer.tell(order)
-        elif len(self._questions) >= _QUESTIONS_MAX:
+            return
+        question = order["question"]
+        if len(self._questions) >= _QUESTIONS_MAX:
             self._answer(question, None, "it was asked too much at once")
         elif self._peer.tell(order):
             loop = asyncio.get_running_loop()
@@ -53,25 +54,25 @@ class Talk:
     async def _hear(self) -> None:
         try:
             while line := await self._peer.line():
-                self._take(*wire.from_attempt(line))
+                self._take(wire.from_attempt(line))
                 await asyncio.sleep(_PAUSE_S)
         except (ValueError, OSError) as error:
             print(f"{self._attempt} is not listened to any more: {str(error)[:200]}", file=sys.stderr, flush=True)
 
-    def _take(self, kind: str, message: Any) -> None:
-        if kind == "progress":
+    def _take(self, message: wire.AttemptEvent) -> None:
+        if message["is"] == "progress":
             now_s = asyncio.get_running_loop().time()
             if now_s >= self._progress_s + wire.PROGRESS_S / 2:  # one that keeps to the rule may be a little early
                 self._progress_s = now_s
-                self._say("progress", attempt=self._attempt, progress=message["progress"])
+                self._send({"is": "progress", "attempt": self._attempt, "progress": message["progress"]})
         elif message["question"] in self._questions:
             self._answer(message["question"], message["status"], None)
 
-    def _answer(self, question: str, status: Any, silent: str | None) -> None:
+    def _answer(self, question: str, status: wire.AttemptStatus | None, silent: str | None) -> None:
         timer = self._questions.pop(question, None)
         if timer is not None:
             timer.cancel()
-        self._say("status", attempt=self._attempt, question=question, status=status, silent=silent)
+        self._send({"is": "status", "attempt": self._attempt, "question": question, "status": status, "silent": silent})
 
     def close(self) -> None:
         """The attempt has ended, or is about to: nothing of it is passed on any more."""
