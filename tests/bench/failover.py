@@ -209,7 +209,7 @@ def restarts(client: Millrace, job: Job) -> int:
     _, detail, _ = client.show(job.id)
     if detail is None:
         raise RuntimeError(f"nothing is known of the tasks of {job.id}")
-    return sum(subtask["attempt"] - 1 for task in detail["tasks"] for subtask in task["subtasks"])
+    return sum(subtask.attempt - 1 for task in detail.tasks for subtask in task.subtasks)
 
 
 def _moved(cluster: Replicated, number: signal.Signals) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
@@ -14,6 +13,7 @@ from millrace.cli import files as listing
 from millrace.cli.environment import variables
 from millrace.cli.files import files_lines
 from millrace.client.files import Files, folders, listed
+from tests.cli.details import detail, task
 
 
 def test_variables_from_flags_files_and_the_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,18 +57,16 @@ MANIFEST = {
     "left_out_in_all": 3,
 }
 WHERE = ("main", 0, 1, "ac/main.0.1")
-DETAIL: dict[str, Any] = {
-    "tasks": [
-        {"task": "main", "subtasks": [
-            {"subtask": 0, "attempt": 1, "logs": [{"attempt": 1, "path": "ac/main.0.1"}], "failures": [],
-             "files": {"kept": 1, "bytes": 2, "left_out": 3}}
-        ]},
-        {"task": "other", "subtasks": [
-            {"subtask": 0, "attempt": 2, "logs": [{"attempt": n, "path": f"ac/other.0.{n}"} for n in (1, 2)],
-             "failures": [{"attempt": 1, "error": {"files_kept": 2, "files_left_out": 0}}]}
-        ]},
-    ]
-}  # fmt: skip
+FAILURE = {"attempt": 1, "at_ms": 1, "task_manager": "tm", "error": {"files_kept": 2, "files_left_out": 0}}
+DETAIL = detail(
+    task("main", {
+        "attempt": 1, "logs": [{"attempt": 1, "path": "ac/main.0.1"}], "failures": [],
+        "files": {"kept": 1, "bytes": 2, "left_out": 3},
+    }),
+    task("other", {
+        "attempt": 2, "logs": [{"attempt": n, "path": f"ac/other.0.{n}"} for n in (1, 2)], "failures": [FAILURE],
+    }),
+)  # fmt: skip
 
 
 def test_names_that_lead_out_of_a_folder_are_no_files() -> None:
@@ -85,7 +83,7 @@ def test_the_end_of_a_job_says_what_is_kept_and_loudly_what_is_not() -> None:
         "files     3 (2 bytes), left by relative paths: millrace files j",
         "NOT kept  3 files more, gone with the attempt; which and why: millrace files j",
     ]
-    assert files_lines({"tasks": []}, "j") == files_lines(None, "j") == []
+    assert files_lines(detail(), "j") == files_lines(None, "j") == []
 
 
 class Client:

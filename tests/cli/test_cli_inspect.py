@@ -61,7 +61,7 @@ def test_lines_tell_progress_now_and_then(capsys: pytest.CaptureFixture[str], mo
     times = iter([0.0, 1.0, 2.0, PROGRESS_S + 1, PROGRESS_S + 2, PROGRESS_S + 3])
     monkeypatch.setattr("millrace.cli.progress.time.monotonic", lambda: next(times))
     events = iter([event(1), event(2), event(3), event(4), {"type": "JobFinished"}])
-    assert show_progress("j", events, lambda: None)["type"] == "JobFinished"
+    assert show_progress("j", events, lambda: None).status == "FINISHED"
     lines = capsys.readouterr().err.splitlines()
     assert [line.split("  ")[-1] for line in lines] == ["t[1] stages 0/1, tasks 3/9", "FINISHED"]
 

@@ -19,6 +19,7 @@ from millrace.client.dead_letters import DeadLetters, Letter
 from millrace.core.messages.client import JobSummary
 from millrace.core.messages.events import DeadLetter
 from services.task_manager.core import leaving
+from tests.cli.details import detail, task
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, **calls: Any) -> None:
@@ -167,7 +168,7 @@ def test_show_says_why_there_is_a_second_attempt(capsys: pytest.CaptureFixture[s
         {"attempt": 2, "at_ms": 2, "task_manager": "tm-2", "error": {"kind": "user", "message": "ValueError: 7\nmore"}},
     ]
     subtask = {"subtask": 0, "state": "RUNNING", "attempt": 3, "task_manager": "tm", "outputs": {}, "failures": failures}
-    print_job(summary(), {"tasks": [{"task": "main", "subtasks": [subtask]}]}, None)
+    print_job(summary(), detail(task("main", subtask)), None)
     said = capsys.readouterr().out.splitlines()
     assert said[-3:] == [
         "earlier attempts",

@@ -14,6 +14,8 @@ from millrace.cli import submit as submitting
 from millrace.cli.exits import Exit
 from millrace.client import LogPiece, NotFinished, Unavailable
 from millrace.client.logs import LogReader
+from millrace.core.messages.execution import JobDetail
+from tests.cli.details import detail, task
 from tests.cli.test_cli_submit import Client, Followed, run
 
 RUNNING = {"type": "AttemptStateChanged", "task": "main", "subtask": 0, "attempt": 1, "state": "RUNNING"}
@@ -179,16 +181,16 @@ def test_an_attempt_that_is_over_is_read_once_more_and_then_left_alone() -> None
 
             return Piece(files.get(path, b"")[start : start + length], 0)
 
-    def detail(attempt: int, state: str) -> dict[str, Any]:
-        logs = [{"attempt": 1, "path": "a"}, {"attempt": 2, "path": "b"}][:attempt]
-        return {"tasks": [{"task": "t", "subtasks": [{"subtask": 0, "attempt": attempt, "state": state, "logs": logs}]}]}
+    def of_attempt(number: int) -> JobDetail:
+        logs = [{"attempt": 1, "path": "a"}, {"attempt": 2, "path": "b"}][:number]
+        return detail(task("t", {"attempt": number, "logs": logs}))
 
-    now: list[Any] = [("RUNNING", detail(1, "RUNNING"))]
+    now = [("RUNNING", of_attempt(1))]
     reader = LogReader(lambda: now[0], lambda call: call(Blobs()), every_attempt=True)
     assert not reader.look()
     assert [each.data for each in reader.read()] == [b"one"]
     files["logs/a/stdout"] += b"two"
-    now[0] = ("RUNNING", detail(2, "RUNNING"))
+    now[0] = ("RUNNING", of_attempt(2))
     assert not reader.look()
     assert [(each.attempt, each.data) for each in reader.read()] == [(1, b"two")]
     asked.clear()

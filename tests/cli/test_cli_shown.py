@@ -18,12 +18,14 @@ from millrace import __version__
 from millrace.cli import app as program
 from millrace.cli.connection import NoConnection, find
 from millrace.cli.jobs import _LogPrinter
-from millrace.cli.progress import View, label, show_progress
+from millrace.cli.progress import End, View, label, show_progress
 from millrace.cli.schema import schema
 from millrace.cli.tables import cause_lines, print_head, print_job, print_result, printable, table, took, unique
-from millrace.client import LogPiece, NotFinished, Result
+from millrace.client import Ending, LogPiece, NotFinished, Result
+from millrace.core.messages.attempts import Fault
 from millrace.core.messages.client import JobSummary
 from services.task_manager.slot.attempt.result import _keys
+from tests.cli.details import detail, task
 
 ACCEPTED = {"type": "JobAccepted", "tasks": [{"task": "a", "parallelism": 2}, {"task": "b", "parallelism": 1}]}
 
@@ -44,7 +46,7 @@ def test_lines_of_a_job(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
         {"type": "SomethingNew"},
         {"type": "JobFinished", "result": None},
     ]
-    assert show_progress("j", iter(events), check=lambda: None) == events[-1]
+    assert show_progress("j", iter(events), check=lambda: None) == End("FINISHED")
     assert capsys.readouterr().err.splitlines() == [
         "   0.00 s  j  accepted, 2 tasks",
         "   0.00 s  j  waits: all slots are taken (number 2 in the queue)",
@@ -57,9 +59,14 @@ def test_lines_of_a_job(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 
 
 def test_events_that_are_cut_off_are_completed_by_asking(capsys: pytest.CaptureFixture[str]) -> None:
-    ending = SimpleNamespace(status="FAILED", cause={"message": "m"}, archive="a")
+    ending = Ending("j", "FAILED", 1, "a", Fault(message="m"))
     found = show_progress("j", iter([ACCEPTED]), check=lambda: ending)
-    assert found == {"type": "JobFailed", "cause": {"message": "m"}, "archive": "a"}
+    assert found == End("FAILED", Fault(message="m"), "a")
+
+
+def test_an_end_whose_cause_is_none_is_an_end_without_cause() -> None:
+    failed = {"type": "JobFailed", "cause": {"message": 3}, "archive": "a", "result": [1]}
+    assert show_progress("j", iter([failed]), check=lambda: None, quiet=True) == End("FAILED", archive="a")
 
 
 def test_a_view_counts_subtasks_in_any_order_of_events() -> None:
@@ -132,32 +139,21 @@ def test_a_job_with_its_subtasks_and_cause(capsys: pytest.CaptureFixture[str]) -
         "subtask": 0, "state": "FAILED", "attempt": 2, "task_manager": "tm-1", "deployed_ms": 1_000, "running_ms": 2_000,
         "ended_ms": 3_000, "outputs": {"v": {"rows": 5}},
     }  # fmt: skip
-    detail = {"tasks": [{"task": "v", "subtasks": [subtask], "omitted": 3}]}
-    cause = {
-        "kind": "analysis",
-        "condition": "UNRESOLVED_COLUMN",
-        "message": "no x",
-        "vertex": "v",
-        "line": 2,
-        "column": 7,
-    }
-    print_job(summary, detail, cause)
+    cause = Fault(kind="analysis", condition="UNRESOLVED_COLUMN", message="no x", vertex="v", line=2, column=7)
+    print_job(summary, detail(task("v", subtask, omitted=3)), cause)
     said = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert said[2] == "status    FAILED"
     assert said[4:7] == ["waited    0.5 s", "ran       2.0 s", "failed (vertex v, line 2, column 7) [UNRESOLVED_COLUMN]: no x"]
     assert said[-2:] == ["v     0           FAILED  2        tm-1         1.0 s  v 5", "v     and 3 more"]
-    detail["tasks"][0]["subtasks"] = [{**subtask, "state": "SCHEDULED", "outputs": {}}]
-    print_job(summary, detail, None)
+    print_job(summary, detail(task("v", {**subtask, "state": "SCHEDULED", "outputs": {}}, omitted=3)), None)
     said = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert said[-2] == "v     0           SCHEDULED", "the attempt that failed is not the one that waits"
 
 
 def test_causes() -> None:
-    assert cause_lines({}) == []
-    assert cause_lines({"kind": "killed"}) == ["failed: killed"]
-    assert cause_lines({"message": "m", "task": "a+b", "file": "x.py", "line": 3}) == [
-        "failed (task a+b, x.py, line 3): m"
-    ]
+    assert cause_lines(None) == []
+    assert cause_lines(Fault(kind="killed")) == ["failed: killed"]
+    assert cause_lines(Fault(message="m", task="a+b", file="x.py", line=3)) == ["failed (task a+b, x.py, line 3): m"]
 
 
 @pytest.mark.parametrize(("ms", "said"), [(400, "0.4 s"), (125_000, "2 m 5 s"), (11_520_000, "3 h 12 m"), (-1, "")])
@@ -236,7 +232,7 @@ def test_what_strangers_wrote_does_not_speak_to_the_terminal(capsys: pytest.Capt
     assert printable("a\x1b[2J\x07\n\tb\x9bé\ud800") == "a\\x1b[2J\\x07\n\tb\\x9bé\\ud800"
     table(("job",), [("\x1b]0;gone\x07",)])
     assert "\x1b" not in (shown := capsys.readouterr().out) and "\\x1b]0;gone\\x07" in shown
-    assert cause_lines({"message": "\x1b[31mred"}) == ["failed: \\x1b[31mred"]
+    assert cause_lines(Fault(message="\x1b[31mred")) == ["failed: \\x1b[31mred"]
     view = View("j")
     assert view.add(attempt("a", 0, "FAILED", error={"message": "\x1b[2J"})) == "a[0] FAILED: \\x1b[2J"
     assert view.add({"type": "JobWaiting", "reason": "\x1b[2J"}) == "waits: \\x1b[2J"

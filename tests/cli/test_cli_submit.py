@@ -15,8 +15,10 @@ from millrace.cli import app as program
 from millrace.cli import submit as submitting
 from millrace.cli.connection import ANSWER_S
 from millrace.cli.exits import Exit
-from millrace.client import Busy, Conflict, Invalid, OutcomeUnknown, TooLate, Unavailable
+from millrace.client import Busy, Conflict, Invalid, Millrace, OutcomeUnknown, Result, TooLate, Unavailable
 from millrace.client.api import LIVES_S
+from millrace.client.events import fault_in
+from millrace.core.messages.attempts import Fault, ResultRows
 
 
 class Client:
@@ -36,6 +38,9 @@ class Client:
         if isinstance(self.answer, BaseException):
             raise self.answer
         return self.answer
+
+    def rows(self, found: ResultRows) -> Result:
+        return Millrace.rows(self, found)  # type: ignore[arg-type]  # few rows are at hand: nothing is fetched
 
 
 @pytest.fixture
@@ -222,13 +227,14 @@ def test_exit_codes_of_ends(
 @pytest.mark.parametrize("code", [3, 137])
 def test_the_exit_code_of_a_script_is_kept_as_spark_submit_keeps_it(code: int, capsys: pytest.CaptureFixture[str]) -> None:
     script, query = {"spark_app": {"script": "etl.py"}}, {"sql": "SELECT 1"}
-    cause = {"kind": "exit", "message": "The user's code called sys.exit", "exit_code": code}
+    cause = Fault(kind="exit", message="The user's code called sys.exit", exit_code=code)
     assert submitting._script_exit(cause, {"vertices": {"main": script}}) == code
     assert capsys.readouterr().err == f"exit code {code} is the script's own\n"
     for vertices in ({"main": query}, {"main": script, "other": query}):
         assert submitting._script_exit(cause, {"vertices": vertices}) is None, "more than a script"
-    for told in ({}, {"exit_code": 0}, {"exit_code": 256}, {"exit_code": "3"}):
+    for told in (None, Fault(), Fault(exit_code=0), Fault(exit_code=256)):
         assert submitting._script_exit(told, {"vertices": {"main": script}}) is None
+    assert fault_in({"cause": {"exit_code": "3"}}) is None
     assert not capsys.readouterr().err
 
 

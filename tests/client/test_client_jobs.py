@@ -45,7 +45,7 @@ def test_a_submission_is_stored_listed_and_shown(millrace: Millrace) -> None:
     assert (summary.job, summary.name, summary.ended_ms) == (job.id, "Tiny Job!", None)
     assert millrace.list(1).jobs[0].job == job.id
     _, detail, cause = millrace.show(job.id)
-    assert ([task["task"] for task in detail["tasks"]], cause) == (["one"], None)
+    assert detail is not None and ([task.task for task in detail.tasks], cause) == (["one"], None)
     job.cancel()
 
 
@@ -101,7 +101,7 @@ def test_parameters_and_uploads(millrace: Millrace, tmp_path: Path) -> None:
     job = millrace.submit(graph, parameters={"n": "2"}, uploads={sha256: module})
     job.cancel()
     assert job.wait().status == "CANCELED"
-    assert millrace.archive(job.wait().archive)["graph"]["vertices"]["one"]["sql"] == "SELECT 2 AS a"
+    assert millrace.archive(job.wait().archive).graph["vertices"]["one"]["sql"] == "SELECT 2 AS a"
 
 
 def test_events_come_in_order_to_who_submitted_and_to_who_comes_later(millrace: Millrace, plane: ControlPlane) -> None:
@@ -268,13 +268,13 @@ def test_blobs_move_with_the_dispatcher(millrace: Millrace, plane: ControlPlane)
     job = millrace.submit(GRAPH)
     job.cancel()
     ending = job.wait()
-    assert millrace.archive(ending.archive) == archived(plane, ending.archive)
+    assert millrace.archive(ending.archive).json_value() == archived(plane, ending.archive)
     plane.stop("dispatcher")
     with pytest.raises(OutcomeUnknown):
         millrace._link.ask(client.ListJobs()).result(0.2)
     plane.start("dispatcher")
     assert millrace.status(job.id).status == "CANCELED", "a new Dispatcher knows what the old one knew"
-    assert millrace.archive(ending.archive)["status"] == "CANCELED", "at another address"
+    assert millrace.archive(ending.archive).status == "CANCELED", "at another address"
 
 
 def test_a_flood_beyond_the_limit_is_refused_and_taken_when_there_is_room(millrace: Millrace, plane: ControlPlane) -> None:

@@ -100,7 +100,7 @@ def failed_at_once(running: RunningStack, vertices: dict[str, Any]) -> dict[str,
     assert {attempt for _, _, attempt in job.attempts()} <= {1}, job.events
     summary, _, told = running.client.show(job.id)
     assert summary.status == "FAILED"
-    assert told is not None and cause.items() <= told.items(), "the archive has the whole cause, the event its core"
+    assert told is not None and cause.items() <= told.json_value().items(), "the archive has the whole cause, the event its core"
     return cause
 
 

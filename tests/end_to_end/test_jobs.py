@@ -150,12 +150,12 @@ def test_an_ended_job_is_answered_for_after_the_dispatcher_was_killed(running: R
     summary, detail, cause = running.client.show(finished.id)
     assert (summary.status, summary.name, cause) == ("FINISHED", "query", None)
     assert detail is not None
-    assert [(task["task"], [each["attempt"] for each in task["subtasks"]]) for task in detail["tasks"]] == [("query", [1])]
+    assert [(task.task, [each.attempt for each in task.subtasks]) for task in detail.tasks] == [("query", [1])]
     result = running.client.result(finished.id)
     assert (result.columns, result.types, result.rows) == (["a", "b", "c"], ["int", "string", "double"], [[1, "x", None]])
     summary, _, cause = running.client.show(failed.id)
     assert summary.status == "FAILED"
-    assert cause is not None and (cause["file"], cause["line"]) == ("main.py", 1)
+    assert cause is not None and (cause.file, cause.line) == ("main.py", 1)
     written = {piece.stream: piece.data.decode() for piece in running.client.logs(failed.id)}
     assert written["stdout"] == "said before\n"
     lines = written["stderr"].splitlines()

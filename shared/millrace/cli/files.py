@@ -16,10 +16,10 @@ from .progress import one_line, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
     from millrace.client import Millrace
     from millrace.client.files import Files, KeptFile
+    from millrace.core.messages.execution import JobDetail
 
 
 def files(
@@ -114,16 +114,16 @@ def left_out(found: Files) -> list[str]:
     return [*lines, f"NOT kept: {more} more"] if more > 0 else lines
 
 
-def files_lines(detail: Mapping[str, Any] | None, job: str) -> list[str]:
+def files_lines(detail: JobDetail | None, job: str) -> list[str]:
     """What `show` and the end of `submit --wait` say of them; nothing if there are none."""
     kept = size = gone = 0
-    for task in (detail or {}).get("tasks", ()):
-        for subtask in task["subtasks"]:
-            failed = [each["error"] for each in subtask.get("failures", ()) if "files_kept" in each["error"]][-1:]
-            for each in failed if not subtask.get("files") else ():
-                kept, gone = kept + each["files_kept"], gone + each["files_left_out"]
-            if files := subtask.get("files"):
-                kept, size, gone = kept + files["kept"], size + files["bytes"], gone + files["left_out"]
+    for task in detail.tasks if detail is not None else ():
+        for subtask in task.subtasks:
+            failed = [each.error for each in subtask.failures if each.error.files_kept is not None][-1:]
+            for each in failed if subtask.files is None else ():
+                kept, gone = kept + (each.files_kept or 0), gone + (each.files_left_out or 0)
+            if files := subtask.files:
+                kept, size, gone = kept + (files.kept or 0), size + (files.bytes or 0), gone + (files.left_out or 0)
     lines = [f"files     {kept}{f' ({size} bytes)' if size else ''}, left by relative paths: millrace files {job}"] if kept else []
     if gone:
         lines.append(f"NOT kept  {gone} file{'s' * (gone != 1)} more, gone with the attempt; which and why: millrace files {job}")

@@ -18,6 +18,7 @@ from .options import JobArgument, JsonOption
 
 if TYPE_CHECKING:
     from millrace.client import LogPiece, Millrace
+    from millrace.core.messages.execution import JobDetail
 
 
 
@@ -117,7 +118,8 @@ def show(job: JobArgument, as_json: JsonOption = False, stack: StackOption = "de
 
     if as_json:
         summary = {**shown.summary.model_dump(), "state": shown.summary.state}
-        print_json({"summary": summary, "cause": shown.cause, "detail": shown.detail, "silent": shown.silent})
+        cause, detail = (part.json_value() if part is not None else None for part in (shown.cause, shown.detail))
+        print_json({"summary": summary, "cause": cause, "detail": detail, "silent": shown.silent})
     else:
         print_job(shown.summary, shown.detail, shown.cause)
     if shown.silent:
@@ -167,9 +169,9 @@ def logs(
         print(f"job {job} has written nothing" + (" to this" * (stream is not Stream.both or task is not None)), file=sys.stderr)
 
 
-def _check_vertex(job: str, vertex: str, detail: dict[str, Any] | None) -> None:
+def _check_vertex(job: str, vertex: str, detail: JobDetail | None) -> None:
     """Raises typer.BadParameter, if it is known which ones the job has."""
-    vertices = [each for task in (detail or {}).get("tasks", ()) for each in task["task"].split("+")]
+    vertices = [each for task in (detail.tasks if detail is not None else ()) for each in task.task.split("+")]
     if vertices and vertex not in vertices:
         raise typer.BadParameter(f"job {job} has no vertex {vertex!r}; it has: {', '.join(vertices)}", param_hint="--task")
 

@@ -7,12 +7,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millrace.core.states import ENDED_BY, ExecutionState
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+
+    from millrace.client import Ending
+    from millrace.core.messages.attempts import Fault, ResultRows
 
     from .output import LiveOutput
 
@@ -23,6 +26,16 @@ COLORS: dict[str, str] = {
 Event = dict[str, Any]
 SUBTASKS_SHOWN = 8  # of a task, with their progress
 PROGRESS_S = 10.0  # between two lines of progress, where lines are not taken back
+
+
+class End(NamedTuple):
+    """How a job ended: by its last event, or by the answer to a question where its events were cut off."""
+
+    status: str
+    cause: Fault | None = None
+    archive: str | None = None
+    result: ResultRows | None = None
+    """Few rows come with the event."""
 
 
 @dataclass
@@ -49,7 +62,7 @@ class View:
             return f"waits: {self.waiting}"
         if kind == "JobStateChanged":
             self.status = event["status"]
-            return self.status + _because(event.get("cause"))
+            return self.status + _because(event, "cause")
         if kind == "AttemptStateChanged":
             return self._attempt(event)
         if kind == "AttemptsProgressing":
@@ -73,7 +86,7 @@ class View:
         self.failures += state == ExecutionState.FAILED
         again = f" attempt {event['attempt']}" if event["attempt"] > 1 else ""
         place = f" on {event['task_manager']}" if event.get("task_manager") else ""
-        return f"{label(task)}[{subtask}]{again} {state}{place}" + _because(event.get("error"))
+        return f"{label(task)}[{subtask}]{again} {state}{place}" + _because(event, "error")
 
     def counts(self, task: str) -> dict[str, int]:
         """State -> number of subtasks of a task."""
@@ -104,12 +117,12 @@ class View:
 
 
 def show_progress(
-    job: str, events: Iterator[Event], check: Callable[[], Any], output: LiveOutput | None = None, quiet: bool = False
-) -> Event:
+    job: str, events: Iterator[Event], check: Callable[[], Ending], output: LiveOutput | None = None, quiet: bool = False
+) -> End:
     """Shows a job's events on stderr until its end, which is returned; between them its `output`. `check`: how it ended, if its events
     are cut off. quiet: nothing is shown."""
     if quiet:
-        return next((event for event in events if event["type"] in ENDED_BY), None) or _ended(check)
+        return next((_end_of(event) for event in events if event["type"] in ENDED_BY), None) or _asked(check)
     from rich.console import Console
 
     console = Console(stderr=True)
@@ -120,7 +133,7 @@ def show_progress(
         return _show(view, both, started, check, console)
 
 
-def _show(view: View, events: Iterator[Event], started: float, check: Callable[[], Any], console: Console) -> Event:
+def _show(view: View, events: Iterator[Event], started: float, check: Callable[[], Ending], console: Console) -> End:
     if not console.is_terminal:
         return _lines(view, events, started, check)
     from rich.live import Live
@@ -135,11 +148,11 @@ def _show(view: View, events: Iterator[Event], started: float, check: Callable[[
         for event in events:
             view.add(event)
             if event["type"] in ENDED_BY:
-                return event
-    return _ended(check)
+                return _end_of(event)
+    return _asked(check)
 
 
-def _lines(view: View, events: Iterator[Event], started: float, check: Callable[[], Any]) -> Event:
+def _lines(view: View, events: Iterator[Event], started: float, check: Callable[[], Ending]) -> End:
     progress_s = started
     for event in events:
         line, now_s = view.add(event), time.monotonic()
@@ -150,15 +163,20 @@ def _lines(view: View, events: Iterator[Event], started: float, check: Callable[
         if line is not None:
             print(f"{now_s - started:7.2f} s  {view.job}  {line}", file=sys.stderr, flush=True)
         if event["type"] in ENDED_BY:
-            return event
-    return _ended(check)
+            return _end_of(event)
+    return _asked(check)
 
 
-def _ended(check: Callable[[], Any]) -> Event:
+def _end_of(event: Event) -> End:
+    from millrace.client.events import fault_in, rows_in
+
+    return End(ENDED_BY[event["type"]], fault_in(event), event.get("archive"), rows_in(event))
+
+
+def _asked(check: Callable[[], Ending]) -> End:
     """The end as the cluster tells it, where the events ended without it."""
     ending = check()
-    kinds = {status: kind for kind, status in ENDED_BY.items()}
-    return {"type": kinds[ending.status], "cause": ending.cause, "archive": ending.archive}
+    return End(ending.status, ending.cause, ending.archive)
 
 
 def progress_line(progress: dict[str, int]) -> str:
@@ -201,5 +219,11 @@ def one_line(text: str) -> str:
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
-def _because(cause: dict[str, Any] | None) -> str:
-    return f": {printable(cause['message'].splitlines()[0])}" if cause and cause.get("message") else ""
+def _because(event: Event, name: str) -> str:
+    """The first line of the fault that an event may carry in this field."""
+    if event.get(name) is None:
+        return ""
+    from millrace.client.events import fault_in
+
+    found = fault_in(event, name)
+    return f": {printable(found.message.splitlines()[0])}" if found is not None and found.message else ""

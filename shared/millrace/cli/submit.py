@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from millrace.core.states import JobStatus
+
 from .connection import StackOption, connected, is_named
 from .environment import EnvFileOption, EnvOption, variables
 from .exits import Exit
@@ -17,9 +19,11 @@ from .options import pairs
 if TYPE_CHECKING:
     from millrace.client import Job, Millrace
     from millrace.core.jobgraph.problems import Problem
+    from millrace.core.messages.attempts import Fault
     from millrace.edge.graph_file import Loaded
 
     from .output import LiveOutput
+    from .progress import End
 
 TOLD_MOST = 5  # files that are gone, by name
 GRAPH_SUFFIXES = (".yaml", ".yml", ".json")
@@ -206,28 +210,29 @@ def follow(
         return Exit.UNKNOWN
     if output is not None and output.trouble:
         print(f"not all that it wrote is shown: {output.trouble}", file=sys.stderr)
-    if ending["type"] == "JobFailed":
-        _print_cause(ending.get("cause") or {})
-    if lives_on and (ending["type"] == "JobFailed" or output is not None):
+    failed = ending.status == JobStatus.FAILED
+    if failed:
+        _print_cause(ending.cause)
+    if lives_on and (failed or output is not None):
         print(f"what it wrote: millrace logs {job.id}{option}", file=sys.stderr)
     if _runs_code(graph or {}):
         _tell_files(millrace, job.id, ending)
-    if ending["type"] == "JobFailed":
-        return _script_exit(ending.get("cause") or {}, graph or {}) or Exit.FAILED
-    if ending["type"] == "JobCanceled":
+    if failed:
+        return _script_exit(ending.cause, graph or {}) or Exit.FAILED
+    if ending.status == JobStatus.CANCELED:
         return Exit.CANCELED
     _print_rows(millrace, job.id, ending, f"millrace result {job.id}{option}" if lives_on else None)
     return Exit.FINISHED
 
 
-def _tell_files(millrace: Millrace, job: str, ending: dict[str, Any]) -> None:
+def _tell_files(millrace: Millrace, job: str, ending: End) -> None:
     """What the job has left by relative paths: where it is, and loudly what of it is gone."""
     from millrace.client import MillraceError
 
     from .files import files_lines, left_out
 
     try:
-        detail = millrace.archive(ending["archive"]).get("detail") if ending.get("archive") else None
+        detail = millrace.archive(ending.archive).detail if ending.archive else None
         lines = files_lines(detail, job)
         if any(line.startswith("NOT kept") for line in lines):
             lines += left_out(millrace.files(job))[:TOLD_MOST]
@@ -237,20 +242,17 @@ def _tell_files(millrace: Millrace, job: str, ending: dict[str, Any]) -> None:
         print(line, file=sys.stderr)
 
 
-def _print_rows(millrace: Millrace, job: str, ending: dict[str, Any], more: str | None) -> None:
+def _print_rows(millrace: Millrace, job: str, ending: End, more: str | None) -> None:
     """The first rows of the result, if the job has one: from its last event, or from its archive where it is not small. `more`: the
     command that prints all of them."""
-    from millrace.client import MillraceError, NotFinished, Result
+    from millrace.client import MillraceError, NotFinished
 
     from .tables import print_head
 
     if sys.stderr.isatty():
         print(file=sys.stderr)  # between progress and rows
-    if ending.get("result"):
-        print_head(Result(**ending["result"]), more)
-        return
     try:
-        print_head(millrace.result(job), more)
+        print_head(millrace.result(job) if ending.result is None else millrace.rows(ending.result), more)
     except NotFinished:
         return  # it has no rows: what it made is where its sinks are
     except MillraceError as failure:
@@ -270,18 +272,18 @@ def _runs_code(graph: dict[str, Any]) -> bool:
     return any("python" in vertex or "spark_app" in vertex for vertex in graph.get("vertices", {}).values())
 
 
-def _script_exit(cause: dict[str, Any], graph: dict[str, Any]) -> int | None:
+def _script_exit(cause: Fault | None, graph: dict[str, Any]) -> int | None:
     """What a job that is one script ended with: its caller goes by that, as by the exit code of spark-submit. Said, for 2 to 5 have
     meanings of their own here; each of those tells another thing as well."""
-    code = cause.get("exit_code")
+    code = cause.exit_code if cause is not None else None
     kinds = [vertex.get("spark_app") for vertex in graph.get("vertices", {}).values()]
-    if not isinstance(code, int) or not 0 < code < 256 or len(kinds) != 1 or kinds[0] is None:
+    if code is None or not 0 < code < 256 or len(kinds) != 1 or kinds[0] is None:
         return None
     print(f"exit code {code} is the script's own", file=sys.stderr)
     return code
 
 
-def _print_cause(cause: dict[str, Any]) -> None:
+def _print_cause(cause: Fault | None) -> None:
     from .tables import cause_lines
 
     for line in cause_lines(cause):

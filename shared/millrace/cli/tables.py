@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from millrace.core.states import NOT_DEPLOYED, JobStatus
 
@@ -15,7 +15,9 @@ from .progress import COLORS, label, printable, progress_line
 
 if TYPE_CHECKING:
     from millrace.client import Result
+    from millrace.core.messages.attempts import Fault
     from millrace.core.messages.client import JobSummary
+    from millrace.core.messages.execution import JobDetail
 
 HEAD_ROWS = 20
 STOPPED = "its TaskManager was stopped"
@@ -85,7 +87,7 @@ def waited_and_ran(summary: JobSummary) -> tuple[str, str]:
     return "", took(summary.accepted_ms, until_ms)  # it did not have to wait
 
 
-def print_job(summary: JobSummary, detail: dict[str, Any] | None, cause: dict[str, Any] | None) -> None:
+def print_job(summary: JobSummary, detail: JobDetail | None, cause: Fault | None) -> None:
     """`show`: the job, then its tasks with their subtasks' states, then what failed."""
     from .files import files_lines
 
@@ -94,7 +96,7 @@ def print_job(summary: JobSummary, detail: dict[str, Any] | None, cause: dict[st
     for head, value in (("waited", waited), ("ran", ran), ("waits", waiting)):
         if value:
             print(f"{head:8}  {value}")
-    for line in cause_lines(cause or {}):
+    for line in cause_lines(cause):
         print(line)
     for line in files_lines(detail, job):
         print(line)
@@ -108,53 +110,50 @@ def print_job(summary: JobSummary, detail: dict[str, Any] | None, cause: dict[st
         print("\nearlier attempts", *earlier, sep="\n")
 
 
-def _subtask_rows(detail: dict[str, Any]) -> Iterator[tuple[object, ...]]:
-    for task in detail["tasks"]:
-        for subtask in task["subtasks"]:
-            rows = ", ".join(
-                f"{vertex} {out['rows']}" for vertex, out in subtask["outputs"].items() if out.get("rows") is not None
-            )
-            if progress := subtask.get("progress"):
-                rows = progress_line(progress)
-            length = took(subtask.get("running_ms") or subtask.get("deployed_ms"), subtask.get("ended_ms"))
-            last = (subtask["attempt"] or "", subtask["task_manager"], length)
-            if subtask["state"] in NOT_DEPLOYED:  # what is known is of an attempt that failed
+def _subtask_rows(detail: JobDetail) -> Iterator[tuple[object, ...]]:
+    for task in detail.tasks:
+        for subtask in task.subtasks:
+            rows = ", ".join(f"{vertex} {out.rows}" for vertex, out in subtask.outputs.items() if out.rows is not None)
+            if subtask.progress is not None:
+                rows = progress_line(subtask.progress.model_dump())
+            length = took(subtask.running_ms or subtask.deployed_ms, subtask.ended_ms)
+            last = (subtask.attempt or "", subtask.task_manager, length)
+            if subtask.state in NOT_DEPLOYED:  # what is known is of an attempt that failed
                 last = ("", "", "")
-            yield label(task["task"]), subtask["subtask"], subtask["state"], *last, rows
-        if task.get("omitted"):
-            yield (label(task["task"]), f"and {task['omitted']} more", "", "", "", "", "")
+            yield label(task.task), subtask.subtask, subtask.state, *last, rows
+        if task.omitted:
+            yield (label(task.task), f"and {task.omitted} more", "", "", "", "", "")
 
 
-def _earlier(detail: dict[str, Any]) -> Iterator[str]:
+def _earlier(detail: JobDetail) -> Iterator[str]:
     """Why there was more than one attempt: the last few of each subtask, as its JobMaster keeps them."""
-    for task in detail["tasks"]:
-        for subtask in task["subtasks"]:
-            for failure in subtask.get("failures", ()):
-                if failure["attempt"] < subtask["attempt"] or subtask["state"] in NOT_DEPLOYED:
-                    error = failure["error"]
-                    message = printable(str(error.get("message") or error.get("kind") or "no reason is known")).splitlines()[0]
+    for task in detail.tasks:
+        for subtask in task.subtasks:
+            for failure in subtask.failures:
+                if failure.attempt < subtask.attempt or subtask.state in NOT_DEPLOYED:
+                    message = printable(failure.error.message or failure.error.kind or "no reason is known").splitlines()[0]
                     stopped = " (as `millrace down` does)" if message == STOPPED else ""
-                    place = f" on {failure['task_manager']}" if failure.get("task_manager") else ""
-                    yield f"  {label(task['task'])}[{subtask['subtask']}] attempt {failure['attempt']}{place}: {message}{stopped}"
+                    place = f" on {failure.task_manager}" if failure.task_manager else ""
+                    yield f"  {label(task.task)}[{subtask.subtask}] attempt {failure.attempt}{place}: {message}{stopped}"
 
 
-def cause_lines(cause: dict[str, Any]) -> list[str]:
+def cause_lines(cause: Fault | None) -> list[str]:
     """Why a job failed, where, and what to look at."""
-    if not cause:
+    if cause is None:
         return []
     places = []
-    if cause.get("vertex"):
-        places.append(f"vertex {cause['vertex']}")
-    elif cause.get("task"):
-        places.append(f"task {label(cause['task'])}")
-    if cause.get("file"):
-        places.append(str(cause["file"]))
-    if cause.get("line") is not None:
-        column = f", column {cause['column']}" if cause.get("column") is not None else ""
-        places.append(f"line {cause['line']}{column}")
+    if cause.vertex:
+        places.append(f"vertex {cause.vertex}")
+    elif cause.task:
+        places.append(f"task {label(cause.task)}")
+    if cause.file:
+        places.append(cause.file)
+    if cause.line is not None:
+        column = f", column {cause.column}" if cause.column is not None else ""
+        places.append(f"line {cause.line}{column}")
     where = f" ({', '.join(places)})" if places else ""
-    condition = f" [{cause['condition']}]" if cause.get("condition") else ""
-    return [printable(f"failed{where}{condition}: {cause.get('message') or cause.get('kind') or 'no cause is known'}")]
+    condition = f" [{cause.condition}]" if cause.condition else ""
+    return [printable(f"failed{where}{condition}: {cause.message or cause.kind or 'no cause is known'}")]
 
 
 def print_result(result: Result, form: str) -> None:

@@ -173,9 +173,9 @@ class Millrace(Results):
                 if deadline is not None and time.monotonic() >= deadline:
                     raise TimeoutError(f"job {job} has not ended within {timeout_s:.0f} s") from None
                 continue
-            cause = ended.cause.json_value() if ended.cause is not None else None
+            cause = ended.cause
             if cause is None and ended.status == JobStatus.FAILED and ended.archive is not None and self._token:
-                cause = self.archive(ended.archive).get("cause")
+                cause = self.archive(ended.archive).cause
             return Ending(job, ended.status, ended.ended_ms, ended.archive, cause)
         raise errors.Unavailable("this client was closed")
 

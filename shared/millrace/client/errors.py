@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from millrace.core.messages.attempts import Fault
 from millrace.core.messages.client import Problem
 
 
@@ -71,6 +71,6 @@ class NotFound(Refused):
 class NotFinished(MillraceError):
     """There is no result: the job has not ended, or has ended otherwise. `status`; `cause` of a FAILED one."""
 
-    def __init__(self, message: str, status: str, cause: dict[str, Any] | None = None) -> None:
+    def __init__(self, message: str, status: str, cause: Fault | None = None) -> None:
         super().__init__(message)
         self.status, self.cause = status, cause

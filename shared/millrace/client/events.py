@@ -8,16 +8,19 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from pydantic import ValidationError
 
+from millrace.core.messages.attempts import Fault, Open, ResultRows
 from millrace.core.states import ENDED_BY
 
 from .errors import Unavailable
 from .link import EVENTS, TURN_S, Link, partition_of
 
 Event = dict[str, Any]
+P = TypeVar("P", bound=Open)
 BUFFERED_MOST = 10_000
 SILENT_S = 15.0  # a log that should have more events and gives none
 MARGIN_MS = 60_000  # a job's first event may be stamped by another clock than its acceptance
@@ -32,6 +35,23 @@ def _event(value: bytes) -> Event:
     if not isinstance(event, dict) or not isinstance(event.get("type"), str):
         raise ValueError("no event: it is no object with a type")
     return event
+
+
+def fault_in(event: Event, name: str = "cause") -> Fault | None:
+    """The fault that an event carries in this field."""
+    return _part(Fault, event.get(name))
+
+
+def rows_in(event: Event) -> ResultRows | None:
+    """The rows that the event of a job's end carries: if they are few."""
+    return _part(ResultRows, event.get("result"))
+
+
+def _part(kind: type[P], value: object) -> P | None:
+    try:
+        return None if value is None else kind.model_validate(value)
+    except ValidationError:  # strangers write what they like
+        return None
 
 
 class Buffer:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+
+from millrace.core.messages.attempts import Fault
+from millrace.core.messages.execution import JobDetail
 
 
 @dataclass(frozen=True)
@@ -29,19 +31,19 @@ class Files:
     left_out_in_all: int = 0
 
 
-def folders(detail: Mapping[str, Any]) -> Iterator[tuple[str, int, int, str]]:
+def folders(detail: JobDetail | None) -> Iterator[tuple[str, int, int, str]]:
     """(task, subtask, attempt, folder below results/) of the attempts that left files, of each subtask the last one."""
-    for task in detail.get("tasks", ()):
-        for subtask in task["subtasks"]:
-            failed = [each["attempt"] for each in subtask.get("failures", ()) if _told(each["error"])]
-            attempt = subtask["attempt"] if subtask.get("files") else failed[-1] if failed else None
-            for log in subtask.get("logs", ()):
-                if log["attempt"] == attempt:
-                    yield task["task"], subtask["subtask"], attempt, log["path"]
+    for task in detail.tasks if detail is not None else ():
+        for subtask in task.subtasks:
+            failed = [each.attempt for each in subtask.failures if _counts_files(each.error)]
+            attempt = subtask.attempt if subtask.files is not None else failed[-1] if failed else None
+            for log in subtask.logs:
+                if log.attempt == attempt:
+                    yield task.task, subtask.subtask, attempt, log.path
 
 
-def _told(error: Mapping[str, Any]) -> bool:
-    return bool(error.get("files_kept") or error.get("files_left_out"))
+def _counts_files(error: Fault) -> bool:
+    return bool(error.files_kept or error.files_left_out)
 
 
 def listed(where: tuple[str, int, int, str], manifest: bytes) -> Files:

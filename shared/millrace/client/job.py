@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from millrace.core.messages.attempts import Fault, ResultRows
 from millrace.core.messages.client import Problem
 from millrace.core.states import ENDED_BY
 
-from .events import Buffer, Event, follow_buffer
+from .events import Buffer, Event, follow_buffer, rows_in
 
 if TYPE_CHECKING:
     from .api import Millrace
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a job ended; `cause` says why it FAILED: kind, message, and where known vertex, line, column, file."""
+    """How a job ended; `cause` says why it FAILED."""
 
     job: str
     status: str
     ended_ms: int | None
     archive: str | None
-    cause: dict[str, Any] | None = None
+    cause: Fault | None = None
 
 
 class Job:
@@ -36,13 +37,13 @@ class Job:
     ) -> None:
         self.id, self.status, self.warnings = job, status, warnings
         self._millrace, self._buffer = millrace, buffer
-        self._rows: dict[str, Any] | None = None  # of its end's event, which carries them if they are few
+        self._rows: ResultRows | None = None  # of its end's event, which carries them if they are few
 
     def events(self) -> Iterator[Event]:
         """Its events from the first on, as they come; ends with its end."""
         for event in self._events():
             if event["type"] in ENDED_BY:
-                self._rows = event.get("result")
+                self._rows = rows_in(event)
             yield event
 
     def _events(self) -> Iterator[Event]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from millrace.core.messages.execution import JobDetail
 from millrace.core.states import ENDED_EXECUTION, ENDED_JOB, NOT_DEPLOYED
 
 NAMES = ("stdout", "stderr")
@@ -39,7 +40,7 @@ class LogReader:
 
     def __init__(
         self,
-        describe: Callable[[], tuple[str, Mapping[str, Any] | None]],
+        describe: Callable[[], tuple[str, JobDetail | None]],
         call: Callable[[Callable[[Any], Any]], Any],
         every_attempt: bool,
     ) -> None:
@@ -51,7 +52,7 @@ class LogReader:
     def look(self) -> bool:
         """Learns which attempts there are; whether the job has ended."""
         status, detail = self._describe()
-        for attempt, is_over in _attempts(detail or {}, self._every, status in ENDED_JOB):
+        for attempt, is_over in _attempts(detail, self._every, status in ENDED_JOB):
             if attempt.folder in self._over:
                 continue
             self._write[attempt.folder] = attempt
@@ -86,11 +87,10 @@ class LogReader:
             yield data
 
 
-def _attempts(detail: Mapping[str, Any], every: bool, ended: bool) -> Iterator[tuple[_Attempt, bool]]:
+def _attempts(detail: JobDetail | None, every: bool, ended: bool) -> Iterator[tuple[_Attempt, bool]]:
     """The attempts of a job (the last of each subtask, or every one), and whether each is over."""
-    for task in detail.get("tasks", ()):
-        for subtask in task["subtasks"]:
-            logs = subtask.get("logs", [])
-            for log in logs if every else logs[-1:]:
-                over = ended or log["attempt"] < subtask["attempt"] or subtask["state"] in (*ENDED_EXECUTION, *NOT_DEPLOYED)
-                yield _Attempt(task["task"], subtask["subtask"], log["attempt"], log["path"]), over
+    for task in detail.tasks if detail is not None else ():
+        for subtask in task.subtasks:
+            for log in subtask.logs if every else subtask.logs[-1:]:
+                over = ended or log.attempt < subtask.attempt or subtask.state in (*ENDED_EXECUTION, *NOT_DEPLOYED)
+                yield _Attempt(task.task, subtask.subtask, log.attempt, log.path), over

@@ -6,7 +6,9 @@ import builtins
 from typing import Any, NamedTuple
 
 from millrace.core.messages import client
+from millrace.core.messages.attempts import Fault
 from millrace.core.messages.client import JobDescribed, JobSummary, TaskManagerInfo
+from millrace.core.messages.execution import JobDetail
 
 from . import errors
 from .session import Session, about
@@ -14,8 +16,8 @@ from .session import Session, about
 
 class _Shown(NamedTuple):
     summary: JobSummary
-    detail: dict[str, Any] | None
-    cause: dict[str, Any] | None
+    detail: JobDetail | None
+    cause: Fault | None
 
 
 class Shown(_Shown):
@@ -37,12 +39,11 @@ class Queries(Session):
         """The job with its tasks, subtasks and attempts; of an ended job from its archive. Raises NotFound."""
         described = self._describe(job)
         if described.archive is None:
-            detail = described.detail.json_value() if described.detail is not None else None
-            shown = Shown(described.summary, detail, (detail or {}).get("cause"))
+            shown = Shown(described.summary, described.detail, described.detail.cause if described.detail is not None else None)
             shown.silent = described.silent
             return shown
         archive = self.archive(described.archive)
-        return Shown(described.summary, archive.get("detail"), archive.get("cause"))
+        return Shown(described.summary, archive.detail, archive.cause)
 
     def report_now(self, job: str, task: str = "", subtask: int | None = None) -> client.JobReported:
         """What the running attempts of a job are doing at this moment; each is asked, and the answer comes within seconds. `task`: one of

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from millrace.core.messages.attempts import ResultRows
+from millrace.core.messages.execution import JobDetail, ResultParts
 from millrace.core.states import ENDED_JOB, JobStatus
 
 from . import errors, files
@@ -37,27 +39,26 @@ class Results(Queries):
             raise errors.NotFinished(f"job {job} is {summary.status}: it has no result yet", summary.status)
         archive = self.archive(described.archive)
         if summary.status != JobStatus.FINISHED:
-            cause = archive.get("cause")
-            reason = f": {cause['message']}" if cause and cause.get("message") else ""
+            cause = archive.cause
+            reason = f": {cause.message}" if cause is not None and cause.message else ""
             raise errors.NotFinished(f"job {job} is {summary.status} and has no result{reason}", summary.status, cause)
-        found = (archive.get("detail") or {}).get("result")
+        found = archive.detail.result if archive.detail is not None else None
         if found is None:
             why = "a script has none, nor has a graph whose several last vertices leave open which is its `result`"
             raise errors.NotFinished(f"job {job} has no rows to show: {why}; what sinks wrote is at their paths", "FINISHED")
         return self.rows(found)
 
-    def rows(self, found: Mapping[str, Any]) -> Result:
+    def rows(self, found: ResultRows | ResultParts) -> Result:
         """The Result that an archive, or the event of a job's end, describes; what it only names is fetched."""
-        parts = found.get("parts", [found])
-        whole = [self._json(part["path"]) if "path" in part else part for part in parts]
-        rows = [row for part in whole for row in part["rows"]]
-        truncated = any(part.get("truncated") for part in whole)
-        return Result(whole[0]["columns"], whole[0]["types"], rows, truncated)
+        parts = found.parts if isinstance(found, ResultParts) else [found]
+        whole = [ResultRows.model_validate(self._json(part.path)) if part.path is not None else part for part in parts]
+        rows = [row for part in whole for row in part.rows or ()]
+        return Result(whole[0].columns, whole[0].types, rows, any(part.truncated for part in whole))
 
     def files(self, job: str) -> Files:
         """The files that its attempts left in their folders: of each subtask those of the last attempt that left any. Raises NotFound."""
         found = Files()
-        for where in files.folders(self.show(job).detail or {}):
+        for where in files.folders(self.show(job).detail):
             part = files.listed(where, self.file(f"results/{where[3]}/files.json"))
             found = Files(found.kept + part.kept, found.left_out + part.left_out, found.left_out_in_all + part.left_out_in_all)
         return found
@@ -75,7 +76,7 @@ class Results(Queries):
     def log_reader(self, job: str, every_attempt: bool = True) -> LogReader:
         """Reads on in what the attempts of a job write, whenever it is asked to."""
 
-        def described() -> tuple[str, dict[str, Any] | None]:
+        def described() -> tuple[str, JobDetail | None]:
             shown = self.show(job)
             return shown.summary.status, shown.detail
 

@@ -8,7 +8,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pydantic import ValidationError
+
 from millrace.core.messages import client
+from millrace.core.messages.execution import Archive
 
 from . import errors
 from .link import Link
@@ -76,9 +79,12 @@ class Session:
         """The content of a kept file, by its path."""
         return self._call_blobs(lambda blobs: blobs.get_file(path))
 
-    def archive(self, path: str) -> dict[str, Any]:
-        """What is kept of an ended job."""
-        return self._json(path)
+    def archive(self, path: str) -> Archive:
+        """What is kept of an ended job. Raises Unavailable for a file that is no archive."""
+        try:
+            return Archive.model_validate(self._json(path))
+        except ValidationError as wrong:
+            raise errors.Unavailable(f"{path} on the blob server is no archive of a job: {wrong.errors()[0]['msg']}") from None
 
     def _json(self, path: str) -> dict[str, Any]:
         value: dict[str, Any] = json.loads(self.file(path))

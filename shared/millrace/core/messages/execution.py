@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
 from .attempts import Count, Fault, FilesLeft, Open, ResultRows
 from .base import empty
 from .progress import AttemptProgress
@@ -98,3 +102,17 @@ class JobDetail(Open):
     tasks: list[TaskDetail] = empty(list)
     result: ResultRows | ResultParts | None = None
     """Of an ended job, in its archive: the first rows of its result."""
+
+
+class Archive(Open):
+    """What is kept of an ended job, in a file on the blob server: how it ended, its graph, and its ExecutionGraph as it was left."""
+
+    job: str
+    name: str
+    status: str
+    accepted_ms: int
+    ended_ms: int
+    cause: Fault | None = None
+    graph: dict[str, Any] = empty(dict)
+    detail: Annotated[JobDetail | None, BeforeValidator(lambda value: value or None)] = None
+    """None: a record about the job ended its JobMaster's process, so that nothing of it could be described."""
