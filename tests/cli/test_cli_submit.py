@@ -40,7 +40,7 @@ class Client:
         return self.answer
 
     def rows(self, found: ResultRows) -> Result:
-        return Millrace.rows(self, found)  # type: ignore[arg-type]  # few rows are at hand: nothing is fetched
+        return Millrace.rows(self, found)  # few rows are at hand: nothing is fetched
 
 
 @pytest.fixture

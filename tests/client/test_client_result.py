@@ -67,6 +67,33 @@ def test_a_job_whose_events_are_not_followed_is_asked_for() -> None:
     assert cluster.asked == ["wait one", "result one"]
 
 
+ARCHIVE = {"job": "one", "name": "n", "status": "FAILED", "accepted_ms": 1, "ended_ms": 2, "cause": {"message": "m"}, "graph": {}}
+
+
+class Kept(Cluster):
+    """Its blob server has one file."""
+
+    def __init__(self, content: Any) -> None:
+        super().__init__()
+        self.content = content
+
+    def _json(self, path: str) -> Any:
+        return self.content
+
+
+@pytest.mark.parametrize("detail", [{}, None])
+def test_a_job_that_could_not_be_described_has_an_archive_without_detail(detail: Any) -> None:
+    """A record about it ended its JobMaster's process: the JobMaster knows nothing of it any more, and its end says {}."""
+    archive = Kept({**ARCHIVE, "detail": detail}).archive("archives/one")
+    assert archive.detail is None and archive.cause is not None and archive.cause.message == "m"
+
+
+@pytest.mark.parametrize("content", [[], {}, {**ARCHIVE, "cause": "m"}, {**ARCHIVE, "detail": {"tasks": []}}], ids=range(4))
+def test_a_file_that_is_no_archive_is_named(content: Any) -> None:
+    with pytest.raises(Unavailable, match="^archives/one on the blob server is no archive of a job: "):
+        Kept(content).archive("archives/one")
+
+
 def test_who_waits_for_an_event_goes_on_when_the_client_is_closed() -> None:
     job, cluster = job_with()
     assert job._buffer is not None
