@@ -25,25 +25,25 @@ def _taken_instead(verdict: Offer) -> None:
     around(fold, "offer", offer)
 
 
-@mutant(7, "core/chain.py:offer", "what was said to a life before acts on a state that knows nothing of it")
-def words_to_an_earlier_life_count() -> None:
+@mutant(7, "core/chain.py:offer", "a message to an earlier life acts on a state that knows nothing of it")
+def messages_to_an_earlier_life_count() -> None:
     def offer(original: Any, peer: Peer | None, my_life: int, message: Message) -> Offer:
         return original(peer, my_life, message.model_copy(update={"to_life": my_life}))
 
     around(fold, "offer", offer)
 
 
-@mutant(7, "core/chain.py:offer", "a zombie and its successor say the same: it counts twice")
+@mutant(7, "core/chain.py:offer", "a zombie and its successor send the same message: it counts twice")
 def duplicates_count() -> None:
     _taken_instead(Offer.DUPLICATE)
 
 
-@mutant(8, "core/chain.py:offer", "a message is missing, and nobody ever says it again")
+@mutant(8, "core/chain.py:offer", "a message is missing, and nobody ever sends it again")
 def a_hole_is_taken_for_whole() -> None:
     _taken_instead(Offer.GAP)
 
 
-@mutant(8, "core/chain.py:offer", "the sender's log was cut: it says again what I know in other words")
+@mutant(8, "core/chain.py:offer", "the sender's log was cut: it sends other messages with keys that were taken")
 def a_fork_is_passed_over() -> None:
     def offer(original: Any, peer: Peer | None, my_life: int, message: Message) -> Offer:
         found = original(peer, my_life, message)
@@ -52,7 +52,7 @@ def a_fork_is_passed_over() -> None:
     around(fold, "offer", offer)
 
 
-@mutant(8, "core/chain.py:offer", "what the sender says behind the fork looks like a hole: a whole log is given up")
+@mutant(8, "core/chain.py:offer", "what the sender sends behind the fork looks like a gap: a whole log is given up")
 def what_follows_a_fork_is_a_hole() -> None:
     def offer(original: Any, peer: Peer | None, my_life: int, message: Message) -> Offer:
         if peer is not None:
@@ -62,7 +62,7 @@ def what_follows_a_fork_is_a_hole() -> None:
     around(fold, "offer", offer)
 
 
-@mutant(8, "core/fold.py:Fold._message", "a chain starts wherever the first message is that is heard")
+@mutant(8, "core/fold.py:Fold._message", "a chain starts at the first message that arrives, whichever it is")
 def a_chain_starts_anywhere() -> None:
     def offer(original: Any, peer: Peer | None, my_life: int, message: Message) -> Offer:
         found = original(peer, my_life, message)
@@ -77,8 +77,8 @@ def no_hello_on_quiet_chains() -> None:
     fold.HELLO_TICKS = 1 << 40
 
 
-@mutant(10, "core/fold.py:Fold._say", "what is said before a peer is heard is taken by any life of it, or by none, and nobody sees which")
-def peers_are_told_before_they_are_heard() -> None:
+@mutant(10, "core/fold.py:Fold._say", "a message to a peer that was not heard is taken by any of its lives, or by none: nobody sees which")
+def peers_are_sent_messages_before_they_are_heard() -> None:
     def say(original: Any, self: Any, folded: Any, key: Any, output: Any) -> Any:
         peer = folded.peers.setdefault(output.to, Peer())
         if peer.life or peer.parted or isinstance(output.body, Hello):
@@ -91,8 +91,8 @@ def peers_are_told_before_they_are_heard() -> None:
     around(fold.Fold, "_say", say)
 
 
-@mutant(10, "dispatcher/core/births.py:on_peer_born", "a reborn shard never hears of its live jobs")
-def a_reborn_shard_is_told_of_no_job() -> None:
+@mutant(10, "dispatcher/core/births.py:on_peer_born", "a reborn shard never receives its live jobs")
+def a_reborn_shard_is_sent_no_job() -> None:
     def peer_born(original: Any, state: Any, body: Any, envelope: Any) -> Any:
         return iter(()) if body.peer.startswith("job-master/") else original(state, body, envelope)
 
@@ -100,7 +100,7 @@ def a_reborn_shard_is_told_of_no_job() -> None:
 
 
 @mutant(10, "job_master/core/births.py:on_peer_born", "what jobs want is forgotten with the ResourceManager's log")
-def a_reborn_resource_manager_is_told_of_no_want() -> None:
+def a_reborn_resource_manager_is_sent_no_request() -> None:
     def peer_born(original: Any, state: Any, body: Any, envelope: Any) -> Any:
         return iter(()) if body.peer == "resource-manager" else original(state, body, envelope)
 
@@ -128,8 +128,8 @@ def a_reborn_shard_is_offered_nothing() -> None:
     task_manager.HANDLERS[PeerBorn] = peer_born
 
 
-@mutant(28, "core/chain.py:offer", "what a dead process said acts beside its successor")
-def words_of_an_earlier_life_count() -> None:
+@mutant(28, "core/chain.py:offer", "messages of a dead process act beside its successor")
+def messages_of_an_earlier_life_count() -> None:
     def offer(original: Any, peer: Peer | None, my_life: int, message: Message) -> Offer:
         if peer is not None and 0 < message.life < peer.life:
             return Offer.TAKE
@@ -145,15 +145,15 @@ def words_of_an_earlier_life_count() -> None:
 
 
 @mutant(28, "core/fold.py:Fold._message", "who was replaced goes on")
-def a_later_life_of_ones_own_is_not_noticed() -> None:
+def a_later_life_of_its_own_id_is_not_noticed() -> None:
     def message(original: Any, self: Any, folded: Any, offset: int, record: Any) -> Any:
         return dataclasses.replace(original(self, folded, offset, record), superseded=False)
 
     around(fold.Fold, "_message", message)
 
 
-@mutant(28, "core/fold.py:Fold._take_in", "a TaskManager that was declared lost goes on being heard")
-def the_lost_are_still_heard() -> None:
+@mutant(28, "core/fold.py:Fold._take_in", "messages of a TaskManager that was declared lost are still taken")
+def messages_of_the_lost_still_count() -> None:
     def take_in(original: Any, self: Any, folded: Any, key: Any, told: Any, output: Any) -> Any:
         return key[1] if isinstance(output, fold.Forget) else original(self, folded, key, told, output)
 

@@ -96,8 +96,8 @@ BY_NAME: dict[str, tuple[Here, ...]] = {
     "what a life before holds is not waited for": (
         here("cut:job-master", after=(RUNS,), waits=SOON, timing=STUBBORN, task_managers=2, slots=2, failing=0.05, graphs=(roots,)),
     ),
-    "the lost are still heard": (here("pause", "one_way", "kill", aim="task-manager", task_managers=2, timing=LONG, stalls=0.3),),
-    "an ending is stored each time it is told": (here("cut:dispatcher", after=("JobEnded",), waits=SOON, stalls=0.3),),
+    "messages of the lost still count": (here("pause", "one_way", "kill", aim="task-manager", task_managers=2, timing=LONG, stalls=0.3),),
+    "an ending is stored each time it is announced": (here("cut:dispatcher", after=("JobEnded",), waits=SOON, stalls=0.3),),
     "nobody minds a lost task manager": (
         here("lose", "kill", aim="task-manager", after=(RUNS,), waits=SOON, task_managers=2, slots=1, timing=LONG),
     ),
@@ -109,11 +109,11 @@ BY_NAME: dict[str, tuple[Here, ...]] = {
     "a refused slot is not given back": (here("jvm", after=("AllocateSlot",), waits=(0,), stalls=0.0, **TIGHT),),
     "what is freed is not looked at": (here("jvm", after=("AllocateSlot",), waits=(0,), stalls=0.0, **TIGHT),),
     "an old report takes a grant back": (here("one_way:task-manager", after=("RequestSlots",), waits=SOON),),
-    "a slot that is given back is nobodys at once": (here("cut:job-master", after=(RUNS,), waits=SOON, timing=STUBBORN, slots=3),),
+    "a slot that is given back is free at once": (here("cut:job-master", after=(RUNS,), waits=SOON, timing=STUBBORN, slots=3),),
     "a slot is freed with its attempt": (here("cut:job-master", after=(RUNS,), waits=SOON, timing=LONG, slots=1),),
-    "a cancel before the start is not told": (here("kill", faults=3, canceled=0.8, timing=COLD, **TIGHT),),
+    "a cancel before the start is not reported": (here("kill", faults=3, canceled=0.8, timing=COLD, **TIGHT),),
     "a campaign takes any key": (here("lease", replicas=3),),
-    "a key of ones own is never taken anew": (here("give", replicas=1),),
+    "a key of its own is never taken anew": (here("give", replicas=1),),
     "a resignation deletes any key": (here("term", replicas=2),),
     "who cannot write its election keeps the key": (  # not before a standby that lost the first campaign may try again
         here("voiceless+stop", aim="dispatcher", after=("JobEnded",), waits=SOON, faults=1, replicas=2),
@@ -125,7 +125,7 @@ BY_NAME: dict[str, tuple[Here, ...]] = {
         here("cut:dispatcher", after=("JobEnded",), waits=SOON, faults=2, poison=("job-1",), steps_most=8_000),
     ),
     "a fork is passed over": (here("cut_unseen:job-master", "cut_unseen:resource-manager", stalls=0.1, snapshot_records=50_000),),
-    "one shard alone hears of a loss": (
+    "one shard alone is notified of a loss": (
         here("lose", after=(RUNS,), waits=SOON, faults=2, shards=2, task_managers=3, slots=1, timing=LONG),
     ),
     "wants of a life before stay": (
@@ -161,7 +161,7 @@ BY_NAME: dict[str, tuple[Here, ...]] = {
     "who is cut off is patient": (CUT_OFF,),
     "who is declared lost goes on": (here("etcd+pause:task-manager", task_managers=2),),
     "who wakes launches at once": (WAKES,),
-    "words of an earlier life count": (here("twin", after=(RUNS,), waits=SOON, aim="task-manager", timing=LONG),),
+    "messages of an earlier life count": (here("twin", after=(RUNS,), waits=SOON, aim="task-manager", timing=LONG),),
 }
 
 

@@ -15,8 +15,8 @@ from services.job_master.core.machine import HANDLERS as JOB_MASTER
 from tests.simulation.mutants import around, around_handler, mutant
 
 
-@mutant(16, "dispatcher/core/ending.py:on_job_ended", "an ending is told before it stands in etcd")
-def an_ending_is_told_before_it_is_stored() -> None:
+@mutant(16, "dispatcher/core/ending.py:on_job_ended", "an ending is announced before it is stored in etcd")
+def an_ending_is_announced_before_it_is_stored() -> None:
     def job_ended(original: Any, state: Any, body: Any, envelope: Any) -> Any:
         live = state.live.get(body.job)
         if live is not None and live.acceptance == body.acceptance:
@@ -30,8 +30,8 @@ def an_ending_is_told_before_it_is_stored() -> None:
     around_handler(DISPATCHER, jobs.JobEnded, job_ended)
 
 
-@mutant(18, "dispatcher/core/ending.py:on_job_ended", "an end that is told again is stored again")
-def an_ending_is_stored_each_time_it_is_told() -> None:
+@mutant(18, "dispatcher/core/ending.py:on_job_ended", "an end that is announced again is stored again")
+def an_ending_is_stored_each_time_it_is_announced() -> None:
     def job_ended(original: Any, state: Any, body: Any, envelope: Any) -> Any:
         live = state.live.get(body.job)
         if live is not None:
@@ -41,8 +41,8 @@ def an_ending_is_stored_each_time_it_is_told() -> None:
     around_handler(DISPATCHER, jobs.JobEnded, job_ended)
 
 
-@mutant(21, "dispatcher/core/submission.py:store_submission", "accepted is said before the graph is stored")
-def accepted_is_said_before_it_is_stored() -> None:
+@mutant(21, "dispatcher/core/submission.py:store_submission", "a submission is acknowledged before its graph is stored")
+def a_submission_is_acknowledged_before_it_is_stored() -> None:
     def store(original: Any, state: Any, request: Any, envelope: Any) -> Any:
         yield from original(state, request, envelope)
         partition = state.topology.events_partition(request.job)
@@ -55,7 +55,7 @@ def accepted_is_said_before_it_is_stored() -> None:
     around(answers, "accepted", accepted)
 
 
-@mutant(21, "job_master/core/scheduling.py:end", "a JobMaster forgets a job when it has told of its end")
+@mutant(21, "job_master/core/scheduling.py:end", "a JobMaster forgets a job when it has announced its end")
 def an_ended_job_is_forgotten_before_it_is_retired() -> None:
     def forget(original: Any, state: Any, body: Any, envelope: Any) -> Any:
         yield from original(state, body, envelope)
@@ -77,7 +77,7 @@ def a_known_job_is_started_again() -> None:
     around_handler(JOB_MASTER, jobs.StartJob, start)
 
 
-@mutant(21, "job_master/core/lifecycle.py:on_start_job", "a reborn Dispatcher that asks about an ended job hears nothing")
+@mutant(21, "job_master/core/lifecycle.py:on_start_job", "a reborn Dispatcher that asks about an ended job gets no answer")
 def a_known_job_is_not_answered_for() -> None:
     def start(original: Any, state: Any, body: Any, envelope: Any) -> Any:
         return iter(()) if body.job in state.jobs else original(state, body, envelope)
@@ -90,7 +90,7 @@ def a_retired_job_is_kept() -> None:
     JOB_MASTER[jobs.JobRetired] = lambda state, body, envelope: iter(())
 
 
-@mutant(21, "dispatcher/core/ending.py:announce_ended", "nobody tells the JobMaster that the end is stored")
+@mutant(21, "dispatcher/core/ending.py:announce_ended", "nobody notifies the JobMaster that the end is stored")
 def a_job_is_never_retired() -> None:
     def announce(original: Any, *given: Any) -> Any:
         for output in original(*given):

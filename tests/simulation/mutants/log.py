@@ -37,7 +37,7 @@ def names_are_drawn() -> None:
 
 
 @mutant(1, "resource_manager/core/births.py:on_configured", "a setting that decides is the process's own")
-def settings_that_decide_are_ones_own() -> None:
+def settings_that_decide_are_local() -> None:
     calls = itertools.count()
 
     def configured(original: Any, state: Any, body: Any, envelope: Any) -> Any:
@@ -95,7 +95,7 @@ def machine_time_follows_any_clock() -> None:
     around(fold.Fold, "_tick", tick)
 
 
-@mutant(6, "core/replica.py:Replica.beat", "who lost the key goes on speaking and reads no refusal")
+@mutant(6, "core/replica.py:Replica.beat", "a leader that lost its key goes on sending and reads no refusal")
 def a_leader_does_not_look_at_its_key() -> None:
     def beat(original: Any, self: Any, now_ms: int, view: Any, *rest: Any) -> Any:
         if self.leads:
@@ -110,7 +110,7 @@ def a_leader_does_not_look_at_its_key() -> None:
 
 
 @mutant(6, "core/election.py:Election.campaigns", "a resigned leader's key stays its own, and nobody else may have it")
-def a_key_of_ones_own_is_never_taken_anew() -> None:
+def a_key_of_its_own_is_never_taken_anew() -> None:
     def campaigns(original: Any, self: Any, now_ms: int, view: Any, *rest: Any) -> Any:
         return None if view.mine else original(self, now_ms, view, *rest)
 
@@ -127,7 +127,7 @@ def records_overtake_each_other() -> None:
     around(world.PacedBus, "append", append)
 
 
-@mutant(12, "runtime/sending.py:Sending.say", "a job's end is told before what happened to it")
+@mutant(12, "runtime/sending.py:Sending.say", "a job's end is published before its other events")
 def a_message_does_not_wait_for_the_events_before_it() -> None:
     sending.Sending._before = lambda self, said: {}
 
@@ -150,7 +150,7 @@ def _thawed(change: Any) -> None:
     around(snapshots, "thaw", thaw)
 
 
-@mutant(13, "runtime/snapshots.py:freeze", "what was not in Kafka yet is never said")
+@mutant(13, "runtime/snapshots.py:freeze", "what was not in Kafka yet is never sent")
 def a_snapshot_without_the_outbox() -> None:
     def change(folded: Any) -> None:
         folded.outbox, folded.published_through = {}, folded.said
@@ -177,8 +177,8 @@ def the_mark_is_before_what_is_on_its_way() -> None:
     speaking.Speaking.published_through = lambda self: self.queued
 
 
-@mutant(14, "core/speaking.py:Speaking.begin", "a new leader does not say what the old one may not have said")
-def the_outbox_is_not_said_again() -> None:
+@mutant(14, "core/speaking.py:Speaking.begin", "a new leader does not send what the old one may not have sent")
+def the_outbox_is_not_sent_again() -> None:
     def begin(original: Any, self: Any, folded: Any) -> Any:
         _, performed = original(self, folded)
         self.unacked.clear()
@@ -188,8 +188,8 @@ def the_outbox_is_not_said_again() -> None:
     around(speaking.Speaking, "begin", begin)
 
 
-@mutant(14, "core/replica.py:Replica._elected", "who won speaks before it has folded what its forerunner said")
-def who_won_speaks_at_once() -> None:
+@mutant(14, "core/replica.py:Replica._elected", "a new leader sends before it has folded what the old one sent")
+def who_won_sends_at_once() -> None:
     def won(original: Any, self: Any, epoch: int) -> Any:
         actions = original(self, epoch)
         self.election.lead(self.election._heard_ms)
@@ -242,7 +242,7 @@ def a_cut_is_taken_for_a_late_start() -> None:
     around(loop.ScopeLoop, "turn", turn)
 
 
-@mutant(8, "core/fold.py:Fold._go_on", "records that are missing are folded over, and what lay in them is never said again")
+@mutant(8, "core/fold.py:Fold._go_on", "missing records are folded over, and what was in them is never sent again")
 def a_hole_in_the_offsets_is_folded_over() -> None:
     def go_on(original: Any, self: Any, folded: Any, offset: int) -> Any:
         folded.next_offset = offset

@@ -123,7 +123,7 @@ def no_tombstone_is_left() -> None:
 
 
 @mutant(18, "dispatcher/core/lookups.py:on_job_graph_stored", "an id that etcd knows counts as accepted anew")
-def what_stands_in_etcd_is_not_looked_at() -> None:
+def what_is_stored_in_etcd_is_not_looked_at() -> None:
     def graph_stored(original: Any, state: Any, body: Any, envelope: Any) -> Any:
         lookup, stored = state.fates[body.job], body.stands
         if stored is not None and lookup.putting is not None:
@@ -146,7 +146,7 @@ def a_refused_batch_is_not_split() -> None:
     ports.JobStore._put_batch = put_batch
 
 
-@mutant(20, "dispatcher/core/retirement.py:archive_path", "what an older life of the JobMaster tells of the end is kept for what counts")
+@mutant(20, "dispatcher/core/retirement.py:archive_path", "an archive of an older life of the JobMaster is kept as the one that counts")
 def archives_have_one_name() -> None:
     retirement.archive_path = lambda job, acceptance, record: f"archives/{job}.json"
 
@@ -183,8 +183,8 @@ def a_bad_record_is_never_passed_over() -> None:
     parked.ENDED_MOST = 1 << 40
 
 
-@mutant(26, "job_master/core/bad_records.py:on_passed_over", "the job that a bad record was about is never heard of again")
-def a_bad_record_is_nobodys_concern() -> None:
+@mutant(26, "job_master/core/bad_records.py:on_passed_over", "the job that a bad record was about never ends")
+def a_bad_record_fails_no_job() -> None:
     JOB_MASTER[PassedOver] = lambda state, body, envelope: iter(())
 
 

@@ -63,8 +63,8 @@ def a_snapshot_of_another_build_counts() -> None:
     around(loop.Snapshots, "newest", newest)
 
 
-@mutant(27, "runtime/saving.py:Saving.last", "the end of a term is not told, and the other build waits for ever")
-def last_words_are_as_any() -> None:
+@mutant(27, "runtime/saving.py:Saving.last", "the end of a term is not recorded, and the other build waits for ever")
+def the_last_snapshot_of_a_term_is_not_marked() -> None:
     def last(self: Any, folded: Any) -> None:
         self._clean(self._snapshots.save(folded))
 

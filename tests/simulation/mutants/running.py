@@ -25,34 +25,41 @@ SEED_MOST_S = 200.0  # of one seed, which takes about one on a free core: a muta
 
 HEAD = """# Mutants
 
-`make mutants` takes out or bends a rule of the design in a process of its own, and runs the simulator until a seed fails: that kills the
-mutant. *Seeds* is how many that took, from 0 on. The trials are small, and most have the faults and the clusters in which the rule is asked
-for (`tests/simulation/mutants/here.py`); a seed that fails without the mutant, too, shows nothing and does not count. What was broken is
-what the seed that killed it said. A mutant that no seed kills would be a rule that nobody needs, or a check that is missing.
+For those who change the simulator or a rule. `make mutants` removes or changes one rule of the design in a process of its own. It runs the
+simulator until a seed fails: that seed kills the mutant.
 
-Some guards have no mutant, for another one does the same, and both would have to go:
+- **seeds**: how many were run until one killed it, from seed 0 on. A seed that fails without the mutant as well does not count.
+- **broken**: the invariant or the rule that this seed reported ([simulation.md](simulation.md), [rules.md](rules.md)).
+- The trials are small. Most have the faults and the clusters in which the rule is needed (`tests/simulation/mutants/here.py`).
+- A mutant that survives is a rule that nobody needs, or a check that is missing.
 
-- a JobMaster takes the slots of a TaskManager that it hears in a new incarnation for gone: the ResourceManager tells it so, too;
-- the Dispatcher remembers jobs that have ended: etcd answers for what it does not know;
-- a JobMaster looks at the number of an attempt in a slot: what a TaskManager says arrives in order, and a slot takes no second attempt
-  before the end of the first was said;
-- a JobMaster tells a reborn Dispatcher of its jobs by itself: that one recovers them from etcd, starts each again, and is answered;
-- a TaskManager answers a task for a slot that is gone, or a cancel of an attempt that it does not know. FailSlot was sent of such a
-  slot before, and the JobMaster has given up both by then;
-- a TaskManager keeps a slot that is held from a second job, and the ResourceManager looks which allocation is over. No slot is granted
-  while it is held (each trial checks that), and messages about a slot arrive in order;
-- the Dispatcher takes the ending that stands in etcd for its own: its writes are fenced, and it stores one ending;
-- effects on one key wait for each other: each of today's effects on a key follows from the outcome of the one before;
-- a replica begins at the first offset of its generation: what stands before has no election of that generation, and nothing counts before
-  one. Nor would it count without that: messages name the life that they are said to, outcomes the generation of their effect, and copied
-  requests continue a chain that has not begun;
-- a leader resigns that does not read its own ticks back (`READ_BACK_MS`): a standby that can write takes the key long before.
+## Guards without a mutant
+
+Another guard has the same effect, so that both would have to be removed:
+
+- A JobMaster gives up the slots of a TaskManager that sends from a new incarnation. The ResourceManager notifies it as well.
+- The Dispatcher remembers ended jobs. etcd has those that it forgot.
+- A JobMaster compares the number of an attempt in a slot. Messages of a TaskManager arrive in order, and a slot takes no second attempt
+  before it has reported the end of the first.
+- A JobMaster declares its jobs to a reborn Dispatcher. That one recovers them from etcd, starts each again, and gets an answer.
+- A TaskManager answers a task for a slot that is gone, and a cancel of an unknown attempt. It has sent FailSlot for such a slot before,
+  and the JobMaster has given up both by then.
+- A TaskManager refuses a second job for a slot that is held, and the ResourceManager compares the allocation that ended. No slot is granted
+  while it is held (each trial checks that), and messages about a slot arrive in order.
+- The Dispatcher takes the ending that etcd has as its own. Its writes are fenced, and it stores one ending.
+- Effects on one key wait for each other. Each of today's effects on a key follows from the outcome of the one before.
+- A replica begins at the first offset of its generation. Before it there is no election of that generation, and nothing counts before one.
+  Without that, too, nothing would count: messages name the life they are for, and outcomes the generation of their effect. Copied requests
+  continue a chain that has not begun.
+- A leader resigns when it does not read its own ticks back (`READ_BACK_MS`). A standby that can write takes the key long before.
+
+## Mutants and what killed them
 """
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`seeds`: how many were run until one killed it, or, where it `survives`, in all; `broken`: what the last one said."""
+    """`seeds`: how many were run until one killed it, or, where it `survives`, in all; `broken`: what the last one broke."""
 
     mutant: Mutant
     seeds: int
@@ -97,12 +104,12 @@ def run_mutant(mutant: Mutant, seeds: int = SEEDS_MOST) -> Verdict:
     return Verdict(mutant, seeds)
 
 
-def _live(name: str, seeds: int, told: Connection) -> None:
+def _live(name: str, seeds: int, results: Connection) -> None:
     gc.freeze()  # to collect what was the parent's, such as a Kafka client without its threads, ends this process
     mutant = MUTANTS[name]
     mutant.apply()
     for seed in range(seeds):
-        told.send(run(mutant, seed))
+        results.send(run(mutant, seed))
 
 
 def run(mutant: Mutant, seed: int) -> str | None:
@@ -119,7 +126,7 @@ def run(mutant: Mutant, seed: int) -> str | None:
 
 
 def holds(mutant: Mutant, seed: int) -> bool:
-    """Whether all holds in that seed without the mutant: else it says nothing about it."""
+    """Whether all holds in that seed without the mutant: else it shows nothing about it."""
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe(duplex=False)
 
@@ -158,7 +165,7 @@ def document(verdicts: Iterable[Verdict]) -> str:
     needed = [verdict.seeds for verdict in rows if not verdict.survives]
     lines = [
         HEAD,
-        f"{len(needed)} of {len(rows)} mutants are killed, half of them within {statistics.median_low(needed or [0])} seeds.\n",
+        f"{len(needed)} of {len(rows)} mutants are killed, half of them within {_seeds(statistics.median_low(needed or [0]))}.\n",
         "| rule | mutant | replaced | why it must be seen | broken | seeds |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
@@ -167,6 +174,10 @@ def document(verdicts: Iterable[Verdict]) -> str:
         what = each.mutant
         lines.append(f"| {what.rule} | {what.name} | `{what.place}` | {what.why} | {each.broken} | {seeds} |")
     return "\n".join(lines) + "\n"
+
+
+def _seeds(count: int) -> str:
+    return f"{count} seed{'s' * (count != 1)}"
 
 
 def listed(text: str) -> list[Verdict]:

@@ -13,8 +13,8 @@ from services.resource_manager.core.state import State
 from tests.simulation.mutants import mutant
 
 
-@mutant(15, "core/bounded.py:fitting", "a list of long names is a record that Kafka refuses, and ends who says it")
-def lists_are_told_whole() -> None:
+@mutant(15, "core/bounded.py:fitting", "a list of long names is a record that Kafka refuses, and its sender ends")
+def lists_are_sent_whole() -> None:
     answers.fitting = lambda parts: list(parts)
 
 
@@ -39,5 +39,5 @@ def who_is_silent_is_waited_for() -> None:
 
 
 @mutant(31, "job_master/core/births.py:on_declare_again", "a shard that is back is never granted anything again")
-def who_is_back_does_not_say_so() -> None:
+def who_is_back_does_not_declare_itself() -> None:
     JOB_MASTER[DeclareAgain] = lambda state, body, envelope: iter(())

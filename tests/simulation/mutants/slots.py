@@ -17,7 +17,7 @@ from services.task_manager.core import fencing, presence, slot_table
 from tests.simulation.mutants import around, mutant
 
 
-@mutant(11, "resource_manager/core/state.py:State.open", "slots are given away before all who want some have said so")
+@mutant(11, "resource_manager/core/state.py:State.open", "slots are granted before all shards have sent their requests")
 def slots_are_granted_before_all_shards_have_declared() -> None:
     State.open = True
 
@@ -52,7 +52,7 @@ def who_is_cut_off_is_patient() -> None:
     fencing.patience_ms = lambda lost_after_ms: 4 * lost_after_ms
 
 
-@mutant(28, "task_manager/shell.py:Shell.begin", "a new process reads what was said to the one before")
+@mutant(28, "task_manager/shell.py:Shell.begin", "a new process reads messages to the one before")
 def a_task_manager_reads_its_inbox_from_the_start() -> None:
     def begin(original: Any, self: Any) -> None:
         original(self)
@@ -117,15 +117,15 @@ def time_outs_do_not_end_attempts() -> None:
     slot_table.overdue = lambda state, now_ms: iter(())
 
 
-@mutant(5, "task_manager/core/slot_table.py:broken", "a broken slot's job is not told")
-def a_broken_slot_is_not_told_of() -> None:
+@mutant(5, "task_manager/core/slot_table.py:broken", "a broken slot's job is not notified")
+def a_broken_slot_is_not_reported() -> None:
     def broken(original: Any, state: Any, number: int, reason: str) -> Any:
         return (o for o in original(state, number, reason) if not isinstance(o.body, (slots.FailSlot, slots.TaskStateChanged)))
 
     around(slot_table, "broken", broken)
 
 
-@mutant(5, "resource_manager/core/slot_manager.py:report", "what was said before a grant was heard counts against it")
+@mutant(5, "resource_manager/core/slot_manager.py:report", "a report that was sent before a grant arrived counts against it")
 def an_old_report_takes_a_grant_back() -> None:
     def report(original: Any, state: Any, name: str, states: Any, at_ms: int) -> Any:
         for slot in state.task_managers[name].slots.values():
@@ -136,8 +136,8 @@ def an_old_report_takes_a_grant_back() -> None:
     around(slot_manager, "report", report)
 
 
-@mutant(10, "resource_manager/core/registration.py:_report_loss", "one shard alone hears of a lost TaskManager")
-def one_shard_alone_hears_of_a_loss() -> None:
+@mutant(10, "resource_manager/core/registration.py:_report_loss", "one shard alone is notified of a lost TaskManager")
+def one_shard_alone_is_notified_of_a_loss() -> None:
     def lost(original: Any, state: Any, name: str, incarnation: int, reason: str) -> Any:
         yield Say("job-master/0", jobs.TaskManagerLost(task_manager=name, incarnation=incarnation, reason=reason))
 
@@ -160,8 +160,8 @@ def slots_of_the_lost_stay_held() -> None:
     slot_manager.unregister = unregister
 
 
-@mutant(5, "task_manager/core/slot_table.py:cancel", "a task that is canceled before it was started is not told of")
-def a_cancel_before_the_start_is_not_told() -> None:
+@mutant(5, "task_manager/core/slot_table.py:cancel", "a task that is canceled before its start is never reported as canceled")
+def a_cancel_before_the_start_is_not_reported() -> None:
     def cancel(original: Any, *given: Any) -> Any:
         return (o for o in original(*given) if not isinstance(getattr(o, "body", None), slots.TaskStateChanged))
 
@@ -169,7 +169,7 @@ def a_cancel_before_the_start_is_not_told() -> None:
 
 
 @mutant(5, "task_manager/core/slot_table.py:reported", "a slot that is given back is nobody's while its attempt still lives")
-def a_slot_that_is_given_back_is_nobodys_at_once() -> None:
+def a_slot_that_is_given_back_is_free_at_once() -> None:
     slot_table.reported = lambda number, slot: slots.ReportedSlot(
         slot=number, state=slot.state.value, allocation=slot.allocation, job=slot.job
     )
