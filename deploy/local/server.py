@@ -9,7 +9,7 @@ import os
 import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from deploy.local.errors import LocalError, disk_full, no_permission, plain_erro
 from deploy.local.processes import Child, end_tree, free_port, is_running, log_tail, port_is_free, port_owner, spawn
 
 Progress = Callable[[str], None]
+CHOICES_MOST = 3  # of ports at a start, while others take those that were chosen
 
 
 def silent(_: str) -> None:
@@ -28,6 +29,14 @@ def silent(_: str) -> None:
 def never() -> bool:
     """Nobody asks to stop."""
     return False
+
+
+class PortTaken(LocalError):
+    """The server could not listen. ``names``: the ports that may be why."""
+
+    def __init__(self, sentence: str, detail: str, names: Iterable[str]) -> None:
+        super().__init__(sentence, detail)
+        self.names = frozenset(names)
 
 
 class LocalServer(ABC):
@@ -48,6 +57,7 @@ class LocalServer(ABC):
         self.ports: dict[str, int] = {}
         self.child: Child | None = None
         self._wanted_ports = dict(ports or {})
+        self._chosen: set[str] = set()  # the names of ports that are neither wanted nor remembered
         self._lock: int | None = None
         unknown = set(self._wanted_ports) - set(self.PORT_NAMES)
         if unknown:
@@ -89,13 +99,7 @@ class LocalServer(ABC):
         try:
             self._end_orphan(progress)
             self._check_space()
-            self._choose_ports()
-            with plain_errors(self.data_dir):
-                argv, env = self.command(progress)
-                progress(f"{self.NAME}: starting on port {self.ports[self.PORT_NAMES[0]]}")
-                self.child = spawn(argv, log=self.data_dir / "output.log", env=env, cwd=self.data_dir)
-                self._write_meta()
-            self._await_ready(stopping)
+            self._start_on_its_ports(progress, stopping)
         except BaseException:
             self.stop()
             raise
@@ -103,12 +107,15 @@ class LocalServer(ABC):
 
     def stop(self, patience_s: float = 15.0) -> None:
         """End the server: SIGTERM, and SIGKILL after ``patience_s``. Nothing happens if it does not run."""
-        if self.child is not None:
-            self.child.stop(patience_s)
-            self.child = None
+        self._end_child(patience_s)
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    def _end_child(self, patience_s: float = 15.0) -> None:
+        if self.child is not None:
+            self.child.stop(patience_s)
+            self.child = None
 
     def __enter__(self) -> LocalServer:
         self.start()
@@ -154,23 +161,46 @@ class LocalServer(ABC):
                 "free some space, or choose a folder on another disk."
             )
 
-    def _choose_ports(self) -> None:
-        remembered = self.meta().get("ports", {})
-        self.ports = {}
+    def _start_on_its_ports(self, progress: Progress, stopping: Callable[[], bool]) -> None:
+        """Ports that it chose itself, and that another process took before the server listened, are chosen again."""
+        before = self.meta()
+        for left in reversed(range(CHOICES_MOST)):
+            self._choose_ports(before.get("ports", {}))
+            try:
+                with plain_errors(self.data_dir):
+                    argv, env = self.command(progress)
+                    progress(f"{self.NAME}: starting on port {self.ports[self.PORT_NAMES[0]]}")
+                    self.child = spawn(argv, log=self.data_dir / "output.log", env=env, cwd=self.data_dir)
+                    self._write_meta()
+                self._await_ready(stopping)
+                break
+            except PortTaken as taken:
+                self._end_child()
+                with plain_errors(self.data_dir):
+                    self._store_meta(before)  # else the next start would insist on what was chosen
+                if not left or taken.names.isdisjoint(self._chosen):
+                    raise
+                progress(f"{self.NAME}: another process took a port that was chosen; choosing again")
+
+    def _choose_ports(self, remembered: Mapping[str, int]) -> None:
+        self.ports, self._chosen = {}, set()
         for name in self.PORT_NAMES:
             port = self._wanted_ports.get(name) or remembered.get(name)
             if port is None:
                 port = free_port(taken=self.ports.values())
+                self._chosen.add(name)
             elif not port_is_free(port):
-                raise self._port_taken(name, port)
+                raise LocalError(self._port_taken(name, port))
             self.ports[name] = port
 
-    def _port_taken(self, name: str, port: int) -> LocalError:
+    def _port_taken(self, name: str, port: int) -> str:
         owner = port_owner(port)
         way_out = "choose another port"
-        if name not in self._wanted_ports:
+        if name in self._chosen:
+            way_out = "start again"
+        elif name not in self._wanted_ports:
             way_out = f"delete {self.data_dir / 'meta.json'} to have another port chosen"
-        return LocalError(
+        return (
             f"Port {port}, which {self.NAME} is to listen on, is taken"
             + (f" by {owner}" if owner else "")
             + f": end that process, or {way_out}."
@@ -181,6 +211,9 @@ class LocalServer(ABC):
         meta = {"ports": self.ports, "pid": self.child.pid, "starter": os.getpid()}
         with contextlib.suppress(psutil.NoSuchProcess):
             meta["created"] = psutil.Process(self.child.pid).create_time()
+        self._store_meta(meta)
+
+    def _store_meta(self, meta: Mapping[str, Any]) -> None:
         new = self.data_dir / "meta.json.new"
         new.write_text(json.dumps(meta, indent=1) + "\n")
         new.replace(self.data_dir / "meta.json")
@@ -188,7 +221,8 @@ class LocalServer(ABC):
     def _await_ready(self, stopping: Callable[[], bool]) -> None:
         assert self.child is not None
         end = time.monotonic() + self.START_LIMIT_S
-        while not self.is_ready():
+        answers = False
+        while not (answers := answers or self.is_ready()) or not self._listens():
             code = self.child.exit_code()
             if code is not None:
                 raise self._explain(f"{self.NAME} ended with exit code {code} while it started")
@@ -198,6 +232,17 @@ class LocalServer(ABC):
                 raise self._explain(f"{self.NAME} did not answer within {self.START_LIMIT_S:.0f} s")
             time.sleep(0.01)
 
+    def _listens(self) -> bool:
+        """Whether it is our process that listens: another server of its kind would have answered as well."""
+        assert self.child is not None
+        try:
+            sockets = psutil.Process(self.child.pid).net_connections("tcp")
+        except psutil.AccessDenied:
+            return True  # the system does not let us look
+        except psutil.NoSuchProcess:
+            return False
+        return {each.laddr.port for each in sockets if each.status == psutil.CONN_LISTEN}.issuperset(self.ports.values())
+
     def _explain(self, what: str) -> LocalError:
         """The log's last words as one sentence, where they are among the known ones."""
         tail = log_tail(self.logs)
@@ -206,10 +251,11 @@ class LocalServer(ABC):
             return LocalError(disk_full(self.data_dir), tail)
         if "permission denied" in words or "accessdenied" in words:
             return LocalError(no_permission(self.data_dir), tail)
+        unknown = f"{what}: see {' and '.join(str(path) for path in self.logs)}."
         if "address already in use" in words:
-            for name, port in self.ports.items():
-                if not port_is_free(port):
-                    return LocalError(str(self._port_taken(name, port)), tail)
+            taken = [name for name, port in self.ports.items() if not port_is_free(port)]
+            sentence = self._port_taken(taken[0], self.ports[taken[0]]) if taken else unknown  # whoever had it is gone again
+            return PortTaken(sentence, tail, taken or self.PORT_NAMES)
         if "could not reserve enough space" in words or "cannot allocate memory" in words:
             return LocalError(f"There is too little memory for {self.NAME}: end some programs.", tail)
-        return LocalError(f"{what}: see {' and '.join(str(path) for path in self.logs)}.", tail)
+        return LocalError(unknown, tail)

@@ -191,6 +191,68 @@ def test_a_port_taken_in_the_last_moment(kind, tmp_path, monkeypatch):
     assert "ddress already in use" in error.detail
 
 
+def first_choice(monkeypatch, place: int, port: int, times: int = 1) -> list[int]:
+    """The first choices of a start's port at `place` are `port`, as if it were free by then. Returns all choices, as they come."""
+    from deploy.local import server as module
+
+    real, choices, left = module.free_port, [], [times]
+
+    def choose(taken=()):
+        at_place = len(list(taken)) == place
+        left[0] -= at_place
+        choices.append(port if at_place and left[0] >= 0 else real(taken))
+        return choices[-1]
+
+    monkeypatch.setattr(module, "free_port", choose)
+    return choices
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_port_that_it_chose_and_another_took_is_chosen_again(kind, place, tmp_path, monkeypatch):
+    """Another server of its kind has it: it would answer in its place."""
+    with kind(tmp_path / "one") as one:
+        lost = one.ports[kind.PORT_NAMES[place]]
+        choices, said = first_choice(monkeypatch, place, lost), []
+        server = kind(tmp_path / "two")
+        server.start(said.append)
+        try:
+            assert choices[place] == lost and list(server.ports.values()) == choices[2:]
+            assert server.meta()["ports"] == server.ports
+            assert f"{kind.NAME}: another process took a port that was chosen; choosing again" in said
+            write(server, "a")
+            assert (read(server), read(one)) == ("a", None)
+        finally:
+            server.stop()
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_port_is_chosen_again_a_few_times_and_beside_one_that_is_wanted_and_taken_never(kind, place, tmp_path, monkeypatch):
+    from deploy.local import server as module
+
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\necho 'bind: address already in use'\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(kind, "command", lambda *_: ([str(program)], dict(os.environ)))
+    monkeypatch.setattr(kind, "is_ready", lambda _: False)
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        lost = holder.getsockname()[1]
+        choices = first_choice(monkeypatch, place, lost, times=module.CHOICES_MOST)
+        server = kind(tmp_path / "data")
+        said = str(refusal(server))
+        assert said.startswith(f"Port {lost}, which {server.NAME} is to listen on, is taken by ")
+        assert said.endswith(": end that process, or start again.")
+        assert choices.count(lost) == module.CHOICES_MOST == len(choices) / 2
+        assert "ports" not in server.meta(), "the next start would insist on it"
+        choices.clear()
+        looks, free = iter([True]), module.port_is_free
+        monkeypatch.setattr(module, "port_is_free", lambda port: next(looks, False) if port == lost else free(port))
+        wanted = kind(tmp_path / "wanted", {kind.PORT_NAMES[place]: lost})
+        assert str(refusal(wanted)).startswith(f"Port {lost}, which {server.NAME} is to listen on, is taken by ")
+        assert len(choices) == 1
+
+
 def test_no_orphan_when_the_starter_is_killed(kind, tmp_path):
     parent = starter(kind, tmp_path / "data")
     left = psutil.Process(pid_said_by(parent))
