@@ -14,6 +14,8 @@ from millrace.core.messages.jobs import StartJob
 from millrace.runtime.snapshots import freeze
 
 STATES_EVERY = 250  # offsets between two comparisons of whole states
+FENCED_MS = 2_000  # after it is heard again, a TaskManager knows whether it was declared lost
+HELD_BACK_MS = 400  # heartbeats that Kafka gets so late may be missed: one comes every 100 ms, and 500 ms after it the sender may be lost
 
 Where = tuple[str, int, int, tuple[tuple[int, int], ...]]
 """(scope, generation, offset, the strays of who folded it)"""
@@ -55,6 +57,7 @@ class Book:
     slots: dict[tuple[str, int], str] = field(default_factory=dict)  # (TaskManager's process, slot) -> attempt
     launched: dict[str, int] = field(default_factory=dict)  # attempt -> how many such cuts there had been; in order
     unheard: dict[str, None] = field(default_factory=dict)  # processes of TaskManagers that may live beside their successors for a moment
+    held_back: dict[str, int] = field(default_factory=dict)  # such a process -> when a stall last held its heartbeats back so long
     replaced: dict[str, None] = field(default_factory=dict)  # those that were stopped while another was started in their place
     finished: dict[str, None] = field(default_factory=dict)  # attempts that did
     written: dict[str, str] = field(default_factory=dict)  # folder of an output -> the attempt that finished it
@@ -89,7 +92,7 @@ class Book:
 
     # attempts
 
-    def attempt_started(self, spec: dict[str, Any], living: Living, over: bool = False) -> None:
+    def attempt_started(self, spec: dict[str, Any], living: Living, over: bool = False, now_ms: int = 0) -> None:
         """I5: nothing starts of a job that is `over`. I6: a slot has one attempt. I7: a subtask has one living attempt, and no attempt runs
         twice. What it reads was published."""
         subtask = (spec["job"], spec["task"], spec["subtask"])
@@ -98,7 +101,8 @@ class Book:
         other = self.living.get(subtask)
         stray = living.task_manager in self.replaced  # who was stopped and wakes carries out first what it was told before
         assert not over or stray, f"I5: {living.attempt} starts when its job has ended"
-        assert other is None or stray or other.task_manager in self.unheard, f"I7: {living.attempt} starts while {other} lives"
+        alone = other is None or stray or self._may_be_replaced(other.task_manager, now_ms)
+        assert alone, f"I7: {living.attempt} starts while {other} lives"
         # After a cut that nobody can tell of, a log goes on in its generation, and may give a name again.
         assert self.launched.get(living.attempt, -1) < self.unseen, f"I7: {living.attempt} starts twice"
         for vertex in spec["vertices"]:
@@ -109,6 +113,10 @@ class Book:
             self.living[subtask] = living
         self.slots[slot] = living.attempt
         self.launched[living.attempt] = self.unseen
+
+    def _may_be_replaced(self, task_manager: str, now_ms: int) -> bool:
+        """Whether a process may live beside its successors: Kafka does not get what it sends, or got it late just now."""
+        return task_manager in self.unheard or now_ms - self.held_back.get(task_manager, now_ms - FENCED_MS) < FENCED_MS
 
     def attempt_ended(self, spec: dict[str, Any], living: Living, finished: bool) -> None:
         """Nothing of it lives any more."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER
+from tests.simulation.book import FENCED_MS
 from tests.simulation.cluster import Cluster, Process
 from tests.simulation.control import ControlProcess, NotedLoop
 from tests.simulation.damage import DOWN_MS, Damage
@@ -17,7 +18,6 @@ from tests.simulation.world import PREFIX
 PAUSED_MS = (100, 600, 3_000, 9_000)
 SKEWS_MS = (-3_600_000, -700, 0, 0, 700, 3_600_000)
 AWAY_MS = (50, 400, 2_500, 8_000)
-FENCED_MS = 2_000  # after it is heard again, a TaskManager knows whether it was declared lost
 NEARLY_LOST_MS = (350, 400, 450, 500, 550, 600, 650, 800)  # about as long as it takes to be declared lost
 ANSWERS: tuple[Fault, ...] = ("unavailable", "unknown, done", "unknown, not done")
 WAITS = (3, 30, 100, 300)  # steps

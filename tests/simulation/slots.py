@@ -110,7 +110,7 @@ class SimulatedSlots:
     def launch(self, effect: LaunchAttempt) -> None:
         living = Living(self.process, effect.slot, effect.attempt)
         spec = effect.spec.json_value()
-        self._world.book.attempt_started(spec, living, self._world.has_ended(effect.spec.job))
+        self._world.book.attempt_started(spec, living, self._world.has_ended(effect.spec.job), self._world.clock.now_ms())
         running = self._running[effect.slot] = Running(spec, living)
         self._heard_ms = max(self._heard_ms, self._world.clock.now_ms())
         behaviour = self._world.script(spec)

@@ -11,12 +11,13 @@ from millrace.core.fold import ScopeState
 from millrace.core.machine import Machine
 from millrace.core.messages.base import Body
 from millrace.core.messages.slots import StopAsked
-from millrace.core.topics import task_manager_key
+from millrace.core.topics import RESOURCE_MANAGER, task_manager_key
 from millrace.io.interfaces import OffsetGone, Store, Unavailable
 from services.task_manager.core.state import State, check
 from services.task_manager.inputs import AGAIN, STOPPED, Ending
 from services.task_manager.journal import Journal
 from services.task_manager.shell import Shell
+from tests.simulation.book import HELD_BACK_MS
 from tests.simulation.slots import SimulatedSlots
 from tests.simulation.store import MemoryStore
 from tests.simulation.world import PREFIX, PacedBus, PacedReader, World
@@ -119,7 +120,7 @@ class TaskManagerProcess:
         """The steps for which there is something to do."""
         now_ms, folded, found = self.world.clock.now_ms(), self.journal.folded, list[Callable[[], bool]]()
         if self.bus.moves:
-            found.append(self.bus.some)
+            found.append(self._send)
         if folded is None:
             if now_ms >= self._begin_ms:
                 found.append(self._begin)
@@ -140,6 +141,15 @@ class TaskManagerProcess:
         except Unavailable:
             self._begin_ms = self.world.clock.now_ms() + WAIT_MS
         return True
+
+    def _send(self) -> bool:
+        """Kafka gets some of what it sends. The book notes when stalls hold its heartbeats back: it may be declared lost."""
+        heartbeats, held_ms = self.world.topology.inbox(RESOURCE_MANAGER), self.bus.held_ms
+        before_ms = held_ms.get(heartbeats, 0)
+        moved = self.bus.some()
+        if max(before_ms, held_ms.get(heartbeats, 0)) >= HELD_BACK_MS:
+            self.world.book.held_back[self.slots.process] = self.world.clock.now_ms()
+        return moved
 
     def _post(self, body: Body) -> None:
         self._has_news = True

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.book import Book, Living
+from millrace.core.topics import RESOURCE_MANAGER, Topology
+from tests.simulation.book import FENCED_MS, Book, Living
 from tests.simulation.faults import ALL, RARE
+from tests.simulation.slots import Timing, all_finish
 from tests.simulation.trial import Trial, quiet_logs
+from tests.simulation.world import PacedBus, World
 
 ROOT = Path(__file__).parents[2]
 
@@ -85,6 +88,53 @@ def test_nobody_else_starts_beside_a_living_attempt() -> None:
     book.attempt_ended(spec, stray, finished=False)
     with pytest.raises(AssertionError, match="I7"):
         book.attempt_started(spec, unheard)
+
+
+def test_one_whose_heartbeats_were_held_back_may_have_successors_until_it_knows_and_no_longer() -> None:
+    book, spec = Book(), {"job": "j", "task": "t", "subtask": 0, "vertices": [], "outputs": []}
+    held, successor, third = (Living(name, 0, f"j/t/0/1.{n}") for n, name in enumerate(("1.4", "2.5", "3.7")))
+    book.attempt_started(spec, held, now_ms=1_000)
+    with pytest.raises(AssertionError, match="I7"):
+        book.attempt_started(spec, successor, now_ms=1_500)
+    book.held_back[held.task_manager] = 1_500
+    with pytest.raises(AssertionError, match="I7"):
+        book.attempt_started(spec, successor, now_ms=1_500 + FENCED_MS)
+    book.attempt_started(spec, successor, now_ms=1_499 + FENCED_MS)
+    with pytest.raises(AssertionError, match="I7"):
+        book.attempt_started(spec, third, now_ms=1_499 + FENCED_MS)
+
+
+def test_what_stalls_hold_back_is_counted_for_each_partition_until_its_next_delivery() -> None:
+    world, (topic, partition) = World(Topology(), 0, all_finish, stalls=1.0), Topology().inbox(RESOURCE_MANAGER)
+    bus = PacedBus(world, "one", pytest.fail)
+    bus.append(topic, partition, b"{}")
+    due_ms = world.clock.now_ms()
+    for _ in range(4):
+        begun_ms = world.clock.now_ms()
+        assert not bus.some()
+        world.clock.advance(bus._stalled[topic, partition] - begun_ms)
+    assert bus.held_ms == {(topic, partition): world.clock.now_ms() - due_ms}
+    bus.cut_off = True
+    assert bus.deliver() == 0 and bus.held_ms
+    bus.cut_off, world.stalls = False, 0.0
+    assert bus.some() and not bus.held_ms
+
+
+def test_heartbeats_that_stalls_hold_back_for_so_long_that_their_sender_is_lost() -> None:
+    """No fault was done to that TaskManager: it reads in etcd that it was declared lost, a moment after its tasks began elsewhere."""
+    shape = {"stalls": 0.3, "task_managers": 3, "timing": Timing(run=(200, 2_500))}
+    trial = Trial(59, faults=2, kinds=("kill",), aim="", few=True, paced=True, waits=(3, 30, 100), poison=("job-1",), shape=shape)
+    trial.run()
+    assert trial.cluster.world.book.held_back and not trial.cluster.world.book.unheard
+
+
+def test_a_trial_that_goes_on_may_take_any_number_of_steps() -> None:
+    """They are counted from the last fact about a job; one that stands still is stuck after so many."""
+    trial = Trial(101, faults=0, few=True, steps_most=600)
+    trial.run()
+    assert trial.cluster.rounds > 3 * trial.steps_most
+    with pytest.raises(AssertionError, match=r"Stuck: I10: .* do not go on"):
+        Trial(101, faults=0, few=True, steps_most=20).run()
 
 
 def test_nothing_starts_of_a_job_that_has_ended() -> None:

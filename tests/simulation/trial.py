@@ -47,7 +47,7 @@ REST_MS = 3_000  # after the last job has ended, before the audit
 IDLE_MOST_MS = 30_000  # between two facts about jobs while all are well and jobs wait for their end
 HEARD = {"jvm", "storage", "puts"}  # faults that keep nobody from being heard
 LIVE_MOST = 3  # jobs, in a paced trial
-STEPS_MOST = 200_000  # of the cluster: a trial takes some thousands
+STEPS_MOST = 200_000  # of the cluster, in all: a trial takes some thousands
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Trial:
 
     `shape`: other things that the seed would draw, by name. `paced`: no more than three jobs are live at a time, so that the faults find
     some, and there are no faults before the first job and when all have ended. `waits`, `after`: see Faults. `steps_most`: it counts as
-    stuck after so many.
+    stuck after so many without a new fact about a job.
     """
 
     seed: int
@@ -96,7 +96,7 @@ class Trial:
         self.done = Faults(self.cluster, chance, self.faults, self.kinds, aim, self.waits, self.after)
         self.cluster.between = None if self.paced else self.done.step
         self._flows = not self.cluster.world.stalls
-        self._known, self._known_ms = (0, 0, 0), 0
+        self._known, self._known_ms, self._known_rounds = (0, 0, 0), 0, 0
         self._to_submit = list(self.jobs)
         canceled = self._drawn("canceled", (0.05, 0.15, 0.5))
         self._to_cancel = [job for job in self.jobs if chance.random() < canceled]
@@ -170,10 +170,12 @@ class Trial:
         """I10: when all is well again, jobs go on."""
         cluster, now_ms = self.cluster, self.cluster.world.clock.now_ms()
         facts = self._facts()
+        if facts != self._known:
+            self._known_rounds = cluster.rounds
         if facts != self._known or not self.done.over:
             self._known, self._known_ms = facts, now_ms
-        stuck = now_ms - self._known_ms > IDLE_MOST_MS or cluster.rounds > self.steps_most
-        if stuck:
+        idle = now_ms - self._known_ms > IDLE_MOST_MS or cluster.rounds - self._known_rounds > self.steps_most
+        if idle or cluster.rounds > STEPS_MOST:
             left = [job for job in self.jobs if not cluster.ended(job)]
             raise Stuck(f"I10: {left} do not go on: {cluster.describe()}")
 

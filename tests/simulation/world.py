@@ -157,6 +157,7 @@ class PacedBus(MemoryBus):
         self.mute = self.deaf = False  # one of the two alone
         self.may_ask = False  # mute in its records alone: where a log ends it is told, as who has lost the right to write
         self._stalled: dict[tuple[str, int], int] = {}  # partition -> until when
+        self.held_ms: dict[tuple[str, int], int] = {}  # partition -> how long stalls have held it since its last delivery
 
     def append(self, topic: str, partition: int, value: bytes, **given: Any) -> None:
         self.appended += 1
@@ -182,7 +183,13 @@ class PacedBus(MemoryBus):
             raise Unavailable("the broker cannot be reached")
 
     def deliver(self, most: int | None = None, only: tuple[str, int] | None = None) -> int:
-        return 0 if self.cut_off or self.mute else super().deliver(most, only)
+        if self.cut_off or self.mute:
+            return 0
+        places = [place for one in self._queue if only in (None, place := (one.topic, one.partition))]
+        taken = super().deliver(most, only)
+        for place in places[:taken]:
+            self.held_ms.pop(place, None)
+        return taken
 
     def acknowledge(self, most: int | None = None, only: tuple[str, int] | None = None) -> int:
         return 0 if self.cut_off or self.mute else super().acknowledge(most, only)
@@ -210,7 +217,9 @@ class PacedBus(MemoryBus):
         flowing = [each for each in queued if self._stalled.get(each, 0) <= now_ms]
         moved = 0
         if flowing and chance.random() < self._world.stalls:
-            self._stalled[chance.choice(flowing)] = now_ms + chance.choice(STALLED_MS)
+            span_ms, place = chance.choice(STALLED_MS), chance.choice(flowing)
+            self._stalled[place] = now_ms + span_ms
+            self.held_ms[place] = self.held_ms.get(place, 0) + span_ms
         elif flowing:
             only = chance.choice((*flowing, None)) if len(flowing) == len(queued) else chance.choice(flowing)
             moved += self.deliver(chance.choice((1, 2, 8, None)), only)
