@@ -1,18 +1,50 @@
-"""The real Kafka and etcd, for the tests that ask for them: one of each per run, started at their first use."""
+"""The real Kafka and etcd, for the tests that ask for them: one of each in a worker, started at their first use. And which worker runs
+which tests."""
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from deploy.local.etcd import EtcdServer
 from deploy.local.kafka import KafkaBroker
+
+SHARED = {
+    "a stack": ("tests/end_to_end/",),
+    "a slot": ("tests/slot/test_lifecycle_", "tests/slot/test_running", "tests/slot/test_poison"),
+    "a Spark": ("tests/slot/test_vertices_", "tests/slot/test_errors"),
+    "a broker": ("tests/contract/", "tests/deploy/", "tests/web/", "tests/docs/test_messages.py"),
+    "a control plane": ("tests/client/",),
+}
+"""What takes long to start -> how the paths of the tests begin that share it. One worker runs them all, so that it starts once."""
+OWN_STACKS = ("standbys", "foreground", "chaos", "clusters", "restore", "upgrade", "settings")
+ALONE = tuple(f"tests/end_to_end/test_{name}.py" for name in OWN_STACKS)
+"""Whichever worker is free takes these: they start and break stacks of their own."""
+
+
+def group(path: str) -> str:
+    """What a test shares, else its file: one worker runs the tests of a group, one after the other."""
+    fits = (shared for shared, prefixes in SHARED.items() if path.startswith(prefixes))
+    return path if path in ALONE else next(fits, path)
+
+
+class ByGroup(LoadFileScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        return group(super()._split_scope(nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup | None:
+    return ByGroup(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -20,10 +52,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes minutes comes last, all of it together: two of its files are under way at once to the end. What comes before minds a busy
-    machine less, and CI's is busy with images then."""
-    items.sort(key=lambda item: "end_to_end" in item.path.parts)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What takes minutes comes first, so that no worker is left alone with it at the end. The tests of a group stand together."""
+    first = [*SHARED, *ALONE]
+
+    def order(item: pytest.Item) -> int:
+        path = item.path.relative_to(config.rootpath).as_posix()
+        name = group(path)
+        return first.index(name) if name in first else len(first) + (not path.startswith("tests/simulation/"))
+
+    items.sort(key=order)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests live as long as the run: the collector of garbage looks at them no more."""
+    gc.collect()
+    gc.freeze()
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,9 @@ from deploy.local.processes import is_running
 from deploy.local.server import LocalServer
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.parametrize("kind", [KafkaBroker, EtcdServer])
+each_kind = pytest.mark.parametrize("kind", [KafkaBroker, EtcdServer])
+quick_kind = pytest.mark.parametrize("kind", [pytest.param(KafkaBroker, marks=pytest.mark.long), EtcdServer])
+"""What both do by one piece of code: etcd shows it in a moment, and Kafka, which takes seconds for each start, in `make test-long`."""
 
 
 def write(server: LocalServer, value: str) -> None:
@@ -84,6 +86,7 @@ def pid_said_by(process: subprocess.Popen[str]) -> int:
     return next(int(line) for line in process.stdout if line.strip().isdigit())
 
 
+@each_kind
 def test_restart_keeps_data_and_address(kind, tmp_path):
     server = kind(tmp_path / "data")
     said: list[str] = []
@@ -107,6 +110,7 @@ def test_restart_keeps_data_and_address(kind, tmp_path):
     again.stop()  # twice is nothing
 
 
+@quick_kind
 def test_two_side_by_side(kind, tmp_path):
     with kind(tmp_path / "one") as one, kind(tmp_path / "two") as two:
         assert set(one.ports.values()).isdisjoint(two.ports.values())
@@ -114,6 +118,7 @@ def test_two_side_by_side(kind, tmp_path):
         assert (read(one), read(two)) == ("a", None)
 
 
+@quick_kind
 def test_chosen_ports_are_taken(kind, tmp_path):
     with kind(tmp_path / "one"):
         pass
@@ -125,6 +130,7 @@ def test_chosen_ports_are_taken(kind, tmp_path):
         kind(tmp_path / "two", {"web": 1})
 
 
+@quick_kind
 def test_new_ports_after_meta_was_deleted(kind, tmp_path):
     with kind(tmp_path / "data") as server:
         write(server, "a")
@@ -134,6 +140,7 @@ def test_new_ports_after_meta_was_deleted(kind, tmp_path):
         assert read(again) == "a"
 
 
+@each_kind
 def test_a_killed_server_comes_back_with_its_data(kind, tmp_path):
     server = kind(tmp_path / "data")
     server.start()
@@ -146,6 +153,7 @@ def test_a_killed_server_comes_back_with_its_data(kind, tmp_path):
         assert read(again) == "a"
 
 
+@quick_kind
 def test_start_twice_is_once(kind, tmp_path):
     with kind(tmp_path / "data") as server:
         pid = server.pid
@@ -158,6 +166,7 @@ def test_start_twice_is_once(kind, tmp_path):
         assert server.running
 
 
+@each_kind
 def test_a_taken_port_is_told_with_its_owner(kind, tmp_path):
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
@@ -173,6 +182,7 @@ def test_a_taken_port_is_told_with_its_owner(kind, tmp_path):
         assert said == taken + f"delete {tmp_path / 'kept' / 'meta.json'} to have another port chosen."
 
 
+@each_kind
 def test_a_port_taken_in_the_last_moment(kind, tmp_path, monkeypatch):
     """Free when we looked, taken when the server listens: the server's own words are understood."""
     with socket.socket() as holder:
@@ -253,6 +263,7 @@ def test_a_port_is_chosen_again_a_few_times_and_beside_one_that_is_wanted_and_ta
         assert len(choices) == 1
 
 
+@quick_kind
 def test_no_orphan_when_the_starter_is_killed(kind, tmp_path):
     parent = starter(kind, tmp_path / "data")
     left = psutil.Process(pid_said_by(parent))
@@ -264,6 +275,7 @@ def test_no_orphan_when_the_starter_is_killed(kind, tmp_path):
         assert server.ports == server.meta()["ports"]
 
 
+@quick_kind
 def test_what_an_earlier_run_left_behind_is_ended(kind, tmp_path):
     parent = starter(kind, tmp_path / "data")
     left = psutil.Process(pid_said_by(parent))
@@ -279,6 +291,7 @@ def test_what_an_earlier_run_left_behind_is_ended(kind, tmp_path):
     server.stop()
 
 
+@quick_kind
 def test_another_process_with_the_recorded_id_is_left_alone(kind, tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "meta.json").write_text(json.dumps({"pid": os.getpid(), "created": 1.0, "ports": {}}))
@@ -286,6 +299,7 @@ def test_another_process_with_the_recorded_id_is_left_alone(kind, tmp_path):
         assert server.running
 
 
+@quick_kind
 def test_ctrl_c_while_it_starts_leaves_nothing(kind, tmp_path):
     parent = starter(kind, tmp_path / "data")
     next(line for line in parent.stdout if ": starting on port " in line)
@@ -296,6 +310,7 @@ def test_ctrl_c_while_it_starts_leaves_nothing(kind, tmp_path):
     assert not any(is_running(process) for process in family)
 
 
+@each_kind
 def test_too_little_space(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(kind, "LEAST_FREE_MB", 10**9)
     server = kind(tmp_path / "data")
@@ -306,11 +321,13 @@ def test_too_little_space(kind, tmp_path, monkeypatch):
     )
 
 
+@each_kind
 def test_a_folder_that_cannot_be(kind, tmp_path):
     (tmp_path / "file").write_text("")
     assert str(refusal(kind(tmp_path / "file" / "data"))) == f"{tmp_path / 'file' / 'data'} cannot be used: Not a directory."
 
 
+@each_kind
 def test_a_folder_of_somebody_else(kind, tmp_path):
     tmp_path.chmod(0o500)
     me = os.geteuid()
@@ -323,6 +340,7 @@ def test_a_folder_of_somebody_else(kind, tmp_path):
     assert said == f"No permission to write below {tmp_path / 'data'}: make it yours, or choose another folder."
 
 
+@each_kind
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -17,7 +17,7 @@ from tests.end_to_end.running import RUNNING, RunningStack, processes_of
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Several waits with generous limits fit into a test."""
     if Path(__file__).parent in item.path.parents:
-        item.add_marker(pytest.mark.timeout(400))
+        item.add_marker(pytest.mark.timeout(900))
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -36,9 +36,9 @@ def archives(pytestconfig: pytest.Config) -> Path:
     return Path(pytestconfig.cache.mkdir("class-data-archives"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def stacks_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """MILLRACE_HOME for this run; no process that knows it outlives the run."""
+    """MILLRACE_HOME for all tests of this folder; no process that knows it outlives them."""
     logging.getLogger("millrace.client").setLevel(logging.CRITICAL)  # Kafka goes away under clients all the time here
     home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
@@ -51,9 +51,10 @@ def stacks_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     assert [(process.pid, process.cmdline()) for process in left] == []
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shared_stack(stacks_home: Path, archives: Path) -> Iterator[RunningStack]:
-    with RunningStack("shared", Options(slots=1, task_managers=2, heap_mb=512), archives) as running:
+    """It ends with the last test of this folder, and has the name that commands take when none is given."""
+    with RunningStack("default", Options(slots=1, task_managers=2, heap_mb=512), archives) as running:
         yield running
 
 

@@ -22,7 +22,8 @@ from millrace.edge.graph_file import load_script
 from millrace.io.etcd.store import EtcdStore
 from millrace.io.interfaces import Entry
 
-LIMIT_S = 90.0
+LIMIT_S = 180.0
+"""How long a test waits for something to happen: not how long it takes, but when it is sure that it does not happen."""
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 T = TypeVar("T")
 Event = dict[str, Any]
@@ -283,7 +284,7 @@ class RunningStack:
                 except MillraceError:
                     pass  # it has just ended
         self.jobs.clear()
-        until("all slots to be free", self.idle, 3 * LIMIT_S)  # a JVM that was killed is started anew and warmed, with the least priority
+        until("all slots to be free", self.idle, 2 * LIMIT_S)  # a JVM that was killed is started anew and warmed, with the least priority
 
     # leaders
 

@@ -45,12 +45,15 @@ ENDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("code, kind, words", ENDS.values(), ids=ENDS)
-def test_a_script_that_ends_badly(running: RunningStack, code: str, kind: str | None, words: str) -> None:
-    cause = run(running, f"    {code}\n").cause
-    assert kind is None or cause["kind"] == kind, cause
-    assert words in cause["message"], cause
-    assert cause["message"] and "\n" not in cause["message"]
+def test_scripts_that_end_badly_fail_with_their_cause_and_the_next_query_is_answered(running: RunningStack) -> None:
+    """All at once: the slots take one after the other, each followed by a query."""
+    jobs = [(run(running, f"    {code}\n"), running.sql(f"SELECT {n} AS n")) for n, (code, _, _) in enumerate(ENDS.values())]
+    for n, ((job, query), (name, (_, kind, words))) in enumerate(zip(jobs, ENDS.items(), strict=True)):
+        cause = job.cause
+        assert kind is None or cause["kind"] == kind, (name, cause)
+        assert words in cause["message"], (name, cause)
+        assert cause["message"] and "\n" not in cause["message"], (name, cause)
+        assert query.rows == [[n]], name
 
 
 @pytest.mark.long
@@ -99,6 +102,7 @@ LOOPS = {
 
 def looping(running: RunningStack, folder: Path, code: str, **settings: Any) -> Watched:
     """A job that never ends; `looped` tells that it is at it."""
+    folder.mkdir(parents=True)
     return run(running, f"    folder = Path(sys.argv[1])\n    {code}\n", folder, **settings)
 
 
@@ -107,25 +111,35 @@ def looped(folder: Path) -> list[int]:
     return [int(path.name) for path in folder.iterdir() if path.name.isdigit()]
 
 
-@pytest.mark.parametrize("code", LOOPS.values(), ids=LOOPS)
-def test_what_never_returns_is_cancelled(running: RunningStack, tmp_path: Path, code: str) -> None:
-    job = looping(running, tmp_path, code)
-    process = psutil.Process(until("the loop", lambda: looped(tmp_path))[0])
-    job.running()
-    job.job.cancel()
-    assert job.end["type"] == "JobCanceled"
-    until("the end of its process", lambda: not process.is_running())
+def test_what_never_returns_is_cancelled_and_the_next_query_is_answered(running: RunningStack, tmp_path: Path) -> None:
+    """The slots take one after the other, each followed by a query."""
+    jobs = {}
+    for n, (name, code) in enumerate(LOOPS.items()):
+        jobs[name] = looping(running, tmp_path / name, code), running.sql(f"SELECT {n} AS n")
+    for n, (name, (job, query)) in enumerate(jobs.items()):
+        process = psutil.Process(until(name, lambda name=name: looped(tmp_path / name))[0])
+        job.running()
+        job.job.cancel()
+        assert job.end["type"] == "JobCanceled", name
+        until(f"the end of the process of {name}", lambda process=process: not process.is_running())
+        assert query.rows == [[n]], name
 
 
-@pytest.mark.parametrize("what", ["a script", "a UDF", "the JVM"])
-def test_what_never_returns_meets_its_run_timeout(running: RunningStack, tmp_path: Path, what: str) -> None:
+def test_what_never_returns_meets_its_run_timeout(running: RunningStack, tmp_path: Path) -> None:
+    left = ["a script", "a UDF", "the JVM"]
     for run_ms in (4_000, 20_000, 80_000):  # a busy machine may not come to the loop in the first of them
-        job = looping(running, tmp_path, LOOPS[what], timeouts={"run_ms": run_ms})
-        assert job.cause["kind"] == "timeout", job.cause
-        assert f"{run_ms} ms" in job.cause["message"], job.cause
-        if found := looped(tmp_path):
-            break
-    until("the end of its process", lambda: not psutil.pid_exists(found[0]))
+        folders = {what: tmp_path / f"{what}-{run_ms}" for what in left}
+        jobs = [looping(running, folder, LOOPS[what], timeouts={"run_ms": run_ms}) for what, folder in folders.items()]
+        for job in jobs:
+            assert job.cause["kind"] == "timeout", job.cause
+            assert f"{run_ms} ms" in job.cause["message"], job.cause
+        for what, folder in folders.items():
+            if found := looped(folder):
+                until(f"the end of the process of {what}", lambda found=found: not psutil.pid_exists(found[0]))
+                left.remove(what)
+        if not left:
+            return
+    raise AssertionError(f"none of these began its loop: {left}")
 
 
 def test_a_hundred_megabytes_of_output_keep_their_head_and_their_tail(running: RunningStack) -> None:

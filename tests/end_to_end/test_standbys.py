@@ -74,8 +74,15 @@ def ran_undisturbed(running: RunningStack, held: Held, pids: list[int]) -> None:
     assert held.watched.attempts() == [("main", 0, 1)]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
-@pytest.mark.parametrize("scope", SCOPES)
+ENDS = [
+    *(pytest.param(scope, signal.SIGKILL, id=f"{scope}-SIGKILL") for scope in SCOPES[:3]),
+    pytest.param(SCOPES[0], signal.SIGTERM, id=f"{SCOPES[0]}-SIGTERM"),
+    *(pytest.param(scope, signal.SIGTERM, id=f"{scope}-SIGTERM", marks=pytest.mark.long) for scope in SCOPES[1:]),
+    pytest.param(SCOPES[3], signal.SIGKILL, id=f"{SCOPES[3]}-SIGKILL", marks=pytest.mark.long),
+]
+
+
+@pytest.mark.parametrize(("scope", "number"), ENDS)
 def test_a_standby_takes_over_and_running_attempts_go_on(
     replicated: RunningStack, tmp_path: Path, scope: str, number: signal.Signals
 ) -> None:
@@ -116,6 +123,7 @@ def test_every_leader_at_once(replicated: RunningStack, tmp_path: Path) -> None:
     ran_undisturbed(replicated, held, pids)
 
 
+@pytest.mark.long
 def test_leaders_that_were_stopped_for_three_leases_wake_as_standbys(replicated: RunningStack, tmp_path: Path) -> None:
     """F1. A leader of each kind is stopped in the midst of submissions, and woken when others lead: what they then write is refused."""
     held = Held(replicated, tmp_path / "held", settings={"restart": {"strategy": "none"}})
@@ -166,6 +174,7 @@ def writes(running: RunningStack, job: str) -> tuple[str, int]:
         client.close()
 
 
+@pytest.mark.long
 def test_shards_are_led_by_all_processes_that_host_them(replicated: RunningStack, tmp_path: Path) -> None:
     held = Held(replicated, tmp_path / "held", settings={"restart": {"strategy": "none"}})
     pids = held.started()

@@ -5,30 +5,36 @@
     --- flow.yaml                        (a file of the user's; its text follows)
     ...
     $ millrace submit --job ID --quiet --wait flow.yaml   (what is typed; a variable may stand before it, as in a shell)
-    ...                                  (stdout and stderr; written anew by `pytest tests/mistakes --rewrite`)
+    ...                                  (stdout and stderr; `test_mistakes.py` says how it is written anew)
 
-Times, and the folders of this machine, are taken out of what is shown. How often a job ran is told behind it.
+Times, the folders of this machine and the TaskManager that a job ran on are taken out of what is shown. How often it ran is told
+behind it.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
 STACK = "needs a stack"
-LIMIT_S = 120
+LIMIT_S = 180
+Runs = Callable[[str], int]
+"""How many attempts of a job's subtasks there were, one after the other."""
 _PROGRAM = [sys.executable, str(Path(sys.executable).with_name("millrace"))]
 _PROGRESS = re.compile(r"^ *\d+\.\d\d s  ")
-_TIMES = (
+_OF_A_RUN = (
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "UUID"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"), "TIME"),
     (re.compile(r"\b\d+\.\d+ s\b"), "N s"),
+    (re.compile(r"\btask-manager-\d\b"), "task-manager-N"),
 )
 
 
@@ -66,7 +72,21 @@ def read(text: str) -> Scene:
     return scene
 
 
-def played(scene: Scene, folder: Path, environment: dict[str, str]) -> str:
+FILES = sorted(Path(__file__).parent.glob("*.txt"))
+ON_A_STACK = [file for file in FILES if read(file.read_text()).needs_stack]
+
+
+def play(file: Path, folder: Path, environment: dict[str, str], request: pytest.FixtureRequest, runs: Runs | None = None) -> None:
+    """Compares what the file's commands print now with what it has, or writes it."""
+    before = file.read_text()
+    now = played(read(before), folder, environment, runs)
+    if request.config.getoption("--rewrite"):
+        file.write_text(now)
+    else:
+        assert now == before
+
+
+def played(scene: Scene, folder: Path, environment: dict[str, str], runs: Runs | None) -> str:
     """The scene's file with what its commands print now. `folder`: empty, the user's; it has a folder `project` then, where the user is."""
     project = folder / "project"
     for name, text in scene.files.items():
@@ -74,11 +94,11 @@ def played(scene: Scene, folder: Path, environment: dict[str, str]) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     project.mkdir(exist_ok=True)
-    shown = [f"$ {command}\n{_run(command, project, environment)}" for command in scene.commands]
+    shown = [f"$ {command}\n{_run(command, project, environment, runs)}" for command in scene.commands]
     return scene.head() + "".join(shown)
 
 
-def _run(command: str, project: Path, environment: dict[str, str]) -> str:
+def _run(command: str, project: Path, environment: dict[str, str], runs: Runs | None) -> str:
     words = shlex.split(command)
     variables = {}
     while "=" in words[0]:
@@ -91,19 +111,11 @@ def _run(command: str, project: Path, environment: dict[str, str]) -> str:
     )  # fmt: skip
     lines = done.stdout.decode().splitlines()
     said = [line.rstrip() for line in lines if not _PROGRESS.match(line)]
-    if "--job" in words and "--wait" in words:
-        runs = _runs(words[words.index("--job") + 1], environment)
-        said.append(f"[it ran {runs} time{'s' * (runs != 1)}]")
+    if runs is not None and "--job" in words and "--wait" in words:
+        count = runs(words[words.index("--job") + 1])
+        said.append(f"[it ran {count} time{'s' * (count != 1)}]")
     said.append(f"[exit code {done.returncode}]")
     return "".join(f"{_bare(line, project)}\n" for line in said)
-
-
-def _runs(job: str, environment: dict[str, str]) -> int:
-    """How many attempts of a job's subtasks there were, one after the other."""
-    shown = subprocess.run(
-        [*_PROGRAM, "show", "--json", job], env={**os.environ, **environment}, capture_output=True, timeout=LIMIT_S, check=True
-    )
-    return max(subtask["attempt"] for task in json.loads(shown.stdout)["detail"]["tasks"] for subtask in task["subtasks"])
 
 
 def _bare(line: str, project: Path) -> str:
@@ -111,6 +123,6 @@ def _bare(line: str, project: Path) -> str:
     home = os.environ.get("MILLRACE_HOME")
     for folder, name in ((project.parent, "/home/me"), (Path(home) if home else None, "MILLRACE_HOME")):
         line = line.replace(str(folder), name) if folder else line
-    for pattern, name in _TIMES:
+    for pattern, name in _OF_A_RUN:
         line = pattern.sub(name, line)
     return line

@@ -45,11 +45,11 @@ def test_seeds_are_numbers_and_ranges() -> None:
 
 
 def test_seeds_draw_faults_and_jobs_and_nothing_is_broken(capsys: pytest.CaptureFixture[str]) -> None:
-    results = list(run_seeds(range(300, 310), 1))
-    assert [result.failure for result in results] == [None] * 10
+    results = list(run_seeds(range(300, 308), 1))
+    assert [result.failure for result in results] == [None] * 8
     assert min(sum(result.faults.values()) for result in results) >= 3
     assert min(result.jobs for result in results) >= 5
-    assert main(["300,301", "--workers", "1"]) == 0
+    assert main(["308,309", "--workers", "1"]) == 0
     assert "failures: 0" in capsys.readouterr().out
 
 

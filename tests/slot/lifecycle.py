@@ -17,7 +17,7 @@ from services.task_manager.slot import wire
 from services.task_manager.slot.client import SlotProcess
 from services.task_manager.slot.common.config import SlotConfig
 
-PATIENCE_S = 90
+PATIENCE_S = 180
 SESSION = "from pyspark.sql import SparkSession\nspark = SparkSession.builder.getOrCreate()\nsc = spark.sparkContext\n"
 
 

@@ -12,7 +12,7 @@ import pytest
 from services.task_manager.slot.common.procs import NICENESS
 from tests.slot.lifecycle import SESSION, Slot, below, jvm_of, wait_until
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 def test_a_script_runs_and_its_output_is_kept(slot: Slot) -> None:

@@ -17,7 +17,7 @@ from services.task_manager.slot.common import platforms, procs
 from tests.slot import elsewhere
 from tests.slot.lifecycle import Slot, below, lives, wait_until
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 ROOT = str(Path(procs.__file__).parents[3])
 
 

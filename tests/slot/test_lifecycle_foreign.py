@@ -12,7 +12,7 @@ import pytest
 
 from tests.slot.lifecycle import Slot, lives
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 REFUSES = """
 import os

@@ -9,7 +9,7 @@ import pytest
 
 from tests.slot.lifecycle import PATIENCE_S, Slot, below, lives, wait_until
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 def test_an_attempt_ends_with_its_slot_when_nothing_is_heard(tmp_path: Path, archives: str) -> None:
@@ -37,15 +37,5 @@ def test_an_attempt_ends_with_its_slot_when_nothing_is_heard(tmp_path: Path, arc
         assert event["code"] == 0
         wait_until(lambda: not any(lives(pid) for pid in family), "the end of all that the slot ran")
         assert "the TaskManager has not been heard for 0.3" in (tmp_path / "slot" / "host.log").read_text()
-    finally:
-        slot.close()
-
-
-def test_a_host_that_does_not_listen_stops_nobody(tmp_path: Path, archives: str) -> None:
-    slot = Slot(tmp_path, archive_folder=archives)
-    try:
-        for _ in range(100_000):  # far more than a pipe holds
-            slot.process.beat(60_000)
-        slot.until("ready")
     finally:
         slot.close()

@@ -49,7 +49,8 @@ def poison(slot: Slot, name: str, begun: Path) -> None:
         slot.run(HELPERS.replace("LOOK", "0") + (LEFT[name][0] if name in LEFT else ENDS[name]))
 
 
-@pytest.mark.timeout(60 + 30 * POISONED)
+@pytest.mark.long
+@pytest.mark.timeout(600 + 30 * POISONED)
 def test_the_next_attempt_is_unaffected(slot: Slot, tmp_path: Path) -> None:
     draw = random.Random(SEED)
     names = [*ENDS, *KILLED, *LEFT]

@@ -10,7 +10,7 @@ import pytest
 from services.task_manager.slot import wire
 from tests.slot.lifecycle import SESSION, Attempt, Slot, lives, wait_until
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 WAITS = """
 import os, time

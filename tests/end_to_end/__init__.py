@@ -1,0 +1,1 @@
+"""A package, so that fixtures can end with its last test."""
