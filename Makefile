@@ -43,7 +43,7 @@ test: setup lint ## check the style and run the tests: units, contracts, seeds, 
 	@$(PYTEST) $(or $(TESTS),-m "not long" --deselect tests/docs/test_tidy.py)
 
 test-long: setup ## run what takes minutes by nature: chaos, upgrades, restores, two clusters; and the containers
-	@$(PYTEST) -m long --ignore=tests/compose
+	@$(PYTEST) --numprocesses 2 -m long --ignore=tests/compose
 	@$(MAKE) --no-print-directory test-compose
 
 test-compose: setup ## run docker-compose.yml in a Docker engine, kill its containers, cut its network
