@@ -83,19 +83,6 @@ class Staging:
                 order = self._next()
 
 
-class AtOnce(Staging):
-    """The same without threads."""
-
-    def delete(self, folders: Sequence[str]) -> dict[str, str]:
-        problems = {}
-        for folder in folders:
-            try:
-                delete_staging(folder, self._schemes)
-            except Exception as failure:
-                problems[folder] = f"{type(failure).__name__}: {failure}"[:500]
-        return problems
-
-
 def place_of(folder: str, mounts: Sequence[str]) -> str:
     """What hangs together. By the words of the path alone: to ask for it would hang, too."""
     scheme, is_url, rest = folder.removeprefix("file://").partition("://")

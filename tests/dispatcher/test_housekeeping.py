@@ -25,10 +25,10 @@ from services.dispatcher.core.retirement import tombstone_of
 from services.dispatcher.core.state import EndedJob, LiveJob, Recovery, State
 from services.dispatcher.housekeeping import REPEATS_MS, Housekeeping
 from services.dispatcher.ports import JobStore
-from services.dispatcher.staging import AtOnce
 from tests.core.of_dispatcher import stored
 from tests.simulation import Clock
 from tests.simulation.bus import MemoryBroker, MemoryBus
+from tests.simulation.performing import StagingAtOnce
 from tests.simulation.store import MemoryEtcd, MemoryStore
 
 HOUR_MS = 3_600_000
@@ -50,7 +50,7 @@ class World:
         self.fence = Fence("dispatcher", self.store.get("leaders/dispatcher").mod_revision)
         self.state = State(recovery=Recovery.DONE)
         self.failures: list[str] = []
-        self.housekeeping = Housekeeping(self.store, self.storage, self.bus, AtOnce(), KEEP_MS, self.failures.append)
+        self.housekeeping = Housekeeping(self.store, self.storage, self.bus, StagingAtOnce(), KEEP_MS, self.failures.append)
 
     def file(self, path: str, age_ms: int = 0) -> str:
         """A file that was last changed so long ago."""

@@ -26,7 +26,6 @@ from services.dispatcher.core.state import check as check_dispatcher
 from services.dispatcher.housekeeping import EVERY_S, FIRST_S, Housekeeping
 from services.dispatcher.intake import Intake
 from services.dispatcher.ports import JobStore
-from services.dispatcher.staging import AtOnce
 from services.dispatcher.trial import AT_ONCE, Read, Tried, Unreadable, Untold
 from services.job_master.core.machine import JobMaster
 from services.job_master.core.state import check as check_job_master
@@ -36,7 +35,7 @@ from services.resource_manager.core.state import check as check_resource_manager
 from services.resource_manager.ports import ports as resource_manager_ports
 from tests.simulation.book import Branch, Checked, Poisoned
 from tests.simulation.bus import Log
-from tests.simulation.performing import SteppedPerformer
+from tests.simulation.performing import StagingAtOnce, SteppedPerformer
 from tests.simulation.store import MemoryStore
 from tests.simulation.world import PREFIX, STALLED_MS, PacedBus, PacedReader, World
 
@@ -161,7 +160,7 @@ class ControlProcess:
         world, topology = self.world, self.world.topology
         service, _, shard = self.name.partition("#")[0].partition("/")
         if service == "dispatcher":
-            staging = AtOnce(("memory",))
+            staging = StagingAtOnce(("memory",))
             jobs = JobStore(self.store, world.storage, world.clock.now_ms, staging)
             self._port = port = ClientPortTurns(world, self.bus, self.store)
             self._housekeeping = housekeeping = HousekeepingTurns(world, self.store, self.bus, staging)
@@ -303,7 +302,7 @@ class ControlProcess:
 class HousekeepingTurns:
     """The Dispatcher's housekeeping, in turns."""
 
-    def __init__(self, world: World, store: MemoryStore, bus: PacedBus, staging: AtOnce) -> None:
+    def __init__(self, world: World, store: MemoryStore, bus: PacedBus, staging: StagingAtOnce) -> None:
         self._world, self._term, self._due_ms = world, None, 0
         self._real = Housekeeping(store, world.storage, bus, staging, world.keep_ms, lambda reason: None)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from millrace.core.messages.base import Body
 from millrace.core.replica import Perform
 from millrace.io.interfaces import Unavailable
 from millrace.io.storage.store import StorageError
 from millrace.runtime.performer import BATCH_MOST, Fence, Port, Refused
+from services.dispatcher.staging import Staging, delete_staging
 from tests.simulation.world import STALLED_MS, World
 
 AGAIN_MS = 50
@@ -83,3 +84,16 @@ class SteppedPerformer:
             else:
                 self._on_outcome(action, outcome)
         return again
+
+
+class StagingAtOnce(Staging):
+    """The deletion of staged output, without its threads."""
+
+    def delete(self, folders: Sequence[str]) -> dict[str, str]:
+        problems = {}
+        for folder in folders:
+            try:
+                delete_staging(folder, self._schemes)
+            except Exception as failure:
+                problems[folder] = f"{type(failure).__name__}: {failure}"[:500]
+        return problems

@@ -76,7 +76,6 @@ EXECUTION_TRANSITIONS: dict[ExecutionState, tuple[ExecutionState, ...]] = {
 }
 IN_SLOT = (_E.DEPLOYING, _E.RUNNING, _E.CANCELING)
 """Subtasks in these states have an allocation with a living attempt."""
-WANTS_SLOT = (_E.SCHEDULED, *IN_SLOT)
 NOT_DEPLOYED = (_E.CREATED, _E.SCHEDULED)
 """What is known of such a subtask's attempts is of one that has failed."""
 ENDED_EXECUTION = (_E.FINISHED, _E.FAILED, _E.CANCELED)
