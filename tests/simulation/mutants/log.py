@@ -58,12 +58,10 @@ def requests_are_folded_twice() -> None:
 
 @mutant(2, "dispatcher/client_port.py:Copier", "a new leader's port begins where requests are now, not where they were folded")
 def the_client_port_begins_at_the_end() -> None:
-    def init(original: Any, self: Any, bus: Any, intake: Any, term: Any) -> None:
-        original(self, bus, intake, term)
-        self._reader.close()
+    def init(original: Any, self: Any, bus: Any, *others: Any) -> None:
+        original(self, bus, *others)
         end = bus.offsets("client.commands", 0)[1]
-        self._prev = max(self._prev, end - 1)
-        self._reader = bus.reader("client.commands", 0, end)
+        self._prev, self._next = max(self._prev, end - 1), max(self._next, end)
 
     around(Copier, "__init__", init)
 
@@ -358,7 +356,7 @@ def a_set_is_iterated() -> None:
 
 @mutant(6, "core/election.py:ELECTED_BACK_MS", "who cannot write that it leads keeps its key for ever")
 def who_cannot_write_its_election_keeps_the_key() -> None:
-    replica.ELECTED_BACK_MS = 1 << 40
+    election.ELECTED_BACK_MS = 1 << 40
 
 
 @mutant(25, "runtime/snapshots.py:_parts", "of a large table a snapshot holds the first piece")
