@@ -217,6 +217,7 @@ def first_choice(monkeypatch, place: int, port: int, times: int = 1) -> list[int
     return choices
 
 
+@quick_kind
 @pytest.mark.parametrize("place", [0, 1])
 def test_a_port_that_it_chose_and_another_took_is_chosen_again(kind, place, tmp_path, monkeypatch):
     """Another server of its kind has it: it would answer in its place."""
@@ -235,6 +236,7 @@ def test_a_port_that_it_chose_and_another_took_is_chosen_again(kind, place, tmp_
             server.stop()
 
 
+@quick_kind
 @pytest.mark.parametrize("place", [0, 1])
 def test_a_port_is_chosen_again_a_few_times_and_beside_one_that_is_wanted_and_taken_never(kind, place, tmp_path, monkeypatch):
     from deploy.local import server as module

@@ -16,7 +16,8 @@ def test_a_mistake_of_a_running_job_is_told_as_it_is_written(
     file: Path, running: RunningStack, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     def runs(job: str) -> int:
-        _, detail, _ = running.client.show(job)
-        return max(subtask["attempt"] for task in detail["tasks"] for subtask in task["subtasks"])
+        detail = running.client.show(job).detail
+        assert detail is not None
+        return max(subtask.attempt for task in detail.tasks for subtask in task.subtasks)
 
     play(file, tmp_path, {"MILLRACE_HOME": os.environ["MILLRACE_HOME"]}, request, runs)
