@@ -37,5 +37,5 @@ def test_without_its_bound_it_grows(what: str, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(f"{owner}.{name}", value)
     else:
         monkeypatch.setattr(owner, name, value)
-    with pytest.raises(AssertionError, match=rf"\[32\]: {grows}"):
+    with pytest.raises(AssertionError, match=rf"\[R32\]: {grows}"):
         years_pass(0)
