@@ -11,12 +11,14 @@ from typing import TextIO
 
 from millrace import __version__
 from millrace.io.etcd.store import EtcdStore
-from millrace.runtime.health import HealthServer
+from millrace.runtime.exposition import watched
+from millrace.runtime.readings import of_kafka
 from millrace.runtime.service import Process
 from millrace.runtime.settings import BadSettings
 
 from .incarnation import EtcdProbe
 from .journal import Journal
+from .metrics import readings
 from .ports.lane import OnEvent, SlotFactory, SlotPort
 from .ports.slots import Slots
 from .running import health, run
@@ -59,7 +61,7 @@ def main(argv: Sequence[str] | None = None, factory: SlotFactory | None = None) 
     slots = Slots(factory or spark_slot, settings.slots, settings.folder, process.storage, shell.inputs.post, keep=settings.keep)
     shell.use(slots)
     process.wake = shell.inputs.wake
-    server = HealthServer(lambda: health(shell), settings.health_port)
+    server = watched(settings, lambda: health(shell), lambda: readings(shell), lambda: of_kafka(process.bus))
     port = server.start()
     slots.start()  # a JVM takes seconds to be warm: they begin before Kafka answers
     settings.write_ready(health_port=port, id=settings.name)

@@ -35,7 +35,7 @@ class Inbox:
         """When it asks where its inbox ends."""
         return self._reading.asks_ms(self._presence)
 
-    def read(self, timeout_ms: int = 0) -> bool:
+    def read(self, timeout_ms: int = 0) -> bool:  # [R28]
         """Puts what Kafka has for us; False: there was nothing. Raises OffsetGone, Unavailable."""
         reading = self._reading
         if self.asks_ms <= self._clock():

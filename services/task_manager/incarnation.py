@@ -11,7 +11,7 @@ from millrace.core.topics import task_manager_key
 from millrace.io.interfaces import Compare, Delete, Put, Store, Txn, Unavailable
 
 
-def take(store: Store, name: str, about: dict[str, Any]) -> int:
+def take(store: Store, name: str, about: dict[str, Any]) -> int:  # [R28]
     """Begins the next incarnation, and returns it. Raises Unavailable."""
     key = task_manager_key(name)
     put = Put(key, json.dumps(about).encode())

@@ -47,7 +47,7 @@ class _Found:
             self.left_out.append({"name": name[:255], "why": why})
 
 
-def keep_files(work: str, modules: Sequence[ModuleSpec], storage: Storage, folder: str, keep: Keep) -> dict[str, Any] | None:
+def keep_files(work: str, modules: Sequence[ModuleSpec], storage: Storage, folder: str, keep: Keep) -> dict[str, Any] | None:  # [R30]
     """Copies them to storage; what to tell of them, in numbers: {"kept", "bytes", "left_out"}, None if there are none. Raises
     StorageError only if the list itself cannot be written."""
     found = _Found()

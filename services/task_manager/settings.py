@@ -10,6 +10,7 @@ import zlib
 from pathlib import Path
 from typing import Any, ClassVar
 
+import psutil
 from pydantic import Field, field_validator
 
 from millrace.runtime.settings import BadSettings, ServiceSettings
@@ -20,6 +21,7 @@ from .slot.common.config import MEBIBYTE, SlotConfig
 from .slot.common.jvm import CannotStart, find_java, find_spark
 
 PYSPARK = SlotConfig.pyspark_version
+MOST_HEAP_MB = 4096  # where nobody chose: a collection of a larger heap takes longer
 LEAST_HEAP_MB = 480  # Spark refuses less than 450 MiB, and some collectors keep a part of what they are given for themselves
 _ASK_PYSPARK = "import pyspark, sys; print(pyspark.__version__, sys.version_info >= (3, 10))"
 
@@ -34,8 +36,15 @@ class TaskManagerSettings(ServiceSettings):
         description="Name of this TaskManager in the cluster; empty: the host's name and a suffix of the work folder.",
     )
     slots: int = Field(2, ge=1, le=1000, description="How many tasks run at once; each slot is a JVM of its own.")
-    cores: int = Field(1, ge=1, description="Cores of each slot: its Spark runs as local[cores].")
-    heap_mb: int = Field(1024, ge=LEAST_HEAP_MB, description="Heap of each slot's JVM; what a job may ask for as memory_mb.")
+    cores: int | None = Field(
+        None, ge=1, description="Cores that a slot may use: its Spark runs as local[cores]. Empty: all of the machine, which slots share."
+    )
+    heap_mb: int | None = Field(
+        None,
+        ge=LEAST_HEAP_MB,
+        description="Heap of each slot's JVM; what a job may ask for as memory_mb. Empty: half of the machine's memory over its slots,"
+        f" {MOST_HEAP_MB} at most.",
+    )
     master: str | None = Field(
         None, description="Spark master of the slots instead of local[cores]: spark://host:port."
     )
@@ -78,12 +87,17 @@ class TaskManagerSettings(ServiceSettings):
         """What is kept of the files that attempts leave."""
         return Keep(self.files_most, self.files_mb * MEBIBYTE)
 
+    @property
+    def slot_heap_mb(self) -> int:
+        """The heap of each slot, in MiB."""
+        return self.heap_mb or heap_of(memory_bytes(), self.slots)
+
     def deciding(self) -> dict[str, Any]:
         """What the machine is told in its first record, but its incarnation."""
         return {
             "host": socket.gethostname(),
             "allocation_timeout_ms": self.allocation_timeout_ms,
-            "slots_memory_mb": [self.heap_mb] * self.slots,
+            "slots_memory_mb": [self.slot_heap_mb] * self.slots,
         }
 
     def slot_config(self, number: int) -> SlotConfig:
@@ -91,8 +105,8 @@ class TaskManagerSettings(ServiceSettings):
             slot=f"{self.name}-{number}",
             folder=str(self.folder / "slots" / str(number)),
             python=self.python or sys.executable,
-            master=self.master or f"local[{self.cores}]",
-            heap_mb=self.heap_mb,
+            master=self.master or f"local[{self.cores or '*'}]",
+            heap_mb=self.slot_heap_mb,
             conf=dict(self.conf),
             java_options=tuple(self.java_options),
             java_home=self.java_home,
@@ -115,6 +129,21 @@ class TaskManagerSettings(ServiceSettings):
             problems.append(f"{error.reason} {error.hint}")
         if problems:
             raise BadSettings(problems)
+
+
+def heap_of(memory: int, slots: int) -> int:
+    """The heap in MiB of each of so many slots on a machine with so many bytes of memory, where nobody chose it."""
+    return min(max(memory // MEBIBYTE // 2 // slots, LEAST_HEAP_MB), MOST_HEAP_MB)
+
+
+def memory_bytes() -> int:
+    """What this process may use: the machine's memory, or its container's limit."""
+    whole = int(psutil.virtual_memory().total)
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        return whole
+    return min(whole, int(limit)) if limit.isdecimal() else whole
 
 
 def _check_python(python: str | None) -> None:

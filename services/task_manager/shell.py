@@ -21,10 +21,11 @@ from millrace.core.messages.records import Fact, Message, Record, UnknownRecord,
 from millrace.core.messages.slots import CaughtUp, DeployTasks, FellBehind, SlotReady, Unheard
 from millrace.core.replica import Action, Append, BeReborn, End, Perform, Speak
 from millrace.core.solo import SoloReplica
-from millrace.core.topics import RESOURCE_MANAGER, Topology
+from millrace.core.topics import RESOURCE_MANAGER, TASK_MANAGER, Topology
 from millrace.io.interfaces import Bus, Received, Store
 from millrace.runtime import envelope
 from millrace.runtime.hosting import monotonic_ms
+from millrace.runtime.metrics import COMMAND_LAG
 from millrace.runtime.performer import InOrder
 
 from . import incarnation
@@ -59,6 +60,7 @@ class Shell:
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         """`deciding`: settings of the machine, but its incarnation. `probe` is asked when Kafka is silent."""
+        COMMAND_LAG.begin(TASK_MANAGER)
         self.name, self.topology, self.bus, self.store, self.deciding = name, topology, bus, store, deciding
         self.journal, self.build, self.clock, self._probe = journal, build, clock, probe
         self.machine = TaskManager(name, topology.shards)
@@ -102,8 +104,6 @@ class Shell:
         log.info("begins", incarnation=self.incarnation, topic=topic, partition=partition, offset=end)
         self._do(self.replica.begin({**self.deciding, "incarnation": self.incarnation}))
 
-    # a turn
-
     def turn(self, patience_ms: int) -> bool:
         """Folds what is in the queue (waits for it so long), looks at the time. False: there was nothing."""
         assert self.replica is not None
@@ -137,6 +137,7 @@ class Shell:
 
     def _receive(self, received: Received) -> None:
         """A command. Only messages count: who else writes here, writes nothing that decides."""
+        COMMAND_LAG.observe(time.time() - received.stamp_ms / 1000, TASK_MANAGER)
         try:
             record = decode(received.value)
         except (ValidationError, UnknownRecord) as error:
@@ -153,7 +154,7 @@ class Shell:
         """A record from outside this thread. If it might launch something, and others may have the tasks, the machine knows that before."""
         if isinstance(record, Message | Fact) and isinstance(record.body, MAY_LAUNCH):
             self.presence.look(self._sight())
-            if self.presence.behind and not self.state.late:
+            if self.presence.behind and not self.state.behind:
                 self._fold(Fact(body=FellBehind()))
         self._fold(record, text)
 
@@ -187,12 +188,12 @@ class Shell:
         self._do(self.replica.tick(now_ms, self._rest_ms()))
         self.journal.flush()
 
-    def _listen(self, now_ms: int) -> None:
+    def _listen(self, now_ms: int) -> None:  # [R28]
         """Fencing: counts silence, and asks etcd whether this TaskManager was declared lost."""
         assert self.replica is not None
         presence, state, lost_after_ms = self.presence, self.state, self.state.lost_after_ms
         unacked = bool(self.replica.speaking.unacked)
-        presence.listen(Sight(now_ms, lost_after_ms), holds=slot_table.held(state), unacked=unacked)
+        presence.listen(Sight(now_ms, lost_after_ms), holds=slot_table.any_allocated(state), unacked=unacked)
         silent = presence.suspects(lost_after_ms)
         if silent or presence.behind:  # what runs here may run elsewhere by now, and nothing that is read tells
             self._probe.ask()
@@ -203,7 +204,7 @@ class Shell:
             why = "Kafka does not answer it" if silent else "it was away, or could not read its inbox"
             self.over = Ending(f"{why}, and etcd says that it was declared lost", AGAIN)
             return
-        if state.late and not presence.behind:
+        if state.behind and not presence.behind:
             self._fold(Fact(body=CaughtUp()))
         if slot_table.living(state) and presence.is_unheard(lost_after_ms):
             self._fold(Fact(body=Unheard(silent_ms=presence.silence.both_ms)))
@@ -217,7 +218,7 @@ class Shell:
         self.journal.write(self.replica.folded, stamp_ms, text or encode(record).decode())
         self._do(self.replica.record(stamp_ms, record))
 
-    def _do(self, actions: list[Action]) -> None:
+    def _do(self, actions: list[Action]) -> None:  # [R8]
         for action in actions:
             if isinstance(action, Speak):
                 self._send(action)

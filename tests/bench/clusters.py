@@ -58,7 +58,7 @@ class Cluster:
         wait_until("an idle cluster", self.is_idle)
 
     def await_archive(self) -> None:
-        """The first slot that has time makes the class-data archive, in one JVM more, for a minute."""
+        """The first slot that has time makes the class-data archive, in one JVM more: for a minute, for many on busy cores."""
         supervisor = self.stack.supervisor()
         assert supervisor is not None
         jvms = self.slots + 1  # and Kafka
@@ -68,7 +68,7 @@ class Cluster:
                 return sum(child.name() == "java" for child in supervisor.children(recursive=True)) == jvms
             return False
 
-        wait_until("the class-data archive", is_made, every_s=0.5)
+        wait_until("the class-data archive", is_made, limit_s=5 * PATIENCE_S, every_s=0.5)
 
     def sql(self, query: str) -> Job:
         """Submits a job of one query."""

@@ -131,7 +131,7 @@ class Conversation:
         job = start["job"]
         self._say(jobs.JobMasterStarted(job=job, status="RUNNING"))
         self._say(jobs.JobEnded(
-            job=job, acceptance=start["acceptance"], status="FINISHED", cause=None, ended_ms=self.now_ms, archive={"job": job},
+            job=job, acceptance=start["acceptance"], status="FINISHED", cause=None, ended_ms=self.now_ms, archive=None,
         ))  # fmt: skip
 
     def _say(self, body: Body) -> None:

@@ -14,32 +14,36 @@ from .clusters import Cluster, cluster
 from .figures import Row, Run, p50
 from .warm_session import WarmSession, warm_session
 
-TIMES_MOST = 2.0
 FILE = CHECKOUT / "examples" / "flights.yaml"
+ONE, TWO = "each vertex once", "two subtasks on two slots"
+TIMES_MOST = {ONE: 1.1, TWO: 1.3}
 
 
 def measure(run: Run) -> None:
-    n = run.count(3, 1)
-    ours: list[float] = []
+    n = run.count(5, 1)
+    ours: dict[str, list[float]] = {way: [] for way in TIMES_MOST}
     peer: list[float] = []
     with cluster("flights", run.say) as running:
         folder = running.stack.folder / "bench"
         with warm_session("local[2]", folder) as session:
-            for turn in range(n + 1):  # the first one warms both
+            for turn in range(n + 1):  # the first one warms all
                 run.say(f"{turn} of {n}")
-                mine, rows = _ours(running, folder)
-                running.settle()
                 theirs, same = _peer(session, folder)
-                if rows != same or not rows:
-                    raise RuntimeError(f"the results differ: {rows[:3]} and {same[:3]}")
-                ours.append(mine)
                 peer.append(theirs)
-    run.samples |= {"ours_s": ours[1:], "warm_session_s": peer[1:], "first_ours_s": ours[0], "first_peer_s": peer[0]}
-    times = p50(ours[1:]) / p50(peer[1:])
-    run.rows.append(Row(
-        "the flights pipeline, second run", n, f"{p50(ours[1:]):.2f} s", f"most {max(ours[1:]):.2f} s",
-        f"warm session local[2] {p50(peer[1:]):.2f} s", f"{times:.2f} x", f"{TIMES_MOST:.0f} x", times <= TIMES_MOST,
-    ))  # fmt: skip
+                for way, samples in ours.items():
+                    took, rows = _ours(running, folder, way)
+                    running.settle()
+                    if rows != same or not rows:
+                        raise RuntimeError(f"the results differ: {rows[:3]} and {same[:3]}")
+                    samples.append(took)
+    run.samples |= {"warm_session_s": peer[1:], "first_peer_s": peer[0]}
+    for way, samples in ours.items():
+        run.samples |= {f"{way}_s": samples[1:], f"first {way}_s": samples[0]}
+        times = p50(samples[1:]) / p50(peer[1:])
+        run.rows.append(Row(
+            f"the flights pipeline, {way}, second run on", n, f"{p50(samples[1:]):.2f} s", f"most {max(samples[1:]):.2f} s",
+            f"warm session local[2] {p50(peer[1:]):.2f} s", f"{times:.2f} x", f"{TIMES_MOST[way]:.1f} x", times <= TIMES_MOST[way],
+        ))  # fmt: skip
 
 
 def _loaded(out: Path) -> Loaded:
@@ -49,13 +53,17 @@ def _loaded(out: Path) -> Loaded:
     return loaded
 
 
-def _ours(running: Cluster, folder: Path) -> tuple[float, list[list[object]]]:
+def _ours(running: Cluster, folder: Path, way: str) -> tuple[float, list[list[object]]]:
     """Seconds from the submission, upload included, to the rows."""
     out = folder / "ours"
     loaded = _loaded(out)
     parameters = {"data": str(flights_folder()), "out": str(out)}
+    raw = {**loaded.raw, "vertices": {name: dict(vertex) for name, vertex in loaded.raw["vertices"].items()}}
+    if way == ONE:
+        for vertex in raw["vertices"].values():
+            vertex.pop("parallelism", None)
     started = time.perf_counter()
-    job = running.client.submit(loaded.raw, parameters=parameters, uploads=loaded.uploads)
+    job = running.client.submit(raw, parameters=parameters, uploads=loaded.uploads)
     rows = job.result().rows
     took = time.perf_counter() - started
     return took, rows

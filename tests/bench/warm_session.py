@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .clusters import environment
+from .peers.workers.script import graph as run_graph
 
 
 class WarmSession:
@@ -71,41 +71,10 @@ def serve(master: str) -> None:
         what = json.loads(line)
         started = time.perf_counter()
         graph = what.get("graph")
-        rows = _graph(spark, graph, what["modules"]) if graph else spark.sql(what["query"]).collect()
+        rows = run_graph(spark, graph, what["modules"]) if graph else spark.sql(what["query"]).collect()
         seconds = time.perf_counter() - started
         print(json.dumps({"seconds": seconds, "rows": [list(row) for row in rows]}, default=str), flush=True)
     spark.stop()
-
-
-def _graph(spark: Any, graph: dict[str, Any], modules: str) -> list[Any]:
-    """The rows are those of the vertex that the sink writes."""
-    frames: dict[str, Any] = {}
-    rows: list[Any] = []
-    for name, vertex in graph["vertices"].items():
-        inputs = {alias: frames[alias] for alias in vertex.get("inputs", {})}
-        if "source" in vertex:
-            source = vertex["source"]
-            reader = spark.read.format(source["format"]).options(**source.get("options", {}))
-            frames[name] = reader.load(source["path"])
-        elif "sql" in vertex:
-            for alias, frame in inputs.items():
-                frame.createOrReplaceTempView(alias)
-            frames[name] = spark.sql(vertex["sql"])
-        elif "python" in vertex:
-            module, _, function = vertex["python"].partition(":")
-            found = importlib.util.spec_from_file_location(module, f"{modules}/{module}.py")
-            assert found is not None and found.loader is not None
-            loaded = importlib.util.module_from_spec(found)
-            found.loader.exec_module(loaded)
-            frames[name] = getattr(loaded, function)(*inputs.values())
-        else:
-            (frame,) = inputs.values()
-            sink = vertex["sink"]
-            frame.persist()  # written and shown, computed once
-            frame.write.format(sink["format"]).mode(sink["mode"]).save(sink["path"])
-            rows = frame.take(1000)
-            frame.unpersist()
-    return rows
 
 
 if __name__ == "__main__":

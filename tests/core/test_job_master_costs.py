@@ -92,7 +92,7 @@ def test_what_the_attempts_of_a_job_tell_is_bounded_by_bytes() -> None:
     shard = Shard()
     shard.start(CHAIN)
     shard.offer("a1")
-    huge = json.dumps({"fields": [{"name": "x" * publication.KEPT_BYTES, "type": "long"}]})
+    huge = json.dumps({"fields": [{"name": "x" * publication.REPORTS_BYTES_MAX, "type": "long"}]})
     said = finish(shard, CHAIN, "s", 0, "a1", report=report("s", huge))
     assert kinds(said)[-1] == "dispatcher JobEnded FAILED"
     assert shard.job.cause.condition == "REPORTS_TOO_LARGE"
@@ -108,7 +108,7 @@ def test_the_failures_that_a_job_keeps_are_bounded_in_number_and_bytes() -> None
     for _ in range(10):
         shard.told("a", "FAILED", error=error)
     assert [failure.attempt for failure in shard.job.failures] == [8, 9, 10]
-    assert written(shard.state) < 3 * failover.ERROR_BYTES_MAX + 5_000
+    assert written(shard.state) < 3 * failover.FAULT_BYTES_MAX + 5_000
     for number in range(2 * failover.KEPT_FAILURES_JOB):
         failover.keep_failure(shard.job, Failure("q", number, 1, 0, TM, {}))
     assert len(shard.job.failures) == failover.KEPT_FAILURES_JOB

@@ -10,8 +10,9 @@ from millrace.core.machine import Output, PassedOver, Publish, Say, Ticked
 from millrace.core.messages import client, jobs, slots
 from millrace.core.messages.execution import SubtaskDetail
 from millrace.core.messages.progress import ReportOrder
+from millrace.core.timing import INSPECTION_ANSWER_MS
 from services.job_master.core import inspection
-from services.job_master.core.inspection import ANSWER_MS, ASKED_MOST, NOT_REPORTED
+from services.job_master.core.inspection import ATTEMPTS_MOST, NOT_REPORTED
 from tests.core.of_job_master import ONE, TM, TWO, Shard, kinds
 from tests.core.of_progress import progress, status
 
@@ -29,8 +30,8 @@ def running(graph: dict[str, Any] = ONE, *, reported: bool = True) -> Shard:
 
 
 def at_work(shard: Shard, tasks_done: int, attempt: str = NAME, allocation: str = "al") -> list[Output]:
-    each = slots.AttemptAtWork(allocation=allocation, attempt=attempt, progress=progress(tasks_done))
-    return shard(slots.AttemptsAtWork(attempts=[each]), TM)
+    each = slots.ReportedProgress(allocation=allocation, attempt=attempt, progress=progress(tasks_done))
+    return shard(slots.ProgressReported(attempts=[each]), TM)
 
 
 def report(shard: Shard, job: str = "j", task: str = "", subtask: int | None = None) -> list[Output]:
@@ -79,13 +80,13 @@ def test_an_attempt_that_was_not_known_to_run_has_no_progress() -> None:
 def test_attempts_are_asked_and_the_client_is_answered_when_all_have() -> None:
     shard = running()
     [asked] = report(shard)
-    assert asked == Say(TM, slots.TellAttempts(attempts=[NAME], order=ReportOrder(), question=1))
+    assert asked == Say(TM, slots.OrderAttempts(attempts=[NAME], order=ReportOrder(), question=1))
     answer = slots.AttemptAnswered(attempt=NAME, question=1, status=status(2))
     reported = reply(shard(answer, TM))
     assert (reported.running, reported.reason, reported.silent) == (1, None, None)
     [each] = reported.attempts
     assert (each.task, each.subtask, each.attempt, each.task_manager, each.running_ms) == ("q", 0, 1, "t1", 1000)
-    assert (each.status, each.silent) == (status(2), None)
+    assert (each.status, each.no_answer) == (status(2), None)
     assert shard(answer, TM) == [], "it is answered once"
     assert shard.state.inspections == {}
 
@@ -93,18 +94,18 @@ def test_attempts_are_asked_and_the_client_is_answered_when_all_have() -> None:
 def test_a_task_manager_that_is_silent_is_named_in_time() -> None:
     shard = running()
     report(shard)
-    shard.now += ANSWER_MS - 1
+    shard.now += INSPECTION_ANSWER_MS - 1
     assert kinds(shard(Ticked(), "")) == []
     shard.now += 1
     [each] = reply(shard(Ticked(), "")).attempts
-    assert (each.status, each.silent) == (None, "its TaskManager t1 has not answered within 2.5 s")
-    assert shard(slots.AttemptAnswered(attempt=NAME, question=1, silent="late"), TM) == []
+    assert (each.status, each.no_answer) == (None, "its TaskManager t1 has not answered within 2.5 s")
+    assert shard(slots.AttemptAnswered(attempt=NAME, question=1, no_answer="late"), TM) == []
 
 
 def test_an_attempt_whose_task_manager_has_reported_nothing_is_not_asked() -> None:
     """One of 0.1.0 does not know the question, and would end."""
     [each] = reply(report(running(reported=False))).attempts
-    assert (each.status, each.silent) == (None, NOT_REPORTED)
+    assert (each.status, each.no_answer) == (None, NOT_REPORTED)
 
 
 def test_what_does_not_run_is_said_and_why() -> None:
@@ -134,16 +135,16 @@ def test_a_request_about_many_attempts_asks_the_first_ones() -> None:
         shard.told(allocation, "RUNNING")
         shard.job.slots[allocation].progress = progress(1).model_dump()
     [asked] = report(shard)
-    assert isinstance(asked, Say) and len(asked.body.attempts) == ASKED_MOST
-    shard.now += ANSWER_MS
+    assert isinstance(asked, Say) and len(asked.body.attempts) == ATTEMPTS_MOST
+    shard.now += INSPECTION_ANSWER_MS
     outputs = [each for each in shard(Ticked(), "") if isinstance(each, Publish) and each.topic == "client.replies"]
     assert outputs[0].body.running == 30
 
 
 def test_requests_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspection, "WAITING_MOST", 2)
+    monkeypatch.setattr(inspection, "FORWARDED_MOST", 2)
     shard = running()
-    assert [kinds(report(shard))[0] for _ in range(2)] == ["task-manager TellAttempts"] * 2
+    assert [kinds(report(shard))[0] for _ in range(2)] == ["task-manager OrderAttempts"] * 2
     refused = reply(report(shard))
     assert isinstance(refused, client.RequestRefused) and refused.kind == "busy"
 

@@ -85,7 +85,7 @@ def test_running_then_finished_ends_the_job_and_frees_the_slot() -> None:
         "dispatcher JobEnded FINISHED",
     ]
     ended = said[-1].body
-    assert ended.archive["result"] == {"columns": ["1"], "types": ["int"], "rows": [[1]], "truncated": False}
+    assert ended.archive.result.json_value() == {"columns": ["1"], "types": ["int"], "rows": [[1]], "truncated": False}
     assert shard(jobs.JobRetired(job="j", acceptance="acc-j")) == []
     assert shard.state == State(settings=shard.state.settings, now_ms=shard.now, ticked_ms=shard.now)
 

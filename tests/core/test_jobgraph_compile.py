@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.core.jobgraph.compile import Output, Plan, check_unread, compile_graph, producers, vertex_order
+from millrace.core.jobgraph.compile import Output, Plan, Task, check_unread, compile_graph, producers, vertex_order
 from millrace.core.jobgraph.model import JobGraph
 from millrace.core.jobgraph.specs import Published, attempt_spec, plan_spec, staging_folder
 from millrace.core.jobgraph.validate import validate
@@ -33,6 +33,7 @@ def plan_of(shape: str, **fields: Any) -> Plan:
         body: dict[str, Any] = {
             "sink": {"sink": {"format": "parquet", "path": f"/out/{name}"}},
             "app": {"spark_app": {"script": "e.py"}},
+            "jdbc": {"source": {"format": "jdbc"}},
         }.get(kind) or ({"sql": "SELECT 1"} if inputs else {"source": {"format": "csv", "path": f"/in/{name}"}})
         vertices[name] = {**body, "parallelism": int(parallelism or 1), "inputs": inputs}
     modules = [{"name": "e.py", "sha256": "0" * 64, "kind": "file"}]
@@ -50,7 +51,8 @@ def told(plan: Plan) -> list[str]:
             f"{each.vertex}:{each.edge}{list(each.keys) if each.keys else ''}{each.shares or ''}"
             for each in task.outputs
         ]
-        parts = [f"{task.id}*{task.parallelism}", "<-", *reads, "->", *leaves]
+        copies = [vertex for vertex in task.vertices if vertex not in task.id.split("+")]
+        parts = [f"{task.id}*{task.parallelism}", "<-", *copies, *reads, "->", *leaves]
         lines.append(" ".join(parts))
     return lines
 
@@ -62,9 +64,17 @@ SHAPES = {
         ["a+b+c*1 <- -> b:result c:sink"],
     ),
     "a chain runs n times": ("a*3\nb*3 <- a:f", ["a+b*3 <- -> b:result"]),
-    "other edges part tasks, even of parallelism 1": (
-        "a\nb <- a:b\nc <- b:h(k)",
-        ["a*1 <- -> a:broadcast", "b*1 <- a:broadcast -> b:hash['k']1", "c*1 <- b:hash -> c:result"],
+    "any edge joins vertices of parallelism 1": ("a\nb <- a:b\nc <- b:h(k)", ["a+b+c*1 <- -> c:result"]),
+    "a diamond of parallelism 1, whatever its edges": ("a\nb <- a:h(k)\nc <- a:f b:b", ["a+b+c*1 <- -> c:result"]),
+    "sinks of parallelism 1": ("a\nb <- a:h(k)\nc!sink <- a:f\nd!sink <- b:b", ["a+b+c+d*1 <- -> c:sink d:sink"]),
+    "what meets nowhere is apart": ("a\nb <- a:h(k)\nc\nd <- c:b", ["a+b*1 <- ->", "c+d*1 <- ->"]),
+    "other edges part tasks of more subtasks": (
+        "a*2\nb*2 <- a:b a:f\nc*2 <- b:h(k)",
+        ["a+b*2 <- -> b:hash['k']2", "c*2 <- b:hash -> c:result"],
+    ),
+    "a way round through subtasks parts vertices of parallelism 1": (
+        "a!jdbc\nb*2 <- a:h(k)\nc <- b:b a:b",
+        ["a*1 <- -> a:hash['k']2 a:broadcast", "b*2 <- a:hash -> b:broadcast", "c*1 <- b:broadcast a:broadcast -> c:result"],
     ),
     "a fork stays one task": (
         "a\nb <- a:f\nc <- a:f",
@@ -76,16 +86,16 @@ SHAPES = {
     ),
     "a join of two sources is one task": ("a\nb\nc <- a:f b:f", ["a+b+c*1 <- -> c:result"]),
     "a diamond with an exchange keeps one forward edge as an exchange": (
-        "a\nb <- a:h(k)\nc <- a:f b:f",
-        ["a*1 <- -> a:hash['k']1 a:forward", "b+c*1 <- a:hash a:forward -> c:result"],
+        "a*2\nb*2 <- a:h(k)\nc*2 <- a:f b:f",
+        ["a*2 <- -> a:hash['k']2 a:forward", "b+c*2 <- a:hash a:forward -> c:result"],
     ),
     "a long way round with an exchange": (
-        "a\nb <- a:f\nc <- b:b\nd <- c:f\ne <- b:f d:f",
-        ["a+b*1 <- -> b:broadcast b:forward", "c+d+e*1 <- b:broadcast b:forward -> e:result"],
+        "a*2\nb*2 <- a:f\nc*2 <- b:h(k)\nd*2 <- c:f\ne*2 <- b:f d:f",
+        ["a+b*2 <- -> b:hash['k']2 b:forward", "c+d+e*2 <- b:hash b:forward -> e:result"],
     ),
     "the declared order of inputs does not make a cycle": (
-        "c <- b:f a:f\nb <- a:h(k)\na",
-        ["a*1 <- -> a:hash['k']1 a:forward", "b+c*1 <- a:hash a:forward -> c:result"],
+        "c*2 <- b:f a:f\nb*2 <- a:h(k)\na*2",
+        ["a*2 <- -> a:hash['k']2 a:forward", "b+c*2 <- a:hash a:forward -> c:result"],
     ),
     "equal readers share an output": (
         "a*2\nb*2 <- a:h(k)\nc*2 <- a:h(k)\nd*3 <- a:h(k)\ne*2 <- a:h(k,l)\nf <- a:b\ng <- a:b",
@@ -100,17 +110,52 @@ SHAPES = {
         ],
     ),
     "a chained vertex read elsewhere too": (
-        "a\nb <- a:f\nc <- a:b",
-        ["a+b*1 <- -> a:broadcast", "c*1 <- a:broadcast ->"],
+        "a!jdbc\nb <- a:f\nc*2 <- a:h(k)",
+        ["a+b*1 <- -> a:hash['k']2", "c*2 <- a:hash ->"],
+    ),
+    "a source by hash is read by each of few subtasks itself": ("a\nx*4\nb*4 <- x:f a:h(k)", ["x+b*4 <- a -> b:result"]),
+    "and is still read for others": ("a\nb <- a:f\nc*2 <- a:h(k)", ["a+b*1 <- ->", "c*2 <- a ->"]),
+    "more than few get their shares handed over": (
+        "a\nx*5\nb*5 <- x:f a:h(k)",
+        ["a*1 <- -> a:hash['k']5", "x+b*5 <- a:hash -> b:result"],
     ),
     "declared consumers first": (
         "z <- a:h(k)\na*2",
         ["a*2 <- -> a:hash['k']1", "z*1 <- a:hash -> z:result"],
     ),
+    "a source by broadcast is read by each subtask itself": ("a\nb*2\nc*2 <- b:f a:b", ["b+c*2 <- a -> c:result"]),
+    "a copy for each task that reads it so": (
+        "a\nx*2\nb*2 <- x:f a:b\nc*2 <- b:h(k) a:b\nd*2 <- c:f a:b",
+        ["x+b*2 <- a -> b:hash['k']2", "c+d*2 <- a b:hash -> d:result"],
+    ),
+    "a source that is read in other ways, too": (
+        "a\nx*2\nb*2 <- x:f a:b\nc*2 <- b:f a:h(k)\nd <- a:f",
+        ["a+d*1 <- ->", "x+b+c*2 <- a ->"],
+    ),
+    "so many subtasks get it handed over": ("a\nx*17\nb*17 <- x:f a:b", ["a*1 <- -> a:broadcast", "x+b*17 <- a:broadcast -> b:result"]),
+    "a source of subtasks is handed over": ("a*2\nx*2\nb*2 <- x:f a:b", ["a*2 <- -> a:broadcast", "x+b*2 <- a:broadcast -> b:result"]),
+    "what is computed is handed over": (
+        "a\nb <- a:f\nx*2\nc*2 <- x:f b:b",
+        ["a+b*1 <- -> b:broadcast", "x+c*2 <- b:broadcast -> c:result"],
+    ),
     "a script": ("a!app", ["a*1 <- ->"]),
     "a script beside a pipeline": ("a!app\nb", ["a*1 <- ->", "b*1 <- ->"]),
     "a sink that gathers": ("a*2\nb!sink <- a:b", ["a*2 <- -> a:broadcast a:result", "b*1 <- a:broadcast -> b:sink"]),
 }
+
+
+EARLIER_SHAPES = {
+    "a\nb <- a:b\nc <- b:h(k)": [
+        "a*1 <- -> a:broadcast", "b*1 <- a:broadcast -> b:hash['k']1", "c*1 <- b:hash -> c:result",
+    ],
+    "a\nb <- a:h(k)\nc <- a:f b:f": ["a*1 <- -> a:hash['k']1 a:forward", "b+c*1 <- a:hash a:forward -> c:result"],
+    "a\nb <- a:f\nc <- b:b\nd <- c:f\ne <- b:f d:f": [
+        "a+b*1 <- -> b:broadcast b:forward", "c+d+e*1 <- b:broadcast b:forward -> e:result",
+    ],
+    "a\nb <- a:f\nc <- a:b": ["a+b*1 <- -> a:broadcast", "c*1 <- a:broadcast ->"],
+    "a\nx*2\nb*2 <- x:f a:b": ["a*1 <- -> a:broadcast", "x+b*2 <- a:broadcast -> b:result"],
+    "a\nx*2\nb*2 <- x:f a:h(k)": ["a*1 <- -> a:hash['k']2", "x+b*2 <- a:hash -> b:result"],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", SHAPES)
@@ -119,9 +164,64 @@ def test_shapes(case: str) -> None:
     assert told(plan_of(shape)) == expected
 
 
+@pytest.mark.parametrize("shape", EARLIER_SHAPES)
+def test_a_job_that_an_earlier_build_began_keeps_its_plan(shape: str) -> None:
+    assert told(compile_graph(plan_of(shape).graph, forward_only=True)) == EARLIER_SHAPES[shape]
+
+
+def test_an_earlier_build_planned_what_two_inputs_are_hashed_by() -> None:
+    graph = plan_of("a\nb\nc <- a:h(k) b:h(k)").graph
+    assert compile_graph(graph, forward_only=True).needs_planning
+
+
+@pytest.mark.parametrize("source", [{"format": "jdbc"}, {"format": "com.example.Source", "path": "/in"}])
+def test_a_source_that_is_no_files_is_read_once(source: dict[str, Any]) -> None:
+    """Read twice, it might have other rows each time."""
+    graph = plan_of("a\nx!jdbc\nb*2 <- x:h(k) a:b").graph.model_dump(mode="json", by_alias=True)
+    graph["vertices"]["a"]["source"] = source
+    plan = compile_graph(JobGraph.model_validate(graph))
+    assert told(plan)[0] == "a*1 <- -> a:broadcast"
+    assert not plan.needs_planning
+
+
+def test_a_source_whose_rows_are_the_result_is_read_for_that_once() -> None:
+    plan = plan_of("a\nx*2\nb*2 <- x:f a:b", result="a")
+    assert told(plan) == ["a*1 <- -> a:result", "x+b*2 <- a ->"]
+
+
+def test_a_copy_is_pinned_and_known_as_one() -> None:
+    plan = plan_of("a\nx!jdbc\nb*2 <- x:h(k) a:b")
+    assert plan.needs_planning
+    planned = plan_spec(plan, job="j", attempt=1).json_value()["vertices"]
+    assert [(each["id"], each.get("copied", False)) for each in planned] == [("a", True), ("x", False), ("b", False)]
+    report = AttemptReport.model_validate({"pinned": {"a": {"schema": "{}", "files": [["/in/a", 1, 2]]}}})
+    published = {("x", 0): Published(1, {"x": "{}"})}
+    read = attempt_spec(plan, job="j", task="b", subtask=1, attempt=1, published=published, planned=report, exchange="/x", run="r")
+    given = read.json_value()
+    assert given["parallelism"] == 2
+    assert [(each["id"], each["parallelism"], list(each["inputs"])) for each in given["vertices"]] == [("a", 1, []), ("b", 2, ["x", "a"])]
+    assert given["vertices"][1]["inputs"]["a"] == {"edge": "chained"}
+    assert given["pinned"]["a"]["files"] == [["/in/a", 1, 2]]
+
+
+def test_of_a_copy_by_hash_a_subtask_keeps_its_share() -> None:
+    plan = plan_of("a\nx!jdbc\nb*2 <- x:h(k) a:h(l)")
+    report = AttemptReport(key_types={"b": ["bigint"]})
+    published = {("x", 0): Published(1, {"x": "{}"})}
+    read = attempt_spec(plan, job="j", task="b", subtask=1, attempt=1, published=published, planned=report, exchange="/x", run="r")
+    assert read.json_value()["vertices"][1]["inputs"]["a"] == {
+        "edge": "chained", "keys": ["l"], "key_types": ["bigint"], "share": 1, "shares": 2,
+    }  # fmt: skip
+
+
+def test_a_chained_hash_input_keeps_its_keys() -> None:
+    vertices = spec(plan_of("a\nb <- a:h(k)"), "a+b", 0, 1, {})["vertices"]
+    assert vertices[1]["inputs"] == {"a": {"edge": "chained", "keys": ["k"]}}
+
+
 def test_upstream() -> None:
     plan = plan_of("a*2\nb\nc*2 <- a:h(k) b:b\nd*2 <- c:f\ne <- d:b b:f")
-    assert {task.id: task.upstream for task in plan.tasks.values()} == {"a": (), "b": (), "c+d": ("a", "b"), "e": ("b", "c+d")}
+    assert {task.id: task.upstream for task in plan.tasks.values()} == {"a": (), "c+d": ("a",), "b+e": ("c+d",)}
 
 
 def test_a_subtask_waits_for_what_it_reads_and_nothing_else() -> None:
@@ -188,8 +288,11 @@ def test_a_vertex_whose_rows_nobody_gets_is_warned_of(shape: str, fields: dict[s
     [
         ("a\nb <- a:h(k)", False),
         ("a*2", True),
-        ("a\nb\nc <- a:h(k) b:h(k)", True),
-        ("a\nb\nc*2 <- a:h(k) b:b", False),
+        ("a\nb\nc <- a:h(k) b:h(k)", False),
+        ("a\nb\nc*2 <- a:h(k) b:h(k)", True),
+        ("a\nb\nc*2 <- a:h(k) b:b", True),
+        ("a\nb\nd <- b:f\nc*2 <- a:h(k) d:b", True),
+        ("a!jdbc\nb\nd <- b:f\nc*2 <- a:h(k) d:b", False),
     ],
 )
 def test_what_needs_planning(shape: str, expected: bool) -> None:
@@ -244,7 +347,7 @@ def test_a_forward_exchange_is_read_from_its_own_subtask_only() -> None:
 
 def test_readers_that_compare_keys_as_other_types_get_outputs_of_their_own() -> None:
     """x joins a.k with a bigint, y with a text, z only wants equal rows together: it takes the first."""
-    plan = plan_of("a\nb\nc\nz <- a:h(k)\nx <- a:h(k) b:h(k)\ny <- a:h(k) c:h(k)")
+    plan = plan_of("a!jdbc\nb!jdbc\nc!jdbc\nz*2 <- a:h(k)\nx*2 <- a:h(k) b:h(k)\ny*2 <- a:h(k) c:h(k)")
     planned = AttemptReport(key_types={"x": ["bigint"], "y": ["string"]})
     common: dict[str, Any] = {"job": "j", "subtask": 0, "planned": planned, "exchange": "/x", "run": "j"}
     written = attempt_spec(plan, task="a", attempt=1, published={}, **common).json_value()["outputs"]
@@ -277,7 +380,7 @@ def test_the_staging_folder_is_a_hidden_neighbour() -> None:
 
 @st.composite
 def graphs(draw: st.DrawFn) -> JobGraph:
-    """Any valid graph of up to nine vertices of one parallelism, declared in any order."""
+    """Any valid graph of up to nine vertices of one parallelism, declared in any order; sources that nobody reads by forward may have 1."""
     parallelism = draw(st.sampled_from([1, 2]))
     names = draw(st.permutations([f"v{i}" for i in range(draw(st.integers(1, 9)))]))
     vertices: dict[str, Any] = {}
@@ -291,19 +394,31 @@ def graphs(draw: st.DrawFn) -> JobGraph:
             inputs[next(iter(inputs))] = "forward"
         body: dict[str, Any] = {"sql": "SELECT 1"} if inputs else {"source": {"format": "csv", "path": "f"}}
         vertices[name] = {**body, "parallelism": parallelism, "inputs": inputs}
+    for name, vertex in vertices.items():
+        edges = [other["inputs"][name] for other in vertices.values() if name in other["inputs"]]
+        if "source" in vertex and "forward" not in edges and draw(st.booleans()):
+            vertex["parallelism"] = 1
     declared = {name: vertices[name] for name in sorted(vertices)}
     graph = validate({"name": "job", "vertices": declared})
     assert isinstance(graph, JobGraph), [str(problem) for problem in graph]
     return graph
 
 
+def copies(graph: JobGraph, task: Task) -> list[str]:
+    """A task of several subtasks has vertices of parallelism 1 only as copies."""
+    return [vertex for vertex in task.vertices if graph.vertices[vertex].parallelism < task.parallelism]
+
+
 @given(graphs())
 def test_any_plan_keeps_every_vertex_and_edge_and_has_no_cycle(graph: JobGraph) -> None:
     plan = compile_graph(graph)
     place = {vertex: index for index, vertex in enumerate(vertex_order(graph.vertices))}
-    assert sorted(vertex for task in plan.tasks.values() for vertex in task.vertices) == sorted(graph.vertices)
+    own = [vertex for task in plan.tasks.values() for vertex in task.vertices if vertex not in copies(graph, task)]
+    assert len(own) == len(set(own))
+    assert {vertex for task in plan.tasks.values() for vertex in task.vertices} == set(graph.vertices)
     for task in plan.tasks.values():
-        assert [place[vertex] for vertex in task.vertices] == sorted(place[vertex] for vertex in task.vertices)
+        members = [vertex for vertex in task.vertices if vertex not in copies(graph, task)]
+        assert members and [place[vertex] for vertex in members] == sorted(place[vertex] for vertex in members)
         assert all(plan.tasks[other].index < task.index for other in task.upstream)
         for vertex in task.vertices:
             assert {each.vertex: each.keys for each in task.inputs[vertex]} == {
@@ -312,7 +427,8 @@ def test_any_plan_keeps_every_vertex_and_edge_and_has_no_cycle(graph: JobGraph) 
             for each in task.inputs[vertex]:
                 kind = graph.vertices[vertex].inputs[each.vertex].kind
                 if each.task is None:
-                    assert (each.edge, kind) == ("chained", "forward")
+                    assert each.edge == "chained"
+                    assert kind == "forward" or task.parallelism == 1 or each.vertex in copies(graph, task)
                     assert each.vertex in task.vertices
                 else:
                     assert each.edge == kind

@@ -41,7 +41,9 @@ JOB_PART = {
     "parameters": {"data": "/data"},
 }
 PLANNED = {
-    "pinned": {"flights": {"schema": "FS", "files": [["/data/f.csv", 10, 1]], "split_bytes": 5}},
+    "pinned": {"flights": {"schema": "FS", "files": [["/data/f.csv", 10, 1]], "split_bytes": 5},
+               "weather": {"schema": "WS", "files": [["/data/w.csv", 6, 1]]},
+               "airlines": {"schema": "AS", "files": [["/data/a.csv", 3, 1]]}},
     "schemas": {},
     "key_types": {"joined": ["string", "timestamp"]},
 }
@@ -103,15 +105,29 @@ def test_the_spec_of_a_source() -> None:
 
 def test_the_spec_of_a_join_reads_the_attempts_that_count() -> None:
     plan = flights()
-    assert producers(plan, "joined", 1) == (("flights", 0), ("flights", 1), ("weather", 0), ("airlines", 0))
+    assert producers(plan, "joined", 1) == (("flights", 0), ("flights", 1))
     published = {
         ("flights", 0): Published(1, {"flights": "FS"}),
         ("flights", 1): Published(7, {"flights": "FS"}),
-        ("weather", 0): Published(2, {"weather": "WS"}),
-        ("airlines", 0): Published(1, {"airlines": "AS"}),
     }
     found = spec(plan, "joined", 1, 4, published)
     assert found["vertices"] == [
+        {
+            "id": "weather",
+            "source": {"format": "csv", "path": "/data/w.csv", "options": {}, "schema": "origin STRING, t TIMESTAMP"},
+            "schema": "origin STRING, t TIMESTAMP",
+            "parallelism": 1,
+            "copied": True,
+            "inputs": {},
+        },
+        {
+            "id": "airlines",
+            "source": {"format": "csv", "path": "/data/a.csv", "options": {}, "schema": None},
+            "schema": None,
+            "parallelism": 1,
+            "copied": True,
+            "inputs": {},
+        },
         {
             "id": "joined",
             "sql": "SELECT 1",
@@ -126,22 +142,15 @@ def test_the_spec_of_a_join_reads_the_attempts_that_count() -> None:
                     "folders": ["/x/job-1-g3/0-flights/0/1/0-flights", "/x/job-1-g3/0-flights/1/7/0-flights"],
                     "schema": "FS",
                 },
-                "weather": {
-                    "edge": "hash",
-                    "keys": ["origin", "t"],
-                    "share": 1,
-                    "shares": 2,
-                    "folders": ["/x/job-1-g3/1-weather/0/2/0-weather"],
-                    "schema": "WS",
-                },
-                "airlines": {
-                    "edge": "broadcast",
-                    "folders": ["/x/job-1-g3/2-airlines/0/1/0-airlines"],
-                    "schema": "AS",
-                },
+                "weather": {"edge": "chained", "keys": ["origin", "t"], "key_types": ["string", "timestamp"], "share": 1, "shares": 2},
+                "airlines": {"edge": "chained"},
             },
-        }
+        },
     ]
+    assert found["pinned"] == {
+        "weather": {"schema": "WS", "files": [["/data/w.csv", 6, 1]]},
+        "airlines": {"schema": "AS", "files": [["/data/a.csv", 3, 1]]},
+    }
     assert found["outputs"] == [
         {
             "vertex": "joined",
@@ -149,10 +158,9 @@ def test_the_spec_of_a_join_reads_the_attempts_that_count() -> None:
             "keys": ["carrier"],
             "key_types": None,
             "shares": 1,
-            "folder": "/x/job-1-g3/3-joined/1/4/0-joined",
+            "folder": "/x/job-1-g3/1-joined/1/4/0-joined",
         }
     ]
-    assert found["pinned"] == {}
 
 
 def test_the_spec_of_a_chain_with_sink_and_result() -> None:
@@ -169,7 +177,7 @@ def test_the_spec_of_a_chain_with_sink_and_result() -> None:
                     "keys": ["carrier"],
                     "share": 0,
                     "shares": 1,
-                    "folders": ["/x/job-1-g3/3-joined/0/1/0-joined", "/x/job-1-g3/3-joined/1/1/0-joined"],
+                    "folders": ["/x/job-1-g3/1-joined/0/1/0-joined", "/x/job-1-g3/1-joined/1/1/0-joined"],
                     "schema": "JS",
                 }
             },
@@ -185,7 +193,7 @@ def test_the_spec_of_a_chain_with_sink_and_result() -> None:
     }
     assert found["outputs"] == [
         {"vertex": "ranked", "edge": "result", "rows": 1000},
-        {"vertex": "report", "edge": "sink", "folder": "/data/.out.staging/job-1-g3/4-report/0/1", "name": "job-1-g3-report"},
+        {"vertex": "report", "edge": "sink", "folder": "/data/.out.staging/job-1-g3/2-report/0/1", "name": "job-1-g3-report"},
     ]
 
 

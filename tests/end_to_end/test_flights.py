@@ -52,5 +52,9 @@ def test_every_cell_is_what_pandas_computes(running: RunningStack, tmp_path: Pat
     written = pd.read_parquet(out).sort_values(["weather", "rank"])
     assert written.columns.tolist() == COLUMNS
     assert written.to_numpy().tolist() == expected
-    assert {attempt for _, _, attempt in job.attempts()} == {1}
+    # On a busy machine a TaskManager may fall silent for too long: what ran there runs again.
+    again = [subtask for *subtask, attempt in job.attempts() if attempt > 1]
+    failed = [event for event in job.events if event.get("state") == "FAILED"]
+    assert again == [[event["task"], event["subtask"]] for event in failed if event["error"]["kind"] == "lost"]
+    assert len(again) == len(failed)
     assert {event["status"] for event in job.events if event["type"] == "JobStateChanged"} >= {"RUNNING"}

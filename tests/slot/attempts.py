@@ -14,6 +14,7 @@ from typing import Any
 
 from services.task_manager.slot.attempt import errors
 from services.task_manager.slot.attempt import run as attempt_run
+from services.task_manager.slot.attempt.own_time import SPENT
 from services.task_manager.slot.common import jvm
 
 _OPTIONS = {
@@ -54,7 +55,7 @@ class Attempts:
 
     def __init__(self, session: Any, folder: Path) -> None:
         self.spark, self.folder = session, folder
-        self.blobs = folder / "blobs"
+        self.blobs, self.findings = folder / "blobs", folder / "findings"
         self.blobs.mkdir(parents=True, exist_ok=True)
         self._count = 0
 
@@ -74,7 +75,7 @@ class Attempts:
             "parallelism": 1,
             "attempt": 1,
             "kind": "run",
-            "vertices": [{"schema": None, "inputs": {}, **v} for v in vertices],
+            "vertices": [{"schema": None, "inputs": {}, "parallelism": fields.get("parallelism", 1), **v} for v in vertices],
             "outputs": list(outputs),
             "pinned": {},
             "conf": {},
@@ -104,7 +105,9 @@ class Attempts:
         jvm.setActiveSession(jsession)
         os.chdir(work)
         try:
-            return attempt_run.run(spec, session, SimpleNamespace(work=str(work), blobs=str(self.blobs)))
+            SPENT.begin()
+            dirs = SimpleNamespace(work=str(work), blobs=str(self.blobs), findings=str(self.findings))
+            return attempt_run.run(spec, session, dirs)
         finally:
             os.chdir(cwd)
             sys.path[:], sys.argv, sys.modules["__main__"] = path, argv, main

@@ -18,6 +18,10 @@ from services.task_manager.slot.client import SlotProcess
 from services.task_manager.slot.common.config import SlotConfig
 
 PATIENCE_S = 180
+FIRST_TIER = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""A JVM that runs a few small queries ends before the full JIT compiler has paid for itself, and takes the cores of other tests."""
+SPENT = {"start_ms", "plan_ms", "compute_ms", "exchange_ms"}
+"""What each report of an attempt says of its time."""
 SESSION = "from pyspark.sql import SparkSession\nspark = SparkSession.builder.getOrCreate()\nsc = spark.sparkContext\n"
 
 
@@ -71,7 +75,8 @@ class Slot:
         self.seen: list[dict[str, Any]] = []
         self._count = 0
         # Patient: a machine that is busy must not look like an attempt that would not end.
-        values = {"slot": "slot-1", "folder": str(folder / "slot"), "python": sys.executable, "quiet_ms": 15_000, **settings}
+        values = {"slot": "slot-1", "folder": str(folder / "slot"), "python": sys.executable, "quiet_ms": 15_000,
+                  "java_options": FIRST_TIER, **settings}  # fmt: skip
         self.config = SlotConfig(**values)
         self.process = SlotProcess(self.config, self.events.put)
 
@@ -88,19 +93,22 @@ class Slot:
         return "\n".join(path.read_text()[-4000:] for path in sorted((self.folder / "slot").glob("*.log*")))
 
     def start(self, code: str, *, conf: dict[str, str] | None = None, files: dict[str, bytes] | None = None,
-              args: list[str] | None = None, env: dict[str, str] | None = None) -> Attempt:  # fmt: skip
-        """Orders an attempt that runs ``code`` as a PySpark script."""
+              args: list[str] | None = None, env: dict[str, str] | None = None,
+              spec: dict[str, Any] | None = None) -> Attempt:  # fmt: skip
+        """Orders an attempt that runs ``code`` as a PySpark script. ``spec``: what is otherwise in it."""
         self._count += 1
         attempt = Attempt(f"attempt-{self._count}", self.folder / f"attempt-{self._count}")
         modules = {"script.py": textwrap.dedent(code).encode(), **(files or {})}
-        spec = {
+        whole = {
             "job": "job-1", "task": "script", "subtask": 0, "parallelism": 1, "attempt": self._count, "kind": "run",
-            "vertices": [{"id": "script", "spark_app": {"script": "script.py", "args": args or []}, "inputs": {}}],
+            "vertices": [{"id": "script", "spark_app": {"script": "script.py", "args": args or []}, "parallelism": 1, "inputs": {}}],
             "outputs": [], "pinned": {}, "conf": conf or {}, "parameters": {},
             "modules": [self._blob(name, content) for name, content in modules.items()], **({"env": env} if env else {}),
+            **(spec or {}),
         }  # fmt: skip
-        dirs: wire.RunDirs = {"work": str(attempt.work), "log": str(attempt.log), "blobs": str(self.blobs)}
-        self.process.order({"do": "run", "attempt": attempt.name, "spec": spec, "dirs": dirs})
+        dirs: wire.RunDirs = {"work": str(attempt.work), "log": str(attempt.log), "blobs": str(self.blobs),
+                              "findings": str(self.folder / "findings")}  # fmt: skip
+        self.process.order({"do": "run", "attempt": attempt.name, "spec": whole, "dirs": dirs})
         return attempt
 
     def kill(self, attempt: Attempt, why: str) -> None:

@@ -139,6 +139,8 @@ def test_missing_paths(attempts: Attempts, tmp_path: Path) -> None:
     error = attempts.fail(source, outputs=shown("src"))
     assert picked(error, *KIND) == ("missing_path", False, "PATH_NOT_FOUND")
     assert picked(error, "vertex", "message") == ("src", f"Path does not exist: file:{tmp_path.parent}/nope.csv.")
+    error = attempts.fail(source, outputs=shown("src"), conf={"spark.master": "spark://host:7077"})
+    assert "nope.csv. Executors of spark://host:7077 must see it, too: " in error["message"].replace("..", ".")
     modules = [
         attempts.module(
             "mine.py", f"def f(spark):\n    print(spark.sparkContext.textFile('{tmp_path.parent}/none').count())\n"

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from services.task_manager.slot.common.procs import NICENESS
-from tests.slot.lifecycle import SESSION, Slot, below, jvm_of, wait_until
+from tests.slot.lifecycle import SESSION, SPENT, Slot, below, jvm_of, wait_until
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -23,6 +23,7 @@ def test_a_script_runs_and_its_output_is_kept(slot: Slot) -> None:
         """, args=["a", "b c"])  # fmt: skip
     assert attempt.ended["status"] == "finished"
     assert attempt.ended["error"] is None
+    assert attempt.ended["report"].pop("spent").keys() == SPENT
     assert attempt.ended["report"] == {"outputs": {}, "result": None}
     assert attempt.stdout == "[Row(two=2)] ['a', 'b c'] job-1/script/0\n"
     assert "to stderr" in attempt.stderr

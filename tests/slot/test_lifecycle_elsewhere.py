@@ -28,7 +28,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def run(code: str, site: str, **more: str) -> subprocess.Popen[str]:
     env = {**os.environ, **more, "PYTHONPATH": os.pathsep.join([site, ROOT, f"{ROOT}/shared"])}
-    return subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, "-c", code], env=env, **pipes, text=True, start_new_session=True)
 
 
 def test_a_machine_is_known_by_what_it_has(site: str) -> None:
@@ -63,16 +64,24 @@ from services.task_manager.slot.common import procs
 procs.adopt_orphans()
 spared = subprocess.Popen(["sleep", "3600"])
 subprocess.run({escape.format(name)!r}, shell=True)
+input()
 found = [pid for pid in procs.below(os.getpid()) if pid != spared.pid]
 print(*found, flush=True)
 print(procs.kill_below(os.getpid(), [spared.pid]), procs.below(os.getpid()) == [spared.pid], flush=True)
 procs.kill_below(os.getpid())
 """
     host = run(code, site, **{procs.MARKER: "a-host-elsewhere"})
-    assert host.stdout is not None
+    assert host.stdout is not None and host.stdin is not None
+
+    def sleeping() -> list[psutil.Process]:
+        return [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", name]]
+
+    wait_until(sleeping, "what was started has become the sleep")  # until then it has the environment that it will not have
+    host.stdin.write("\n")
+    host.stdin.flush()
     found, told = host.stdout.readline().strip(), host.stdout.readline()
     assert told == "[] True\n"
-    left = [each for each in psutil.process_iter(["cmdline"]) if each.info["cmdline"] == ["sleep", name]]
+    left = sleeping()
     try:
         assert bool(found) == (not left) == ("env -i" not in escape)
     finally:

@@ -6,7 +6,6 @@ import io
 import os
 import queue
 import signal
-import socket
 import subprocess
 import sys
 import zipfile
@@ -21,6 +20,7 @@ from services.task_manager.slot.common.config import SlotConfig
 from services.task_manager.slot.common.jvm import find_java, find_spark
 from services.task_manager.slot.host.archive import Archive
 from tests.slot.lifecycle import PATIENCE_S, SESSION, Slot, below, jvm_of, lives, wait_until
+from tests.slot.standalone import standalone
 
 pytestmark = pytest.mark.timeout(600)
 SLEEPS = "import subprocess, time\nsubprocess.Popen(['setsid', 'sleep', '3600'])\nprint('begun', flush=True)\ntime.sleep(3600)"
@@ -51,7 +51,7 @@ def test_a_slot_without_java_says_what_to_install(tmp_path: Path) -> None:
             "reason": f"There is no Java at {tmp_path}/none/bin/java.",
             "hint": "Install a Java runtime, version 17 or newer, and put it on PATH or name it in JAVA_HOME.",
         },
-        {"is": "gone", "code": 0, "said": ""},
+        {"is": "gone", "code": 0, "log_tail": ""},
     ]
 
 
@@ -94,7 +94,7 @@ def test_a_slot_that_cannot_write_to_its_folder_says_so(tmp_path: Path) -> None:
     broken, gone = events_of(SlotConfig(slot="s", folder=str(tmp_path), python=sys.executable))
     assert broken["reason"].startswith(f"The slot cannot use its folder {tmp_path}: ")
     assert broken["hint"].startswith("Free space")
-    assert gone == {"is": "gone", "code": 0, "said": ""}
+    assert gone == {"is": "gone", "code": 0, "log_tail": ""}
 
 
 def test_a_slot_whose_settings_keep_spark_from_starting_is_broken(tmp_path: Path, archives: str) -> None:
@@ -150,25 +150,30 @@ def test_an_attempt_is_killed_while_its_own_jvm_starts(slot: Slot) -> None:
     assert slot.end(attempt).ended["status"] == "killed"
 
 
-def test_an_idle_jvm_that_is_killed_is_replaced_by_one_that_uses_the_archive_of_classes(slot: Slot, archives: str) -> None:
-    archive = wait_until(lambda: next(Path(archives).glob("*.jsa"), None), "an archive was made")
+def test_an_idle_jvm_that_is_killed_is_replaced_by_one_that_uses_the_archive_of_classes(slot: Slot) -> None:
+    archive = archive_of(slot.config).path  # archives of other flags lie beside it
+    assert archive is not None
+    wait_until(lambda: os.path.exists(archive), "an archive was made")
     jvm = jvm_of(slot)
     os.kill(jvm, signal.SIGKILL)
     assert "signal 9" in slot.until("replacing")["reason"]
     slot.until("ready")
     assert jvm_of(slot) != jvm
-    assert str(archive) in Path(f"/proc/{jvm_of(slot)}/maps").read_text()
+    assert archive in Path(f"/proc/{jvm_of(slot)}/maps").read_text()
+
+
+def archive_of(config: SlotConfig) -> Archive:
+    return Archive(config, find_java(None), find_spark(config.pyspark_version))
 
 
 def test_a_broken_archive_is_no_harm_and_no_noise(tmp_path: Path) -> None:
     config = SlotConfig(slot="s", folder=str(tmp_path), python=sys.executable, archive_folder=str(tmp_path / "archives"))
-    java = find_java(None)
-    archive = Archive(config, java, find_spark(config.pyspark_version))
+    archive = archive_of(config)
     assert archive.options() == []
     assert archive.path is not None
     Path(archive.path).parent.mkdir()
     Path(archive.path).write_bytes(b"no archive at all")
-    command = [java, *config.java_options, *archive.options(), "-version"]
+    command = [find_java(None), *config.java_options, *archive.options(), "-version"]
     told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (told.returncode, told.stdout) == (0, "")
     assert "archive" not in told.stderr
@@ -243,34 +248,8 @@ def test_a_host_that_does_not_read_holds_up_nobody_and_one_that_is_killed_leaves
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[str]:
     """A standalone Spark cluster with one worker of two cores."""
-    home = Path(pyspark.__file__).parent
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    env = {**os.environ, "SPARK_HOME": str(home), "SPARK_SCALA_VERSION": "2.13", "SPARK_NO_DAEMONIZE": "1"}
-    env.update(SPARK_LOCAL_IP="127.0.0.1", SPARK_WORKER_DIR=str(tmp_path / "worker"), PYSPARK_PYTHON=sys.executable)
-    url = f"spark://127.0.0.1:{port}"
-    start = [str(home / "bin" / "spark-class"), "org.apache.spark.deploy."]
-    commands = [
-        ["master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"],
-        ["worker.Worker", "--host", "127.0.0.1", "--webui-port", "0", "--cores", "2", "--memory", "1g", url],
-    ]
-    processes = []
-    try:
-        for number, (name, *arguments) in enumerate(commands):
-            log = (tmp_path / f"{number}.log").open("w")
-            command = [start[0], start[1] + name, *arguments]
-            processes.append(subprocess.Popen(command, env=env, stdout=log, stderr=log, cwd=tmp_path))
-        wait_until(lambda: "Successfully registered with master" in (tmp_path / "1.log").read_text(), "the worker is there")
-        yield url
-    finally:
-        executors = [process for started in processes for process in below(started.pid)]
-        for started in processes:
-            started.kill()
-            started.wait()
-        for executor in executors:
-            if executor.is_running():
-                executor.kill()
+    with standalone(tmp_path) as spark:
+        yield spark.url
 
 
 @pytest.mark.long
@@ -303,7 +282,7 @@ def test_a_slot_on_a_standalone_cluster(cluster: str, tmp_path: Path, archives: 
 def test_a_host_that_is_killed_while_it_speaks_is_told_to_be_gone(tmp_path: Path) -> None:
     python = script(tmp_path / "python", '#!/bin/sh\nprintf \'{"is": "ready"}\\n{"is": "ended", "rep\'\nkill -9 $$\n')
     events = events_of(SlotConfig(slot="s", folder=str(tmp_path / "slot"), python=python))
-    assert events == [{"is": "ready"}, {"is": "gone", "code": -signal.SIGKILL, "said": ""}]
+    assert events == [{"is": "ready"}, {"is": "gone", "code": -signal.SIGKILL, "log_tail": ""}]
 
 
 def test_a_host_is_heard_also_behind_what_a_script_around_its_python_prints(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import queue
@@ -9,21 +10,25 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import pytest
 
+from millrace.edge.spark_conf import MASTER_RULE
 from services.task_manager.slot import client, wire
-from services.task_manager.slot.client import heard
+from services.task_manager.slot.client import parse_event
 from services.task_manager.slot.common import faults, jvm, left, platforms, procs
 from services.task_manager.slot.common.conf import classify_conf
 from services.task_manager.slot.common.config import SlotConfig
+from services.task_manager.slot.host import driver
+from services.task_manager.slot.host.children import Child, ChildLost, Children
+from services.task_manager.slot.host.driver import DriverLost
 from services.task_manager.slot.host.output import CappedLog, Pipe
 from tests.slot.lifecycle import lives, wait_until
 
 
-@pytest.mark.parametrize("message", ["m", "m" * (2 * left.ERROR_BYTES_MAX)], ids=len)
+@pytest.mark.parametrize("message", ["m", "m" * (2 * left.ERROR_FILE_BYTES_MAX)], ids=len)
 def test_a_fault_can_be_passed_on_however_long_its_message_is(message: str, tmp_path: Path) -> None:
     fault = faults.fault("user", message)
     (tmp_path / "error.json").write_text(json.dumps(fault))
@@ -161,7 +166,7 @@ def test_settings_of_a_job_are_runtime_static_or_refused_with_the_reason() -> No
             "spark.jars.packages": "org.example:it:1",
             "spark.hadoop.fs.s3a.access.key": "x",
             "spark.submit.deployMode": "cluster",
-            "spark.master": "yarn",
+            "spark.master": "local-cluster[2,1,512]",
             "spark.app.id": "7",
             "hive.metastore.uris": "thrift://x",
             "spark.x y": "1",
@@ -174,12 +179,24 @@ def test_settings_of_a_job_are_runtime_static_or_refused_with_the_reason() -> No
     ]  # fmt: skip
     assert refused == {
         "spark.submit.deployMode": "the driver always runs in a slot of the cluster",
-        "spark.master": "the cluster decides where Spark runs (spark.master of the TaskManager)",
+        "spark.master": f"'local-cluster[2,1,512]' is no master: {MASTER_RULE}",
         "spark.app.id": "Spark gives it",
         "hive.metastore.uris": "Spark settings are called spark.something",
         "spark.x y": "Spark settings are called spark.something",
         "spark.x": "its value holds a NUL character",
     }
+
+
+def test_the_jvm_of_a_job_with_a_master_listens_where_its_executors_are(tmp_path: Path) -> None:
+    config = SlotConfig(slot="s", folder=str(tmp_path), python="/p", master="local[2]", conf={"spark.authenticate": "true"})
+    own = jvm.spark_conf(config, {}, "/f")
+    assert (own["spark.master"], own["spark.driver.host"], own["spark.network.timeout"]) == ("local[2]", "127.0.0.1", "1800s")
+    here = jvm.spark_conf(config, {"spark.master": "spark://127.0.0.1:7077"}, "/f")
+    there = jvm.spark_conf(config, {"spark.master": "spark://host:7077"}, "/f")
+    assert (here["spark.driver.host"], "spark.driver.host" in there) == ("127.0.0.1", False)
+    for conf in (here, there):
+        assert not {"spark.network.timeout", "spark.executor.heartbeatInterval"} & conf.keys(), "a lost executor is to be noticed"
+        assert (conf["spark.driver.memory"], conf["spark.authenticate"]) == ("1024m", "true")
 
 
 def test_a_configuration_survives_the_way_to_the_host() -> None:
@@ -189,7 +206,7 @@ def test_a_configuration_survives_the_way_to_the_host() -> None:
 
 def test_a_text_of_a_users_error_that_is_no_unicode_is_heard_as_unicode() -> None:
     line = br'{"is": "ended", "error": {"message": "\udc80 \ud83d\ude00 \\ud", "retryable": true}}'
-    assert heard(line) == {"is": "ended", "error": {"message": "? \U0001f600 \\ud", "retryable": True}}
+    assert parse_event(line) == {"is": "ended", "error": {"message": "? \U0001f600 \\ud", "retryable": True}}
 
 
 @pytest.mark.parametrize("written", [b"", b"{", b"\xff", b"[" * 100_000])
@@ -232,7 +249,7 @@ def test_a_line_that_no_host_of_ours_says_is_not_parsed(tmp_path: Path, monkeypa
     monkeypatch.setattr(client, "_HOST", str(talking))
     events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     process = client.SlotProcess(SlotConfig(slot="s", folder=str(tmp_path / "slot"), python=sys.executable), events.put)
-    assert events.get(timeout=60) == {"is": "gone", "code": -signal.SIGKILL, "said": ""}
+    assert events.get(timeout=60) == {"is": "gone", "code": -signal.SIGKILL, "log_tail": ""}
     process.close()
 
 
@@ -246,7 +263,7 @@ def test_a_host_that_cannot_go_on_tells_its_last_words_and_its_log_begins_anew(t
         process = client.SlotProcess(config, events.put)
         said = events.get(timeout=60)
         assert (said["is"], said["code"]) == ("gone", 1)
-        assert said["said"].endswith(f"RuntimeError: failed for the {number}. time") and len(said["said"]) <= 4096
+        assert said["log_tail"].endswith(f"RuntimeError: failed for the {number}. time") and len(said["log_tail"]) <= 4096
         process.close()
     assert sorted(path.name for path in (tmp_path / "slot").iterdir()) == ["host.log", "host.log.1"]
     assert all(path.stat().st_size < 101_000 for path in (tmp_path / "slot").iterdir())
@@ -373,7 +390,7 @@ def test_orders_to_a_host_that_does_not_read_wait_in_order(tmp_path: Path, monke
     events: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     process = client.SlotProcess(SlotConfig(slot="s", folder=str(tmp_path / "slot"), python=sys.executable), events.put)
     for name in ("a", "b", "c"):
-        dirs: wire.RunDirs = {"work": "work", "log": "log", "blobs": "blobs"}
+        dirs: wire.RunDirs = {"work": "work", "log": "log", "blobs": "blobs", "findings": "findings"}
         process.order({"do": "run", "attempt": name, "spec": {"text": "x" * 300_000}, "dirs": dirs})
         process.order({"do": "kill", "attempt": name, "why": "why"})
     awake.touch()
@@ -385,3 +402,51 @@ def test_orders_to_a_host_that_does_not_read_wait_in_order(tmp_path: Path, monke
     assert [(each["is"], each.get("of")) for each in said] == [*orders, ("gone", None)]
     assert [each["bytes"] > 300_000 for each in said[:-1]] == [do == "run" for do, _ in orders]
     process.order({"do": "stop"})  # nobody is there any more
+
+
+class Deaf:
+    """A control process whose JVM hangs: what it is asked is never answered."""
+
+    pid = 0
+
+    async def ask(self, body: wire.ControlOrder, within_s: float) -> wire.ControlAnswer:
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    def close(self) -> None: ...
+
+
+def test_an_attempt_that_is_killed_while_a_step_of_the_warming_hangs_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no later question is asked: it would be given the answer to the one before."""
+    monkeypatch.setattr(driver, "RESET_S", 0.01)
+
+    async def kill() -> None:
+        config = SlotConfig(slot="slot-1", folder=str(tmp_path), python=sys.executable)
+        loop = asyncio.get_running_loop()
+        slot = driver.Driver(config, cast(Children, None), str(tmp_path / "driver-1"), {})
+        slot.exited, killed = loop.create_future(), loop.create_future()
+        slot._control, slot._warms = cast(Child, Deaf()), True
+        killed.set_result("it was cancelled")
+        for question in (slot.pause(killed), slot.quiet()):
+            with pytest.raises(DriverLost, match=r"^it does not answer$"):
+                await asyncio.wait_for(question, 60)
+
+    asyncio.run(kill())
+
+
+def test_a_control_process_that_is_lost_loses_the_jvm(tmp_path: Path) -> None:
+    """It alone can prepare that for the next attempt."""
+
+    class Ended(Deaf):
+        async def ask(self, body: wire.ControlOrder, within_s: float) -> wire.ControlAnswer:
+            raise ChildLost("it ended")
+
+    async def ask() -> None:
+        slot = driver.Driver(SlotConfig(slot="slot-1", folder=str(tmp_path), python=sys.executable), cast(Children, None), "", {})
+        slot.exited = asyncio.get_running_loop().create_future()
+        slot._control = cast(Child, Ended())
+        for _ in range(2):
+            with pytest.raises(DriverLost, match=r"^it ended$"):
+                await slot.quiet()
+
+    asyncio.run(ask())

@@ -36,6 +36,6 @@ def test_an_attempt_ends_with_its_slot_when_nothing_is_heard(tmp_path: Path, arc
             pass
         assert event["code"] == 0
         wait_until(lambda: not any(lives(pid) for pid in family), "the end of all that the slot ran")
-        assert "the TaskManager has not been heard for 0.3" in (tmp_path / "slot" / "host.log").read_text()
+        assert "no heartbeat of the TaskManager for 0.3" in (tmp_path / "slot" / "host.log").read_text()
     finally:
         slot.close()

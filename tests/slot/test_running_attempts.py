@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import time
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ def start(slot: Slot, go: Any, code: str = "work()") -> Attempt:
 
 
 def ask(slot: Slot, attempt: Attempt, question: str = "q") -> dict[str, Any]:
-    slot.process.order({"do": "tell", "attempt": attempt.name, "order": {"do": "report", "question": question}})
+    slot.process.order({"do": "order", "attempt": attempt.name, "order": {"do": "report", "question": question}})
     answer = slot.until("status")
     assert (answer["attempt"], answer["question"]) == (attempt.name, question)
     return answer
@@ -46,6 +47,23 @@ def test_a_running_attempt_reports_how_far_it_is(slot: Slot, tmp_path: Any) -> N
     (tmp_path / "go").touch()
     slot.end(attempt)
     assert attempt.ended["status"] == "finished", attempt.stderr
+    spent = attempt.ended["report"]["spent"]
+    assert list(spent) == ["start_ms", "plan_ms", "compute_ms", "exchange_ms"] and min(spent.values()) >= 0
+    assert spent["compute_ms"] > 0, "a script computes"
+
+
+def test_bytes_read_written_and_shuffled_are_counted(slot: Slot, tmp_path: Any) -> None:
+    rows = f"spark.range(0, 5000, 1, 2).repartition(2).write.parquet({str(tmp_path / 'rows')!r})\n"
+    attempt = start(slot, tmp_path / "go", f"{rows}spark.read.parquet({str(tmp_path / 'rows')!r}).selectExpr('sum(id)').collect()\nwork()")
+    counted = ("bytes_read", "bytes_written", "bytes_shuffled")
+    progress = slot.until("progress")["progress"]
+    while not all(progress[name] for name in counted):  # each report is looked at whole: none follows where nothing changes
+        progress = slot.until("progress")["progress"]
+    written = sum(file.stat().st_size for file in (tmp_path / "rows").glob("*.parquet"))
+    assert (progress["bytes_written"], progress["rows_written"]) == (written, 5000)
+    assert progress["bytes_read"] > 0 and progress["rows_read"] >= 5000
+    (tmp_path / "go").touch()
+    slot.end(attempt)
 
 
 def test_an_attempt_says_what_it_does_at_this_moment(slot: Slot, tmp_path: Any) -> None:
@@ -60,23 +78,25 @@ def test_an_attempt_says_what_it_does_at_this_moment(slot: Slot, tmp_path: Any) 
     (tmp_path / "go").touch()
     slot.end(attempt)
     answer = ask(slot, attempt)
-    assert (answer["status"], answer["silent"]) == (None, "it has just ended")
+    assert (answer["status"], answer["no_answer"]) == (None, "it has just ended")
 
 
 def test_an_attempt_that_is_asked_to_ends_by_itself(slot: Slot) -> None:
     attempt = slot.start("import time\ntry:\n    print('begun', flush=True)\n    time.sleep(3600)\nfinally:\n    print('cleaned up')")
     slot.until("running")
     wait_until(lambda: "begun" in attempt.stdout, "the script began")
-    slot.process.order({"do": "tell", "attempt": attempt.name, "order": {"do": "interrupt"}})
+    slot.process.order({"do": "order", "attempt": attempt.name, "order": {"do": "interrupt"}})
     slot.end(attempt)
     assert (attempt.ended["status"], attempt.ended["error"]["kind"]) == ("failed", "killed")
     assert attempt.stdout == "begun\ncleaned up\n"
 
 
-def test_progress_counts_this_attempt_alone_and_a_short_one_reports_nothing(slot: Slot, tmp_path: Any) -> None:
+def test_progress_counts_this_attempt_alone_and_is_reported_once_per_interval_at_most(slot: Slot, tmp_path: Any) -> None:
     slot.seen.clear()
+    began_s = time.monotonic()
     slot.run("spark.range(10).count()")
-    assert not [each for each in slot.seen if each["is"] == "progress"]
+    elapsed_s = time.monotonic() - began_s  # no less than the attempt's own; the first report waits one interval
+    assert len([each for each in slot.seen if each["is"] == "progress"]) <= elapsed_s / wire.PROGRESS_S
     attempt = start(slot, tmp_path / "go", "while not os.path.exists(GO): time.sleep(0.02)")
     progress = ask(slot, attempt)["status"]["progress"]
     assert not any(progress.values()), "jobs of the attempt before it"
@@ -128,7 +148,7 @@ def test_an_attempt_that_misuses_its_channel_harms_nobody(slot: Slot, code: str)
     answers = [ask(slot, attempt, str(number)) for number in range(3)]
     slot.kill(attempt, "enough")
     slot.end(attempt)
-    assert all(answer["silent"] or wire.status_is_sound(answer["status"]) for answer in answers)
+    assert all(answer["no_answer"] or wire.status_is_sound(answer["status"]) for answer in answers)
     assert len([each for each in slot.seen if each["is"] == "progress"]) < 20
     assert {each["is"] for each in slot.seen} <= {"running", "progress", "status", "ended", "ready"}
     assert lives(slot.process.pid)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,30 @@ def test_keys_of_two_types_meet_as_in_a_join_of_spark(
     assert min(parts) > 0  # the test divides
 
 
+@pytest.mark.parametrize(("left", "right"), [("int", "bigint"), ("date", "timestamp"), ("double", "string"), ("binary", "binary")])
+def test_a_source_that_each_reads_whole_meets_what_is_handed_over(
+    attempts: Attempts, exchange: Exchange, spark: Any, tmp_path: Path, left: str, right: str
+) -> None:
+    """One side comes by shares, of the other each subtask keeps its own: together they are Spark's own full outer join."""
+    given = f"SELECT IF(id % 5 = 0, NULL, {VALUES[left]}) AS k, id AS v FROM range(0, 40)"
+    query = f"SELECT IF(id % 7 = 0, NULL, {VALUES[right]}) AS key, id AS w FROM range(20, 60)"
+    spark.sql(query).write.parquet(str(tmp_path / "in"))
+    source = {"id": "r", "source": {"format": "parquet", "path": str(tmp_path / "in"), "options": {}}, "parallelism": 1, "copied": True}
+    join = "SELECT v, w FROM l FULL JOIN r ON l.k = r.key"
+    consumer = {"id": "j", "sql": join, "inputs": {"l": hashed("k"), "r": hashed("key")}, "parallelism": SHARES}
+    planned = attempts.run(sql("l", given), source, consumer, kind="plan")
+    exchange.produce("l", given, "hash", keys=["k"], key_types=planned["key_types"]["j"], shares=SHARES)
+    parts = []
+    for share in range(SHARES):
+        own = {"edge": "chained", "keys": ["key"], "key_types": planned["key_types"]["j"], "share": share, "shares": SHARES}
+        edges = {"l": exchange.edge("l", "hash", keys=["k"], share=share, shares=SHARES), "r": own}
+        reader = {**consumer, "inputs": edges}
+        parts.append(attempts.rows(source, reader, pinned=planned["pinned"], subtask=share, parallelism=SHARES))
+    whole = attempts.rows(sql("l", given), sql("r", query), sql("j", join, "l", "r"))
+    assert sorted(map(str, [*parts[0], *parts[1]])) == sorted(map(str, whole))
+    assert all(parts)
+
+
 @pytest.mark.parametrize(
     ("left", "right", "common"),
     [
@@ -179,6 +204,28 @@ def test_all_types_come_back_exactly(attempts: Attempts, exchange: Exchange) -> 
     found = attempts.rows(read)
     assert found == [attempts.rows(sql("q", query.replace("{i}", str(i))))[0] for i in range(2)]
     assert found[0][3:5] == ["1500-02-03", "1900-01-01T00:00:00.000001Z"]
+
+
+MANY = {
+    "tiny": "CAST(id % 100 AS TINYINT)", "small": "CAST(id % 30000 AS SMALLINT)", "i": "CAST(id * 7919 % 2000000000 AS INT)",
+    "l": "id * 1000003", "f": "CAST(id / 7 AS FLOAT)", "d": "sin(id)", "t": "id % 3 = 0", "s": "concat('text ', id % 50)",
+    "long": "repeat(CAST(id AS STRING), 40)", "b": "CAST(CAST(id AS STRING) AS BINARY)", "d9": "CAST(id / 100 AS DECIMAL(9,2))",
+    "d18": "CAST(id / 100 AS DECIMAL(18,4))", "d38": "CAST(id AS DECIMAL(38,18)) / 7", "day": "date_add(DATE'1700-01-01', CAST(id AS INT))",
+    "at": "timestamp_micros(id * 86400000001)", "local": "CAST(timestamp_micros(id * 3600000001) AS TIMESTAMP_NTZ)",
+    "of": "make_dt_interval(0, 0, 0, id)", "list": "sequence(0, id % 5)", "nested": "struct(id AS a, array(concat('x', id), NULL) AS b)",
+}  # fmt: skip
+"""Columns with many values: they meet the encodings of pages, which a few rows do not."""
+
+
+def test_many_rows_of_all_types_come_back_exactly(attempts: Attempts, exchange: Exchange) -> None:
+    columns = ", ".join(f"IF(id % 11 = {place}, NULL, {sql}) AS {name}" for place, (name, sql) in enumerate(MANY.items()))
+    query = f"SELECT id, {columns} FROM range(20000)"
+    exchange.produce("q", query, "hash", keys=["id"], shares=1)
+    whole = "SELECT count(*) AS n, count(DISTINCT id) AS ids, sum(CAST(xxhash64(*) AS DECIMAL(38,0))) AS digest FROM q"
+    read = {"id": "c", "sql": whole, "inputs": {"q": exchange.edge("q", "hash", keys=["id"], share=0, shares=1)}}
+    found = attempts.rows(read)
+    assert found == attempts.rows(sql("q", query), sql("c", whole, "q"))
+    assert found[0][:2] == [20000, 20000]
 
 
 def test_what_a_job_sets_for_its_sinks_and_sources_leaves_the_exchange_whole(
@@ -343,3 +390,107 @@ def test_a_source_writes_only_what_is_read(
         given = {"edge": edge, "folders": folders, "schema": schema, "share": share}
         found += attempts.rows({**consumer, "inputs": {"src": given}})
     assert sorted(found) == sorted(attempts.rows(src, {**consumer, "inputs": chained("src")}))
+
+
+def test_an_attempt_reports_where_its_time_went(exchange: Exchange, attempts: Attempts, tmp_path: Path) -> None:
+    """What an edge costs is its own part; the jobs that compute its rows are not in it."""
+    began_s = time.monotonic()
+    place = {"vertex": "a", "edge": "hash", "keys": ["id"], "shares": 2, "folder": str(tmp_path / "edge")}
+    written = attempts.run(sql("a", "SELECT id, sum(id) AS s FROM range(0, 200000, 1, 4) GROUP BY id"), outputs=[place])
+    whole_ms = 1000 * (time.monotonic() - began_s)
+    spent = written["spent"]
+    assert list(spent) == ["start_ms", "plan_ms", "compute_ms", "exchange_ms"]
+    assert all(type(ms) is int and ms >= 0 for ms in spent.values()) and sum(spent.values()) <= whole_ms, (spent, whole_ms)
+    assert spent["plan_ms"] and spent["compute_ms"] and spent["exchange_ms"], spent
+    schema = written["outputs"]["a"]["schema"]
+    edge = {"edge": "hash", "keys": ["id"], "share": 0, "shares": 2, "folders": [place["folder"]], "schema": schema}
+    shown = [{"vertex": "b", "edge": "result", "rows": 5}]
+    read = attempts.run({"id": "b", "sql": "SELECT count(*) FROM a", "inputs": {"a": edge}}, outputs=shown)["spent"]
+    assert read["compute_ms"] and read["exchange_ms"], read
+    alone = attempts.run(sql("c", "SELECT 1"), outputs=[{"vertex": "c", "edge": "result", "rows": 5}])["spent"]
+    assert alone["compute_ms"] and alone["exchange_ms"] == 0, alone
+
+
+def test_the_time_of_a_python_vertex_and_of_a_script_is_computing(attempts: Attempts) -> None:
+    sleeps = "import time\ndef f(spark):\n    time.sleep(0.3)\n    return spark.range(1)\n"
+    report = attempts.run({"id": "f", "python": "sleeps:f"}, modules=[attempts.module("sleeps.py", sleeps)])
+    assert report["spent"]["compute_ms"] >= 300
+    script = attempts.module("script.py", "import time\ntime.sleep(0.3)\n", "file")
+    report = attempts.run({"id": "s", "spark_app": {"script": "script.py"}}, modules=[script])
+    assert report["spent"]["compute_ms"] >= 300
+
+
+@pytest.mark.parametrize(("kind", "narrow", "rows"), [("sql", True, 10), ("declared", True, 20), ("python", False, 20)])
+def test_any_vertex_hands_on_only_what_is_taken(attempts: Attempts, tmp_path: Path, spark: Any, kind: str, narrow: bool, rows: int) -> None:
+    """Not all columns, unless they are known only once it has run; not all rows, unless user code has run."""
+    modules = [attempts.module("m.py", "def f(spark): return spark.range(20).selectExpr('id AS a', 'id % 4 AS k', 'id AS z')")]
+    producer: dict[str, Any] = {
+        "sql": sql("p", "SELECT id AS a, id % 4 AS k, id AS z FROM range(20)"),
+        "declared": {"id": "p", "python": "m:f", "schema": "a BIGINT, k BIGINT, z BIGINT"},
+        "python": {"id": "p", "python": "m:f"},
+    }[kind]
+    consumer = {"id": "q", "sql": "SELECT k, count(*) AS n FROM p WHERE a > 9 GROUP BY k", "inputs": {"p": hashed("k")}, "parallelism": 2}
+    pinned = attempts.run(producer, consumer, kind="plan", modules=modules)["pinned"]
+    assert (set(pinned) == {"p"}) == narrow
+    output = {"vertex": "p", "edge": "hash", "keys": ["k"], "key_types": None, "shares": 2, "folder": str(tmp_path / "out")}
+    report = attempts.run(producer, outputs=[output], pinned=pinned, modules=modules)
+    assert report["outputs"]["p"]["rows"] == rows
+    assert set(spark.read.parquet(output["folder"]).columns) == {"a", "k", "__share", *([] if narrow else ["z"])}
+    schema, found = report["outputs"]["p"]["schema"], []
+    for share in range(2):
+        given = {"edge": "hash", "folders": [output["folder"]], "schema": schema, "share": share}
+        found += attempts.rows({**consumer, "inputs": {"p": given}})
+    assert sorted(found) == [[0, 2], [1, 2], [2, 3], [3, 3]]
+
+
+@pytest.mark.parametrize("where", ["when it is planned", "where it is handed on"])
+def test_a_filter_means_the_same_whatever_user_code_sets(attempts: Attempts, tmp_path: Path, where: str) -> None:
+    """A time in a filter's SQL is read in the session's time zone."""
+    zone = "def f(spark):\n    spark.conf.set('spark.sql.session.timeZone', 'Asia/Tokyo')\n    return spark.range(1)\n"
+    modules = [attempts.module("m.py", zone)]
+    setter = {"id": "z", "python": "m:f"}
+    at = "timestamp_seconds(1704067200 + 3600 * id)"  # from the first hour of 2024 on
+    producer = sql("p", f"SELECT id AS a, {at} AS t FROM range(24)")
+    late = "SELECT a FROM p WHERE t >= TIMESTAMP'2024-01-01 20:00:00'"
+    consumer = {"id": "q", "sql": late, "inputs": {"p": hashed("a")}, "parallelism": 2}
+    order = [setter, producer, consumer] if where == "when it is planned" else [producer, consumer]
+    pinned = attempts.run(*order, kind="plan", modules=modules)["pinned"]
+    assert (pinned.get("p", {}).get("filter") is None) == (where == "when it is planned")
+    output = {"vertex": "p", "edge": "hash", "keys": ["a"], "key_types": None, "shares": 2, "folder": str(tmp_path / "out")}
+    report = attempts.run(setter, producer, outputs=[output], pinned=pinned, modules=modules)
+    found = []
+    for share in range(2):
+        given = {"edge": "hash", "folders": [output["folder"]], "schema": report["outputs"]["p"]["schema"], "share": share}
+        found += attempts.rows({**consumer, "inputs": {"p": given}})
+    assert sorted(found) == [[20], [21], [22], [23]]
+
+
+@pytest.mark.parametrize("days", ["handed over", "read by each"])
+def test_user_code_that_sets_a_time_zone_divides_rows_as_others_do(
+    attempts: Attempts, exchange: Exchange, spark: Any, tmp_path: Path, days: str
+) -> None:
+    """A day is midnight in the session's zone, when it meets times."""
+    zone = "def f(spark):\n    spark.conf.set('spark.sql.session.timeZone', 'Asia/Tokyo')\n    return spark.sql(\"{}\")\n"
+    day = "SELECT date_add(DATE'2024-01-01', CAST(id AS INT)) AS d FROM range(20)"
+    modules = [attempts.module("m.py", zone.format(day))]
+    setter = {"id": "z", "python": "m:f"}
+    midnights = "SELECT timestamp_seconds(1704067200 + 86400 * id) AS t FROM range(20)"
+    exchange.produce("t", midnights, "hash", keys=["t"], key_types=["TIMESTAMP"], shares=2)
+    place = {"vertex": "z", "edge": "hash", "keys": ["d"], "key_types": ["TIMESTAMP"], "shares": 2, "folder": str(tmp_path / "z")}
+    schema = attempts.run(setter, outputs=[place], modules=modules)["outputs"]["z"]["schema"]
+    spark.sql(day).write.parquet(str(tmp_path / "days"))
+    source = {"id": "d", "source": {"format": "parquet", "path": str(tmp_path / "days"), "options": {}}, "parallelism": 1, "copied": True}
+    pinned = attempts.run(source, kind="plan")["pinned"]
+    found = []
+    for share in range(2):
+        edges: dict[str, Any] = {"t": exchange.edge("t", "hash", keys=["t"], share=share, shares=2)}
+        if days == "handed over":
+            edges["z"] = {"edge": "hash", "keys": ["d"], "share": share, "shares": 2, "folders": [place["folder"]], "schema": schema}
+            before: list[Any] = []
+        else:
+            edges["d"] = {"edge": "chained", "keys": ["d"], "key_types": ["TIMESTAMP"], "share": share, "shares": 2}
+            before = [setter, source]
+        query = f"SELECT d FROM {'z' if days == 'handed over' else 'd'} JOIN t ON d = t"
+        join = {"id": "j", "sql": query, "inputs": edges, "parallelism": 2}
+        found += attempts.rows(*before, join, modules=modules, pinned=pinned, subtask=share, parallelism=2)
+    assert len(found) == 20

@@ -103,7 +103,7 @@ def test_only_as_many_rows_as_a_report_may_hold(attempts: Attempts, monkeypatch:
 
 
 def test_a_report_that_is_too_large_to_be_passed_on_fails_the_attempt(attempts: Attempts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempt_run, "REPORT_BYTES_MAX", 200)
+    monkeypatch.setattr(attempt_run, "REPORT_FILE_BYTES_MAX", 200)
     columns = ", ".join(f"1 AS a_long_name_{n}" for n in range(9))
     with pytest.raises(AttemptError, match=r"lists of files take \d+ bytes") as failed:
         attempts.run({"id": "q", "sql": f"SELECT {columns}"}, outputs=[{"vertex": "q", "edge": "result", "rows": 5}])

@@ -10,6 +10,7 @@ import pytest
 
 from millrace.core.jobgraph.model import Limits
 from tests.slot.attempts import Attempts, chained
+from tests.slot.lifecycle import SPENT
 
 
 def sql(name: str, text: str, *inputs: str) -> dict[str, Any]:
@@ -24,6 +25,7 @@ def test_a_trivial_query(attempts: Attempts) -> None:
     report = attempts.run(sql("one", "SELECT 1 AS a"), outputs=[{"vertex": "one", "edge": "result", "rows": 10}])
     schema = report["outputs"]["one"].pop("schema")
     assert json.loads(schema)["fields"] == [{"name": "a", "type": "integer", "nullable": False, "metadata": {}}]
+    assert report.pop("spent").keys() == SPENT
     assert report == {
         "outputs": {"one": {"rows": 1, "bytes": None}},
         "result": {"columns": ["a"], "types": ["int"], "rows": [[1]], "truncated": False},
@@ -242,6 +244,7 @@ def test_a_script_runs_as_spark_submit_runs_it(attempts: Attempts, tmp_path: Pat
         outputs=[{"vertex": "main", "edge": "result", "rows": 5}],
         modules=modules,
     )
+    assert report.pop("spent").keys() == SPENT
     assert report == {"outputs": {}, "result": None}
     assert sorted(row[0] for row in attempts.spark.read.text(str(tmp_path / "out")).collect()) == ["2", "one"]
 
@@ -256,7 +259,7 @@ def test_settings_reach_every_vertex(attempts: Attempts) -> None:
     conf = {"spark.sql.session.timeZone": "Asia/Tokyo", "spark.sql.shuffle.partitions": "7"}
     assert attempts.rows(sql("q", "SELECT current_timezone()"), conf=conf) == [["Asia/Tokyo"]]
     assert attempts.rows(python("p", "tz:f"), conf=conf, modules=modules) == [["Asia/Tokyo"]]
-    error = attempts.fail(sql("q", "SELECT 1"), conf={"spark.master": "local[9]"})
+    error = attempts.fail(sql("q", "SELECT 1"), conf={"spark.master": "local-cluster[2,1,512]"})
     assert (error["condition"], error["kind"]) == ("CONF_REFUSED", "user") and "spark.master" in error["message"]
 
 

@@ -221,6 +221,64 @@ def test_which_columns_a_query_needs(attempts: Attempts, tmp_path: Path, query: 
         assert sorted(pruned) == sorted(attempts.rows(*vertices, subtask=share, parallelism=2, pinned=whole))
 
 
+@pytest.mark.parametrize(
+    ("queries", "needed"),
+    [
+        (["SELECT a FROM src WHERE b > 3"], "(((`b` IS NOT NULL)) AND ((`b` > 3)))"),
+        (["SELECT x.a FROM src AS x WHERE x.b > 3 AND x.c LIKE 'x1%'"], True),
+        (["SELECT a FROM src WHERE c = 'it\\'s b; -- `c` \"x\"' OR c = 'x2'"], True),
+        (["SELECT a FROM src WHERE c = 'src.c' OR c = 'x2'"], None),  # a text that looks like a column's name
+        (["SELECT a FROM src WHERE `d e` >= DATE'2024-01-05' AND f < TIMESTAMP'2024-01-08 12:00:00'"], True),
+        (["SELECT a FROM src WHERE b IN (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)"], True),
+        (["SELECT a FROM src WHERE b > 3", "SELECT c FROM src WHERE b = 1"], True),
+        (["SELECT count(*) AS n FROM src WHERE b > 3 AND b < 2"], True),
+        (["SELECT x.a FROM src x JOIN src y ON x.b = y.b WHERE x.b > 5 AND y.a < 90"], True),
+        (["SELECT k.b FROM (VALUES (1), (2)) AS k(b) LEFT JOIN src ON k.b = src.b WHERE k.b < 2"], True),
+        (["SELECT src.b, k.b FROM src LEFT JOIN (VALUES (1), (2)) AS k(b) ON k.b = src.b AND src.b < 2"], None),
+        (["SELECT a FROM src WHERE b > 3", "SELECT c FROM src"], None),
+        (["SELECT a FROM src"], None),
+        (["SELECT a FROM src WHERE f < now()"], None),
+        (["SELECT a FROM src WHERE rand() < 2"], None),
+        (["SELECT a FROM src WHERE b > (SELECT min(b) FROM src)"], None),
+        (["SELECT a FROM src WHERE EXISTS (SELECT 1 FROM src AS y WHERE y.a > src.b AND y.b > 5)"], None),
+        (["SELECT a FROM src LIMIT 5"], None),
+        (["SELECT a, rank() OVER (ORDER BY a) AS r FROM src WHERE b = 5"], True),
+        (["SELECT * FROM (SELECT a, b, rank() OVER (ORDER BY a) AS r FROM src) WHERE b = 5"], None),
+    ],
+)
+@pytest.mark.parametrize("kind", ["csv", "parquet", "partitioned"])
+def test_rows_that_no_query_needs_are_not_read(
+    attempts: Attempts, tmp_path: Path, spark: Any, queries: list[str], needed: str | bool | None, kind: str
+) -> None:
+    """What a query gives does not change, and the source gives no more rows than its readers' filters keep."""
+    rows = spark.range(100).selectExpr("id AS a", "IF(id % 20 = 19, NULL, CAST(id % 20 AS INT)) AS b",
+        "concat('x', id % 7) AS c", "date_add(DATE'2024-01-01', CAST(id % 10 AS INT)) AS `d e`",
+        "CAST(date_add(DATE'2024-01-01', CAST(id % 10 AS INT)) AS TIMESTAMP) AS f")  # fmt: skip
+    file_format = "csv" if kind == "csv" else "parquet"
+    writer = rows.coalesce(1).write.option("header", True)
+    (writer.partitionBy("b") if kind == "partitioned" else writer).format(file_format).save(str(tmp_path / "in"))
+    options = {"header": "true", "inferSchema": "true"} if kind == "csv" else {}
+    src = {"id": "src", "source": {"format": file_format, "path": str(tmp_path / "in"), "options": options}, "parallelism": 2}
+    readers = [{"id": f"q{i}", "sql": query, "inputs": chained("src"), "parallelism": 2} for i, query in enumerate(queries)]
+    pinned = planned(attempts, src, *readers)["pinned"]
+    found = pinned["src"]["filter"]
+    assert found == needed if isinstance(needed, str) else (found is not None) == bool(needed), found
+    whole = {"src": {**pinned["src"], "filter": None, "columns": None}}
+    given = 0
+    for share in range(2):
+        for reader in readers:
+            results = [attempts.rows(src, reader, subtask=share, parallelism=2, pinned=pins) for pins in (pinned, whole)]
+            assert sorted(results[0], key=str) == sorted(results[1], key=str)
+        output = {"vertex": "src", "edge": "broadcast", "folder": str(tmp_path / f"out{share}")}
+        report = attempts.run(src, outputs=[output], pinned=pinned, parallelism=2, subtask=share)
+        given += report["outputs"]["src"]["rows"]
+    if needed:
+        rows.createOrReplaceTempView("rows_of_the_test")
+        assert given == spark.sql(f"SELECT * FROM rows_of_the_test WHERE {found}").count() < 100
+    else:
+        assert given == 100
+
+
 @pytest.mark.parametrize("union", ["UNION ALL", "UNION"])
 def test_both_sides_of_a_union_are_read(attempts: Attempts, tmp_path: Path, union: str) -> None:
     sources = []
@@ -236,3 +294,29 @@ def test_both_sides_of_a_union_are_read(attempts: Attempts, tmp_path: Path, unio
 def test_a_source_without_files_is_refused(attempts: Attempts) -> None:
     error = attempts.fail({"id": "src", "source": {"format": "rate"}, "parallelism": 2}, kind="plan")
     assert error["vertex"] == "src" and error["retryable"] is False
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "partitioned", "folders of partitions", "empty"])
+def test_a_source_that_several_read_is_whole_for_each_and_as_planned(attempts: Attempts, tmp_path: Path, spark: Any, kind: str) -> None:
+    folder = tmp_path / "in"
+    writer = spark.range(0 if kind == "empty" else 10).selectExpr("id AS a", "id % 2 AS p").coalesce(1).write.option("header", True)
+    file_format = "csv" if kind == "csv" else "parquet"
+    if kind == "folders of partitions":
+        spark.range(10).selectExpr("id AS a", "id % 2 AS p", "id % 3 AS year").write.partitionBy("year", "p").parquet(str(folder))
+    else:
+        (writer.partitionBy("p") if kind == "partitioned" else writer).format(file_format).save(str(folder))
+    options = {"csv": {"header": "true", "inferSchema": "true"}, "folders of partitions": {"basePath": str(folder)}}.get(kind, {})
+    path = str(folder / "year=*") if kind == "folders of partitions" else str(folder)
+    src = {"id": "src", "source": {"format": file_format, "path": path, "options": options}, "parallelism": 1, "copied": True}
+    query = {"id": "q", "sql": "SELECT a, p FROM src WHERE a > 4", "inputs": chained("src"), "parallelism": 2}
+    pinned = planned(attempts, src, query)["pinned"]
+    expected = [] if kind == "empty" else [[a, a % 2] for a in range(5, 10)]
+    for subtask in range(2):
+        assert sorted(attempts.rows(src, query, subtask=subtask, parallelism=2, pinned=pinned)) == expected
+    place, columns = (folder / "year=1" / "p=1", ["id AS a"]) if "*" in path else (folder, ["id AS a", "id % 2 AS p"])
+    spark.range(10, 12).selectExpr(*columns).write.mode("append").option("header", True).format(file_format).save(str(place))
+    result = [{"vertex": "q", "edge": "result", "rows": 1}]
+    error = attempts.fail(src, query, outputs=result, subtask=1, parallelism=2, pinned=pinned)
+    assert (error["condition"], error["vertex"], error["retryable"]) == ("SOURCE_CHANGED", "src", False)
+    error = attempts.fail(src, query, outputs=result, subtask=1, parallelism=2)
+    assert error["condition"] == "SOURCE_NOT_PLANNED"

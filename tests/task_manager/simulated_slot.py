@@ -1,4 +1,4 @@
-"""A slot's process without Spark: it says what a real one says, at once or when told."""
+"""A slot's process without Spark: it sends what a real one sends, at once or when a test has it so."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class SimulatedSlot:
         self.dirs: tuple[str, str, str] = ("", "", "")
         self.spec: dict[str, Any] = {}
         self.kills: list[tuple[str, str]] = []
-        self.told: list[wire.Tell] = []
+        self.passed_on: list[wire.OrderAttempt] = []
         self.beats: list[int] = []
         if prompt:
             self.ready()
 
     def ready(self) -> None:
-        self._say("ready", slot=str(self.number), application_id="simulated")
+        self._send("ready", slot=str(self.number), application_id="simulated")
 
     def order(self, order: wire.Order) -> None:
         if order["do"] == "run":
@@ -53,8 +53,8 @@ class SimulatedSlot:
             self.run(order["attempt"], order["spec"], dirs["work"], dirs["log"], dirs["blobs"])
         elif order["do"] == "kill":
             self.kill(order["attempt"], order["why"])
-        elif order["do"] == "tell":
-            self.told.append(order)
+        elif order["do"] == "order":
+            self.passed_on.append(order)
 
     def run(self, attempt: str, spec: dict[str, Any], work: str, log: str, blobs: str) -> None:
         assert self.attempt is None, f"{attempt} was ordered while {self.attempt} has not ended"
@@ -68,10 +68,10 @@ class SimulatedSlot:
 
     def start(self) -> None:
         self.started = True
-        self._say("running", attempt=self.attempt)
+        self._send("running", attempt=self.attempt)
 
     def end(self, status: str, report: Any = None, error: Any = None) -> None:
-        """As a host says it: what user code may have written was looked at, and the rows of a result go apart."""
+        """As a host sends it: what user code may have written was looked at, and the rows of a result go apart."""
         attempt, self.attempt = self.attempt, None
         rows = None
         if isinstance(report, dict):
@@ -79,7 +79,7 @@ class SimulatedSlot:
                 report, rows = left.parted(report)
             except left.Unreadable as unreadable:
                 status, report, error = "failed", None, fault("user", str(unreadable))
-        self._say("ended", attempt=attempt, status=status, report=report, rows=rows, error=error)
+        self._send("ended", attempt=attempt, status=status, report=report, rows=rows, error=error)
 
     def kill(self, attempt: str, why: str) -> None:
         self.kills.append((attempt, why))
@@ -93,20 +93,20 @@ class SimulatedSlot:
         self.end("killed", error={"kind": "killed", "retryable": False, "message": why})
 
     def replace(self, reason: str = "old", attempt: str | None = None) -> None:
-        self._say("replacing", reason=reason, attempt=attempt)
+        self._send("replacing", reason=reason, attempt=attempt)
 
     def break_(self, reason: str = "no disk") -> None:
-        self._say("broken", reason=reason, hint="Free some space.")
+        self._send("broken", reason=reason, hint="Free some space.")
         self.gone(1)
 
-    def gone(self, code: int = -9, said: str = "") -> None:
-        self._say("gone", code=code, said=said)
+    def gone(self, code: int = -9, log_tail: str = "") -> None:
+        self._send("gone", code=code, log_tail=log_tail)
 
     def close(self) -> None:
         if not self.closed:
             self.closed = True
-            self.on_event({"is": "gone", "code": 0, "said": ""})
+            self.on_event({"is": "gone", "code": 0, "log_tail": ""})
 
-    def _say(self, what: str, **body: Any) -> None:
+    def _send(self, what: str, **body: Any) -> None:
         if not self.closed:
             self.on_event({"is": what, **body})

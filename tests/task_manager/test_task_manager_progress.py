@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from millrace.core.messages import progress as parts
-from millrace.core.messages.effects import TellAttempt
+from millrace.core.messages.effects import OrderAttempt
 from millrace.core.messages.progress import ReportOrder
-from millrace.core.messages.slots import AttemptReplied, AttemptRunning, AttemptsProgressed, SlotProgress
+from millrace.core.messages.slots import AttemptRunning, OrderAnswered, SlotProgress, SlotsProgressed
+from millrace.core.timing import FORWARDED_ANSWER_MS, INSPECTION_ANSWER_MS
 from services.task_manager.ports.progress import INTERVAL_S, ProgressReports
 from services.task_manager.slot import wire
 from tests.core.of_progress import progress, status
@@ -29,16 +30,20 @@ def world(tmp_path: Path) -> World:
     return world
 
 
-def tell(world: World, question: int = 4, attempt: str = ATTEMPT) -> None:
-    world.slots.tell(TellAttempt(slot=0, attempt=attempt, order=ReportOrder(), shard=2, question=question))
+def order(world: World, question: int = 4, attempt: str = ATTEMPT) -> None:
+    world.slots.order(OrderAttempt(slot=0, attempt=attempt, order=ReportOrder(), shard=2, question=question))
 
 
-def replied(question: int = 4, attempt: str = ATTEMPT, **more: Any) -> AttemptReplied:
-    return AttemptReplied(attempt=attempt, shard=2, question=question, **more)
+def replied(question: int = 4, attempt: str = ATTEMPT, **more: Any) -> OrderAnswered:
+    return OrderAnswered(attempt=attempt, shard=2, question=question, **more)
 
 
-def answer(world: World, status: Any, silent: str | None = None, question: str = "2.4") -> None:
-    world.slot._say("status", attempt=ATTEMPT, question=question, status=status, silent=silent)
+def answer(world: World, status: Any, no_answer: str | None = None, question: str = "2.4") -> None:
+    world.slot._send("status", attempt=ATTEMPT, question=question, status=status, no_answer=no_answer)
+
+
+def test_who_is_asked_answers_before_who_asks_gives_up() -> None:
+    assert wire.ANSWER_S * 1000 < INSPECTION_ANSWER_MS < FORWARDED_ANSWER_MS
 
 
 def test_the_slots_wire_has_the_shapes_of_the_messages() -> None:
@@ -50,8 +55,8 @@ def test_the_slots_wire_has_the_shapes_of_the_messages() -> None:
 
 
 def test_an_order_to_a_running_attempt_is_answered_once(world: World) -> None:
-    tell(world)
-    assert world.slot.told == [{"do": "tell", "attempt": ATTEMPT, "order": {"do": "report", "question": "2.4"}}]
+    order(world)
+    assert world.slot.passed_on == [{"do": "order", "attempt": ATTEMPT, "order": {"do": "report", "question": "2.4"}}]
     answer(world, status().model_dump())
     answer(world, status().model_dump())
     answer(world, status().model_dump(), question="9.9")
@@ -64,30 +69,30 @@ def test_an_order_to_a_running_attempt_is_answered_once(world: World) -> None:
      {**status().model_dump(), "elapsed_ms": True}],
 )  # fmt: skip
 def test_an_answer_that_no_attempt_of_ours_gives_is_none(world: World, wrong: Any) -> None:
-    tell(world)
+    order(world)
     answer(world, wrong)
-    assert world.told() == [replied(silent="it answers what cannot be read")]
+    assert world.told() == [replied(no_answer="it answers what cannot be read")]
 
 
 def test_every_order_has_an_answer(world: World) -> None:
-    tell(world, attempt="another")
-    tell(world, 5)
+    order(world, attempt="another")
+    order(world, 5)
     world.slot.gone(-9)
     told = world.told()
     assert told[:2] == [
-        replied(attempt="another", silent="it has just ended"),
-        replied(5, silent="the slot's process ended with -9"),
+        replied(attempt="another", no_answer="it has just ended"),
+        replied(5, no_answer="the slot's process ended with -9"),
     ]
-    tell(world, 6)
-    assert world.told() == [replied(6, silent="it has just ended")]
+    order(world, 6)
+    assert world.told() == [replied(6, no_answer="it has just ended")]
 
 
 def test_progress_becomes_a_fact_at_most_once_a_second(world: World) -> None:
     def say(tasks_done: int, **more: Any) -> None:
-        world.slot._say("progress", attempt=more.get("attempt", ATTEMPT), progress=progress(tasks_done).model_dump())
+        world.slot._send("progress", attempt=more.get("attempt", ATTEMPT), progress=progress(tasks_done).model_dump())
 
-    def fact(tasks_done: int) -> AttemptsProgressed:
-        return AttemptsProgressed(attempts=[SlotProgress(slot=0, attempt=ATTEMPT, progress=progress(tasks_done))])
+    def fact(tasks_done: int) -> SlotsProgressed:
+        return SlotsProgressed(attempts=[SlotProgress(slot=0, attempt=ATTEMPT, progress=progress(tasks_done))])
 
     say(1)
     assert world.told() == [fact(1)]
@@ -109,7 +114,7 @@ def test_progress_becomes_a_fact_at_most_once_a_second(world: World) -> None:
 
 
 def test_progress_that_no_attempt_of_ours_reports_is_lost_alone(world: World) -> None:
-    world.slot._say("progress", attempt=ATTEMPT, progress={"tasks_done": 1})
+    world.slot._send("progress", attempt=ATTEMPT, progress={"tasks_done": 1})
     assert world.told() == []
     world.slot.end("finished", report={"outputs": {}, "result": None})
     assert [type(each).__name__ for each in world.told()] == ["AttemptEnded"]

@@ -122,7 +122,7 @@ def test_a_lost_message_ends_this_incarnation(world: World) -> None:
     rm.say(AllocateSlot(slot=0, allocation="al", job="j", shard=0))
     world.go(rm, shell)
     assert shell.over is not None and shell.over.code == AGAIN
-    assert shell.over.reason.startswith("its inbox is not whole: resource-manager has said ")
+    assert shell.over.reason.startswith("its inbox is not whole: resource-manager has sent ")
 
 
 # fencing

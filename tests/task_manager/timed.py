@@ -7,6 +7,7 @@ mark while it lives, and one that finds another one of its subtask alive says so
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -82,7 +83,8 @@ def mark_life(spec: dict[str, Any]) -> Path | None:
     lives = os.environ.get("TIMED_LIVES")
     if not lives:
         return None
-    folder = Path(lives) / f"{spec['job']}.{spec['task']}.{spec['subtask']}"
+    subtask = f"{spec['job']}.{spec['task']}.{spec['subtask']}"  # a task's name is as long as its vertices are many
+    folder = Path(lives) / hashlib.sha256(subtask.encode()).hexdigest()
     folder.mkdir(parents=True, exist_ok=True)
     for other in folder.iterdir():
         pid = int(other.name.rpartition("-")[2])

@@ -9,7 +9,7 @@ from millrace.core.clocks import AtMs, after
 from millrace.core.faults import fault
 from millrace.core.machine import Envelope, Output
 from millrace.core.messages.attempts import AttemptReport, Fault
-from millrace.core.messages.slots import AttemptAtWork, TaskStateChanged
+from millrace.core.messages.slots import ReportedProgress, TaskStateChanged
 from millrace.core.states import ENDING_JOB, IN_SLOT, ExecutionState
 
 from . import failover, publication
@@ -19,6 +19,7 @@ from .reporting import attempt_state_changed
 from .scheduling import advance
 from .slot_pool import vacate_slot
 from .state import Failure, Job, State, move_subtask
+from .time_spent import began, note_attempt, stopped
 from .timers import retry_at
 
 
@@ -41,6 +42,7 @@ def on_task_state_changed(state: State, body: TaskStateChanged, envelope: Envelo
         if subtask.state is ExecutionState.DEPLOYING:
             move_subtask(subtask, ExecutionState.RUNNING)
             subtask.running_ms = envelope.at_ms
+            began(job, envelope.at_ms)
             yield attempt_state_changed(job, task, index, envelope.at_ms)
         return
     report, error = body.report or AttemptReport(), body.error
@@ -55,7 +57,7 @@ def on_task_state_changed(state: State, body: TaskStateChanged, envelope: Envelo
     yield from advance(state, job, envelope.at_ms, before, idle=[body.allocation])
 
 
-def current_attempt(state: State, body: TaskStateChanged | AttemptAtWork) -> Current | None:
+def current_attempt(state: State, body: TaskStateChanged | ReportedProgress) -> Current | None:
     """None: the message is about an attempt that does not count, or not any more."""
     job = state.jobs.get(state.allocations.get(body.allocation, ""))
     slot = job.slots[body.allocation] if job is not None else None
@@ -77,6 +79,8 @@ def _finish(
     job, task, index = current
     plan, subtask = running_plan(state, job), job.tasks[task].rows[index]
     vacate_slot(job, allocation)
+    stopped(job, subtask)
+    note_attempt(job, job.tasks[task], subtask, at_ms, report)
     move_subtask(subtask, ExecutionState.FINISHED)
     subtask.ended_ms = at_ms
     publication.keep_report(job, plan, task, index, report)
@@ -93,6 +97,8 @@ def fail_attempt(state: State, job: Job, allocation: str, error: Fault, at_ms: A
     subtask = job.tasks[task].rows[index]
     assert subtask.state in IN_SLOT, f"{job.id}: {task}[{index}] is {subtask.state} and fails"
     vacate_slot(job, allocation)
+    stopped(job, subtask)
+    note_attempt(job, job.tasks[task], subtask, at_ms)
     subtask.ended_ms = at_ms
     if subtask.state is ExecutionState.CANCELING:
         move_subtask(subtask, ExecutionState.CANCELED)

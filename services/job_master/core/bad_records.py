@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from millrace.core.answering import answered
 from millrace.core.faults import fault
 from millrace.core.machine import Envelope, Output, PassedOver, Say
 from millrace.core.messages.attempts import Fault
@@ -13,7 +14,7 @@ from millrace.core.messages.effects import SinkPublished
 from millrace.core.messages.jobs import DeclareAgain, JobQuestion, StartJob, TaskManagerLost
 from millrace.core.messages.slots import FailSlot, FreeSlots, OfferSlots, TaskStateChanged
 from millrace.core.states import ENDED_JOB
-from millrace.core.topics import TASK_MANAGER
+from millrace.core.topics import task_manager_scope
 
 from . import births, holding, lifecycle
 from .attempts import current_attempt, fail_attempt
@@ -31,7 +32,7 @@ def on_passed_over(state: State, body: PassedOver, envelope: Envelope) -> Iterat
     if isinstance(record, JobQuestion):
         reason = f"a fault of Millrace in handling this request: {body.error}"
         refused = RequestRefused(correlation=record.correlation, kind="internal", reason=reason)
-        yield from lifecycle.answer(record, refused)
+        yield from answered(record.reply_to, record.number, refused)
         return
     if isinstance(record, StartJob):
         yield from lifecycle.forget_other(state, record)
@@ -68,7 +69,7 @@ def _fail(
     yield from advance(state, job, envelope.at_ms, before, idle=allocations)
 
 
-def _concerned(state: State, record: Any) -> dict[str, list[str]]:
+def _concerned(state: State, record: Any) -> dict[str, list[str]]:  # [R26]
     """The jobs known here that a message is about, each with the allocations whose attempts are over by it."""
     if isinstance(record, TaskStateChanged):
         current = current_attempt(state, record)
@@ -89,4 +90,4 @@ def _concerned(state: State, record: Any) -> dict[str, list[str]]:
 def _lost_slots(job: Job, record: FailSlot | TaskManagerLost) -> list[str]:
     if isinstance(record, FailSlot):
         return [record.allocation] if record.allocation in job.slots else []
-    return slots_on(job, f"{TASK_MANAGER}/{record.task_manager}", record.incarnation)
+    return slots_on(job, task_manager_scope(record.task_manager), record.incarnation)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from millrace.core.machine import Born, Configured, Envelope, Output, PeerBorn, Say, settings_of
 from millrace.core.messages.jobs import STARTED_ANEW, DeclareAgain, JobMasterDeclared, TaskManagersParted
 from millrace.core.states import ENDED_JOB
-from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER
+from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER, task_manager_name
 
 from . import holding
 from .plans import plan_of
@@ -26,18 +26,18 @@ def on_born(state: State, body: Born, envelope: Envelope) -> Iterator[Output]:
     yield from ()
 
 
-def on_peer_born(state: State, body: PeerBorn, envelope: Envelope) -> Iterator[Output]:
+def on_peer_born(state: State, body: PeerBorn, envelope: Envelope) -> Iterator[Output]:  # [R10]
     if body.peer == DISPATCHER:
         yield from _declare_jobs(state, envelope)
     elif body.peer == RESOURCE_MANAGER:
         yield from _declare_requests(state)
         state.declared_to = body.life
     else:
-        state.lost.pop(body.peer.partition("/")[2], None)
+        state.lost.pop(task_manager_name(body.peer), None)
         yield from holding.fail_slots_of(state, body.peer, body.life - 1, STARTED_ANEW, envelope.at_ms)
 
 
-def on_declare_again(state: State, body: DeclareAgain, envelope: Envelope) -> Iterator[Output]:
+def on_declare_again(state: State, body: DeclareAgain, envelope: Envelope) -> Iterator[Output]:  # [R31]
     """The ResourceManager took this shard for absent. It still has the jobs' requests."""
     yield _declared(state)
 
@@ -70,5 +70,5 @@ def _declared(state: State) -> Say:
     held = {}
     for job in state.jobs.values():
         for slot in job.slots.values():
-            held[slot.task_manager.partition("/")[2]] = slot.incarnation
+            held[task_manager_name(slot.task_manager)] = slot.incarnation
     return Say(RESOURCE_MANAGER, JobMasterDeclared(task_managers=held))

@@ -12,6 +12,7 @@ from millrace.core.machine import Output, Say
 from millrace.core.messages.attempts import AttemptSpec, Fault
 from millrace.core.messages.records import encode
 from millrace.core.messages.slots import DeployTask, DeployTasks
+from millrace.core.topics import Scope
 
 from .execution_graph import attempt_name, log_folder, task_folder
 from .state import Job, State
@@ -69,13 +70,13 @@ def spec_bytes(task: DeployTask) -> int:
 def too_large(task: str) -> Fault:
     """The cause of a job one of whose specs is larger than a message may be."""
     message = (
-        f"what an attempt of task {task} must be told is larger than {SPEC_BYTES_MAX} bytes: lower the parallelism of what it "
+        f"what an attempt of task {task} needs to know is larger than {SPEC_BYTES_MAX} bytes: lower the parallelism of what it "
         "reads, or read fewer files (a folder instead of many)"
     )
     return fault("user", message)
 
 
-def deploy_tasks(task_manager: str, tasks: list[tuple[DeployTask, int]]) -> Iterator[Output]:
+def deploy_tasks(task_manager: Scope, tasks: list[tuple[DeployTask, int]]) -> Iterator[Output]:
     """As few messages as the limit allows [R15]. `tasks`: each with the bytes of its spec."""
     for batch in batches(tasks, SPEC_BYTES_MAX):
         yield Say(task_manager, DeployTasks(tasks=batch))

@@ -1,4 +1,4 @@
-"""Jobs as snapshots of 0.1.0 hold them, in today's shape. To be deleted once nobody upgrades from there.
+"""Jobs as snapshots of 0.1.0 hold them, in today's shape [R27]. To be deleted once nobody upgrades from there.
 
 A task was the list of all its subtasks; each had its time of retry, its failures and the schemas of its outputs.
 """

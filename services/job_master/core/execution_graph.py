@@ -11,8 +11,10 @@ from millrace.core.clocks import NowMs
 from millrace.core.jobgraph.compile import PLAN_TASK, Plan
 from millrace.core.jobgraph.specs import folder_name
 from millrace.core.states import ENDED_JOB, ENDING_JOB, ExecutionState
+from millrace.core.topics import task_manager_name
 
 from .state import Failure, Job, Subtask, Task, move_subtask
+from .time_spent import parts_of
 
 SHOWN_SUBTASKS = (1000, 100, 10, 0)  # of a job, in `show` and its archive: the most that fit
 SHOWN_BYTES = 400_000
@@ -35,7 +37,7 @@ def _begin_sources(plan: Plan, job: Job) -> None:
             _unblock(plan, job, task.id)
 
 
-def mark_published(plan: Plan, job: Job, task: str, index: int) -> None:
+def mark_published(plan: Plan, job: Job, task: str, index: int) -> None:  # [R30]
     """This subtask has published: what waited for that may run. A reader by hash or broadcast is looked at when the whole task has
     finished, a reader by forward at its one subtask."""
     done = job.tasks[task]
@@ -101,7 +103,7 @@ def all_finished(job: Job) -> bool:
     return all(task.finished == task.parallelism for task in job.tasks.values())
 
 
-def attempt_name(job: Job, task_folder: str, subtask: int, attempt: int) -> str:
+def attempt_name(job: Job, task_folder: str, subtask: int, attempt: int) -> str:  # [R20]
     """Names an attempt for ever: `<job>/<task folder>/<subtask>/<life>.<number>`."""
     return f"{job.id}/{task_folder}/{subtask}/{job.life}.{attempt}"
 
@@ -161,6 +163,7 @@ def _describe(plan: Plan | None, job: Job, most: int) -> dict[str, Any]:
         "cause": job.cause.json_value() if job.cause is not None else None,
         "sinks": dict(job.sinks),
         "tasks": tasks,
+        **({} if (spent := parts_of(job)) is None else {"spent": spent}),
     }
 
 
@@ -173,7 +176,7 @@ def _describe_subtask(
         "subtask": index,
         "state": subtask.state.value,
         "attempt": subtask.attempt,
-        "task_manager": subtask.task_manager.partition("/")[2],
+        "task_manager": task_manager_name(subtask.task_manager),
         "deployed_ms": subtask.deployed_ms or None,
         "running_ms": subtask.running_ms or None,
         "ended_ms": subtask.ended_ms or None,
@@ -194,7 +197,7 @@ def _describe_failure(failure: Failure) -> dict[str, Any]:
     return {
         "attempt": failure.attempt,
         "at_ms": failure.at_ms,
-        "task_manager": failure.task_manager.partition("/")[2],
+        "task_manager": task_manager_name(failure.task_manager),
         "error": failure.error.json_value(),
     }
 

@@ -17,7 +17,7 @@ MOVE_FIRST_MS, MOVE_MOST_MS = 100, 10_000
 KEPT_FAILURES, KEPT_FAILURES_JOB = 3, 300
 """Failed attempts that are kept for `show`: of a subtask, and of a job in all."""
 
-MESSAGE_CHARS, FIELD_CHARS, ERROR_BYTES_MAX = 2000, 500, 16_000
+MESSAGE_CHARS, FIELD_CHARS, FAULT_BYTES_MAX = 2000, 500, 16_000
 """What is reported and kept of an error, which user code can write, too: of its message, of its other texts, and in all."""
 
 CAUSE_BYTES_MAX = 64_000
@@ -51,10 +51,10 @@ def shortened(error: Fault) -> Fault:
     for name, value in kept.items():
         if isinstance(value, str):
             kept[name] = value[: MESSAGE_CHARS if name == "message" else FIELD_CHARS]
-    return Fault.model_validate(fields_fitting(kept, ERROR_BYTES_MAX))
+    return Fault.model_validate(fields_fitting(kept, FAULT_BYTES_MAX))
 
 
-def keep_failure(job: Job, failure: Failure) -> None:
+def keep_failure(job: Job, failure: Failure) -> None:  # [R30]
     """Keeps a failed attempt for `show`; the oldest of its subtask, or of the job, makes room."""
     same = [one for one in job.failures if (one.task, one.subtask) == (failure.task, failure.subtask)]
     if len(same) == KEPT_FAILURES:

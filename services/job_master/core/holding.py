@@ -8,10 +8,10 @@ from millrace.core.allocation import granted_in, life_of
 from millrace.core.clocks import AtMs
 from millrace.core.faults import fault
 from millrace.core.machine import Envelope, Forget, Output, Say
-from millrace.core.messages.jobs import JobQueued, TaskManagerLost
+from millrace.core.messages.jobs import LOST_KEPT, JobQueued, TaskManagerLost
 from millrace.core.messages.slots import FailSlot, FreeSlots, OfferSlots, SlotOffer
 from millrace.core.states import ENDED_JOB
-from millrace.core.topics import TASK_MANAGER
+from millrace.core.topics import Scope, task_manager_name, task_manager_scope
 
 from .attempts import fail_attempt
 from .reporting import job_waiting, status_changed
@@ -19,10 +19,8 @@ from .scheduling import advance
 from .slot_pool import drop_slot, hold_slot, slots_on
 from .state import HeldSlot, Job, State
 
-LOST_KEPT = 5_000  # TaskManagers: more do not fit into one message, and those lost before have long ended by themselves
 
-
-def on_offer_slots(state: State, body: OfferSlots, envelope: Envelope) -> Iterator[Output]:
+def on_offer_slots(state: State, body: OfferSlots, envelope: Envelope) -> Iterator[Output]:  # [R11]
     """Takes what live jobs are offered; a job gives back at once what it does not want. The rest is given back, too."""
     freed: list[str] = []
     taken: dict[str, list[str]] = {}  # job -> allocations
@@ -69,7 +67,7 @@ def on_job_queued(state: State, body: JobQueued, envelope: Envelope) -> Iterator
 
 def on_task_manager_lost(state: State, body: TaskManagerLost, envelope: Envelope) -> Iterator[Output]:
     """Decided by the ResourceManager, once, for all."""
-    scope = f"{TASK_MANAGER}/{body.task_manager}"
+    scope = task_manager_scope(body.task_manager)
     yield from fail_slots_of(state, scope, body.incarnation, body.reason, envelope.at_ms)
     yield from forget_task_manager(state, body)
 
@@ -86,14 +84,14 @@ def forget_task_manager(state: State, body: TaskManagerLost) -> Iterator[Output]
     state.lost[body.task_manager] = max(body.incarnation, before)
     if len(state.lost) > LOST_KEPT:
         del state.lost[next(iter(state.lost))]
-    yield Forget(f"{TASK_MANAGER}/{body.task_manager}", body.incarnation)
+    yield Forget(task_manager_scope(body.task_manager), body.incarnation)
 
 
 def fail_slots_of(
-    state: State, task_manager: str, last_incarnation: int, reason: str, at_ms: AtMs
+    state: State, task_manager: Scope, last_incarnation: int, reason: str, at_ms: AtMs
 ) -> Iterator[Output]:
-    """All slots on the incarnations of a TaskManager (its scope) up to this one are lost; their attempts run elsewhere."""
-    reason = f"{task_manager.partition('/')[2]} was lost: {reason}"
+    """All slots on the incarnations of a TaskManager up to this one are lost; their attempts run elsewhere."""
+    reason = f"{task_manager_name(task_manager)} was lost: {reason}"
     for job in list(state.jobs.values()):
         allocations = slots_on(job, task_manager, last_incarnation)
         if allocations:

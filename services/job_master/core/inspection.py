@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from millrace.core.answering import answered
 from millrace.core.clocks import after
-from millrace.core.machine import Envelope, Output, Publish, Say
-from millrace.core.messages.client import InspectedAttempt, JobReported, Reply, RequestRefused
+from millrace.core.machine import Envelope, Output, Say
+from millrace.core.messages.client import InspectedAttempt, JobReported, RequestRefused
 from millrace.core.messages.events import AttemptProgressing, AttemptsProgressing
-from millrace.core.messages.jobs import QuestionAnswered, ReportStartedJob
+from millrace.core.messages.jobs import ReportStartedJob
 from millrace.core.messages.progress import AttemptStatus, ReportOrder
-from millrace.core.messages.slots import AttemptAnswered, AttemptsAtWork, TellAttempts
+from millrace.core.messages.slots import AttemptAnswered, OrderAttempts, ProgressReported
 from millrace.core.states import ExecutionState
-from millrace.core.topics import DISPATCHER
+from millrace.core.timing import FORWARDED_MOST, INSPECTION_ANSWER_MS
+from millrace.core.topics import Scope, task_manager_name
 
 from .attempts import current_attempt
 from .execution_graph import attempt_name, task_folder
+from .lifecycle import has_ended
 from .plans import plan_of
 from .reporting import event_number, job_event
 from .state import Inspected, Inspection, Job, State
 
-ANSWER_MS = 2_500  # of machine time: less than the Dispatcher waits, and more than a slot does
-ASKED_MOST = 20  # attempts of one ReportNow
+ATTEMPTS_MOST = 20  # of one ReportNow
 NOT_REPORTED = "it has reported nothing yet: it began a moment ago, or its TaskManager is of an older build"
-WAITING_MOST = 250  # such requests, as many as a Dispatcher forwards
 
 
-def on_attempts_at_work(state: State, body: AttemptsAtWork, envelope: Envelope) -> Iterator[Output]:
+def on_progress_reported(state: State, body: ProgressReported, envelope: Envelope) -> Iterator[Output]:
     """Only current attempts count, as in `attempts.on_task_state_changed`."""
     found: dict[str, list[AttemptProgressing]] = {}
     for each in body.attempts:
@@ -36,7 +37,7 @@ def on_attempts_at_work(state: State, body: AttemptsAtWork, envelope: Envelope) 
         job, task, index = current
         subtask = job.tasks[task].rows[index]
         if subtask.state is ExecutionState.RUNNING:
-            job.slots[each.allocation].progress = each.progress.model_dump()
+            job.slots[each.allocation].progress = each.progress.model_dump(exclude_none=True)
             progressing = AttemptProgressing(task=task, subtask=index, attempt=subtask.attempt, progress=each.progress)
             found.setdefault(job.id, []).append(progressing)
     for name, attempts in found.items():
@@ -49,30 +50,28 @@ def on_report_started_job(state: State, body: ReportStartedJob, envelope: Envelo
     """Asks the attempts on all their TaskManagers; the client is answered when they have answered, or are late."""
     job = state.jobs.get(body.job)
     if job is None:
-        reason = f"the job {body.job} has just ended: ask again"
-        refused = RequestRefused(correlation=body.correlation, kind="not_found", reason=reason)
-        yield from _reply(body.reply_to, body.number, refused)
+        yield from answered(body.reply_to, body.number, has_ended(body))
         return
     running = _running(state, job, body.task, body.subtask)
     if not running:
         reported = JobReported(correlation=body.correlation, job=job.id, reason=_why_none(job, body.task, body.subtask))
-        yield from _reply(body.reply_to, body.number, reported)
+        yield from answered(body.reply_to, body.number, reported)
         return
-    if len(state.inspections) >= WAITING_MOST:
-        reason = f"{WAITING_MOST} requests wait for attempts' answers already; try again"
-        yield from _reply(body.reply_to, body.number, RequestRefused(correlation=body.correlation, kind="busy", reason=reason))
+    if len(state.inspections) >= FORWARDED_MOST:
+        reason = f"{FORWARDED_MOST} requests wait for attempts' answers already; try again"
+        yield from answered(body.reply_to, body.number, RequestRefused(correlation=body.correlation, kind="busy", reason=reason))
         return
-    some = dict(list(running.items())[:ASKED_MOST])
+    some = dict(list(running.items())[:ATTEMPTS_MOST])
     state.inspected += 1
     state.inspections[state.inspected] = Inspection(
-        job.id, body.reply_to, body.correlation, body.number, after(state.now_ms, ANSWER_MS), len(running), some
+        job.id, body.reply_to, body.correlation, body.number, after(state.now_ms, INSPECTION_ANSWER_MS), len(running), some
     )
-    by_task_manager: dict[str, list[str]] = {}
+    by_task_manager: dict[Scope, list[str]] = {}
     for name, each in some.items():
         if not _has_answered(each):
             by_task_manager.setdefault(each.task_manager, []).append(name)
     for task_manager, names in by_task_manager.items():
-        yield Say(task_manager, TellAttempts(attempts=names, order=ReportOrder(), question=state.inspected))
+        yield Say(task_manager, OrderAttempts(attempts=names, order=ReportOrder(), question=state.inspected))
     if not by_task_manager:
         yield from _answer(state, state.inspected)
 
@@ -83,7 +82,7 @@ def on_attempt_answered(state: State, body: AttemptAnswered, envelope: Envelope)
     if inspection is None or each is None:
         return  # it has been answered without
     each.status = body.status.model_dump() if body.status is not None else None
-    each.silent = body.silent
+    each.no_answer = body.no_answer
     if all(_has_answered(each) for each in inspection.attempts.values()):
         yield from _answer(state, body.question)
 
@@ -93,13 +92,13 @@ def answer_overdue(state: State) -> Iterator[Output]:
     for number in [number for number, each in state.inspections.items() if each.due_ms <= state.now_ms]:
         for each in state.inspections[number].attempts.values():
             if not _has_answered(each):
-                name = each.task_manager.partition("/")[2]
-                each.silent = f"its TaskManager {name} has not answered within {ANSWER_MS / 1000:g} s"
+                name = task_manager_name(each.task_manager)
+                each.no_answer = f"its TaskManager {name} has not answered within {INSPECTION_ANSWER_MS / 1000:g} s"
         yield from _answer(state, number)
 
 
 def _has_answered(each: Inspected) -> bool:
-    return each.status is not None or each.silent is not None
+    return each.status is not None or each.no_answer is not None
 
 
 def _answer(state: State, number: int) -> Iterator[Output]:
@@ -109,22 +108,17 @@ def _answer(state: State, number: int) -> Iterator[Output]:
             task=each.task,
             subtask=each.subtask,
             attempt=each.attempt,
-            task_manager=each.task_manager.partition("/")[2],
+            task_manager=task_manager_name(each.task_manager),
             running_ms=each.running_ms,
             status=None if each.status is None else AttemptStatus.model_validate(each.status),
-            silent=each.silent,
+            no_answer=each.no_answer,
         )
         for each in inspection.attempts.values()
     ]
     reported = JobReported(
         correlation=inspection.correlation, job=inspection.job, attempts=attempts, running=inspection.running
     )
-    yield from _reply(inspection.reply_to, inspection.number, reported)
-
-
-def _reply(reply_to: str, number: int, reply: Reply) -> Iterator[Output]:
-    yield Publish("client.replies", reply_to, reply)
-    yield Say(DISPATCHER, QuestionAnswered(number=number))
+    yield from answered(inspection.reply_to, inspection.number, reported)
 
 
 def _running(state: State, job: Job, task: str, subtask: int | None) -> dict[str, Inspected]:
@@ -139,7 +133,7 @@ def _running(state: State, job: Job, task: str, subtask: int | None) -> dict[str
             name = attempt_name(job, task_folder(plan, slot.task), slot.subtask, row.attempt)
             found[name] = Inspected(slot.task, slot.subtask, row.attempt, slot.task_manager, row.running_ms)
             if slot.progress is None:  # a TaskManager of 0.1.0, which reports none, would end at the question
-                found[name].silent = NOT_REPORTED
+                found[name].no_answer = NOT_REPORTED
     return found
 
 

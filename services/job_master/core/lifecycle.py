@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from millrace.core.answering import answered
 from millrace.core.clocks import AtMs, after
 from millrace.core.faults import fault
-from millrace.core.machine import Envelope, Output, Publish, Say
+from millrace.core.machine import Envelope, Output
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.client import JobDescribed, JobSummary, Reply, RequestRefused
 from millrace.core.messages.effects import SinkPublished
@@ -17,11 +18,9 @@ from millrace.core.messages.jobs import (
     DescribeStartedJob,
     JobQuestion,
     JobRetired,
-    QuestionAnswered,
     StartJob,
 )
 from millrace.core.states import ENDED_JOB, ENDING_JOB, JobStatus
-from millrace.core.topics import DISPATCHER
 
 from .execution_graph import begin, describe
 from .failover import fail
@@ -29,7 +28,8 @@ from .plans import plan_of
 from .reporting import job_ended, job_started, status_changed
 from .scheduling import advance, notify_status, settle
 from .slot_pool import free_slots, request_slots
-from .state import Job, State, move_job
+from .state import Job, State, TimeSpent, move_job
+from .time_spent import spend
 from .timers import set_timer
 
 
@@ -68,6 +68,8 @@ def new_job(state: State, body: StartJob, graph: dict[str, Any], envelope: Envel
         graph=dict(graph),
         accepted_ms=AtMs(body.accepted_ms),
         since_ms=envelope.at_ms,
+        spent=TimeSpent(AtMs(body.accepted_ms)),
+        one_plan=True,
     )
     state.jobs[job.id] = job
     return job
@@ -115,7 +117,7 @@ def on_sink_published(state: State, body: SinkPublished, envelope: Envelope) -> 
     yield from advance(state, job, envelope.at_ms, before)
 
 
-def on_job_retired(state: State, body: JobRetired, envelope: Envelope) -> Iterator[Output]:
+def on_job_retired(state: State, body: JobRetired, envelope: Envelope) -> Iterator[Output]:  # [R21]
     """The end is stored: forget the job. Another acceptance under the same id is another job.
 
     If the job still runs here, the Dispatcher knows of an end that this state does not: it came back from an older log.
@@ -140,9 +142,10 @@ def on_describe_started_job(state: State, body: DescribeStartedJob, envelope: En
     job = state.jobs.get(body.job)
     reply: Reply
     if job is None:
-        reason = f"the job {body.job} has just ended: ask again"
-        reply = RequestRefused(correlation=body.correlation, kind="not_found", reason=reason)
+        reply = has_ended(body)
     else:
+        if job.status not in ENDED_JOB:
+            spend(job, envelope.at_ms)
         summary = JobSummary(
             job=job.id,
             name=job.graph.get("name", ""),
@@ -155,14 +158,13 @@ def on_describe_started_job(state: State, body: DescribeStartedJob, envelope: En
         )
         detail = describe(plan_of(state, job), job)
         reply = JobDescribed(correlation=body.correlation, summary=summary, detail=JobDetail.model_validate(detail))
-    yield from answer(body, reply)
+    yield from answered(body.reply_to, body.number, reply)
 
 
-def answer(body: JobQuestion, reply: Reply) -> Iterator[Output]:
-    """To the client, and to the Dispatcher that it is answered."""
-    yield Publish("client.replies", body.reply_to, reply)
-    if body.number:  # a Dispatcher of 0.1.0 numbers none
-        yield Say(DISPATCHER, QuestionAnswered(number=body.number))
+def has_ended(body: JobQuestion) -> RequestRefused:
+    """Answers a question about a job that is live no more."""
+    reason = f"the job {body.job} has just ended: ask again"
+    return RequestRefused(correlation=body.correlation, kind="not_found", reason=reason)
 
 
 def _unreadable() -> Fault:

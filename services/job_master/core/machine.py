@@ -1,4 +1,4 @@
-"""The JobMaster: one per job, all jobs of a shard in one machine. From a JobGraph to an end, through slots and attempts.
+"""The JobMaster: a shard is one machine with many jobs. From a JobGraph to an end, through slots and attempts.
 
 This file is its table of contents. What a record leads to is in the file of its subject; each ends with `scheduling.advance`, which moves
 the job on.
@@ -55,7 +55,7 @@ HANDLERS: dict[type, Handler] = {
     slots.OfferSlots: holding.on_offer_slots,
     slots.FailSlot: holding.on_fail_slot,
     slots.TaskStateChanged: attempts.on_task_state_changed,
-    slots.AttemptsAtWork: inspection.on_attempts_at_work,
+    slots.ProgressReported: inspection.on_progress_reported,
     slots.AttemptAnswered: inspection.on_attempt_answered,
     # from storage
     effects.SinkPublished: lifecycle.on_sink_published,
@@ -69,7 +69,7 @@ class JobMaster:
     state_type: type = State
 
     def __init__(self, shard: int) -> None:
-        self.scope = shard_scope(shard)
+        self.scope: str = shard_scope(shard)
 
     def blank(self) -> State:
         return State()
@@ -92,6 +92,6 @@ class JobMaster:
         if field != "jobs":
             return value
         return {
-            name: earlier.today(job, compile_stored(job["graph"])) if earlier.is_earlier(job) else job
+            name: earlier.today(job, compile_stored(job["graph"], forward_only=True)) if earlier.is_earlier(job) else job
             for name, job in value.items()
         }

@@ -16,7 +16,7 @@ from .state import Job, State
 def plan_of(state: State, job: Job) -> Plan | None:
     """The job's plan; None if this build cannot read its graph: such a job is failing or has ended."""
     if job.acceptance not in state.plans:
-        state.plans[job.acceptance] = compile_stored(job.graph)
+        state.plans[job.acceptance] = compile_stored(job.graph, forward_only=not job.one_plan)
     return state.plans[job.acceptance]
 
 
@@ -27,9 +27,9 @@ def running_plan(state: State, job: Job) -> Plan:
     return plan
 
 
-def compile_stored(graph: Mapping[str, Any]) -> Plan | None:
-    """The plan of a stored graph; None if this build cannot read it."""
+def compile_stored(graph: Mapping[str, Any], *, forward_only: bool = False) -> Plan | None:
+    """The plan of a stored graph; None if this build cannot read it. forward_only: as for `compile_graph`."""
     try:
-        return compile_graph(JobGraph.model_validate(graph))
+        return compile_graph(JobGraph.model_validate(graph), forward_only=forward_only)
     except ValidationError:
         return None

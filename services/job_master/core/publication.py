@@ -15,7 +15,7 @@ from millrace.core.messages.effects import PublishSink
 
 from .state import Job
 
-KEPT_BYTES = 8 << 20  # of what the attempts of one job reported
+REPORTS_BYTES_MAX = 8 << 20  # of what the attempts of one job reported
 RESULT_BYTES = 256 * 1024  # of rows inside a message; each of many subtasks may bring a small part
 
 
@@ -66,10 +66,10 @@ def reports_too_large(job: Job, plan: Plan, task: str, report: AttemptReport) ->
     schemas, planned, result = _kept_parts(plan, task, report)
     more = 0 if job.tasks[task].schemas or not schemas else bytes_of(schemas)
     more += sum(bytes_of(each.json_value()) for each in (planned, result) if each is not None)
-    if job.kept_bytes + more <= KEPT_BYTES:
+    if job.kept_bytes + more <= REPORTS_BYTES_MAX:
         return None
     message = (
-        f"The schemas, lists of files and results that the job's attempts told take more than {KEPT_BYTES} bytes: make fewer or"
+        f"The schemas, lists of files and results reported by the job's attempts take more than {REPORTS_BYTES_MAX} bytes: make fewer or"
         " narrower columns, or read fewer files (a folder instead of many)"
     )
     return fault("user", message, condition="REPORTS_TOO_LARGE")

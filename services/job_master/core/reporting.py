@@ -9,8 +9,9 @@ from millrace.core.jobgraph.compile import Plan
 from millrace.core.machine import Output, Publish, Say
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.events import AttemptStateChanged, JobEvent, JobStateChanged, JobWaiting
+from millrace.core.messages.execution import JobDetail
 from millrace.core.messages.jobs import JobEnded, JobMasterStarted, JobStatusChanged
-from millrace.core.topics import DISPATCHER
+from millrace.core.topics import DISPATCHER, task_manager_name
 
 from . import publication
 from .execution_graph import describe
@@ -54,7 +55,7 @@ def attempt_state_changed(
         subtask=index,
         attempt=subtask.attempt,
         state=subtask.state.value,
-        task_manager=subtask.task_manager.partition("/")[2] or None,
+        task_manager=task_manager_name(subtask.task_manager) or None,
         slot=slot.slot if slot is not None else None,
         error=error,
     )
@@ -93,7 +94,7 @@ def job_ended(job: Job, plan: Plan | None) -> Say:
             status=job.status.value,  # type: ignore[arg-type]  # one of ENDED_JOB
             cause=job.cause,
             ended_ms=job.ended_ms,
-            archive=describe(plan, job) | {"result": publication.result(job)},
+            archive=JobDetail.model_validate(describe(plan, job) | {"result": publication.result(job)}),
             running_ms=job.running_ms or None,
         ),
         after="job.events",  # the Dispatcher goes on with them

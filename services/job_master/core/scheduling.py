@@ -15,6 +15,7 @@ from millrace.core.faults import fault
 from millrace.core.machine import Envelope, Output, Say, Ticked
 from millrace.core.messages.slots import CancelTasks, DeployTask
 from millrace.core.states import ENDED_JOB, ENDING_JOB, ExecutionState, JobStatus
+from millrace.core.topics import Scope
 
 from . import publication
 from .deployment import SPEC_BYTES_MAX, deploy_tasks, deployment, spec_bytes, too_large
@@ -24,6 +25,7 @@ from .plans import plan_of, running_plan
 from .reporting import attempt_state_changed, job_ended, job_state_changed, report_status
 from .slot_pool import free_slots, request_slots
 from .state import Job, State, move_job, move_subtask
+from .time_spent import spend, stopped
 from .timers import is_due, set_timer
 
 
@@ -59,6 +61,7 @@ def settle(state: State, job: Job, at_ms: AtMs, before: JobStatus, idle: Sequenc
         yield from _cancel_attempts(state, job)
     yield from _give_back(state, job, idle)
     yield from _request(job)
+    spend(job, at_ms)
     if job.status in ENDING_JOB:
         yield from _end_failing(state, job, at_ms)
     else:
@@ -77,7 +80,7 @@ def _schedule(state: State, job: Job, at_ms: AtMs) -> None:
 
 def _fill(state: State, job: Job, at_ms: AtMs, idle: Sequence[str]) -> Iterator[Output]:
     """Deploys scheduled subtasks into the idle slots, all of one TaskManager in one message."""
-    deploys: dict[str, list[tuple[DeployTask, int]]] = {}
+    deploys: dict[Scope, list[tuple[DeployTask, int]]] = {}
     events: list[Output] = []
     for allocation, (task, index) in zip(idle, scheduled(job), strict=False):
         slot, subtask = job.slots[allocation], job.tasks[task].rows[index]
@@ -111,13 +114,14 @@ def _cancel_attempts(state: State, job: Job) -> Iterator[Output]:
         task.ready, task.retry = [], {}
     set_timer(state, job)
     plan = plan_of(state, job)
-    cancels: dict[str, list[str]] = {}
+    cancels: dict[Scope, list[str]] = {}
     place = {name: number for number, name in enumerate(job.tasks)}
     held = [(place[slot.task], slot.subtask, slot) for slot in job.slots.values() if slot.task is not None]
     for _, index, slot in sorted(held, key=lambda each: each[:2]):
         assert slot.task is not None
         subtask = job.tasks[slot.task].rows[index]
         if subtask.state in (ExecutionState.DEPLOYING, ExecutionState.RUNNING):
+            stopped(job, subtask)
             move_subtask(subtask, ExecutionState.CANCELING)
             assert plan is not None, f"{job.id} has attempts and no plan"
             attempt = attempt_name(job, task_folder(plan, slot.task), index, subtask.attempt)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from millrace.core.machine import Output, Say
 from millrace.core.messages.jobs import RequestSlots
 from millrace.core.messages.slots import FreeSlots
-from millrace.core.topics import RESOURCE_MANAGER
+from millrace.core.topics import RESOURCE_MANAGER, Scope
 
 from .state import HeldSlot, Job, State
 
@@ -31,7 +31,7 @@ def vacate_slot(job: Job, allocation: str) -> None:
     slot.task, slot.subtask, slot.progress = None, 0, None
 
 
-def slots_on(job: Job, task_manager: str, last_incarnation: int) -> list[str]:
+def slots_on(job: Job, task_manager: Scope, last_incarnation: int) -> list[str]:
     """The job's allocations on the incarnations of a TaskManager (its scope) up to this one."""
     return [
         allocation

@@ -10,6 +10,7 @@ from millrace.core.jobgraph.compile import Plan
 from millrace.core.machine import beside
 from millrace.core.messages.attempts import AttemptReport, Fault, ResultRows
 from millrace.core.states import ENDED_JOB, ENDING_JOB, IN_SLOT, ExecutionState, JobStatus, check_execution, check_job
+from millrace.core.topics import Scope
 
 NEVER = AtMs(0)
 """Of what has not happened."""
@@ -31,7 +32,7 @@ class Failure:
     subtask: int
     attempt: int
     at_ms: AtMs
-    task_manager: str
+    task_manager: Scope
     error: Fault  # as `failover.shortened` leaves it: without its stack trace, bounded
 
 
@@ -42,7 +43,7 @@ class Subtask:
     state: ExecutionState = ExecutionState.SCHEDULED
     attempt: int = 0  # number of the current attempt; 0: none yet
     allocation: str | None = None  # while IN_SLOT: a key of Job.slots
-    task_manager: str = ""  # of the current or last attempt
+    task_manager: Scope = Scope("")  # of the current or last attempt
     moves: int = 0  # attempts lost with their TaskManager or slot
     deployed_ms: AtMs = NEVER
     running_ms: AtMs = NEVER
@@ -71,7 +72,7 @@ class HeldSlot:
     """A slot that was offered and taken. `task`, `subtask`: whose attempt is in it. `task` is None while the slot is idle, which it is
     within a handler only."""
 
-    task_manager: str  # the scope
+    task_manager: Scope
     incarnation: int
     slot: int
     task: str | None = None
@@ -86,10 +87,10 @@ class Inspected:
     task: str
     subtask: int
     attempt: int
-    task_manager: str  # the scope
+    task_manager: Scope
     running_ms: AtMs
     status: dict[str, Any] | None = None
-    silent: str | None = None
+    no_answer: str | None = None
 
 
 @dataclass(slots=True)
@@ -105,6 +106,17 @@ class Inspection:
     attempts: dict[str, Inspected] = field(default_factory=dict)  # by the attempt's name
 
 
+@dataclass(slots=True)
+class TimeSpent:
+    """Where the job's time went: `time_spent` has the phases."""
+
+    until_ms: AtMs  # what was before is in `ms`
+    phase: str = "queue"  # of the time since then
+    running: int = 0  # subtasks that are RUNNING
+    ms: dict[str, int] = field(default_factory=dict)  # phase -> ms; the sum is `until_ms` less the job's `accepted_ms`
+    ran: dict[str, int] = field(default_factory=dict)  # what attempts that are over did with their own time -> ms, all together
+
+
 @dataclass
 class Job:
     """One job and its ExecutionGraph. `life` names the generation in which this state began: attempt numbers count anew in each,
@@ -117,6 +129,7 @@ class Job:
     accepted_ms: AtMs
     status: JobStatus = JobStatus.CREATED
     since_ms: AtMs = NEVER  # of this status
+    one_plan: bool = False  # vertices of parallelism 1 are one task; not in a job that a build before 0.2 began
     tasks: dict[str, Task] = field(default_factory=dict)  # by id, and @plan, if the plan needs it
     failures: list[Failure] = field(default_factory=list)  # the last ones, oldest first
     kept_bytes: int = 0  # of what attempts reported and is kept: `planned`, `results`, the tasks' schemas
@@ -133,6 +146,7 @@ class Job:
     counts: dict[str, int] = field(default_factory=dict)  # kind of public event -> how many were published [R16]
     running_ms: AtMs = NEVER  # when it was first given a slot
     ended_ms: AtMs = NEVER
+    spent: TimeSpent | None = None  # None: of a snapshot of a build before
 
 
 @dataclass
@@ -165,7 +179,7 @@ def move_subtask(subtask: Subtask, state: ExecutionState) -> None:
         subtask.outputs = None
 
 
-def check(state: State) -> None:
+def check(state: State) -> None:  # [R5]
     """The invariants of the state; tests call it after every step."""
     _check_inspections(state)
     held = {allocation: job.id for job in state.jobs.values() for allocation in job.slots}
@@ -173,6 +187,7 @@ def check(state: State) -> None:
     gone = {*(state.plans or ())} - {job.acceptance for job in state.jobs.values()}
     assert not gone, f"plans are kept of jobs that are not: {sorted(gone)}"
     for job in state.jobs.values():
+        _check_spent(job)
         in_slots = {}
         for name, task in job.tasks.items():
             _check_task(f"{job.id} {name}", task, job.status in (*ENDING_JOB, *ENDED_JOB))
@@ -194,8 +209,21 @@ def check(state: State) -> None:
 def _check_inspections(state: State) -> None:
     for number, inspection in state.inspections.items():
         assert number <= state.inspected, f"question {number} was not asked"
-        waits = [each for each in inspection.attempts.values() if each.status is None and each.silent is None]
+        waits = [each for each in inspection.attempts.values() if each.status is None and each.no_answer is None]
         assert waits, f"question {number} has all its answers"
+
+
+def _check_spent(job: Job) -> None:
+    if (spent := job.spent) is None:
+        return
+    rows = [row for task in job.tasks.values() for row in task.rows.values()]
+    running = sum(row.state is ExecutionState.RUNNING for row in rows)
+    assert spent.running == running, f"{job.id}: {spent.running} attempts are counted, {running} run"
+    whole = spent.until_ms - job.accepted_ms
+    assert sum(spent.ms.values()) == whole, f"{job.id}: {spent.ms} are not the {whole} ms since it was accepted"
+    assert min([*spent.ms.values(), *spent.ran.values()], default=0) >= 0, f"{job.id}: {spent}"
+    ended_ms = max(job.ended_ms, job.accepted_ms)
+    assert job.status not in ENDED_JOB or spent.until_ms == ended_ms, f"{job.id} ended at {ended_ms}: {spent}"
 
 
 def _timers(job: Job) -> list[NowMs]:

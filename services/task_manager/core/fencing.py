@@ -19,12 +19,12 @@ UNREAD_MS = UNREAD_MOST_MS * 3 // 4
 born anew hears it then, and waits for it to register, but not for ever."""
 
 
-def patience_ms(lost_after_ms: int) -> int:
+def patience_ms(lost_after_ms: int) -> int:  # [R28]
     """How long a TaskManager bears silence: less than it takes to be declared lost, by what ending its attempts takes."""
     return lost_after_ms * 3 // 4
 
 
-def is_over(silent_ms: int, lost_after_ms: int) -> bool:
+def is_over(silent_ms: int, lost_after_ms: int) -> bool:  # [R28]
     """Whether its patience ends before the next look, a tick later."""
     return silent_ms + TICK_MS > patience_ms(lost_after_ms)
 

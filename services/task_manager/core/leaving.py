@@ -16,7 +16,7 @@ from .state import State
 STOP_MS = 2_500  # for attempts to end, when the process is asked to stop
 
 
-def on_release_task_manager(state: State, body: ReleaseTaskManager, envelope: Envelope) -> Iterator[Output]:
+def on_release_task_manager(state: State, body: ReleaseTaskManager, envelope: Envelope) -> Iterator[Output]:  # [R28]
     if body.incarnation == state.incarnation:
         yield from _end(state, f"the ResourceManager declared this TaskManager lost: {body.reason}", again=True)
 

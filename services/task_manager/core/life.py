@@ -9,7 +9,7 @@ from millrace.core.machine import Born, Configured, Envelope, Output, PeerBorn, 
 from millrace.core.messages.jobs import SlotSpec
 from millrace.core.messages.slots import RegisterTaskManager, ReportedSlot, TaskManagerHeartbeat
 from millrace.core.timing import QUIET_BEATS
-from millrace.core.topics import JOB_MASTER, RESOURCE_MANAGER
+from millrace.core.topics import RESOURCE_MANAGER, shard_number
 
 from . import slot_table
 from .leaving import leave
@@ -35,7 +35,7 @@ def on_configured(state: State, body: Configured, envelope: Envelope) -> Iterato
 def on_ticked(state: State, body: Ticked, envelope: Envelope) -> Iterator[Output]:
     now_ms = envelope.now_ms
     yield from slot_table.overdue(state, now_ms)
-    rests = not slot_table.held(state) and not state.changed
+    rests = not slot_table.any_allocated(state) and not state.changed
     interval_ms = QUIET_BEATS * state.interval_ms if rests else state.interval_ms
     if now_ms + EARLY_MS >= after(state.beat_ms, interval_ms):
         full = state.changed or state.beats % FULL_REPORT_BEATS == 0
@@ -52,7 +52,7 @@ def on_peer_born(state: State, body: PeerBorn, envelope: Envelope) -> Iterator[O
         state.beat_ms = envelope.now_ms
         yield Say(body.peer, RegisterTaskManager(host=state.host, slots=specs, states=_states(state)))
     else:
-        shard = int(body.peer.removeprefix(f"{JOB_MASTER}/"))
+        shard = shard_number(body.peer)
         slot_table.give_up_waiting(state, shard)
         for offers in slot_table.offers(state, shard):
             yield Say(body.peer, offers)

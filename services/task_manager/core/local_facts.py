@@ -54,10 +54,10 @@ def on_attempt_kill_sent(state: State, body: AttemptKillSent, envelope: Envelope
 
 
 def on_fell_behind(state: State, body: FellBehind, envelope: Envelope) -> Iterator[Output]:
-    state.late = True
+    state.behind = True
     yield from ()
 
 
 def on_caught_up(state: State, body: CaughtUp, envelope: Envelope) -> Iterator[Output]:
-    state.late = False
+    state.behind = False
     yield from slot_table.launch_waiting(state)

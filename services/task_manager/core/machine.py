@@ -7,29 +7,29 @@ from collections.abc import Iterator
 from millrace.core.election import QUIET_TICK_MS
 from millrace.core.fold import TICK_MS
 from millrace.core.machine import Born, Configured, Envelope, Handler, Output, PeerBorn, Ticked, dispatch
-from millrace.core.messages.effects import AttemptKillSent, AttemptLaunched, AttemptTold
+from millrace.core.messages.effects import AttemptKillSent, AttemptLaunched, AttemptOrderSent
 from millrace.core.messages.slots import (
     AllocateSlot,
     AttemptEnded,
-    AttemptReplied,
     AttemptRunning,
-    AttemptsProgressed,
     CancelTasks,
     CaughtUp,
     DeployTasks,
     FellBehind,
     FreeSlots,
+    OrderAnswered,
+    OrderAttempts,
     ReleaseTaskManager,
     SlotBroken,
     SlotReady,
     SlotReplacing,
+    SlotsProgressed,
     StopAsked,
     TaskManagerRegistered,
-    TellAttempts,
     Unheard,
 )
 from millrace.core.timing import QUIET_BEATS
-from millrace.core.topics import RESOURCE_MANAGER, TASK_MANAGER, shard_scope
+from millrace.core.topics import RESOURCE_MANAGER, shard_scope, task_manager_scope
 
 from . import slot_table
 from .commands import on_allocate_slot, on_cancel_tasks, on_deploy_tasks, on_free_slots, on_task_manager_registered
@@ -46,7 +46,7 @@ from .local_facts import (
     on_slot_ready,
     on_slot_replacing,
 )
-from .running import on_attempt_replied, on_attempt_told, on_attempts_progressed, on_tell_attempts
+from .running import on_attempt_order_sent, on_order_answered, on_order_attempts, on_slots_progressed
 from .state import State
 
 HANDLERS: dict[type, Handler] = {
@@ -62,18 +62,18 @@ HANDLERS: dict[type, Handler] = {
     DeployTasks: on_deploy_tasks,
     CancelTasks: on_cancel_tasks,
     FreeSlots: on_free_slots,
-    TellAttempts: on_tell_attempts,
+    OrderAttempts: on_order_attempts,
     # its slots and its process
     SlotReady: on_slot_ready,
     SlotReplacing: on_slot_replacing,
     SlotBroken: on_slot_broken,
     AttemptRunning: on_attempt_running,
     AttemptEnded: on_attempt_ended,
-    AttemptsProgressed: on_attempts_progressed,
-    AttemptReplied: on_attempt_replied,
+    SlotsProgressed: on_slots_progressed,
+    OrderAnswered: on_order_answered,
     AttemptLaunched: on_attempt_launched,
     AttemptKillSent: on_attempt_kill_sent,
-    AttemptTold: on_attempt_told,
+    AttemptOrderSent: on_attempt_order_sent,
     StopAsked: on_stop_asked,
     Unheard: on_unheard,
     FellBehind: on_fell_behind,
@@ -88,7 +88,7 @@ class TaskManager:
 
     def __init__(self, name: str, shards: int) -> None:
         """`name`: its id; `shards`: how many JobMaster shards the cluster has."""
-        self.scope = f"{TASK_MANAGER}/{name}"
+        self.scope: str = task_manager_scope(name)
         self.peers = (RESOURCE_MANAGER, *map(shard_scope, range(shards)))
 
     def blank(self) -> State:
@@ -101,7 +101,7 @@ class TaskManager:
 
     def is_idle(self, state: State) -> bool:
         """Nobody holds a slot of it, and it has nothing new to send: its ticks may come as slowly as its heartbeats."""
-        busy = state.changed or slot_table.held(state)
+        busy = state.changed or slot_table.any_allocated(state)
         return not busy and state.stop_due_ms is None and state.ending is None
 
     def rest_ms(self, state: State) -> int:

@@ -157,7 +157,7 @@ class Transition(NamedTuple):
 
 _LIVING = (PresenceState.PRESENT, PresenceState.BEHIND, PresenceState.READ, PresenceState.CONFIRMED)
 
-TRANSITIONS = (
+TRANSITIONS = (  # [R28]
     Transition(_LIVING, Event.LOOKED, (was_absent,), PresenceState.BEHIND),
     Transition(_LIVING, Event.LISTENED, (is_cut_off,), PresenceState.BEHIND),
     Transition((PresenceState.BEHIND,), Event.INBOX_READ, (has_read_since, is_heard), PresenceState.READ),
@@ -170,7 +170,7 @@ TRANSITIONS = (
 
 
 @dataclass
-class Reading:
+class Reading:  # [R28]
     """How far the inbox is read, and where it ended when that was last asked: of the thread that reads."""
 
     next: int

@@ -28,7 +28,7 @@ from millrace.core.messages.slots import (
     TaskStateChanged,
 )
 from millrace.core.states import ENDED_ATTEMPT, AttemptState, SlotState, check_attempt, check_slot
-from millrace.core.topics import RESOURCE_MANAGER, shard_scope
+from millrace.core.topics import RESOURCE_MANAGER, Scope, shard_scope
 
 from .state import Attempt, Slot, State
 
@@ -57,7 +57,7 @@ def allocate(state: State, command: AllocateSlot, now_ms: NowMs) -> Iterator[Out
         yield Say(shard_scope(slot.shard), OfferSlots(offers=[_offer(command.slot, slot)]))
 
 
-def deploy(state: State, sender: str, task: DeployTask, now_ms: NowMs) -> Iterator[Output]:
+def deploy(state: State, sender: Scope, task: DeployTask, now_ms: NowMs) -> Iterator[Output]:
     """Runs an attempt in the slot of its allocation, at once or when it can be launched; one that cannot run fails."""
     number, slot = _of_allocation(state, task.allocation)
     if slot is None or slot.state is SlotState.RELEASING:
@@ -87,7 +87,7 @@ def deploy(state: State, sender: str, task: DeployTask, now_ms: NowMs) -> Iterat
     ))  # fmt: skip
 
 
-def cancel(state: State, sender: str, attempt: str, reason: str) -> Iterator[Output]:
+def cancel(state: State, sender: Scope, attempt: str, reason: str) -> Iterator[Output]:
     """Kills an attempt; it ends CANCELED unless it ends by itself first. One that is not known is over."""
     for number, slot in state.slots.items():
         if slot.attempt is not None and slot.attempt.id == attempt:
@@ -117,13 +117,13 @@ def free(state: State, allocation: str, why: str) -> Iterator[Output]:
         slot.attempt = None
 
 
-def give_up_waiting(state: State, shard: int) -> None:
+def give_up_waiting(state: State, shard: int) -> None:  # [R28]
     """A new life of a shard is heard. It may not have the deployments of its earlier life, because they were lost with the end of its log,
     and the job may have ended elsewhere since. So those that are not launched yet fail; the offer to the new life reports them."""
     for slot in state.slots.values():
         attempt = slot.attempt
         if slot.shard == shard and attempt is not None and attempt.state is AttemptState.WAITING:
-            _over(state, slot, attempt, AttemptState.FAILED)
+            _free_from_attempt(state, slot, attempt, AttemptState.FAILED)
             attempt.error = infrastructure("its JobMaster was born anew before it was launched")
 
 
@@ -170,10 +170,10 @@ def broken(state: State, number: int, reason: str) -> Iterator[Output]:
             _move(state, slot, SlotState.BROKEN)
             yield Say(RESOURCE_MANAGER, SlotReport(states=[reported(number, slot)]))
         return
-    told = slot.state is not SlotState.RELEASING
+    notifies = slot.state is not SlotState.RELEASING
     if slot.attempt is not None and slot.attempt.state not in ENDED_ATTEMPT:
         yield from _end(state, slot, AttemptState.FAILED, None, infrastructure(f"the slot broke: {reason}"))
-    if told:
+    if notifies:
         assert slot.job is not None and slot.allocation is not None
         yield Say(shard_scope(slot.shard), FailSlot(allocation=slot.allocation, job=slot.job, reason=reason))
     slot.attempt = None
@@ -189,7 +189,7 @@ def running(state: State, number: int, attempt_id: str, now_ms: NowMs) -> Iterat
     if attempt.kill is None:
         # Machine time stands at the last tick: a tick more, so that no attempt is killed before its time.
         attempt.due_ms = None if attempt.run_timeout_ms is None else after(now_ms, TICK_MS + attempt.run_timeout_ms)
-        yield _told(slot, attempt)
+        yield _task_state_changed(slot, attempt)
 
 
 def ended(state: State, fact: AttemptEnded) -> Iterator[Output]:
@@ -212,7 +212,7 @@ def ended(state: State, fact: AttemptEnded) -> Iterator[Output]:
 # time, and the end
 
 
-def overdue(state: State, now_ms: NowMs) -> Iterator[Output]:
+def overdue(state: State, now_ms: NowMs) -> Iterator[Output]:  # [R31]
     """What is due: allocations that nobody uses, attempts that take too long to start or to run."""
     for number, slot in state.slots.items():
         if slot.due_ms is not None and slot.due_ms <= now_ms:
@@ -242,12 +242,12 @@ def living(state: State) -> bool:
     return any(slot.attempt is not None and slot.attempt.state not in ENDED_ATTEMPT for slot in state.slots.values())
 
 
-def held(state: State) -> bool:
+def any_allocated(state: State) -> bool:
     """Whether somebody holds a slot."""
     return any(slot.allocation is not None for slot in state.slots.values())
 
 
-# what is said of slots
+# what is reported of slots
 
 
 def reported(number: int, slot: Slot) -> ReportedSlot:
@@ -298,7 +298,7 @@ def _attempt_report(slot: Slot) -> OfferedAttempt | None:
     )
 
 
-# the parts of it
+# changes of one slot
 
 
 def _of_allocation(state: State, allocation: str) -> tuple[int, Slot | None]:
@@ -307,7 +307,7 @@ def _of_allocation(state: State, allocation: str) -> tuple[int, Slot | None]:
 
 def _launch_if_ready(state: State, number: int, slot: Slot) -> Iterator[Output]:
     attempt = slot.attempt
-    if slot.ready and not state.late and attempt is not None and attempt.state is AttemptState.WAITING:
+    if slot.ready and not state.behind and attempt is not None and attempt.state is AttemptState.WAITING:
         slot.ready = False
         _step(attempt, AttemptState.LAUNCHED)
         spec, attempt.spec = attempt.spec, None
@@ -336,19 +336,19 @@ def _end(
     if slot.state is SlotState.RELEASING:
         slot.attempt, state.changed = None, True  # nobody but the ResourceManager wants to know
         return
-    _over(state, slot, attempt, now)
+    _free_from_attempt(state, slot, attempt, now)
     attempt.report, attempt.error = report, error
     if state.stop_due_ms is None or now is AttemptState.FINISHED:
-        yield _told(slot, attempt)
+        yield _task_state_changed(slot, attempt)
 
 
-def _over(state: State, slot: Slot, attempt: Attempt, now: AttemptState) -> None:
+def _free_from_attempt(state: State, slot: Slot, attempt: Attempt, now: AttemptState) -> None:
     _step(attempt, now)
     attempt.due_ms, attempt.spec = None, None
     _move(state, slot, SlotState.ALLOCATED)
 
 
-def _told(slot: Slot, attempt: Attempt) -> Say:
+def _task_state_changed(slot: Slot, attempt: Attempt) -> Say:
     assert slot.allocation is not None
     over = attempt.state in ENDED_ATTEMPT
     return Say(shard_scope(slot.shard), TaskStateChanged(

@@ -59,7 +59,7 @@ class State:
     beat_ms: NowMs = NowMs(0)  # machine time of the last heartbeat
     beats: int = 0
     changed: bool = False  # a slot has changed since all were last reported
-    late: bool = False  # its inbox may hold what became of it: nothing is launched [R28]
+    behind: bool = False  # its inbox may hold what became of it: nothing is launched [R28]
     stop_due_ms: NowMs | None = None  # it is being stopped, and leaves then at the latest
     ending: str | None = None  # why it ends: nothing is handled any more
 
@@ -81,7 +81,7 @@ def check(state: State) -> None:
             assert attempt.state is AttemptState.WAITING or attempt.spec is None, (number, attempt.state)
             assert attempt.due_ms is None or living, (number, attempt)
             assert attempt.kill is None or attempt.state not in (AttemptState.WAITING,), (number, attempt)
-            waits = state.late and attempt.state is AttemptState.WAITING
+            waits = state.behind and attempt.state is AttemptState.WAITING
             assert waits or not (slot.ready and living), (number, slot)
     ids = [slot.allocation for slot in state.slots.values() if slot.allocation is not None]
     assert len(ids) == len(set(ids)), ids

@@ -9,11 +9,11 @@ from millrace.core.messages.base import Body
 from millrace.core.messages.effects import (
     AttemptKillSent,
     AttemptLaunched,
-    AttemptTold,
+    AttemptOrderSent,
     EndProcess,
     KillAttempt,
     LaunchAttempt,
-    TellAttempt,
+    OrderAttempt,
 )
 from millrace.runtime.performer import Port, each
 
@@ -25,7 +25,7 @@ class SlotsPort(Protocol):
 
     def kill(self, effect: KillAttempt) -> None: ...
 
-    def tell(self, effect: TellAttempt) -> None: ...
+    def order(self, effect: OrderAttempt) -> None: ...
 
     def beat(self, patience_ms: int) -> None: ...
 
@@ -41,8 +41,8 @@ def ports(slots: SlotsPort, end: Callable[[EndProcess], None]) -> dict[type[Body
         slots.kill(effect)
         return AttemptKillSent(attempt=effect.attempt)
 
-    def tell(effect: TellAttempt) -> AttemptTold:
-        slots.tell(effect)
-        return AttemptTold(attempt=effect.attempt)
+    def order(effect: OrderAttempt) -> AttemptOrderSent:
+        slots.order(effect)
+        return AttemptOrderSent(attempt=effect.attempt)
 
-    return {LaunchAttempt: each(launch), KillAttempt: each(kill), TellAttempt: each(tell), EndProcess: each(end)}
+    return {LaunchAttempt: each(launch), KillAttempt: each(kill), OrderAttempt: each(order), EndProcess: each(end)}

@@ -1,4 +1,4 @@
-"""One slot as the TaskManager drives it: attempts are prepared and ordered, and what its process says becomes facts."""
+"""One slot as the TaskManager drives it: attempts are prepared and ordered, and what its process sends becomes facts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pydantic import ValidationError
 from millrace.core.faults import fault, infrastructure
 from millrace.core.messages.attempts import ModuleSpec
 from millrace.core.messages.base import Body
-from millrace.core.messages.effects import KillAttempt, LaunchAttempt, TellAttempt
+from millrace.core.messages.effects import KillAttempt, LaunchAttempt, OrderAttempt
 from millrace.core.messages.progress import AttemptProgress, AttemptStatus
 from millrace.core.messages.slots import (
     AttemptEnded,
-    AttemptReplied,
     AttemptRunning,
+    OrderAnswered,
     SlotBroken,
     SlotReady,
     SlotReplacing,
@@ -37,7 +37,7 @@ from .uploads import Uploads
 
 AGAIN_S, BROKEN_AGAIN_S = 1.0, 60.0  # until a slot whose host ended, or that is broken, is started again
 FAILED_STARTS_MAX = 3  # of a slot's process, one after the other, before its slot is called broken
-SAID_MAX = 500  # characters of what it said last
+LOG_TAIL_CHARS_MAX = 500  # of what it printed last, in a reason
 
 log = structlog.get_logger("slots")
 
@@ -54,7 +54,7 @@ class SlotPort(Protocol):
 
 OnEvent = Callable[[wire.Event], None]
 SlotFactory = Callable[[int, OnEvent], SlotPort]
-"""Starts the slot of this number; it tells its events from then on, on any thread."""
+"""Starts the slot of this number; it sends its events from then on, on any thread."""
 
 
 @dataclass
@@ -65,6 +65,7 @@ class Shared:
     on_fact: Callable[[Body], None]
     attempts: Path
     logs: Path
+    findings: Path
     uploads: Uploads
     keeping: Keeping
     progress: ProgressReports
@@ -86,7 +87,7 @@ class Lane:
         self._ordered = False  # the process has the order to run it
         self._running = False  # the process reported that it runs
         self._killed: str | None = None  # why it is to be killed, where that came before the order
-        self._told: dict[str, TellAttempt] = {}  # by its question to the process; orders that have no answer yet
+        self._unanswered: dict[str, OrderAttempt] = {}  # by its question to the process; orders that have no answer yet
         self._broken = False
         self._failed_starts = 0
         self._count = itertools.count(1)
@@ -123,21 +124,21 @@ class Lane:
             elif self._process is not None:
                 self._process.order({"do": "kill", "attempt": effect.attempt, "why": effect.why})
 
-    def tell(self, effect: TellAttempt) -> None:
+    def order(self, effect: OrderAttempt) -> None:
         question = f"{effect.shard}.{effect.question}"
         with self._lock:
-            self._told[question] = effect
-            process, running = self._process, self._effect is not None and self._effect.attempt == effect.attempt
-            if process is not None and running and self._ordered:
+            self._unanswered[question] = effect
+            process, launched = self._process, self._effect is not None and self._effect.attempt == effect.attempt
+            if process is not None and launched and self._ordered:
                 order = cast(wire.AttemptOrder, {**effect.order.model_dump(), "question": question})
-                process.order({"do": "tell", "attempt": effect.attempt, "order": order})
+                process.order({"do": "order", "attempt": effect.attempt, "order": order})
                 return
-        self._replied(question, None, "its slot makes it ready" if running else "it has just ended")
+        self._report_answer(question, None, "its slot makes it ready" if launched else "it has just ended")
 
-    def _replied(self, question: str, reported: wire.AttemptStatus | None, silent: str | None) -> None:
+    def _report_answer(self, question: str, reported: wire.AttemptStatus | None, no_answer: str | None) -> None:
         """Reports the answer to an order, once. What an attempt sends may be written by user code: the slot's host has looked at it, and so
         do we."""
-        effect = self._told.pop(question, None)
+        effect = self._unanswered.pop(question, None)
         if effect is None:
             return
         status: AttemptStatus | None = None
@@ -145,9 +146,9 @@ class Lane:
             try:
                 status = AttemptStatus.model_validate(reported)
             except ValidationError:
-                silent = "it answers what cannot be read"
-        self._report(AttemptReplied(
-            attempt=effect.attempt, shard=effect.shard, question=effect.question, status=status, silent=silent
+                no_answer = "it answers what cannot be read"
+        self._report(OrderAnswered(
+            attempt=effect.attempt, shard=effect.shard, question=effect.question, status=status, no_answer=no_answer
         ))  # fmt: skip
 
     def modules(self) -> list[ModuleSpec]:
@@ -188,7 +189,10 @@ class Lane:
             why = self._killed
             if why is None and self._process is not None:
                 self._ordered = True
-                dirs: wire.RunDirs = {"work": str(folders.work), "log": str(folders.log), "blobs": str(uploads.folder)}
+                dirs: wire.RunDirs = {
+                    "work": str(folders.work), "log": str(folders.log), "blobs": str(uploads.folder),
+                    "findings": str(self._shared.findings),
+                }  # fmt: skip
                 order: wire.Run = {"do": "run", "attempt": effect.attempt, "spec": cast(AttemptSpec, spec.json_value()), "dirs": dirs}
                 self._process.order(order)
                 return
@@ -198,7 +202,7 @@ class Lane:
         else:
             self._end(effect, Ending("killed", error=fault("killed", why)))
 
-    # what the process says, on its thread
+    # what the process sends, on its thread
 
     def _on_event(self, event: wire.Event) -> None:
         try:
@@ -221,36 +225,36 @@ class Lane:
             if effect is not None and effect.attempt == event["attempt"]:
                 self._shared.progress.note(self._number, effect.attempt, AttemptProgress.model_validate(event["progress"]))
         elif event["is"] == "status":
-            self._replied(event["question"], event["status"], event["silent"])
+            self._report_answer(event["question"], event["status"], event["no_answer"])
         elif event["is"] == "replacing":
             if not event["attempt"]:  # else it is the attempt's own JVM
                 self._report(SlotReplacing(slot=self._number, reason=event["reason"]))
         elif event["is"] == "broken":
             self._break(" ".join(filter(None, (event["reason"], event["hint"]))))
         elif event["is"] == "gone":
-            self._gone(event["code"], event["said"])
+            self._gone(event["code"], event["log_tail"])
 
     def _break(self, reason: str) -> None:
         self._broken = True
         log.error("a slot is broken", slot=self._number, reason=reason)
         self._report(SlotBroken(slot=self._number, reason=reason))
 
-    def _gone(self, code: int, said: str) -> None:
+    def _gone(self, code: int, log_tail: str) -> None:
         """The slot's process ended: with this one, because it is broken, or because something killed it."""
         if self._shared.closing:
             return
         self._process = None
-        for question in list(self._told):
-            self._replied(question, None, f"the slot's process ended with {code}")
+        for question in list(self._unanswered):
+            self._report_answer(question, None, f"the slot's process ended with {code}")
         effect = self._effect
         if effect is not None:
             error = infrastructure(f"the slot's process ended with {code}")
             self._end(effect, Ending("failed", error=error), reusable=False)
         if not self._broken:
             self._failed_starts += 1
-            log.warning("a slot's process ended", slot=self._number, code=code, said=said)
+            log.warning("a slot's process ended", slot=self._number, code=code, log_tail=log_tail)
             if self._failed_starts >= FAILED_STARTS_MAX:  # nobody would see that it never becomes ready
-                last = said[-SAID_MAX:] or "it said nothing; the log of the TaskManager may tell more"
+                last = log_tail[-LOG_TAIL_CHARS_MAX:] or "its log is empty; the log of the TaskManager may tell more"
                 self._break(f"Its process ended {self._failed_starts} times before it was ready, the last time with {code}: {last}")
             else:
                 self._report(SlotReplacing(slot=self._number, reason=f"its process ended with {code}"))
@@ -274,7 +278,7 @@ class Lane:
             slot=self._number, attempt=effect.attempt, status=kept.status, report=kept.report, error=kept.error
         ))  # fmt: skip
         if never_ran and reusable:
-            # It may have ended before the process took it: then no reset follows, and nothing says that the slot is ready.
+            # It may have ended before the process took it: then no reset follows, and no event that the slot is ready.
             self._report(SlotReady(slot=self._number))
         self._shared.submit(lambda: shutil.rmtree(folders.work, ignore_errors=True))
 

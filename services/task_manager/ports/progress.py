@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from millrace.core.messages.base import Body
 from millrace.core.messages.progress import AttemptProgress
-from millrace.core.messages.slots import AttemptsProgressed, SlotProgress
+from millrace.core.messages.slots import SlotProgress, SlotsProgressed
 
 INTERVAL_S = 1.0
 
@@ -46,4 +46,4 @@ class ProgressReports:
             attempts, self._last = [self._last[slot] for slot in sorted(self._last)], {}
             self._reported_s, self._due = time.monotonic(), False
         if attempts:
-            self._on_fact(AttemptsProgressed(attempts=attempts))
+            self._on_fact(SlotsProgressed(attempts=attempts))

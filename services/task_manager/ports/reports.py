@@ -10,10 +10,11 @@ from pydantic import BaseModel, ValidationError
 from millrace.core.faults import fault
 from millrace.core.jobgraph.model import Limits
 from millrace.core.jobgraph.parse import measure
-from millrace.core.messages.attempts import AttemptReport, AttemptSpec, Fault
+from millrace.core.messages.attempts import AttemptReport, AttemptSpec, Fault, OwnTime
 
 REPORT_BYTES_MAX = 700_000  # schemas, and the files that a plan pins
 REPORT_DEPTH_MAX = 100  # no record that holds it may be too deep to be read
+SPENT_MS_MAX = 1 << 53
 ERROR_BYTES_MAX = 128 << 10  # sixteen times what errors.describe writes of the longest, as escaped JSON
 
 UNREADABLE = "its process left a report that cannot be read"
@@ -36,6 +37,8 @@ def checked(spec: AttemptSpec, left: Any) -> AttemptReport:
     """The report that an attempt with this spec left. Raises Unfit."""
     try:
         report = AttemptReport.model_validate(_without_files(left))
+        if report.spent is not None:
+            report = report.model_copy(update={"spent": _bounded(report.spent)})
         for vertex, output in report.outputs.items():
             try:
                 _Schema.model_validate_json(output.spark_schema)
@@ -54,6 +57,12 @@ def checked(spec: AttemptSpec, left: Any) -> AttemptReport:
 def _without_files(left: Any) -> Any:
     """What an attempt says of files is not its to say."""
     return {name: value for name, value in left.items() if name != "files"} if isinstance(left, dict) else left
+
+
+def _bounded(spent: OwnTime) -> OwnTime:
+    """Its known fields, where they can be lengths of time."""
+    lengths = {name: getattr(spent, name) for name in OwnTime.model_fields}
+    return OwnTime(**{name: ms for name, ms in lengths.items() if ms is not None and 0 <= ms <= SPENT_MS_MAX})
 
 
 def _unfit(error: ValidationError, where: str = "") -> Unfit:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.core.messages.base import Body
-from millrace.core.messages.effects import KillAttempt, LaunchAttempt, TellAttempt
+from millrace.core.messages.effects import KillAttempt, LaunchAttempt, OrderAttempt
 from millrace.io.storage.store import Storage
 
 from ..kept_files import Keep
@@ -46,6 +46,7 @@ class Slots:
             on_fact,
             folder / "attempts",
             folder / "logs",
+            folder / "findings",
             self.uploads,
             Keeping(storage, folder / "logs", keep),
             ProgressReports(on_fact, later or _later),
@@ -73,9 +74,9 @@ class Slots:
         """Ends an attempt; its AttemptEnded follows, or is on the way already."""
         self._lanes[effect.slot].kill(effect)
 
-    def tell(self, effect: TellAttempt) -> None:
-        """Passes an order on to a running attempt; AttemptReplied follows."""
-        self._lanes[effect.slot].tell(effect)
+    def order(self, effect: OrderAttempt) -> None:
+        """Passes an order on to a running attempt; OrderAnswered follows."""
+        self._lanes[effect.slot].order(effect)
 
     def beat(self, patience_ms: int) -> None:
         """The TaskManager is at work: sent to the slots with an attempt, which end when they do not get it for so long."""
@@ -85,7 +86,7 @@ class Slots:
     def close(self, timeout_s: float) -> None:
         """Ends all slots and what runs in them, within this time; what is left dies with this process."""
         self._shared.closing = True
-        threads = [threading.Thread(target=lane.close, daemon=True) for lane in self._lanes]
+        threads = [threading.Thread(target=lane.close, name=f"slot-{n}-close", daemon=True) for n, lane in enumerate(self._lanes)]
         for thread in threads:
             thread.start()
         end = time.monotonic() + timeout_s
@@ -98,5 +99,5 @@ class Slots:
 
 def _later(seconds: float, do: Callable[[], None]) -> None:
     timer = threading.Timer(seconds, do)
-    timer.daemon = True
+    timer.name, timer.daemon = "later", True
     timer.start()

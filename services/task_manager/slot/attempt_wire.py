@@ -65,6 +65,7 @@ class InputSpec(TypedDict):
 
     edge: Literal["chained", "hash", "broadcast", "forward"]
     keys: NotRequired[list[str]]
+    key_types: NotRequired[list[str] | None]
     share: NotRequired[int]
     shares: NotRequired[int]
     folders: NotRequired[list[str]]
@@ -82,6 +83,7 @@ class VertexSpec(TypedDict):
     spark_app: NotRequired[SparkApp | None]
     schema: NotRequired[str | None]
     parallelism: int
+    copied: NotRequired[bool]
     inputs: dict[str, InputSpec]
 
 
@@ -99,14 +101,16 @@ class OutputSpec(TypedDict):
 
 
 class PinnedSource(TypedDict):
-    """What the plan attempt fixed of a source, so that all attempts read the same."""
+    """What the plan attempt fixed of a source, so that all attempts read the same; of any vertex, what others take of its rows."""
 
     schema: NotRequired[str]
     files: NotRequired[list[list[Any]]]
+    digest: NotRequired[str]
     base: NotRequired[str | None]
     split_bytes: NotRequired[int]
     splits: NotRequired[int]
     columns: NotRequired[list[str] | None]
+    filter: NotRequired[str | None]
 
 
 class ModuleSpec(TypedDict):
@@ -170,8 +174,17 @@ class FilesLeft(TypedDict):
     left_out: NotRequired[int | None]
 
 
+class OwnTime(TypedDict):
+    """Where the time of an attempt went by its own steady clock, from when its process took it until it wrote its report."""
+
+    start_ms: NotRequired[int | None]
+    plan_ms: NotRequired[int | None]
+    compute_ms: NotRequired[int | None]
+    exchange_ms: NotRequired[int | None]
+
+
 class AttemptReport(TypedDict):
-    """What a finished attempt tells. `pinned`, `schemas` and `key_types` are a plan attempt's, `outputs` and `result` any other's."""
+    """What a finished attempt reports. `pinned`, `schemas` and `key_types` are a plan attempt's, `outputs` and `result` any other's."""
 
     outputs: NotRequired[dict[str, OutputReport]]
     result: NotRequired[ResultRows | None]
@@ -179,3 +192,4 @@ class AttemptReport(TypedDict):
     schemas: NotRequired[dict[str, str]]
     key_types: NotRequired[dict[str, list[str]]]
     files: NotRequired[FilesLeft | None]
+    spent: NotRequired[OwnTime | None]

@@ -22,7 +22,7 @@ from .common.config import SlotConfig
 
 _HOST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "host", "main.py")
 _STOP_S = 3.0
-_LINE_BYTES_MAX = 24 << 20  # the longest that a host of ours says: rows of 5 MiB, of which each byte may take several as JSON in JSON
+_LINE_BYTES_MAX = 24 << 20  # the longest that a host of ours sends: rows of 5 MiB, of which each byte may take several as JSON in JSON
 _LOG_TAIL_BYTES = 4096
 
 log = logging.getLogger("millrace.slot")
@@ -31,20 +31,20 @@ log = logging.getLogger("millrace.slot")
 def _environment(marker: str) -> dict[str, str]:
     """The host's environment, which user code can read: without the TaskManager's own settings, for some are secrets."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
-    if sys.platform == "darwin":  # its own libraries end a fork of a process that has used them, unless told that it is meant
+    if sys.platform == "darwin":  # its own libraries end a fork of a process that has used them, unless this says that it is meant
         env["OBJC_DISABLE_INITIALIZE_FORK_SAFETY"] = "YES"
     return {**env, procs.MARKER: marker}
 
 
 def _pipe_for_beats() -> tuple[io.FileIO, io.FileIO]:
-    """(where beats are written, where they are read). A host that hangs must not stop who writes: what does not fit is dropped."""
-    heard, beats = os.pipe()
+    """(where beats are written, where they are read). A host that hangs must not stop the writer: what does not fit is dropped."""
+    read_end, beats = os.pipe()
     os.set_blocking(beats, False)
-    return io.FileIO(beats, "wb"), io.FileIO(heard, "rb")
+    return io.FileIO(beats, "wb"), io.FileIO(read_end, "rb")
 
 
-def heard(line: bytes) -> wire.Event:
-    """What a line of the host says; raises ValueError for one that is not the host's. Half of a surrogate pair becomes a question mark:
+def parse_event(line: bytes) -> wire.Event:
+    """The event in a line of the host; raises ValueError for one that is not the host's. Half of a surrogate pair becomes a question mark:
     the text of a user's error may hold one, and no record of the TaskManager could be written with it."""
     event: wire.Event = json.loads(line)
     if not isinstance(event, dict):
@@ -69,7 +69,7 @@ class SlotProcess:
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._waiting = 0  # orders that are in there, or not yet written whole
         self._ordering = threading.Lock()
-        self._beats, self._heard = _pipe_for_beats()
+        self._beats, self._beats_read = _pipe_for_beats()
         self._started = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._error: OSError | None = None
@@ -98,7 +98,7 @@ class SlotProcess:
                 self._outgoing.put(data)
 
     def beat(self, patience_ms: int) -> None:
-        """Shows that the TaskManager is at work: an attempt ends when its host has not heard this for so long. Takes no time."""
+        """Shows that the TaskManager is at work: an attempt ends when its host has received none for so long. Takes no time."""
         try:
             self._beats.write(b"%d\n" % patience_ms)
         except BrokenPipeError:
@@ -114,21 +114,21 @@ class SlotProcess:
             if threading.current_thread() is not self._thread:
                 self._thread.join()
 
-    def _live(self) -> None:
+    def _live(self) -> None:  # [R30]
         try:
             os.makedirs(self._config.folder, exist_ok=True)
             if os.path.exists(self._log_path):
                 os.replace(self._log_path, self._log_path + ".1")
             with open(self._log_path, "ab") as printed:
                 self._process = subprocess.Popen(
-                    [self._config.python, _HOST, str(os.getpid()), str(self._heard.fileno()), spark_conf.__file__],
+                    [self._config.python, _HOST, str(os.getpid()), str(self._beats_read.fileno()), spark_conf.__file__],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=printed,
                     cwd=self._config.folder,
                     env=_environment(self._marker),
                     start_new_session=True,
-                    pass_fds=(self._heard.fileno(),),
+                    pass_fds=(self._beats_read.fileno(),),
                 )
             os.set_blocking(self._stdin, False)
             self.order({"do": "start", "config": self._config.to_json()})
@@ -137,27 +137,27 @@ class SlotProcess:
             self._error = error
             return
         finally:
-            self._heard.close()
+            self._beats_read.close()
             self._started.set()
         assert self._process.stdout is not None
         while line := self._process.stdout.readline(_LINE_BYTES_MAX + 1):
             if len(line) > _LINE_BYTES_MAX:  # parsing takes the interpreter from all who run in this process
-                log.error("%s: its host said more than %d bytes at once, and is ended", self._config.slot, _LINE_BYTES_MAX)
+                log.error("%s: its host sent a line of more than %d bytes, and is ended", self._config.slot, _LINE_BYTES_MAX)
                 self._process.kill()
                 break
-            if line.endswith(b"\n"):  # else it was killed while it spoke
-                self._hear(line)
+            if line.endswith(b"\n"):  # else it was killed while it wrote
+                self._on_line(line)
         self._process.stdout.close()
         code = self._process.wait()
         self._outgoing.put(None)
         procs.kill_marked(self._marker)
-        self._on_event({"is": "gone", "code": code, "said": self._said()})
+        self._on_event({"is": "gone", "code": code, "log_tail": self._log_tail()})
 
     @property
     def _log_path(self) -> str:
         return os.path.join(self._config.folder, "host.log")
 
-    def _said(self) -> str:
+    def _log_tail(self) -> str:
         """The end of what the host printed, an exception's last line perhaps."""
         try:
             with open(self._log_path, "rb") as printed:
@@ -166,9 +166,9 @@ class SlotProcess:
         except OSError:
             return ""
 
-    def _hear(self, line: bytes) -> None:
+    def _on_line(self, line: bytes) -> None:
         try:
-            event = heard(line)
+            event = parse_event(line)
         except ValueError:  # before the host has its output to itself, a script that wraps the Python may print there
             log.warning("%s: its Python printed: %s", self._config.slot, line[:200].decode(errors="replace").rstrip())
             return
@@ -180,7 +180,7 @@ class SlotProcess:
         return self._process.stdin.fileno()
 
     def _left_of(self, data: bytes) -> bytes:
-        """Writes what the pipe takes now; returns the rest. A host that has ended takes all: `gone` tells."""
+        """Writes what the pipe takes now; returns the rest. A host that has ended takes all: `gone` follows."""
         try:
             return data[os.write(self._stdin, data) :]
         except BlockingIOError:

@@ -2,7 +2,7 @@
 
     TaskManager -> host       Order
     host -> TaskManager       Event
-    host -> attempt           Assignment, then AttemptOrder, each inside a Tell of the TaskManager
+    host -> attempt           Assignment, then AttemptOrder, each inside an OrderAttempt of the TaskManager
     attempt -> host           Attached, Took, then AttemptEvent, which may come from user code: `from_attempt` believes nothing
     host -> control           ControlOrder
     control -> host           ControlAnswer
@@ -32,7 +32,7 @@ TEXT_MAX = 160  # characters of a frame or of a stage's name
 PROGRESS_S = 1.0
 """A running attempt reports its progress so often at most, and for the first time after so long."""
 ANSWER_S = 2.0
-"""A running attempt that has not answered within this is reported as silent."""
+"""A running attempt that has not answered within this is reported as one that does not answer."""
 
 
 # TaskManager -> host
@@ -51,6 +51,7 @@ class RunDirs(TypedDict):
     work: str
     log: str
     blobs: str
+    findings: str
 
 
 class Run(TypedDict):
@@ -86,10 +87,10 @@ class Interrupt(TypedDict):
 AttemptOrder = Report | Interrupt
 
 
-class Tell(TypedDict):
+class OrderAttempt(TypedDict):
     """An order for a running attempt. One that has no question is lost if the attempt does not read its channel."""
 
-    do: Literal["tell"]
+    do: Literal["order"]
     attempt: str
     order: AttemptOrder
 
@@ -100,7 +101,7 @@ class Stop(TypedDict):
     do: Literal["stop"]
 
 
-Order = Start | Run | Kill | Tell | Stop
+Order = Start | Run | Kill | OrderAttempt | Stop
 
 
 # attempt -> host, and host -> attempt before the attempt runs
@@ -143,6 +144,9 @@ class Progress(TypedDict):
     rows_read: int
     rows_written: int
     rows_per_s: int
+    bytes_read: int
+    bytes_written: int
+    bytes_shuffled: int
 
 
 class StageStatus(TypedDict):
@@ -185,9 +189,9 @@ AttemptProgressed = TypedDict("AttemptProgressed", {"is": Literal["progress"], "
 
 AttemptAnswered = TypedDict(
     "AttemptAnswered",
-    {"is": Literal["status"], "attempt": str, "question": str, "status": "AttemptStatus | None", "silent": "str | None"},
+    {"is": Literal["status"], "attempt": str, "question": str, "status": "AttemptStatus | None", "no_answer": "str | None"},
 )
-"""`silent`: why there is no status."""
+"""`no_answer`: why there is no status."""
 
 Ended = TypedDict(
     "Ended",
@@ -208,8 +212,8 @@ Replacing = TypedDict("Replacing", {"is": Literal["replacing"], "reason": str, "
 Broken = TypedDict("Broken", {"is": Literal["broken"], "reason": str, "hint": str})
 """The slot cannot be started; the host ends."""
 
-Gone = TypedDict("Gone", {"is": Literal["gone"], "code": int, "said": str})
-"""Made by the TaskManager's side when the host has ended; nothing of the slot lives any more."""
+Gone = TypedDict("Gone", {"is": Literal["gone"], "code": int, "log_tail": str})
+"""Made by the TaskManager's side when the host has ended; nothing of the slot lives any more. `log_tail`: the last that it printed."""
 
 Event = Ready | Running | AttemptProgressed | AttemptAnswered | Ended | Replacing | Broken | Gone
 
@@ -237,13 +241,31 @@ class Reset(TypedDict):
     had_variables: bool
 
 
+class StopContext(TypedDict):
+    """Stops the Spark context of an attempt that had a JVM of its own."""
+
+    do: Literal["stop_context"]
+
+
 class Probe(TypedDict):
     """Runs Python on every core of the JVM."""
 
     do: Literal["probe"]
 
 
-ControlOrder = Open | Quiet | Reset | Probe
+class Warm(TypedDict):
+    """Lets the JVM be led through what jobs do, beside everything else; answered at once."""
+
+    do: Literal["warm"]
+
+
+class Pause(TypedDict):
+    """Ends what `Warm` began, because an attempt needs the JVM; answered when nothing of it runs."""
+
+    do: Literal["pause"]
+
+
+ControlOrder = Open | Quiet | Reset | StopContext | Probe | Warm | Pause
 
 
 class ControlAnswer(TypedDict):
@@ -259,11 +281,18 @@ class ControlAnswer(TypedDict):
     """Of Quiet: what still runs; empty: nothing does."""
     replace: NotRequired[str | None]
     """Of Reset: why the JVM must be replaced."""
+    left: NotRequired[int]
+    """Of Warm: the steps that were not begun."""
 
 
 def line_of(message: Any) -> bytes:
     """A message as it is sent."""
     return (json.dumps(message) + "\n").encode()
+
+
+def question_of(order: AttemptOrder) -> str | None:
+    """The question that an order asks, if it asks any: one answer follows in any case."""
+    return cast("str | None", order.get("question"))
 
 
 def from_attempt(line: bytes) -> AttemptEvent:

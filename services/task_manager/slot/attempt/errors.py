@@ -122,6 +122,7 @@ def describe(exception: BaseException, spec: AttemptSpec) -> Fault:
         error["retryable"] = False
     _name_package(error)
     _explain_relative(error, exception)
+    _explain_elsewhere(error, spec)
     _point_into_file(error, spec)
     error["detail"] = _detail(exception)
     return error
@@ -143,17 +144,17 @@ def _spark(exception: Any, spec: AttemptSpec) -> Fault:
     if isinstance(exception, PythonException) and "Traceback (most recent call last)" in text:
         return _python_worker(text)
     java = getattr(exception, "_origin", None)
-    said = _sentence(text, _values_of(exception))
+    message = _sentence(text, _values_of(exception))
     if condition in _MISSING_PATH:
-        error = fault("missing_path", said, condition=condition)
+        error = fault("missing_path", message, condition=condition)
     elif isinstance(exception, AnalysisException):
-        error = fault("analysis", said, condition=condition)
+        error = fault("analysis", message, condition=condition)
     elif condition is None and java is not None:
         error = _java(java)
     else:
         internal = condition is None or condition.startswith("INTERNAL_ERROR")
         again = recurring.sqlstate(exception) or recurring.exception(exception)
-        error = fault("jvm" if internal and java is not None else "user", said, retryable=not again, condition=condition)
+        error = fault("jvm" if internal and java is not None else "user", message, retryable=not again, condition=condition)
     _place_sql(error, exception, spec)
     if isinstance(exception, ParseException) and error["vertex"] is None:
         place = re.search(r"\(line (\d+), pos (\d+)\)", str(exception))
@@ -356,6 +357,13 @@ def _explain_relative(error: Fault, exception: BaseException) -> None:
         if relative:
             error["message"] = f"{message.rstrip('.')}. {RELATIVE}"
             return
+
+
+def _explain_elsewhere(error: Fault, spec: AttemptSpec) -> None:
+    """A file of this machine that is missing where executors run."""
+    master = spec["conf"].get(conf.MASTER, "local")
+    if error["kind"] == "missing_path" and conf.is_remote(master) and re.search(r"\bfile:/", error["message"]):
+        error["message"] += f". Executors of {master} must see it, too: a URL that all machines reach, or a volume mounted at one path"
 
 
 def _point_into_file(error: Fault, spec: AttemptSpec) -> None:

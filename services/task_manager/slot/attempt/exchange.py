@@ -20,6 +20,8 @@ _IN_PLACE = {
     "mapreduce.fileoutputcommitter.algorithm.version": "2",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
 }
+# Rows that are read once or twice, soon, and by a plan that filters no more: what is cheap to write and small, not what can be searched.
+_LIGHT = {"compression": "lz4_raw", "parquet.enable.dictionary": "false", "parquet.writer.version": "v2"}
 _METRIC = re.compile(r"^SQLPlanMetric\((.*),(\d+),\w+\)$", re.MULTILINE)
 _COLLATED = re.compile(r"\bcollate (?!UTF8_BINARY\b)", re.IGNORECASE)
 
@@ -65,27 +67,30 @@ def bytes_in(session: Any, folders: list[str]) -> int:
     return total
 
 
-def rows_written(session: Any) -> int | None:
-    """The rows that the last write of this context committed, as Spark counted them (about 4 ms); None if it did not say."""
+def written(session: Any) -> tuple[int | None, int | None]:
+    """Rows and files that the last write of this context committed, as Spark counted them (about 4 ms); None if it did not say."""
     # Counts arrive through Spark's listener bus, after the write has returned.
     session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     store = session._jsparkSession.sharedState().statusStore()
     count = store.executionsCount()
     if count == 0:
-        return None
+        return None, None
     execution = store.executionsList(count - 1, 1).head()
     ids = [(name, int(number)) for name, number in _METRIC.findall(execution.metrics().mkString("\n"))]
     # The scan counts rows, too; those of the write were numbered right after its files.
     first = next((number for name, number in ids if name == "number of written files"), None)
     rows = [n for name, n in ids if name == "number of output rows" and first is not None and first < n < first + 6]
-    if len(rows) != 1:
-        return None
-    value = store.executionMetrics(execution.executionId()).get(rows[0])
-    return int(value.get().replace(",", "")) if value.isDefined() else None
+    if first is None or len(rows) != 1:
+        return None, None
+    values = store.executionMetrics(execution.executionId())
+    found = [values.get(number) for number in (rows[0], first)]
+    counts = [int(value.get().replace(",", "")) if value.isDefined() else None for value in found]
+    return counts[0], counts[1]
 
 
-def write(df: Any, output: OutputSpec) -> None:
-    """Writes a hash, broadcast or forward output into its folder. The columns are those of `df`."""
+def write(df: Any, output: OutputSpec, bare: Any) -> None:
+    """Writes a hash, broadcast or forward output into its folder. The columns are those of `df`. bare: a session with the job's own
+    settings. User code may have set another time zone in that of `df`, and equal keys of another task would be in other shares."""
     folder = output["folder"]
     own = frames.clone(df.sparkSession)
     own.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")  # a job may want its sinks coarser
@@ -98,9 +103,10 @@ def write(df: Any, output: OutputSpec) -> None:
         # One open file a share instead of a sort by share, as long as that fits in memory.
         if output["shares"] <= 16:
             df.sparkSession.conf.set("spark.sql.maxConcurrentOutputFileWriters", output["shares"])
-        df = df.selectExpr("*", f"{share_of_row(df, output)} AS {SHARE}")
+        df = frames.in_session(df, bare)
+        df = frames.in_session(df.selectExpr("*", f"{share_of_row(df, output, output['vertex'])} AS {SHARE}"), own)
         writer = df.write.partitionBy(SHARE)
-    for key, value in _IN_PLACE.items():
+    for key, value in {**_IN_PLACE, **_LIGHT}.items():
         writer = writer.option(key, value)
     # A retry of a lost commit in the same process may find its own files; nobody else writes here.
     writer.mode("overwrite").parquet(folder)
@@ -108,21 +114,21 @@ def write(df: Any, output: OutputSpec) -> None:
     fs.mkdirs(path)  # an output without rows is there, too
 
 
-def share_of_row(df: Any, output: OutputSpec) -> str:
-    """The SQL of a row's share: 0 .. shares-1, the same for all keys that Spark's "=" calls equal.
+def share_of_row(df: Any, edge: InputSpec | OutputSpec, producer: str) -> str:
+    """The SQL of a row's share: 0 .. shares-1, the same for all keys that Spark's "=" calls equal. edge: by hash, of the vertex `producer`.
 
     Keys are cast to `key_types`, the types that "=" would compare as; without them their own are meant. Not Spark's `hash`:
     its own shuffle uses those bits, and half of the consumer's partitions would stay empty. Raises AttemptError.
     """
-    own = key_types(df, output["keys"], output["vertex"])
-    types: Sequence[str | None] = output.get("key_types") or [None] * len(own)
+    own = key_types(df, edge["keys"], producer)
+    types: Sequence[str | None] = edge.get("key_types") or [None] * len(own)
     # A value that does not fit the type equals nothing; any share will do, and the consumer's own "=" says what is wrong.
     cast = "TRY_CAST" if df.sparkSession.conf.get("spark.sql.ansi.enabled") == "true" else "CAST"
     terms = []
-    for key, own_type, common in zip(output["keys"], own, types, strict=True):
-        check_key(output["vertex"], key, common or own_type)
+    for key, own_type, common in zip(edge["keys"], own, types, strict=True):
+        check_key(producer, key, common or own_type)
         terms.append(f"{cast}({frames.quoted(key)} AS {common})" if common else frames.quoted(key))
-    return f"CAST(pmod(xxhash64({', '.join(terms)}), {int(output['shares'])}) AS INT)"
+    return f"CAST(pmod(xxhash64({', '.join(terms)}), {int(edge['shares'])}) AS INT)"
 
 
 def key_types(df: Any, keys: list[str], producer: str) -> list[str]:

@@ -81,6 +81,11 @@ def literal(path: str) -> str:
     return re.sub(r"([\\\[\]{}*?])", r"\\\1", path)
 
 
+def items(seq: Any) -> list[Any]:
+    """The elements of a Scala Seq."""
+    return [seq.apply(i) for i in range(seq.size())]
+
+
 def sequence(session: Any, values: list[str] | list[int]) -> Any:
     """A Scala Seq of these values."""
     return session._jvm.PythonUtils.toSeq(values)

@@ -24,6 +24,7 @@ from ..common.config import Dirs
 from ..common.faults import FAILED, fault, not_ready
 from ..common.left import ERROR, REPORT
 from .channel import Channel
+from .own_time import SPENT
 
 
 def main(sock: socket.socket, port: int, secret: str, application_id: str) -> None:
@@ -41,6 +42,7 @@ def main(sock: socket.socket, port: int, secret: str, application_id: str) -> No
     assignment: wire.Assignment | None = channel.line()
     if assignment is None:
         return
+    SPENT.begin()
     dirs = Dirs(**assignment["dirs"])
     try:
         _make_folders(dirs)
@@ -59,7 +61,7 @@ def main(sock: socket.socket, port: int, secret: str, application_id: str) -> No
 
 
 def _make_folders(dirs: Dirs) -> None:
-    """The attempt's own folder and that of its logs, without an end that was told there before. Raises OSError."""
+    """The attempt's own folder and that of its logs, without an end that was written there before. Raises OSError."""
     for folder in (dirs.work, dirs.log):
         os.makedirs(folder, exist_ok=True)
     for name in (REPORT, ERROR):
@@ -114,7 +116,7 @@ def _resolve_paths_in(work: str, session: Any) -> None:
 
 
 def _variables(spec: AttemptSpec) -> dict[str, str]:
-    """What a script is told of itself; the commit key is the same for every attempt of a subtask."""
+    """What a script may know of itself; the commit key is the same for every attempt of a subtask."""
     names = {key: str(spec.get(key, "")) for key in ("job", "task", "subtask", "attempt")}
     return {
         **{f"MILLRACE_{key.upper()}": value for key, value in names.items()},

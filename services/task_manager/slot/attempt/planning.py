@@ -11,40 +11,63 @@ from typing import Any
 from ..attempt_wire import AttemptReport, AttemptSpec, PinnedSource, VertexSpec
 from . import exchange, frames, shares, vertices
 from .errors import PROGRESS, AttemptError
+from .findings import Findings, Query
+from .needs import Needs
 
 
-def plan(spec: AttemptSpec, session: Any, modules: str) -> AttemptReport:
+def plan(spec: AttemptSpec, session: Any, modules: str, findings: Findings) -> AttemptReport:
     """Plans the job whose vertices are all in `spec`, producers first; each has its "parallelism"."""
-    chain = vertices.Chain({**spec, "outputs": [], "pinned": {}}, session, modules)
+    chain = vertices.Chain({**spec, "outputs": [], "pinned": {}}, session, modules, findings)
     pinned: dict[str, PinnedSource] = {}
     schemas: dict[str, str] = {}
     key_types: dict[str, list[str]] = {}
-    needs = _Needs(spec)
+    needs = Needs(spec)
     for vertex in spec["vertices"]:
         name = vertex["id"]
         with PROGRESS.at(name):
-            inputs = {alias: frames.empty(session, schemas[alias]) for alias in vertex["inputs"]}
-            df = _analyse(chain, vertex, inputs, pinned)
-            if df is not None:
-                schemas[name] = frames.schema_json(df)
-            types = _key_types(session, vertex, inputs)
-            if types is not None:
-                key_types[name] = types
-            needs.note(vertex, inputs, df)
-    for source, each in pinned.items():
-        each["columns"] = needs.columns(source)
+            given = {alias: schemas[alias] for alias in vertex["inputs"]}
+            found = _found(chain, vertex, given, needs, pinned)
+            if found["schema"] is not None:
+                schemas[name] = found["schema"]
+            if found["key_types"] is not None:
+                key_types[name] = found["key_types"]
+            needs.note(vertex, given, found["taken"], chain.findings.of_known_settings)
+    for vertex in spec["vertices"]:
+        name = vertex["id"]
+        columns, needed = needs.columns(name), needs.filter(name)
+        if columns is not None or needed is not None or name in pinned:
+            pinned[name] = {**pinned.get(name, {}), "columns": columns, "filter": needed}
     return {"pinned": pinned, "schemas": schemas, "key_types": key_types}
+
+
+def _found(
+    chain: vertices.Chain, vertex: VertexSpec, schemas: dict[str, str], needs: Needs, pinned: dict[str, PinnedSource]
+) -> Query:
+    """What there is to know of a vertex over inputs of these schemas; of SQL that was planned before, without asking Spark."""
+    place = chain.findings.place_of_query(chain.session, vertex, schemas)
+    if place is not None and (known := chain.findings.query(chain.session, place)) is not None:
+        return known
+    inputs = {alias: frames.empty(chain.session, schema) for alias, schema in schemas.items()}
+    df = _analyse(chain, vertex, inputs, pinned)
+    found: Query = {
+        "schema": None if df is None else frames.schema_json(df),
+        "key_types": _key_types(chain.session, vertex, inputs),
+        "taken": needs.taken(vertex, inputs, df),
+    }
+    if place is not None:
+        chain.findings.keep_query(place, found, df)
+    return found
 
 
 def _analyse(chain: vertices.Chain, vertex: VertexSpec, inputs: dict[str, Any], pinned: dict[str, PinnedSource]) -> Any:
     """The DataFrame of a vertex without rows; of a source, what all attempts must take as it is now goes to `pinned`."""
     name = vertex["id"]
     if source := vertices.source_of(vertex):
-        if vertex.get("parallelism", 1) == 1:
-            df = shares.open_source(chain.session, source)
-            pinned[name] = {"schema": frames.schema_json(df)}  # inferring it again would cost another second
-            return df
-        df, pinned[name] = shares.pin(chain.session, name, source, vertex["parallelism"])
+        df = chain.findings.open_source(chain.session, source)
+        parallelism = vertex.get("parallelism", 1)
+        alone: PinnedSource = {"schema": frames.schema_json(df)}  # inferring it again would cost another second
+        several = parallelism > 1 or vertex.get("copied")
+        pinned[name] = shares.pin(chain.session, name, source, df, parallelism) if several else alone
         return df
     if sql := vertex.get("sql"):
         return chain.sql(sql, inputs)
@@ -57,6 +80,7 @@ def _analyse(chain: vertices.Chain, vertex: VertexSpec, inputs: dict[str, Any], 
 
 def _python(chain: vertices.Chain, vertex: VertexSpec, python: str, inputs: dict[str, Any]) -> Any:
     """Its declared schema; else what the function makes of no rows."""
+    chain.findings.of_known_settings = False
     if declared := vertex.get("schema"):
         vertices.load(python)
         return frames.empty(chain.session, frames.ddl_json(chain.session, declared))
@@ -135,38 +159,3 @@ def _numeric(kind: str) -> bool:
     return kind.startswith(
         ("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL")
     ) and not kind.startswith("INTERVAL")
-
-
-class _Needs:
-    """Which columns of each source its readers use."""
-
-    def __init__(self, spec: AttemptSpec) -> None:
-        self._vertices = {v["id"]: v for v in spec["vertices"]}
-        self._order: dict[str, list[str]] = {}
-        self._used: dict[str, set[str]] = {}
-        self._all: set[str] = set()
-
-    def note(self, vertex: VertexSpec, inputs: dict[str, Any], df: Any) -> None:
-        for alias, edge in vertex["inputs"].items():
-            producer = self._vertices[alias]
-            if not producer.get("source"):
-                continue
-            names = self._order.setdefault(alias, inputs[alias].columns)
-            if vertex.get("sql"):
-                self._used.setdefault(alias, set()).update(edge.get("keys") or ())
-                self._used[alias] |= shares.needed_columns(df._jdf, inputs[alias], names)
-            else:
-                self._all.add(alias)
-
-    def columns(self, source: str) -> list[str] | None:
-        """In the order of the schema; None: all."""
-        names = self._order.get(source, [])
-        given = self._vertices[source].get("source")
-        options = {name.lower(): value for name, value in (given.get("options") or {}).items()} if given else {}
-        # What a reader calls corrupt depends on the columns that it reads.
-        corrupt = options.get("columnnameofcorruptrecord", "_corrupt_record")
-        if source in self._all or source not in self._used or corrupt in names:
-            return None
-        used = {name.lower() for name in self._used[source]}
-        chosen = [name for name in names if name.lower() in used]
-        return None if len(chosen) == len(names) else chosen

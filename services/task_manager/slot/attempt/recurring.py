@@ -21,7 +21,7 @@ def exception(raised: BaseException) -> bool:
 
 
 def named(name: str) -> bool:
-    """Of an exception of which only the name is known, dotted, as a Python worker told it."""
+    """Of an exception of which only the name is known, dotted, as a Python worker reported it."""
     module, _, own = name.rpartition(".")
     found: Any = getattr(sys.modules.get(module) if module else builtins, own, None)
     return isinstance(found, type) and _kind(found)

@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 from ..attempt_wire import ResultRows
 
 BYTES_MAX = 4 << 20
-"""Of a result's rows as JSON. The TaskManager, which reads and writes them again, says no heartbeat meanwhile."""
+"""Of a result's rows as JSON: less than the host passes on (`common.left.ROWS_BYTES_MAX`)."""
 _EXACT = (
     T.NullType, T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType, T.DecimalType,
     T.StringType, T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType,

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import collections
 import json
 from typing import Any
 
-from ..attempt_wire import AttemptReport, AttemptSpec, OutputReport, ResultRows
+from ..attempt_wire import AttemptReport, AttemptSpec, OutputReport, OutputSpec, ResultRows, VertexSpec
 from ..common.conf import classify_conf
 from ..common.config import Dirs
-from . import exchange, frames, modules, planning, result, shares, udfs, vertices
+from ..common.left import REPORT_FILE_BYTES_MAX
+from . import exchange, frames, modules, planning, result, shared_storage, shares, udfs, vertices
 from .errors import PROGRESS, AttemptError, silence_context_loggers
+from .findings import Findings
+from .own_time import SPENT
 
 SMALL_BYTES = 8 << 20
 BYTES_PER_PARTITION = 16 << 20
 MAX_PARTITIONS = 2000
-REPORT_BYTES_MAX = 8 << 20  # the TaskManager says no heartbeat while it reads one; it tells where less than this is too much
 
 
 def run(spec: AttemptSpec, session: Any, dirs: Dirs) -> AttemptReport:
     """Runs an attempt in the attempt's own process and gives its report.
 
     session: the attempt's own SparkSession, the one that `getOrCreate()` gives. dirs: `.work`, the attempt's working folder;
-    `.blobs`, the uploaded modules by SHA-256. Any exception is the attempt's failure: `errors.describe` makes it readable.
+    `.blobs`, the uploaded modules by SHA-256; `.findings`, what attempts before it found out. Any exception is the attempt's failure:
+    `errors.describe` makes it readable.
     """
-    report = _run(spec, session, dirs)
+    report: AttemptReport = {**_run(spec, session, dirs), "spent": SPENT.report()}
     size = len(json.dumps(report))
-    if size > REPORT_BYTES_MAX:
+    if size > REPORT_FILE_BYTES_MAX:
         what = f"The attempt's schemas and lists of files take {size} bytes"
         message = f"{what}, more than can be passed on; read fewer files, or with parallelism 1"
         raise AttemptError("REPORT_TOO_LARGE", message, kind="user")
@@ -38,13 +42,27 @@ def _run(spec: AttemptSpec, session: Any, dirs: Dirs) -> AttemptReport:
     silence_context_loggers()
     configure(session, spec["conf"])
     folder = modules.install(spec, session, dirs)
+    findings = Findings(dirs.findings, spec)
     if spec["kind"] == "plan":
-        return planning.plan(spec, session, folder)
+        with SPENT.at("plan"):
+            return planning.plan(spec, session, folder, findings)
+    with SPENT.at("plan"):
+        chain, kept = _analysed(spec, session, folder, findings)
+    with SPENT.at("compute"):
+        report = _produce(spec, chain)
+        for df in kept:
+            df.unpersist()
+    return report
+
+
+def _analysed(spec: AttemptSpec, session: Any, folder: str, findings: Findings) -> tuple[vertices.Chain, list[Any]]:
+    """The plan of all vertices, and what is kept in memory because several outputs ask for it."""
     exchange.check_sinks(session, spec)
+    shared_storage.check(session, spec)
     known = _published_bytes(spec, session)
     # What a source holds is known once it is opened; a python vertex before that may read as much as it likes.
     first = _apply(_sizing(session, None if _opened(spec) else known), spec, [session])
-    chain = vertices.Chain(spec, session, folder)
+    chain = vertices.Chain(spec, session, folder, findings)
     for vertex in spec["vertices"]:
         df = chain.add(vertex)
         if vertex["id"] in _opened(spec):
@@ -54,11 +72,7 @@ def _run(spec: AttemptSpec, session: Any, dirs: Dirs) -> AttemptReport:
     if sizing != first:
         _apply(sizing, spec, chain.sessions)
     # Only now: what is kept is planned at once, with the settings of this moment.
-    kept = [chain.frames[name].persist() for name in _shared(spec)]
-    report = _produce(spec, chain)
-    for df in kept:
-        df.unpersist()
-    return report
+    return chain, [chain.frames[name].persist() for name in _read_twice(spec)]
 
 
 def configure(session: Any, conf: dict[str, str]) -> None:
@@ -99,8 +113,8 @@ def _apply(sizing: dict[str, str], spec: AttemptSpec, sessions: list[Any]) -> di
 
 
 def _opened(spec: AttemptSpec) -> set[str]:
-    """The sources that are opened as they stand, not as a pinned share."""
-    return {v["id"] for v in spec["vertices"] if v.get("source")} if spec["parallelism"] == 1 else set()
+    """The sources that are opened as they stand, not as they were pinned."""
+    return {v["id"] for v in spec["vertices"] if v.get("source") and "files" not in spec["pinned"].get(v["id"], {})}
 
 
 def _published_bytes(spec: AttemptSpec, session: Any) -> int | None:
@@ -112,31 +126,27 @@ def _published_bytes(spec: AttemptSpec, session: Any) -> int | None:
     for edge in edges:
         suffix = f"/{exchange.SHARE}={edge['share']}" if edge["edge"] == "hash" else ""
         folders += [folder.rstrip("/") + suffix for folder in edge.get("folders") or ()]
-    whole: int = sum(length for each in spec["pinned"].values() for _, length, _ in each.get("files", ()))
-    return exchange.bytes_in(session, folders) + whole // spec["parallelism"]
+    files = {v["id"]: spec["pinned"].get(v["id"], {}).get("files", ()) for v in spec["vertices"]}
+    read: int = sum(sum(length for _, length, _ in files[v["id"]]) // v["parallelism"] for v in spec["vertices"])
+    return exchange.bytes_in(session, folders) + read
 
 
-def _uses(spec: AttemptSpec) -> dict[str, list[set[int]]]:
-    """Vertex -> for each direct use (an output of its own, a chained consumer) the outputs that it leads to."""
-    uses: dict[str, list[set[int]]] = {vertex["id"]: [] for vertex in spec["vertices"]}
-    for number, output in enumerate(spec["outputs"]):
-        uses[output["vertex"]].append({number})
+def _read_twice(spec: AttemptSpec) -> list[str]:
+    """The vertices to keep in memory: several outputs or chained vertices ask for their rows, and each is computed once.
+
+    Not a source of columnar files: each reader takes the columns and row groups that it needs from those, which is less work than keeping
+    whole rows. Not what only leads to vertices that nobody asks for.
+    """
+    asked = collections.Counter(output["vertex"] for output in spec["outputs"])
     for vertex in reversed(spec["vertices"]):
-        reached: set[int] = set().union(*uses[vertex["id"]])
-        for alias, edge in vertex["inputs"].items():
-            if edge["edge"] == "chained" and reached:
-                uses[alias].append(reached)
-    return uses
+        if asked[vertex["id"]]:
+            asked.update(alias for alias, edge in vertex["inputs"].items() if edge["edge"] == "chained")
+    return [v["id"] for v in spec["vertices"] if asked[v["id"]] > 1 and not v.get("sink") and not _columnar(v)]
 
 
-def _shared(spec: AttemptSpec) -> list[str]:
-    """The vertices to keep in memory: several outputs ask for their rows, on different ways."""
-    uses = _uses(spec)
-    return [
-        vertex["id"]
-        for vertex in spec["vertices"]
-        if len(uses[vertex["id"]]) > 1 and len(set().union(*uses[vertex["id"]])) > 1 and not vertex.get("sink")
-    ]
+def _columnar(vertex: VertexSpec) -> bool:
+    source = vertex.get("source")
+    return source is not None and source["format"].lower() in ("parquet", "orc")
 
 
 def _produce(spec: AttemptSpec, chain: vertices.Chain) -> AttemptReport:
@@ -144,6 +154,7 @@ def _produce(spec: AttemptSpec, chain: vertices.Chain) -> AttemptReport:
     reports: dict[str, OutputReport] = {}
     rows: ResultRows | None = None
     sinks = exchange.sinks_of(spec)
+    vertices_by_id = {vertex["id"]: vertex for vertex in spec["vertices"]}
     for output in sorted(spec["outputs"], key=lambda each: each["edge"] == "result"):
         name = output["vertex"]
         df = chain.frames[name]
@@ -158,11 +169,16 @@ def _produce(spec: AttemptSpec, chain: vertices.Chain) -> AttemptReport:
                 continue
             if output["edge"] == "sink":
                 exchange.write_sink(df, sinks[name], output["folder"])
-            else:
-                columns = chain.columns(name)
-                # At least one: Parquet has no files without columns.
-                narrow = df if columns is None else df.select(*map(frames.quoted, columns or df.columns[:1]))
-                exchange.write(narrow, output)
-            entry["rows"] = exchange.rows_written(chain.session)
-            entry["bytes"] = (entry["bytes"] or 0) + exchange.bytes_in(chain.session, [output["folder"]])
+                _count(entry, output, chain.session)
+                continue
+            with SPENT.handing_on(chain.session):
+                exchange.write(chain.handed_on(vertices_by_id[name]), output, chain.bare)
+                _count(entry, output, chain.session)
     return {"outputs": reports, "result": rows}
+
+
+def _count(entry: OutputReport, output: OutputSpec, session: Any) -> None:
+    """Notes what the last write has written."""
+    entry["rows"], files = exchange.written(session)
+    shared_storage.check_written(session, output["folder"], files)
+    entry["bytes"] = (entry["bytes"] or 0) + exchange.bytes_in(session, [output["folder"]])

@@ -4,12 +4,14 @@ The plan attempt pins file list, schema and split size. In an attempt every spli
 an order that follows from the pinned list alone; share i of n takes the partitions p with p mod n = i. Spark sorts them by
 length, so shares are of about equal size; with fewer splits than shares some are empty.
 
-The share reaches the plan as an RDD: filters are not pushed into the files and `_metadata` is not there. Columns that no
-reader of the source needs (the plan attempt knows) are not read; they are NULL, and not written to the exchange.
+The share reaches the plan as an RDD: `_metadata` is not there. Columns and rows that no reader of the source needs (the plan attempt
+knows, see `needs.py`) are not read; such columns are NULL, and not written to the exchange.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import re
 from typing import Any
@@ -45,29 +47,34 @@ def open_source(session: Any, source: Source, schema: str | None = None, paths: 
 def open_planned(session: Any, source: Source, schema: str, paths: list[str] | None = None) -> Any:
     """The DataFrame of a source with the columns that were planned, in their order. Given a schema, Spark puts partition
     columns last. Where it infers one, those that the files hold as well stay where the files have them."""
-    df = open_source(session, source, schema, paths)
+    return _in_order(open_source(session, source, schema, paths), schema)
+
+
+def _in_order(df: Any, schema: str) -> Any:
     names = _names(schema)
     return df if df.columns == names else df.select(*map(frames.quoted, names))
 
 
 def source_bytes(df: Any) -> int | None:
     """The length of the files of an opened source; None if it has none."""
-    relation = _file_relation(df)
+    relation = file_relation(df)
     return None if relation is None else int(relation.location().sizeInBytes())
 
 
-def pin(session: Any, vertex: str, source: Source, parallelism: int) -> tuple[Any, PinnedSource]:
-    """Opens a source that n subtasks will share: its DataFrame, and what is pinned. Raises AttemptError if it cannot be shared."""
-    df = open_source(session, source)
-    relation = _file_relation(df)
+def pin(session: Any, vertex: str, source: Source, df: Any, parallelism: int) -> PinnedSource:
+    """What is pinned of the opened source `df` that n subtasks will share, or that several will read whole (parallelism 1). Raises
+    AttemptError if it cannot be shared."""
+    relation = file_relation(df)
     if relation is None:
         raise AttemptError(
             "SOURCE_NOT_SHAREABLE",
-            f"Source {vertex!r} of format {source['format']} is not made of files, so it cannot be read by {parallelism}"
-            " subtasks: use parallelism 1",
+            f"Source {vertex!r} of format {source['format']} is not made of files, so it cannot be read by several"
+            " subtasks: use parallelism 1 for it and for what reads it",
             vertex=vertex,
         )
-    files = _listing(relation)
+    if parallelism == 1:
+        return {"schema": frames.schema_json(df), "digest": _digest(relation)}
+    files = listing(relation)
     pinned: PinnedSource = {"schema": frames.schema_json(df), "files": files, "base": _base(relation, vertex, source)}
     total = sum(length for _, length, _ in files)
     share = math.ceil(total / parallelism)
@@ -75,8 +82,22 @@ def pin(session: Any, vertex: str, source: Source, parallelism: int) -> tuple[An
     pinned["split_bytes"] = max(
         1, min(max(math.ceil(share / cores), min(share, WORTHWHILE_SPLIT_BYTES)), MAX_SPLIT_BYTES)
     )
-    pinned["splits"] = _scan(session, source, pinned, None)[1].getNumPartitions() if files else 0
-    return df, pinned
+    pinned["splits"] = _scan(session, source, pinned)[1].getNumPartitions() if files else 0
+    return pinned
+
+
+def read_whole(session: Any, vertex: str, source: Source, pinned: PinnedSource) -> Any:
+    """The DataFrame of a source that several subtasks read whole. Raises AttemptError SOURCE_CHANGED."""
+    df = open_source(session, source, pinned["schema"])
+    if _digest(file_relation(df)) != pinned["digest"]:  # of the list that will be read
+        raise AttemptError(
+            "SOURCE_CHANGED",
+            f"The files of source {vertex!r} are not those that the job was planned with. Several subtasks read it whole,"
+            " each by itself, and must meet the same rows: submit the job again once its files stay the same",
+            kind="user",
+            vertex=vertex,
+        )
+    return _in_order(df, pinned["schema"])
 
 
 def read_share(
@@ -87,15 +108,22 @@ def read_share(
     share: int,
     shares: int,
     columns: list[str] | None,
+    needed: str | None,
 ) -> Any:
-    """The DataFrame of one share. `columns`: those that are needed (None: all); the others are NULL, of their type.
+    """The DataFrame of one share. `columns`: those that are needed (None: all); the others are NULL, of their type. `needed`: SQL that is
+    true for the rows that are needed.
 
     Raises AttemptError SOURCE_CHANGED if the files are not those that were pinned.
     """
     _check_unchanged(session, vertex, source, pinned)
     if not pinned["files"]:
         return frames.empty(session, pinned["schema"])
-    df, rdd = _scan(session, source, pinned, columns)
+    # Spark would leave out files by their partition columns, and the splits would have other numbers.
+    inside = needed if pinned["base"] is None else None
+    df, rdd = _scan(session, source, pinned, columns, inside)
+    if inside and rdd.getNumPartitions() != pinned["splits"]:
+        inside = None  # it found that no row is needed
+        df, rdd = _scan(session, source, pinned, columns)
     found = rdd.getNumPartitions()
     if found != pinned["splits"]:
         raise AttemptError(
@@ -110,6 +138,8 @@ def read_share(
     keep = frames.sequence(session, mine).toSet()  # a Scala Set[Int] is a function Int => Boolean
     pruned = jvm.org.apache.spark.rdd.PartitionPruningRDD.create(rdd, keep)
     narrow = frames.from_rdd(session, pruned, df._jdf.schema())
+    if needed and not inside:
+        narrow = narrow.filter(needed)
     if columns is None:
         return narrow
     from pyspark.sql import functions
@@ -124,38 +154,9 @@ def read_share(
     )
 
 
-def needed_columns(jdf: Any, source: Any, names: list[str]) -> set[str]:
-    """The columns of `source` (a DataFrame over one RDD of its own) that the optimized plan of `jdf` uses.
-
-    Whatever the other columns hold, the rows of `jdf` are the same.
-    """
-    patterns = source.sparkSession._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
-    if jdf.queryExecution().analyzed().containsPattern(patterns.CURRENT_LIKE()):
-        return set(names)  # the optimizer decides by the time of planning; the attempts run later
-    rdd = source._jdf.queryExecution().analyzed().rdd()
-    whole = jdf.queryExecution().optimizedPlan()
-    plans = [whole, *_items(whole.subqueriesAll())]
-    used = {each for plan in plans for each in _ids(plan.output())}
-    leaves: list[Any] = []
-    while plans:
-        plan = plans.pop()
-        children = _items(plan.children())
-        if children:
-            used.update(_ids(plan.references()))
-            if len(children) > 1 and plan.getClass().getSimpleName() != "Join":
-                used.update(each for child in children for each in _ids(child.output()))  # a union goes by position
-            plans += children
-        elif plan.getClass().getSimpleName() == "LogicalRDD" and plan.rdd() == rdd:
-            leaves.append(plan)
-    return {
-        name
-        for leaf in leaves
-        for name, attribute in zip(names, _items(leaf.output()), strict=True)
-        if str(attribute.exprId().id()) in used
-    }
-
-
-def _scan(session: Any, source: Source, pinned: PinnedSource, columns: list[str] | None) -> tuple[Any, Any]:
+def _scan(
+    session: Any, source: Source, pinned: PinnedSource, columns: list[str] | None = None, needed: str | None = None
+) -> tuple[Any, Any]:
     """The pinned files as Spark's rows, one partition a split, in an order that depends on the pinned list alone."""
     own = frames.clone(session)
     split = str(pinned["split_bytes"])
@@ -169,19 +170,26 @@ def _scan(session: Any, source: Source, pinned: PinnedSource, columns: list[str]
         "spark.sql.sources.bucketing.enabled": "false",
     }.items():
         own.conf.set(key, value)
-    options = {key: value for key, value in (source.get("options") or {}).items() if key.lower() != "basepath"}
-    if pinned["base"] is not None:
-        options["basePath"] = pinned["base"]
-    files = [frames.literal(path) for path, _, _ in pinned["files"]]
-    df = open_planned(own, {**source, "options": options}, pinned["schema"], files)
+    df = _open_pinned(own, source, pinned)
+    if needed is not None:
+        df = df.filter(needed)
     if columns is not None:
         df = df.selectExpr(*(frames.quoted(name) for name in _names(pinned["schema"]) if name in columns))
     return df, df._jdf.queryExecution().toRdd()
 
 
+def _open_pinned(session: Any, source: Source, pinned: PinnedSource) -> Any:
+    """The pinned files and no others."""
+    options = {key: value for key, value in (source.get("options") or {}).items() if key.lower() != "basepath"}
+    if pinned["base"] is not None:
+        options["basePath"] = pinned["base"]
+    files = [frames.literal(path) for path, _, _ in pinned["files"]]
+    return open_planned(session, {**source, "options": options}, pinned["schema"], files)
+
+
 def _check_unchanged(session: Any, vertex: str, source: Source, pinned: PinnedSource) -> None:
-    relation = _file_relation(open_source(session, source, pinned["schema"]))
-    now = {path: (length, mtime) for path, length, mtime in _listing(relation)}
+    relation = file_relation(open_source(session, source, pinned["schema"]))
+    now = {path: (length, mtime) for path, length, mtime in listing(relation)}
     then = {path: (length, mtime) for path, length, mtime in pinned["files"]}
     if now == then:
         return
@@ -203,7 +211,7 @@ def _check_unchanged(session: Any, vertex: str, source: Source, pinned: PinnedSo
     )
 
 
-def _file_relation(df: Any) -> Any:
+def file_relation(df: Any) -> Any:
     """Spark's HadoopFsRelation of an opened source, or None."""
     plan = df._jdf.queryExecution().analyzed()
     if plan.getClass().getSimpleName() != "LogicalRelation":
@@ -212,7 +220,7 @@ def _file_relation(df: Any) -> Any:
     return relation if relation.getClass().getSimpleName() == "HadoopFsRelation" else None
 
 
-def _listing(relation: Any) -> list[list[Any]]:
+def listing(relation: Any) -> list[list[Any]]:
     """[path, length, mtime_ms] of each file, sorted; in one call to the JVM, however many files there are."""
     statuses = relation.location().allFiles()
     files = [[path, int(length), int(mtime)] for path, length, mtime in _STATUS.findall(statuses.mkString("\n"))]
@@ -221,11 +229,15 @@ def _listing(relation: Any) -> list[list[Any]]:
     return sorted(files)
 
 
+def _digest(relation: Any) -> str:
+    return hashlib.sha256(json.dumps(listing(relation)).encode()).hexdigest()
+
+
 def _base(relation: Any, vertex: str, source: Source) -> str | None:
     if relation.partitionSchema().isEmpty():
         return None
     given = {key.lower(): value for key, value in (source.get("options") or {}).items()}.get("basepath")  # as Spark takes options
-    roots = _items(relation.location().rootPaths())
+    roots = frames.items(relation.location().rootPaths())
     if given is None and len(roots) != 1:
         raise AttemptError(
             "SOURCE_NOT_SHAREABLE",
@@ -234,15 +246,6 @@ def _base(relation: Any, vertex: str, source: Source) -> str | None:
             vertex=vertex,
         )
     return str(given or roots[0].toString())
-
-
-def _items(seq: Any) -> list[Any]:
-    return [seq.apply(i) for i in range(seq.size())]
-
-
-def _ids(attributes: Any) -> list[str]:
-    """The expression ids in the text of a list or set of attributes; a name that looks like one only adds to them."""
-    return re.findall(r"#(\d+)", attributes.toString())
 
 
 def _names(schema: str) -> list[str]:

@@ -13,6 +13,7 @@ from .. import wire
 
 _JOBS_MAX = 100  # looked at in one turn, the newest
 _STAGES_MAX = 50
+_MISSES_MAX = 10  # looks at a stage that is not there, before it counts as forgotten
 _WINDOW = 6  # looks that a rate is taken over
 
 
@@ -25,6 +26,7 @@ class SparkStatus:
         self._began_ms = int(time.time() * 1000)
         self._jobs: dict[int, bool] = {}  # job of this attempt -> whether it runs
         self._stages: dict[int, bool] = {}  # stage of these -> whether it may still change
+        self._misses: collections.Counter[int] = collections.Counter()
         self._ended = _nothing()  # of the stages that do not
         self._rows: collections.deque[tuple[float, int]] = collections.deque(maxlen=_WINDOW)
         self.last: tuple[wire.Progress, list[wire.StageStatus]] = (_nothing(), [])
@@ -40,7 +42,9 @@ class SparkStatus:
         for number in live[:_STAGES_MAX]:
             stage = self._stage(number)
             if stage is None:
-                self._stages[number] = False
+                # Spark notes a job before its stages: a look in between finds the one and not yet the others.
+                self._misses[number] += 1
+                self._stages[number] = self._misses[number] < _MISSES_MAX
                 continue
             status = stage.status().name()
             counts = _counts(stage, status)
@@ -74,7 +78,7 @@ class SparkStatus:
             self._jobs[number] = job.status().name() == "RUNNING"
 
     def _stage(self, number: int) -> Any:
-        """What Spark knows of a stage; None if it has forgotten it."""
+        """What Spark knows of a stage; None if it does not know it yet, or has forgotten it."""
         from py4j.protocol import Py4JJavaError
 
         try:
@@ -95,6 +99,7 @@ def _nothing() -> wire.Progress:
         "stages_done": 0, "stages_active": 0, "stages_total": 0,
         "tasks_done": 0, "tasks_failed": 0, "tasks_total": 0,
         "rows_read": 0, "rows_written": 0, "rows_per_s": 0,
+        "bytes_read": 0, "bytes_written": 0, "bytes_shuffled": 0,
     }  # fmt: skip
 
 
@@ -112,6 +117,9 @@ def _counts(stage: Any, status: str) -> wire.Progress:
     counts["tasks_failed"] = stage.numFailedTasks()
     counts["rows_read"] = stage.inputRecords()
     counts["rows_written"] = stage.outputRecords()
+    counts["bytes_read"] = stage.inputBytes()
+    counts["bytes_written"] = stage.outputBytes()
+    counts["bytes_shuffled"] = stage.shuffleWriteBytes()
     return counts
 
 

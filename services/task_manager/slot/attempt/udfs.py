@@ -1,7 +1,7 @@
 """The user's Python functions that Spark calls row by row: which they are, so that an error of what one returned names it.
 
 Spark converts what a function returns far from that function: the traceback has PySpark's frames alone, and the vertex that asked for
-the rows is a later one. A Decimal that does not fit is said without any value, so such functions look at what they return themselves.
+the rows is a later one. A Decimal that does not fit is reported without any value, so such functions look at what they return themselves.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ from typing import Any
 from ..attempt_wire import AttemptSpec, InputSpec, Source, SparkApp, VertexSpec
 from . import exchange, frames, shares
 from .errors import PROGRESS, AttemptError
+from .findings import Findings
+from .own_time import SPENT
 
 SUBSTITUTE = "spark.sql.variable.substitute"
 """Spark puts settings, and what is none is empty, in for each ${...} of a query; parameters are in already, and what still looks
@@ -25,29 +27,32 @@ like one is text."""
 class Chain:
     """The vertices of one attempt, joined into one Spark plan; `frames` holds the DataFrame of each."""
 
-    def __init__(self, spec: AttemptSpec, session: Any, modules: str) -> None:
-        self.spec, self.session, self.modules = spec, session, modules
+    def __init__(self, spec: AttemptSpec, session: Any, modules: str, findings: Findings) -> None:
+        self.spec, self.session, self.modules, self.findings = spec, session, modules, findings
         self.frames: dict[str, Any] = {}
         self.sessions = [session]
-        self._bare = frames.clone(session)  # before user code can register anything in the attempt's session
+        self.bare = frames.clone(session)  # before user code can register or set anything in the attempt's session
         if SUBSTITUTE not in spec["conf"]:
-            self._bare.conf.set(SUBSTITUTE, "false")
+            self.bare.conf.set(SUBSTITUTE, "false")
 
     def add(self, vertex: VertexSpec) -> Any:
         """Builds a vertex whose inputs are built; returns its DataFrame (None for a spark_app)."""
         with PROGRESS.at(vertex["id"]):
             inputs = {alias: self._input(alias, edge) for alias, edge in vertex["inputs"].items()}
             if source := source_of(vertex):
-                df = self._source(vertex["id"], source)
+                df = self._source(vertex, source)
             elif sql := vertex.get("sql"):
                 df = self.sql(sql, inputs)
             elif python := vertex.get("python"):
-                df = call(vertex["id"], python, inputs, self.session, self.spec["parameters"])
+                self.findings.of_known_settings = False
+                with SPENT.at("compute"):  # it may run queries of its own
+                    df = call(vertex["id"], python, inputs, self.session, self.spec["parameters"])
                 check_declared(vertex, df)
             elif vertex.get("sink"):
                 df = only_input(vertex, inputs)
             elif app := vertex.get("spark_app"):
-                run_script(app, self.modules)
+                with SPENT.at("compute"):
+                    run_script(app, self.modules)
                 df = None
             else:
                 raise AttemptError("UNKNOWN_VERTEX_KIND", f"Vertex {vertex['id']!r} is of no kind that this slot knows")
@@ -56,7 +61,7 @@ class Chain:
 
     def own_session(self) -> Any:
         """A session with the attempt's settings and no views."""
-        session = frames.clone(self._bare)
+        session = frames.clone(self.bare)
         self.sessions.append(session)
         return session
 
@@ -69,33 +74,55 @@ class Chain:
 
     def _input(self, alias: str, edge: InputSpec) -> Any:
         if edge["edge"] == "chained":
-            return self.frames[alias]
-        return exchange.read(self.session, edge)
+            df = self.frames[alias]
+            if edge.get("shares", 0) > 1:
+                df = frames.in_session(df, self.bare)  # see `exchange.write`
+                return df.filter(f"{exchange.share_of_row(df, edge, alias)} = {int(edge['share'])}")
+            if edge.get("keys"):
+                exchange.key_types(df, edge["keys"], alias)  # a key that is wrong with two shares is wrong with one
+            return df
+        with SPENT.at("exchange"):
+            return exchange.read(self.session, edge)
 
-    def _source(self, vertex: str, source: Source) -> Any:
-        pinned = self.spec["pinned"].get(vertex)
-        parallelism = self.spec["parallelism"]
-        if parallelism == 1:
-            return (
-                shares.open_planned(self.session, source, pinned["schema"])
-                if pinned
-                else shares.open_source(self.session, source)
-            )
+    def _source(self, vertex: VertexSpec, source: Source) -> Any:
+        name, parallelism = vertex["id"], vertex["parallelism"]
+        pinned = self.spec["pinned"].get(name)
+        if pinned is None and (parallelism > 1 or vertex.get("copied")):
+            message = f"Source {name!r} is read by several subtasks and no plan attempt pinned its files"
+            raise AttemptError("SOURCE_NOT_PLANNED", message, kind="infrastructure")
         if pinned is None:
-            raise AttemptError(
-                "SOURCE_NOT_PLANNED",
-                f"Source {vertex!r} has {parallelism} subtasks and no plan attempt pinned its files",
-                kind="infrastructure",
+            return self.findings.open_source(self.session, source)
+        if parallelism > 1:
+            return shares.read_share(
+                self.session, name, source, pinned, self.spec["subtask"], parallelism, self.columns(name), self._filter(name)
             )
-        return shares.read_share(
-            self.session, vertex, source, pinned, self.spec["subtask"], parallelism, self.columns(vertex)
-        )
+        if vertex.get("copied"):
+            return shares.read_whole(self.session, name, source, pinned)
+        return shares.open_planned(self.session, source, pinned["schema"])
 
-    def columns(self, source: str) -> list[str] | None:
-        """The columns of a planned source that anybody reads; None for all of them."""
-        shown = any(o["vertex"] == source and o["edge"] in ("result", "sink") for o in self.spec["outputs"])
-        pinned = self.spec["pinned"].get(source)
-        return None if shown or pinned is None else pinned.get("columns")
+    def handed_on(self, vertex: VertexSpec) -> Any:
+        """The DataFrame of what other attempts take of a vertex."""
+        name = vertex["id"]
+        df, columns, needed = self.frames[name], self.columns(name), self._filter(name)
+        if needed is not None and not (vertex.get("source") and vertex["parallelism"] > 1):  # a share was read so
+            df = df.filter(needed)
+        # At least one: Parquet has no files without columns.
+        return df if columns is None else df.select(*map(frames.quoted, columns or df.columns[:1]))
+
+    def columns(self, vertex: str) -> list[str] | None:
+        """The columns of a vertex that anybody reads; None for all of them."""
+        planned = self.spec["pinned"].get(vertex)
+        return None if planned is None or self._is_shown(vertex) else planned.get("columns")
+
+    def _filter(self, vertex: str) -> str | None:
+        """SQL for the rows of a vertex that anybody takes; None for all of them, and where user code may have changed what it means."""
+        planned = self.spec["pinned"].get(vertex)
+        if planned is None or self._is_shown(vertex) or not self.findings.of_known_settings:
+            return None
+        return planned.get("filter")
+
+    def _is_shown(self, vertex: str) -> bool:
+        return any(o["vertex"] == vertex and o["edge"] in ("result", "sink") for o in self.spec["outputs"])
 
 
 def source_of(vertex: VertexSpec) -> Source | None:

@@ -1,4 +1,4 @@
-"""What a slot is told at its start."""
+"""What a slot is started with."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class SlotConfig:
     slot: str
     folder: str
     python: str
-    master: str = "local[2]"
+    master: str = "local[*]"
     heap_mb: int = 1024
     conf: dict[str, str] = dataclasses.field(default_factory=dict)
-    java_options: tuple[str, ...] = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+    java_options: tuple[str, ...] = ("-XX:+UseParallelGC",)
     java_home: str | None = None
     archive_folder: str | None = None
     pyspark_version: str = "4.2"
@@ -55,9 +55,10 @@ class Dirs:
     """The folders of one attempt, absolute.
 
     ``work``: its current directory, its own. ``log``: receives ``stdout``, ``stderr``, ``report.json`` or ``error.json``.
-    ``blobs``: uploaded files by content hash, read only.
+    ``blobs``: uploaded files by content hash, read only. ``findings``: of attempts before it, see ``attempt/findings.py``.
     """
 
     work: str
     log: str
     blobs: str
+    findings: str

@@ -20,5 +20,5 @@ def _escaped(text: str) -> str:
 
 def locale(environ: Mapping[str, str]) -> dict[str, str]:
     """What has to be set besides ``environ``: in the locale C, a Java on Linux opens no file whose name is not ASCII. A Python does."""
-    told = environ.get("LC_ALL") or environ.get("LC_CTYPE") or environ.get("LANG") or "C"
-    return {"LC_ALL": "C.UTF-8"} if sys.platform == "linux" and told in ("C", "POSIX") else {}
+    locale = environ.get("LC_ALL") or environ.get("LC_CTYPE") or environ.get("LANG") or "C"
+    return {"LC_ALL": "C.UTF-8"} if sys.platform == "linux" and locale in ("C", "POSIX") else {}

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from . import java_text
+from .conf import MASTER, is_remote
 from .config import SlotConfig
 
 JAVA_MINIMUM = 17
@@ -62,8 +63,12 @@ _LOCAL = {
     "spark.executor.heartbeatInterval": "600s",
     "spark.network.timeout": "1800s",
 }
-# Workers of executors elsewhere cannot be killed between attempts, and would keep the modules of the last one.
-_REMOTE = {"spark.python.worker.reuse": "false"}
+_REMOTE = {
+    # Workers of executors elsewhere cannot be killed between attempts, and would keep the modules of the last one.
+    "spark.python.worker.reuse": "false",
+    # Dynamic allocation gives back an executor once the driver has collected the plan whose shuffle it holds.
+    "spark.cleaner.periodicGC.interval": "30min",
+}
 
 
 # What a JVM that cannot start prints, and Spark before there is a context: an unknown option, an exception.
@@ -92,7 +97,7 @@ def find_java(java_home: str | None) -> str:
         raise CannotStart(f"There is no Java at {java}." if java else "There is no Java on PATH.", hint)
     version = _java_version(java)
     if version is None:
-        raise CannotStart(f"{java} does not tell its version.", hint)
+        raise CannotStart(f"{java} does not print its version.", hint)
     if version < JAVA_MINIMUM:
         raise CannotStart(f"{java} is Java {version}; Spark needs {JAVA_MINIMUM} or newer.", hint)
     return java
@@ -107,10 +112,10 @@ def _java_version(java: str) -> int | None:
         found = None
     if found is None:
         try:
-            told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
+            printed = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
         except (OSError, subprocess.TimeoutExpired):
             return None
-        found = re.search(r'version "(1\.)?(\d+)', told.stderr + told.stdout)
+        found = re.search(r'version "(1\.)?(\d+)', printed.stderr + printed.stdout)
     return int(found.group(2)) if found else None
 
 
@@ -126,19 +131,14 @@ def find_spark(version: str) -> str:
             found = re.search(r"__version__.*=\s*['\"]([^'\"]+)", lines.read())
     except OSError:
         found = None
-    told = found.group(1) if found else "unknown"
-    if (told + ".").startswith(version + "."):
+    present = found.group(1) if found else "unknown"
+    if (present + ".").startswith(version + "."):
         return home
-    raise CannotStart(f"The Python {sys.executable} has PySpark {told}; this release needs {version}.", hint)
+    raise CannotStart(f"The Python {sys.executable} has PySpark {present}; this release needs {version}.", hint)
 
 
 STACK = "-Xss4m"
 """Of a thread, taken as it is used. Spark plans recursively: the plan of 200 vertices in a chain is too deep for Java's own 1 MB."""
-
-
-def is_local(master: str) -> bool:
-    """Whether driver and executor are one process."""
-    return master.startswith("local")
 
 
 def warehouse(folder: str) -> str:
@@ -148,19 +148,18 @@ def warehouse(folder: str) -> str:
 
 def spark_conf(config: SlotConfig, static_conf: dict[str, str], folder: str) -> dict[str, str]:
     """The whole configuration of one JVM: ours, then the slot's, then the job's static one."""
-    conf = dict(_DEFAULTS)
-    loopback = re.match(r"spark://(127\.|localhost[:,])", config.master)
-    if is_local(config.master):
+    conf, master = dict(_DEFAULTS), static_conf.get(MASTER, config.master)
+    if not is_remote(master):
         conf.update(_LOCAL)
     else:
         conf.update(_REMOTE)
-        if loopback:
+        if re.match(r"spark://(127\.|localhost[:,])", master):
             conf.update({"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"})
     conf["spark.driver.memory"] = f"{config.heap_mb}m"
     conf["spark.sql.warehouse.dir"] = warehouse(folder)
     conf.update(config.conf)
     conf.update(static_conf)
-    conf["spark.master"] = config.master
+    conf[MASTER] = master
     return conf
 
 
@@ -257,6 +256,6 @@ def ended_from_outside(status: int, folder: str) -> bool:
 
 
 def complaint(log: str) -> str | None:
-    """What a JVM that ended at its start says is wrong, on one line; None if it said nothing that is known as that."""
+    """What a JVM that ended at its start complains of, on one line; None if it printed no complaint that is known."""
     found = _COMPLAINT.search(log)
     return (found.group(1) or found.group(2)).strip() if found else None

@@ -1,4 +1,4 @@
-"""The files by which an attempt tells how it ended. Its user's code can write them, too: what they cost is known before they are parsed,
+"""The files by which an attempt reports how it ended. Its user's code can write them, too: what they cost is known before they are parsed,
 and what they hold before it is passed on. The TaskManager, which must not stand still for one of its slots, parses little of it."""
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 REPORT = "report.json"
 ERROR = "error.json"
 
-REPORT_BYTES_MAX = 8 << 20  # a result's rows have at most 4 MiB, all else less than one
+REPORT_FILE_BYTES_MAX = 8 << 20  # a result's rows have at most 4 MiB, all else less than one
 ROWS_BYTES_MAX = 5 << 20
-ERROR_BYTES_MAX = 1 << 20  # a hundred times what `errors.describe` writes
+ERROR_FILE_BYTES_MAX = 1 << 20  # a hundred times what `errors.describe` writes
 VALUES_MAX = 100_000  # beside the rows: schemas, and the files that a plan pins
 DEPTH_MAX = 100
 
@@ -27,13 +27,13 @@ class Unreadable(Exception):
 
 def report(log_folder: str) -> tuple[Unchecked, str | None] | None:
     """The report without its result's rows, and those as text. None: there is none. Raises Unreadable."""
-    found = _read(os.path.join(log_folder, REPORT), REPORT_BYTES_MAX, "its process left a report that cannot be read")
+    found = _read(os.path.join(log_folder, REPORT), REPORT_FILE_BYTES_MAX, "its process left a report that cannot be read")
     if found is None:
         return None
     return parted(found)
 
 
-def parted(found: Unchecked) -> tuple[Unchecked, str | None]:
+def parted(found: Unchecked) -> tuple[Unchecked, str | None]:  # [R30]
     """A report and the rows of its result, bounded both. Raises Unreadable."""
     result, rows = found.get("result"), None
     if isinstance(result, dict) and "rows" in result:
@@ -52,7 +52,7 @@ def parted(found: Unchecked) -> tuple[Unchecked, str | None]:
 def error(log_folder: str) -> Unchecked | None:
     """The error, or None: there is none. Raises Unreadable."""
     what = "its process left an error that cannot be read"
-    found = _read(os.path.join(log_folder, ERROR), ERROR_BYTES_MAX, what)
+    found = _read(os.path.join(log_folder, ERROR), ERROR_FILE_BYTES_MAX, what)
     return None if found is None else _bounded(found, what)
 
 
@@ -62,7 +62,7 @@ def _read(path: str, most: int, what: str) -> Unchecked | None:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return None
-            data = file.read(most + 1)  # whatever its size was said to be: something may be writing to it
+            data = file.read(most + 1)  # whatever its size was: something may be writing to it
     except OSError:
         return None
     if len(data) > most:

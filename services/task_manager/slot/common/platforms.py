@@ -35,7 +35,7 @@ class Platform(Protocol):
     survives_exec: bool
     """Whether `die_with` holds for the program that this process becomes."""
     counts_switches: bool
-    """Whether `switches` tells anything."""
+    """Whether `switches` counts anything."""
 
     def die_with(self, parent: int, signum: int) -> None:
         """Has this process receive ``signum`` when ``parent`` ends."""
@@ -64,6 +64,10 @@ class Platform(Protocol):
     def switches(self, pid: int) -> int | None:
         """How often a process that sleeps went to sleep: waiting for work does not count, work does. None: it does not sleep, or nothing
         tells."""
+        ...
+
+    def processor_times(self) -> tuple[int, int] | None:
+        """The time that the machine's processors had nothing to do, and all their time, in one unit, since some moment. None: unknown."""
         ...
 
     def lower_session(self) -> bool:
@@ -128,6 +132,14 @@ class Linux:
             return None
         return int(found.group(1)) if found else None
 
+    def processor_times(self) -> tuple[int, int] | None:
+        try:
+            with open("/proc/stat") as stat:
+                times = [int(each) for each in stat.readline().split()[1:9]]  # those of guests, behind them, are counted in these
+        except OSError:
+            return None
+        return times[3] + times[4], sum(times)
+
     def lower_session(self) -> bool:
         try:
             group = os.open(AUTOGROUP, os.O_WRONLY)
@@ -185,21 +197,24 @@ class Elsewhere:
     def switches(self, pid: int) -> int | None:
         return None
 
+    def processor_times(self) -> tuple[int, int] | None:
+        return None
+
     def lower_session(self) -> bool:
         return True
 
     def _ps(self, *which: str, with_environment: bool = False) -> Iterator[tuple[int, int, str, str]]:
-        """(pid, parent, state, command) of living processes, but of the one that tells this."""
+        """(pid, parent, state, command) of living processes, but of the `ps` that lists them."""
         columns = ["-ww", "-o", "pid=,ppid=,stat=,command="]
         if with_environment and sys.platform == "darwin":
             command = ["ps", "-E", *which, *columns]
         else:
             command = ["ps", *(["e"] if with_environment else []), *which, *columns]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL) as asked:
-            said = asked.communicate()[0].decode(errors="replace")
-        for line in said.splitlines():
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL) as listing:
+            lines = listing.communicate()[0].decode(errors="replace")
+        for line in lines.splitlines():
             found = _OURS.match(line)
-            if found and int(found[1]) != asked.pid and found[3] not in "ZX":
+            if found and int(found[1]) != listing.pid and found[3] not in "ZX":
                 yield int(found[1]), int(found[2]), found[3], found[4]
 
 

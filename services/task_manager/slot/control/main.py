@@ -14,10 +14,13 @@ from typing import Any
 
 from .. import wire
 from ..common import attach, jvm
+from ..common.training import steps
 from .quiet import Workers, quiet_down
 from .reset import Baseline
+from .warming import Warming
 
 WAREHOUSE = "spark.sql.warehouse.dir"
+WARMING_ROUNDS = 3
 
 
 class Control:
@@ -43,8 +46,15 @@ class Control:
                 answer["living"] = quiet_down(self._baseline, self._session, self._workers, order["within_s"])
             elif order["do"] == "reset":
                 answer["replace"] = self._reset(order["had_variables"])
+            elif order["do"] == "stop_context":
+                self._baseline.scala_context.stop()
             elif order["do"] == "probe":
                 self._probe()
+            elif order["do"] == "warm":
+                self._warming.go_on()
+                answer["left"] = self._warming.left
+            elif order["do"] == "pause":
+                self._pause()
         except Exception as error:
             answer = {"ok": False, "took_ms": 0.0, "reason": f"{type(error).__name__}: {error}"[:4000]}
         answer["took_ms"] = round((time.monotonic() - began) * 1000, 1)
@@ -53,11 +63,17 @@ class Control:
     def _open(self) -> str:
         """Starts the Spark context, runs a first query, prepares the first session. Returns the application's id."""
         from pyspark import SparkContext
+        from pyspark.sql import SparkSession
 
         self._context = SparkContext(gateway=self._gateway)
+        folder = os.path.join(self._folder, "warming")
+        rounds = WARMING_ROUNDS if self._context._jsc.sc().isLocal() else 0  # executors elsewhere serve others, too
+        self._warming = Warming(steps(SparkSession(self._context, self._new_session({})), folder) * rounds, folder)
         self._baseline = Baseline(self._gateway, self._context._jsc)
         self._own_warehouses = self._context.getConf().get(WAREHOUSE) == jvm.warehouse(self._folder)
         self._prepare()
+        if self._session.sql("SELECT 1").collect()[0].getInt(0) != 1:
+            raise RuntimeError("The Spark of the slot computes wrongly.")
         self._baseline.remember()
         return str(self._context.applicationId)
 
@@ -81,19 +97,26 @@ class Control:
             self._workers.remember()
         self._workers.note_daemons()
 
+    def _pause(self) -> None:
+        """Ends the warming for now, and takes away what it left."""
+        if self._warming.pause():
+            self._baseline.clear_storage()
+            self._workers.remember()  # those that it used have run nothing of an attempt
+
+    def _new_session(self, options: dict[str, str]) -> Any:
+        """The JVM's session with a state that it shares with no other."""
+        return self._gateway.jvm.org.apache.spark.sql.classic.SparkSession(self._context._jsc.sc(), options)
+
     def _warehouse(self) -> str:
         return os.path.join(self._folder, "warehouse", str(self._sessions))
 
     def _prepare(self) -> None:
-        """Makes a session with a catalog, a cache and a warehouse of its own (unless a warehouse was asked for), and the JVM's
-        default one."""
+        """Makes a session with a catalog, a cache and a warehouse of its own (unless a warehouse was asked for), and makes it the JVM's
+        default one. A query to try it would take as long as a small job's."""
         self._sessions += 1
-        sessions = self._gateway.jvm.org.apache.spark.sql.classic.SparkSession
-        options = {WAREHOUSE: "file:" + self._warehouse()} if self._own_warehouses else {}
-        self._session = sessions(self._context._jsc.sc(), options)
-        sessions.setDefaultSession(self._session)
-        if self._session.sql("SELECT 1").collect()[0].getInt(0) != 1:
-            raise RuntimeError("The Spark of the slot computes wrongly.")
+        self._session = self._new_session({WAREHOUSE: "file:" + self._warehouse()} if self._own_warehouses else {})
+        self._gateway.jvm.org.apache.spark.sql.classic.SparkSession.setDefaultSession(self._session)
+        self._session.sessionState()  # made when first asked for, which would be by the attempt
 
 
 def serve(channel: socket.socket, port: int, secret: str, folder: str, jvm_pid: int) -> None:

@@ -61,7 +61,7 @@ class Workers:
             time.sleep(_PAUSE_S)
 
     def _rested(self, pid: int) -> bool:
-        """Whether a worker has done nothing since `remember`. Where nothing tells, none has."""
+        """Whether a worker has done nothing since `remember`. Where they are not counted, none has."""
         switches = procs.HERE.switches(pid)
         return switches is not None and switches == self._unused.get(pid)
 

@@ -18,6 +18,9 @@ from ..common.config import MODULES_FOLDER
 # Threads that serve the gateway have the JVM's default names. A thread of the pool is renamed when its task is over.
 _CONNECTION = re.compile(r"Thread\[(?:#\d+,)?(Thread-\d+),")
 _TASK = re.compile(r"Thread\[(?:#\d+,)?((?:Executor task launch worker for|stream execution thread for)[^,\]]*)")
+# The JVM leaves them out itself: Spark keeps hundreds, and an answer above 8 KiB takes 40 ms (two writes, and Nagle's algorithm).
+_OTHERS = r"Thread\[(?!(?:#\d+,)?(?:Thread-|Executor task launch|stream execution))[^\]]*\](?:, )?"
+_SET_BY_SPARK = "hive.metastore.warehouse.dir"  # for each session that has state of its own
 
 _OBJECT = re.compile(r"o\d+\Z")
 
@@ -48,6 +51,8 @@ class Baseline:
         self._thread = jvm.java.lang.Thread
         self._lists = jvm.java.util.ArrayList
         self._maps = jvm.java.util.HashMap
+        self._texts = jvm.java.lang.StringBuilder
+        self._other_threads = jvm.java.util.regex.Pattern.compile(_OTHERS)
         self._bus = sc.listenerBus()
         self._listeners = self._lists(self._bus.listeners())
         self._spark_conf = sc.conf()
@@ -95,7 +100,8 @@ class Baseline:
         return f"a call of the attempt ({len(connections)})" if connections else ""
 
     def _thread_names(self) -> str:
-        return str(self._thread.getAllStackTraces().keySet().toString())
+        text = self._texts().append(self._thread.getAllStackTraces().keySet())
+        return str(self._other_threads.matcher(text).replaceAll(""))
 
     def _serving(self) -> bool:
         """Whether a thread other than ours executes a command that came over the gateway."""
@@ -119,7 +125,7 @@ class Baseline:
             # Executors keep what they were sent. The names of modules are an attempt's own, so these do no harm.
             return "a file was sent to the executors"
         self._bindings.retainAll(self._own_references())
-        self._restore_storage()
+        self.clear_storage()
         self._restore_added_files()
         self._restore_settings()
         self._restore_logging()
@@ -141,7 +147,8 @@ class Baseline:
         rest.removeAll(known)
         yield from rest
 
-    def _restore_storage(self) -> None:
+    def clear_storage(self) -> None:
+        """Drops cached data, shuffle files and the checkpoint folder. Nothing may run in the JVM."""
         cached = self._jsc.getPersistentRDDs()
         if cached.size():
             for rdd in self._lists(_values(cached)):
@@ -187,6 +194,8 @@ class Baseline:
             for key, value in self._conf.items():
                 if now.get(key) != value:
                     self._spark_conf.set(key, value)
+        if (warehouse := self._hadoop.get(_SET_BY_SPARK)) is not None:
+            self._hadoop_conf.set(_SET_BY_SPARK, warehouse)
         now = self._hadoop_conf.getPropsWithPrefix("")
         if not now.equals(self._hadoop):
             for key in self._others(now.keySet(), self._hadoop.keySet()):

@@ -106,7 +106,7 @@ def _train(part: str, folder: str, config: SlotConfig, java: str, spark_home: st
     options = [f"-XX:ArchiveClassesAtExit={part}", "-Xlog:disable", "-Xlog:all=error:stderr"]
     plain = SlotConfig(slot="archive", folder=folder, python=config.python, java_options=config.java_options)
     jvm.write_files(plain, jvm.spark_conf(plain, {}, folder), folder, options)
-    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "training.py")
+    script = os.path.join(os.path.dirname(os.path.abspath(jvm.__file__)), "training.py")
     command = jvm.command(spark_home, folder)[:-1] + [script, folder]
     env = jvm.environment(spark_home, java, folder, "")
     del env["_PYSPARK_DRIVER_CONN_INFO_PATH"]

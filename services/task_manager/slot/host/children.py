@@ -15,12 +15,12 @@ from ..common import procs
 from .output import Pipe
 
 
-class DriverLost(Exception):
-    """The JVM ended, hangs, or is no longer fit for an attempt; it has to be replaced."""
+class ChildLost(Exception):
+    """A process of ours ended, or does not answer."""
 
 
 class Children:
-    """The children of the host, waited for by one SIGCHLD handler: those it started, and orphans that it adopted."""
+    """Waits for them by one SIGCHLD handler."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -62,7 +62,7 @@ class Child:
         self._writer: asyncio.StreamWriter | None = None
 
     async def ask(self, body: wire.ControlOrder | wire.Assignment, within_s: float) -> Any:
-        """Sends ``body`` and returns the answer; raises DriverLost after twice ``within_s`` or at its end."""
+        """Sends ``body`` and returns the answer; raises ChildLost after twice ``within_s`` or at its end."""
         _, writer = await self._open()
         writer.write(wire.line_of(body))
         if writer.transport.get_write_buffer_size() or writer.transport.is_closing():  # nearly never: then no turn of the loop is lost
@@ -70,23 +70,23 @@ class Child:
         return await self.answer(within_s)
 
     async def answer(self, within_s: float) -> Any:
-        """The message in the next line; raises DriverLost after ``within_s`` or at its end."""
+        """The message in the next line; raises ChildLost after ``within_s`` or at its end."""
         line = await self._within(self.line(), within_s)
         if not line:
-            raise DriverLost("it ended")
+            raise ChildLost("it ended")
         return json.loads(line)
 
     async def _within(self, step: Coroutine[Any, Any, Any], within_s: float) -> Any:
         try:
             return await asyncio.wait_for(step, within_s)
         except asyncio.TimeoutError:
-            raise DriverLost("it does not answer") from None
+            raise ChildLost("it does not answer") from None
         except OSError:
-            raise DriverLost("it ended") from None
+            raise ChildLost("it ended") from None
         except ValueError:
-            raise DriverLost("its answer is too long") from None
+            raise ChildLost("its answer is too long") from None
 
-    def tell(self, order: wire.AttemptOrder) -> bool:
+    def send(self, order: wire.AttemptOrder) -> bool:
         """Sends ``order`` without waiting for anything; False: it is lost, for the process does not read, or has ended."""
         if self._writer is None or self._writer.transport.is_closing() or self._writer.transport.get_write_buffer_size():
             return False

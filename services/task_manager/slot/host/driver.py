@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import subprocess
@@ -14,15 +15,21 @@ from typing import Any
 from .. import wire
 from ..attempt import main as attempt
 from ..common import jvm, procs
+from ..common.conf import MASTER, is_remote
 from ..common.config import SlotConfig
 from ..control import main as control
-from .children import Child, Children, DriverLost, Spare
+from .children import Child, ChildLost, Children, Spare
 from .output import CappedLog, Pipe
 
 START_S = 180
 ATTACH_S = 60
 RESET_S = 15
+STOP_S = 15
 _LOG_BYTES = 2 << 20
+
+
+class DriverLost(Exception):
+    """The JVM ended, hangs, or is no longer fit for an attempt; it has to be replaced."""
 
 
 def _new_log(path: str) -> CappedLog:
@@ -43,6 +50,7 @@ class Driver:
         self._folder = folder
         self._static_conf = static_conf
         self._control: Child | None = None
+        self._remote = is_remote(static_conf.get(MASTER, config.master))
         self.log = _new_log(os.path.join(config.folder, "jvm.log"))
         self.echo: Callable[[bytes], None] | None = None
         self.pid = 0
@@ -52,9 +60,12 @@ class Driver:
         self.application_id = ""
         self.attempts = 0
         self.was_ready = False
+        self._lost = ""  # why: an answer that comes late must not be taken for that of the next question
+        self._unwarmed = 1  # steps of the warming that were not begun, as far as is known
+        self._warms = False
 
     def launch(self, java: str, spark_home: str, options: list[str]) -> None:
-        """Starts the JVM's process; returns at once."""
+        """Starts the JVM's process."""
         shutil.rmtree(self._folder, ignore_errors=True)
         os.makedirs(self._folder, mode=0o700)
         conf = jvm.spark_conf(self._config, self._static_conf, self._folder)
@@ -108,15 +119,23 @@ class Driver:
         self.application_id = (await self._ask({"do": "open"}, START_S))["application_id"]
 
     async def _ask(self, order: wire.ControlOrder, limit_s: float) -> wire.ControlAnswer:
+        if self._lost:
+            raise DriverLost(self._lost)
         assert self._control is not None
         question: asyncio.Future[wire.ControlAnswer] = asyncio.ensure_future(self._control.ask(order, limit_s))
         ends: set[asyncio.Future[Any]] = {question, self.exited}
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        if not question.done():
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if not question.done():
+                raise DriverLost(self.why_ended())
+            answer = question.result()
+        except (ChildLost, DriverLost, asyncio.CancelledError) as error:
+            self._lost = str(error) or "it does not answer"
             question.cancel()
             await asyncio.gather(question, return_exceptions=True)
-            raise DriverLost(self.why_ended())
-        answer = question.result()
+            if isinstance(error, ChildLost):
+                raise DriverLost(self._lost) from None
+            raise
         if not answer["ok"]:
             raise DriverLost(self.why_ended() if self.exited.done() else answer["reason"])
         return answer
@@ -140,20 +159,30 @@ class Driver:
             attached, _ = await asyncio.gather(spare.answer(ATTACH_S), probe)
             if not attached["attached"]:
                 raise DriverLost(attached["reason"])
-        except BaseException:
+        except BaseException as error:
             probe.cancel()
             await asyncio.gather(probe, return_exceptions=True)
             spare.close()
+            if isinstance(error, ChildLost):
+                raise DriverLost(str(error)) from None
             raise
         return spare
 
     async def quiet(self) -> None:
         """Ends what the last attempt left running in the JVM and in Python workers; raises DriverLost if that fails."""
-        local = jvm.is_local(self._config.master)
-        within_s = max(self._config.quiet_ms, 0 if local else 5000) / 1000
+        within_s = max(self._config.quiet_ms, 5000 if self._remote else 0) / 1000
         living = (await self._ask({"do": "quiet", "within_s": within_s}, within_s + 1.0))["living"]
         if living:
             raise DriverLost(f"{living} of the last attempt would not end")
+
+    async def stop_context(self) -> bool:
+        """Ends the Spark of one attempt before it is reported as ended: its executors are given back, and its event log is whole.
+        False, with nothing done, where the JVM's end is enough."""
+        if not self._static_conf or not (self._remote or self._static_conf.get("spark.eventLog.enabled", "").lower() == "true"):
+            return False
+        with contextlib.suppress(DriverLost):  # it is killed next in any case
+            await self._ask({"do": "stop_context"}, STOP_S)
+        return True
 
     async def reset(self, had_variables: bool) -> None:
         """Clears what the last attempt left and prepares for the next; raises DriverLost if a new JVM is needed. `had_variables`: that
@@ -166,6 +195,28 @@ class Driver:
         answer = await self._ask({"do": "reset", "had_variables": had_variables}, RESET_S)
         if (reason := answer["replace"]) is not None:
             raise DriverLost(reason)
+
+    async def warm(self) -> None:
+        """Lets the JVM be led through what jobs do, until `pause`."""
+        if self._unwarmed:
+            self._unwarmed = (await self._ask({"do": "warm"}, RESET_S))["left"]
+            self._warms = True
+
+    async def pause(self, killed: asyncio.Future[str]) -> None:
+        """Leaves the JVM to an attempt. On a busy machine a step that a cold JVM does takes as long as its start: that ends no attempt.
+        One that was `killed` waits no longer than for a reset: the JVM may hang."""
+        if not self._warms:
+            return
+        self._warms = False
+        pausing = asyncio.ensure_future(self._ask({"do": "pause"}, START_S))
+        ends: set[asyncio.Future[Any]] = {pausing, killed}
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({pausing}, timeout=RESET_S)
+        if not pausing.done():
+            pausing.cancel()
+            await asyncio.gather(pausing, return_exceptions=True)
+            raise DriverLost(self._lost)
+        pausing.result()
 
     def helpers(self) -> list[int]:
         """The processes beside the JVM that an attempt's end must spare."""

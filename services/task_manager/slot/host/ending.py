@@ -5,9 +5,9 @@ from __future__ import annotations
 from ..attempt_wire import Fault
 from ..common import left
 from ..common.faults import FAILED, describe_exit, fault
+from .attempts import OrderedAttempt
 from .children import Spare
 from .driver import Driver
-from .inbox import Command
 from .output import CappedLog
 
 
@@ -19,14 +19,14 @@ def complete(logs: list[CappedLog], spare: Spare, driver: Driver) -> None:
         log.close()
 
 
-def failure(status: int, command: Command, jvm_lost: Fault | None) -> Fault | left.Unchecked:
+def failure(status: int, attempt: OrderedAttempt, jvm_lost: Fault | None) -> Fault | left.Unchecked:
     """The fault of an attempt that left no report."""
     if jvm_lost is not None:
         return jvm_lost
-    if command.refused is not None:
-        return command.refused
+    if attempt.refused is not None:
+        return attempt.refused
     try:
-        described = left.error(command.dirs.log) if status == FAILED << 8 else None
+        described = left.error(attempt.dirs.log) if status == FAILED << 8 else None
     except left.Unreadable as error:
         return fault("user", str(error))
     return described or describe_exit(status)

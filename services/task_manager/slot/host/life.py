@@ -1,6 +1,6 @@
 """The host: the life of one slot. It has a JVM and a spare process, gives that an attempt, ends both, and begins anew.
 
-When it says that an attempt ended, ``failed`` or ``killed``, nothing of that lives or writes any more.
+When it reports that an attempt ended, ``failed`` or ``killed``, nothing of that lives or writes any more.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any
 from .. import wire
 from ..attempt_wire import Fault, FaultKind
 from ..common import jvm, left, procs
-from ..common.conf import classify_conf
+from ..common.conf import MASTER, classify_conf, is_remote
 from ..common.config import Dirs, SlotConfig
 from ..common.faults import JVM_LOST, fault, not_ready
 from . import archive
-from .children import Children, DriverLost, Spare
-from .driver import Driver
+from .attempts import Attempts, OrderedAttempt
+from .channel import AttemptChannel
+from .children import ChildLost, Children, Spare
+from .driver import Driver, DriverLost
 from .ending import complete, failure
-from .inbox import Command, Inbox
 from .out import Out, Stopped
 from .output import CappedLog
 from .preload import Broken
-from .talk import Talk
 
 _FAILED_STARTS_MAX = 2
 _SPARES_LOST_MAX = 3
@@ -44,11 +44,11 @@ class Host:
         self._spark_home = spark_home
         self._out = out
         self._children = Children(asyncio.get_running_loop())
-        self.inbox = Inbox()
+        self.attempts = Attempts()
         self._drivers = 0
         self._archive = archive.Archive(config, java, spark_home)
         self._foreign: set[int] = set()
-        """What attempts left running that this user may not end; known, so that each is told once."""
+        """What attempts left running that this user may not end; each is reported once."""
 
     def launch(self, static_conf: dict[str, str] | None = None) -> Driver:
         """A driver whose JVM is being started. Raises Broken."""
@@ -65,25 +65,25 @@ class Host:
         """Takes one order of the TaskManager; ``kill`` of an attempt that has ended means nothing."""
         if order["do"] == "run":
             killed = asyncio.get_running_loop().create_future()
-            self.inbox.put(Command(order["attempt"], order["spec"], Dirs(**order["dirs"]), killed))
+            self.attempts.put(OrderedAttempt(order["attempt"], order["spec"], Dirs(**order["dirs"]), killed))
         elif order["do"] == "kill":
-            command = self.inbox.find(order["attempt"])
-            if command and not command.killed.done():
-                command.killed.set_result(order["why"] or "it was cancelled")
-                if not command.started:
-                    self._ended(command, "killed", error=command.killed_error())
-        elif order["do"] == "tell":
-            self._tell(order["attempt"], order["order"])
+            attempt = self.attempts.find(order["attempt"])
+            if attempt and not attempt.killed.done():
+                attempt.killed.set_result(order["why"] or "it was cancelled")
+                if not attempt.started:
+                    self._ended(attempt, "killed", error=attempt.killed_error())
+        elif order["do"] == "order":
+            self._pass_on(order["attempt"], order["order"])
         elif order["do"] == "stop":
             raise Stopped
 
-    def _tell(self, attempt: str, order: wire.AttemptOrder) -> None:
-        command = self.inbox.find(attempt)
-        if command and command.talk:
-            command.talk.order(order)
-        elif order["do"] == "report":
-            silent = "its Python process has not begun" if command else "it has just ended"
-            self._out.offer({"is": "status", "attempt": attempt, "question": order["question"], "status": None, "silent": silent})
+    def _pass_on(self, name: str, order: wire.AttemptOrder) -> None:
+        attempt = self.attempts.find(name)
+        if attempt and attempt.channel:
+            attempt.channel.order(order)
+        elif (question := wire.question_of(order)) is not None:
+            why = "its Python process has not begun" if attempt else "it has just ended"
+            self._out.offer({"is": "status", "attempt": name, "question": question, "status": None, "no_answer": why})
 
     async def live(self, driver: Driver) -> None:
         """Serves attempts for ever, on ``driver`` and its successors; returns only when the slot is broken."""
@@ -117,60 +117,60 @@ class Host:
                 _bound_own_log()
                 self._out.send({"is": "ready", "slot": self._config.slot, "application_id": driver.application_id})
                 self._archive.make_in_background(self._children.watch)
-                command = await self._next(driver, spare)
-                if command is None:
+                attempt = await self._next(driver, spare)
+                if attempt is None:
                     spares_lost += 1
                     if spares_lost == _SPARES_LOST_MAX:
                         raise DriverLost(f"{spares_lost} spare processes ended by themselves")
                     continue
                 try:
-                    static_conf = _static_conf(command)
+                    static_conf = _static_conf(attempt, self._config.master)
                 except OSError as error:  # the attempt's trouble, not the slot's
-                    self._ended(command, "failed", error=not_ready(error))
+                    self._ended(attempt, "failed", error=not_ready(error))
                     continue
                 if static_conf:
                     spare.close()
                     await self._end(driver)
-                    await self._run_apart(command, static_conf)
+                    await self._run_apart(attempt, static_conf)
                     raise DriverLost("back to the slot's own Spark settings")
-                await self._run(driver, spare, command)
+                await self._run(driver, spare, attempt)
             finally:
                 spare.close()
-            await driver.reset(bool(command.spec.get("env")))
+            await driver.reset(bool(attempt.spec.get("env")))
 
-    async def _next(self, driver: Driver, spare: Spare) -> Command | None:
+    async def _next(self, driver: Driver, spare: Spare) -> OrderedAttempt | None:
         """The next attempt; None if the spare ended meanwhile. Raises DriverLost."""
-        command = await self.inbox.first(driver.exited, spare.exited)
+        if self.attempts.empty:
+            await driver.warm()
+        attempt = await self.attempts.first(driver.exited, spare.exited)
         if driver.exited.done():
             raise DriverLost(driver.why_ended())
-        if command is not None:
-            command.started = True
-        return command
+        if attempt is not None:
+            attempt.started = True
+        return attempt
 
-    async def _run_apart(self, command: Command, static_conf: dict[str, str]) -> None:
+    async def _run_apart(self, attempt: OrderedAttempt, static_conf: dict[str, str]) -> None:
         """Runs an attempt in a JVM of its own, made for its static settings and ended with it."""
         names = ", ".join(sorted(static_conf))
         why = f"the attempt needs Spark settings of its own: {names}"
-        self._out.send({"is": "replacing", "reason": why, "attempt": command.attempt})
+        self._out.send({"is": "replacing", "reason": why, "attempt": attempt.name})
         driver = self.launch(static_conf)
         opening = asyncio.ensure_future(self._open_with_spare(driver))
         try:
-            ends: set[asyncio.Future[Any]] = {opening, command.killed}
+            ends: set[asyncio.Future[Any]] = {opening, attempt.killed}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if not opening.done():
                 await self._end(driver)
-                return self._ended(command, "killed", error=command.killed_error())
+                return self._ended(attempt, "killed", error=attempt.killed_error())
             try:
                 spare = opening.result()
             except DriverLost as lost:
                 await self._end(driver)
-                said = self._jvm_log()
-                self._keep(command, said)
-                listed = names if len(names) <= _NAMES_CHARS else f"{names[:_NAMES_CHARS]}..."  # what is wrong comes after them
-                message = f"Spark does not start with the settings {listed}: {jvm.complaint(said) or lost}"
-                return self._ended(command, "failed", error=fault("jvm", message, detail=said))
+                printed = self._jvm_log()
+                self._keep(attempt, printed)
+                return self._ended(attempt, "failed", error=_no_start(static_conf, printed, lost))
             try:
-                await self._run(driver, spare, command)
+                await self._run(driver, spare, attempt)
             except DriverLost:
                 pass  # it is ended now in any case
             finally:
@@ -188,66 +188,70 @@ class Host:
         with open(os.path.join(self._config.folder, "jvm.log"), errors="replace") as log:
             return log.read()[-16384:]
 
-    def _keep(self, command: Command, said: str) -> None:
-        """The words of a JVM that never ran the attempt, as its stderr: they are all that there is to look at."""
+    def _keep(self, attempt: OrderedAttempt, printed: str) -> None:
+        """Keeps what a JVM printed that never ran the attempt, as its stderr: it is all that there is to look at."""
         with contextlib.suppress(OSError):
-            os.makedirs(command.dirs.log, exist_ok=True)
-        log = self._log(command, "stderr")
-        log.write(said.encode())
+            os.makedirs(attempt.dirs.log, exist_ok=True)
+        log = self._log(attempt, "stderr")
+        log.write(printed.encode())
         log.close()
 
-    async def _run(self, driver: Driver, spare: Spare, command: Command) -> None:
-        """Runs one attempt to its end and says how it ended; raises DriverLost if the JVM cannot serve another."""
-        if tell := not command.killed.done():
-            self._out.send({"is": "running", "attempt": command.attempt})  # its process lives, and is told at once
-        logs = [self._log(command, "stdout"), self._log(command, "stderr")]
+    async def _run(self, driver: Driver, spare: Spare, attempt: OrderedAttempt) -> None:
+        """Runs one attempt to its end and reports how it ended; raises DriverLost if the JVM cannot serve another."""
+        if begins := not attempt.killed.done():
+            self._out.send({"is": "running", "attempt": attempt.name})  # its process lives
+        logs = [self._log(attempt, "stdout"), self._log(attempt, "stderr")]
         spare.stdout.sink, spare.stderr.sink = logs[0].write, logs[1].write
-        driver.echo = logs[1].write
         try:
-            if tell:
-                dirs: wire.RunDirs = {"work": command.dirs.work, "log": command.dirs.log, "blobs": command.dirs.blobs}
+            if begins:
+                at = attempt.dirs
+                dirs: wire.RunDirs = {"work": at.work, "log": at.log, "blobs": at.blobs, "findings": at.findings}
                 try:
-                    took: wire.Took = await spare.ask({"attempt": command.attempt, "spec": command.spec, "dirs": dirs}, 60)
-                    command.refused = took.get("refused")
-                    command.talk = Talk(command.attempt, spare, self._out.offer)
-                except DriverLost:
+                    await driver.pause(attempt.killed)
+                    driver.echo = logs[1].write
+                    took: wire.Took = await spare.ask({"attempt": attempt.name, "spec": attempt.spec, "dirs": dirs}, 60)
+                    attempt.refused = took.get("refused")
+                    attempt.channel = AttemptChannel(attempt.name, spare, self._out.offer)
+                except (ChildLost, DriverLost):
                     spare.kill()
-                ends: set[asyncio.Future[Any]] = {spare.exited, driver.exited, command.killed}
+                ends: set[asyncio.Future[Any]] = {spare.exited, driver.exited, attempt.killed}
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-                if command.talk:
-                    command.talk.close()
-            await self._finish(driver, spare, command, logs)
+                if attempt.channel:
+                    attempt.channel.close()
+            await self._finish(driver, spare, attempt, logs)
         finally:
             driver.echo = None
             for log in logs:
                 log.close()
 
-    def _log(self, command: Command, name: str) -> CappedLog:
-        path = os.path.join(command.dirs.log, name)
+    def _log(self, attempt: OrderedAttempt, name: str) -> CappedLog:
+        path = os.path.join(attempt.dirs.log, name)
         return CappedLog(path, self._config.log_head_bytes, self._config.log_tail_bytes)
 
-    async def _finish(self, driver: Driver, spare: Spare, command: Command, logs: list[CappedLog]) -> None:
-        """Ends what lives of the attempt and says how it ended."""
-        killed = not spare.exited.done() and command.killed.done()
+    async def _finish(self, driver: Driver, spare: Spare, attempt: OrderedAttempt, logs: list[CappedLog]) -> None:
+        """Ends what lives of the attempt and reports how it ended."""
+        killed = not spare.exited.done() and attempt.killed.done()
         spare.kill()
         await spare.exited
-        self._tell_foreign(self._kill_others(driver), logs[1])
+        self._note_foreign(self._kill_others(driver), logs[1])
         status, found, unreadable = spare.exited.result(), None, None
         if not killed:
             try:
-                found = left.report(command.dirs.log) if status == 0 else None
+                found = left.report(attempt.dirs.log) if status == 0 else None
             except left.Unreadable as error:
                 unreadable = fault("user", str(error))
         if found is not None:
             complete(logs, spare, driver)
-            self._ended(command, "finished", report=found[0], rows=found[1])
-            return await self._quiet(driver)
+            stopped = await driver.stop_context()
+            self._ended(attempt, "finished", report=found[0], rows=found[1])
+            return None if stopped else await self._quiet(driver)
         jvm_lost: Fault | None = None
         try:
             await self._quiet(driver)
+            await driver.stop_context()
         except DriverLost as lost:
             # A JVM that just died may be noticed by the broken connection first; one that was asked to end takes its time.
-            asked = not killed and failure(status, command, None).get("condition") == JVM_LOST
+            asked = not killed and failure(status, attempt, None).get("condition") == JVM_LOST
             await asyncio.wait({driver.exited}, timeout=5 if asked else 0.2)
             if driver.exited.done():  # from outside: the attempt runs elsewhere, whatever its `restart` says
                 kind: FaultKind = "infrastructure" if driver.ended_from_outside() else "jvm"
@@ -257,9 +261,9 @@ class Host:
         finally:
             complete(logs, spare, driver)
             if killed:
-                self._ended(command, "killed", error=command.killed_error())
+                self._ended(attempt, "killed", error=attempt.killed_error())
             else:
-                self._ended(command, "failed", error=unreadable or failure(status, command, jvm_lost))
+                self._ended(attempt, "failed", error=unreadable or failure(status, attempt, jvm_lost))
 
     async def _quiet(self, driver: Driver) -> None:
         await driver.quiet()
@@ -273,41 +277,61 @@ class Host:
         self._foreign.update(living)
         return living
 
-    def _tell_foreign(self, pids: list[int], log: CappedLog) -> None:
-        """They are no reason to lose an attempt that has finished: what a script starts by ``sudo`` is not ours to end."""
+    def _note_foreign(self, pids: list[int], log: CappedLog) -> None:
+        """Names in the log what lives on. It is no reason to lose an attempt that has finished: what a script starts by ``sudo`` is not
+        ours to end."""
         for pid in pids:
-            what = " ".join(procs.command_line(pid))[:200] or "its command is not to be seen"
+            what = " ".join(procs.command_line(pid))[:200] or "its attempt is not to be seen"
             log.write(f"Millrace: process {pid} ({what}), which this attempt started, lives on: it may not be ended here.\n".encode())
 
     def _ended(
         self,
-        command: Command,
+        attempt: OrderedAttempt,
         status: wire.EndStatus,
         report: left.Unchecked | None = None,
         rows: str | None = None,
         error: Fault | left.Unchecked | None = None,
     ) -> None:
-        self.inbox.remove(command)
+        self.attempts.remove(attempt)
         self._out.send({
-            "is": "ended", "attempt": command.attempt, "status": status, "report": report, "rows": rows, "error": error
+            "is": "ended", "attempt": attempt.name, "status": status, "report": report, "rows": rows, "error": error
         })  # fmt: skip
 
 
-def _static_conf(command: Command) -> dict[str, str]:
-    """The Spark settings of an attempt that only a JVM of its own can have; uploaded jars are one of them.
+def _static_conf(attempt: OrderedAttempt, master: str) -> dict[str, str]:
+    """The Spark settings of an attempt that only a JVM of its own can have; uploaded jars are one of them. `master`: the slot's own.
 
     A jar is copied under its name into the attempt's folder: Spark shows that name, and some libraries look at it.
+    An event log without a place of its own is written to the attempt's folder, whose files are kept with the job.
     """
-    _, static_conf, _ = classify_conf(command.spec["conf"])
+    _, static_conf, _ = classify_conf(attempt.spec["conf"])
+    if static_conf.get(MASTER) == master:
+        del static_conf[MASTER]
+    if static_conf.get("spark.eventLog.enabled", "").lower() == "true" and "spark.eventLog.dir" not in static_conf:
+        folder = pathlib.Path(attempt.dirs.work, "spark-events")
+        folder.mkdir(parents=True, exist_ok=True)
+        static_conf["spark.eventLog.dir"] = folder.as_uri()
     jars = [static_conf["spark.jars"]] if static_conf.get("spark.jars") else []
-    for module in command.spec["modules"]:
-        source = os.path.join(command.dirs.blobs, os.path.basename(module["sha256"]))
+    for module in attempt.spec["modules"]:
+        source = os.path.join(attempt.dirs.blobs, os.path.basename(module["sha256"]))
         if module["kind"] == "jar" and os.path.isfile(source):
-            target = os.path.join(command.dirs.work, "jars", os.path.basename(module["name"]))
+            target = os.path.join(attempt.dirs.work, "jars", os.path.basename(module["name"]))
             os.makedirs(os.path.dirname(target), exist_ok=True)
             shutil.copyfile(source, target)
             jars.append(pathlib.Path(target).as_uri())  # of a list parted by commas, which a folder's name may hold
     return {**static_conf, "spark.jars": ",".join(jars)} if jars else static_conf
+
+
+def _no_start(static_conf: dict[str, str], printed: str, lost: DriverLost) -> Fault:
+    """The fault of an attempt whose own JVM, which printed `printed`, did not come up."""
+    names = ", ".join(sorted(static_conf))
+    listed = names if len(names) <= _NAMES_CHARS else f"{names[:_NAMES_CHARS]}..."  # what is wrong comes after them
+    wrong, master = jvm.complaint(printed), static_conf.get(MASTER, "local")
+    if wrong or not is_remote(master):
+        return fault("jvm", f"Spark does not start with the settings {listed}: {wrong or lost}", detail=printed)
+    lines = str(lost).splitlines()
+    reason = next((line[2:] for line in lines if line.startswith(": ")), lines[0])  # of a Java exception, after the words of Py4J
+    return fault("jvm", f"Spark does not start on {master}: {reason}", retryable=True, condition="NO_SPARK_CLUSTER", detail=printed)
 
 
 def _bound_own_log() -> None:

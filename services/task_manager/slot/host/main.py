@@ -39,7 +39,7 @@ from ..common.config import SlotConfig
 from .life import Host
 from .out import Out, Stopped
 from .preload import Broken, preload
-from .silence import silence
+from .watchdog import watchdog
 
 _LINE_BYTES = 64 << 20
 
@@ -62,16 +62,16 @@ async def _main(out: Out, commands: Any) -> None:
 
 
 async def _serve(host: Host, reader: asyncio.StreamReader) -> None:
-    """Lets the host live until it is told to stop, its TaskManager is gone, or it cannot go on."""
+    """Lets the host live until it is ordered to stop, its TaskManager is gone, or it cannot go on."""
     driver = host.launch()
     preload()  # while the JVM starts
     lowering = asyncio.ensure_future(_lower_session())
     life = asyncio.ensure_future(host.live(driver))
-    stop = asyncio.ensure_future(_listen(reader, host))
+    stop = asyncio.ensure_future(_take_orders(reader, host))
     for signum in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(signum, stop.cancel)
-    silent = asyncio.ensure_future(silence(int(sys.argv[2]), host.inbox))
-    await asyncio.wait({life, stop, silent}, return_when=asyncio.FIRST_COMPLETED)
+    beats = asyncio.ensure_future(watchdog(int(sys.argv[2]), host.attempts))
+    await asyncio.wait({life, stop, beats}, return_when=asyncio.FIRST_COMPLETED)
     lowering.cancel()
     if life.done():
         life.result()
@@ -83,8 +83,8 @@ async def _lower_session() -> None:
         await asyncio.sleep(procs.TURN_S)
 
 
-async def _listen(reader: asyncio.StreamReader, host: Host) -> None:
-    """Passes on orders until the TaskManager says stop or is gone."""
+async def _take_orders(reader: asyncio.StreamReader, host: Host) -> None:
+    """Passes on orders until the TaskManager orders the end or is gone."""
     while line := await reader.readline():
         try:
             host.order(json.loads(line))

@@ -1,7 +1,9 @@
 """From a JobGraph to tasks. Pure and deterministic.
 
-A **task** is one or more vertices joined by `forward` edges of equal parallelism: one attempt, and one Spark plan, a
-subtask. A Plan follows from its graph alone: it is computed again where it is needed, never stored.
+A **task** is one or more vertices whose rows need no exchange: one attempt, and one Spark plan, a subtask. `forward` edges join
+them. Between vertices of parallelism 1 any edge does: one share of a `hash`, and a `broadcast` to one reader, are just the rows.
+A source of files that few subtasks read by `broadcast` or `hash` is read by each of them: a **copy** of its vertex is part of their task.
+A Plan follows from its graph alone: it is computed again where it is needed, never stored.
 """
 
 from __future__ import annotations
@@ -15,6 +17,9 @@ from .model import JobGraph, Vertex
 from .problems import Problem
 
 PLAN_TASK = "@plan"  # the task id of a plan attempt; no vertex can be called so
+COPIED_FORMATS = frozenset(("avro", "csv", "json", "orc", "parquet", "text", "xml"))  # of files, whose list can be pinned
+COPIES_MOST = {"broadcast": 16, "hash": 4}
+"""More subtasks would read a large file more often than handing it over once costs; by hash each would leave out most of what it read."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +48,12 @@ class Output:
 
 @dataclass(frozen=True)
 class Task:
-    """`id` joins the ids of its vertices, in topological order, by "+"; `index` is its place in Plan.tasks."""
+    """`id` joins the ids of its vertices but copies, in topological order, by "+"; `index` is its place in Plan.tasks."""
 
     id: str
     index: int
     parallelism: int
-    vertices: tuple[str, ...]
+    vertices: tuple[str, ...]  # copies of sources first
     inputs: dict[str, tuple[Input, ...]]  # by vertex of this task, in the order of its `inputs`
     outputs: tuple[Output, ...]
     upstream: tuple[str, ...]  # the tasks that publish what this one reads, in the order of Plan.tasks
@@ -64,18 +69,19 @@ class Plan:
     graph: JobGraph
     tasks: dict[str, Task]
     result: str | None
+    copied: frozenset[str]  # the sources that are read whole by each subtask of a reader
     needs_planning: bool  # a plan attempt goes first
 
 
-def compile_graph(graph: JobGraph) -> Plan:
-    """The plan of a valid graph (one that `validate` returned)."""
+def compile_graph(graph: JobGraph, *, forward_only: bool = False) -> Plan:
+    """The plan of a valid graph (one that `validate` returned). forward_only: as builds before 0.2 planned it, for jobs that they began."""
     order = vertex_order(graph.vertices)
-    members = chains(graph.vertices, order)
-    task_of = {vertex: task for task, its in members.items() for vertex in its}
+    members = chains(graph.vertices, order, graph.result, forward_only)
+    home = {vertex: task for task, its in members.items() for vertex in its.own}
     result = result_vertex(graph)
-    inputs = {vertex: _inputs(graph, vertex, task_of) for vertex in order}
+    inputs = {vertex: _inputs(graph, vertex, home, forward_only) for vertex in order if vertex in home}
     upstream = {
-        task: {i.task: None for vertex in its for i in inputs[vertex] if i.task is not None}
+        task: {i.task: None for vertex in its.own for i in inputs[vertex] if i.task is not None}
         for task, its in members.items()
     }
     readers: dict[str, list[str]] = {task: [] for task in members}
@@ -84,31 +90,68 @@ def compile_graph(graph: JobGraph) -> Plan:
             readers[other].append(task)
     tasks = {}
     for index, (task, its) in enumerate(members.items()):
-        edges = [(i.edge == "forward", i.task) for vertex in its for i in inputs[vertex] if i.task is not None]
+        edges = [(i.edge == "forward", i.task) for vertex in its.own for i in inputs[vertex] if i.task is not None]
         tasks[task] = Task(
             id=task,
             index=index,
-            parallelism=graph.vertices[its[0]].parallelism,
-            vertices=tuple(its),
-            inputs={vertex: inputs[vertex] for vertex in its},
-            outputs=_outputs(graph, its, order, task_of, result),
+            parallelism=graph.vertices[its.own[0]].parallelism,
+            vertices=(*its.copies, *its.own),
+            inputs={vertex: () for vertex in its.copies} | {vertex: inputs[vertex] for vertex in its.own},
+            outputs=_outputs(graph, its.own, inputs, home, result),
             upstream=tuple(other for other in upstream if other in upstream[task]),
             whole=tuple(dict.fromkeys(other for forward, other in edges if not forward)),
             aligned=tuple(dict.fromkeys(other for forward, other in edges if forward)),
             readers=tuple(readers[task]),
         )
-    return Plan(graph, tasks, result, _needs_planning(graph))
+    copied = frozenset(each for its in members.values() for each in its.copies)
+    return Plan(graph, tasks, result, copied, bool(copied) or _shares_something(graph, forward_only))
 
 
-def chains(vertices: Mapping[str, Vertex], order: Sequence[str]) -> dict[str, list[str]]:
-    """The vertices of each task by its id, producers before consumers. `order`: of the vertices."""
-    group = _chain(vertices, order)  # vertex -> the first vertex of its task
+@dataclass(frozen=True)
+class Members:
+    """The vertices of a task, producers before consumers. `copies`: the sources that each subtask reads whole, by itself."""
+
+    copies: tuple[str, ...]
+    own: tuple[str, ...]
+
+
+def chains(
+    vertices: Mapping[str, Vertex], order: Sequence[str], result: str | None, forward_only: bool = False
+) -> dict[str, Members]:
+    """The members of each task by its id. `order`: of the vertices. `result`: what the graph names so."""
+    copied = {name: copies_of(vertices, name, forward_only) for name in order}
+    read = {name: [each for each in vertices[name].inputs if each not in copied[name]] for name in order}
+    gone = {each for its in copied.values() for each in its} - {each for its in read.values() for each in its} - {result}
+    read = {name: its for name, its in read.items() if name not in gone}
+    joined = {name: [each for each in its if _is_same_rows(vertices, each, name, forward_only)] for name, its in read.items()}
+    group = _chain(read, joined)  # vertex -> the first vertex of its task
     members: dict[str, list[str]] = {}
-    for vertex in order:
+    for vertex in read:
         members.setdefault(group[vertex], []).append(vertex)
-    first = _sort(list(members), _group_edges(vertices, order, group))
+    first = _sort(list(members), _group_edges(read, group, joined))
     assert first is not None, "chaining made a cycle"
-    return {"+".join(members[head]): members[head] for head in first}
+    return {
+        "+".join(members[head]): Members(
+            tuple(dict.fromkeys(each for vertex in members[head] for each in copied[vertex])), tuple(members[head])
+        )
+        for head in first
+    }
+
+
+def copies_of(vertices: Mapping[str, Vertex], consumer: str, forward_only: bool = False) -> tuple[str, ...]:
+    """The sources that each subtask of this vertex reads whole, by itself, and of a `hash` edge keeps its share. All read the same rows,
+    for the files are pinned; to hand them over would cost an attempt and a copy, and Spark could leave out neither columns nor rows."""
+    vertex = vertices[consumer]
+    if forward_only or vertex.parallelism == 1:
+        return ()
+    sources = {
+        name: vertices[name].source for name, edge in vertex.inputs.items() if vertex.parallelism <= COPIES_MOST.get(edge.kind, 0)
+    }
+    return tuple(
+        name
+        for name, source in sources.items()
+        if source is not None and source.format.lower() in COPIED_FORMATS and vertices[name].parallelism == 1
+    )
 
 
 def vertex_order(vertices: Mapping[str, Vertex]) -> list[str]:
@@ -173,56 +216,64 @@ def _sort(names: Sequence[str], before: Mapping[str, Sequence[str]]) -> list[str
     return order if len(order) == len(names) else None
 
 
-def _chain(vertices: Mapping[str, Vertex], order: Sequence[str]) -> dict[str, str]:
-    """Vertex -> the first vertex (in `order`) of its task.
+def _is_same_rows(vertices: Mapping[str, Vertex], producer: str, consumer: str, forward_only: bool) -> bool:
+    """Whether each subtask of the consumer reads just the rows of one subtask of the producer, so that both can be one plan."""
+    alone = vertices[producer].parallelism == vertices[consumer].parallelism == 1 and not forward_only
+    return alone or vertices[consumer].inputs[producer].kind == "forward"
 
-    Each forward edge joins two tasks into one unless the tasks would then wait for each other (a diamond with an
+
+def _chain(read: Mapping[str, Sequence[str]], joined: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Vertex -> the first vertex of its task. read: the producers of each vertex, producers first. joined: those of them whose rows need
+    no exchange.
+
+    Each such edge joins two tasks into one unless the tasks would then wait for each other (a diamond with an
     exchange on one side); such an edge stays an exchange.
     """
+    order = list(read)
     group = {vertex: vertex for vertex in order}
     for vertex in order:
-        for producer, edge in vertices[vertex].inputs.items():
-            if edge.kind != "forward" or group[producer] == group[vertex]:
+        for producer in joined[vertex]:
+            if group[producer] == group[vertex]:
                 continue
             head, gone = sorted((group[producer], group[vertex]), key=order.index)
-            joined = {name: head if first == gone else first for name, first in group.items()}
-            if _sort(list(dict.fromkeys(joined.values())), _group_edges(vertices, order, joined)) is not None:
-                group = joined
+            tried = {name: head if first == gone else first for name, first in group.items()}
+            if _sort(list(dict.fromkeys(tried.values())), _group_edges(read, tried, joined)) is not None:
+                group = tried
     return group
 
 
-def _group_edges(vertices: Mapping[str, Vertex], order: Sequence[str], group: Mapping[str, str]) -> dict[str, list[str]]:
+def _group_edges(
+    read: Mapping[str, Sequence[str]], group: Mapping[str, str], joined: Mapping[str, Sequence[str]]
+) -> dict[str, list[str]]:
     """Task -> the tasks it reads. A task that would read its own exchange reads itself: a cycle."""
     edges: dict[str, dict[str, None]] = {}
-    for vertex in order:
-        for producer, edge in vertices[vertex].inputs.items():
-            if edge.kind != "forward" or group[producer] != group[vertex]:
+    for vertex, producers in read.items():
+        for producer in producers:
+            if producer not in joined[vertex] or group[producer] != group[vertex]:
                 edges.setdefault(group[vertex], {})[group[producer]] = None
     return {head: list(others) for head, others in edges.items()}
 
 
-def _inputs(graph: JobGraph, vertex: str, task_of: Mapping[str, str]) -> tuple[Input, ...]:
+def _inputs(graph: JobGraph, vertex: str, home: Mapping[str, str], forward_only: bool) -> tuple[Input, ...]:
+    copied = copies_of(graph.vertices, vertex, forward_only)
     inputs = []
     for producer, edge in graph.vertices[vertex].inputs.items():
-        chained = task_of[producer] == task_of[vertex]
-        inputs.append(
-            Input(producer, "chained" if chained else edge.kind, edge.keys, None if chained else task_of[producer])
-        )
+        chained = producer in copied or home[producer] == home[vertex]
+        inputs.append(Input(producer, "chained" if chained else edge.kind, edge.keys, None if chained else home[producer]))
     return tuple(inputs)
 
 
 def _outputs(
-    graph: JobGraph, members: Sequence[str], order: Sequence[str], task_of: Mapping[str, str], result: str | None
+    graph: JobGraph, members: Sequence[str], inputs: Mapping[str, Sequence[Input]], home: Mapping[str, str], result: str | None
 ) -> tuple[Output, ...]:
     """One output for each distinct way in which other tasks read a vertex; then the result and the sinks."""
     outputs: list[Output] = []
     for vertex in members:
         readers: dict[tuple[OutputEdge, tuple[str, ...], int], list[str]] = {}
-        for consumer in order:
-            edge = graph.vertices[consumer].inputs.get(vertex)
-            if edge is not None and task_of[consumer] != task_of[vertex]:
-                shares = graph.vertices[consumer].parallelism if edge.kind == "hash" else 0
-                readers.setdefault((edge.kind, edge.keys, shares), []).append(consumer)
+        for consumer, each in ((consumer, each) for consumer, its in inputs.items() for each in its):
+            if each.vertex == vertex and each.task is not None and each.edge != "chained":
+                shares = graph.vertices[consumer].parallelism if each.edge == "hash" else 0
+                readers.setdefault((each.edge, each.keys, shares), []).append(consumer)
         outputs += [Output(vertex, edge, keys, shares, tuple(consumers)) for (edge, keys, shares), consumers in readers.items()]
         if vertex == result:
             outputs.append(Output(vertex, "result"))
@@ -231,11 +282,11 @@ def _outputs(
     return tuple(outputs)
 
 
-def _needs_planning(graph: JobGraph) -> bool:
-    """Shares of a source and the common key types of co-hashed inputs must be fixed before the first attempt."""
+def _shares_something(graph: JobGraph, forward_only: bool) -> bool:
+    """Shares of a source and the common key types of co-hashed inputs must be fixed before the first attempt. One share has all keys."""
     return any(
         (vertex.kind == "source" and vertex.parallelism > 1)
-        or sum(edge.kind == "hash" for edge in vertex.inputs.values()) > 1
+        or ((vertex.parallelism > 1 or forward_only) and sum(edge.kind == "hash" for edge in vertex.inputs.values()) > 1)
         for vertex in graph.vertices.values()
     )
 

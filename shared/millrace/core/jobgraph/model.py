@@ -300,6 +300,8 @@ class JobGraph(_Model):
     etcd reads them: no secrets here."""
     conf: dict[str, Text] = empty(dict)
     """Spark configuration; static settings give the job a JVM of its own."""
+    master: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
+    """The Spark cluster that runs the job's tasks, as spark.master: spark://host:7077, yarn, k8s://...; null: the slot itself."""
     restart: Restart = Restart()
     """How often and when failed attempts are tried again."""
     timeouts: Timeouts = Timeouts()
@@ -312,6 +314,11 @@ class JobGraph(_Model):
     """Where the vertices' queries stand in the user's file; `millrace submit` fills it in. It changes nothing but how errors are told."""
     result: str | None = None
     """The vertex whose first rows are the job's result; by default the one that nothing reads; if several are such, none."""
+
+
+def settings_of(graph: JobGraph) -> dict[str, str]:
+    """The Spark settings of each attempt: the job's `conf`, and its `master` as one of them."""
+    return {**graph.conf, **({"spark.master": graph.master} if graph.master else {})}
 
 
 def dump(graph: JobGraph) -> dict[str, Any]:
@@ -329,6 +336,7 @@ def spark_app_graph(
     jars: Sequence[Module] = (),
     archives: Sequence[Module] = (),
     packages: Sequence[str] = (),
+    master: str | None = None,
 ) -> dict[str, Any]:
     """The raw one-vertex graph of a spark-submit command line, to be given to `validate` and sent.
 
@@ -347,5 +355,6 @@ def spark_app_graph(
         "vertices": {"main": {"spark_app": app}},
         "modules": [module.model_dump() for module in modules],
         "conf": settings,
+        **({"master": master} if master else {}),
         "restart": {"strategy": "none"},  # as with spark-submit: what a script has done outside, a second run does again
     }

@@ -16,7 +16,7 @@ from ..messages.attempts import (
     VertexSpec,
 )
 from .compile import PLAN_TASK, Input, Output, Plan, Task, subtasks_read, vertex_order
-from .model import JobGraph, Vertex
+from .model import JobGraph, Vertex, settings_of
 
 RESULT_ROWS = 1000
 
@@ -53,7 +53,7 @@ def attempt_spec(
 
     def read(each: Input, consumer: str) -> InputSpec:
         if each.task is None:
-            return InputSpec(edge="chained")
+            return _chained(plan, report, each, consumer, subtask)
         place = _place_of(plan, report, each, consumer)
         sources = [(number, published[each.task, number]) for number in subtasks_read(plan, each, subtask)]
         folders = [
@@ -77,12 +77,24 @@ def attempt_spec(
         attempt=attempt,
         kind="run",
         vertices=[
-            _vertex_spec(plan.graph, vertex, {each.vertex: read(each, vertex) for each in what.inputs[vertex]})
+            _vertex_spec(plan, vertex, {each.vertex: read(each, vertex) for each in what.inputs[vertex]})
             for vertex in what.vertices
         ],
         outputs=_output_specs(plan, report, what, own, run, f"{subtask}/{attempt}"),
         pinned={vertex: report.pinned[vertex] for vertex in what.vertices if vertex in report.pinned},
         **_job_part(plan.graph),
+    )
+
+
+def _chained(plan: Plan, report: AttemptReport, each: Input, consumer: str, subtask: int) -> InputSpec:
+    """An input of the same attempt. Of a copy that is read by hash the attempt keeps its share."""
+    if not each.keys:
+        return InputSpec(edge="chained")
+    shares = plan.graph.vertices[consumer].parallelism
+    if shares == 1:
+        return InputSpec(edge="chained", keys=list(each.keys))
+    return InputSpec(
+        edge="chained", keys=list(each.keys), key_types=report.key_types.get(consumer), share=subtask, shares=shares
     )
 
 
@@ -100,7 +112,7 @@ def plan_spec(plan: Plan, *, job: str, attempt: int) -> AttemptSpec:
                 alias: InputSpec(edge="chained", keys=list(edge.keys)) if edge.keys else InputSpec(edge="chained")
                 for alias, edge in vertex.inputs.items()
             }
-            vertices.append(_vertex_spec(plan.graph, name, inputs))
+            vertices.append(_vertex_spec(plan, name, inputs))
     return AttemptSpec(
         job=job,
         task=PLAN_TASK,
@@ -212,18 +224,20 @@ def _output_specs(plan: Plan, report: AttemptReport, task: Task, own: str, run: 
     return specs
 
 
-def _vertex_spec(graph: JobGraph, name: str, inputs: dict[str, InputSpec]) -> VertexSpec:
-    vertex: Vertex = graph.vertices[name]
+def _vertex_spec(plan: Plan, name: str, inputs: dict[str, InputSpec]) -> VertexSpec:
+    vertex: Vertex = plan.graph.vertices[name]
     what = getattr(vertex, vertex.kind)
     own: dict[str, Any] = {vertex.kind: what if isinstance(what, str) else what.model_dump(mode="json")}
     ddl = vertex.source.ddl if vertex.source else vertex.ddl
+    if name in plan.copied:
+        own["copied"] = True
     return VertexSpec(id=name, schema=ddl, parallelism=vertex.parallelism, inputs=inputs, **own)
 
 
 def _job_part(graph: JobGraph) -> dict[str, Any]:
     """What every spec of a job carries."""
     part: dict[str, Any] = {
-        "conf": dict(graph.conf),
+        "conf": settings_of(graph),
         "modules": [ModuleSpec(name=module.name, sha256=module.sha256, kind=module.kind) for module in graph.modules],
         "parameters": dict(graph.parameters),
     }

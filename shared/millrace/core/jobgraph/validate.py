@@ -99,7 +99,8 @@ def readable(
         vertices = {each.id: _readable(each, told) for each in _see(resolved.get("vertices")).values()}
         given = resolved.get("conf")
         conf = {str(key): str(as_text(value)) for key, value in given.items()} if isinstance(given, dict) else {}
-    return JobGraph.model_construct(vertices=vertices, conf=conf)
+    master = raw.get("master") if isinstance(raw, dict) else None
+    return JobGraph.model_construct(vertices=vertices, conf=conf, master=master if isinstance(master, str) else None)
 
 
 def _readable(vertex: _Seen, told: list[Place]) -> Vertex:
