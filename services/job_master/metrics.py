@@ -1,0 +1,38 @@
+"""What the metrics show of a shard that this process leads, and what it counts of what it sends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+
+from millrace.core.fold import OutboxRecord
+from millrace.core.states import ExecutionState
+from millrace.runtime import metrics
+from millrace.runtime.hosting import Count
+from millrace.runtime.metrics import Sample
+
+from .core.state import State
+
+
+def shown(scope: str) -> Callable[[State], Iterator[Sample]]:
+    """What reads the gauges of this shard's state."""
+
+    def shows(state: State) -> Iterator[Sample]:
+        yield metrics.SHARD_JOBS.of(len(state.jobs), scope)
+        yield metrics.SHARD_SLOTS.of(len(state.allocations), scope)
+
+    return shows
+
+
+def _attempt(said: OutboxRecord, state: State) -> None:
+    event = json.loads(said.value)
+    if event["state"] == ExecutionState.RUNNING.value:
+        metrics.ATTEMPTS_STARTED.add()
+    elif event["state"] == ExecutionState.FAILED.value:
+        metrics.ATTEMPTS_ENDED.add((event.get("error") or {}).get("kind", metrics.OTHER))
+    elif event["state"] in (ExecutionState.FINISHED.value, ExecutionState.CANCELED.value):
+        metrics.ATTEMPTS_ENDED.add(event["state"].lower())
+
+
+COUNTS: Mapping[str, Count] = {"AttemptStateChanged": _attempt}
+"""Type of an output -> what counts it."""

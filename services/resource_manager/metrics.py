@@ -1,0 +1,34 @@
+"""What the metrics show of a leading ResourceManager, and what it counts of what it sends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from millrace.core.fold import OutboxRecord
+from millrace.runtime import metrics
+from millrace.runtime.exposition import gently
+from millrace.runtime.hosting import Count
+from millrace.runtime.metrics import Sample
+
+from .core.state import State
+
+
+def shows(state: State) -> Iterator[Sample]:
+    """The gauges of its state."""
+    states: dict[str, int] = {}
+    for task_manager in gently(state.task_managers.values()):
+        for slot in list(task_manager.slots.values()):
+            states[slot.state.value] = states.get(slot.state.value, 0) + 1
+    waiting = [job.since_ms for job in gently(state.jobs.values()) if job.waits]
+    yield metrics.TASK_MANAGERS.of(len(state.task_managers))
+    yield from metrics.SLOTS.counts(states)
+    yield metrics.QUEUE_JOBS.of(len(waiting))
+    yield metrics.QUEUE_SECONDS.of(max(0, state.stamp_ms - min(waiting, default=state.stamp_ms)) / 1000)
+
+
+def _gone(said: OutboxRecord, state: State) -> None:
+    metrics.TASK_MANAGERS_GONE.add()
+
+
+COUNTS: Mapping[str, Count] = {"TaskManagerGone": _gone}
+"""Type of an output -> what counts it."""

@@ -1,0 +1,25 @@
+"""What the metrics show of a TaskManager."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from millrace.core.topics import RESOURCE_MANAGER, TASK_MANAGER
+from millrace.runtime import metrics
+from millrace.runtime.metrics import Sample
+
+from .shell import Shell
+
+
+def readings(shell: Shell) -> Iterator[Sample]:
+    """Its gauges. Any thread."""
+    yield metrics.LOOP_AGE.of((shell.clock() - shell.turned_ms) / 1000, TASK_MANAGER)
+    folded = shell.folded
+    if folded is None:
+        return
+    peer = folded.peers.get(RESOURCE_MANAGER)
+    yield metrics.OUTBOX.of(len(folded.outbox), TASK_MANAGER)
+    yield from metrics.OWN_SLOTS.counts(Counter(slot.state.value for slot in list(folded.state.slots.values())))
+    yield metrics.REGISTERED.of(peer is not None and peer.life > 0)
+    yield metrics.BEHIND.of(folded.state.behind)

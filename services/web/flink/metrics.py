@@ -1,0 +1,59 @@
+"""Flink's metrics: without `get` their ids, with it the values of those that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from fastapi import Query
+
+from . import shapes
+from .errors import Refusal
+from .source import Attempt
+
+Get = Annotated[str | None, Query(description="Ids, joined by commas: their values. Without: all ids.", max_length=20_000)]
+Agg = Annotated[str | None, Query(description="Of min, max, avg, sum and skew those that are wanted; without: all.", max_length=100)]
+AGGREGATES = ("min", "max", "avg", "sum", "skew")
+REPORTED = {
+    "numRecordsIn": "rows_read", "numRecordsOut": "rows_written", "numBytesIn": "bytes_read", "numBytesOut": "bytes_written",
+    "numRecordsInPerSecond": "rows_per_s",
+}  # fmt: skip
+"""Flink's name -> that of what an attempt reports of itself."""
+
+
+def chosen(values: Mapping[str, str], get: str | None) -> list[shapes.Metric]:
+    """One that there is not is left out."""
+    if get is None:
+        return [{"id": name} for name in values]
+    return [{"id": name, "value": values[name]} for name in get.split(",") if name in values]
+
+
+def measured(attempt: Attempt) -> dict[str, int]:
+    """What an attempt reported last, under Flink's names."""
+    return {name: attempt.progress[own] for name, own in REPORTED.items() if attempt.progress.get(own) is not None}
+
+
+def aggregated(values: Sequence[Mapping[str, int]], get: str | None, agg: str | None) -> list[shapes.Aggregate]:
+    """Each metric over all of these. Raises Refusal for an aggregation that there is not."""
+    wanted = AGGREGATES if agg is None else tuple(agg.split(","))
+    for each in wanted:
+        if each not in AGGREGATES:
+            raise Refusal(400, f'Cannot resolve query parameter (agg) from value "{each}".')
+    names = list(dict.fromkeys(name for each in values for name in each))
+    if get is None:
+        return [{"id": name} for name in names]
+    found: list[shapes.Aggregate] = []
+    for name in get.split(","):
+        numbers = [each[name] for each in values if name in each]
+        if numbers:
+            figures = _figures(numbers)
+            found.append({"id": name, **{each: figures[each] for each in wanted}})  # type: ignore[typeddict-item]  # of AGGREGATES
+    return found
+
+
+def _figures(numbers: Sequence[int]) -> dict[str, float]:
+    """`skew`: how far they lie from their mean, in percent of it, at most 100."""
+    mean = sum(numbers) / len(numbers)
+    deviation = sum(abs(each - mean) for each in numbers) / len(numbers)
+    skew = min(100.0, 100.0 * deviation / mean) if mean else 0.0
+    return {"min": min(numbers), "max": max(numbers), "avg": mean, "sum": sum(numbers), "skew": skew}
