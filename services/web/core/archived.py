@@ -1,0 +1,142 @@
+"""An archive as the facts that led to it, as far as it tells them: so that an ended job comes into the tables as any other does.
+
+What an archive does not tell is not made up. Of attempts before the last it has the failures alone, and no slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import ValidationError
+
+from millrace.core.faults import fault
+from millrace.core.jobgraph.compile import PLAN_TASK
+from millrace.core.messages.attempts import ResultRows
+from millrace.core.messages.execution import Archive, SubtaskDetail
+from millrace.core.states import ENDED_BY, ENDED_EXECUTION, ENDED_JOB, NOT_DEPLOYED, ExecutionState
+
+from .facts import Fact
+from .jobs import TOPIC
+from .plans import inputs_of, plan_of
+
+SUBTASKS_MOST = 100_000
+TIME_MOST = 253_402_300_799_000  # the last moment that can be written as a date
+KINDS = {status: kind for kind, status in ENDED_BY.items()}
+STATES = frozenset(state.value for state in ExecutionState)
+Body = dict[str, Any]
+
+
+class Damaged(ValueError):
+    """No archive of this job, or none that can be shown; the message says why."""
+
+
+def parsed(data: bytes, job: str) -> Archive:
+    """The archive of a job. It was written by any build, and may have been changed since: raises Damaged."""
+    try:
+        archive = Archive.model_validate_json(data, extra="ignore")
+    except ValidationError as wrong:
+        first = wrong.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise Damaged(f"{place + ': ' if place else ''}{first['msg']}") from None
+    if archive.job != job:
+        raise Damaged(f"it is the archive of another job, {archive.job[:100]}")
+    if archive.status not in ENDED_JOB:
+        raise Damaged(f"{archive.status[:100]} is no state in which a job ends")
+    detail = archive.detail
+    subtasks = [each for task in detail.tasks for each in task.subtasks] if detail is not None else []
+    if detail is not None and (
+        sum(max(0, task.parallelism) for task in detail.tasks) > SUBTASKS_MOST
+        or any(each.state not in STATES or each.attempt < 0 for each in subtasks)
+        or any(not 0 <= each.subtask < task.parallelism for task in detail.tasks for each in task.subtasks)
+    ):
+        raise Damaged("its tasks have a number or a state that no task has")
+    times = [archive.accepted_ms, archive.ended_ms]
+    times += [ms for each in subtasks for ms in (each.deployed_ms, each.running_ms, each.ended_ms) if ms is not None]
+    times += [failure.at_ms for each in subtasks for failure in each.failures]
+    if any(not 0 <= ms <= TIME_MOST for ms in times):
+        raise Damaged("it has a time that is none")
+    return archive
+
+
+def facts_of(archive: Archive, path: str, first: int) -> list[Fact]:
+    """What its job's scopes published, in order. `path`: of the archive in storage. `first`: the number of the first fact."""
+    detail = archive.detail
+    bodies: list[Body] = [_accepted(archive)]
+    if detail is not None:
+        told = [each for task in detail.tasks for subtask in task.subtasks for each in _attempts(task.task, subtask)]
+        bodies += sorted(told, key=lambda body: body["at_ms"])  # stable: of one moment, as they follow from each other
+    result = detail.result if detail is not None else None
+    bodies.append({
+        "type": KINDS[archive.status], "at_ms": archive.ended_ms, "archive": path,
+        "cause": archive.cause.json_value() if archive.cause is not None else None,
+        "spent": detail.spent.model_dump() if detail is not None and detail.spent is not None else None,
+        "result": {"rows": result.rows, "truncated": result.truncated} if isinstance(result, ResultRows) else None,
+    })  # fmt: skip
+    return _numbered(archive.job, bodies, first)
+
+
+def facts_of_damaged(job: str, path: str, why: str, at_ms: int, first: int) -> list[Fact]:
+    """One row, with the reason. It is FAILED, for what cannot be read is no success; `at_ms`: when the file was written."""
+    cause = fault("internal", f"its archive is damaged, so how the job ended is not known: {why}").json_value()
+    at_ms = min(max(0, at_ms), TIME_MOST)
+    return _numbered(job, [
+        {"type": "JobAccepted", "name": job, "at_ms": at_ms, "tasks": []},
+        {"type": "JobFailed", "at_ms": at_ms, "archive": path, "cause": cause, "spent": None},
+    ], first)  # fmt: skip
+
+
+def _numbered(job: str, bodies: list[Body], first: int) -> list[Fact]:
+    return [Fact(TOPIC, 0, first + n, body["at_ms"], 1, {**body, "job": job, "count": n + 1}) for n, body in enumerate(bodies)]
+
+
+def _accepted(archive: Archive) -> Body:
+    tasks = [(task.task, task.parallelism) for task in archive.detail.tasks if task.task != PLAN_TASK] if archive.detail else []
+    plan = plan_of(archive.graph, [task for task, _ in tasks]) if len(tasks) > 1 else None
+    inputs = inputs_of(plan) if plan is not None else {}
+    return {
+        "type": "JobAccepted", "name": archive.name, "at_ms": archive.accepted_ms,
+        "tasks": [
+            {"task": task, "parallelism": parallelism, "inputs": [{"task": read, "edge": edge} for read, edge in inputs.get(task, ())]}
+            for task, parallelism in tasks
+        ],
+    }  # fmt: skip
+
+
+def _attempts(task: str, subtask: SubtaskDetail) -> Iterator[Body]:
+    failed = {each.attempt: each for each in subtask.failures}
+    last = subtask.attempt if subtask.state not in NOT_DEPLOYED else 0
+    for each in subtask.failures:
+        if each.attempt != last:
+            yield _attempt(task, subtask, each.attempt, "FAILED", each.at_ms, each.task_manager, each.error.json_value())
+    if not last:
+        return
+    times = {ExecutionState.DEPLOYING.value: subtask.deployed_ms, ExecutionState.RUNNING.value: subtask.running_ms}
+    for state, at_ms in times.items():
+        if at_ms is not None:
+            yield _attempt(task, subtask, last, state, at_ms, subtask.task_manager)
+    if last in failed:
+        yield _attempt(task, subtask, last, "FAILED", failed[last].at_ms, subtask.task_manager, failed[last].error.json_value())
+    elif subtask.state in ENDED_EXECUTION and subtask.ended_ms is not None:
+        if subtask.outputs and subtask.running_ms is not None:
+            yield _written(task, subtask)
+        yield _attempt(task, subtask, last, subtask.state, subtask.ended_ms, subtask.task_manager)
+
+
+def _attempt(
+    task: str, subtask: SubtaskDetail, attempt: int, state: str, at_ms: int, task_manager: str, error: Body | None = None
+) -> Body:
+    return {
+        "type": "AttemptStateChanged", "task": task, "subtask": subtask.subtask, "attempt": attempt, "state": state, "at_ms": at_ms,
+        "task_manager": task_manager or None, "slot": None, "error": error,
+    }  # fmt: skip
+
+
+def _written(task: str, subtask: SubtaskDetail) -> Body:
+    """What the last attempt reported in the end is not kept, but what it has published is."""
+    counts = {
+        "rows_written": sum(each.rows or 0 for each in subtask.outputs.values()),
+        "bytes_written": sum(each.bytes or 0 for each in subtask.outputs.values()),
+    }  # fmt: skip
+    attempt = {"task": task, "subtask": subtask.subtask, "attempt": subtask.attempt, "progress": counts}
+    return {"type": "AttemptsProgressing", "at_ms": subtask.ended_ms, "attempts": [attempt]}
