@@ -4,33 +4,49 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from millrace import __version__
+from millrace.client import Millrace
+from millrace.client.audit import TOPIC as AUDIT
 from millrace.core.topics import Topology
 from millrace.io.http.server import HttpServer
 from millrace.io.interfaces import Unavailable
 from millrace.io.kafka.logs import KafkaLogs
+from millrace.io.storage.store import Storage
 from millrace.runtime import logs
-from millrace.runtime.health import HealthServer
+from millrace.runtime.exposition import watched
 from millrace.runtime.identity import OtherCluster, check
 from millrace.runtime.service import read_topology, store_of
 from millrace.runtime.signals import on_stop
 
-from .api import application
+from .access.audit import Recorder
+from .access.guard import login_of
+from .access.tls import keep_renewed
+from .access.tokens import BadTokens
+from .app import application
+from .commands import TIMEOUT_S, Commands
 from .follow import Following, Follows
+from .middleware import REQUESTS_MOST, STREAMS_MOST
+from .page import page
 from .settings import WebSettings
+from .state import readings
 from .view import View
 from .worker import TOPICS, make, places, read_again
 
+if TYPE_CHECKING:
+    pass
+
 STOP_MOST_S = 3.0
 LOOK_S = 0.5
+FILES_OF_ITS_OWN = 200
 
 log = structlog.get_logger("web")
 
@@ -47,30 +63,67 @@ def main() -> int:
     try:
         topology = _await_cluster(settings, stopping)
     except OtherCluster as other:
-        log.critical("the process ends", reason=str(other))
-        print(f"web: {other}", file=sys.stderr)
-        return 2
+        return _ends(str(other))
     if topology is None:
         return 0
+    access = settings.access
+    try:
+        login = login_of(access)
+    except BadTokens as bad:
+        return _ends(str(bad))
     app, view = make(settings, topology)
     kafka = KafkaLogs(settings.kafka_bootstrap, client_id=settings.instance)
     following = Following(view, places(topology), kafka.ends)
     following.start()
     failed = False
-    health = HealthServer(lambda: _health(app, view, following.state()), settings.health_port)
-    api = application(view, following.state, settings.host, settings.allowed_hosts)
-    server = HttpServer(api, settings.host, settings.port, name="api")
-    ports = {"health_port": health.start(), "port": server.start()}
+    health = watched(settings, lambda: _health(app, view, following.state()), lambda: readings(view, following.state))
+    commands = Commands(lambda: _client(settings), lambda: following.state().kafka_away, recorder=Recorder(must=login is not None))
+    shown = {f"millrace.{name}": str(value) for name, value in settings.describe().items()}
+    store = store_of(settings)
+    stack = f" --stack {settings.stack}" if settings.stack else ""
+    screens = page(view, following.state, commands, store.get, settings.cluster, stack, login, settings.spark_history)
+    api = application(
+        view, following.state, commands, settings.host, settings.allowed_hosts, shown, settings.flink_dashboard,
+        Storage(settings.storage_url), screens, login, access, settings.spark_history,
+    )  # fmt: skip
+    server = HttpServer(
+        api, settings.host, settings.port, name="api", most_connections=_most_connections(), certificate=access.certificate, key=access.key
+    )
     try:
+        ports = {"health_port": health.start(), "port": server.start()}
+        if access.certificate:
+            keep_renewed(server, stopping)
         asyncio.run(_work(app, stopping, lambda: settings.write_ready(**ports), following))
     except Exception as failure:
         failed = True
         log.critical("the process ends", reason=f"{type(failure).__name__}: {failure}")
     server.stop()
+    commands.close()
+    store.close()
     health.stop()
     following.stop()
     log.info("stopped")
     return 1 if failed else 0
+
+
+def _most_connections() -> int:
+    """As many as there may be streams and requests at once, if the system allows so many."""
+    wanted = STREAMS_MOST + 2 * REQUESTS_MOST
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = max(soft, wanted + FILES_OF_ITS_OWN)
+    files = files if hard == resource.RLIM_INFINITY else min(files, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+    return min(wanted, max(files - FILES_OF_ITS_OWN, files // 2))
+
+
+def _ends(reason: str) -> int:
+    log.critical("the process ends", reason=reason)
+    print(f"web: {reason}", file=sys.stderr)
+    return 2
+
+
+def _client(settings: WebSettings) -> Millrace:
+    return Millrace(settings.kafka_bootstrap, token=settings.blob_token.get_secret_value(), timeout_s=TIMEOUT_S)
 
 
 def _await_cluster(settings: WebSettings, stopping: threading.Event) -> Topology | None:
@@ -82,7 +135,7 @@ def _await_cluster(settings: WebSettings, stopping: threading.Event) -> Topology
             try:
                 topology = read_topology(store)
                 check(kafka, store, None, settings.cluster)
-                for topic in TOPICS:
+                for topic in (*TOPICS, AUDIT):
                     kafka.log_id(topic)
                 return topology
             except Unavailable as failure:

@@ -33,6 +33,8 @@ class Follows:
 
     trouble: str
     folded_s: float
+    kafka_away: str = ""
+    """The trouble, if it is that Kafka does not answer."""
 
 
 class Following:
@@ -50,6 +52,7 @@ class Following:
         self._thread = threading.Thread(target=self._run, name="following", daemon=True)
 
     def start(self) -> None:
+        self._view.to_reach = None
         self._thread.start()
 
     def stop(self) -> None:
@@ -74,6 +77,8 @@ class Following:
         self._told = False
         now_s = self._now_s()
         self._heard_s = now_s
+        if self._view.to_reach is None:
+            self._view.to_reach = {place: end for place, (first, end) in ends.items() if end > first}
         for place, (first, end) in ends.items():
             self._view.firsts[place] = max(first, self._view.firsts.get(place, 0))
             known, _ = self._unread.get(place, (-1, 0.0))
@@ -86,6 +91,9 @@ class Following:
                 self._unread[place] = (end, now_s)
             if self._stands.get(place, (-1, 0.0))[0] != max(first, reads):
                 self._stands[place] = (max(first, reads), now_s)
+        for place, (_, since_s) in self._stands.items():
+            if self._view.ready and now_s - since_s > 2 * LATE_S:  # perhaps there is nothing more to be read
+                self._view.to_reach.pop(place, None)
 
     def passed_over(self) -> dict[Place, int]:
         """Partitions of which a record came too early, or nothing was taken in for LATE_S though there is more, and the offset to read
@@ -115,12 +123,11 @@ class Following:
     def state(self) -> Follows:
         """As of now."""
         now_s = self._now_s()
-        return Follows(self._trouble(now_s), now_s - self._view.folded_at_s)
-
-    def _trouble(self, now_s: float) -> str:
         silent_s = now_s - self._heard_s
-        if silent_s > LATE_S:
-            return f"Kafka has not answered for {silent_s:.0f} s"
+        away = f"Kafka has not answered for {silent_s:.0f} s" if silent_s > LATE_S else ""
+        return Follows(away or self._unread_for(now_s), now_s - self._view.folded_at_s, away)
+
+    def _unread_for(self, now_s: float) -> str:
         for (topic, partition), (end, since_s) in list(self._unread.items()):
             if now_s - since_s > LATE_S and self._view.next_offset(topic, partition) < end:
                 return f"{topic}[{partition}] has had records up to offset {end - 1} for {now_s - since_s:.0f} s that are not read"

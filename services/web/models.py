@@ -6,6 +6,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from millrace.core.messages.attempts import Fault
+from millrace.core.messages.client import InspectedAttempt
+
+from .problems import Mistake
+
 
 class Shape(BaseModel):
     """A value of an answer."""
@@ -44,11 +49,15 @@ class JobRow(Shape):
     accepted_ms: int | None
     since_ms: int | None
     """Since when it has this status."""
+    running_ms: int | None
+    """When it was first given a slot; null: it was not yet, or that is not known."""
     ended_ms: int | None
     waiting: str | None
     """Why it waits for slots; null: it does not."""
     position: int | None
     """Its place in the queue."""
+    state: str
+    """Its status, or QUEUED while it waits for its first slot."""
 
 
 class Attempt(Shape):
@@ -58,9 +67,11 @@ class Attempt(Shape):
     state: str
     task_manager: str | None
     slot: int | None
-    error: dict[str, Any] | None
+    error: Fault | None
     since_ms: dict[str, int]
     """When it came into each of its states."""
+    progress: dict[str, int] | None = None
+    """What it reported last, such as rows and bytes; null: nothing."""
 
 
 class Subtask(Shape):
@@ -78,11 +89,24 @@ class Task(Shape):
     subtasks: list[Subtask]
 
 
+class TimeSpent(Shape):
+    """Where a job's time went, in ms; the sum is the time from its acceptance to its end."""
+
+    queue_ms: int
+    start_ms: int
+    plan_ms: int
+    compute_ms: int
+    exchange_ms: int
+    publish_ms: int
+
+
 class JobDetail(JobRow):
-    cause: dict[str, Any] | None
+    cause: Fault | None
     """Why it FAILED."""
     archive: str | None
     """Path on the blob server."""
+    spent: TimeSpent | None = None
+    """Of an ended job; null: it is not known, or its archive alone has it."""
     tasks: list[Task]
 
 
@@ -123,8 +147,10 @@ class LeaderRow(Shape):
 class Jobs(Shape):
     as_of: AsOf
     total: int
-    """How many there are; `jobs` has those of the page asked for."""
+    """How many there are that the filters allow; `jobs` has those of the page."""
     jobs: list[JobRow]
+    next: str | None
+    """The cursor of the next page; null: this is the last."""
 
 
 class Job(Shape):
@@ -157,5 +183,156 @@ class Overview(Shape):
     leaders: int
 
 
-class Refusal(Shape):
-    error: str
+class Submitted(Shape):
+    """A submission. `url`: where to ask for its job."""
+
+    job: str
+    status: str | None
+    """Of the job, when it was accepted; null: the cluster has not answered yet."""
+    url: str
+    warnings: list[Mistake]
+
+
+class Canceled(Shape):
+    """A cancellation that was asked for."""
+
+    job: str
+    status: str | None
+    """Of the job, when the cluster answered; null: it has not answered yet."""
+    url: str
+
+
+class PlannedInput(Shape):
+    vertex: str
+    edge: str
+    """chained, hash, broadcast or forward."""
+    keys: list[str]
+
+
+class PlannedVertex(Shape):
+    vertex: str
+    kind: str
+    """source, sql, python, sink or spark_app."""
+    inputs: list[PlannedInput]
+
+
+class PlannedTask(Shape):
+    """Vertices that would run together in one attempt."""
+
+    task: str
+    parallelism: int
+    vertices: list[PlannedVertex]
+    reads: list[str]
+    """The tasks whose rows it reads."""
+
+
+class Validated(Shape):
+    """What the cluster would find."""
+
+    valid: bool
+    errors: list[Mistake]
+    warnings: list[Mistake]
+    tasks: list[PlannedTask]
+    """How the graph would run; none where it is not valid."""
+
+
+class LogRow(Shape):
+    """One file that an attempt writes."""
+
+    task: str
+    subtask: int
+    attempt: int
+    stream: str
+    """stdout or stderr."""
+    bytes: int
+    over: bool
+    """Nothing more comes."""
+    url: str
+
+
+class Logs(Shape):
+    logs: list[LogRow]
+
+
+class Report(Shape):
+    """What the running attempts of a job do at this moment."""
+
+    job: str
+    attempts: list[InspectedAttempt]
+    running: int
+    """How many attempts run that were asked for; of very many, the first are asked."""
+    reason: str | None
+    """Why none runs."""
+    silent: str | None
+    """The JobMaster that would know more and has not answered in time."""
+
+
+class ResultTable(Shape):
+    """The first rows of a FINISHED job."""
+
+    columns: list[str]
+    types: list[str]
+    rows: list[list[Any]]
+    truncated: bool
+    """There are more."""
+
+
+class KeptFileRow(Shape):
+    task: str
+    subtask: int
+    attempt: int
+    name: str
+    bytes: int
+
+
+class LeftOut(Shape):
+    name: str
+    why: str
+
+
+class KeptFiles(Shape):
+    files: list[KeptFileRow]
+    left_out: list[LeftOut]
+    left_out_in_all: int
+    """How many were not kept; `left_out` lists the first."""
+
+
+class SparkLogRow(Shape):
+    task: str
+    subtask: int
+    attempt: int
+    application: str
+    """Spark's id of it."""
+    history_url: str | None
+    """Its page on the Spark history server; null: none is configured."""
+    files: list[str]
+    """Where its parts are had from."""
+
+
+class SparkLogs(Shape):
+    logs: list[SparkLogRow]
+
+
+class Events(Shape):
+    events: list[dict[str, Any]]
+    """As they stand on job.events."""
+
+
+class LetterRow(Shape):
+    """A request that the cluster could not use."""
+
+    number: int
+    at_ms: int
+    reason: str
+    type: str | None
+    job: str | None
+    size_bytes: int
+    repeats: int
+    """How often it had been sent again before."""
+    redriven_ms: int | None
+    redriven_by: str | None
+
+
+class Letters(Shape):
+    total: int
+    letters: list[LetterRow]

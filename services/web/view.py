@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from .changes import Changes
 from .core.cluster import TOPIC as CLUSTER_EVENTS
 from .core.cluster import Cluster
 from .core.facts import Fact, Rows
@@ -19,17 +20,25 @@ T = TypeVar("T")
 class View:
     """The two tables over the rows that are given."""
 
-    def __init__(self, jobs: Rows, cluster: Rows, retained_jobs: int) -> None:
+    def __init__(self, jobs: Rows, cluster: Rows, retained_jobs: int, past: str = "") -> None:
         self.jobs, self.cluster = Jobs(jobs, retained_jobs), Cluster(cluster)
+        self.past = past
+        """Of a history: the storage whose archives are shown, in place of a cluster; else empty."""
         self.ready = False
+        self.to_reach: dict[tuple[str, int], int] | None = {}
+        """Where partitions ended when this process began, of those that are not read up to there; None: that is not known yet."""
         self.folded = {"news": 0, "known": 0, "unreadable": 0}
         self.folded_at_s = time.monotonic()
         self.firsts: dict[tuple[str, int], int] = {}
         """The first offset of a partition that can come, where it is known."""
         self.holes: dict[tuple[str, int], int] = {}
         """The lowest offset of a partition that came too early: before the one that is next."""
+        self.changes = Changes()
+        """Of the tables, since this process began."""
         self._rows = {JOB_EVENTS: jobs, CLUSTER_EVENTS: cluster}
         self._as_of: dict[str, dict[int, list[int]]] = {JOB_EVENTS: {}, CLUSTER_EVENTS: {}}
+        if past:  # its facts have no offsets of Kafka; those that it gives grow from process to process, for streams that are resumed
+            self._as_of[JOB_EVENTS][0] = [time.time_ns() // 1000, 0]
         self._lock = threading.Lock()
 
     def load(self, committed: Mapping[str, Mapping[int, int]]) -> None:
@@ -47,6 +56,13 @@ class View:
             self.folded_at_s = time.monotonic()
             self.ready = True
 
+    @property
+    def caught_up(self) -> bool:
+        """Whether it has all that an earlier process may have shown: what was answered then is not contradicted now."""
+        if self.ready and self.to_reach:
+            self.to_reach = {place: end for place, end in self.to_reach.items() if self.next_offset(*place) < end}
+        return self.ready and self.to_reach == {}
+
     def pass_over(self, topic: str, partition: int, offset: int, stamp_ms: int) -> None:
         """A record that holds no fact."""
         with self._lock:
@@ -63,12 +79,29 @@ class View:
         """Takes a fact in, unless one before it is missing. Raises KeyError, TypeError, ValueError for one that is none, which is to be
         passed over."""
         with self._lock:
-            if self._comes_too_early(fact.topic, fact.partition, fact.offset):
-                return
-            self.folded_at_s = time.monotonic()
-            self._reached(fact.topic, fact.partition, fact.offset, fact.stamp_ms)
-            table = self.jobs if fact.topic == JOB_EVENTS else self.cluster
-            self.folded["news" if table.fold(fact) else "known"] += 1
+            if not self._comes_too_early(fact.topic, fact.partition, fact.offset):
+                self._fold(fact)
+
+    def replace(self, job: str, facts: Callable[[int], Iterable[Fact]]) -> None:
+        """All that is known of an ended job is what these tell, from one moment to the next; none: it is forgotten. `facts`: given the
+        offset of the first."""
+        with self._lock:
+            first = self.next_offset(JOB_EVENTS, 0)
+            self.jobs.forget(job)
+            for fact in facts(first):
+                self._fold(fact)
+            if self.next_offset(JOB_EVENTS, 0) == first:
+                self._reached(JOB_EVENTS, 0, first, 0)  # what is shown has changed
+                self.changes.note(job)
+
+    def _fold(self, fact: Fact) -> None:
+        self.folded_at_s = time.monotonic()
+        self._reached(fact.topic, fact.partition, fact.offset, fact.stamp_ms)
+        table = self.jobs if fact.topic == JOB_EVENTS else self.cluster
+        news = table.fold(fact)
+        self.folded["news" if news else "known"] += 1
+        if news:
+            self.changes.note(str(fact.body["job"]) if table is self.jobs else "")
 
     def ask(self, question: Callable[[View], T]) -> tuple[T, dict[str, Any]]:
         """An answer, and as of when it is: the last offset of each partition, and the newest stamp among them."""

@@ -11,15 +11,30 @@ from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
+from pydantic import ValidationError
 from starlette.testclient import TestClient
 
+from millrace.client import NotFound
 from millrace.core.states import JobStatus, StatusShown
 from millrace.io.interfaces import Unavailable
-from services.web.api import application
+from services.web.app import application
+from services.web.commands import Commands
 from services.web.follow import Following, Follows
+from services.web.settings import WebSettings
 from services.web.view import View
 from services.web.worker import _agent, fact_of
 
+
+class Empty:
+    """In place of a client of a cluster without jobs."""
+
+    def show(self, job: str) -> Any:
+        raise NotFound(f"there is no job {job!r}")
+
+    def close(self) -> None: ...
+
+
+ALONE = Commands(Empty)  # type: ignore[arg-type]  # nothing else is called
 T0 = 1_700_000_000_000
 
 
@@ -51,7 +66,7 @@ def view() -> View:
 
 @pytest.fixture
 def web(view: View) -> TestClient:
-    return TestClient(application(view, lambda: Follows("", 2.5)), base_url="http://127.0.0.1")
+    return TestClient(application(view, lambda: Follows("", 2.5), ALONE), base_url="http://127.0.0.1")
 
 
 AS_OF = {"offsets": {"job.events": {"0": 1}, "cluster.events": {"0": 1}}, "time_ms": T0}
@@ -74,44 +89,75 @@ def test_every_answer_has_its_as_of(web: TestClient) -> None:
     ]
 
 
-def test_pages_of_jobs(web: TestClient) -> None:
-    assert [job["job"] for job in web.get("/api/v1/jobs?status=INITIALIZING&limit=1").json()["jobs"]] == ["j"]
-    found = web.get("/api/v1/jobs?offset=1").json()
-    assert (found["total"], found["jobs"]) == (1, [])
-
-
 @pytest.mark.parametrize(("path", "status", "error"), [
-    ("/api/v1/jobs/k", 404, "there is no job 'k' among those that are shown; `millrace show` knows older ones"),
+    ("/api/v1/jobs/k", 404, "there is no job 'k'"),
     ("/api/v1/jobs?limit=0", 400, "limit: Input should be greater than or equal to 1"),
-    ("/api/v1/jobs?status=RUNING", 400, "status: Input should be 'INITIALIZING', 'CREATED', 'RUNNING', 'RESTARTING', 'FAILING', "
+    ("/api/v1/jobs?state=RUNING", 400, "state.0: Input should be 'QUEUED', 'INITIALIZING', 'CREATED', 'RUNNING', 'RESTARTING', 'FAILING', "
      "'CANCELLING', 'FINISHED', 'FAILED' or 'CANCELED'"),
     ("/api/v1/nothing", 404, "Not Found"),
-    ("/api/v1/jobs?name=x", 400, "name: no parameter of /api/v1/jobs; there are: status, limit, offset"),
+    ("/api/v1/jobs?status=x", 400, "status: no parameter of /api/v1/jobs; there are: state, name, task_manager, since_ms, until_ms, sort, "
+     "limit, cursor"),
+    ("/api/v1/jobs?limit=0&until_ms=-1", 400, "until_ms: Input should be greater than or equal to 0; "
+     "limit: Input should be greater than or equal to 1"),
     ("/api/v1/jobs/j?name=x", 400, "name: no parameter of /api/v1/jobs/j; there are none"),
     ("/api/v1/taskmanagers?gone=true&all=1", 400, "all: no parameter of /api/v1/taskmanagers; there are: gone"),
     ("/api/v1/slots?task_manager=tm", 400, "task_manager: no parameter of /api/v1/slots; there are none"),
 ])  # fmt: skip
 def test_a_refusal_is_one_line(web: TestClient, path: str, status: int, error: str) -> None:
     answer = web.get(path)
-    assert (answer.status_code, answer.json()) == (status, {"error": error})
+    problem = answer.json()
+    assert (answer.status_code, problem["status"], problem["detail"]) == (status, status, error)
+    assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_nothing_can_be_changed(web: TestClient) -> None:
-    paths = web.get("/api/v1/openapi.json").json()["paths"]
-    assert {method for operations in paths.values() for method in operations} == {"get"}
-    assert web.post("/api/v1/jobs", json={}).status_code == 405
+def test_what_is_only_read_cannot_be_changed(web: TestClient) -> None:
+    for path in ("slots", "overview", "leaders", "taskmanagers", "jobs/j"):
+        answer = web.post(f"/api/v1/{path}", json={})
+        assert (answer.status_code, answer.headers["content-type"]) == (405, "application/problem+json")
+        assert answer.headers["allow"] == "GET"
 
 
 def test_its_description_has_the_answers_that_it_gives(web: TestClient) -> None:
     paths = web.get("/api/v1/openapi.json").json()["paths"]
-    assert set(paths["/api/v1/jobs"]["get"]["responses"]) == {"200", "400", "404", "503"}
-    assert {code for operations in paths.values() for code in operations["get"]["responses"]} == {"200", "400", "404", "503"}
+    assert set(paths["/api/v1/jobs"]["get"]["responses"]) == {"200", "304", "400", "429", "503"}
+    assert set(paths["/api/v1/jobs/{job}"]["get"]["responses"]) == {"200", "304", "400", "404", "429", "503", "504"}
+
+
+def test_its_description_has_the_fields_of_a_cause(web: TestClient) -> None:
+    """They were free objects."""
+    shapes = web.get("/api/v1/openapi.json").json()["components"]["schemas"]
+    for shape, field in (("JobDetail", "cause"), ("Attempt", "error")):
+        assert shapes[shape]["properties"][field]["anyOf"][0] == {"$ref": "#/components/schemas/Fault"}
+    assert {"kind", "retryable", "message", "vertex", "line"} <= shapes["Fault"]["properties"].keys()
+
+
+def test_why_an_attempt_failed_is_answered_as_it_was_given(view: View, web: TestClient) -> None:
+    error = {"kind": "user", "retryable": False, "message": "ZeroDivisionError: division by zero", "of_a_later_build": 1}
+    failed = record("job.events", 2, "job-master/0/1/5", type="AttemptStateChanged", job="j", task="a", subtask=0, attempt=1,
+                    state="FAILED", task_manager="tm", slot=0, error=error, count=2)  # fmt: skip
+    view.fold(fact_of(failed))
+    [attempt] = web.get("/api/v1/jobs/j").json()["job"]["tasks"][0]["subtasks"][0]["attempts"]
+    assert attempt["error"] == error
+
+
+def test_who_has_the_answer_already_is_not_given_it_again(view: View, web: TestClient) -> None:
+    for path in ("jobs", "jobs/j", "overview"):
+        tag = web.get(f"/api/v1/{path}").headers["etag"]
+        for given in (tag, tag.removeprefix("W/"), f'"x", {tag}', "*"):
+            answer = web.get(f"/api/v1/{path}", headers={"If-None-Match": given})
+            assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", tag)
+        view.pass_over("job.events", 0, view.next_offset("job.events", 0), T0 + 1)
+        assert web.get(f"/api/v1/{path}", headers={"If-None-Match": tag}).status_code == 304, "nothing of it has changed"
+    view.fold(fact_of(record("job.events", view.next_offset("job.events", 0), type="JobCanceled", job="j", archive=None)))
+    assert web.get(f"/api/v1/{path}", headers={"If-None-Match": tag}).status_code == 200
 
 
 def test_monitors_may_ask_by_head(web: TestClient) -> None:
     for path in ("/healthz", "/metrics", "/api/v1/overview"):
         assert web.head(path).status_code == 200
     assert web.head("/api/v1/jobs/k").status_code == 404
+    for path in ("jobs", "jobs/j", "cluster", "jobs/j/logs"):
+        assert web.head(f"/api/v1/streams/{path}").status_code == 405, "it would be answered for ever"
 
 
 def test_every_status_of_a_job_can_be_asked_for() -> None:
@@ -120,20 +166,20 @@ def test_every_status_of_a_job_can_be_asked_for() -> None:
 
 def test_behind_loopback_it_answers_to_no_other_name(view: View, web: TestClient) -> None:
     assert web.get("/api/v1/jobs", headers={"host": "a-page.example"}).status_code == 400
-    elsewhere = TestClient(application(view, lambda: Follows("", 0), "127.0.0.2"), base_url="http://127.0.0.2:8080")
+    elsewhere = TestClient(application(view, lambda: Follows("", 0), ALONE, "127.0.0.2"), base_url="http://127.0.0.2:8080")
     assert elsewhere.get("/api/v1/jobs").status_code == 200
-    open_to_a_container = TestClient(application(view, lambda: Follows("", 0), "0.0.0.0"), base_url="http://web:8080")
+    open_to_a_container = TestClient(application(view, lambda: Follows("", 0), ALONE, "0.0.0.0"), base_url="http://web:8080")
     assert open_to_a_container.get("/api/v1/jobs").status_code == 200
 
 
 def test_published_by_a_container_it_answers_to_the_names_that_it_is_given(view: View) -> None:
-    app = application(view, lambda: Follows("", 0), "0.0.0.0", ["127.0.0.1", "web"])
+    app = application(view, lambda: Follows("", 0), ALONE, "0.0.0.0", ["127.0.0.1", "web"])
     for name, status in (("127.0.0.1:8088", 200), ("web:8000", 200), ("a-page.example:8088", 400)):
         assert TestClient(app, base_url=f"http://{name}").get("/api/v1/jobs").status_code == status
 
 
 def test_before_the_tables_are_back_it_says_so() -> None:
-    web = TestClient(application(View({}, {}, 10), lambda: Follows("", 0)), base_url="http://localhost")
+    web = TestClient(application(View({}, {}, 10), lambda: Follows("", 0), ALONE), base_url="http://localhost")
     for path in ("/api/v1/jobs", "/api/v1/jobs/j", "/healthz"):
         assert web.get(path).status_code == 503
     assert web.get("/healthz").json()["reason"] == "the tables are being brought back"
@@ -159,7 +205,7 @@ def test_whatever_a_record_is_that_is_no_fact_it_is_passed_over_and_those_behind
 
 def test_while_kafka_is_away_it_is_degraded_and_says_how_old_it_is(view: View) -> None:
     state = Follows("Kafka has not answered for 12 s", 14.96)
-    web = TestClient(application(view, lambda: state), base_url="http://127.0.0.1")
+    web = TestClient(application(view, lambda: state, ALONE), base_url="http://127.0.0.1")
     answer = web.get("/healthz")
     assert (answer.status_code, answer.json()) == (
         503, {"status": "degraded", "reason": "Kafka has not answered for 12 s", "last_fold_s": 15.0, "as_of": AS_OF},
@@ -324,9 +370,25 @@ def test_what_was_read_before_the_tables_are_brought_back_again_stays_in_as_of()
 
 def test_metrics_are_what_prometheus_reads(web: TestClient) -> None:
     lines = web.get("/metrics").text.splitlines()
-    assert 'millrace_jobs{status="INITIALIZING"} 1.0' in lines
-    assert 'millrace_jobs{status="FAILED"} 0.0' in lines, "an alarm needs a number before the first one fails"
-    assert 'millrace_slots{state="ACTIVE"} 1.0' in lines
-    assert 'millrace_slots{state="BROKEN"} 0.0' in lines
+    assert 'millrace_web_jobs{status="INITIALIZING"} 1.0' in lines
+    assert 'millrace_web_jobs{status="FAILED"} 0.0' in lines, "an alarm needs a number before the first one fails"
+    assert 'millrace_web_slots{state="ACTIVE"} 1.0' in lines
+    assert 'millrace_web_slots{state="BROKEN"} 0.0' in lines
     assert 'millrace_web_offset{partition="0",topic="job.events"} 1.0' in lines
-    assert all(re.fullmatch(r"#.*|[a-z_]+(\{.*\})? [0-9.e+]+", line) for line in lines), lines
+    assert all(re.fullmatch(r"#.*|[a-z_]+(\{.*\})? [0-9.e+-]+", line) for line in lines), lines
+
+
+@pytest.mark.parametrize(("given", "field"), [
+    ({"host": "0.0.0.0"}, "host"), ({"host": "192.168.1.2", "allowed_hosts": ["a"]}, "host"), ({"host": "example.org"}, "host"),
+    ({"host": "0.0.0.0", "published_on_loopback": True}, "allowed_hosts"),
+])  # fmt: skip
+def test_where_others_could_reach_it_it_does_not_start(given: dict, field: str) -> None:
+    """It knows no login, and takes commands."""
+    with pytest.raises(ValidationError) as refused:
+        WebSettings(**given)
+    assert [each["loc"] for each in refused.value.errors()] == [(field,)]
+
+
+def test_on_loopback_and_in_a_container_that_is_published_there_it_starts() -> None:
+    assert [WebSettings(host=host).host for host in ("127.0.0.1", "localhost", "::1")] == ["127.0.0.1", "localhost", "::1"]
+    assert WebSettings(host="0.0.0.0", published_on_loopback=True, allowed_hosts=["127.0.0.1"]).host == "0.0.0.0"

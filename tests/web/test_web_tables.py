@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from services.web.core.cluster import GONE_KEPT, Cluster
+from services.web.core.cluster import GONE_KEPT, LED_KEPT, Cluster
 from services.web.core.facts import Fact, Row
-from services.web.core.jobs import ATTEMPTS_KEPT, Jobs
+from services.web.core.jobs import ATTEMPTS_KEPT, PAST_KEPT, Jobs
 from services.web.view import View
 
 T0 = 1_700_000_000_000
+SPENT = {"queue_ms": 1, "start_ms": 2, "plan_ms": 3, "compute_ms": 4, "exchange_ms": 5, "publish_ms": 6}
 
 
 class Story:
@@ -51,7 +52,7 @@ def whole_job(job: str = "j") -> Story:
     attempt(story, job, "FAILED", error={"kind": "user", "message": "no"}, slot=None)
     attempt(story, job, "DEPLOYING", number=2, subtask=0)
     attempt(story, job, "FINISHED", number=2, subtask=0, slot=None)
-    story.say("JobFinished", job, job=job, archive="archives/j", result=None)
+    story.say("JobFinished", job, job=job, archive="archives/j", result=None, spent=SPENT)
     return story
 
 
@@ -66,13 +67,13 @@ def test_a_job_from_its_acceptance_to_its_end() -> None:
     story = whole_job()
     after_waiting = folded(story.facts[:3])
     assert after_waiting.listed() == [{
-        "job": "j", "name": "name of j", "status": "RUNNING", "accepted_ms": T0, "since_ms": T0 + 1, "ended_ms": None,
-        "waiting": "no slot is free", "position": 3,
+        "job": "j", "name": "name of j", "status": "RUNNING", "accepted_ms": T0, "since_ms": T0 + 1, "running_ms": None,
+        "ended_ms": None, "waiting": "no slot is free", "position": 3, "state": "QUEUED",
     }]  # fmt: skip
     jobs = folded(story.facts)
     assert jobs.described("j") == {
-        "job": "j", "name": "name of j", "status": "FINISHED", "accepted_ms": T0, "since_ms": T0 + 8, "ended_ms": T0 + 8,
-        "waiting": None, "position": None, "cause": None, "archive": "archives/j",
+        "job": "j", "name": "name of j", "status": "FINISHED", "accepted_ms": T0, "since_ms": T0 + 8, "running_ms": T0 + 3,
+        "ended_ms": T0 + 8, "state": "FINISHED", "waiting": None, "position": None, "cause": None, "archive": "archives/j", "spent": SPENT,
         "tasks": [{"task": "a", "subtasks": [
             {"subtask": 0, "attempt": 2, "state": "FINISHED", "attempts": [
                 {"attempt": 1, "task_manager": "tm", "slot": 1, "error": {"kind": "user", "message": "no"}, "state": "FAILED",
@@ -86,9 +87,76 @@ def test_a_job_from_its_acceptance_to_its_end() -> None:
     assert (jobs.statuses(), jobs.described("k"), jobs.described("j/a/0")) == ({"FINISHED": 1}, None, None)
 
 
+def test_what_was_said_about_a_job_itself_is_kept_in_its_order_and_bounded() -> None:
+    story = whole_job()
+    jobs = folded(story.facts)
+    row = jobs.row("j")
+    assert row is not None and row["past"] == [
+        {"at_ms": T0, "kind": "JobAccepted"},
+        {"at_ms": T0 + 1, "kind": "JobStateChanged", "status": "RUNNING"},
+        {"at_ms": T0 + 2, "kind": "JobWaiting", "reason": "no slot is free", "position": 3},
+        {"at_ms": T0 + 8, "kind": "JobFinished", "archive": "archives/j"},
+    ]
+    for place in range(2 * PAST_KEPT, 0, -1):
+        story.say("JobWaiting", "k", job="k", reason="no slot is free", position=place)
+    kept = folded(story.facts).row("k")
+    assert kept is not None and [each["position"] for each in kept["past"]] == [
+        2 * PAST_KEPT, 2 * PAST_KEPT - 1, *range(PAST_KEPT - 2, 0, -1),
+    ]  # fmt: skip
+
+
+def test_jobs_by_whether_and_when_they_ended_and_how_many_rows_they_have() -> None:
+    story = whole_job("first")
+    result = {"columns": ["a"], "types": ["int"], "rows": [[1], [2]], "truncated": False}
+    for job in ("second", "third"):
+        accepted(story, job)
+    story.say("JobFinished", "second", job="second", archive=None, result=result)
+    jobs = folded(story.facts)
+    assert [row["job"] for row in jobs.live()] == ["third"]
+    assert [(row["job"], row["rows"]) for row in jobs.ended_since(T0 + 8)] == [("first", None), ("second", 2)]
+    assert [row["job"] for row in jobs.ended_since(T0 + 9)] == ["second"]
+    assert sorted(row["job"] for row in jobs.rows()) == ["first", "second", "third"]
+    assert jobs.row("first/a/0") is None
+
+
 def test_a_waiting_job_waits_no_more_once_an_attempt_is_deployed() -> None:
     jobs = folded(whole_job().facts[:4])
     assert [(job["waiting"], job["position"]) for job in jobs.listed()] == [(None, None)]
+
+
+def progressing(story: Story, rows: int, number: int = 1, life: int = 1) -> None:
+    progress = {"rows_read": rows, "rows_written": 0, "bytes_read": None}
+    attempts = [{"task": "a", "subtask": 0, "attempt": number, "progress": progress}]
+    story.say("AttemptsProgressing", "j", life, job="j", attempts=attempts)
+
+
+def last_progress(jobs: Jobs) -> Any:
+    described = jobs.described("j")
+    assert described is not None
+    return described["tasks"][0]["subtasks"][0]["attempts"][-1].get("progress")
+
+
+def test_a_running_attempt_has_what_it_reported_last_and_an_ended_one_keeps_it() -> None:
+    story = Story()
+    rows: dict[str, Row] = {}
+    accepted(story, "j")
+    attempt(story, "j", "RUNNING")
+    for count in (10, 20):
+        progressing(story, count)
+    progressing(story, 99, number=2)
+    progressing(story, 99, life=2)
+    jobs = folded(story.facts, rows)
+    assert last_progress(jobs) == {"rows_read": 20, "rows_written": 0}
+    assert not jobs.fold(story.facts[2]), "what is older says nothing new"
+    assert last_progress(folded([], rows)) is None, "it is in no row: a changelog of it would be long"
+    attempt(story, "j", "FINISHED", slot=None)
+    jobs.fold(story.facts[-1])
+    assert last_progress(folded([], rows)) == {"rows_read": 20, "rows_written": 0}
+    progressing(story, 99)
+    assert not jobs.fold(story.facts[-1])
+    attempt(story, "j", "DEPLOYING", number=2)
+    jobs.fold(story.facts[-1])
+    assert last_progress(jobs) is None
 
 
 def test_the_plan_attempt_is_shown_once_there_is_one() -> None:
@@ -195,7 +263,7 @@ def test_what_was_said_too_long_ago_is_missing_and_no_error() -> None:
     jobs = folded(whole_job().facts[4:5])
     assert jobs.listed() == [{
         "job": "j", "name": "", "status": "INITIALIZING", "accepted_ms": None, "since_ms": None, "ended_ms": None,
-        "waiting": None, "position": None,
+        "running_ms": T0 + 4, "waiting": None, "position": None, "state": "INITIALIZING",
     }]  # fmt: skip
 
 
@@ -226,6 +294,14 @@ def test_task_managers_slots_and_leaders() -> None:
     assert cluster.leaders() == [
         {"scope": "dispatcher", "leader": "d-2", "epoch": 9, "generation": 1, "since_ms": T0 + 3}
     ]
+    assert cluster.led() == {"dispatcher": [{"leader": "d-1", "epoch": 5, "since_ms": T0, "until_ms": T0 + 3}]}
+
+
+def test_of_a_scopes_leaders_the_newest_are_kept() -> None:
+    cluster, story = Cluster({}), Story("cluster.events")
+    for epoch in range(LED_KEPT + 5):
+        cluster.fold(story.say("LeaderElected", "s", scope="s", generation=1, leader="d", epoch=epoch))
+    assert [each["epoch"] for each in cluster.led()["s"]] == list(range(4, LED_KEPT + 4))
 
 
 def test_a_lost_task_manager_is_gone_until_it_joins_anew() -> None:
@@ -283,3 +359,7 @@ def test_a_record_that_is_no_fact_is_counted_and_changes_nothing() -> None:
     view.fold(Fact("job.events", 0, 1, T0, 1, {"type": "SomethingNew", "job": "j", "at_ms": 1}))
     assert view.folded == {"news": 0, "known": 1, "unreadable": 1}
     assert view.ask(lambda view: view.jobs.listed())[0] == []
+
+
+def test_a_job_that_was_forgotten_meanwhile_is_no_news() -> None:
+    assert not folded(whole_job().facts).is_newer("k", {})

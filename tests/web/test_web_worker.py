@@ -189,14 +189,16 @@ def test_a_stopped_broker_is_told_by_the_health_check_until_it_is_back(web: Web,
     until("what is said now", lambda: web.get("jobs/after").get("job", {}).get("status") == "CANCELED")
 
 
+# The thread of the library's consumer may be in the middle of joining its group when the loop that it reports to ends.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_it_ends_when_asked_also_while_it_starts_and_kafka_hangs(servers: tuple[str, str], broker: KafkaBroker) -> None:
     app, _ = make(WebSettings(kafka_bootstrap=servers[0], etcd_endpoint=servers[1]), Topology())
-    stopping, begun_s = threading.Event(), time.monotonic()
+    stopping = threading.Event()
     assert broker.pid is not None
     os.kill(broker.pid, signal.SIGSTOP)
     try:
         threading.Timer(1, stopping.set).start()
-        asyncio.run(_work(app, stopping, lambda: pytest.fail("it has not started"), Following(View({}, {}, 1), [], dict)))
-        assert time.monotonic() - begun_s < 20
+        work = _work(app, stopping, lambda: pytest.fail("it has not started"), Following(View({}, {}, 1), [], dict))
+        asyncio.run(asyncio.wait_for(work, LIMIT_S))  # while Kafka still hangs
     finally:
         os.kill(broker.pid, signal.SIGCONT)

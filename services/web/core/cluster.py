@@ -11,6 +11,7 @@ from .facts import Fact, Row, Rows, is_news, noted, shown
 
 TOPIC = "cluster.events"
 GONE_KEPT = 100  # TaskManagers that are gone, the newest
+LED_KEPT = 20  # who led a scope before, the newest
 
 
 class Cluster:
@@ -49,7 +50,8 @@ class Cluster:
         if row is not None and body["epoch"] <= row["epoch"]:
             return False  # epochs grow over all lives of a scope
         values = {name: body[name] for name in ("scope", "leader", "epoch", "generation")}
-        self._rows[key] = noted(row, fact, **values, since_ms=body["at_ms"])
+        past = [*row.get("past", ()), _led(row, body["at_ms"])] if row is not None else []
+        self._rows[key] = noted(row, fact, **values, since_ms=body["at_ms"], past=past[-LED_KEPT:])
         return True
 
     @staticmethod
@@ -97,7 +99,11 @@ class Cluster:
 
     def leaders(self) -> list[Row]:
         """Who was last elected for each scope."""
-        return [shown(row) for row in self._rows_of("leader/")]
+        return [_without(shown(row), "past") for row in self._rows_of("leader/")]
+
+    def led(self) -> dict[str, list[Row]]:
+        """Scope -> who led it before, the oldest first."""
+        return {row["scope"]: list(row.get("past", ())) for row in self._rows_of("leader/")}
 
     def _rows_of(self, prefix: str) -> list[Row]:
         return [row for key, row in sorted(self._rows.items()) if key.startswith(prefix)]
@@ -126,4 +132,12 @@ def _slot(row: Row | None, fact: Fact) -> Row | None:
 
 
 def _member_shown(row: Row) -> Row:
-    return {**{name: value for name, value in shown(row).items() if name != "slots"}, "slots": len(row["slots"])}
+    return {**_without(shown(row), "slots"), "slots": len(row["slots"])}
+
+
+def _led(row: Row, until_ms: int) -> Row:
+    return {**{name: row[name] for name in ("leader", "epoch", "since_ms")}, "until_ms": until_ms}
+
+
+def _without(row: Row, field: str) -> Row:
+    return {name: value for name, value in row.items() if name != field}

@@ -40,7 +40,12 @@ def noted(row: Mapping[str, Any] | None, fact: Fact, **changes: Any) -> Row:
     """The row with these changes, this fact among those that it holds, and where the fact stood."""
     before = dict(row or {})
     seen = {**before.get("seen", {}), fact.kind: [fact.life, fact.body.get("count", 1)]}
-    return {**before, **changes, "seen": seen, "as_of": [fact.partition, fact.offset, fact.stamp_ms]}
+    return {**before, **changes, "seen": seen, "as_of": place_of(fact)}
+
+
+def place_of(fact: Fact) -> list[int]:
+    """Where the fact stood, as a row keeps it."""
+    return [fact.partition, fact.offset, fact.stamp_ms]
 
 
 def shown(row: Mapping[str, Any]) -> Row:

@@ -5,17 +5,19 @@ A subtask has a row of its own (`<job>/<task>/<subtask>`), so that an event writ
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from millrace.core.jobgraph.compile import PLAN_TASK
-from millrace.core.states import ENDED_BY, ENDED_JOB, IN_SLOT
+from millrace.core.messages.client import state_of
+from millrace.core.states import ENDED_BY, ENDED_EXECUTION, ENDED_JOB, IN_SLOT
 
-from .facts import Fact, Row, Rows, is_news, noted, shown
+from .facts import Fact, Row, Rows, is_news, noted, place_of, shown
 
 TOPIC = "job.events"
 ATTEMPTS_KEPT = 10  # of a subtask, the newest
+PAST_KEPT = 50  # of what was said about a job itself: its first words and the newest
 
 
 class Jobs:
@@ -25,6 +27,7 @@ class Jobs:
         self._rows, self._retained = rows, retained
         self._live: dict[str, None] = {}
         self._ended: list[tuple[int, str]] = []  # (ended_ms, job), sorted
+        self._progress: dict[str, Row] = {}  # of a subtask, by its row's key: at_ms, attempt, progress
 
     def load(self) -> None:
         """Looks through the rows, which were kept over a restart."""
@@ -38,6 +41,8 @@ class Jobs:
         """Takes a fact in. False: it is known already, or of a kind that this table does not hold."""
         if fact.kind == "AttemptStateChanged":
             return self._attempt(fact)
+        if fact.kind == "AttemptsProgressing":
+            return self._progressing(fact)
         row = self._rows.get(fact.body["job"])
         if not is_news(row, fact) or (row is not None and row["status"] in ENDED_JOB):
             return False
@@ -49,7 +54,7 @@ class Jobs:
 
     def _put(self, row: Row | None, fact: Fact, changes: Mapping[str, Any]) -> None:
         job = fact.body["job"]
-        new = noted(row or _blank(job), fact, **changes)
+        new = noted(row or _blank(job), fact, **changes, past=_past(row, fact))
         self._rows[job] = new
         if new["status"] in ENDED_JOB:
             self._live.pop(job, None)
@@ -65,44 +70,101 @@ class Jobs:
         row = self._rows.get(key)
         if not is_news(row, fact):
             return False
-        self._rows[key] = noted(row, fact, life=fact.life, attempts=_attempts(row, fact), **{
+        progress = self._progress.pop(key, None) if body["state"] in ENDED_EXECUTION else None
+        self._rows[key] = noted(row, fact, life=fact.life, attempts=_attempts(row, fact, progress), **{
             name: body[name] for name in ("job", "task", "subtask", "attempt", "state")
         })  # fmt: skip
-        if job is None or job["waiting"] is not None or (body["task"] == PLAN_TASK and not job["planned"]):
-            before = job or _blank(body["job"])
-            planned = before["planned"] or body["task"] == PLAN_TASK
-            self._rows[body["job"]] = {**before, "waiting": None, "position": None, "planned": planned}
+        before = job or _blank(body["job"])
+        planned = before["planned"] or body["task"] == PLAN_TASK
+        running_ms = before.get("running_ms") or body["at_ms"]
+        changes = {"waiting": None, "position": None, "planned": planned, "running_ms": running_ms}
+        if any(before.get(name) != value for name, value in changes.items()):
+            self._rows[body["job"]] = {**before, **changes, "as_of": place_of(fact)}
             if before["status"] not in ENDED_JOB:
                 self._live[body["job"]] = None
         return True
+
+    def _progressing(self, fact: Fact) -> bool:
+        """A row has what an attempt reported last once that has ended. Written each second, its changelog would have little else."""
+        news = False
+        for each in fact.body["attempts"]:
+            key = subtask_key(fact.body["job"], each["task"], each["subtask"])
+            row, known = self._rows.get(key), self._progress.get(key, {})
+            mine = row is not None and (row["life"], row["attempt"]) == (fact.life, each["attempt"]) and row["state"] in IN_SLOT
+            if mine and fact.body["at_ms"] > known.get("at_ms", 0):
+                progress = {name: value for name, value in each["progress"].items() if isinstance(value, int)}
+                self._progress[key] = {"at_ms": fact.body["at_ms"], "attempt": each["attempt"], "progress": progress}
+                news = True
+        return news
+
+    def is_newer(self, job: str, seen: Mapping[int, int], whole: bool = False) -> bool:
+        """Whether something about the job is said behind these offsets, which are by partition. `whole`: its subtasks count, too."""
+        row = self._rows.get(job)
+        if row is None:
+            return False  # forgotten meanwhile
+        rows = [row, *(self._rows.get(subtask_key(job, *each)) for each in _subtasks(row))] if whole else [row]
+        places = [each["as_of"] for each in rows if each is not None and each["as_of"] is not None]
+        return any(offset > seen.get(partition, -1) for partition, offset, _ in places)
 
     def _forget_old(self) -> None:
         """Those that ended first go first, whenever they were told: a job that was forgotten and whose facts are read again after a
         restart goes again, and no younger one in its place."""
         while len(self._ended) > self._retained:
-            _, job = self._ended.pop(0)
-            for key in [job, *(subtask_key(job, task, n) for task, n in _subtasks(self._rows[job]))]:
-                self._rows.pop(key, None)
+            self._drop(self._ended.pop(0)[1])
+
+    def forget(self, job: str) -> None:
+        """An ended job is not shown any more, as if nothing had been told of it."""
+        row = self._rows.get(job)
+        if row is not None and row["status"] in ENDED_JOB:
+            del self._ended[bisect_left(self._ended, (row["ended_ms"], job))]
+            self._drop(job)
+
+    def _drop(self, job: str) -> None:
+        for key in [job, *(subtask_key(job, task, n) for task, n in _subtasks(self._rows[job]))]:
+            self._rows.pop(key, None)
+            self._progress.pop(key, None)
 
     # answers
 
+    def rows(self) -> list[Row]:
+        """The jobs as they are kept, in no order. They are not to be changed."""
+        return [self._rows[job] for job in self._jobs()]
+
+    def row(self, job: str) -> Row | None:
+        """One of them; None: it is not known."""
+        return self._rows.get(job) if "/" not in job else None
+
+    def live(self) -> list[Row]:
+        """Those of them that have not ended."""
+        return [self._rows[job] for job in self._live]
+
+    def ended_since(self, ms: int) -> list[Row]:
+        """Those of them that ended at this moment or later, the oldest first."""
+        return [self._rows[job] for _, job in self._ended[bisect_left(self._ended, (ms, "")) :]]
+
     def listed(self, status: str | None = None) -> list[Row]:
         """The jobs, newest first; those of one status."""
-        rows = [self._rows[job] for job in self._jobs()]
-        found = [row for row in rows if status in (None, row["status"])]
-        return [_summary(row) for row in sorted(found, key=lambda row: (row["accepted_ms"] or 0, row["job"]), reverse=True)]
+        found = [row for row in self.rows() if status in (None, row["status"])]
+        return [summary(row) for row in sorted(found, key=lambda row: (row["accepted_ms"] or 0, row["job"]), reverse=True)]
 
     def described(self, job: str) -> Row | None:
         """A job with its tasks, their subtasks and attempts; None: it is not known."""
-        row = self._rows.get(job) if "/" not in job else None
+        row = self.row(job)
         if row is None:
             return None
         tasks: dict[str, list[Row]] = {}
         for task, number in _subtasks(row):
             tasks.setdefault(task, []).append(self._subtask(row, task, number))
-        return {**_summary(row), "cause": row["cause"], "archive": row["archive"], "tasks": [
+        return {**summary(row), "cause": row["cause"], "archive": row["archive"], "spent": row.get("spent"), "tasks": [
             {"task": task, "subtasks": subtasks} for task, subtasks in tasks.items()
         ]}  # fmt: skip
+
+    def on(self, task_manager: str) -> set[str]:
+        """The jobs of which an attempt is, or was, on this TaskManager, as far as attempts are kept."""
+        return {
+            job for job in self._jobs() for each in _subtasks(self._rows[job])
+            for attempt in self._subtask(self._rows[job], *each)["attempts"] if attempt["task_manager"] == task_manager
+        }  # fmt: skip
 
     def statuses(self) -> dict[str, int]:
         """How many jobs there are of each status."""
@@ -128,7 +190,12 @@ class Jobs:
         row = self._rows.get(subtask_key(job["job"], task, number))
         if row is None or row["life"] < job.get("life", 0):  # not yet run since its JobMaster began anew
             return {"subtask": number, "attempt": 0, "state": "CREATED", "attempts": []}
-        return {name: value for name, value in shown(row).items() if name not in ("job", "task")}
+        found = {name: value for name, value in shown(row).items() if name not in ("job", "task")}
+        reported = self._progress.get(subtask_key(job["job"], task, number))
+        if reported is not None and reported["attempt"] == row["attempt"]:
+            *before, last = row["attempts"]
+            found["attempts"] = [*before, {**last, "progress": reported["progress"]}]
+        return found
 
 
 def subtask_key(job: str, task: str, subtask: int) -> str:
@@ -139,8 +206,8 @@ def subtask_key(job: str, task: str, subtask: int) -> str:
 def _blank(job: str) -> Row:
     return {
         "job": job, "name": "", "status": "INITIALIZING", "accepted_ms": None, "since_ms": None, "ended_ms": None,
-        "waiting": None, "position": None, "cause": None, "archive": None, "tasks": [], "planned": False, "life": 0, "seen": {},
-        "as_of": None,
+        "running_ms": None, "waiting": None, "position": None, "cause": None, "archive": None, "tasks": [], "planned": False, "life": 0,
+        "seen": {}, "as_of": None,
     }  # fmt: skip
 
 
@@ -148,7 +215,10 @@ def _changes(row: Row | None, fact: Fact) -> Row | None:
     """What a fact about a job changes; None: it is of no kind that is known here."""
     body, at_ms = fact.body, fact.body["at_ms"]
     if fact.kind == "JobAccepted":
-        tasks = [{"task": each["task"], "parallelism": each["parallelism"]} for each in body["tasks"]]
+        tasks = [
+            {"task": each["task"], "parallelism": each["parallelism"], "inputs": _inputs(each.get("inputs"))}
+            for each in body["tasks"]
+        ]
         since_ms = row["since_ms"] if row is not None and row["since_ms"] else at_ms
         return {"name": body["name"], "accepted_ms": at_ms, "since_ms": since_ms, "tasks": tasks}
     if fact.kind == "JobWaiting":
@@ -157,12 +227,35 @@ def _changes(row: Row | None, fact: Fact) -> Row | None:
         return {"status": body["status"], "since_ms": at_ms, "cause": body.get("cause"), "life": fact.life}
     if fact.kind in ENDED_BY:
         ended = {"status": ENDED_BY[fact.kind], "since_ms": at_ms, "ended_ms": at_ms, "waiting": None, "position": None}
-        return {**ended, "archive": body.get("archive"), "cause": body.get("cause")}
+        return {
+            **ended, "archive": body.get("archive"), "cause": body.get("cause"), "spent": body.get("spent"),
+            "rows": _rows_of(body.get("result")),
+        }  # fmt: skip
     return None
 
 
-def _attempts(row: Row | None, fact: Fact) -> list[Row]:
-    """The attempts of a subtask after this fact. Numbers count anew in each life of the JobMaster's state [R20]."""
+def _inputs(inputs: Any) -> list[Row]:
+    """The tasks that a task reads; earlier builds do not tell."""
+    return [{"task": str(each["task"]), "edge": str(each["edge"])} for each in inputs or ()]
+
+
+def _past(row: Row | None, fact: Fact) -> list[Row]:
+    """What was said about the job itself, this fact included, in the order of saying."""
+    body = fact.body
+    told = {name: body[name] for name in ("status", "reason", "position", "archive") if body.get(name) is not None}
+    past = [*(row.get("past", ()) if row is not None else ()), {"at_ms": body["at_ms"], "kind": fact.kind, **told}]
+    return past if len(past) <= PAST_KEPT else [*past[:2], *past[3:]]
+
+
+def _rows_of(result: Any) -> int | None:
+    """How many rows a result has; None: that is not known, or it has more than are kept of it."""
+    rows = result.get("rows") if isinstance(result, dict) and not result.get("truncated") else None
+    return len(rows) if isinstance(rows, list) else None
+
+
+def _attempts(row: Row | None, fact: Fact, reported: Row | None) -> list[Row]:
+    """The attempts of a subtask after this fact. Numbers count anew in each life of the JobMaster's state [R20]. `reported`: what one that
+    ends has reported last."""
     body = fact.body
     before = list(row["attempts"]) if row is not None and row["life"] == fact.life else []
     last = before.pop() if before and before[-1]["attempt"] == body["attempt"] else {
@@ -170,12 +263,15 @@ def _attempts(row: Row | None, fact: Fact) -> list[Row]:
     }  # fmt: skip
     since_ms = {**last["since_ms"], body["state"]: body["at_ms"]}
     given = {name: body[name] for name in ("task_manager", "slot", "error") if body.get(name) is not None}
+    if reported is not None and reported["attempt"] == body["attempt"]:
+        given["progress"] = reported["progress"]
     return [*before, {**last, **given, "state": body["state"], "since_ms": since_ms}][-ATTEMPTS_KEPT:]
 
 
-def _summary(row: Row) -> Row:
-    names = ("job", "name", "status", "accepted_ms", "since_ms", "ended_ms", "waiting", "position")
-    return {name: row[name] for name in names}
+def summary(row: Row) -> Row:
+    """A job in one line."""
+    names = ("job", "name", "status", "accepted_ms", "since_ms", "running_ms", "ended_ms", "waiting", "position")
+    return {**{name: row.get(name) for name in names}, "state": state_of(row["status"], row["waiting"], row.get("running_ms"))}
 
 
 def _subtasks(row: Row) -> Iterator[tuple[str, int]]:

@@ -1,0 +1,27 @@
+"""`/api/v1`: the JSON API, by subject."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends
+
+from ..commands import Commands
+from ..kept import Kept
+from ..view import View
+from . import cluster, jobs, logs, questions, streams, submissions
+from .asking import known_alone
+
+
+def api(view: View, commands: Commands, kept: Kept, spark_history: str = "") -> APIRouter:
+    """All of it. `spark_history`: the address of a Spark history server."""
+    router = APIRouter(prefix="/api/v1", dependencies=[Depends(known_alone)])
+    for part in (
+        submissions.submissions(commands),
+        streams.streams(view),
+        jobs.jobs(view, commands, kept),
+        logs.logs(view, kept),
+        questions.questions(commands, kept, spark_history),
+        questions.letters(commands),
+        cluster.cluster(view),
+    ):
+        router.include_router(part)
+    return router

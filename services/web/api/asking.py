@@ -1,0 +1,60 @@
+"""What the parts of the API share: a question to the view, and what is refused before it is asked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+from fastapi import Path, Query, Request, Response
+
+from millrace.core.messages.client import JOB_ID_PATTERN
+
+from ..commands import WAIT_MOST_S, WAIT_S
+from ..problems import Mistake, Refusal
+from ..view import View
+
+JobPath = Annotated[str, Path(pattern=JOB_ID_PATTERN, description="A job's id.")]
+WaitS = Annotated[float, Query(ge=0, le=WAIT_MOST_S, description="For so long the cluster's answer is waited for, in seconds.")]
+WAIT = WAIT_S
+
+
+def shown(request: Request, view: View, question: Callable[[View], Mapping[str, Any]]) -> Response:
+    """The view's answer as JSON, with as of when it is, and with an ETag: 304 where the asker has the same answer, as of whenever.
+    Raises Refusal while the tables are brought back."""
+    check_ready(view)
+    found, as_of = view.ask(question)
+    body = json.dumps(found, separators=(",", ":"))
+    headers = {"ETag": f'W/"{hashlib.sha1(body.encode(), usedforsecurity=False).hexdigest()}"'}
+    if _is_known(request.headers.get("if-none-match", ""), headers["ETag"]):
+        return Response(status_code=304, headers=headers)
+    return Response(f'{{"as_of":{json.dumps(as_of)},{body[1:]}', headers=headers, media_type="application/json")
+
+
+def check_ready(view: View) -> None:
+    """Raises Refusal while the tables are brought back."""
+    if not view.caught_up:
+        detail = "the tables are being brought back: ask again in a moment"
+        raise Refusal(503, detail, "starting", headers={"Retry-After": "1"})
+
+
+def wrong_parameter(name: str, message: str) -> Refusal:
+    """For what no type can tell."""
+    return Refusal(400, f"{name}: {message}", "invalid-parameter", [Mistake(place=[name], message=message)])
+
+
+def _is_known(given: str, tag: str) -> bool:
+    """RFC 9110: compared without the sign of a weak one."""
+    strong = tag.removeprefix("W/")
+    return any(each.strip().removeprefix("W/") in (strong, "*") for each in given.split(","))
+
+
+async def known_alone(request: Request) -> None:
+    """A parameter that is not known would be taken for one that allows all."""
+    known = [field.alias for field in request.scope["route"].dependant.query_params]
+    unknown = [name for name in request.query_params if name not in known]
+    if unknown:
+        told = f"there are: {', '.join(known)}" if known else "there are none"
+        mistakes = [Mistake(place=[name], message="no such parameter") for name in unknown]
+        raise Refusal(400, f"{unknown[0]}: no parameter of {request.url.path}; {told}", "invalid-parameter", mistakes)

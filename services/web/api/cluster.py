@@ -1,0 +1,67 @@
+"""TaskManagers, slots, leaders, and how many there are of everything."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from .. import models
+from ..commands import NoCluster
+from ..problems import responses
+from ..view import View
+from .asking import shown
+
+REFUSED = responses(304, 400, 429, 503)
+
+
+def cluster(view: View) -> APIRouter:
+    """The reads about the cluster."""
+    router = APIRouter(tags=["cluster"], responses=REFUSED)
+
+    async def live() -> None:
+        if view.past:
+            raise NoCluster("this is a history: it has no TaskManagers, slots and leaders; ask the web service of a running cluster")
+
+    now = [Depends(live)]
+
+    @router.get("/taskmanagers", response_model=models.TaskManagers, dependencies=now)
+    async def task_managers(
+        request: Request,
+        gone: Annotated[bool, Query(description="Those that are gone, instead of those that are registered.")] = False,
+    ) -> Response:
+        """The TaskManagers, by name."""
+        return shown(request, view, lambda view: {"task_managers": view.cluster.task_managers(gone)})
+
+    @router.get("/slots", response_model=models.Slots, dependencies=now)
+    async def slots(request: Request) -> Response:
+        """The slots of the registered TaskManagers, and what is in them."""
+        return shown(request, view, lambda view: {"slots": slots_of(view)})
+
+    @router.get("/leaders", response_model=models.Leaders, dependencies=now)
+    async def leaders(request: Request) -> Response:
+        """Who was last elected for each scope."""
+        return shown(request, view, lambda view: {"leaders": view.cluster.leaders()})
+
+    @router.get("/overview", response_model=models.Overview)
+    async def overview(request: Request) -> Response:
+        """How many there are of everything."""
+        return shown(request, view, overview_of)
+
+    return router
+
+
+def slots_of(view: View) -> list[dict[str, Any]]:
+    """The slots with what is in them."""
+    return view.cluster.slots(view.jobs.in_slots())
+
+
+def overview_of(view: View) -> dict[str, Any]:
+    """The counts."""
+    states: dict[str, int] = {}
+    for slot in slots_of(view):
+        states[slot["state"]] = states.get(slot["state"], 0) + 1
+    return {
+        "jobs": view.jobs.statuses(), "slots": states, "task_managers": len(view.cluster.task_managers()),
+        "leaders": len(view.cluster.leaders()),
+    }  # fmt: skip

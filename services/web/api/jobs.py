@@ -1,0 +1,99 @@
+"""Jobs: the list, one of them, and its cancellation."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+
+from millrace.client import NotFound
+from millrace.core.states import JobState
+
+from .. import models
+from ..commands import Commands, NotAnswered
+from ..kept import Kept, shape
+from ..listing import BadCursor, Listing
+from ..problems import Refusal, of_failure, responses
+from ..view import View
+from .asking import WAIT, JobPath, WaitS, check_ready, shown, wrong_parameter
+
+PAGE_MOST = 1000
+TIME_MOST = 1 << 53
+OLDER_WAIT_S = 2.0
+"""For so long a read waits for the cluster: its job may be in the tables the next time."""
+Sort = Literal[
+    "accepted_ms", "-accepted_ms", "since_ms", "-since_ms", "running_ms", "-running_ms", "ended_ms", "-ended_ms",
+    "name", "-name", "status", "-status", "job", "-job",
+]  # fmt: skip
+
+
+def jobs(view: View, commands: Commands, kept: Kept) -> APIRouter:
+    """What is asked of jobs that were submitted."""
+    router = APIRouter(tags=["jobs"])
+
+    @router.get("/jobs", response_model=models.Jobs, responses=responses(304, 400, 429, 503))
+    async def jobs(
+        request: Request,
+        state: Annotated[list[JobState] | None, Query(max_length=20, description="Only jobs in one of these; may be repeated.")] = None,
+        name: Annotated[str, Query(max_length=255, description="Only jobs whose name has this in it.")] = "",
+        task_manager: Annotated[str, Query(max_length=255, description="Only jobs of which an attempt is or was there.")] = "",
+        since_ms: Annotated[int | None, Query(ge=0, le=TIME_MOST, description="Accepted at this time or later.")] = None,
+        until_ms: Annotated[int | None, Query(ge=0, le=TIME_MOST, description="Accepted before this time.")] = None,
+        sort: Annotated[Sort, Query(description="A field; with - before it from the greatest on.")] = "-accepted_ms",
+        limit: Annotated[int, Query(ge=1, le=PAGE_MOST)] = 100,
+        cursor: Annotated[str, Query(max_length=1000, description="`next` of the page before; all else as it was.")] = "",
+    ) -> Response:
+        """The jobs, page by page; newest first unless `sort` says otherwise. Jobs that come meanwhile move no page."""
+        listing = Listing(state or (), name, task_manager, since_ms, until_ms, sort, limit, cursor)
+
+        def listed(view: View) -> dict[str, Any]:
+            try:
+                found, total, more = listing.page(view.jobs)
+            except BadCursor as bad:
+                raise wrong_parameter("cursor", str(bad)) from None
+            return {"total": total, "jobs": found, "next": more}
+
+        return shown(request, view, listed)
+
+    @router.get("/jobs/{job}", response_model=models.Job, responses=responses(304, 400, 404, 429, 503, 504))
+    async def job(request: Request, job: JobPath) -> Response:
+        """A job with its tasks, subtasks and attempts. The cluster is asked for one that is too old, or too new, to be among those that
+        are listed."""
+        check_ready(view)
+        older = None
+        if view.ask(lambda view: view.jobs.row(job))[0] is None:
+            older = await _asked(job, commands)
+        return shown(request, view, lambda view: {"job": view.jobs.described(job) or older})
+
+    @router.post(
+        "/jobs/{job}/cancel",
+        responses={202: {"description": "Accepted", "model": models.Canceled}, **responses(400, 403, 404, 409, 429, 503)},
+    )
+    async def cancel(job: JobPath, response: Response, wait_s: WaitS = WAIT) -> models.Canceled:
+        """Asks for the job's end; a repeat is harmless. 409 for a job that FINISHED or FAILED; 202 where no answer came within `wait_s`:
+        the job may still be canceled."""
+        where = f"/api/v1/jobs/{job}"
+        try:
+            return models.Canceled(job=job, status=await commands.cancel(job, wait_s), url=where)
+        except NotAnswered:
+            response.status_code, response.headers["Location"] = 202, where
+            return models.Canceled(job=job, status=None, url=where)
+
+    return router
+
+
+async def _asked(job: str, commands: Commands) -> dict[str, Any]:
+    """Of a job that the tables do not have."""
+    refused = commands.refused(job)
+    try:
+        found = await commands.call(lambda client: client.show(job), OLDER_WAIT_S)
+    except NotFound as unknown:
+        if refused is None:
+            raise
+        known = of_failure(refused)
+        raise Refusal(404, f"{unknown}: it was not accepted: {known.detail}", known.kind, known.mistakes) from None
+    one = found.summary
+    names = ("job", "name", "status", "accepted_ms", "running_ms", "ended_ms", "waiting", "position", "state")
+    since_ms = found.detail.since_ms if found.detail is not None else None
+    detail = shape(found.detail) if found.detail is not None else {"cause": None, "spent": None, "tasks": []}
+    return {**{name: getattr(one, name) for name in names}, "since_ms": since_ms, "archive": None, **detail}

@@ -1,0 +1,146 @@
+"""Submissions: accepted or refused; and what would be found wrong with one."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from millrace.client import Rejected, new_id
+from millrace.core.jobgraph.compile import compile_graph
+from millrace.core.jobgraph.model import JobGraph
+from millrace.core.messages.client import JOB_ID_PATTERN
+from millrace.edge.graph_file import Loaded
+from millrace.edge.requests import check_loaded
+
+from .. import models
+from ..commands import WAIT_MOST_S, Commands, NotAnswered
+from ..parcel import CONTENT, MULTIPART, Parcel, receive
+from ..problems import Refusal, of_failure, responses
+from .asking import WAIT, WaitS
+
+BODY = {"requestBody": {"required": True, "content": CONTENT}}
+ANY_BODY = {"requestBody": {"required": True, "content": {
+    kind: {"schema": {name: value for name, value in each["schema"].items() if kind == MULTIPART or name != "type"}}
+    for kind, each in CONTENT.items()
+}}}  # fmt: skip
+"""Whatever a text says is looked at."""
+Parameters = Annotated[
+    list[str] | None,
+    Query(max_length=100, alias="parameter", description="NAME=VALUE for the graph's ${NAME}; may be repeated."),
+]
+
+
+def submissions(commands: Commands) -> APIRouter:
+    """What brings jobs."""
+    router = APIRouter(tags=["submissions"])
+
+    @router.post(
+        "/jobs",
+        status_code=201,
+        responses={
+            202: {"description": "Accepted", "model": models.Submitted},
+            **responses(400, 403, 408, 409, 413, 415, 429, 503, 507),
+        },
+        openapi_extra=BODY,
+    )
+    async def submit(
+        request: Request,
+        response: Response,
+        job: Annotated[str | None, Query(pattern=JOB_ID_PATTERN, description="The job's id; a repeat with it is the same job.")] = None,
+        parameter: Parameters = None,
+        idempotency_key: Annotated[
+            str | None, Header(min_length=1, max_length=255, description="A repeat with it is the same job, instead of `job`.")
+        ] = None,
+        wait_s: WaitS = WAIT,
+    ) -> models.Submitted:
+        """Submits a graph's file (JSON or YAML), a graph with its modules, or a script with the fields of spark-submit.
+
+        201: it is stored and will run, whatever dies. 202: no answer came within `wait_s`; it is asked for at `url`. Another graph under
+        the id or key of a job is a 409."""
+        if job is not None and idempotency_key is not None:
+            raise Refusal(400, "give job or Idempotency-Key: each alone makes a repeat the same job", "invalid-parameter")
+        parcel = await receive(request, parameter or (), lambda what: commands.work(what, WAIT_MOST_S))
+        try:
+            loaded = await commands.work(lambda: _loaded(parcel), WAIT_MOST_S)
+            id = job or _of_key(idempotency_key) or new_id(str(loaded.raw.get("name", "")))
+            response.headers["Location"] = where = f"/api/v1/jobs/{id}"
+            accepted = await commands.submit(
+                loaded.raw, id, parcel.parameters(), loaded.uploads, loaded.env, wait_s, parcel.close
+            )
+        except NotAnswered:  # the parcel is still read
+            response.status_code = 202
+            return models.Submitted(job=id, status=None, url=where, warnings=[])
+        except BaseException as failure:
+            parcel.close()
+            if isinstance(failure, Rejected):
+                raise of_failure(failure, parcel.told(loaded, failure.problems)) from None
+            raise
+        here = parcel.mistakes(loaded, warnings=True)
+        known = [(each.place, each.message) for each in here]
+        found = [each for each in parcel.told(loaded, accepted.warnings) if (each.place, each.message) not in known]
+        return models.Submitted(job=id, status=accepted.status, url=where, warnings=[*here, *found])
+
+    @router.post(
+        "/validate",
+        responses=responses(400, 403, 408, 413, 415, 429, 503, 507),
+        openapi_extra=ANY_BODY,
+    )
+    async def validate(request: Request, parameter: Parameters = None) -> models.Validated:
+        """What the cluster would find wrong with a submission, and how it would run. Nothing is sent; no Kafka is needed."""
+        parcel = await receive(request, parameter or (), lambda what: commands.work(what, WAIT_MOST_S))
+
+        def found() -> models.Validated:
+            try:
+                return _validated(parcel)
+            finally:
+                parcel.close()
+
+        return await commands.work(found, WAIT_MOST_S)
+
+    return router
+
+
+def _loaded(parcel: Parcel) -> Loaded:
+    """Raises Refusal for what is wrong before it is sent."""
+    loaded = parcel.load()
+    if loaded.errors:
+        mistakes = parcel.mistakes(loaded)
+        raise Refusal(400, f"the graph has {len(mistakes)} mistake{'s' * (len(mistakes) != 1)}", "invalid-graph", mistakes)
+    return loaded
+
+
+def _validated(parcel: Parcel) -> models.Validated:
+    loaded = parcel.load()
+    check_loaded(loaded)
+    wrong = parcel.mistakes(loaded)
+    tasks = _planned(loaded.graph) if loaded.graph is not None and not wrong else []
+    return models.Validated(valid=not wrong, errors=wrong, warnings=parcel.mistakes(loaded, warnings=True), tasks=tasks)
+
+
+def _planned(graph: JobGraph) -> list[models.PlannedTask]:
+    plan = compile_graph(graph)
+    return [
+        models.PlannedTask(
+            task=task.id,
+            parallelism=task.parallelism,
+            reads=list(task.upstream),
+            vertices=[
+                models.PlannedVertex(
+                    vertex=name,
+                    kind=graph.vertices[name].kind,
+                    inputs=[
+                        models.PlannedInput(vertex=each.vertex, edge=each.edge, keys=list(each.keys)) for each in task.inputs[name]
+                    ],
+                )
+                for name in task.vertices
+            ],
+        )
+        for task in plan.tasks.values()
+    ]
+
+
+def _of_key(key: str | None) -> str | None:
+    """The same key is the same job, whichever process is asked: the cluster refuses another graph under the id of a job."""
+    return None if key is None else f"key-{hashlib.sha256(key.encode()).hexdigest()[:24]}"

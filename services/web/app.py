@@ -1,0 +1,105 @@
+"""The application: what every request passes through, how errors are answered, and the parts that answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, FastAPI
+from starlette.middleware.cors import CORSMiddleware
+
+from millrace import __version__
+from millrace.io.addresses import is_loopback
+from millrace.io.storage.store import Storage
+
+from .access.guard import Guard
+from .access.settings import Access
+from .api import api
+from .commands import Commands
+from .flink.app import FlinkErrors, ForFlink, flink
+from .follow import Follows
+from .kept import Kept
+from .middleware import Head, Limits, Names, SameOrigin, SecurityHeaders
+from .problems import add_handlers
+from .state import state
+from .view import View
+
+if TYPE_CHECKING:
+    from .access.login import Login
+
+CORS: dict[str, Any] = {
+    "allow_methods": ["GET", "POST", "PATCH"],
+    "allow_headers": ["Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Range"],
+    "expose_headers": ["Content-Range", "ETag", "Location", "Retry-After", "X-Request-Id"],
+}
+"""No cookie is taken from another origin: its pages send a token."""
+
+
+def application(
+    view: View,
+    follows: Callable[[], Follows],
+    commands: Commands,
+    host: str = "127.0.0.1",
+    allowed_hosts: Sequence[str] = (),
+    shown: Mapping[str, str] | None = None,
+    flink_dashboard: Path | None = None,
+    storage: Storage | None = None,
+    page: APIRouter | None = None,
+    login: Login | None = None,
+    access: Access | None = None,
+    spark_history: str = "",
+) -> FastAPI:
+    """The application over a view, which asks by `commands`; `follows` says whether the view does.
+
+    host: what it listens on; behind loopback it answers to loopback's names alone. allowed_hosts: the names that it answers to instead.
+    shown: settings, without secrets, as Flink's tools are shown them. flink_dashboard: the folder with the files of Flink's dashboard.
+    storage: where attempts leave their logs. login: finds out who asks; None: everybody may do everything. access: limits, and origins.
+    spark_history: the address of a Spark history server."""
+    app = FastAPI(
+        title="Millrace",
+        version=__version__,
+        description="Jobs, TaskManagers, slots and leaders of a Millrace cluster, and commands to it. "
+        "Each answer says as_of when it is.",
+        openapi_url="/api/v1/openapi.json",
+        docs_url=None,  # their pages load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    kept = Kept(view, commands, storage or Storage("memory://none"))
+    app.add_middleware(ForFlink, flink=flink(view, commands, kept, shown or {}, flink_dashboard))
+    app.add_middleware(Limits)
+    app.add_middleware(Guard, login=login, settings=access)
+    origins = access.origins if access is not None else []
+    app.add_middleware(SameOrigin, others=origins)
+    app.add_middleware(Head)
+    if origins:
+        app.add_middleware(CORSMiddleware, allow_origins=origins, **CORS)
+    names = list(allowed_hosts) or (["127.0.0.1", "localhost", "[::1]", host] if is_loopback(host) else [])
+    if names:
+        app.add_middleware(Names, names=names)
+    app.add_middleware(SecurityHeaders)
+    app.add_middleware(FlinkErrors)  # what is added last comes first
+    add_handlers(app)
+    app.include_router(state(view, follows))
+    app.include_router(api(view, commands, kept, spark_history))
+    if page is not None:
+        app.include_router(page)
+    describe(app)
+    return app
+
+
+def describe(app: FastAPI) -> None:
+    """Makes the OpenAPI document, which is answered from then on."""
+    from .problems import Mistake, Problem
+
+    described = app.openapi()
+    shapes = described["components"]["schemas"]
+    for shape in (Mistake, Problem):
+        shapes[shape.__name__] = shape.model_json_schema(ref_template="#/components/schemas/{model}")
+        shapes[shape.__name__].pop("$defs", None)
+    for name in ("HTTPValidationError", "ValidationError"):
+        shapes.pop(name, None)
+    for operations in described["paths"].values():
+        for operation in operations.values():
+            operation["responses"].pop("422", None)  # what the library answers; here it is 400, as described

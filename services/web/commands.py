@@ -1,0 +1,167 @@
+"""What the HTTP side may send: each request is published to Kafka like any client's, by the client library."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from millrace.client import Job, Millrace, MillraceError, OutcomeUnknown, Rejected, Unavailable
+from millrace.core.messages.audit import Verb
+
+from .access.audit import Recorder
+from .access.who import current
+
+T = TypeVar("T")
+
+WAITING_MOST = 64
+"""Requests that wait for an answer at once. Each has a thread, for the client library waits in one."""
+TIMEOUT_S = 10.0
+"""For so long an answer is waited for, whether or not somebody still waits at the other end."""
+REFUSED_KEPT = 1000
+WAIT_S = 12.0
+WAIT_MOST_S = 30.0
+
+
+class NoLeader(Unavailable):
+    """Kafka answers, and no Dispatcher does."""
+
+
+class KafkaAway(Unavailable):
+    """Kafka does not answer. Nothing was sent."""
+
+
+class NotAnswered(MillraceError):
+    """The request was sent, and there was no answer in the time that its sender waits. It may still be carried out."""
+
+
+class NoCluster(Unavailable):
+    """This is a history: what was asked for only a running cluster has. Nothing was sent."""
+
+
+class TooMany(MillraceError):
+    """Too many requests wait for an answer. Nothing was sent."""
+
+
+class Commands:
+    """Calls of the client library for one event loop, which none of them blocks.
+
+    Whatever fails is a MillraceError: one of the client library (Refused, NotFound, Invalid, Conflict, Busy, OutcomeUnknown), or one of
+    those above."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Millrace],
+        trouble: Callable[[], str] = lambda: "",
+        most: int = WAITING_MOST,
+        recorder: Recorder | None = None,
+    ) -> None:
+        """`connect`: makes the client; it is called at the first request, and again until it succeeds. `trouble`: why Kafka is known not
+        to answer, empty if it does. `most`: how many requests wait at once. `recorder`: writes down who gives a command."""
+        self._recorder = recorder
+        self._connect, self._trouble, self._most = connect, trouble, most
+        self._client: Millrace | None = None
+        self._connecting = threading.Lock()
+        self._threads = ThreadPoolExecutor(most, thread_name_prefix="command")
+        self._waiting = 0
+        self._refused: dict[str, Rejected] = {}
+
+    def close(self) -> None:
+        """Ends the connection. Who waits for an answer gets none."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._client is not None:
+            self._client.close()
+
+    async def submit(
+        self,
+        graph: Mapping[str, Any],
+        job: str,
+        parameters: Mapping[str, str] | None = None,
+        uploads: Mapping[str, Path | bytes] | None = None,
+        env: Mapping[str, str] | None = None,
+        wait_s: float = WAIT_S,
+        after: Callable[[], None] = lambda: None,
+    ) -> Job:
+        """Submits a graph: a job that is accepted. NotAnswered: it may be accepted later, within TIMEOUT_S. `after` is called when the
+        uploads are not read any more, if they were read at all."""
+
+        submitted = self._recorded("submit", job, lambda client: client.submit(graph, job, parameters, uploads, False, env))
+
+        def send(client: Millrace) -> Job:
+            try:
+                return submitted(client)
+            except Rejected as failure:
+                self._note(job, failure)
+                raise
+            finally:
+                after()
+
+        return await self.call(send, wait_s)
+
+    def refused(self, job: str) -> Rejected | None:
+        """Why the last submission under this id was not accepted, as far as this process remembers."""
+        return self._refused.get(job)
+
+    def _note(self, job: str, failure: Rejected) -> None:
+        with self._connecting:
+            self._refused.pop(job, None)
+            self._refused[job] = failure
+            while len(self._refused) > REFUSED_KEPT:
+                self._refused.pop(next(iter(self._refused)))
+
+    async def cancel(self, job: str, wait_s: float = WAIT_S) -> str:
+        """Asks for a job's end: its status now."""
+        return await self.call(self._recorded("cancel", job, lambda client: client.cancel(job)), wait_s)
+
+    async def redrive(self, number: int, send: Callable[[Millrace], T], wait_s: float = WAIT_S) -> T:
+        """Sends the record of a dead letter again, by `send`."""
+        return await self.call(self._recorded("redrive", str(number), send), wait_s)
+
+    def _recorded(self, verb: Verb, target: str, command: Callable[[Millrace], T]) -> Callable[[Millrace], T]:
+        """Who gives it is known here, and not on the thread that sends it."""
+        return command if self._recorder is None else self._recorder.recorded(current.get(), verb, target, command)
+
+    async def call(self, request: Callable[[Millrace], T], wait_s: float = WAIT_S) -> T:
+        """The answer to any call of the client library, which goes on without its sender when `wait_s` are over."""
+        if trouble := self._trouble():
+            raise KafkaAway(f"{trouble}: nothing was sent")
+        return await self.work(lambda: self._call(request), wait_s)
+
+    async def work(self, what: Callable[[], T], wait_s: float = WAIT_MOST_S) -> T:
+        """Something that blocks, on one of the threads."""
+        if self._waiting >= self._most:
+            raise TooMany(f"{self._most} requests wait for an answer already; try again")
+        self._waiting += 1
+        under_way = asyncio.get_running_loop().run_in_executor(self._threads, what)
+        under_way.add_done_callback(self._done)
+        done, _ = await asyncio.wait({under_way}, timeout=wait_s)
+        if not done:
+            raise NotAnswered(f"no answer within {wait_s:g} s; the request was sent, and may still be carried out")
+        return under_way.result()
+
+    def _done(self, under_way: asyncio.Future[Any]) -> None:
+        self._waiting -= 1
+        if not under_way.cancelled():
+            under_way.exception()  # else asyncio complains about one that nobody waits for
+
+    def _call(self, request: Callable[[Millrace], T]) -> T:
+        try:
+            return request(self._connected())
+        except OutcomeUnknown as unknown:
+            raise unknown
+        except Unavailable as failure:
+            if failure.silent == "dispatcher":
+                raise NoLeader(str(failure), failure.silent) from None
+            raise
+
+    def _connected(self) -> Millrace:
+        with self._connecting:
+            if self._client is None:
+                try:
+                    self._client = self._connect()
+                except Unavailable as failure:
+                    raise KafkaAway(str(failure)) from None
+            return self._client

@@ -1,0 +1,31 @@
+"""How a job's graph is planned, as far as the tables and the page need it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from millrace.core.jobgraph.compile import PLAN_TASK, Plan, compile_graph
+from millrace.core.jobgraph.model import JobGraph
+
+
+def plan_of(graph: Mapping[str, Any] | None, tasks: Sequence[str]) -> Plan | None:
+    """The plan that a job runs by; None where its graph is not known, or is planned otherwise by this build."""
+    if not graph:
+        return None
+    for forward_only in (False, True):
+        try:
+            plan = compile_graph(JobGraph.model_validate(graph), forward_only=forward_only)
+        except (ValueError, KeyError, AssertionError):
+            return None
+        if set(plan.tasks) == {task for task in tasks if task != PLAN_TASK}:
+            return plan
+    return None
+
+
+def inputs_of(plan: Plan) -> dict[str, list[tuple[str, str]]]:
+    """Task -> the tasks that it reads, each with the kind of the edge."""
+    return {
+        task.id: list({each.task: (each.task, str(each.edge)) for inputs in task.inputs.values() for each in inputs if each.task}.values())
+        for task in plan.tasks.values()
+    }

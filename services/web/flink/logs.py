@@ -1,0 +1,73 @@
+"""The logs of a TaskManager: what the attempts in its slots write. Its own process and its JVMs write where this service cannot read."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from ..kept import Kept, Log
+from . import cluster_shapes as shapes
+from .errors import Refusal, Reply
+from .source import Source
+from .taskmanagers import member_of
+
+TEXT = "text/plain; charset=utf-8"
+END_BYTES = 256 << 10
+"""Of each attempt's log, where several are answered together."""
+
+
+def router(source: Source, kept: Kept) -> APIRouter:
+    api = APIRouter(tags=["taskmanagers"], dependencies=[Depends(source.live)])
+
+    @api.get("/taskmanagers/{name}/logs", response_model=shapes.LogList)
+    async def listed(name: str) -> Reply:
+        """Of each attempt in a slot what it writes to stdout and stderr."""
+        found = await _logs(source, kept, name)
+        sizes = await asyncio.to_thread(lambda: [kept.size(log.path) for log in found.values()])
+        now_ms = source.now_ms()
+        body: shapes.LogList = {
+            "logs": [{"name": file, "size": size, "mtime": now_ms} for file, size in zip(found, sizes, strict=True)]
+        }
+        return Reply(body)
+
+    @api.get("/taskmanagers/{name}/logs/{file}", include_in_schema=False)
+    async def one(request: Request, name: str, file: str) -> Response:
+        log = (await _logs(source, kept, name)).get(file)
+        if log is None:
+            raise Refusal(404, f"The file {file[:200]} does not exist on the TaskExecutor: no attempt in its slots writes it.")
+        return await kept.answer(log.path, file, request.headers.get("range", ""), TEXT)
+
+    @api.get("/taskmanagers/{name}/log", include_in_schema=False)
+    async def stderr(name: str) -> Response:
+        return await together(name, "stderr")
+
+    @api.get("/taskmanagers/{name}/stdout", include_in_schema=False)
+    async def stdout(name: str) -> Response:
+        return await together(name, "stdout")
+
+    async def together(name: str, stream: str) -> Response:
+        found = await _logs(source, kept, name)
+        texts = await asyncio.to_thread(lambda: [_end(kept, file, log) for file, log in found.items() if log.stream == stream])
+        nothing = f"No attempt is in a slot of {name}. `millrace logs JOB` has what ended attempts wrote.\n"
+        return Response("".join(texts) or nothing, media_type=TEXT)
+
+    return api
+
+
+async def _logs(source: Source, kept: Kept, name: str) -> dict[str, Log]:
+    """Those of the attempts in its slots, by the name of a file."""
+    _, slots = member_of(source, name)
+    held = {(slot["job"], slot["task"], slot["subtask"], slot["attempt"]) for slot in slots if slot["job"] is not None}
+    found = {}
+    for job in sorted({each[0] for each in held}):
+        for log in await kept.logs(job):
+            if (job, log.task, log.subtask, log.attempt) in held:
+                found[f"{job}.{log.task}.{log.subtask}.{log.attempt}.{log.stream}"] = log
+    return found
+
+
+def _end(kept: Kept, file: str, log: Log) -> str:
+    """Blocks."""
+    text, _ = kept.text(log, max(0, kept.size(log.path) - END_BYTES), END_BYTES)
+    return f"--- {file}\n{text}\n"

@@ -1,0 +1,277 @@
+"""What Flink's answers are made of: the view, and a job as it stands there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+from millrace.core.states import (
+    ENDED_BY,
+    ENDED_EXECUTION,
+    ENDED_JOB,
+    IN_SLOT,
+    INITIALIZING,
+    NOT_DEPLOYED,
+    ExecutionState,
+    JobStatus,
+)
+
+from ..core.facts import Row
+from ..view import View
+from .errors import Refusal, no_leader
+from .ids import HEX, JobIds, job_id, vertex_id
+
+T = TypeVar("T")
+JOB_STATES = (*(status.value for status in JobStatus), INITIALIZING, "SUSPENDED", "RECONCILING")
+TASK_STATES = (*(state.value for state in ExecutionState), "RECONCILING", INITIALIZING)
+
+
+def clock_ms() -> int:
+    return int(time.time() * 1000)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """An attempt of a subtask."""
+
+    subtask: int
+    row: Mapping[str, Any]
+    now_ms: int
+
+    @property
+    def number(self) -> int:
+        """Flink counts from 0."""
+        return max(0, int(self.row["attempt"]) - 1)
+
+    @property
+    def state(self) -> str:
+        return str(self.row["state"])
+
+    @property
+    def task_manager(self) -> str:
+        return str(self.row["task_manager"] or "(unassigned)")
+
+    @property
+    def times(self) -> Mapping[str, int]:
+        """When it came into each of its states."""
+        times: Mapping[str, int] = self.row["since_ms"]
+        return times
+
+    @property
+    def start_ms(self) -> int:
+        return min(self.times.values(), default=-1)
+
+    @property
+    def end_ms(self) -> int:
+        return self.times.get(self.state, -1) if self.state in ENDED_EXECUTION else -1
+
+    @property
+    def progress(self) -> Mapping[str, int]:
+        """What it reported last; empty: nothing yet."""
+        return self.row.get("progress") or {}
+
+
+NO_ATTEMPT: Row = {"attempt": 0, "state": "CREATED", "task_manager": None, "slot": None, "error": None, "since_ms": {}}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of a job, which is one vertex of Flink's plan."""
+
+    name: str
+    subtasks: list[Row]
+    inputs: list[Row]
+    """The tasks whose rows it reads: `task` and `edge` of each, as far as they are known."""
+    now_ms: int
+
+    @property
+    def id(self) -> str:
+        return vertex_id(self.name)
+
+    @cached_property
+    def current(self) -> list[Attempt]:
+        """The last attempt of each subtask; one that was never deployed has a blank one."""
+        return [
+            Attempt(each["subtask"], each["attempts"][-1] if each["attempts"] else {**NO_ATTEMPT, "state": each["state"]}, self.now_ms)
+            for each in self.subtasks
+        ]
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """How many subtasks are in each state."""
+        counts = dict.fromkeys(TASK_STATES, 0)
+        for each in self.subtasks:
+            counts[each["state"]] += 1
+        return counts
+
+    @property
+    def state(self) -> str:
+        """Of all subtasks together, by Flink's rule."""
+        counts = self.counts
+        for state in (ExecutionState.FAILED, ExecutionState.CANCELING, ExecutionState.CANCELED, ExecutionState.RUNNING):
+            if counts[state.value]:
+                return str(state.value)
+        if counts["FINISHED"]:
+            return "FINISHED" if counts["FINISHED"] == len(self.subtasks) else "RUNNING"
+        return "CREATED"
+
+    @property
+    def start_ms(self) -> int:
+        starts = [Attempt(0, each, self.now_ms).start_ms for subtask in self.subtasks for each in subtask["attempts"]]
+        return min((start for start in starts if start >= 0), default=-1)
+
+    @property
+    def end_ms(self) -> int:
+        ends = [each.end_ms for each in self.current]
+        return max(ends, default=-1) if all(end >= 0 for end in ends) else -1
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as the view has it."""
+
+    row: Row
+    described: Row
+    now_ms: int
+
+    @property
+    def id(self) -> str:
+        return job_id(self.row["job"])
+
+    @property
+    def name(self) -> str:
+        return str(self.row["name"] or self.row["job"])
+
+    @property
+    def state(self) -> str:
+        return str(self.row["status"])
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ENDED_JOB
+
+    @property
+    def start_ms(self) -> int:
+        """0: it is not known, for what was told of it lies too far back."""
+        return int(self.row["accepted_ms"] or self.row["since_ms"] or 0)
+
+    @property
+    def end_ms(self) -> int:
+        return int(self.row["ended_ms"]) if self.has_ended else -1
+
+    @cached_property
+    def tasks(self) -> list[Task]:
+        inputs = {each["task"]: each.get("inputs") or [] for each in self.row["tasks"]}
+        return [
+            Task(each["task"], [self._settled(subtask) for subtask in each["subtasks"]], inputs.get(each["task"], []), self.now_ms)
+            for each in self.described["tasks"]
+        ]
+
+    def _settled(self, subtask: Row) -> Row:
+        """Of an ended job nothing waits any more. No fact tells of a subtask that had no attempt, or what told of it lies too far back."""
+        if not self.has_ended or subtask["state"] not in NOT_DEPLOYED:
+            return subtask
+        return {**subtask, "state": "FINISHED" if self.state == "FINISHED" else "CANCELED"}
+
+    @property
+    def times(self) -> dict[str, int]:
+        """When it last came into each of its states; 0: it did not."""
+        times = dict.fromkeys(JOB_STATES, 0)
+        for each in self.row.get("past", ()):
+            state = INITIALIZING if each["kind"] == "JobAccepted" else ENDED_BY.get(each["kind"], each.get("status"))
+            if state in times:
+                times[state] = each["at_ms"]
+        return times
+
+    @property
+    def changed_ms(self) -> int:
+        """When it, or one of its attempts, last came into another state."""
+        return max([self.start_ms, self.row["since_ms"] or 0, *(ms for _, each in self.attempts() for ms in each.times.values())])
+
+    def attempts(self) -> Iterator[tuple[Task, Attempt]]:
+        """All that are kept."""
+        for task in self.tasks:
+            for subtask in task.subtasks:
+                for row in subtask["attempts"]:
+                    yield task, Attempt(subtask["subtask"], row, self.now_ms)
+
+
+def duration(start_ms: int, end_ms: int, now_ms: int) -> int:
+    """For what has not begun -1, as Flink has it."""
+    return -1 if start_ms < 0 else max(0, (end_ms if end_ms >= 0 else now_ms) - start_ms)
+
+
+class Source:
+    """The view as the routes ask it."""
+
+    def __init__(self, view: View, now_ms: Callable[[], int] = clock_ms) -> None:
+        self._view, self._ids, self.now_ms = view, JobIds(), now_ms
+        self.past = bool(view.past)
+        """Of a history: there are ended jobs, and no cluster."""
+        self._kept: dict[tuple[Callable[[Job], Any], str], tuple[Row, Any]] = {}  # what makes it, job -> row, what was made
+
+    async def live(self) -> None:
+        """Raises Refusal where there is no cluster: Flink's own history has no such paths either."""
+        if self.past:
+            raise Refusal(404, "This is a history: it has no TaskManagers. Ask the web service of a running cluster.")
+
+    def ask(self, question: Callable[[View], T]) -> T:
+        if not self._view.ready:
+            raise no_leader("the tables are being brought back")
+        return self._view.ask(question)[0]
+
+    def own_id(self, text: str) -> str:
+        """The own id of the job that is meant, whether it is known or not. Raises Refusal for what can be no id."""
+        return self.ask(lambda view: self._ids.own(view.jobs, text))
+
+    def job(self, text: str) -> Job:
+        """By Flink's id or its own. Raises Refusal."""
+        found = self.ask(lambda view: self._job(view, self._ids.own(view.jobs, text)))
+        if found is None:
+            raise Refusal(404, f"Job {text[:100]} not found")
+        return found
+
+    def heads(self) -> list[Job]:
+        """All jobs without their tasks, the newest first."""
+        rows = self.ask(lambda view: view.jobs.rows())
+        now_ms = self.now_ms()
+        return sorted((Job(row, {"tasks": []}, now_ms) for row in rows), key=lambda job: job.start_ms, reverse=True)
+
+    def summaries(self, summary: Callable[[Job], T]) -> list[T]:
+        """What a function of a module makes of each job with its tasks, the newest first. Of ended jobs it is kept: few change."""
+        rows, made = self.ask(lambda view: self._summaries(view, summary))
+        if len(self._kept) > 4 * len(rows) + 1000:
+            self._kept = {}
+        order = sorted(range(len(rows)), key=lambda n: rows[n]["accepted_ms"] or rows[n]["since_ms"] or 0, reverse=True)
+        return [made[n] for n in order]
+
+    def _summaries(self, view: View, summary: Callable[[Job], T]) -> tuple[list[Row], list[T]]:
+        rows = view.jobs.rows()
+        made: list[T] = []
+        for row in rows:
+            before, kept = self._kept.get((summary, row["job"]), (None, None))
+            if before is row:
+                made.append(kept)  # type: ignore[arg-type]  # `summary` made it
+                continue
+            job = Job(row, view.jobs.described(row["job"]) or {"tasks": []}, self.now_ms())
+            made.append(summary(job))
+            if job.has_ended and not any(subtask["state"] in IN_SLOT for task in job.tasks for subtask in task.subtasks):
+                self._kept[summary, row["job"]] = (row, made[-1])
+        return rows, made
+
+    def task(self, job: str, vertex: str) -> tuple[Job, Task]:
+        """A job and one of its tasks. Raises Refusal."""
+        if HEX.fullmatch(vertex) is None:
+            raise Refusal(400, f'Cannot resolve path parameter (vertexid) from value "{vertex[:200]}".')
+        found = self.job(job)
+        for task in found.tasks:
+            if task.id == vertex:
+                return found, task
+        raise Refusal(404, f"JobVertex {vertex} not found")
+
+    def _job(self, view: View, own: str) -> Job | None:
+        row, described = view.jobs.row(own), view.jobs.described(own)
+        return Job(row, described, self.now_ms()) if row is not None and described is not None else None

@@ -1,0 +1,165 @@
+"""What attempts leave in storage, as the web service reads it: without a TaskManager, and of an ended job without Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+from starlette.responses import Response, StreamingResponse
+
+from millrace.core.messages.execution import Archive, JobDetail
+from millrace.core.states import ENDED_EXECUTION, NOT_DEPLOYED, ExecutionState
+from millrace.io.http.ranges import byte_range
+from millrace.io.storage.store import NotFound, Storage, StorageError
+
+from .commands import Commands
+from .problems import Refusal
+from .view import View
+
+ARCHIVE_MOST = 64 << 20
+DETAILS_KEPT = 16
+STREAMS = ("stdout", "stderr")
+
+
+@dataclass(frozen=True)
+class Log:
+    """One file that an attempt writes. `over`: nothing more comes."""
+
+    task: str
+    subtask: int
+    attempt: int
+    stream: str
+    path: str
+    over: bool
+
+
+class Kept:
+    """Details of jobs, and files, for any number of requests. Whatever is not there is a Refusal."""
+
+    def __init__(self, view: View, commands: Commands, storage: Storage) -> None:
+        self._view, self._commands, self._storage = view, commands, storage
+        self._archives: dict[str, JobDetail | None] = {}
+        self._keeping = threading.Lock()
+
+    async def detail(self, job: str) -> JobDetail | None:
+        """The job as its JobMaster has or had it: of an ended one from its archive, else the cluster is asked. None: nobody can tell."""
+        row = self._view.ask(lambda view: view.jobs.row(job))[0]
+        if row is not None and row["archive"] is not None:
+            return await self._commands.work(lambda: self._archived(row["archive"]))
+        return (await self._commands.call(lambda client: client.show(job))).detail
+
+    async def logs(self, job: str) -> list[Log]:
+        """What its attempts write, of each subtask the last ten."""
+        detail = await self.detail(job)
+        if detail is None:
+            raise Refusal(503, f"the JobMaster of {job} does not answer, and nobody else knows its logs", headers={"Retry-After": "1"})
+        return list(_logs(detail))
+
+    def size(self, path: str) -> int:
+        """Of a file; 0: it is not there yet. Blocks."""
+        try:
+            return self._storage.size(path)
+        except NotFound:
+            return 0
+
+    def text(self, log: Log, start: int, most: int) -> tuple[str, int]:
+        """What it has from an offset on, and the offset behind that. No character is cut where the rest of it may come. Blocks."""
+        try:
+            data = self._storage.get_range(log.path, start, most)
+        except NotFound:
+            return "", start
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        text = decoder.decode(data, final=log.over and len(data) < most)
+        return text, start + len(data) - len(decoder.getstate()[0])
+
+    async def answer(self, path: str, name: str, range_header: str, media_type: str) -> Response:
+        """A file, or the part of it that is asked for."""
+        try:
+            size = (await asyncio.to_thread(self._storage.stat, path)).size
+        except NotFound:
+            raise Refusal(404, f"{name} is not there, or not yet") from None
+        except StorageError as failure:
+            raise Refusal(503, f"{name} cannot be read: {failure.what}", "storage-away", headers={"Retry-After": "1"}) from None
+        start, end, partial = byte_range(range_header, size)
+        headers = {"Accept-Ranges": "bytes"}
+        if partial and start >= end:
+            raise Refusal(416, f"{name} has {size} bytes", headers={**headers, "Content-Range": f"bytes */{size}"})
+        if partial:
+            headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
+        headers["Content-Length"] = str(end - start)
+        body = self._storage.chunks(path, start, end - start)
+        return StreamingResponse(_whole(body, end - start), 206 if partial else 200, headers, media_type)
+
+    def _archived(self, path: str) -> JobDetail | None:
+        with self._keeping:
+            if path in self._archives:
+                return self._archives[path]
+        try:
+            size = self._storage.size(path)
+            if size > ARCHIVE_MOST:
+                raise Refusal(503, f"the archive of the job has {size} bytes, more than are read here")
+            detail = Archive.model_validate_json(self._storage.get(path), extra="ignore").detail
+        except NotFound:
+            raise Refusal(404, "the archive of the job was deleted") from None
+        except ValidationError:
+            raise Refusal(503, "the archive of the job cannot be read") from None
+        except StorageError as failure:
+            raise Refusal(503, f"the archive of the job cannot be read: {failure.what}", "storage-away") from None
+        with self._keeping:
+            self._archives[path] = detail
+            while len(self._archives) > DETAILS_KEPT:
+                self._archives.pop(next(iter(self._archives)))
+        return detail
+
+
+def shape(detail: JobDetail) -> dict[str, Any]:
+    """A job's detail in the shape in which jobs are shown. When its attempts came into some states is not told any more."""
+    tasks = [
+        {"task": task.task, "subtasks": [
+            {"subtask": each.subtask, "attempt": each.attempt, "state": each.state, "attempts": list(_attempts(each))}
+            for each in task.subtasks
+        ]} for task in detail.tasks
+    ]  # fmt: skip
+    spent = None if detail.spent is None else detail.spent.model_dump()
+    return {"cause": None if detail.cause is None else detail.cause.json_value(), "spent": spent, "tasks": tasks}
+
+
+def _attempts(subtask: Any) -> Iterator[dict[str, Any]]:
+    failed = set()
+    for each in subtask.failures:
+        failed.add(each.attempt)
+        yield {
+            "attempt": each.attempt, "state": "FAILED", "task_manager": each.task_manager, "slot": None, "error": each.error.json_value(),
+            "since_ms": {"FAILED": each.at_ms},
+        }  # fmt: skip
+    if subtask.attempt and subtask.attempt not in failed:
+        times = {ExecutionState.DEPLOYING.value: subtask.deployed_ms, ExecutionState.RUNNING.value: subtask.running_ms}
+        if subtask.state in ENDED_EXECUTION:
+            times[subtask.state] = subtask.ended_ms
+        since_ms = {state: ms for state, ms in times.items() if ms is not None}
+        yield {
+            "attempt": subtask.attempt, "state": subtask.state, "task_manager": subtask.task_manager or None, "slot": None, "error": None,
+            "since_ms": since_ms,
+        }  # fmt: skip
+
+
+def _logs(detail: JobDetail) -> Iterator[Log]:
+    for task in detail.tasks:
+        for subtask in task.subtasks:
+            for each in subtask.logs:
+                ended = subtask.state in (*ENDED_EXECUTION, *NOT_DEPLOYED)
+                over = detail.ended_ms is not None or each.attempt < subtask.attempt or ended
+                for stream in STREAMS:
+                    yield Log(task.task, subtask.subtask, each.attempt, stream, f"logs/{each.path}/{stream}", over)
+
+
+def _whole(chunks: Iterable[bytes], length: int) -> Iterator[bytes]:
+    """The file as long as it was: what is written meanwhile belongs to the next request."""
+    for chunk in chunks:
+        yield chunk[:length]
+        length -= len(chunk)

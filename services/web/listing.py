@@ -1,0 +1,84 @@
+"""A page of the jobs: those that filters allow, sorted, from a cursor on.
+
+A cursor is the place behind a page's last row in the order, not a number of rows: jobs that come or go meanwhile move no page.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import heapq
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from millrace.core.messages.client import state_of
+
+from .core.facts import Row
+from .core.jobs import Jobs, summary
+
+Key = tuple[Any, str]
+TEXTS = ("name", "status", "job")
+
+
+class BadCursor(ValueError):
+    """No cursor of this listing."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What is asked for. `states`: any of them. Times are those of acceptance. `sort`: a field, with - before it from the greatest on."""
+
+    states: Sequence[str] = ()
+    name: str = ""
+    task_manager: str = ""
+    since_ms: int | None = None
+    until_ms: int | None = None
+    sort: str = "-accepted_ms"
+    limit: int = 100
+    cursor: str = ""
+
+    def page(self, jobs: Jobs) -> tuple[list[Row], int, str | None]:
+        """Its jobs, how many there are on all pages, and the cursor of the next one. Raises BadCursor."""
+        found = [(self._key(row), row) for row in self._allowed(jobs)]
+        after = self._after() if self.cursor else None
+        down = self.sort.startswith("-")
+        left = [each for each in found if after is None or (each[0] < after if down else each[0] > after)]
+        pick: Callable[..., list[tuple[Key, Row]]] = heapq.nlargest if down else heapq.nsmallest
+        picked = pick(self.limit + 1, left, key=lambda each: each[0])
+        page = picked[: self.limit]
+        more = self._cursor(page[-1][0]) if len(picked) > self.limit else None
+        return [summary(row) for _, row in page], len(found), more
+
+    def _allowed(self, jobs: Jobs) -> Iterable[Row]:
+        there = jobs.on(self.task_manager) if self.task_manager else None
+        for row in jobs.rows():
+            accepted_ms = row["accepted_ms"] or 0
+            state = state_of(row["status"], row["waiting"], row.get("running_ms"))
+            if (
+                (not self.states or state in self.states)
+                and self.name.lower() in row["name"].lower()
+                and (self.since_ms is None or accepted_ms >= self.since_ms)
+                and (self.until_ms is None or accepted_ms < self.until_ms)
+                and (there is None or row["job"] in there)
+            ):
+                yield row
+
+    def _key(self, row: Row) -> Key:
+        field = self.sort.removeprefix("-")
+        return (row.get(field) or ("" if field in TEXTS else 0), row["job"])
+
+    def _cursor(self, key: Key) -> str:
+        return base64.urlsafe_b64encode(json.dumps([self.sort, *key]).encode()).decode().rstrip("=")
+
+    def _after(self) -> Key:
+        try:
+            text = base64.urlsafe_b64decode(self.cursor + "=" * (-len(self.cursor) % 4))
+            sort, value, job = json.loads(text)
+        except (ValueError, TypeError, binascii.Error, RecursionError):
+            raise BadCursor("it is none of this service's") from None
+        kind = str if self.sort.removeprefix("-") in TEXTS else int
+        if sort != self.sort or not isinstance(value, kind) or not isinstance(job, str):
+            raise BadCursor(f"it is none of a listing sorted by {self.sort}")
+        return value, job

@@ -1,0 +1,239 @@
+"""What is done from the page. Each goes to Kafka as anyone's command does, and shows the command that does the same."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path as FilePath
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request, Response
+from fastapi.responses import RedirectResponse
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import FormData, UploadFile
+
+from millrace.client import Millrace, MillraceError, NotFound, new_id
+from millrace.client.dead_letters import Letter
+from millrace.client.link import REQUESTS
+from millrace.core.messages.client import JOB_ID_PATTERN
+from millrace.core.states import ENDED_JOB
+
+from ..commands import Commands, NotAnswered
+from ..problems import Refusal
+from ..view import View
+from .checking import Checked, checked
+from .reads import Reads
+from .shell import PREFIX, Shell
+from .words import count
+
+JOBS_MOST = 1000
+"""Jobs that one form cancels."""
+LETTERS_MOST = 200
+FIELDS_MOST = 1100
+UPLOAD_MOST = 32 << 20
+FILES_MOST = 50
+EXAMPLE = """\
+name: hello
+
+vertices:
+  numbers:
+    sql: SELECT id, id * id AS square FROM range(1, 11)
+
+  big:
+    sql: SELECT * FROM numbers WHERE square > 20
+    inputs: {numbers: forward}
+"""
+JobPath = Annotated[str, Path(pattern=JOB_ID_PATTERN)]
+
+
+def actions(shell: Shell, view: View, commands: Commands, reads: Reads, stack: str) -> APIRouter:
+    """The forms, and the questions before them."""
+    router = APIRouter(include_in_schema=False)
+    _cancel(router, shell, view, commands, stack)
+    _again(router, shell, view, commands, reads, stack)
+    _submit(router, shell, view, commands, stack)
+    _redrive(router, shell, commands, reads, stack)
+    return router
+
+
+async def form_of(shell: Shell, request: Request) -> FormData:
+    """Raises Refusal for a form that is not of this page."""
+    kind = request.headers.get("content-type", "").partition(";")[0]
+    if kind not in ("application/x-www-form-urlencoded", "multipart/form-data"):
+        raise Refusal(415, f"{kind or 'a body without a Content-Type'} is not taken here; this is a form's address")
+    form = await request.form(max_files=FILES_MOST, max_fields=FIELDS_MOST, max_part_size=1 << 20)
+    shell.check_token(form.get("token"))
+    return form
+
+
+def _cancel(router: APIRouter, shell: Shell, view: View, commands: Commands, stack: str) -> None:
+    def ask(request: Request, jobs: Sequence[str]) -> Response:
+        live = [job for job in jobs if (row := view.jobs.row(job)) is not None and row["status"] not in ENDED_JOB]
+        what = count(len(live), "job") if len(live) != 1 else live[0]
+        return shell.page(
+            request, "question.html", "jobs", headline=f"Cancel {what}?" if live else "Nothing of it can be canceled",
+            verb=f"Cancel {what}",
+            why="What runs of it is ended, and what has not begun does not begin. Rows that a sink has not published are lost."
+            if live else "It has ended already, or is not known here.", action=f"{PREFIX}/cancel", fields=[("job", job) for job in live],
+            names=live, danger=True, keep="Keep it" if len(live) == 1 else "Keep them", back=f"{PREFIX}/jobs",
+            command=f"millrace cancel{stack} {' '.join(live[:20])}{' ...' if len(live) > 20 else ''}" if live else "",
+        )  # fmt: skip
+
+    @router.get(f"{PREFIX}/jobs/{{job}}/cancel")
+    async def cancel_one(request: Request, job: JobPath) -> Response:
+        return await run_in_threadpool(ask, request, [job])
+
+    @router.post(f"{PREFIX}/cancel")
+    async def cancel(request: Request) -> Response:
+        """Without `sure` it asks first."""
+        form = await form_of(shell, request)
+        jobs = list(dict.fromkeys(str(job) for job in form.getlist("job") if re.fullmatch(JOB_ID_PATTERN, str(job))))[:JOBS_MOST]
+        if form.get("sure") != "yes":
+            return await run_in_threadpool(ask, request, jobs)
+        done: list[tuple[str, str, str]] = []
+        for job in jobs:
+            try:
+                done.append((job, f"is {await commands.cancel(job)}", "ok"))
+            except NotAnswered as failure:
+                done.append((job, str(failure), "wait"))
+            except MillraceError as failure:
+                done.append((job, str(failure), "bad"))
+        if len(done) == 1 and done[0][2] == "ok":
+            return RedirectResponse(f"{PREFIX}/jobs/{done[0][0]}", 303)
+        worked = sum(tone == "ok" for _, _, tone in done)
+        return await _done(shell, request, "jobs", f"{worked} of {count(len(done), 'job')} canceled", done, f"{PREFIX}/jobs")
+
+
+async def _done(shell: Shell, request: Request, active: str, headline: str, done: Sequence[tuple[str, str, str]], back: str) -> Response:
+    return await run_in_threadpool(lambda: shell.page(request, "done.html", active, headline=headline, done=done, back=back))
+
+
+def _again(router: APIRouter, shell: Shell, view: View, commands: Commands, reads: Reads, stack: str) -> None:
+    async def graph_of(job: str) -> tuple[Mapping[str, Any], str]:
+        row, _ = view.ask(lambda view: view.jobs.row(job))
+        if row is None:
+            raise NotFound(f"there is no job {job} among those that are shown")
+        known = await reads.job(row)
+        if not known.graph:
+            raise NotFound(f"the graph of job {job} is not known now: {known.missing or 'etcd has not answered'}")
+        return known.graph, row["name"]
+
+    @router.get(f"{PREFIX}/jobs/{{job}}/again")
+    async def ask(request: Request, job: JobPath) -> Response:
+        try:
+            _, name = await graph_of(job)
+        except MillraceError as failure:
+            return await _done(shell, request, "jobs", "It cannot be run again from here", [(job, str(failure), "bad")], f"{PREFIX}/jobs")
+        return await run_in_threadpool(lambda: shell.page(
+            request, "question.html", "jobs", headline=f"Run {job} again?", verb="Run again", danger=False, keep="Leave it",
+            why="Its graph is submitted as it was stored, under a new id. It reads what its sources have now, and its sinks write again.",
+            action=f"{PREFIX}/jobs/{job}/again", fields=[], names=[], back=f"{PREFIX}/jobs/{job}",
+            command=f"millrace submit{stack} GRAPH.yaml", name=name,
+        ))  # fmt: skip
+
+    @router.post(f"{PREFIX}/jobs/{{job}}/again")
+    async def again(request: Request, job: JobPath) -> Response:
+        await form_of(shell, request)
+        id = ""
+        try:
+            graph, name = await graph_of(job)
+            id = new_id(name)
+            await commands.submit(graph, id)
+        except NotAnswered as failure:
+            told = "It is not known yet whether it runs"
+            return await _done(shell, request, "jobs", told, [(id, str(failure), "wait")], f"{PREFIX}/jobs")
+        except MillraceError as failure:
+            return await _done(shell, request, "jobs", "It was not submitted", [(job, str(failure), "bad")], f"{PREFIX}/jobs/{job}")
+        return RedirectResponse(f"{PREFIX}/jobs/{id}", 303)
+
+
+def _submit(router: APIRouter, shell: Shell, view: View, commands: Commands, stack: str) -> None:
+    def screen(request: Request, found: Checked, job: str, failure: str = "", status: int = 200) -> Response:
+        slots, _ = view.ask(lambda view: view.cluster.slots(view.jobs.in_slots()))
+        free = sum(slot["state"] == "FREE" for slot in slots)
+        return shell.page(request, "submit.html", "submit", status, checked=found, job=job, failure=failure, free=free)
+
+    @router.get(f"{PREFIX}/submit")
+    async def form(request: Request) -> Response:
+        return await run_in_threadpool(lambda: screen(request, checked(EXAMPLE), ""))
+
+    @router.post(f"{PREFIX}/submit")
+    async def submit(request: Request) -> Response:
+        """With `check` it is looked at, and nothing is sent."""
+        given = await form_of(shell, request)
+        text, job = str(given.get("graph", "")), str(given.get("id", "")).strip()
+        if given.get("check"):
+            names = [str(name)[:255] for name in given.getlist("name")][:FILES_MOST]
+            return await run_in_threadpool(lambda: screen(request, checked(text, names), job))
+        uploads, files = await _uploads(given)
+        found = await run_in_threadpool(checked, text, files)
+        if job and not re.fullmatch(JOB_ID_PATTERN, job):
+            return await run_in_threadpool(lambda: screen(request, found, job, f"{job!r} is no id of a job", 400))
+        if found.errors or not found.raw:
+            mistakes = "1 mistake" if found.errors == 1 else f"{found.errors} mistakes"
+            told = f"Mend {mistakes} first" if found.errors else "Type a graph first"
+            return await run_in_threadpool(lambda: screen(request, found, job, told, 400))
+        id = job or new_id(found.name)
+        try:
+            await commands.submit(found.raw, id, None, uploads, found.env)
+        except MillraceError as failure:
+            reason, status = str(failure), 202 if isinstance(failure, NotAnswered) else 409
+            return await run_in_threadpool(lambda: screen(request, found, id, reason, status))
+        return RedirectResponse(f"{PREFIX}/jobs/{id}", 303)
+
+
+async def _uploads(form: FormData) -> tuple[dict[str, FilePath | bytes], dict[str, str]]:
+    """What goes along: content by hash, and hash by name. Raises Refusal."""
+    uploads: dict[str, FilePath | bytes] = {}
+    files: dict[str, str] = {}
+    size = 0
+    for each in form.getlist("file"):
+        if not isinstance(each, UploadFile) or not each.filename:
+            continue
+        content = await each.read()
+        size += len(content)
+        if size > UPLOAD_MOST:
+            raise Refusal(413, f"the files are larger than {UPLOAD_MOST} bytes together, the most that is taken here; use millrace submit")
+        sha256 = hashlib.sha256(content).hexdigest()
+        uploads[sha256] = content
+        files[each.filename.replace("\\", "/").rpartition("/")[2]] = sha256
+    return uploads, files
+
+
+def _redrive(router: APIRouter, shell: Shell, commands: Commands, reads: Reads, stack: str) -> None:
+    @router.post(f"{PREFIX}/redrive")
+    async def redrive(request: Request) -> Response:
+        """Without `sure` it asks first."""
+        form = await form_of(shell, request)
+        numbers = {int(n) for each in form.getlist("letter") if (n := str(each)).isdigit() and len(n) < 19}
+        try:
+            letters = [each for each in await reads.letters(anew=True) if each.number in numbers and each.topic == REQUESTS][:LETTERS_MOST]
+        except MillraceError as failure:
+            return await _done(shell, request, "letters", "They cannot be read now", [("", str(failure), "bad")], f"{PREFIX}/letters")
+        if form.get("sure") != "yes":
+            named = " ".join(str(each.number) for each in letters[:20]) + (" ..." if len(letters) > 20 else "")
+            twice = sum(each.redriven is not None for each in letters)
+            why = "They go as they were, with their own ids: a job that was accepted meanwhile stays one job."
+            why += f" {count(twice, 'letter')} of them {'was' if twice == 1 else 'were'} sent again before." if twice else ""
+            return await run_in_threadpool(lambda: shell.page(
+                request, "question.html", "letters", headline=f"Send {count(len(letters), 'letter')} again?", why=why, danger=False,
+                verb=f"Send {count(len(letters), 'letter')} again", action=f"{PREFIX}/redrive", keep="Leave them", back=f"{PREFIX}/letters",
+                fields=[("letter", each.number) for each in letters], names=[f"letter {each.number}: {each.kind}" for each in letters],
+                command=f"millrace dlq redrive{stack} {named} --yes",
+            ))  # fmt: skip
+        done = []
+        for letter in letters:
+            try:
+                await commands.redrive(letter.number, partial(_sent, letter))
+                done.append((f"letter {letter.number}", "was sent again", "ok"))
+            except MillraceError as failure:
+                done.append((f"letter {letter.number}", str(failure), "wait" if isinstance(failure, NotAnswered) else "bad"))
+        worked = sum(tone == "ok" for _, _, tone in done)
+        return await _done(shell, request, "letters", f"{worked} of {count(len(done), 'letter')} sent again", done, f"{PREFIX}/letters")
+
+
+def _sent(letter: Letter, client: Millrace) -> None:
+    letters = client.dead_letters()
+    letters.redrive(letter, letters.original(letter))

@@ -1,0 +1,380 @@
+"""What the page of one job shows, from the tables, the job's detail and its graph. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from millrace.core.faults import FAULTS
+from millrace.core.jobgraph.compile import PLAN_TASK, Plan
+from millrace.core.messages.attempts import Fault
+from millrace.core.messages.execution import JobDetail, SubtaskDetail
+from millrace.core.states import ENDED_JOB, IN_SLOT, INITIALIZING, NOT_DEPLOYED, ExecutionState, JobStatus
+
+from ..core.plans import inputs_of
+from . import layout
+from .timeline import Reading, Timeline, timeline, took
+from .words import (
+    ATTEMPTS,
+    JOBS,
+    LOST,
+    LOST_KINDS,
+    UNKNOWN,
+    Shown,
+    attempt_state,
+    count,
+    label,
+    length,
+    number,
+    printable,
+    size,
+)
+
+MAY_WAIT = (INITIALIZING, JobStatus.CREATED, JobStatus.RUNNING)
+_E = ExecutionState
+TELLING = (_E.FAILED.value, LOST, _E.RUNNING.value, _E.DEPLOYING.value)
+"""The states of a task that is shown unless another is asked for, the most telling first."""
+LOUDEST = (*TELLING, _E.CANCELING.value, _E.SCHEDULED.value, _E.CREATED.value, _E.CANCELED.value)
+"""The state of several subtasks together is the first of these that one of them has."""
+PIECES_MOST = 24
+"""Subtasks that have a piece of the bar each; of more, each state has its share."""
+BOXES_MOST = 60
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Part of a bar of progress: from where to where in per cent, and how much of it is done."""
+
+    tone: str
+    x: float
+    wide: float
+    done: float = 1.0
+
+
+@dataclass(frozen=True)
+class AttemptLine:
+    """An attempt in the list of its task."""
+
+    subtask: int
+    attempt: int
+    shown: Shown
+    where: str
+    rows: str
+    took: str
+    said: str = ""
+
+
+@dataclass(frozen=True)
+class TaskBox:
+    """A task: a box of the graph, and what is told of it beside."""
+
+    id: str
+    name: str
+    vertices: tuple[tuple[str, str], ...]
+    """Each with its kind."""
+    parallelism: int
+    state: str
+    pieces: tuple[Piece, ...]
+    done: int
+    says: str
+    took: str
+    reads: tuple[str, ...] = ()
+    attempts: tuple[AttemptLine, ...] = ()
+    failed_vertex: str = ""
+
+    @property
+    def shown(self) -> Shown:
+        return ATTEMPTS.get(self.state, UNKNOWN)
+
+    @property
+    def progress(self) -> str:
+        """For who cannot see the bar."""
+        return f"{self.done} of {self.parallelism} subtasks finished"
+
+
+@dataclass(frozen=True)
+class EdgeLine:
+    """What one task hands on to another."""
+
+    producer: str
+    reader: str
+    rows: str
+    how: str
+    is_critical: bool = False
+    is_flowing: bool = False
+    is_idle: bool = False
+
+
+@dataclass(frozen=True)
+class JobShown:
+    """All that is told of a job."""
+
+    job: str
+    name: str
+    status: str
+    state: str
+    accepted_ms: int | None
+    ended_ms: int | None
+    facts: tuple[tuple[str, str, str], ...]
+    tasks: tuple[TaskBox, ...]
+    edges: tuple[EdgeLine, ...]
+    picture: layout.Picture | None
+    timeline: Timeline
+    waiting: str | None = None
+    position: int | None = None
+    places: tuple[int, ...] = ()
+    spent: tuple[tuple[str, int, str], ...] = ()
+    has_edges: bool = True
+
+    @property
+    def shown(self) -> Shown:
+        return JOBS.get(self.state, UNKNOWN)
+
+    @property
+    def is_live(self) -> bool:
+        return self.status not in ENDED_JOB
+
+    def task(self, id: str | None) -> TaskBox | None:
+        """The one that is asked for; else the one that tells most."""
+        found = next((task for task in self.tasks if task.id == id), None)
+        told = [task for state in TELLING for task in self.tasks if task.state == state]
+        return found or (told[0] if told else self.tasks[-1] if self.tasks else None)
+
+
+def state_shown(status: str, waiting: str | None, in_slots: int) -> str:
+    """WAITING is no status: it is a live job of which nothing is in a slot, and that waits for one."""
+    return "WAITING" if waiting and not in_slots and status in MAY_WAIT else status
+
+
+def in_slots(described: Row) -> int:
+    return sum(each["state"] in IN_SLOT for task in described["tasks"] for each in task["subtasks"])
+
+
+def reading_of(tasks: Sequence[Row], plan: Plan | None) -> Reading:
+    """Which tasks read which: as the job's acceptance told it, else by its plan. Empty: neither is known."""
+    told = {each["task"]: [(read["task"], read["edge"]) for read in each.get("inputs") or ()] for each in tasks}
+    if any(told.values()) or len(told) == 1:
+        return told
+    if plan is None:
+        return {}
+    return inputs_of(plan)
+
+
+def job_shown(row: Row, described: Row, detail: JobDetail | None, plan: Plan | None, now_ms: int) -> JobShown:
+    """`row`: of the table of jobs; `described`: as that table does."""
+    accepted_ms, ended_ms = described["accepted_ms"], described["ended_ms"]
+    tasks = [task for task in described["tasks"] if task["task"] != PLAN_TASK]
+    details = {task.task: {each.subtask: each for each in task.subtasks} for task in detail.tasks} if detail is not None else {}
+    reading = reading_of(row["tasks"], plan)
+    time = timeline(described["tasks"], reading, accepted_ms, ended_ms, now_ms)
+    boxes = tuple(_box(task, details.get(task["task"], {}), plan, reading, now_ms) for task in tasks)
+    edges = tuple(_edges(boxes, details, plan, reading, time))
+    upstream = {box.id: [producer for producer, _ in reading.get(box.id, ())] for box in boxes}
+    picture = layout.drawn(upstream, {box.id: len(box.vertices) for box in boxes}) if 0 < len(boxes) <= BOXES_MOST else None
+    used = in_slots(described)
+    return JobShown(
+        described["job"], printable(described["name"]), described["status"], state_shown(described["status"], described["waiting"], used),
+        accepted_ms, ended_ms, tuple(_facts(described, detail, used, now_ms)), boxes, edges, picture, time, described["waiting"],
+        described["position"], _places(row.get("past", ())), _spent(described.get("spent")), bool(reading),
+    )  # fmt: skip
+
+
+def progress(task: Row, done: Mapping[int, float] | None = None, is_live: bool = False) -> tuple[Piece, ...]:
+    """The bar of a task. `done`: the share of a running subtask that is done, where it is known. What failed in a live job is tried
+    again."""
+    states = ["SCHEDULED" if is_live and state == "FAILED" else state for state in map(_state, task["subtasks"])]
+    if len(states) > PIECES_MOST:
+        return tuple(_shares(states))
+    wide = 100 / max(1, len(states))
+    return tuple(
+        Piece(_tone(state), round(n * wide, 3), round(wide, 3), (done or {}).get(n, 0.5) if state == "RUNNING" else 1.0)
+        for n, state in enumerate(states)
+    )
+
+
+def _shares(states: Sequence[str]) -> Iterator[Piece]:
+    x = 0.0
+    for tone in ("ok", "run", "again", "bad", "off", "wait", ""):
+        wide = 100 * sum(_tone(state) == tone for state in states) / len(states)
+        if wide:
+            yield Piece(tone, round(x, 3), round(wide, 3), 0.5 if tone == "run" else 1.0)
+        x += wide
+
+
+def _tone(state: str) -> str:
+    return "" if state in ("CREATED", "LOST") else "again" if state == "SCHEDULED" else ATTEMPTS.get(state, UNKNOWN).tone
+
+
+def _state(subtask: Row) -> str:
+    return attempt_state(subtask["attempts"][-1]) if subtask["attempts"] and subtask["state"] == "FAILED" else str(subtask["state"])
+
+
+def _box(task: Row, details: Mapping[int, SubtaskDetail], plan: Plan | None, reading: Reading, now_ms: int) -> TaskBox:
+    states = [_state(each) for each in task["subtasks"]]
+    kinds = plan.graph.vertices if plan is not None else {}
+    known = plan.tasks.get(task["task"]) if plan is not None else None  # it names the sources, too, that each subtask reads itself
+    names = known.vertices if known is not None else task["task"].split("+")
+    vertices = tuple((name, kinds[name].kind if name in kinds else "") for name in names)
+    state = next((each for each in LOUDEST if each in states), ExecutionState.FINISHED.value)
+    done = states.count("FINISHED")
+    if state == "CREATED" and done:
+        state = "SCHEDULED"
+    running = {each["subtask"]: last["progress"] for each in task["subtasks"] if each["state"] == "RUNNING"
+               and (last := each["attempts"][-1]).get("progress")}  # fmt: skip
+    share = {n: each["tasks_done"] / each["tasks_total"] for n, each in running.items() if each.get("tasks_total")}
+    lengths = [t for each in task["subtasks"] if each["attempts"] and (t := took(each["attempts"][-1], now_ms)) is not None]
+    failed = next((error for each in task["subtasks"] if (error := _error(each)) is not None and state == "FAILED"), None)
+    return TaskBox(
+        task["task"], _name(vertices), vertices, len(states), state, progress(task, share), done,
+        _says(task, details, reading, running, state, failed), length(max(lengths, default=None)),
+        tuple(_reads(task["task"], plan, reading)),
+        tuple(_attempts(task, details, now_ms)), str((failed or {}).get("vertex") or ""),
+    )  # fmt: skip
+
+
+def _name(vertices: Sequence[tuple[str, str]]) -> str:
+    return vertices[0][0] if len(vertices) == 1 else f"{len(vertices)} in one plan"
+
+
+def _error(subtask: Row) -> Row | None:
+    return subtask["attempts"][-1]["error"] if subtask["attempts"] else None
+
+
+def _says(
+    task: Row, details: Mapping[int, SubtaskDetail], reading: Reading, running: Mapping[int, Row], state: str, failed: Row | None
+) -> str:
+    """What stands below the bar of a box."""
+    if failed is not None:
+        place = f"{failed['file']}:{failed['line']}" if failed.get("file") and failed.get("line") else failed.get("condition")
+        return str(place or failed.get("kind") or "")
+    if (total := sum(each.get("tasks_total", 0) for each in running.values())) and state == "RUNNING":
+        return f"{sum(each.get('tasks_done', 0) for each in running.values()):,} of {count(total, 'Spark task')}"
+    outputs = [out for each in details.values() for out in each.outputs.values()]
+    if outputs and state == "FINISHED" and None not in (rows := [out.rows for out in outputs]):
+        return count(sum(each or 0 for each in rows), "row")
+    before = [producer for producer, _ in reading.get(task["task"], ())]
+    if state in NOT_DEPLOYED and before:
+        return f"starts after {label(before[0])}" if len(before) == 1 else f"starts after {len(before)} tasks"
+    return ""
+
+
+def _reads(task: str, plan: Plan | None, reading: Reading) -> Iterator[str]:
+    if plan is None:
+        yield from (f"{label(producer)} by {edge}" for producer, edge in reading.get(task, ()))
+        return
+    for inputs in plan.tasks[task].inputs.values():
+        for each in inputs:
+            if each.task is not None:
+                keys = f"({', '.join(each.keys)})" if each.keys else ""
+                yield f"{each.vertex} by {each.edge}{keys}"
+
+
+def _attempts(task: Row, details: Mapping[int, SubtaskDetail], now_ms: int) -> Iterator[AttemptLine]:
+    for subtask in task["subtasks"]:
+        for each in reversed(subtask["attempts"]):
+            error = each["error"] or {}
+            where = "" if not each["task_manager"] else each["task_manager"] + (f"/{each['slot']}" if each["slot"] is not None else "")
+            detail = details.get(subtask["subtask"])
+            rows = [out.rows for out in detail.outputs.values()] if detail is not None and each is subtask["attempts"][-1] else []
+            whole = number(sum(n or 0 for n in rows)) if rows and None not in rows else ""
+            said = printable(str(error.get("message") or "")).strip().partition("\n")[0]
+            shown = ATTEMPTS.get(attempt_state(each), UNKNOWN)
+            yield AttemptLine(subtask["subtask"], each["attempt"], shown, where, whole, length(took(each, now_ms)), said)
+
+
+def _edges(
+    boxes: Sequence[TaskBox], details: Mapping[str, Mapping[int, SubtaskDetail]], plan: Plan | None, reading: Reading, time: Timeline
+) -> Iterator[EdgeLine]:
+    states = {box.id: box.state for box in boxes}
+    steps = {(one[0], two[0]) for one, two in zip(time.critical, time.critical[1:], strict=False)}
+    for box in boxes:
+        inputs = [each for some in plan.tasks[box.id].inputs.values() for each in some] if plan is not None else []
+        for producer, edge in reading.get(box.id, ()):
+            vertices = {each.vertex for each in inputs if each.task == producer} or {producer.split("+")[-1]}
+            made = [out for each in details.get(producer, {}).values() for name, out in each.outputs.items() if name in vertices]
+            rows = sum(out.rows or 0 for out in made) if made and all(out.rows is not None for out in made) else None
+            whole = sum(out.bytes or 0 for out in made) if made and all(out.bytes is not None for out in made) else None
+            is_done = states.get(producer) == "FINISHED"
+            told = "" if rows is None else count(rows, "row") + ("" if is_done else " so far")
+            yield EdgeLine(
+                producer, box.id, told or ("" if is_done else "no rows yet"), edge + (f" · {size(whole)}" if whole is not None else ""),
+                (producer, box.id) in steps, box.state == "RUNNING", states.get(producer) in NOT_DEPLOYED,
+            )  # fmt: skip
+
+
+def _facts(described: Row, detail: JobDetail | None, used: int, now_ms: int) -> Iterator[tuple[str, str, str]]:
+    subtasks = [each for task in described["tasks"] if task["task"] != PLAN_TASK for each in task["subtasks"]]
+    attempts = [each for task in described["tasks"] for sub in task["subtasks"] for each in sub["attempts"]]
+    accepted_ms, ended_ms = described["accepted_ms"], described["ended_ms"]
+    if accepted_ms:
+        yield "Took" if ended_ms else "For", length((ended_ms or now_ms) - accepted_ms), "from its acceptance"
+    done = sum(each["state"] == "FINISHED" for each in subtasks)
+    runs = sum(each["state"] == "RUNNING" for each in subtasks)
+    yield "Subtasks", f"{done} of {len(subtasks)} finished" + (f", {runs} {'run' if runs > 1 else 'runs'}" if runs else ""), ""
+    if not ended_ms:
+        yield "Slots", f"{used} in use", ""
+    failed = sum(attempt_state(each) == "FAILED" for each in attempts)
+    lost = sum(attempt_state(each) == "LOST" for each in attempts)
+    told = [f"{n} {word}" for n, word in ((failed, "failed"), (lost, "moved")) if n]
+    yield "Attempts", f"{len(attempts)}" + (f", of them {' and '.join(told)}" if told else ", none failed" if attempts else ""), ""
+    if detail is not None and detail.restarts:
+        yield "Restarts", number(detail.restarts), "attempts that failed and were run again"
+    yield "Status", described["status"] + (", no attempt yet" if described["waiting"] and not used else ""), "as the API says it"
+
+
+def _places(past: Sequence[Row]) -> tuple[int, ...]:
+    """The places in the queue that it has had, one after the other."""
+    found: list[int] = []
+    for each in past:
+        place = each.get("position")
+        if each["kind"] == "JobWaiting" and place and (not found or found[-1] != place):
+            found.append(place)
+    return tuple(found)
+
+
+def _spent(spent: Row | None) -> tuple[tuple[str, int, str], ...]:
+    """Where its time went: the phase, its ms, its share of the whole in per cent."""
+    phases = ("queue", "start", "plan", "compute", "exchange", "publish")
+    parts = [(phase, int((spent or {}).get(f"{phase}_ms") or 0)) for phase in phases]
+    whole = sum(ms for _, ms in parts)
+    return tuple((phase, ms, f"{100 * ms / whole:.0f}") for phase, ms in parts if ms) if whole else ()
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a job failed, in the order of asking: what, where, what to do."""
+
+    headline: str
+    message: str
+    places: tuple[str, ...]
+    condition: str
+    help: str
+    again: str
+    attempt: str
+    detail: str
+
+
+def cause_of(cause: Fault | None) -> Cause | None:
+    """The one readable cause of a failure."""
+    if cause is None:
+        return None
+    message = printable(cause.message or cause.kind or "no cause is known").strip()
+    head, _, rest = message.partition("\n")
+    where = cause.vertex or (label(cause.task) if cause.task else "")
+    row = FAULTS.get((cause.kind, cause.retryable))
+    places = [f"{cause.file}:{cause.line}" if cause.line else cause.file] if cause.file else (
+        [f"line {cause.line} of its query"] if cause.line else []
+    )  # fmt: skip
+    if cause.frame:
+        places.append(cause.frame)
+    told = "is not the job's doing: it is run elsewhere" if cause.kind in LOST_KINDS else "may heal: it was tried again" if (
+        cause.retryable
+    ) else "is not tried again: it stays until code or data change"  # fmt: skip
+    attempt = f"{label(cause.task)}[{cause.subtask}], attempt {cause.attempt}" if cause.task and cause.attempt else ""
+    headline = f"{where} failed: {head}" if where else head
+    return Cause(
+        headline, rest.strip(), tuple(places), cause.condition or "", row.help if row is not None else "",
+        f"A failure of this kind {told}.", attempt, printable(cause.detail),
+    )  # fmt: skip

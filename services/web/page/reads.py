@@ -1,0 +1,156 @@
+"""What a screen asks beside the tables: a job's detail, graph, rows and logs, and dead letters. All of it is kept for a moment."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import structlog
+
+from millrace.client import Millrace, MillraceError, Result, files
+from millrace.client.dead_letters import Letter
+from millrace.core.messages.attempts import Fault
+from millrace.core.messages.effects import StoredJob
+from millrace.core.messages.execution import Archive, JobDetail
+from millrace.core.states import ENDED_JOB
+from millrace.io.interfaces import Entry
+
+from ..commands import Commands
+from ..spark_logs import SparkLog, logs_in
+
+KEPT_MOST = 64
+DETAIL_S = 1.0
+"""So long a live job's detail is shown again without asking its JobMaster."""
+LETTERS_S = 5.0
+WAIT_S = 2.0
+LOG_BYTES = 256 << 10
+"""Of a log, from its end."""
+RESULT_ROWS = 1000
+
+T = TypeVar("T")
+log = structlog.get_logger("web")
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a job beside its facts. `missing`: why it is not more, in a sentence."""
+
+    detail: JobDetail | None = None
+    cause: Fault | None = None
+    graph: Mapping[str, Any] | None = None
+    missing: str = ""
+    version: str = ""
+
+
+class Reads:
+    """For one event loop."""
+
+    def __init__(self, commands: Commands, stored: Callable[[str], Entry | None], spark_history: str = "") -> None:
+        """`stored`: what etcd holds of a job, by its key. Raises Unavailable."""
+        self._spark_history = spark_history
+        self._commands, self._stored = commands, stored
+        self._kept: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
+
+    async def job(self, row: Mapping[str, Any]) -> Known:
+        """Of an ended job from its archive, of a live one from its JobMaster and from etcd."""
+        if row["status"] in ENDED_JOB:
+            return await self._ended(row)
+        job = row["job"]
+        known: Known | None = self._find(("live", job), DETAIL_S)
+        if known is None:
+            detail, missing = None, ""
+            try:
+                shown = await self._commands.call(lambda client: client.show(job), WAIT_S)
+                detail = shown.detail
+                missing = f"{shown.silent} does not answer; running attempts go on meanwhile" if shown.silent else ""
+            except MillraceError as failure:
+                missing = str(failure)
+            known = Known(detail, None, await self._graph(job), missing, f"{time.monotonic_ns()}")
+            self._keep(("live", job), known)
+        return known
+
+    async def _ended(self, row: Mapping[str, Any]) -> Known:
+        path = row["archive"]
+        if path is None:
+            return Known(missing="it has no archive")
+        try:
+            archive: Archive = await self._once(("archive", path), lambda client: client.archive(path))
+        except MillraceError as failure:
+            return Known(missing=f"its archive cannot be read: {failure}")
+        return Known(archive.detail, archive.cause, archive.graph or None, version=path)
+
+    async def _graph(self, job: str) -> Mapping[str, Any] | None:
+        graph: Mapping[str, Any] | None = self._find(("graph", job))
+        if graph is None:
+            try:
+                entry = await self._commands.work(lambda: self._stored(f"jobs/{job}"), WAIT_S)
+                graph = StoredJob.model_validate_json(entry.value).graph if entry is not None else None
+            except Exception as failure:  # etcd is away, or holds what is none: the page is drawn without edges
+                log.warning("a job's graph cannot be read", job=job, reason=repr(failure))
+            if graph is not None:
+                self._keep(("graph", job), graph)
+        return graph
+
+    async def result(self, known: Known) -> Result | None:
+        """The rows of a FINISHED job; None: it has none. Raises MillraceError."""
+        found = known.detail.result if known.detail is not None else None
+        if found is None:
+            return None
+        return await self._once(("result", known.version), lambda client: client.rows(found))
+
+    async def spark(self, job: str, known: Known) -> list[tuple[SparkLog, str]]:
+        """Event logs of an ended job, each with its page on the Spark history server; none where no such server is configured."""
+        if not self._spark_history or not known.version or not any(files.folders(known.detail)):
+            return []
+        found = await self._once(("spark", known.version), lambda client: logs_in(client.files(job).kept))
+        return [(each, address) for each in found if (address := each.shown_at(self._spark_history))]
+
+    async def lines(self, path: str, stream: str) -> tuple[bytes, int]:
+        """The end of what an attempt wrote, and how long all of it is. `path` is of a job's detail, never of a request."""
+        return await self._commands.call(lambda client: client.log_end(path, stream, LOG_BYTES), WAIT_S)
+
+    async def letters(self, anew: bool = False) -> list[Letter]:
+        """The dead letters, the newest first. Raises MillraceError."""
+        found: list[Letter] | None = None if anew else self._find("letters", LETTERS_S)
+        if found is None:
+            found = await self._commands.call(lambda client: client.dead_letters().read()[::-1])
+            self._keep("letters", found)
+        return found
+
+    async def _once(self, key: Hashable, call: Callable[[Millrace], T]) -> T:
+        """What never changes."""
+        found: T | None = self._find(key)
+        if found is None:
+            found = await self._commands.call(call, WAIT_S)
+            self._keep(key, found)
+        return found
+
+    def _find(self, key: Hashable, most_s: float | None = None) -> Any:
+        made_s, value = self._kept.get(key, (0.0, None))
+        return value if most_s is None or time.monotonic() - made_s <= most_s else None
+
+    def _keep(self, key: Hashable, value: Any) -> None:
+        self._kept[key] = (time.monotonic(), value)
+        self._kept.move_to_end(key)
+        while len(self._kept) > KEPT_MOST:
+            self._kept.popitem(last=False)
+
+
+def redacted(graph: Mapping[str, Any]) -> str:
+    """The graph as JSON for people, without what may be a secret."""
+    return json.dumps(_redacted(graph), indent=2, ensure_ascii=False)
+
+
+SECRET = ("secret", "password", "passwd", "token", "credential", "access.key", "accesskey", "account.key", "private", "apikey")
+
+
+def _redacted(value: Any, name: str = "") -> Any:
+    if isinstance(value, Mapping):
+        return {key: _redacted(each, str(key)) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_redacted(each, name) for each in value]
+    return "(not shown)" if isinstance(value, str) and any(word in name.lower() for word in SECRET) else value

@@ -1,0 +1,222 @@
+"""The page's screens, by address. Each is whole without a script; with one it is renewed in place."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi.responses import RedirectResponse
+from starlette.concurrency import run_in_threadpool
+
+from millrace.client import MillraceError
+from millrace.core.messages.client import JOB_ID_PATTERN
+
+from ..api.asking import known_alone
+from ..view import View
+from . import screens
+from .reads import Known, Reads, redacted
+from .shell import PREFIX, Shell
+
+LETTERS_MOST = 200
+LINES_MOST = 2000
+JobPath = Annotated[str, Path(pattern=JOB_ID_PATTERN)]
+Text = Annotated[str, Query(max_length=300)]
+Tab = Literal["result", "logs", "story", "configuration"]
+Stream = Literal["stdout", "stderr"]
+
+
+def pages(shell: Shell, view: View, reads: Reads) -> APIRouter:
+    """The screens that change nothing."""
+    router = APIRouter(include_in_schema=False, dependencies=[Depends(known_alone)])
+    _cluster(router, shell)
+    _jobs(router, shell)
+    _job(router, shell, view, reads)
+    _letters(router, shell, reads)
+    _static(router, shell)
+    return router
+
+
+def past_pages(shell: Shell, view: View, reads: Reads) -> APIRouter:
+    """The screens of a history: what only a running cluster has is answered with that."""
+    router = APIRouter(include_in_schema=False, dependencies=[Depends(known_alone)])
+    _jobs(router, shell)
+    _job(router, shell, view, reads)
+    _static(router, shell)
+
+    @router.get("/")
+    @router.get(PREFIX)
+    @router.get(f"{PREFIX}/")
+    async def root() -> Response:
+        return RedirectResponse(f"{PREFIX}/jobs", 307)
+
+    @router.get(f"{PREFIX}/more")
+    async def more(request: Request) -> Response:
+        return await run_in_threadpool(shell.screen, request, "more.html", "more", lambda view, now_ms: {})
+
+    @router.api_route(f"{PREFIX}/{{rest:path}}", methods=["GET", "POST"])
+    async def only_live(request: Request) -> Response:
+        why = "This is a history: it shows jobs that ended, from their archives. Ask the page of a running cluster."
+        return await run_in_threadpool(
+            lambda: shell.page(request, "nothing.html", "", 404, headline="Only a running cluster has this", why=why)
+        )
+
+    return router
+
+
+def _static(router: APIRouter, shell: Shell) -> None:
+    @router.get(f"{PREFIX}/static/{{version}}/{{name}}")
+    async def static(version: str, name: str) -> Response:
+        return shell.static(name)
+
+
+def _cluster(router: APIRouter, shell: Shell) -> None:
+    @router.get("/")
+    async def root() -> Response:
+        return RedirectResponse(f"{PREFIX}/", 307)
+
+    @router.get(PREFIX)
+    @router.get(f"{PREFIX}/")
+    async def overview(request: Request) -> Response:
+        def build(view: View, now_ms: int) -> screens.Context:
+            return screens.overview_screen(view, now_ms, PREFIX)
+
+        return await run_in_threadpool(shell.screen, request, "overview.html", "overview", build)
+
+    @router.get(f"{PREFIX}/queue")
+    async def queue(request: Request) -> Response:
+        return await run_in_threadpool(shell.screen, request, "queue.html", "queue", screens.queue_screen)
+
+    @router.get(f"{PREFIX}/taskmanagers")
+    async def members(request: Request) -> Response:
+        return await run_in_threadpool(shell.screen, request, "taskmanagers.html", "taskmanagers", screens.members_screen)
+
+    @router.get(f"{PREFIX}/taskmanagers/{{name}}")
+    async def member(request: Request, name: Annotated[str, Path(max_length=200)]) -> Response:
+        def build(view: View, now_ms: int) -> screens.Context:
+            found = screens.member_screen(view, now_ms, name)
+            if found is None:
+                raise NotShown(f"There is no TaskManager {name}", "It never registered, or it has been gone for long.")
+            return found
+
+        return await _shown(shell, request, "taskmanager.html", "taskmanagers", build)
+
+    @router.get(f"{PREFIX}/leaders")
+    async def leaders(request: Request) -> Response:
+        return await run_in_threadpool(shell.screen, request, "leaders.html", "leaders", screens.leaders_screen)
+
+    @router.get(f"{PREFIX}/more")
+    async def more(request: Request) -> Response:
+        return await run_in_threadpool(shell.screen, request, "more.html", "more", lambda view, now_ms: {})
+
+
+def _jobs(router: APIRouter, shell: Shell) -> None:
+    @router.get(f"{PREFIX}/jobs")
+    async def jobs(
+        request: Request, q: Text = "", sort: Literal["accepted", "name", "state", "took"] = "accepted", up: bool = False,
+        start: Annotated[int, Query(ge=0, le=10_000_000)] = 0, upto: Text = "",
+    ) -> Response:  # fmt: skip
+        ms, _, job = upto.partition(".")
+        until = (int(ms), job) if ms.isdigit() and len(ms) < 16 and job else None
+
+        def build(view: View, now_ms: int) -> screens.Context:
+            return screens.jobs_screen(view, now_ms, q, sort, not up, start, until)
+
+        return await run_in_threadpool(shell.screen, request, "jobs.html", "jobs", build)
+
+
+def _job(router: APIRouter, shell: Shell, view: View, reads: Reads) -> None:
+    @router.get(f"{PREFIX}/jobs/{{job}}")
+    async def job(
+        request: Request, job: JobPath, task: Text | None = None, tab: Tab | None = None, attempt: Text | None = None,
+        stream: Stream = "stderr", find: Text = "",
+    ) -> Response:  # fmt: skip
+        row, _ = view.ask(lambda view: view.jobs.row(job))
+        known = await reads.job(row) if row is not None else Known()
+        ended = row is not None and row["status"] == "FINISHED"
+        opened: Tab = tab or ("result" if ended else "story")
+        given = await _tab(reads, known, opened, attempt, stream, find)
+        if row is not None and row["ended_ms"] is not None:
+            with contextlib.suppress(MillraceError):  # without them the rest is shown
+                given["spark"] = await reads.spark(job, known)
+
+        def build(view: View, now_ms: int) -> screens.Context:
+            found = screens.job_screen(view, now_ms, job, known, task)
+            if found is None:
+                why = (
+                    f"No archive among the newest is of it; /api/v1/jobs/{job} also looks among older ones." if view.past
+                    else f"It was never accepted, or it ended long ago: millrace show {job} knows older ones."
+                )  # fmt: skip
+                raise NotShown(f"There is no job {job} among those that are shown", why)
+            return {**found, "tab": opened, **given}
+
+        version = f"{known.version}{given.get('log_size', '')}"
+        return await _shown(shell, request, "job.html", "jobs", build, version)
+
+
+async def _tab(reads: Reads, known: Known, tab: Tab, attempt: str | None, stream: Stream, find: str) -> screens.Context:
+    """What the open tab alone needs."""
+    given: screens.Context = {
+        "spark": (),
+        "result": None, "result_missing": "", "logs": (), "lines": (), "log_size": 0, "chosen_log": None, "stream": stream, "find": find,
+        "configuration": redacted(known.graph) if tab == "configuration" and known.graph else "",
+    }  # fmt: skip
+    try:
+        if tab == "result":
+            given["result"] = await reads.result(known)
+        if tab == "logs" and known.detail is not None:
+            logs = [
+                (f"{task.task}/{each.subtask}/{log.attempt}", f"{task.task}[{each.subtask}] attempt {log.attempt}", log.path)
+                for task in known.detail.tasks for each in task.subtasks for log in each.logs
+            ]  # fmt: skip
+            chosen = next((each for each in logs if each[0] == attempt), logs[-1] if logs else None)
+            given |= {"logs": logs, "chosen_log": chosen[0] if chosen else None}
+            if chosen:
+                data, size = await reads.lines(chosen[2], stream)
+                given |= {"lines": numbered(data, find), "log_size": size}
+    except MillraceError as failure:
+        given["result_missing"] = str(failure)
+    return given
+
+
+def numbered(data: bytes, find: str) -> list[tuple[int, str, bool]]:
+    """The last lines of a log, those with `find` alone if that is given; each with whether it tells of an error."""
+    lines = list(enumerate(data.decode(errors="replace").splitlines(), 1))
+    if find:
+        lines = [(n, line) for n, line in lines if find.lower() in line.lower()]
+    return [(n, line[:2000], " ERROR " in line or line.startswith(("ERROR", "Traceback"))) for n, line in lines[-LINES_MOST:]]
+
+
+def _letters(router: APIRouter, shell: Shell, reads: Reads) -> None:
+    @router.get(f"{PREFIX}/letters")
+    async def letters(request: Request, letter: Annotated[int | None, Query(ge=0)] = None) -> Response:
+        missing, found = "", []
+        try:
+            found = await reads.letters()
+            shell.letters = (len(found), sum(each.redriven is None for each in found))
+        except MillraceError as failure:
+            missing = str(failure)
+        chosen = next((each for each in found if each.number == letter), None)
+        given = {"found": found[:LETTERS_MOST], "total": len(found), "missing": missing, "chosen": chosen,
+                 "open_total": sum(each.redriven is None for each in found)}  # fmt: skip
+        return await run_in_threadpool(
+            shell.screen, request, "letters.html", "letters", lambda view, now_ms: given, f"{len(found)}{missing}"
+        )
+
+
+class NotShown(Exception):
+    """There is no such thing; the sentences say what that means."""
+
+    def __init__(self, headline: str, why: str) -> None:
+        super().__init__(headline)
+        self.headline, self.why = headline, why
+
+
+async def _shown(
+    shell: Shell, request: Request, template: str, active: str, build: Callable[[View, int], screens.Context], version: str = ""
+) -> Response:
+    try:
+        return await run_in_threadpool(shell.screen, request, template, active, build, version)
+    except NotShown as nothing:
+        return shell.page(request, "nothing.html", active, 404, headline=nothing.headline, why=nothing.why)

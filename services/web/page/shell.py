@@ -1,0 +1,226 @@
+"""The frame of every screen: templates, the browser's rules for them, files of the style, and how old what is shown is."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import hmac
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple
+
+from fastapi import Request, Response
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from millrace import __version__
+
+from ..access.cookies import cookie_of
+from ..access.who import current
+from ..follow import Follows
+from ..problems import Refusal
+from ..view import View
+from . import words
+from .icons import icon
+
+PREFIX = "/page"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; connect-src 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Referrer-Policy": "same-origin",  # with less, a browser sends its forms from origin "null"
+    "Cache-Control": "no-cache",
+    "Vary": "Accept-Encoding, Cookie",
+}
+TYPES = {"css": "text/css", "js": "text/javascript", "woff2": "font/woff2", "svg": "image/svg+xml", "txt": "text/plain"}
+GZIP_FROM = 1000
+TURN_MS = 2000
+"""Words such as "3 s ago" are made anew so often, if nothing else has changed."""
+RENDERED_MOST = 200
+RENDERED_BYTES = 32 << 20
+THEMES = ("auto", "light", "dark")
+
+
+class File(NamedTuple):
+    """A file of the style, as it is sent."""
+
+    content: bytes
+    type: str
+
+
+class Fresh(NamedTuple):
+    """How old what is shown is, in a word and a sentence."""
+
+    state: str
+    word: str
+    told: str
+    more: str
+
+
+@cache
+def static_files() -> tuple[str, dict[str, File]]:
+    """The files by name, and the name of this version of them. They are read once: no request reaches the file system."""
+    folder = resources.files(__package__) / "static"
+    found = {
+        each.name: File(each.read_bytes(), TYPES[each.name.rpartition(".")[2]])
+        for each in sorted(folder.iterdir(), key=lambda each: each.name)
+        if each.name.rpartition(".")[2] in TYPES
+    }
+    digest = hashlib.sha256(b"".join(name.encode() + file.content for name, file in found.items()))
+    return digest.hexdigest()[:12], found
+
+
+@cache
+def environment() -> Environment:
+    """Templates in which whatever comes from elsewhere is escaped."""
+    made = Environment(
+        loader=PackageLoader("services.web.page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    made.globals |= {"icon": icon, "version": __version__, "prefix": PREFIX, "JOBS": words.JOBS, "ATTEMPTS": words.ATTEMPTS,
+                     "SLOTS": words.SLOTS, "UNKNOWN": words.UNKNOWN}  # fmt: skip
+    made.filters |= {"many": words.count, "lasts": words.length}  # under their own names they would take the place of Jinja's
+    for name in ("number", "ago", "iso", "exact", "clock", "size", "sentence", "first_line", "label", "printable"):
+        made.filters[name] = getattr(words, name)
+    return made
+
+
+class Shell:
+    """Renders screens. For one event loop."""
+
+    def __init__(self, view: View, follows: Callable[[], Follows], cluster: str, stack: str = "", form_key: bytes = b"") -> None:
+        """`stack`: the option that names the stack in commands. `form_key`: signs forms; empty: made anew."""
+        self._view, self._follows, self._cluster, self._stack = view, follows, cluster, stack
+        self._templates = environment()
+        self.version, self.files = static_files()
+        self._key = form_key or secrets.token_bytes(32)
+        self._rendered: OrderedDict[str, bytes] = OrderedDict()
+        self._bytes = 0
+        self.letters: tuple[int, int] | None = None
+        """Dead letters that are kept, and those of them that were not sent again; None: nobody has looked yet."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def fresh(self) -> Fresh:
+        follows = self._follows()
+        if not self._view.ready:
+            return Fresh("behind", "Starting", "the tables are being brought back", "Wait a moment: what is shown is not all yet.")
+        if self._view.past:
+            told = f"looked at {words.length(follows.folded_s // 1 * 1000)} ago"
+            if follows.trouble:
+                return Fresh("behind", "Past", told, f"{follows.trouble[0].upper()}{follows.trouble[1:]}. What is shown may be old.")
+            return Fresh("live", "Past", told, "The storage is looked at again and again: a job appears here when it has ended.")
+        if follows.trouble:
+            told = f"shows what was {words.length(follows.folded_s * 1000)} ago"
+            return Fresh("behind", "Behind", told, f"{follows.trouble[0].upper()}{follows.trouble[1:]}. Jobs go on; this page is old.")
+        quiet = follows.folded_s > 60
+        told = (
+            f"nothing happened for {words.length(follows.folded_s // 60 * 60_000)}"
+            if quiet
+            else f"last event {words.length(follows.folded_s // 1 * 1000) if follows.folded_s >= 1 else 'just now'}"
+            + (" ago" if follows.folded_s >= 1 else "")
+        )
+        more = "Everything that was said is shown. Where nothing happens, the last event grows old and all is well."
+        return Fresh("live", "Live", told, more)
+
+    def screen(
+        self, request: Request, template: str, active: str, build: Callable[[View, int], Mapping[str, Any]], version: str = ""
+    ) -> Response:
+        """A screen, or 304 where the asker has it. `build`: what its template is given, from the view and the time; it is not called if
+        neither the view nor `version` has changed since it was."""
+        now_ms, fresh = self.now_ms(), self.fresh()
+        _, as_of = self._view.ask(lambda _: None)
+        theme = _theme(request)
+        told = (
+            self.token(), str(request.url.path), str(request.url.query), theme, as_of["offsets"], fresh[:2], now_ms // TURN_MS, version,
+            self.letters,
+        )  # fmt: skip
+        tag = hashlib.sha256(repr(told).encode()).hexdigest()[:24]
+        if request.headers.get("if-none-match") == f'"{tag}"':
+            return Response(status_code=304, headers={**HEADERS, "ETag": f'"{tag}"'})
+        body = self._rendered.get(tag)
+        if body is None:
+            found, as_of = self._view.ask(lambda view: {**self._frame(view), **build(view, now_ms)})
+            body = self.render(template, active=active, theme=theme, fresh=fresh, as_of=as_of, now_ms=now_ms, **found)
+            self._keep(tag, body)
+        return self.answer(request, body, 200, {"ETag": f'"{tag}"'})
+
+    def page(self, request: Request, template: str, active: str, status: int = 200, **given: Any) -> Response:
+        """A screen that is made for this request alone."""
+        found, as_of = self._view.ask(self._frame)
+        body = self.render(
+            template, active=active, theme=_theme(request), fresh=self.fresh(), as_of=as_of, now_ms=self.now_ms(),
+            **{**found, **given},
+        )  # fmt: skip
+        return self.answer(request, body, status, {"Cache-Control": "no-store"})
+
+    def render(self, template: str, **given: Any) -> bytes:
+        return self._templates.get_template(template).render(
+            static=f"{PREFIX}/static/{self.version}", cluster=self._cluster, stack=self._stack, token=self.token(), letters=self.letters,
+            past=self._view.past, who=current.get(), **given,
+        ).encode()  # fmt: skip
+
+    def answer(self, request: Request, body: bytes, status: int, headers: Mapping[str, str]) -> Response:
+        sent = {**HEADERS, **headers}
+        if len(body) >= GZIP_FROM and "gzip" in request.headers.get("accept-encoding", ""):
+            body = gzip.compress(body, 4, mtime=0)
+            sent["Content-Encoding"] = "gzip"
+        return Response(body, status, sent, media_type="text/html; charset=utf-8")
+
+    def bare(self, template: str, status: int, **given: Any) -> Response:
+        """A page that shows nothing of the cluster."""
+        body = self._templates.get_template(template).render(static=f"{PREFIX}/static/{self.version}", **given).encode()
+        return Response(body, status, {**HEADERS, "Cache-Control": "no-store"}, media_type="text/html; charset=utf-8")
+
+    def token(self) -> str:
+        """Stands in the forms of whoever is answered now, and is no other person's."""
+        who = current.get()
+        told = "\0".join((who.how, who.name, who.role, who.session))
+        return hmac.new(self._key, told.encode(), hashlib.sha256).hexdigest()[:32]
+
+    def check_token(self, given: object) -> None:
+        """Raises Refusal for a form that this process did not make for this person: a page of another origin cannot know what is in one."""
+        if not isinstance(given, str) or not hmac.compare_digest(given.encode(), self.token().encode()):
+            detail = "this form is of another page, or of before the web service was started again: load its page anew, and send it again"
+            raise Refusal(403, detail, "foreign-form")
+
+    def static(self, name: str) -> Response:
+        """A file of the style. Raises Refusal."""
+        file = self.files.get(name)
+        if file is None:
+            raise Refusal(404, "there is no such file")
+        return Response(file.content, 200, {"Cache-Control": "public, max-age=31536000, immutable"}, media_type=file.type)
+
+    def _frame(self, view: View) -> dict[str, Any]:
+        live = view.jobs.live()
+        statuses = view.jobs.statuses()
+        held = {each["job"] for each in view.jobs.in_slots()}
+        states = dict(statuses)
+        waiting = sum(row["waiting"] is not None and row["job"] not in held for row in live)
+        if waiting:
+            states["WAITING"] = waiting
+            for row in live:
+                if row["waiting"] is not None and row["job"] not in held:
+                    states[row["status"]] -= 1
+        slots = view.cluster.slots(view.jobs.in_slots())
+        return {
+            "states": states, "jobs_total": sum(statuses.values()), "waiting_total": waiting, "slots": slots,
+            "members": len(view.cluster.task_managers()), "scopes": len(view.cluster.leaders()),
+            "broken_total": sum(each["state"] == "BROKEN" for each in slots),
+        }  # fmt: skip
+
+    def _keep(self, tag: str, body: bytes) -> None:
+        self._rendered[tag] = body
+        self._bytes += len(body)
+        while len(self._rendered) > RENDERED_MOST or self._bytes > RENDERED_BYTES:
+            self._bytes -= len(self._rendered.popitem(last=False)[1])
+
+
+def _theme(request: Request) -> str:
+    given = cookie_of(request.headers, "theme")
+    return given if given in THEMES else "auto"

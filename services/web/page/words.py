@@ -1,0 +1,154 @@
+"""Numbers, times and states in the words of the page. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any, NamedTuple
+
+from millrace.cli.progress import label, one_line, printable
+from millrace.core.states import INITIALIZING, ExecutionState, JobStatus, SlotState
+
+__all__ = ["label", "one_line", "printable"]
+
+NBSP = "\u00a0"
+Row = Mapping[str, Any]
+
+
+def number(value: float | None) -> str:
+    """1,234,567; nothing for what is not known."""
+    return "" if value is None else f"{value:,}"
+
+
+def count(n: int, one: str, more: str = "") -> str:
+    """1 job, 2 jobs."""
+    return f"{n:,}{NBSP}{one if n == 1 else more or one + 's'}"
+
+
+def length(ms: float | None) -> str:
+    """A length of time: 589 ms, 12.4 s, 1 min 12 s, 5 h 19 min, 3 d 4 h."""
+    if ms is None:
+        return ""
+    ms = max(0, ms)
+    if ms < 1000:
+        return f"{ms:.0f}{NBSP}ms"
+    seconds = ms / 1000
+    if seconds < 59.95:
+        return f"{seconds:.1f}{NBSP}s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}{NBSP}min" + (f" {rest}{NBSP}s" if rest else "")
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours}{NBSP}h" + (f" {minutes}{NBSP}min" if minutes else "")
+    return f"{hours // 24}{NBSP}d" + (f" {hours % 24}{NBSP}h" if hours % 24 else "")
+
+
+def ago(ms: int | None, now_ms: int) -> str:
+    """How long ago a moment was, in one word and one number: it changes as seldom as that does."""
+    if not ms:
+        return ""
+    seconds = max(0, now_ms - ms) // 1000
+    if seconds < 1:
+        return "just now"
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        if seconds >= size:
+            return f"{seconds // size}{NBSP}{unit} ago"
+    return ""
+
+
+def iso(ms: int) -> str:
+    """For `datetime`."""
+    return _utc(ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def exact(ms: int) -> str:
+    """For `title`."""
+    return f"{_utc(ms):%Y-%m-%d %H:%M:%S}.{ms % 1000:03d} UTC"
+
+
+def clock(ms: int | None) -> str:
+    """Time of day, UTC."""
+    return f"{_utc(ms):%H:%M:%S}" if ms else ""
+
+
+def size(n: int | None) -> str:
+    """28 MB."""
+    if n is None:
+        return ""
+    for unit, many in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
+        if n >= many:
+            return f"{n / many:.1f}{NBSP}{unit}" if n < 10 * many else f"{n // many}{NBSP}{unit}"
+    return count(n, "byte")
+
+
+def sentence(parts: Sequence[str]) -> str:
+    """a, b and c."""
+    return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else "".join(parts)
+
+
+def first_line(text: str) -> str:
+    """What a list has room for."""
+    return printable(text).strip().partition("\n")[0]
+
+
+def _utc(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, timezone.utc)
+
+
+class Shown(NamedTuple):
+    """A state as it is shown: always a word and an icon, in a colour."""
+
+    word: str
+    icon: str
+    tone: str
+
+
+WAITING = "WAITING"
+"""Of a live job: nothing of it is in a slot, and it waits for one."""
+LOST = "LOST"
+"""Of an attempt that is no job's doing: its TaskManager is gone."""
+JOBS: dict[str, Shown] = {
+    INITIALIZING: Shown("Initializing", "init", "off"),
+    JobStatus.CREATED.value: Shown("Created", "created", "off"),
+    WAITING: Shown("Waiting", "waiting", "wait"),
+    JobStatus.RUNNING.value: Shown("Running", "running", "run"),
+    JobStatus.RESTARTING.value: Shown("Restarting", "again", "again"),
+    JobStatus.FAILING.value: Shown("Failing", "warn", "bad"),
+    JobStatus.CANCELLING.value: Shown("Cancelling", "cancelling", "off"),
+    JobStatus.FINISHED.value: Shown("Finished", "done", "ok"),
+    JobStatus.FAILED.value: Shown("Failed", "failed", "bad"),
+    JobStatus.CANCELED.value: Shown("Canceled", "canceled", "off"),
+}
+ATTEMPTS: dict[str, Shown] = {
+    ExecutionState.CREATED.value: Shown("Created", "created", "off"),
+    ExecutionState.SCHEDULED.value: Shown("Wants a slot", "clock", "wait"),
+    ExecutionState.DEPLOYING.value: Shown("Deploying", "deploying", "run"),
+    ExecutionState.RUNNING.value: Shown("Running", "running", "run"),
+    ExecutionState.CANCELING.value: Shown("Canceling", "cancelling", "off"),
+    ExecutionState.FINISHED.value: Shown("Finished", "done", "ok"),
+    ExecutionState.FAILED.value: Shown("Failed", "failed", "bad"),
+    ExecutionState.CANCELED.value: Shown("Canceled", "canceled", "off"),
+    LOST: Shown("Lost, moved", "lost", "off"),
+}
+SLOTS: dict[str, Shown] = {
+    SlotState.FREE.value: Shown("Free", "created", "off"),
+    SlotState.ACTIVE.value: Shown("Active", "running", "run"),
+    SlotState.STARTING.value: Shown("Starting", "clock", "wait"),
+    SlotState.BROKEN.value: Shown("Broken", "cross", "bad"),
+}
+_FIRST = (JobStatus.RUNNING.value, WAITING)
+COUNTED = (*_FIRST, *(state for state in JOBS if state not in (INITIALIZING, JobStatus.CREATED, *_FIRST)))
+"""The states whose number the overview shows."""
+UNKNOWN = Shown("Unknown", "info", "off")
+
+LOST_KINDS = ("lost", "infrastructure")
+"""Kinds of faults that are not the job's doing."""
+
+
+def attempt_state(attempt: Row) -> str:
+    """The attempt's state; LOST in place of a failure that is not the job's doing."""
+    error = attempt.get("error")
+    if attempt["state"] == "FAILED" and isinstance(error, Mapping) and error.get("kind") in LOST_KINDS:
+        return "LOST"
+    return str(attempt["state"])

@@ -1,0 +1,270 @@
+"""The page over a cluster at one moment: what each screen says, what it never says, and what its forms do."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from services.web.follow import Follows
+from services.web.page import icons, words
+from services.web.page.shell import POLICY, static_files
+
+from .seed import AGAIN, FAILED, FINISHED, RUNNING, SCRIPT, SECRET, STUCK, WAITING, Cluster
+
+NOW = 1_700_000_000_000
+STATIC = Path(icons.__file__).parent / "static"
+SCREENS = (
+    "/", "/jobs", "/jobs?q=state:failed", f"/jobs/{RUNNING}", f"/jobs/{FAILED}", f"/jobs/{FAILED}?tab=logs", f"/jobs/{WAITING}",
+    f"/jobs/{FINISHED}", f"/jobs/{FINISHED}?tab=configuration", f"/jobs/{STUCK}", f"/jobs/{AGAIN}", f"/jobs/{SCRIPT}", "/queue",
+    "/taskmanagers", "/taskmanagers/task-manager-1", "/taskmanagers/task-manager-4", "/leaders", "/letters?letter=401", "/more", "/submit",
+    f"/jobs/{RUNNING}/cancel", f"/jobs/{RUNNING}/again",
+)  # fmt: skip
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    monkeypatch.setattr("services.web.page.shell.Shell.now_ms", lambda self: NOW)
+    return Cluster(NOW, 120)
+
+
+@pytest.fixture
+def web(cluster: Cluster) -> Iterator[TestClient]:
+    with TestClient(cluster.app(), base_url="http://127.0.0.1", follow_redirects=False) as client:
+        yield client
+
+
+def said(html: str) -> str:
+    """What a reader sees, on one line."""
+    html = re.sub(r"<(svg|script|title)\b.*?</\1>", " ", html, flags=re.DOTALL)
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", html)).replace("\u00a0", " ").replace("&#39;", "'").replace("&#34;", '"')
+
+
+def token(web: TestClient) -> str:
+    found = re.search(r'name="token" value="([^"]+)"', web.get("/page/submit").text)
+    assert found is not None
+    return found.group(1)
+
+
+@pytest.mark.parametrize("path", SCREENS)
+def test_a_screen_obeys_its_own_policy_and_tells_no_secret(web: TestClient, path: str) -> None:
+    answer = web.get(f"/page{path}")
+    assert answer.status_code == 200
+    assert answer.headers["content-security-policy"] == POLICY and "unsafe" not in POLICY
+    html = answer.text
+    assert SECRET not in html
+    assert not re.search(r"\sstyle=|\son\w+=|javascript:|<script(?! src=)|https?://(?!www\.w3\.org)", html)
+    assert "<script>alert(1)" not in html and "<b>&amp;" not in html
+    assert html.count("<h1") == 1
+
+
+def test_the_overview_says_what_needs_somebody(web: TestClient) -> None:
+    text = said(web.get("/page/").text)
+    assert "2 jobs failed in the last day, 2 jobs wait, 1 slot is broken, the rest is well" in text
+    assert f"{FAILED} failed 5 min ago delays: a column with name `late_ratio` cannot be resolved. Did you mean `late_share`?" in text
+    assert "Slot 1 of task-manager-3 is broken" in text and "task-manager-4 is gone 7 s ago no heartbeat for 612 ms" in text
+
+
+def test_a_cluster_without_anything_says_so_on_every_screen() -> None:
+    cluster = Cluster.__new__(Cluster)
+    cluster.now_ms, cluster.sent, cluster._offsets, cluster._counts = NOW, [], {}, {}
+    from services.web.view import View
+
+    cluster.view = View({}, {}, 10)
+    cluster.view.load({})
+    with TestClient(cluster.app(), base_url="http://127.0.0.1") as web:
+        for path, text in (("/", "No TaskManager is here"), ("/jobs", "No job yet"), ("/queue", "Nothing waits"),
+                           ("/taskmanagers", "None is here"), ("/leaders", "No leader was elected yet")):  # fmt: skip
+            answer = web.get(f"/page{path}")
+            assert answer.status_code == 200 and text in said(answer.text), path
+
+
+def test_jobs_are_searched_filtered_sorted_and_paged(web: TestClient) -> None:
+    def found(query: str) -> list[str]:
+        return re.findall(r'<tr id="r-([^"]+)"', web.get(f"/page/jobs{query}").text)
+
+    assert found("")[:2] == [RUNNING, WAITING]
+    assert len(found("")) == 50 and not set(found("")) & set(found("?start=50"))
+    assert found("?q=state:waiting") == [WAITING, STUCK]
+    assert found("?q=late_ratio") == [FAILED], "by the cause"
+    assert found("?q=tm:task-manager-4") == [RUNNING]
+    assert found("?q=flight+since:10m") == [RUNNING, FAILED]
+    assert found("?q=state:live&sort=took")[0] == STUCK
+    assert "state:runing is no state" in said(web.get("/page/jobs?q=state:runing").text)
+    assert "None of" in said(web.get("/page/jobs?q=nothing-is-called-so").text)
+    assert web.get("/page/jobs?sort=x").status_code == 400 and web.get("/page/jobs?x=1").status_code == 400
+
+
+def test_jobs_that_came_since_are_held_back_until_they_are_asked_for(web: TestClient, cluster: Cluster) -> None:
+    upto = re.search(r'data-upto="([^"]+)"', web.get("/page/jobs").text)
+    assert upto is not None
+    cluster.accept("new-1", "new", NOW, [("a", 1)])
+    held = web.get(f"/page/jobs?upto={upto.group(1)}").text
+    assert 'id="r-new-1"' not in held and "Show 1 newer" in said(held)
+    assert 'id="r-new-1"' in web.get("/page/jobs").text
+
+
+def test_a_running_job_shows_its_graph_attempts_and_critical_path(web: TestClient) -> None:
+    html = web.get(f"/page/jobs/{RUNNING}").text.replace("\u00a0", " ")
+    text = said(html)
+    assert "5 of 7 finished, 1 runs" in text and "8, of them 1 moved" in text
+    assert "336,776 rows" in html and "5 of 8 Spark tasks" in text
+    assert "critical path: @plan[0] 684 ms, flights[1] 3.6 s, joined[1] 6.5 s" in text
+    assert "Lost, moved: task-manager-4 was lost (no heartbeat for 612 ms)" in text
+    assert 'aria-label="joined[1] attempt 2 on task-manager-2: Running, 6.5 s so far, from 5.9 s after acceptance"' in html
+
+
+def test_a_failed_job_begins_with_its_cause_and_the_line(web: TestClient) -> None:
+    html = web.get(f"/page/jobs/{FAILED}").text
+    text = said(html)
+    assert "delays failed: a column with name `late_ratio` cannot be resolved. Did you mean `late_share`?" in text
+    assert "Mend the query at the line that the message names." in text
+    assert re.search(r'<li class="hit"><b>3</b><span>  late_ratio</span>', html)
+    assert "Whole stack trace, 214 lines" in text
+    assert text.index("delays failed") < text.index("Graph") < text.index("Timeline of attempts")
+
+
+def test_a_waiting_job_says_why_its_place_and_how_it_moved(web: TestClient) -> None:
+    text = said(web.get(f"/page/jobs/{WAITING}").text)
+    assert "1 of 1 in line 0 of 2 slots: of 10 slots of 3 TaskManagers 8 are busy" in text
+    assert "Place so far 3, 2, 1" in text and "RUNNING, no attempt yet" in text
+    assert "It fits into no slot as things are" in said(web.get(f"/page/jobs/{STUCK}").text)
+
+
+def test_a_finished_job_begins_with_its_rows(web: TestClient) -> None:
+    text = said(web.get(f"/page/jobs/{FINISHED}").text)
+    assert "43 rows , 6 columns, all of them." in text and "Frontier Airlines Inc." in text and "NULL" in text
+    assert text.index("43 rows") < text.index("Graph") and "compute 6.9 s" in text
+
+
+def test_logs_are_of_an_attempt_that_the_job_had_and_of_no_other_path(web: TestClient) -> None:
+    shown = said(web.get(f"/page/jobs/{FAILED}?tab=logs&find=error").text)
+    assert "late_ratio cannot be resolved" in shown and "Finished task" not in shown
+    elsewhere = web.get(f"/page/jobs/{FAILED}?tab=logs&attempt=../../../etc/passwd").text
+    assert f"of {FAILED}/delays+ranked+report/0/1" in elsewhere
+
+
+@pytest.mark.parametrize("path", [
+    "/static/x/../shell.py", "/static/x/..%2fshell.py", "/static/x/%2e%2e", "/static/x/nothing.css", "/static/x/", "/static//etc/passwd",
+])  # fmt: skip
+def test_no_address_reaches_the_file_system(web: TestClient, path: str) -> None:
+    assert web.get(f"/page{path}").status_code == 404
+
+
+def test_what_is_not_there_is_said_in_words(web: TestClient) -> None:
+    answer = web.get("/page/jobs/nothing")
+    assert answer.status_code == 404 and "millrace show nothing knows older ones" in said(answer.text)
+    assert web.get("/page/taskmanagers/nothing").status_code == 404
+
+
+def test_the_same_screen_is_not_sent_twice(web: TestClient, cluster: Cluster) -> None:
+    tag = web.get("/page/jobs").headers["etag"]
+    assert web.get("/page/jobs", headers={"if-none-match": tag}).status_code == 304
+    cluster.accept("new-1", "new", NOW, [("a", 1)])
+    assert web.get("/page/jobs", headers={"if-none-match": tag}).status_code == 200
+
+
+def test_a_page_that_does_not_follow_says_so(cluster: Cluster) -> None:
+    with TestClient(cluster.app(Follows("Kafka has not answered for 47 s", 47.0)), base_url="http://127.0.0.1") as web:
+        text = said(web.get("/page/").text)
+    assert "Behind shows what was 47.0 s ago" in text and "Kafka has not answered for 47 s. Jobs go on; this page is old." in text
+
+
+# forms
+
+
+def test_a_cancel_asks_first_shows_its_command_and_goes_as_anyones_does(web: TestClient, cluster: Cluster) -> None:
+    form = {"token": token(web), "job": [RUNNING, SCRIPT, FINISHED]}
+    asked = said(web.post("/page/cancel", data=form).text)
+    assert "Cancel 2 jobs?" in asked and f"millrace cancel {RUNNING} {SCRIPT}" in asked and cluster.sent == []
+    done = web.post("/page/cancel", data={**form, "job": [RUNNING, SCRIPT], "sure": "yes"})
+    assert cluster.sent == [("cancel", RUNNING), ("cancel", SCRIPT)] and "2 of 2 jobs canceled" in said(done.text)
+    one = web.post("/page/cancel", data={**form, "job": AGAIN, "sure": "yes"})
+    assert (one.status_code, one.headers["location"]) == (303, f"/page/jobs/{AGAIN}")
+
+
+@pytest.mark.parametrize("path", ["/cancel", "/redrive", "/submit", f"/jobs/{RUNNING}/again"])
+def test_a_form_of_another_page_does_nothing(web: TestClient, cluster: Cluster, path: str) -> None:
+    for given in ({}, {"token": "x"}, {"token": ""}):
+        assert web.post(f"/page{path}", data={"job": RUNNING, "sure": "yes", **given}).status_code in (403, 415)
+    headers = {"origin": "http://a-page.example"}
+    assert web.post(f"/page{path}", data={"token": token(web), "job": RUNNING, "sure": "yes"}, headers=headers).status_code == 403
+    assert cluster.sent == []
+
+
+def test_a_job_is_run_again_as_it_was_stored(web: TestClient, cluster: Cluster) -> None:
+    answer = web.post(f"/page/jobs/{FINISHED}/again", data={"token": token(web)})
+    [(what, (job, graph, _, _))] = cluster.sent
+    assert (what, graph["name"], answer.headers["location"]) == ("submit", "flight-delays", f"/page/jobs/{job}")
+    assert job.startswith("flight-delays-") and job != FINISHED
+
+
+def test_a_graph_is_checked_at_its_lines_before_it_is_sent(web: TestClient, cluster: Cluster) -> None:
+    one = "name: a\nvertices:\n  one:\n    sql: SELECT 1 AS x\n    paralelism: 2\n"
+    wrong = one + "  two:\n    sql: SELECT * FROM one\n    inputs: {on: forward}\n"
+    html = web.post("/page/submit", data={"token": token(web), "graph": wrong, "check": "yes"}).text
+    assert "3 mistakes" in said(html) and "5:5" in html and "did you mean parallelism?" in html and "8:14" in html
+    assert "aria-disabled" in html
+    refused = web.post("/page/submit", data={"token": token(web), "graph": wrong, "id": "mine"})
+    assert refused.status_code == 400 and "Mend 3 mistakes first" in said(refused.text) and cluster.sent == []
+
+
+def test_a_graph_is_submitted_with_its_files_and_without_its_environment(web: TestClient, cluster: Cluster) -> None:
+    text = "name: a\nenv: {KEY: v}\nvertices:\n  one:\n    sql: SELECT 1 AS x\n  two:\n    python: 'mod:f'\n    inputs: {one: forward}\n"
+    content = b"def f(one):\n    return one\n"
+    answer = web.post("/page/submit", data={"token": token(web), "graph": text, "id": "mine"}, files={"file": ("mod.py", content)})
+    assert (answer.status_code, answer.headers.get("location")) == (303, "/page/jobs/mine"), said(answer.text)
+    sha256 = hashlib.sha256(content).hexdigest()
+    [(_, (job, graph, uploads, env))] = cluster.sent
+    assert (job, uploads, env) == ("mine", {sha256: content}, {"KEY": "v"}) and "env" not in graph
+    assert graph["modules"] == [{"name": "mod.py", "sha256": sha256, "kind": "py"}]
+
+
+def test_what_the_cluster_refuses_is_said_and_the_text_stays(web: TestClient) -> None:
+    graph = "name: a\nvertices: {one: {sql: SELECT 1 AS x}}\n"
+    answer = web.post("/page/submit", data={"token": token(web), "graph": graph, "id": "taken"})
+    assert answer.status_code == 409 and "another job has this id" in said(answer.text) and graph in answer.text
+
+
+@pytest.mark.parametrize("text", [
+    "", "[", "a: &x [*x]", "- 1", "vertices: 1", "vertices: {a: {inputs: {b: forward}}, b: {inputs: {a: forward}}}", "\x00",
+])  # fmt: skip
+def test_a_text_that_is_no_graph_is_told_and_breaks_nothing(web: TestClient, text: str) -> None:
+    assert web.post("/page/submit", data={"token": token(web), "graph": text, "check": "yes"}).status_code == 200
+
+
+def test_dead_letters_are_sent_again_after_a_question(web: TestClient, cluster: Cluster) -> None:
+    form = {"token": token(web), "letter": ["400", "401", "9999"]}
+    asked = said(web.post("/page/redrive", data=form).text)
+    assert "Send 2 letters again?" in asked and "millrace dlq redrive 401 400 --yes" in asked and cluster.sent == []
+    assert "2 of 2 letters sent again" in said(web.post("/page/redrive", data={**form, "sure": "yes"}).text)
+    assert cluster.sent == [("redrive", 401), ("redrive", 400)]
+
+
+# what others made
+
+
+def test_files_of_others_are_those_of_their_packages_with_their_licences() -> None:
+    told = (STATIC / "licences.txt").read_text()
+    for name in ("geist-latin-wght-normal.woff2", "geist-mono-latin-wght-normal.woff2", "idiomorph.min.js"):
+        assert f"{hashlib.sha256((STATIC / name).read_bytes()).hexdigest()}  {name}" in told, name
+    assert told.count("SIL OPEN FONT LICENSE Version 1.1") == 2 and "Zero-Clause BSD" in told
+
+
+def test_files_are_cached_for_ever_under_a_name_that_changes_with_them(web: TestClient) -> None:
+    version, files = static_files()
+    assert {"page.css", "page.js", "idiomorph.min.js", "licences.txt", "icon.svg"} <= files.keys()
+    answer = web.get(f"/page/static/{version}/page.css")
+    assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
+    assert answer.headers["content-type"].startswith("text/css")
+
+
+@pytest.mark.parametrize(("ms", "text"), [
+    (589, "589 ms"), (12_400, "12.4 s"), (72_000, "1 min 12 s"), (59_990, "1 min"), (19_140_000, "5 h 19 min"), (90_000_000, "1 d 1 h"),
+])  # fmt: skip
+def test_lengths_of_time(ms: int, text: str) -> None:
+    assert words.length(ms).replace("\u00a0", " ") == text

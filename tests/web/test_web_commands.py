@@ -1,0 +1,188 @@
+"""Commands over HTTP: what the client library does with them, and what is answered. The client stands for a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from millrace.client import Busy, Conflict, Invalid, Job, NotFound, OutcomeUnknown, Refused, Unavailable
+from millrace.core.messages.client import Problem
+from services.web.app import application
+from services.web.commands import Commands, KafkaAway, NotAnswered, TooMany
+from services.web.follow import Follows
+from services.web.view import View
+
+GRAPH = {"name": "one", "vertices": {"one": {"sql": "SELECT 1 AS a"}}}
+
+
+class Cluster:
+    """In place of a client: answers as it is told to."""
+
+    def __init__(self) -> None:
+        self.submitted: list[tuple[str, dict]] = []
+        self.uploads: list[dict[str, bytes]] = []
+        self.more: list[tuple[dict, dict]] = []
+        self.fails: Exception | None = None
+        self.go_on = threading.Event()
+        self.go_on.set()
+
+    def submit(self, graph: dict, job: str, parameters: Any, uploads: Any, watch: bool, env: Any) -> Job:
+        self._answer()
+        self.uploads.append({sha: each if isinstance(each, bytes) else each.read_bytes() for sha, each in uploads.items()})
+        self.submitted.append((job, graph))
+        self.more.append((parameters, env))
+        warnings = [Problem(place=["vertices", "one"], message="odd", hint=None)]
+        return Job(SimpleNamespace(), job, "INITIALIZING", warnings, None)  # type: ignore[arg-type]  # it is asked nothing
+
+    def cancel(self, job: str) -> str:
+        self._answer()
+        return "CANCELLING"
+
+    def show(self, job: str) -> Any:
+        raise NotFound(f"there is no job {job!r}")
+
+    def close(self) -> None: ...
+
+    def _answer(self) -> None:
+        assert self.go_on.wait(60)
+        if self.fails is not None:
+            raise self.fails
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+def web(cluster: Cluster) -> Iterator[TestClient]:
+    view = View({}, {}, 10)
+    view.load({})
+    commands = Commands(lambda: cluster)  # type: ignore[arg-type,return-value]  # it has what is called
+    with TestClient(application(view, lambda: Follows("", 0), commands), base_url="http://127.0.0.1") as web:
+        yield web
+    cluster.go_on.set()
+    commands.close()
+
+
+def test_a_graph_becomes_a_job(web: TestClient, cluster: Cluster) -> None:
+    answer = web.post("/api/v1/jobs?job=j", json=GRAPH)
+    assert (answer.status_code, answer.headers["location"]) == (201, "/api/v1/jobs/j")
+    assert answer.json() == {
+        "job": "j", "status": "INITIALIZING", "url": "/api/v1/jobs/j", "warnings": [{
+            "place": ["vertices", "one"], "message": "odd", "hint": None, "line": 1, "column": 27,
+        }],
+    }  # fmt: skip
+    [(job, graph)] = cluster.submitted
+    assert (job, graph["vertices"]) == ("j", GRAPH["vertices"])
+
+
+def test_the_same_key_is_the_same_job_and_another_one_is_another(web: TestClient, cluster: Cluster) -> None:
+    for key in ("a", "a", "b"):
+        assert web.post("/api/v1/jobs", json=GRAPH, headers={"Idempotency-Key": key}).status_code == 201
+    first, again, other = (job for job, _ in cluster.submitted)
+    assert first == again != other
+    answer = web.post("/api/v1/jobs?job=j", json=GRAPH, headers={"Idempotency-Key": "a"})
+    assert answer.status_code == 400
+
+
+def test_a_job_is_canceled(web: TestClient) -> None:
+    answer = web.post("/api/v1/jobs/j/cancel")
+    assert (answer.status_code, answer.json()["status"]) == (200, "CANCELLING")
+
+
+@pytest.mark.parametrize(("fails", "status", "kind"), [
+    (Invalid("wrong", [Problem(place=["vertices"], message="none", hint="add one")]), 400, "invalid-graph"),
+    (Conflict("another graph"), 409, "other-graph"),
+    (Busy("no room"), 503, "no-room"),
+    (NotFound("no such job"), 404, "not-found"),
+    (Refused("it FINISHED"), 409, "wrong-state"),
+    (OutcomeUnknown("no answer", "j"), 503, "outcome-unknown"),
+    (Unavailable("no answer", "dispatcher"), 503, "no-leader"),
+    (Unavailable("the blob server is away"), 503, "unavailable"),
+])  # fmt: skip
+def test_what_the_cluster_refuses_is_a_problem(
+    web: TestClient, cluster: Cluster, fails: Exception, status: int, kind: str
+) -> None:
+    cluster.fails = fails
+    for path in ("/api/v1/jobs", "/api/v1/jobs/j/cancel"):
+        answer = web.post(path, json=GRAPH)
+        problem = answer.json()
+        assert (answer.status_code, problem["type"]) == (status, f"urn:millrace:{kind}"), problem
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert ("retry-after" in answer.headers) is (status == 503)
+        mistakes = [(each["place"], each["message"], each["hint"]) for each in problem.get("errors", [])]
+        assert mistakes == ([(["vertices"], "none", "add one")] if isinstance(fails, Invalid) else [])
+
+
+def test_what_is_not_answered_in_time_is_accepted_for_now(web: TestClient, cluster: Cluster) -> None:
+    cluster.go_on.clear()
+    answer = web.post("/api/v1/jobs?job=j&wait_s=0.01", json=GRAPH)
+    assert (answer.status_code, answer.headers["location"], answer.json()["status"]) == (202, "/api/v1/jobs/j", None)
+    assert web.post("/api/v1/jobs/j/cancel?wait_s=0.01").status_code == 202
+
+
+@pytest.mark.parametrize(("body", "kind", "status"), [
+    (b"{", "application/json", 400), (b"[]", "application/json", 400), (b"[" * 100_000, "application/json", 400),
+    (b"{}", "text/plain", 415), (b" " * (1 << 20) + b"{}", "application/json", 413),
+])  # fmt: skip
+def test_what_is_no_graph_is_refused_before_it_is_sent(
+    web: TestClient, cluster: Cluster, body: bytes, kind: str, status: int
+) -> None:
+    answer = web.post("/api/v1/jobs", content=body, headers={"Content-Type": kind})
+    assert (answer.status_code, answer.json()["status"], cluster.submitted) == (status, status, [])
+
+
+def test_a_page_of_another_origin_changes_nothing(web: TestClient, cluster: Cluster) -> None:
+    for headers in ({"Origin": "http://a-page.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}):
+        assert web.post("/api/v1/jobs/j/cancel", headers=headers).status_code == 403
+    assert web.post("/api/v1/jobs/j/cancel", headers={"Origin": "http://127.0.0.1"}).status_code == 200
+
+
+def waits(most: int, trouble: Callable[[], str] = lambda: "") -> tuple[Commands, Cluster]:
+    cluster = Cluster()
+    cluster.go_on.clear()
+    return Commands(lambda: cluster, trouble, most), cluster  # type: ignore[arg-type,return-value]  # it has what is called
+
+
+def test_who_waits_is_counted_until_the_answer_is_there() -> None:
+    """Also when its sender has gone: its thread waits on."""
+    commands, cluster = waits(2)
+
+    async def story() -> None:
+        for _ in range(2):
+            with pytest.raises(NotAnswered):
+                await commands.cancel("j", 0.01)
+        with pytest.raises(TooMany):
+            await commands.cancel("j", 1)
+        cluster.go_on.set()
+        while True:
+            try:
+                assert await commands.cancel("j", 30) == "CANCELLING"
+                return
+            except TooMany:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(story())
+    commands.close()
+
+
+def test_without_kafka_nothing_is_sent_and_nobody_waits() -> None:
+    commands, _ = waits(1, lambda: "Kafka has not answered for 9 s")
+    with pytest.raises(KafkaAway, match="Kafka has not answered for 9 s"):
+        asyncio.run(commands.cancel("j"))
+    commands.close()
+
+    def no_kafka() -> Any:
+        raise Unavailable("Kafka at x does not answer")
+
+    commands = Commands(no_kafka)
+    with pytest.raises(KafkaAway):
+        asyncio.run(commands.cancel("j"))
+    commands.close()

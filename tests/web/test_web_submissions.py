@@ -1,0 +1,194 @@
+"""Submissions in every form, as the client library is given them; and what is refused before it is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from millrace.client import Invalid
+from millrace.core.messages.client import Problem
+from services.web import parcel
+from tests.web.test_web_commands import GRAPH, Cluster, cluster, web
+
+__all__ = ["cluster", "web"]
+SCRIPT = b"import helper\nprint(helper.x)\n"
+YAML = b"""name: daily
+parameters: {day: 1}
+vertices:
+  rows:
+    sql: SELECT ${day} AS a
+  ranked:
+    python: ranking:rank
+    inputs: {rows: forward}
+"""
+RANKING = b"def rank(rows):\n    return rows\n"
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    yield
+    assert list(tmp_path.iterdir()) == []
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def test_a_graph_as_yaml_with_its_parameters(web: TestClient, cluster: Cluster) -> None:
+    text = b"name: n\nparameters: {a: 1}\nenv: {KEY: hush}\nvertices: {one: {sql: 'SELECT ${a} AS a'}}\n"
+    answer = web.post("/api/v1/jobs?parameter=a=2", content=text, headers={"Content-Type": "application/yaml"})
+    assert answer.status_code == 201, answer.text
+    [(job, graph)], [(parameters, env)] = cluster.submitted, cluster.more
+    assert job.startswith("n-") and (graph["parameters"], parameters, env) == ({"a": "2"}, {"a": "2"}, {"KEY": "hush"})
+    assert "hush" not in json.dumps(graph)
+
+
+def test_a_graph_with_its_modules(web: TestClient, cluster: Cluster) -> None:
+    files = [("graph", ("daily.yaml", YAML)), ("modules", ("ranking.py", RANKING))]
+    answer = web.post("/api/v1/jobs", files=files, data={"parameter": "day=3", "env": ["A=1", "B=x=y"]})
+    assert answer.status_code == 201, answer.text
+    [(_, graph)], [uploads], [(parameters, env)] = cluster.submitted, cluster.uploads, cluster.more
+    assert graph["modules"] == [{"name": "ranking.py", "sha256": sha(RANKING), "kind": "py"}]
+    assert (uploads, parameters, env) == ({sha(RANKING): RANKING}, {"day": "3"}, {"A": "1", "B": "x=y"})
+
+
+def test_a_script_with_the_fields_of_spark_submit(web: TestClient, cluster: Cluster) -> None:
+    files = [("script", ("etl.py", SCRIPT)), ("py_files", ("helper.py", b"x = 1\n")), ("files", ("a.csv", b"1,2\n"))]
+    fields = {"name": "etl of today", "conf": ["spark.sql.shuffle.partitions=4"], "args": ["--day", "1"], "packages": "a:b:1, c:d:2"}
+    answer = web.post("/api/v1/jobs", files=files, data=fields)
+    assert answer.status_code == 201, answer.text
+    [(_, graph)], [uploads] = cluster.submitted, cluster.uploads
+    [vertex] = graph["vertices"].values()
+    assert graph["name"] == "etl of today" and vertex["spark_app"]["args"] == ["--day", "1"]
+    assert graph["conf"]["spark.sql.shuffle.partitions"] == "4"
+    assert set(uploads.values()) == {SCRIPT, b"x = 1\n", b"1,2\n"}
+
+
+def test_what_is_wrong_is_refused_with_its_line_and_is_not_sent(web: TestClient, cluster: Cluster) -> None:
+    text = b"name: n\nvertices:\n  one: {sql: SELECT 1}\n  two:\n    sql: SELECT * FROM one\n    inputs: {on: forward}\n"
+    for path in ("jobs", "validate"):
+        answer = web.post(f"/api/v1/{path}", content=text, headers={"Content-Type": "application/yaml"})
+        mistakes = {(each["line"], *each["place"]) for each in answer.json()["errors"]}
+        assert (6, "vertices", "two", "inputs", "on") in mistakes, answer.text
+    assert cluster.submitted == []
+
+
+def test_what_the_cluster_finds_has_its_line_too(web: TestClient, cluster: Cluster) -> None:
+    cluster.fails = Invalid("the graph is wrong", [Problem(place=["vertices", "one", "sql"], message="no", hint=None)])
+    text = b"name: n\nvertices:\n  one:\n    sql: SELECT 1\n"
+    answer = web.post("/api/v1/jobs?job=j", content=text, headers={"Content-Type": "text/yaml"})
+    assert (answer.status_code, [each["line"] for each in answer.json()["errors"]]) == (400, [4])
+    later = web.get("/api/v1/jobs/j")
+    assert (later.status_code, later.json()["detail"]) == (404, "there is no job 'j': it was not accepted: the graph is wrong")
+
+
+def test_a_graph_reads_no_file_of_this_machine(web: TestClient, cluster: Cluster, tmp_path: Path) -> None:
+    """A module of it would be uploaded, and its content would be in the hands of whoever sent the graph."""
+    outside = tmp_path.parent / "secret.txt"
+    outside.write_text("secret")
+    for name in (str(outside), "../secret.txt", f"../{tmp_path.name}/x/../../secret.txt", "..", "."):
+        for part in (
+            {"modules": [name]},
+            {"modules": [{"name": name, "kind": "file"}]},
+            {"vertices": {"one": {"spark_app": {"script": name}}}},
+        ):
+            answer = web.post("/api/v1/jobs", json={**GRAPH, **part})
+            assert answer.status_code == 400
+            assert any("was not sent along" in each["message"] for each in answer.json()["errors"]), answer.text
+    relative = {"name": "n", "vertices": {"a": {"source": {"format": "csv", "path": "../secret.txt"}}}}
+    problems = web.post("/api/v1/validate", json=relative).json()["errors"]
+    assert any("is relative" in each["message"] for each in problems)
+    assert (cluster.submitted, cluster.uploads) == ([], [])
+
+
+@pytest.mark.parametrize("name", ["../x.py", "/x.py", "a/b.py", "..", ".", "x" * 256, "\u00e9" * 200])
+def test_a_file_is_put_nowhere_else(web: TestClient, cluster: Cluster, name: str) -> None:
+    answer = web.post("/api/v1/jobs", files=[("graph", ("g.json", json.dumps(GRAPH))), ("modules", (name, b"x"))])
+    assert (answer.status_code, answer.json()["errors"][0]["place"], cluster.submitted) == (400, ["modules"], [])
+
+
+@pytest.mark.parametrize(("files", "fields", "place"), [
+    ([("modules", "a.py")], {}, "graph"),
+    ([("graph", "g.yaml"), ("script", "s.py")], {}, "graph"),
+    ([("graph", "g.yaml"), ("modules", "g.yaml")], {}, "modules"),
+    ([("graph", "g.yaml"), ("jars", "a.jar")], {}, "jars"),
+    ([("graph", "g.yaml")], {"conf": "a=b"}, "conf"),
+    ([("graph", "g.yaml")], {"parameters": "a=b"}, "parameters"),
+    ([("graph", "g.yaml"), ("module", "a.py")], {}, "module"),
+    ([("graph", "g.yaml")], {"env": "A"}, "env"),
+    ([("script", "s.py")], {"parameter": "a=b"}, "parameter"),
+    ([("script", "s.py")], {"name": ["a", "b"]}, "name"),
+])  # fmt: skip
+def test_fields_that_are_no_submission(web: TestClient, cluster: Cluster, files: Any, fields: dict, place: str) -> None:
+    answer = web.post("/api/v1/jobs", files=[(name, (file, b"print(1)\n")) for name, file in files], data=fields)
+    assert (answer.status_code, answer.json()["errors"][0]["place"], cluster.submitted) == (400, [place], [])
+
+
+@pytest.mark.parametrize("body", [b"", b"--x", b"--x\r\n\r\n", b"--x\r\nContent-Disposition: form-data\r\n\r\na\r\n--x--\r\n", b"nothing"])
+def test_a_multipart_that_is_none(web: TestClient, cluster: Cluster, body: bytes) -> None:
+    for kind in ("multipart/form-data; boundary=x", "multipart/form-data", "multipart/form-data; boundary="):
+        answer = web.post("/api/v1/jobs", content=body, headers={"Content-Type": kind})
+        assert (answer.status_code, cluster.submitted) == (400, []), answer.text
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_too_many_parts(web: TestClient, cluster: Cluster) -> None:
+    many = [("modules", (f"{n}.py", b"")) for n in range(parcel.FILES_MOST + 1)]
+    assert web.post("/api/v1/jobs", files=many).status_code == 400
+    assert web.post("/api/v1/jobs", files=[("graph", ("g", b""))], data={"args": ["a"] * (parcel.FIELDS_MOST + 1)}).status_code == 400
+
+
+def test_a_multipart_that_is_half_sent_is_given_up_and_takes_no_others_place(web: TestClient, cluster: Cluster) -> None:
+    from services.web.middleware import Limits
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await web.app(scope, receive, send)
+
+    limits = Limits(app, step_most_s=0.05)
+    head = b'--x\r\nContent-Disposition: form-data; name="graph"; filename="g.json"\r\n\r\n' + b" " * (2 << 20)
+    scope = {
+        "type": "http", "method": "POST", "path": "/api/v1/jobs", "raw_path": b"/api/v1/jobs", "query_string": b"", "scheme": "http",
+        "http_version": "1.1", "server": ("127.0.0.1", 80), "client": ("127.0.0.1", 1),
+        "headers": [(b"host", b"127.0.0.1"), (b"content-type", b"multipart/form-data; boundary=x")],
+    }  # fmt: skip
+
+    async def story() -> list[dict]:
+        async def half() -> list[dict]:
+            said, sent = [], []
+
+            async def receive() -> dict:
+                if said:
+                    await asyncio.Event().wait()
+                said.append(1)
+                return {"type": "http.request", "body": head, "more_body": True}
+
+            async def send(message: dict) -> None:
+                sent.append(message)
+
+            await limits(dict(scope), receive, send)
+            return sent
+
+        return [each for sent in await asyncio.gather(*(half() for _ in range(20))) for each in sent if "status" in each]
+
+    answers = asyncio.run(story())
+    assert sorted(each["status"] for each in answers) == [408] * parcel.PARCELS_MOST + [429] * (20 - parcel.PARCELS_MOST)
+    assert parcel._under_way == 0
+
+
+def test_validate_tells_how_it_would_run(web: TestClient, cluster: Cluster) -> None:
+    files = [("graph", ("daily.yaml", YAML)), ("modules", ("ranking.py", RANKING))]
+    found = web.post("/api/v1/validate", files=files).json()
+    assert (found["valid"], found["errors"], [each["task"] for each in found["tasks"]]) == (True, [], ["rows+ranked"])
+    assert found["tasks"][0]["vertices"][1] == {
+        "vertex": "ranked", "kind": "python", "inputs": [{"vertex": "rows", "edge": "chained", "keys": []}],
+    }  # fmt: skip
+    assert cluster.submitted == []
