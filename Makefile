@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations=20
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-long test-compose lint simulate mutants bench bench-failover chaos up down status etcd lock clean
+.PHONY: help setup demo test test-long test-compose lint simulate mutants bench bench-failover bench-peers chaos up down status etcd lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,10 @@ bench: setup ## measure, next to a peer each; also written to build/bench
 
 bench-failover: setup ## measure what the death of a leader, a TaskManager, Kafka or etcd costs, and that a pause or busy cores cost nothing
 	@$(BIN)/python -m tests.bench failover outages
+
+bench-peers: setup ## run the same works on Millrace and its peers, by turns: make bench-peers PEERS="session submit" WORK=flights ROUNDS=3
+	@$(BIN)/python -m tests.bench.peers $(if $(WORK),--work "$(WORK)") $(if $(PEERS),--peers "$(PEERS)") \
+		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ROWS),--rows $(ROWS)) $(if $(JOBS),--jobs $(JOBS))
 
 chaos: setup ## kill at random what a stack is made of, under load and hostile requests, for MINUTES=3; nothing may be lost or doubled
 	@$(BIN)/python -m tests.chaos --minutes $(MINUTES)

@@ -49,7 +49,7 @@ def provision(admin: KafkaAdmin, store: Store, topology: Topology, name: str = "
     return lines + admin.ensure_topics([(topic.name, topic.count(topology), topic.config()) for topic in TOPICS])
 
 
-def identify(admin: KafkaAdmin, store: Store, name: str) -> list[str]:
+def identify(admin: KafkaAdmin, store: Store, name: str) -> list[str]:  # [R29]
     """Gives the cluster its uuid, in etcd and in Kafka. Raises OtherCluster, Unavailable."""
     lines = admin.ensure_topics([(topic.name, 1, topic.config()) for topic in TOPICS if topic.name == IDENTITY])
     bus = bus_of(admin)

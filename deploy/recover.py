@@ -61,7 +61,7 @@ class Known:
     build: str = ""
 
 
-def recover(bus: Bus, store: Store, storage: Storage, topology: Topology, say: Callable[[str], None]) -> None:
+def recover(bus: Bus, store: Store, storage: Storage, topology: Topology, say: Callable[[str], None]) -> None:  # [R24]
     """Says a line for each thing that was put right. Raises Refused, Unavailable, StorageError."""
     scopes = topology.scopes()
     _await_no_leader(store, scopes)

@@ -13,10 +13,17 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
 from deploy.local.etcd import EtcdServer
 from deploy.local.kafka import KafkaBroker
+from tests.slot.lifecycle import FIRST_TIER
+
+os.environ.setdefault("MILLRACE_JAVA_OPTIONS", ",".join(FIRST_TIER))  # of the stacks that tests start
+
+settings.register_profile("any machine", deadline=None)  # a busy one is no failure
+settings.load_profile("any machine")
 
 SHARED = {
     "a stack": ("tests/end_to_end/",),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from millrace.cli.app import app, guarded, run, unwrap
 
-from . import doctor, replay, stack_commands
+from . import doctor, replay, stack_commands, token
 from .dlq.commands import dlq
+from .history import history
 
 __all__ = ["app", "guarded", "run"]
 
@@ -15,7 +16,9 @@ app.info.help = (
 )
 app.add_typer(dlq, rich_help_panel="The cluster")
 app.add_typer(replay.app, name="replay", rich_help_panel="The cluster")
+app.add_typer(token.app, name="token", rich_help_panel="The cluster")
 stack_commands.register(app)
+app.command(rich_help_panel="The cluster")(history)
 for command in (doctor.doctor, doctor.bundle):
     app.command(rich_help_panel="Operating")(command)
 unwrap(app)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -20,6 +22,14 @@ StackName = Annotated[
         "--stack", envvar="MILLRACE_STACK", help="Name of the local stack; each has its own folder and ports."
     ),
 ]
+
+DashboardFolder = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER", exists=True, file_okay=False, resolve_path=True,
+        help="Answer the files of Flink's dashboard from here, at /flink/ of the web service (docs/flink.md says where they are).",
+    ),
+]  # fmt: skip
 
 LIVING = [state for state in get_args(JobState) if state not in ENDED_JOB]
 LIVING_SHOWN = 10
@@ -44,10 +54,13 @@ def up(
     ] = None,
     cores: Annotated[
         int | None,
-        typer.Option(min=1, max=64, help="Threads of each slot: its Spark runs as local with so many (first time: 1)."),
+        typer.Option(min=1, max=64, help="Threads of each slot: its Spark runs as local with so many (first time: as many as cores)."),
     ] = None,
     heap_mb: Annotated[
-        int | None, typer.Option(min=480, help="Heap of each slot's JVM, in MB; Spark starts with no less than 480 (first time: 512).")
+        int | None,
+        typer.Option(
+            min=480, help="Heap of each slot's JVM, in MB; least 480 (first time: half of the memory over all slots, at most 4096)."
+        ),
     ] = None,
     python: Annotated[
         str | None, typer.Option(help="Python that runs the jobs; it needs PySpark 4.2 (first time: millrace's own).")
@@ -62,8 +75,9 @@ def up(
         ),
     ] = None,
     web: Annotated[
-        bool | None, typer.Option("--web/--no-web", help="The web service too: read-only JSON (first time: without).")
+        bool | None, typer.Option("--web/--no-web", help="The web service too: a page, and JSON (first time: without).")
     ] = None,
+    flink_dashboard: DashboardFolder = None,
 ) -> None:
     """Start Kafka, etcd and the four services.
 
@@ -78,24 +92,41 @@ def up(
         find_java()  # what cannot work is said before anything is started
     given = {
         "slots": slots, "task_managers": task_managers, "cores": cores, "heap_mb": heap_mb, "python": python, "shards": shards,
-        "standbys": standbys, "web": web,
+        "standbys": standbys, "web": web, "flink_dashboard": dashboard_of(flink_dashboard),
     }  # fmt: skip
     options = {**local.options().__dict__, **{name: value for name, value in given.items() if value is not None}}
+    options["flink_dashboard"] = options["flink_dashboard"] if Path(options["flink_dashboard"], "index.html").is_file() else ""
+    if flink_dashboard is not None and not options["web"]:
+        raise typer.BadParameter("the web service answers its files: give --web, too", param_hint="--flink-dashboard")
     if shards is None and standbys and not local.facts():
         options["shards"] = 2  # each of the two JobMasters then leads one
     facts = local.up(Options(**options), _say, foreground=not detach)
+    _tell_up(stack, facts, dashboard=bool(options["flink_dashboard"]))
+    if detach:
+        _say(f"submit: millrace submit{local.option} examples/hello.yaml --wait    stop: millrace down{local.option}")
+        return
+    _say("Ctrl-C stops it.")
+    _stay(local)
+
+
+def _tell_up(stack: str, facts: dict[str, Any], dashboard: bool) -> None:
     for warning in facts.get("warnings", []):
         _say(f"note: {warning}")
     _say(
         f"stack {stack} is up: Kafka {facts['kafka_bootstrap']}, etcd {facts['etcd_endpoint']}, blobs {facts['blob_url']}"
     )
     if facts.get("web_url"):
-        _say(f"web: {facts['web_url']}/api/v1/overview")
-    if detach:
-        _say(f"submit: millrace submit{local.option} examples/hello.yaml --wait    stop: millrace down{local.option}")
-        return
-    _say("Ctrl-C stops it.")
-    _stay(local)
+        _say(f"page: {facts['web_url']}/page/    API: {facts['web_url']}/api/v1/overview")
+        if dashboard:
+            _say(f"Flink's dashboard: {facts['web_url']}/flink/    its command line: flink list -m {facts['web_url'].partition('//')[2]}")
+
+
+def dashboard_of(folder: Path | None) -> str | None:
+    """The folder, if it is the one that is meant."""
+    if folder is not None and not (folder / "index.html").is_file():
+        message = f"{folder} has no index.html: it must be the folder `web` of Flink's flink-dist jar, unpacked (unzip JAR 'web/*')"
+        raise typer.BadParameter(message, param_hint="--flink-dashboard")
+    return str(folder) if folder is not None else None
 
 
 def down(
@@ -162,6 +193,7 @@ def demo(
         "build/flight-delays"
     ),
     keep: Annotated[bool, typer.Option("--keep", help="Leave the stack running.")] = False,
+    web: Annotated[bool, typer.Option("--web", help="The page too; it stays open until Ctrl-C.")] = False,
 ) -> None:
     """Start a stack of its own, run the flights pipeline on it, show the result, stop everything.
 
@@ -177,10 +209,15 @@ def demo(
 
     parameters = {"data": str(flights_folder(_say)), "out": str(out.absolute())}
     local = Stack(f"demo-{os.getpid()}")
+    if not keep:  # a JVM that runs one job ends before the full JIT compiler has paid for itself
+        os.environ.setdefault("MILLRACE_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1,-XX:+UseSerialGC")
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
-        for warning in local.up(Options(), _say, foreground=not keep).get("warnings", []):
+        facts = local.up(Options(web=web), _say, foreground=not keep)
+        for warning in facts.get("warnings", []):
             _say(f"note: {warning}")
+        if web:
+            _say(f"page: {facts['web_url']}/page/")
         loaded = load_graph(CHECKOUT / "examples" / "flights.yaml", parameters)
         check_loaded(loaded)
         with connected(local.name) as millrace:
@@ -188,6 +225,10 @@ def demo(
             code = follow(millrace, send(millrace, loaded, parameters, None, True), local.name, keep)
         if code == 0:
             _say(f"the same rows are in {out} as Parquet")
+        if web and not keep:
+            _say(f"page: {facts['web_url']}/page/    Ctrl-C stops it.")
+            with suppress(KeyboardInterrupt):
+                threading.Event().wait()
     finally:
         if keep:
             _say(f"it runs on; millrace down --purge --stack {local.name} ends it")
@@ -207,8 +248,9 @@ def _print_status(found: dict[str, Any]) -> None:
     else:
         print(f"Kafka {found['kafka_bootstrap']}, etcd {found['etcd_endpoint']}, blobs {found['blob_url']}")
         if found["web_url"]:
-            print(f"web {found['web_url']}/api/v1/overview")
+            print(f"page {found['web_url']}/page/, API {found['web_url']}/api/v1/overview")
         print(f"token of the blob server in {found['token_file']}")
+        print(f"metrics of all: prometheus --config.file={found['prometheus_config']}")
         for warning in found["warnings"] or []:
             print(f"note: {warning}")
         table(("service", "process", "scope", "role", "offset", "restarts"), _service_rows(found["services"]))

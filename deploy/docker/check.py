@@ -14,12 +14,14 @@ from pathlib import Path
 SLOT_MB = 512  # of a slot beyond its heap: the JVM itself and the Python processes
 TASK_MANAGER_MB = 256  # of a TaskManager beyond its slots
 HA_MEMBERS = 3
+SPARKS = 3  # a master and two workers
+SIZED = ("KAFKA", "ETCD", "CONTROL", "TASK_MANAGER", "SLOT_HEAP", "SPARK_WORKER", "PROMETHEUS", "GRAFANA")
 
 
 def problem(sizes: Mapping[str, str], docker_mb: int) -> str | None:
     """What is wrong with the sizes of `.env` for a Docker with so much memory, in one line; None if nothing is."""
     try:
-        mb = {name: int(sizes[f"{name}_MB"]) for name in ("KAFKA", "ETCD", "CONTROL", "TASK_MANAGER", "SLOT_HEAP")}
+        mb = {name: int(sizes[f"{name}_MB"]) for name in SIZED}
         slots, task_managers, controls = (int(sizes[name]) for name in ("SLOTS", "TASK_MANAGERS", "CONTROLS"))
     except (KeyError, ValueError) as wrong:
         return f"a size of .env is missing or no number ({wrong}): correct it."
@@ -29,8 +31,11 @@ def problem(sizes: Mapping[str, str], docker_mb: int) -> str | None:
             f"TASK_MANAGER_MB={mb['TASK_MANAGER']} is too little for {slots} slot(s) with heaps of {mb['SLOT_HEAP']} MB: "
             f"give it {least}, or lower SLOTS or SLOT_HEAP_MB, in .env."
         )
-    members = HA_MEMBERS if "ha" in sizes.get("PROFILES", "").split(",") else 1
+    profiles = sizes.get("PROFILES", "").split(",")
+    members = HA_MEMBERS if "ha" in profiles else 1
     needed = members * (mb["KAFKA"] + mb["ETCD"]) + controls * mb["CONTROL"] + task_managers * mb["TASK_MANAGER"]
+    needed += SPARKS * mb["SPARK_WORKER"] if "spark" in profiles else 0
+    needed += mb["PROMETHEUS"] + mb["GRAFANA"] if "monitoring" in profiles else 0
     if needed > docker_mb:
         return (
             f"the containers may take {needed} MB of memory together and Docker has {docker_mb} MB: give Docker more, "
@@ -46,12 +51,15 @@ def memory_mb() -> int:
 
 
 def make_token(folder: Path) -> None:
-    """A token that only this cluster knows, made once: for clients, and as a settings file for the Dispatchers."""
+    """A token that only this cluster knows, made once: for clients, and as settings files for the Dispatchers and the web service."""
     token = folder / "blob-token"
     if not token.exists() or not token.read_text().strip():  # empty: the machine stopped just after it was made
         new = secrets.token_hex(16)
         _write(folder / "dispatcher.yaml", f'dispatcher: {{blob_token: "{new}"}}\n')
+        (folder / "web.yaml").unlink(missing_ok=True)
         _write(token, new)
+    if not (folder / "web.yaml").exists():  # of a cluster that an earlier version made
+        _write(folder / "web.yaml", f'web: {{blob_token: "{token.read_text().strip()}"}}\n')
 
 
 def _write(file: Path, text: str) -> None:

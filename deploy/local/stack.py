@@ -24,6 +24,7 @@ from typing import Any
 
 import psutil
 
+from . import monitoring
 from .downloads import CHECKOUT
 from .errors import LocalError, plain_errors
 from .processes import is_running, log_tail
@@ -40,14 +41,18 @@ class Options:
 
     slots: int = 2
     task_managers: int = 1
-    cores: int = 1
-    heap_mb: int = 512
+    cores: int | None = None
+    """None: all of the machine."""
+    heap_mb: int | None = None
+    """None: by the machine's memory."""
     python: str = ""
     shards: int = 1
     standbys: int = 0
     """Further processes of each control service, that take over when the leader ends."""
     web: bool = False
     """The web service too."""
+    flink_dashboard: str = ""
+    """The folder with the files of Flink's dashboard, which the web service answers; empty: it does not."""
 
 
 def home() -> Path:
@@ -201,7 +206,7 @@ class Stack:
         facts = self.facts()
         running = self.supervisor() is not None
         services = {
-            name: {**service, "health": _health(service) if running else None}
+            name: {**service, **_metrics_url(service), "health": _health(service) if running else None}
             for name, service in facts.get("services", {}).items()
         }
         return {
@@ -213,6 +218,7 @@ class Stack:
                 for key in ("kafka_bootstrap", "etcd_endpoint", "blob_url", "web_url", "token_file", "warnings", "options")
             },
             "services": services,
+            "prometheus_config": str(monitoring.config_file(self.folder)),
             "disk": disk_use(self.folder),
         }
 
@@ -240,6 +246,10 @@ def disk_use(folder: Path) -> dict[str, int]:
     with contextlib.suppress(OSError):
         use["free"] = shutil.disk_usage(next(each for each in (folder, *folder.parents) if each.is_dir())).free
     return use
+
+
+def _metrics_url(service: dict[str, Any]) -> dict[str, str]:
+    return {"metrics_url": f"http://127.0.0.1:{service['health_port']}/metrics"} if "health_port" in service else {}
 
 
 def _health(service: dict[str, Any]) -> dict[str, Any]:

@@ -34,11 +34,14 @@ from millrace.io.etcd.store import EtcdStore
 from millrace.io.kafka.admin import KafkaAdmin
 from millrace.runtime.identity import OtherCluster, StillRuns
 from millrace.runtime.signals import on_stop
+from services.task_manager.settings import heap_of, memory_bytes
 
+from . import monitoring
 from .downloads import CHECKOUT
 from .errors import LocalError
 from .etcd import EtcdServer
 from .kafka import KafkaBroker
+from .monitoring import Target
 from .processes import Child, cut_log, end_tree, free_port, log_tail, port_is_free, spawn
 from .server import LocalServer
 from .stack import SERVICES, Stack, write_private
@@ -121,6 +124,9 @@ class Supervisor:
             self.facts |= facts
             services = {each.instance: each.facts for each in self.services if each.facts}
             self.stack.write_facts({**self.facts, "services": services})
+            answering = [each for each in self.services if "health_port" in each.facts]
+            targets = [Target(each.name.replace("_", "-"), each.instance, each.facts["health_port"]) for each in answering]
+            monitoring.write(self.stack.folder, targets)
 
     def _say(self, step: str) -> None:
         with contextlib.suppress(OSError):  # a full disk must not end what runs
@@ -138,7 +144,7 @@ class Supervisor:
     def _start(self) -> None:
         """Both servers at once; the services beside them, as soon as the ports are known: they wait for what they need."""
         self._end_left()
-        with ThreadPoolExecutor(2) as pool:
+        with ThreadPoolExecutor(2, "start") as pool:
             starts = [pool.submit(server.start, self._say, self.stopping.is_set) for server in (self.kafka, self.etcd)]
             try:
                 self._await(lambda: self._has_ports() or any(start.done() for start in starts), "ports")
@@ -203,12 +209,13 @@ class Supervisor:
             "storage_url": str(stack.folder / "storage"),
             "log_format": "json",
             "dispatcher": {"blob_port": port, "blob_token": stack.token()},
+            "web": {"blob_token": stack.token()},
             # A laptop does other work too: a little more patience than a cluster's machines need.
             "resource_manager": {"lost_after_ms": 800},
             "task_manager": {
                 "slots": self.options.slots,
-                "cores": self.options.cores,
-                "heap_mb": self.options.heap_mb,
+                "heap_mb": self.options.heap_mb or heap_of(memory_bytes(), self.options.slots * max(self.options.task_managers, 1)),
+                **({"cores": self.options.cores} if self.options.cores else {}),
                 **({"python": self.options.python} if self.options.python else {}),
                 "work_folder": str(stack.folder / "work"),
             },
@@ -268,7 +275,9 @@ class Supervisor:
         if service.name == "dispatcher":
             command += ["--blob-port", str(self.facts["blob_ports"][service.instance])]
         if service.name == "web":
-            command += ["--port", str(self.facts["web_port"])]
+            command += ["--port", str(self.facts["web_port"]), *self.stack.option.split()]
+            if self.options.flink_dashboard:
+                command += ["--flink-dashboard", self.options.flink_dashboard]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "shared")])}
         service.child = spawn(command, log=log, env=env, cwd=self.stack.folder)
         service.started = time.monotonic()
@@ -331,13 +340,13 @@ class Supervisor:
             child.popen.wait()
             self.deaths.put(what)
 
-        threading.Thread(target=wait, daemon=True).start()
+        threading.Thread(target=wait, name="end", daemon=True).start()
 
     def _watch(self) -> None:
         """Starts again what ends, until asked to stop. A service that fails at once is started ever more slowly."""
         for service in self.services:
-            threading.Thread(target=self._learn_port, args=(service,), daemon=True).start()
-        threading.Thread(target=self._cut_logs, daemon=True).start()
+            threading.Thread(target=self._learn_port, args=(service,), name="port", daemon=True).start()
+        threading.Thread(target=self._cut_logs, name="logs", daemon=True).start()
         while not self.stopping.is_set():
             what = self.deaths.get()
             if what is None or self.stopping.is_set():
@@ -354,13 +363,13 @@ class Supervisor:
         """Starts what has ended again, on a thread of its own."""
         if isinstance(what, LocalServer):
             self._say(f"{what.NAME}: ended; starting it again")
-            thread = threading.Thread(target=self._server_again, args=(what,), daemon=True)
+            thread = threading.Thread(target=self._server_again, args=(what,), name="again", daemon=True)
         else:
             code = what.child.exit_code() if what.child is not None else None
             if time.monotonic() - what.started > STEADY_S:
                 what.delay_s = RESTART_FIRST_S
             self._say(f"{what.instance}: ended with {code}; starting it again")
-            thread = threading.Thread(target=self._again, args=(what,), daemon=True)
+            thread = threading.Thread(target=self._again, args=(what,), name="again", daemon=True)
         thread.start()
         self.healing = [*(each for each in self.healing if each[1].is_alive()), (what, thread)]
 
@@ -408,7 +417,7 @@ class Supervisor:
             if isinstance(what, Service):  # else one would be started behind this
                 thread.join()
         living = [service.child for service in self.services if service.child is not None]
-        with ThreadPoolExecutor(max(2, len(living))) as pool:
+        with ThreadPoolExecutor(max(2, len(living)), "stop") as pool:
             list(pool.map(lambda child: child.stop(STOP_S), living))
             for _, thread in self.healing:  # soon: it is asked to stop as well
                 thread.join()
@@ -441,7 +450,7 @@ def _end_with(parent: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
     else:
-        threading.Thread(target=_watch_parent, args=(parent,), daemon=True).start()
+        threading.Thread(target=_watch_parent, args=(parent,), name="parent", daemon=True).start()
     if os.getppid() != parent:
         sys.exit(1)
 

@@ -12,12 +12,13 @@ from millrace.io.storage.disk_space import DiskSpace
 from millrace.runtime.hosting import Hosted, Term
 from millrace.runtime.service import Process
 
-from .asked import Asked
 from .client_port import ClientPort
 from .core.machine import Dispatcher
 from .housekeeping import Housekeeping
 from .intake import Intake
+from .metrics import Measures, shows
 from .ports import JobStore
+from .request_marks import RequestMarks
 from .settings import DispatcherSettings
 from .staging import Staging
 from .trial import tried
@@ -40,16 +41,19 @@ def main() -> int:
         return 2
     intake = Intake(process.storage, DEFAULT_LIMITS, settings.check_local_files, disk_space)
     readable = partial(tried, settings.kafka_bootstrap)
-    client_port = ClientPort(process.bus, intake, Asked(process.store), readable, process.fatal)
+    measures = Measures()
+    client_port = ClientPort(process.bus, intake, RequestMarks(process.store), readable, process.fatal, measures.came)
     staging, keep_ms = Staging(settings.schemes()), int(settings.keep_hours * 3_600_000)
     jobs = JobStore(process.store, process.storage, staging=staging)
-    housekeeping = Housekeeping(process.store, process.storage, process.bus, staging, keep_ms, process.fatal)
+    housekeeping = Housekeeping(
+        process.store, process.storage, process.bus, staging, keep_ms, process.fatal, settings.keep_archives
+    )
 
     def on_lead(term: Term) -> None:
         client_port.lead(term)
         housekeeping.lead(term)
 
-    hosted = Hosted(Dispatcher(topology), jobs.ports(), settings.deciding(port), on_lead=on_lead)
+    hosted = Hosted(Dispatcher(topology), jobs.ports(), settings.deciding(port), on_lead, measures.counts, shows)
     return process.run([hosted], topology, stop_also=blobs.stop)
 
 

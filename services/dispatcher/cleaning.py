@@ -13,7 +13,7 @@ from millrace.runtime import troubles
 from millrace.runtime.performer import Fence
 
 from .staging import Staging
-from .stored import Unreadable, check_leader, key_of, repeat_key, stored_of, value_of
+from .stored import Unreadable, key_of, repeat_key, stored_of, value_of
 
 log = structlog.get_logger("cleaning")
 
@@ -37,7 +37,7 @@ class Cleaning:
             puts = [Put(key_of(e.job), value_of(e.tombstone)) for e, _ in dirty]
             done = self._store.txn(Txn([fence.compare(), *compares], puts, [fence.compare().key]))
             if not done.succeeded:
-                check_leader(done.reads[fence.compare().key], fence)
+                fence.check_read(done.reads)
                 return [None for _ in effects]  # an earlier try, whose answer was lost, came between: look again
         return [JobCleaned(job=effect.job) for effect in effects]
 
@@ -54,7 +54,7 @@ class Cleaning:
             done = self._store.txn(Txn([fence.compare(), Compare(key, revision)], puts, [fence.compare().key]))
             if done.succeeded:
                 return JobKept(job=effect.job)
-            check_leader(done.reads[fence.compare().key], fence)
+            fence.check_read(done.reads)
 
     def _unstage(self, effects: Sequence[CleanJob], fence: Fence) -> None:
         """All together, in a moment. What is left then is written down before the job counts as clean."""

@@ -20,32 +20,39 @@ from millrace.core.messages.records import Client, Refusal
 from millrace.io.interfaces import Bus, Damaged, OffsetGone, Reader, Received, Unavailable
 from millrace.io.storage.store import StorageError
 from millrace.runtime.hosting import Term
+from millrace.runtime.metrics import COMMAND_LAG
 
-from .asked import Asked
 from .intake import Intake, not_understood
-from .trial import Read, Tried, Unreadable, Untold
+from .request_marks import RequestMarks
+from .trial import Inconclusive, Read, Tried, Unreadable
 
 TOPIC = "client.commands"
 IN_FLIGHT = 256
 TOGETHER_MOST = 16  # are checked before any is copied: one request to Kafka takes them all, and what is there alone waits for nothing
-OUTBOX_MOST = 50_000  # while Kafka takes nothing of what is said about requests, no more are taken on
+OUTBOX_MOST = 50_000  # while Kafka takes nothing of what is sent about requests, no more are taken on
 POLL_MS = 500
 STUCK_S = 5.0
 AGAIN_S, TRY_AGAIN_S = 0.5, 10.0  # the second where a process of its own could not tell: it takes a second of a core
 ALONE_MOST = 100  # records in a row that are no requests have a letter each; those behind them share one for each time that is read
 
 Trial = Callable[[int, int, threading.Event], Tried]
+Came = Callable[[int, int], None]
+"""Is called with offset and Kafka's stamp of each request that was read. Must not wait, or raise."""
 
 log = structlog.get_logger("client port")
 
 
 class ClientPort:
-    """`lead(term)` starts a thread that ends with the term. `fatal(reason)` ends the process. `tried(offset, end, ended)`
+    """`lead(term)` starts a thread that ends with the term. `fatal(reason)` ends the process. `trial(offset, end, ended)`
     reads client.commands in a process of its own, for what stands there may end who reads it."""
 
-    def __init__(self, bus: Bus, intake: Intake, asked: Asked, tried: Trial, fatal: Callable[[str], None]) -> None:
-        self._bus, self._intake, self._asked, self._fatal = bus, intake, asked, fatal
-        self._tried = tried
+    def __init__(
+        self, bus: Bus, intake: Intake, marks: RequestMarks, trial: Trial, fatal: Callable[[str], None],
+        came: Came = lambda offset, stamp_ms: None,
+    ) -> None:  # fmt: skip
+        self._bus, self._intake, self._marks, self._fatal = bus, intake, marks, fatal
+        self._trial, self._came = trial, came
+        COMMAND_LAG.begin(TOPIC)
         self._turn = threading.Lock()  # the thread of the term before may still be reading
 
     def lead(self, term: Term) -> None:
@@ -59,20 +66,20 @@ class ClientPort:
                         self._copy(term)
                     except (Unavailable, OffsetGone, StorageError) as failure:
                         log.warning("requests wait", reason=str(failure))
-                        term.ended.wait(TRY_AGAIN_S if isinstance(failure, Untold) else AGAIN_S)
+                        term.ended.wait(TRY_AGAIN_S if isinstance(failure, Inconclusive) else AGAIN_S)
         except Exception as failure:
             log.exception("the client port ends")
             self._fatal(f"client port: {type(failure).__name__}: {failure}")
 
     def _copy(self, term: Term) -> None:
         """Copies until the term ends, or the chain must be taken up anew."""
-        copier = Copier(self._bus, self._intake, term, self._asked, self._tried)
+        copier = Copier(self._bus, self._intake, term, self._marks, self._trial, self._came)
         moved, mark = time.monotonic(), -1
         try:
             while not term.ended.is_set():
                 if not copier.copy(POLL_MS):
                     term.ended.wait(0.001)
-                self._asked.note(term.folded, term.epoch)
+                self._marks.note(term.folded, term.epoch)
                 if copier.mark != mark or not copier.flying:
                     moved, mark = time.monotonic(), copier.mark
                 elif time.monotonic() - moved > STUCK_S:
@@ -82,11 +89,14 @@ class ClientPort:
             copier.close()
 
 
-class Copier:
+class Copier:  # [R2], [R30]
     """Copies from behind the folded mark on. Raises Unavailable, OffsetGone, StorageError: make another one then."""
 
-    def __init__(self, bus: Bus, intake: Intake, term: Term, asked: Asked, tried: Trial) -> None:
-        self._bus, self._intake, self._term, self._asked, self._tried = bus, intake, term, asked, tried
+    def __init__(
+        self, bus: Bus, intake: Intake, term: Term, marks: RequestMarks, trial: Trial, came: Came = lambda offset, stamp_ms: None
+    ) -> None:
+        self._bus, self._intake, self._term, self._marks, self._trial = bus, intake, term, marks, trial
+        self._came = came
         self._log = bus.log_id(TOPIC)
         self._prev = self.mark
         self.flying: deque[int] = deque()  # offsets copied and not seen folded
@@ -95,7 +105,7 @@ class Copier:
         if 0 <= self.mark < first - 1:
             log.error("requests were deleted before they were read", first=self.mark + 1, last=first - 1)
         start = max(self.mark + 1, first)
-        begun = asked.begin(self._log, term.epoch, start, waits=start < end)
+        begun = marks.begin(self._log, term.epoch, start, waits=start < end)
         self._decided = begun.decided
         self._next = start
         self._why, self._try_to = "", -1  # why, and up to where, it is read in a process of its own
@@ -122,7 +132,7 @@ class Copier:
             if self._next < self._try_to:
                 self._try()
                 return True
-            self._asked.goes_on(self._term.epoch)
+            self._marks.goes_on(self._term.epoch)
             self._reader = self._bus.reader(TOPIC, 0, self._next)
         try:
             read = self._reader.poll(patience_ms, min(room, IN_FLIGHT if self._in_flood else TOGETHER_MOST)) if room else []
@@ -163,6 +173,9 @@ class Copier:
         return records
 
     def _record(self, received: Received) -> Client:
+        if self._marks.is_first(received.offset):  # what is read again may be days old
+            COMMAND_LAG.observe(time.time() - received.stamp_ms / 1000, TOPIC)
+        self._came(received.offset, received.stamp_ms)
         try:
             record = self._intake.record(received, self._log, self._prev)
         except StorageError:
@@ -184,9 +197,9 @@ class Copier:
     def _try(self) -> None:
         """Copies what can be read, or passes over what cannot, with one dead letter that has not a word of what stands there."""
         try:
-            found = self._tried(self._next, self._try_to, self._term.ended)
-        except Untold as failure:
-            self._asked.stands(self._next, str(failure), self._term.epoch)
+            found = self._trial(self._next, self._try_to, self._term.ended)
+        except Inconclusive as failure:
+            self._marks.stands(self._next, str(failure), self._term.epoch)
             raise
         match found:
             case Read(records):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 import structlog
@@ -18,6 +19,7 @@ from millrace.io.interfaces import Bus, Compare, Delete, Entry, Store, Txn, Unav
 from millrace.io.storage.store import Storage, StorageError
 from millrace.runtime import troubles
 from millrace.runtime.hosting import Term
+from millrace.runtime.metrics import FENCED
 from millrace.runtime.performer import Fence, Refused
 
 from .core.retirement import KEPT_AFTER_MS
@@ -28,6 +30,8 @@ from .stored import JOBS, Unreadable, job_of, repeat_key, stored_of
 FIRST_S, EVERY_S = 60.0, 3600.0
 CLOCKS_MS = 300_000  # the stamp is that of the last record that was folded, and a tick comes each two seconds
 LEFT_MS = 3_600_000  # what nobody owns is younger while its job is being accepted
+MINUTE_MS = 60_000
+ARCHIVES_MOST = 1_000_000
 BATCH_MOST = 40
 SOON_MS = 2 * KEPT_AFTER_MS  # it is told by another clock
 CLIENTS = "client.commands"
@@ -38,14 +42,21 @@ _STAMP = re.compile(rb"[0-9]{1,15}")
 log = structlog.get_logger("housekeeping")
 
 
-class Housekeeping:
+class Housekeeping:  # [R18], [R32]
     """`lead(term)` starts a thread that ends with the term. `fatal(reason)` ends the process."""
 
     def __init__(
-        self, store: Store, storage: Storage, bus: Bus, staging: Staging, keep_ms: int, fatal: Callable[[str], None]
+        self,
+        store: Store,
+        storage: Storage,
+        bus: Bus,
+        staging: Staging,
+        keep_ms: int,
+        fatal: Callable[[str], None],
+        archives_most: int = ARCHIVES_MOST,
     ) -> None:
         self._store, self._storage, self._bus, self._staging = store, storage, bus, staging
-        self._keep_ms, self._fatal = keep_ms, fatal
+        self._keep_ms, self._fatal, self._archives_most = keep_ms, fatal, archives_most
 
     def lead(self, term: Term) -> None:
         threading.Thread(target=self._run, args=(term,), name="housekeeping", daemon=True).start()
@@ -66,12 +77,13 @@ class Housekeeping:
             log.exception("the housekeeping ends")
             self._fatal(f"housekeeping: {type(failure).__name__}: {failure}")
 
-    def sweep(self, now_ms: int, fence: Fence, state: State) -> None:
+    def sweep(self, now_ms: int, fence: Fence, state: State) -> None:  # [R30]
         """All of it, once. What cannot be reached now is swept the next time."""
         try:
             live, unreadable = self._jobs(now_ms, fence)
             self._troubles(now_ms, fence)
         except Refused:
+            FENCED.add(DISPATCHER)
             return  # the term is over
         except Unavailable as failure:
             log.warning("not swept", reason=str(failure))
@@ -82,6 +94,7 @@ class Housekeeping:
         live |= {job.acceptance: None for job in list(state.live.values())}
         for folder in ("uploads", "archives"):
             self._files(folder, [folder], self._keep_ms, now_ms)
+        self._archives(live, unreadable, now_ms)
         for folder in ("logs", "results"):  # of a job that runs for longer than they are kept they are still written
             self._files(folder, self._owned_by_none(folder, live), self._keep_ms, now_ms)
         self._files("exchange", self._owned_by_none("exchange", live), LEFT_MS, now_ms)
@@ -170,6 +183,31 @@ class Housekeeping:
             files, size = files + swept.files, size + swept.bytes
         if files:
             log.info("swept", what=what, files=files, bytes=size)
+
+    def _archives(self, live: dict[str, None], unreadable: dict[str, None], now_ms: int) -> None:
+        """Deletes the oldest beyond so many, to the minute. Not those of jobs that are not cleaned up, or whose key in etcd cannot be read:
+        their end may be announced again. Nor what is younger than an hour, for somebody may be about to ask for its result."""
+        try:
+            minutes = Counter(entry.modified_ms // MINUTE_MS for entry in self._storage.walk("archives"))
+            newer = before_ms = 0
+            for minute in sorted(minutes, reverse=True):
+                if newer >= self._archives_most:
+                    before_ms = min((minute + 1) * MINUTE_MS, now_ms - LEFT_MS)
+                    break
+                newer += minutes[minute]
+            if not before_ms:
+                return
+            deleted = 0
+            for entry in self._storage.walk("archives"):
+                _, job, acceptance, *_ = *entry.path.split("/"), "", ""
+                if entry.modified_ms < before_ms and acceptance not in live and job not in unreadable:
+                    self._storage.delete_tree(entry.path)
+                    deleted += 1
+        except StorageError as failure:
+            log.warning("not swept", folder="archives", reason=str(failure))
+            return
+        if deleted:
+            log.info("archives beyond the number that is kept were deleted", deleted=deleted, kept=self._archives_most)
 
     def _owned_by_none(self, folder: str, live: dict[str, None]) -> Iterator[str]:
         """The folders in it that are named by another acceptance than these."""

@@ -50,7 +50,7 @@ class Intake:
         self._cache: OrderedDict[str, Checked] = OrderedDict()  # digest of a submission -> what it is found to be
         look("SELECT 1")  # loads the parser now, and not for the first submission
 
-    def record(self, received: Received, log: str, prev: int) -> Client:
+    def record(self, received: Received, log: str, prev: int) -> Client:  # [R26]
         """The record for the Dispatcher's inbox. Raises nothing for any bytes; StorageError when storage is away."""
         record = partial(Client, log=log, prev=prev, offset=received.offset, partition=received.partition)
         try:

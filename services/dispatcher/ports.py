@@ -32,7 +32,7 @@ from millrace.runtime.performer import Fence, PerEffect, Port, Refused
 from .cleaning import Cleaning, delete_tree
 from .recovering import Recovering
 from .staging import Staging
-from .stored import Unreadable, batches, check_leader, key_of, stored_of, value_of
+from .stored import Unreadable, batches, key_of, stored_of, value_of
 
 SINGLE_TRIES = 5
 
@@ -68,7 +68,7 @@ class JobStore:
 
     # PutJobGraph
 
-    def put_graphs(self, effects: Sequence[PutJobGraph], fence: Fence) -> list[JobGraphStored | None]:
+    def put_graphs(self, effects: Sequence[PutJobGraph], fence: Fence) -> list[JobGraphStored | None]:  # [R30]
         """Create-if-absent [R18]. What is too late is not put, unless an earlier try may have put it in time; nor, until a later try,
         what storage cannot keep the modules of."""
         outcomes: dict[str, JobGraphStored] = {}
@@ -102,7 +102,7 @@ class JobStore:
 
     def _put_batch(
         self, batch: Sequence[tuple[PutJobGraph, bytes]], fence: Fence, outcomes: dict[str, JobGraphStored]
-    ) -> None:
+    ) -> None:  # [R19]
         absent = [Compare(key_of(effect.job), 0) for effect, _ in batch]
         puts = [Put(key_of(effect.job), value) for effect, value in batch]
         if self._store.txn(Txn([fence.compare(), *absent], puts)).succeeded:
@@ -164,7 +164,7 @@ class JobStore:
         found = {effect.job: (effect, reads[key_of(effect.job)]) for effect in batch}
         known = {job: stands for job, (_, entry) in found.items() if (stands := _readable(entry)) and stands.status}
         wanted = [(effect, entry) for effect, entry in found.values() if effect.job not in known]
-        check_leader(reads[fence.compare().key], fence)
+        fence.check_read(reads)
         if wanted:
             compares = [Compare(key_of(e.job), entry.mod_revision if entry else 0) for e, entry in wanted]
             puts = [Put(key_of(e.job), value_of(e.ending)) for e, _ in wanted]
@@ -175,7 +175,7 @@ class JobStore:
     def _archive(self, effect: EndJob) -> bool:
         assert effect.ending.archive is not None, "an ending names its archive"
         try:
-            self._storage.put_if_absent(effect.ending.archive, _json(effect.archive))
+            self._storage.put_if_absent(effect.ending.archive, _json(effect.archive.json_value()))
         except StorageError as failure:
             log.error(
                 "an archive could not be written; the job's end waits for it", job=effect.job, reason=str(failure)

@@ -14,7 +14,7 @@ from .stored import JOBS, Unreadable, job_of, key_of, stored_of
 PAGE_BYTES = 600_000  # of a JobsRecovered: it must fit into one record
 
 
-class Recovering:
+class Recovering:  # [R32]
     """Reads etcd twice, a page at a time: there may be millions of tombstones, of which the newest few are told. The first time it finds
     how old those are; another leader that goes on does so, too."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from millrace.core.cluster import place_of, short
 from millrace.core.faults import fault
 from millrace.core.fold import ScopeState
-from millrace.core.messages.effects import StoredJob
+from millrace.core.messages.effects import CleanJob, StoredJob, type_of
 from millrace.core.topics import DISPATCHER, Topology
 from millrace.io.interfaces import Compare, Put, Store, Txn
 from millrace.io.storage.store import Storage
@@ -37,23 +37,23 @@ class LedMeanwhile(Exception):
 
 def missing(
     folded: ScopeState, store: Store, storage: Storage, topology: Topology, cluster: str
-) -> tuple[list[Missing], list[str]]:
+) -> tuple[list[Missing], list[str]]:  # [R24]
     """All that the log, folded to its end, knows otherwise than etcd; and the jobs that only etcd can know, for they were accepted by
-    records that the log has lost. What has an effect in flight is left to it. Raises Unavailable, StorageError."""
+    records that the log has lost. What is still being stored or looked up is left to that. Raises Unavailable, StorageError."""
     state, end = folded.state, (folded.generation, folded.next_offset)
-    pending = {effect.key for effect in folded.effects.values()}
+    cleaning = _being_cleaned(folded)
     entries = {entry.key.partition("/")[2]: entry for entry in store.list("jobs/")[0]}
     archived = _archives(storage, cluster)
     found, ahead = [], []
-    for job in dict.fromkeys([*state.live, *state.ended, *entries, *archived]):
+    for job in dict.fromkeys([*state.live, *state.ended, *cleaning, *entries, *archived]):
         entry = entries.get(job)
         try:
             stands = stored_of(entry)
         except Unreadable:
             stands = None  # what the log knows takes its place; what it does not know either, nobody does
-            if not (job in state.live or job in state.ended or job in archived):
+            if not (job in state.live or job in state.ended or job in cleaning or job in archived):
                 continue
-        if job in state.fates or key_of(job) in pending or stands is not None and stands.state == "clean":
+        if job in state.fates or stands is not None and stands.state == "clean":
             continue
         live, ended = state.live.get(job), state.ended.get(job)
         if live is None and ended is None and stands is not None and place_of(stands.acceptance) >= end:
@@ -61,6 +61,10 @@ def missing(
             continue
         if live is not None and (stands is None or stands.acceptance != live.acceptance):
             stored = _accepted(live)
+        elif live is None and job in cleaning:
+            if stands is not None and stands.state == "dirty":
+                continue
+            stored = cleaning[job]
         elif live is None and stands is not None and stands.state == "dirty":
             stored = tombstone(stands)  # it was cleaned up since the backup
         elif live is None and ended is not None:
@@ -97,6 +101,13 @@ def _archives(storage: Storage, cluster: str) -> dict[str, list[str]]:
         if acceptance.count(".") < 2 or acceptance.startswith(f"{short(cluster)}."):
             found.setdefault(job, []).append((entry.modified_ms, entry.path))
     return {job: [path for _, path in sorted(paths)] for job, paths in found.items()}
+
+
+def _being_cleaned(folded: ScopeState) -> dict[str, StoredJob]:
+    """Job -> its ending, where the cleanup has no outcome yet. It acts on a dirty key alone: without one it would leave no tombstone, and
+    beside an accepted one the job would run again."""
+    effects = [CleanJob.model_validate_json(each.effect) for each in folded.effects.values() if type_of(each.effect) == "CleanJob"]
+    return {each.job: each.tombstone.model_copy(update={"state": "dirty", "staging": each.staging}) for each in effects}
 
 
 def _accepted(live: LiveJob) -> StoredJob:

@@ -36,7 +36,7 @@ class _Order:
     left: bool = False  # nobody waits for it any more
 
 
-class Staging:
+class Staging:  # [R32]
     """Deletes folders, some at once. Callable from any thread."""
 
     def __init__(self, schemes: Collection[str] = STORES, patience_s: float = PATIENCE_S) -> None:

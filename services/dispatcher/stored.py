@@ -12,10 +12,9 @@ from millrace.core.messages.client import JOB_ID_PATTERN
 from millrace.core.messages.effects import StoredJob
 from millrace.core.states import ENDED_JOB
 from millrace.io.interfaces import Entry
-from millrace.runtime.performer import Fence, Refused
 
 JOBS = "jobs/"
-BATCH_BYTES = 700_000  # of values in one transaction; etcd's limit is 1 MiB
+BATCH_BYTES = 700_000  # of values in one transaction; etcd's limit is 1 MiB [R19]
 
 T = TypeVar("T")
 
@@ -55,12 +54,6 @@ def stored_of(entry: Entry | None) -> StoredJob | None:
         lacks = "a graph" if stands.state == "accepted" else f"a status of {', '.join(ENDED_JOB)}"
         raise Unreadable(f"what etcd holds under jobs/ for it is {stands.state} without {lacks}")
     return stands
-
-
-def check_leader(entry: Entry | None, fence: Fence) -> None:
-    """Raises Refused."""
-    if entry is None or entry.mod_revision != fence.epoch:
-        raise Refused
 
 
 def batches(sized: Iterable[tuple[T, int]]) -> Iterator[list[T]]:

@@ -1,7 +1,8 @@
 """`python -m services.dispatcher.trial BOOTSTRAP TOPIC OFFSET END`: reads client.commands where reading it has ended a process.
 
 A process of its own, with little memory, that the kernel ends first. It tells where it stands before it reads there. A record is given
-up on evidence alone: what says nothing about it (no memory to begin with, Kafka is away, a mistake of ours) is `Untold`, and requests wait.
+up on evidence alone. What says nothing about it (no memory to begin with, Kafka is away, a mistake of ours) is `Inconclusive`, and
+requests wait.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Unreadable:
 Tried = Read | Unreadable
 
 
-class Untold(Unavailable):
+class Inconclusive(Unavailable):  # [R30]
     """Nothing is known about the records: the reading itself failed."""
 
 
@@ -70,8 +71,8 @@ class _Run:
         return bool(self.records) or self.end >= 0
 
 
-def tried(bootstrap: str, offset: int, end: int, ended: threading.Event) -> Tried:
-    """Reads from this offset on: some records, or what cannot be read and is in front of all others. Raises Untold."""
+def tried(bootstrap: str, offset: int, end: int, ended: threading.Event) -> Tried:  # [R30]
+    """Reads from this offset on: some records, or what cannot be read and is in front of all others. Raises Inconclusive."""
     until_s = time.monotonic() + ALL_S
     at, deaths = offset, 0
     while at < end and time.monotonic() < until_s:
@@ -83,12 +84,12 @@ def tried(bootstrap: str, offset: int, end: int, ended: threading.Event) -> Trie
         if run.code in LETHAL and run.ready:
             at, deaths = (at + 1, 0) if deaths == TIMES else (at, deaths)
         elif run.code is not None:
-            raise Untold(f"{TOPIC} cannot be tried at offset {at}: {_failure(run)}")
+            raise Inconclusive(f"{TOPIC} cannot be tried at offset {at}: {_failure(run)}")
     if at == offset:
-        raise Untold(f"{TOPIC} cannot be tried at offset {offset}: it takes longer than {ALL_S:g} s")
+        raise Inconclusive(f"{TOPIC} cannot be tried at offset {offset}: it takes longer than {ALL_S:g} s")
     control = _run(bootstrap, end, end, time.monotonic() + PATIENCE_S, ended)
     if not control.succeeded:
-        raise Untold(f"{TOPIC} cannot be tried at offset {offset}: what is behind cannot be read either: {_failure(control)}")
+        raise Inconclusive(f"{TOPIC} cannot be tried at offset {offset}: what is behind cannot be read either: {_failure(control)}")
     return Unreadable(offset, at)
 
 
@@ -105,14 +106,14 @@ def _failure(run: _Run) -> str:
 
 
 def _run(bootstrap: str, offset: int, end: int, until_s: float, ended: threading.Event) -> _Run:
-    """Raises Untold where no process can be started, or the term has ended."""
+    """Raises Inconclusive where no process can be started, or the term has ended."""
     run = _Run(at=offset)
     command = [sys.executable, "-m", "services.dispatcher.trial", bootstrap, TOPIC, str(offset), str(end)]
     try:
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
             told = _told(process, until_s, ended)
     except OSError as failure:
-        raise Untold(f"{TOPIC} cannot be tried at offset {offset}: no process can be started ({failure})") from None
+        raise Inconclusive(f"{TOPIC} cannot be tried at offset {offset}: no process can be started ({failure})") from None
     for line in told.splitlines(keepends=True):
         words = line.split()
         match words if line.endswith(b"\n") else []:
@@ -125,7 +126,7 @@ def _run(bootstrap: str, offset: int, end: int, until_s: float, ended: threading
             case [b"end", number]:
                 run.end = int(number)
     if ended.is_set():
-        raise Untold("the term has ended")
+        raise Inconclusive("the term has ended")
     run.code = process.returncode if time.monotonic() < until_s else None
     return run
 

@@ -8,6 +8,7 @@ from millrace.runtime.hosting import Hosted
 from millrace.runtime.service import Process
 
 from .core.machine import JobMaster
+from .metrics import COUNTS, shown
 from .ports import ports
 from .settings import JobMasterSettings
 
@@ -20,8 +21,11 @@ def main() -> int:
     if unknown:
         print(f"job-master: the cluster has shards 0 to {topology.shards - 1}, not {unknown}", file=sys.stderr)
         return 2
-    shards = settings.shards or range(topology.shards)
-    return process.run([Hosted(JobMaster(shard), ports(process.store), settings.deciding()) for shard in shards], topology)
+    machines = [JobMaster(shard) for shard in settings.shards or range(topology.shards)]
+    hosted = [
+        Hosted(machine, ports(process.store), settings.deciding(), counts=COUNTS, shows=shown(machine.scope)) for machine in machines
+    ]
+    return process.run(hosted, topology)
 
 
 if __name__ == "__main__":

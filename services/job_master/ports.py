@@ -63,7 +63,7 @@ class OneByPath:
     def _publish(self, effect: PublishSink, fence: Fence) -> SinkPublished | None:
         sink = _prefix(effect)
         try:
-            outcome = publish_sink(effect, partial(fence.hold, self._store), self._refused[sink] + 1 >= TRIES)
+            outcome = publish_sink(effect, partial(fence.check, self._store), self._refused[sink] + 1 >= TRIES)
         except MAY_HEAL:
             self._refused[sink] += 1
             raise
@@ -84,21 +84,21 @@ def ports(store: Store) -> dict[type, Port]:
     return {PublishSink: PerEffect(OneByPath(store), AT_ONCE)}
 
 
-def publish_sink(effect: PublishSink, hold: Callable[[], None], last: bool = True) -> SinkPublished:
+def publish_sink(effect: PublishSink, check_fence: Callable[[], None], last: bool = True) -> SinkPublished:
     """As `_publish`; what the user must mend is the job's problem, all else is tried again. `last`: so is what may be mended by itself.
-    `hold` is asked before anything is deleted, and raises what ends this: who was stopped for long would delete what its successor has
-    published."""
+    `check_fence` is called before anything is deleted, and raises what ends this: who was stopped for long would delete what its
+    successor has published."""
     try:
         fs, target = fsspec.core.url_to_fs(effect.path)
         last = last or isinstance(fs, LocalFileSystem)  # a disk's rights do not come back by themselves
-        return _publish(effect, fs, target, hold, last)
+        return _publish(effect, fs, target, check_fence, last)
     except (*FOR_THE_USER, OSError) as failure:
         if not _for_the_user(failure, last):
             raise
         return _problem(effect, f"{effect.path} cannot be written as a folder of files: {failure}")
 
 
-def _publish(effect: PublishSink, fs: Any, target: str, hold: Callable[[], None], last: bool) -> SinkPublished:
+def _publish(effect: PublishSink, fs: Any, target: str, check_fence: Callable[[], None], last: bool) -> SinkPublished:
     """Moves the staged files of the attempts that count to the sink's path.
 
     A file's published name is made of (acceptance, vertex, life, subtask). So a repeat after a crash finds what was moved and goes on.
@@ -130,12 +130,12 @@ def _publish(effect: PublishSink, fs: Any, target: str, hold: Callable[[], None]
                 _move(fs, file, published)
     except OSError as failure:
         if _for_the_user(failure, last):
-            hold()
+            check_fence()
             with contextlib.suppress(Exception):
                 _take_back(effect, fs, target)
         raise
     if begun["deletes"]:
-        hold()
+        check_fence()
     for file in begun["deletes"]:
         with contextlib.suppress(FileNotFoundError):  # by a try before, or by another job
             fs.rm_file(file)

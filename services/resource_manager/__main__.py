@@ -8,6 +8,7 @@ from millrace.runtime.hosting import Hosted
 from millrace.runtime.service import Process
 
 from .core.machine import ResourceManager
+from .metrics import COUNTS, shows
 from .ports import ports
 from .settings import ResourceManagerSettings
 
@@ -16,7 +17,8 @@ def main() -> int:
     settings = ResourceManagerSettings.load_or_exit()
     process = Process(settings)
     topology = process.wait_for_cluster()
-    return process.run([Hosted(ResourceManager(topology.shards), ports(process.store), settings.deciding())], topology)
+    machine, carried_out = ResourceManager(topology.shards), ports(process.store)
+    return process.run([Hosted(machine, carried_out, settings.deciding(), counts=COUNTS, shows=shows)], topology)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from millrace.io.interfaces import Compare, Delete, Store, Txn
 from millrace.runtime.performer import Fence, PerEffect, Port, Refused
 
 
-def ports(store: Store) -> dict[type[Body], Port]:
+def ports(store: Store) -> dict[type[Body], Port]:  # [R28]
     def fence_task_manager(effect: FenceTaskManager, fence: Fence) -> TaskManagerFenced:
         """A key of a later incarnation, or none, is as good."""
         key = task_manager_key(effect.task_manager)

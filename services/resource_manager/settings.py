@@ -21,7 +21,7 @@ class ResourceManagerSettings(ServiceSettings):
     heartbeat_interval_ms: int = Field(
         DEFAULTS.heartbeat_interval_ms,
         ge=10,
-        description="How often a TaskManager says that it lives; less often where there are very many.",
+        description="How often a TaskManager sends a heartbeat; less often where there are very many.",
     )
     beats_per_s_max: int = Field(
         DEFAULTS.beats_per_s_max, ge=10, description="Heartbeats a second of all TaskManagers together, at most."

@@ -12,6 +12,7 @@ from millrace.cli import inspect as command
 from millrace.cli.app import app
 from millrace.cli.progress import PROGRESS_S, View, progress_line, short, show_progress
 from millrace.core.messages import client
+from millrace.core.messages.progress import AttemptProgress
 from tests.core.of_progress import progress, status
 
 
@@ -33,10 +34,19 @@ def test_a_number_is_short(number: int, text: str) -> None:
              "rows_per_s": 300_000},
             "stages 2/5, tasks 140/200 (3 failed), 1.2 M rows, 300 k rows/s",
         ),
+        (
+            {"stages_total": 1, "tasks_total": 2, "rows_read": 9, "bytes_read": 950, "bytes_written": 34_000_000, "bytes_shuffled": 1_200},
+            "stages 0/1, tasks 0/2, 9 rows, 950 B read, 34 MB written, 1.2 kB shuffled",
+        ),
     ],
 )  # fmt: skip
 def test_progress_is_a_short_line(values: dict[str, int], line: str) -> None:
     assert progress_line(progress(**values).model_dump()) == line
+
+
+def test_bytes_that_a_build_does_not_count_are_not_shown() -> None:
+    known = progress(stages_total=1, tasks_total=2).model_dump(exclude=("bytes_read", "bytes_written", "bytes_shuffled"))
+    assert progress_line(AttemptProgress.model_validate(known).model_dump()) == progress_line(known) == "stages 0/1, tasks 0/2"
 
 
 def event(tasks_done: int) -> dict[str, Any]:
@@ -93,7 +103,7 @@ def attempt(**more: Any) -> client.InspectedAttempt:
 
 
 def test_inspect_shows_what_each_attempt_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    attempts = [attempt(status=status(2)), attempt(silent="it has just ended")]
+    attempts = [attempt(status=status(2)), attempt(no_answer="it has just ended")]
     reported = client.JobReported(correlation="1", job="j", attempts=attempts, running=3)
     done, asked = inspected(reported, monkeypatch, "--task", "t", "--subtask", "1")
     assert asked == [("j", "t", 1)]

@@ -120,7 +120,7 @@ def test_of_a_java_trace_the_frames_are_left_to_the_logs(client: Any, script: Pa
     said = (
         b"26/01/31 12:00:00 ERROR Executor: Exception in task 0.0 in stage 0.0 (TID 0)\n"
         b"org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
-        b'  File "/work/etl.py", line 3, in f\n    at = 1 / 0\nZeroDivisionError: division by zero\n\n'
+        b'  File "/home/me/etl.py", line 3, in f\n    at = 1 / 0\nZeroDivisionError: division by zero\n\n'
         b"\tat org.apache.spark.sql.Dataset.$anonfun$collect$1(Dataset.scala:12)\n\tat java.base/java.lang.Thread.run(Thread.java:840)\n"
         b"\tat org.apache.spark.Codegen.<init>(Unknown Source)\nCaused by: java.io.EOFException: gone\n\t... 12 more\n"
     )

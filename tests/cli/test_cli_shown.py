@@ -24,6 +24,7 @@ from millrace.cli.tables import cause_lines, print_head, print_job, print_result
 from millrace.client import Ending, LogPiece, NotFinished, Result
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.client import JobSummary
+from millrace.core.messages.execution import TimeSpent
 from services.task_manager.slot.attempt.result import _keys
 from tests.cli.details import detail, task
 
@@ -145,6 +146,10 @@ def test_a_job_with_its_subtasks_and_cause(capsys: pytest.CaptureFixture[str]) -
     assert said[2] == "status    FAILED"
     assert said[4:7] == ["waited    0.5 s", "ran       2.0 s", "failed (vertex v, line 2, column 7) [UNRESOLVED_COLUMN]: no x"]
     assert said[-2:] == ["v     0           FAILED  2        tm-1         1.0 s  v 5", "v     and 3 more"]
+    spent = {"queue_ms": 500, "start_ms": 1_250, "plan_ms": 40, "compute_ms": 125_000, "exchange_ms": 0, "publish_ms": 210}
+    print_job(summary, detail(task("v", subtask)).model_copy(update={"spent": TimeSpent.model_validate(spent)}), None)
+    said = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert said[6] == "time      queue 0.5 s, start 1.2 s, plan 0.0 s, compute 2 m 5 s, exchange 0.0 s, publish 0.2 s"
     print_job(summary, detail(task("v", {**subtask, "state": "SCHEDULED", "outputs": {}}, omitted=3)), None)
     said = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert said[-2] == "v     0           SCHEDULED", "the attempt that failed is not the one that waits"

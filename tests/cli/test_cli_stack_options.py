@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from typer.testing import CliRunner
 
 from deploy.cli import app as program
@@ -12,3 +14,11 @@ def test_a_heap_with_which_spark_does_not_start_is_refused_at_the_prompt() -> No
     """The stack came up, and its slots were broken: Spark says why in the logs of each alone."""
     told = CliRunner().invoke(program.app, ["up", "--stack", "none", "--heap-mb", str(LEAST_HEAP_MB - 1)])
     assert told.exit_code == 2 and str(LEAST_HEAP_MB) in told.output and "--heap-mb" in told.output
+
+
+def test_a_folder_that_is_no_dashboard_is_refused_at_the_prompt(tmp_path: Path) -> None:
+    told = CliRunner().invoke(program.app, ["up", "--stack", "none", "--web", "--flink-dashboard", str(tmp_path)])
+    assert told.exit_code == 2 and "index.html" in told.output
+    (tmp_path / "index.html").touch()
+    told = CliRunner().invoke(program.app, ["up", "--stack", "none", "--flink-dashboard", str(tmp_path)])
+    assert told.exit_code == 2 and "--web" in told.output

@@ -82,10 +82,12 @@ def test_a_script_with_the_flags_of_spark_submit(sent: Client, script: Path, tmp
     flags = ["--name", "nightly", "--conf", "spark.sql.shuffle.partitions=4", "-c", "spark.x=y=z"]
     flags += ["--py-files", f"{tmp_path}/a.py,{tmp_path}/b.zip", "--files", f"{tmp_path}/c.txt"]
     flags += ["--jars", f"{tmp_path}/d.jar", "--archives", f"{tmp_path}/e.tgz", "--packages", "g:a:1,g:b:2"]
+    flags += ["--master", "spark://host:7077"]
     assert run("submit", *flags, script, "--day", "2013-01-01", "--wait", "-p", "x=1") == 0
     raw, _, parameters, uploads, watch, _ = sent.given[0]
     assert raw["name"] == "nightly"
     assert raw["conf"] == {"spark.sql.shuffle.partitions": "4", "spark.x": "y=z", "spark.jars.packages": "g:a:1,g:b:2"}
+    assert raw["master"] == "spark://host:7077"
     app = raw["vertices"]["main"]["spark_app"]
     assert app == {"script": "etl.py", "args": ["--day", "2013-01-01", "--wait", "-p", "x=1"]}
     kinds = {module["name"]: module["kind"] for module in raw["modules"]}
@@ -97,7 +99,8 @@ def test_a_script_with_the_flags_of_spark_submit(sent: Client, script: Path, tmp
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--master", "local[2]", "SCRIPT"], "--master is not taken: the cluster decides where Spark runs"),
+        (["--queue", "nightly", "SCRIPT"], "--queue is not taken: give priority in the graph's file"),
+        (["--executor-memory", "2g", "SCRIPT"], "those of a --master are set by --conf spark.executor..."),
         (["--driver-memory=2g", "SCRIPT"], "a slot's memory is fixed when its TaskManager starts"),
         (["--py-files", "helper.py", "--deploy-mode", "cluster", "SCRIPT"], "--deploy-mode is not taken: the driver always runs in a slot"),
         (["GRAPH", "--num-executors", "2"], "--num-executors is not taken: the cluster's slots decide that"),
@@ -116,6 +119,13 @@ def test_a_wrong_command_line_is_refused(
     assert run("submit", *(places.get(arg, arg) for arg in args)) == Exit.INVALID
     assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
     assert sent.given == []
+
+
+def test_a_graph_is_given_a_master_and_its_executors_their_sizes(sent: Client, graph: Path) -> None:
+    graph.write_text(graph.read_text() + "conf: {spark.executor.memory: 2g}\n")
+    assert run("submit", graph) == Exit.INVALID, "no executors"
+    assert run("submit", "--master", "yarn", graph) == 0
+    assert (sent.given[0][0]["master"], sent.given[0][0]["conf"]) == ("yarn", {"spark.executor.memory": "2g"})
 
 
 def test_sql_is_checked_by_the_cluster_and_its_warnings_are_told_with_their_lines(

@@ -45,7 +45,7 @@ def test_every_mistake_of_a_submission_is_told_at_once_with_its_place(
  "graph": {"name": "x", "vertices": {
    "a": {"sql": "SELEC 1"},
    "b": {"sql": "SELECT * FROM q", "parallelism": 0}},
-  "conf": {"spark.master": "local"}}}
+  "conf": {"spark.master": "mesos"}}}
 """)
     code, out, err = run(capsys, str(file))
     assert (code, out) == (2, [])
@@ -57,8 +57,8 @@ def test_every_mistake_of_a_submission_is_told_at_once_with_its_place(
         f"{file}:6:10: graph.vertices.a.sql: does not parse: unexpected 1 at line 1, column 7",
         f"{file}:7:10: graph.vertices.b.sql: reads q, which is no input (it has no inputs)",
         f"{file}:7:36: graph.vertices.b.parallelism: must be at least 1, not 0",
-        f"{file}:8:12: graph.conf.spark.master: cannot be set by a job: the cluster decides where Spark runs "
-        "(spark.master of the TaskManager)",
+        f"{file}:8:12: graph.conf.spark.master: 'mesos' is no master: a master is local[N], spark://HOST:PORT (several by commas), "
+        "yarn or k8s://https://HOST:PORT; without one, the job runs in its slot's own Spark",
         "6 problems",
     ]
 

@@ -18,7 +18,7 @@ from millrace.io.etcd.store import EtcdStore
 from millrace.io.kafka.admin import KafkaAdmin
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-READY_MOST_S = 60.0
+READY_MOST_S = 90.0
 
 
 class ControlPlane:

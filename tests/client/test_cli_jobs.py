@@ -92,11 +92,11 @@ def test_refusals_of_the_cluster(plane: ControlPlane, graph: Path) -> None:
     graph.write_text(GRAPH.replace("name: one", "name: two"))
     _, err = run(plane, "submit", graph, "--job", job, code=2)
     assert err == f"millrace: job {job} exists with another graph or other parameters; submit under another id\n"
-    graph.write_text(f"{GRAPH}conf: {{spark.master: local}}\n")
+    graph.write_text(f"{GRAPH}conf: {{spark.master: mesos}}\n")
     _, err = run(plane, "submit", graph, code=2)
     assert err.splitlines() == [
-        f"{graph}:4:8: conf.spark.master: cannot be set by a job: the cluster decides where Spark runs (spark.master of "
-        "the TaskManager)",
+        f"{graph}:4:8: conf.spark.master: 'mesos' is no master: a master is local[N], spark://HOST:PORT (several by commas), yarn or "
+        "k8s://https://HOST:PORT; without one, the job runs in its slot's own Spark",
         "not accepted: 1 problem",
     ]
     for command in ("show", "cancel", "result", "logs", "events"):

@@ -94,6 +94,17 @@ def test_a_file_that_is_no_archive_is_named(content: Any) -> None:
         Kept(content).archive("archives/one")
 
 
+@pytest.mark.parametrize("content", [b'{"job": "x"', b"", b"[" * 100_000, b"\xff"], ids=range(4))
+def test_a_file_that_is_no_json_is_named(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was an error of the JSON reader, which no caller expects."""
+    kept = Kept(None)
+    monkeypatch.setattr(kept, "file", lambda path: content)
+    for read in (lambda: Millrace.archive(kept, "archives/one"), lambda: Millrace._json(kept, "archives/one")):
+        with pytest.raises(Unavailable, match="^archives/one on the blob server is damaged: it is no JSON$"):
+            monkeypatch.setattr(kept, "_json", lambda path: Millrace._json(kept, path))
+            read()
+
+
 def test_who_waits_for_an_event_goes_on_when_the_client_is_closed() -> None:
     job, cluster = job_with()
     assert job._buffer is not None

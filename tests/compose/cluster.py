@@ -23,7 +23,9 @@ from millrace.core.topics import TOPICS, Topology
 from millrace.io.etcd.store import EtcdStore
 from millrace.io.kafka.logs import KafkaLogs
 
-PORTS = ("KAFKA_PORT", "KAFKA_2_PORT", "KAFKA_3_PORT", "ETCD_PORT", "BLOB_PORT", "BLOB_2_PORT", "WEB_PORT")
+PORTS = (
+    "KAFKA_PORT", "KAFKA_2_PORT", "KAFKA_3_PORT", "ETCD_PORT", "BLOB_PORT", "BLOB_2_PORT", "WEB_PORT", "PROMETHEUS_PORT", "GRAFANA_PORT",
+)  # fmt: skip
 ONE_SHOT = ("check", "provision")
 LIMIT_S = 120.0
 ASKER = """

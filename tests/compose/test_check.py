@@ -11,7 +11,8 @@ from deploy.docker.check import make_token, problem
 
 SIZES = {
     **{"KAFKA_MB": "1024", "ETCD_MB": "256", "CONTROL_MB": "256", "TASK_MANAGER_MB": "2048", "SLOT_HEAP_MB": "1024"},
-    **{"SLOTS": "1", "TASK_MANAGERS": "2", "CONTROLS": "6", "PROFILES": "single"},
+    **{"SLOTS": "1", "TASK_MANAGERS": "2", "CONTROLS": "6", "PROFILES": "single", "SPARK_WORKER_MB": "512"},
+    **{"PROMETHEUS_MB": "300", "GRAFANA_MB": "200"},
 }
 
 
@@ -29,6 +30,16 @@ def test_too_little_memory_is_told_with_what_to_do():
 def test_three_brokers_need_more():
     assert problem({**SIZES, "PROFILES": "ha"}, 6912 + 2 * 1280 - 1) is not None
     assert problem({**SIZES, "PROFILES": "ha"}, 6912 + 2 * 1280) is None
+
+
+def test_a_spark_master_and_its_workers_need_more():
+    assert problem({**SIZES, "PROFILES": "single,spark"}, 6912 + 3 * 512 - 1) is not None
+    assert problem({**SIZES, "PROFILES": "single,spark"}, 6912 + 3 * 512) is None
+
+
+def test_prometheus_and_grafana_need_more():
+    assert problem({**SIZES, "PROFILES": "single,monitoring"}, 6912 + 500 - 1) is not None
+    assert problem({**SIZES, "PROFILES": "single,monitoring"}, 6912 + 500) is None
 
 
 def test_a_task_manager_too_small_for_its_slots():
@@ -63,4 +74,16 @@ def test_a_token_that_is_empty_is_made_again(tmp_path):
     make_token(tmp_path)
     token = (tmp_path / "blob-token").read_text()
     assert len(token) == 32 and token in (tmp_path / "dispatcher.yaml").read_text()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["blob-token", "dispatcher.yaml"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["blob-token", "dispatcher.yaml", "web.yaml"]
+
+
+def test_the_web_service_has_the_token_too_also_in_a_cluster_that_has_one_already(tmp_path):
+    make_token(tmp_path)
+    told = f'web: {{blob_token: "{(tmp_path / "blob-token").read_text()}"}}\n'
+    assert (tmp_path / "web.yaml").read_text() == told
+    (tmp_path / "web.yaml").unlink()
+    make_token(tmp_path)
+    assert (tmp_path / "web.yaml").read_text() == told
+    (tmp_path / "blob-token").write_text("")
+    make_token(tmp_path)
+    assert (tmp_path / "blob-token").read_text() in (tmp_path / "web.yaml").read_text() != told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 import urllib.request
@@ -104,6 +105,36 @@ def test_the_web_service_shows_it_on_the_host(ready):
     until("the job in the web service's list", lambda: job in urllib.request.urlopen(url, timeout=5).read().decode())
 
 
+def test_prometheus_scrapes_every_container_and_takes_the_rules(ready):
+    profiles = {"COMPOSE_PROFILES": "single,monitoring"}
+
+    def asked(path: str) -> dict[str, Any]:
+        url = f"http://127.0.0.1:{ready.settings['PROMETHEUS_PORT']}/api/v1/{path}"
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                found: dict[str, Any] = json.load(answer)["data"]
+                return found
+        except OSError:
+            return {}
+
+    def scraped() -> dict[str, int]:
+        up = [each["labels"]["job"] for each in asked("targets").get("activeTargets", ()) if each["health"] == "up"]
+        return {job: up.count(job) for job in up}
+
+    ready.compose("up", "--detach", "--no-build", "--no-deps", "prometheus", **profiles)
+    try:
+        until("all containers to be scraped", lambda: scraped() == {
+            "dispatcher": 2, "resource-manager": 2, "job-master": 2, "task-manager": 2, "web": 1,
+        })  # fmt: skip
+        rules = [rule for group in asked("rules")["groups"] for rule in group["rules"]]
+        until("the rules to be looked at", lambda: all(
+            rule["health"] == "ok" for group in asked("rules")["groups"] for rule in group["rules"]
+        ))  # fmt: skip
+        assert len(rules) > 20
+    finally:
+        ready.compose("rm", "--force", "--stop", "prometheus", **profiles)
+
+
 @pytest.mark.parametrize("service", ["dispatcher", "resource-manager", "job-master", "task-manager", "kafka", "etcd"])
 def test_any_container_killed_while_jobs_run(ready, service):
     jobs = submit(ready.client, [sql(number) for number in range(JOBS)])
@@ -162,6 +193,34 @@ def test_a_used_port_is_named_in_one_line():
         assert said and "address already in use" in said[-1]
     finally:
         cluster.down(purge=True)
+
+
+@pytest.fixture
+def on_spark(data: Path) -> Iterator[Cluster]:
+    cluster = Cluster("millrace-tests-spark", COMPOSE_PROFILES="single,spark", TASK_MANAGERS=1, DATA=data)
+    try:
+        cluster.up()
+        cluster.first_accepted()
+        cluster.ready(1)
+        yield cluster
+    finally:
+        cluster.down(purge=True)
+
+
+def test_a_job_runs_on_the_spark_cluster_beside_the_services(on_spark, data):
+    graph = {
+        "name": "carriers",
+        "master": "spark://spark-master:7077",
+        "conf": {"spark.executor.memory": "512m", "spark.cores.max": "2"},
+        "vertices": {
+            "flights": {"source": {"format": "csv", "path": "/data/flights.csv", "options": {"header": True}}},
+            "carriers": {"sql": "SELECT carrier, count(*) AS n FROM flights GROUP BY carrier", "inputs": {"flights": "forward"}},
+            "out": {"sink": {"format": "parquet", "path": "/data/carriers"}, "inputs": {"carriers": "forward"}},
+        },
+    }
+    assert submit(on_spark.client, [graph])[0].wait().status == "FINISHED"
+    counts = pd.read_csv(flights_folder() / "flights.csv").groupby("carrier").size()
+    assert dict(pd.read_parquet(data / "carriers").to_numpy().tolist()) == counts.to_dict()
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from millrace.io.interfaces import Entry, Put, Txn, Unavailable, UnknownOutcome
 from millrace.io.kafka.admin import KafkaAdmin
 from millrace.io.kafka.bus import KafkaBus
 from millrace.runtime.forked import forked
+from millrace.runtime.readings import of_kafka
 from tests.conftest import RealEtcd, RealKafka, stopped
 from tests.contract.conftest import eventually
 
@@ -229,3 +230,46 @@ def test_a_process_is_copied_while_it_asks_and_watches_etcd(real_etcd: RealEtcd)
     store.txn(Txn((), [Put("a", b"")]))
     assert changed.wait(60)
     store.close()
+
+
+# ---- what the metrics rest on
+
+
+def test_the_library_says_how_long_brokers_take(real_kafka: RealKafka) -> None:
+    topic = real_kafka.topic("inbox")
+    KafkaAdmin(real_kafka.bootstrap).ensure_topics([(topic, 1, {})])
+    bus = KafkaBus(real_kafka.bootstrap, client_id="test", on_fatal=pytest.fail, options={"statistics.interval.ms": 100})
+    assert list(of_kafka(bus)) == [], "it has said nothing yet"
+
+    def told() -> dict[str, float]:
+        bus.append(topic, 0, b"a record")
+        bus.serve()
+        return {f"{sample.metric.name} {' '.join(sample.labels)}": sample.value for sample in of_kafka(bus) if sample.labels}
+
+    found = eventually(told, "a figure")
+    assert set(found) == {"millrace_kafka_request_seconds 0.5", "millrace_kafka_request_seconds 0.99"}
+    assert all(0 < seconds < 60 for seconds in found.values()), found
+    bus.close()
+
+
+def test_questions_to_etcd_are_timed_by_their_kind_and_whether_they_were_answered(real_etcd: RealEtcd, nobody: str) -> None:
+    asked: list[tuple[str, bool]] = []
+
+    def answered(operation: str, seconds: float, was: bool) -> None:
+        assert seconds > 0
+        asked.append((operation, was))
+
+    store = EtcdStore(real_etcd.endpoint, real_etcd.prefix, answered=answered)
+    lease = store.grant(60)
+    store.get("a")
+    store.txn(Txn([], [Put("a", b"1")]))
+    store.keep_alive(lease)
+    store.revoke(lease)
+    store.close()
+    assert asked == [("lease", True), ("range", True), ("txn", True), ("lease", True), ("lease", True)]
+    asked.clear()
+    alone = EtcdStore(nobody, "/millrace/test/", timeout_s=0.2, answered=answered)
+    with pytest.raises(Unavailable):
+        alone.get("a")
+    alone.close()
+    assert asked == [("range", False)]

@@ -16,7 +16,7 @@ from millrace.core.topics import TOPICS
 from millrace.io.interfaces import Received
 from millrace.io.kafka.admin import KafkaAdmin
 from services.dispatcher import trial
-from services.dispatcher.trial import Read, Unreadable, Untold
+from services.dispatcher.trial import Inconclusive, Read, Unreadable
 from tests.conftest import RealKafka
 
 CONFIG = next(topic for topic in TOPICS if topic.name == "client.commands").config()
@@ -117,13 +117,13 @@ def test_a_process_that_fails_for_its_own_reasons_says_nothing_about_a_record(mo
     """Any end without a record was taken for the record's: one that ended at once passed over all that waited."""
     CANNOT[why](monkeypatch)
     monkeypatch.setattr(trial, "ALL_S", 2.0)
-    with pytest.raises(Untold, match="cannot be tried at offset 5"):
+    with pytest.raises(Inconclusive, match="cannot be tried at offset 5"):
         trial.tried("127.0.0.1:9", 5, 12, threading.Event())
 
 
 def test_what_has_ended_processes_is_not_passed_over_where_nothing_else_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "_run", lambda _, offset, *rest: trial._Run(ready=True, at=offset, code=-9))
-    with pytest.raises(Untold, match="what is behind cannot be read either"):
+    with pytest.raises(Inconclusive, match="what is behind cannot be read either"):
         trial.tried("127.0.0.1:9", 5, 7, threading.Event())
 
 
@@ -149,7 +149,7 @@ def test_a_trial_ends_with_its_term(mock: Mock) -> None:
     mock.batch(b"good")
     ended = threading.Event()
     ended.set()
-    with pytest.raises(Untold, match="the term has ended"):
+    with pytest.raises(Inconclusive, match="the term has ended"):
         trial.tried(mock.bootstrap, 0, 1, ended)
 
 

@@ -13,6 +13,7 @@ from millrace.core.machine import Configured, Envelope, Output, PeerBorn
 from millrace.core.messages import client, effects, jobs
 from millrace.core.messages.base import Body
 from millrace.core.messages.effects import StoredJob
+from millrace.core.messages.execution import Archive, JobDetail
 from millrace.core.messages.records import Client, Excerpt
 from millrace.core.topics import Topology
 from services.dispatcher.core.machine import Dispatcher
@@ -103,9 +104,21 @@ def stored(job: str = JOB, state: str = "accepted", **fields: Any) -> StoredJob:
     return StoredJob(**{"state": state, **known, **fields})
 
 
-def ended(job: str, acceptance: str, status: str = "FINISHED", **fields: Any) -> jobs.JobEnded:
-    told = {"cause": None, "ended_ms": 2_000, "archive": {"tasks": [], "result": None}}
+def described(job: str, acceptance: str, status: str = "FINISHED", **fields: Any) -> JobDetail:
+    """A job as its JobMaster left it."""
+    times = {"accepted_ms": 1_000, "since_ms": 2_000}
+    return JobDetail(job=job, name="one", acceptance=acceptance, status=status, **{**times, "tasks": [], "result": None, **fields})
+
+
+def ended(job: str, acceptance: str, status: str = "FINISHED", result: Any = None, **fields: Any) -> jobs.JobEnded:
+    told = {"cause": None, "ended_ms": 2_000, "archive": described(job, acceptance, status, result=result)}
     return jobs.JobEnded(job=job, acceptance=acceptance, status=status, **{**told, **fields})
+
+
+def end_effect(job: str, ending: StoredJob) -> effects.EndJob:
+    """With an archive that holds what it must."""
+    archive = Archive(job=job, name="one", status=ending.status or "FINISHED", accepted_ms=1_000, ended_ms=2_000)
+    return effects.EndJob(job=job, ending=ending, archive=archive)
 
 
 def bodies(outputs: list[Output]) -> list[Body]:

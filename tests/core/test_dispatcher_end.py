@@ -22,6 +22,8 @@ from tests.core.of_dispatcher import (
     World,
     asks,
     bodies,
+    described,
+    end_effect,
     ended,
     of_shard,
     settled,
@@ -55,7 +57,7 @@ def test_an_end_is_stored_with_its_archive_before_anybody_hears_of_it() -> None:
         "ended_ms": 2_000,
         "cause": CAUSE,
         "graph": SINKS,
-        "detail": {"tasks": [], "result": None},
+        "detail": described(JOB, stands.acceptance, "FAILED"),
     }
     assert output == Do(f"jobs/{JOB}", effects.EndJob(job=JOB, ending=ending, archive=archive))
 
@@ -64,7 +66,7 @@ def test_a_stored_end_is_announced_answered_and_cleaned_up() -> None:
     world = settled()
     world.accept()
     rows = {"columns": ["a"], "types": ["int"], "rows": [[1]], "truncated": False}
-    stands = world.end(archive={"tasks": [], "result": rows}).ending
+    stands = world.end(result=rows).ending
     world.request(asks(client.AwaitJobResult))
     finished = events.JobFinished(job=JOB, at_ms=world.now_ms, archive=stands.archive, result=rows)
     result = client.JobResult(correlation="2", job=JOB, status="FINISHED", ended_ms=2_000, archive=stands.archive)
@@ -102,7 +104,7 @@ def test_the_ending_that_stands_is_the_one_that_counts() -> None:
     world = settled()
     world.accept()
     rows = {"columns": ["a"], "types": ["int"], "rows": [[1]], "truncated": False}
-    acceptance = world.end(archive={"result": rows}).ending.acceptance
+    acceptance = world.end(result=rows).ending.acceptance
     stands = stored(state="dirty", status="CANCELED", acceptance=acceptance)
     canceled = world.tell(effects.JobResultStored(job=JOB, stands=stands))[0].body
     assert canceled == events.JobCanceled(job=JOB, at_ms=world.now_ms, archive=stands.archive)
@@ -113,10 +115,10 @@ def test_a_result_that_is_not_small_is_left_to_the_archive() -> None:
     world = settled()
     world.accept()
     rows = {"columns": ["a"], "types": ["string"], "rows": [["x" * 20_000]], "truncated": False}
-    effect = world.end(archive={"result": rows})
+    effect = world.end(result=rows)
     finished = world.tell(effects.JobResultStored(job=JOB, stands=effect.ending))[0].body
     assert finished.result is None
-    assert effect.archive["detail"]["result"] == rows
+    assert effect.archive.detail.result.json_value() == rows
 
 
 def test_an_end_that_is_told_again_changes_nothing() -> None:
@@ -424,7 +426,7 @@ def pending(world: World) -> list[effects.Body]:
         return [effects.PutJobGraph(job=JOB, stored=stored(acceptance=fate.acceptance))]
     if live is not None and live.ending is not None:
         ending = stored(state="dirty", acceptance=live.acceptance)
-        return [effects.EndJob(job=JOB, ending=ending, archive={})]
+        return [end_effect(JOB, ending)]
     return []
 
 

@@ -93,7 +93,9 @@ def test_a_submission_is_checked_once_and_stored_with_its_parameters_put_in(inta
         ({**GRAPH, "vertices": {}}, ["vertices"], "must not be empty"),
         ({"name": "n", "vertices": {"v": {"sql": "SELEC 1"}}}, ["vertices", "v", "sql"], "does not parse: unexpected 1 at line 1"),
         ({"name": "n", "vertices": {"v": {"sql": "SELECT * FROM w"}}}, ["vertices", "v", "sql"], "reads w, which is no input"),
-        ({**GRAPH, "conf": {"spark.master": "local"}}, ["conf", "spark.master"], "cannot be set by a job: the cluster"),
+        ({**GRAPH, "conf": {"spark.master": "mesos"}}, ["conf", "spark.master"], "'mesos' is no master: a master is local[N]"),
+        ({**GRAPH, "conf": {"spark.app.id": "7"}}, ["conf", "spark.app.id"], "cannot be set by a job: Spark gives it"),
+        ({**GRAPH, "master": "spark://host"}, ["master"], "'spark://host' is no master"),
         ({**GRAPH, "modules": [{"name": "m.py", "sha256": "0" * 64}]}, ["modules", 0], "m.py was not uploaded"),
         (
             {"name": "n", "vertices": {f"v{i}": {"sql": f"SELECT '{'x' * 60_000}'"} for i in range(5)}},

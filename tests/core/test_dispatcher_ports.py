@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
 import tracemalloc
@@ -13,6 +12,7 @@ import pytest
 
 from millrace.core.messages import effects
 from millrace.core.messages.effects import StoredJob
+from millrace.core.messages.execution import Archive
 from millrace.io import interfaces
 from millrace.io.interfaces import PAGE, Entry, Put, Txn, TxnResult, Unavailable
 from millrace.io.storage.store import Storage, StorageError, blob_path, upload_path
@@ -21,6 +21,7 @@ from millrace.runtime.performer import Fence, Refused
 from services.dispatcher.ports import JobStore
 from services.dispatcher.staging import Staging, delete_staging, place_of
 from services.dispatcher.stored import batches, value_of
+from tests.core import of_dispatcher
 from tests.core.of_dispatcher import GRAPH, JOB, stored
 from tests.simulation import Clock
 from tests.simulation.store import MemoryEtcd, MemoryStore
@@ -189,7 +190,7 @@ def test_find(world: World) -> None:
 
 
 def end_effect(job: str = JOB, **fields: object) -> effects.EndJob:
-    return effects.EndJob(job=job, ending=stored(job, "dirty", **fields), archive={"job": job})
+    return of_dispatcher.end_effect(job, stored(job, "dirty", **fields))
 
 
 def clean_effect(job: str = JOB, staging: Sequence[str] = ()) -> effects.CleanJob:
@@ -204,7 +205,7 @@ def test_an_ending_replaces_the_accepted_job_once_its_archive_is_readable(world:
     endings = [stored("a", "dirty"), known, stored("c", "dirty"), stored("d", "dirty")]
     assert [outcome.stands for outcome in outcomes] == endings
     assert [world.holds(name) for name in "abcd"] == endings
-    assert json.loads(world.storage.get("archives/a/0.9/0.11.json")) == {"job": "a"}
+    assert Archive.model_validate_json(world.storage.get("archives/a/0.9/0.11.json")) == end_effect("a").archive
 
 
 def test_no_ending_without_its_archive(world: World, tmp_path: Path) -> None:

@@ -6,14 +6,15 @@ import pytest
 
 from millrace.core.machine import PeerBorn, Publish, Say, Ticked
 from millrace.core.messages import client, effects, jobs
+from millrace.core.timing import FORWARDED_ANSWER_MS
 from services.dispatcher.core import forwarding
-from services.dispatcher.core.forwarding import AGAIN_MS, ANSWER_MS
+from services.dispatcher.core.forwarding import AGAIN_MS
 from tests.core.of_dispatcher import JOB, OTHER, SHARD, World, asks, bodies, settled, stored
 
 RM = "resource-manager"
 
 
-def later(world: World, ms: int = ANSWER_MS) -> list:
+def later(world: World, ms: int = FORWARDED_ANSWER_MS) -> list:
     world.now_ms += ms
     return bodies(world.tell(Ticked()))
 
@@ -23,7 +24,7 @@ def test_a_job_of_a_dead_job_master_is_shown_with_who_is_silent() -> None:
     world = settled()
     world.accept()
     [asked] = bodies(world.request(asks(client.DescribeJob)))
-    assert isinstance(asked, jobs.DescribeStartedJob) and later(world, ANSWER_MS - 1) == []
+    assert isinstance(asked, jobs.DescribeStartedJob) and later(world, FORWARDED_ANSWER_MS - 1) == []
     [told] = later(world, 1)
     assert told == client.JobDescribed(correlation="2", summary=world.state.live[JOB].summary(JOB), silent=SHARD)
     assert later(world) == [] and world.state.asked == {}
@@ -95,7 +96,7 @@ def test_a_job_that_has_ended_meanwhile_is_shown_as_ended() -> None:
 
 
 def test_questions_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forwarding, "ASKED_MOST", 2)
+    monkeypatch.setattr(forwarding, "FORWARDED_MOST", 2)
     world = settled()
     overview = client.GetClusterOverview(reply_to="c", correlation="3")
     kinds = [type(bodies(world.request(overview))[0]) for _ in range(3)]
@@ -104,7 +105,7 @@ def test_questions_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_flood_of_questions_about_a_dead_part_leaves_room_for_those_about_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """They shared one bound: whoever asked about a living part was told that it is busy."""
-    monkeypatch.setattr(forwarding, "ASKED_MOST", 5)
+    monkeypatch.setattr(forwarding, "FORWARDED_MOST", 5)
     world = settled()
     world.accept()
     told = [bodies(world.request(asks(client.DescribeJob)))[0] for _ in range(9)]

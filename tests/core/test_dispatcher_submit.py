@@ -9,7 +9,7 @@ import pytest
 from millrace.core.machine import Configured, Do, PassedOver, Publish, Say, Ticked
 from millrace.core.messages import client, effects, events, jobs
 from millrace.core.messages.records import Client, Refusal
-from services.dispatcher.core import starting, waiting
+from services.dispatcher.core import answers, starting, waiting
 from services.dispatcher.core.retirement import tombstone_of
 from tests.core.of_dispatcher import (
     EXCERPT,
@@ -400,3 +400,17 @@ def test_a_stored_graph_that_no_build_wrote_is_told_to_its_job_master_and_counts
     told = world.tell(effects.JobFound(job=JOB, stands=stored(graph={"name": "x", "vertices": vertices})))
     assert any(isinstance(each, Say) and isinstance(each.body, jobs.StartJob) for each in told)
     assert world.state.live_subtasks == 0
+
+
+def test_an_accepted_job_is_told_with_what_its_tasks_read_of_each_other() -> None:
+    def vertex(parallelism: int, **inputs: object) -> dict[str, Any]:
+        return {"sql": "SELECT 1", "parallelism": parallelism, "inputs": inputs}
+
+    read = {"b": "hash(k)", "a": "broadcast"}
+    vertices = {"a": vertex(2), "b": vertex(2, a="forward"), "c": vertex(3, **read), "d": vertex(1, c="broadcast")}
+    tasks = [each.json_value() for each in answers.tasks_of({"vertices": vertices})]
+    assert [(each["task"], each.get("inputs")) for each in tasks] == [
+        ("a+b", None),
+        ("c", [{"task": "a+b", "edge": "hash"}, {"task": "a+b", "edge": "broadcast"}]),
+        ("d", [{"task": "c", "edge": "broadcast"}]),
+    ]

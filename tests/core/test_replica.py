@@ -36,12 +36,12 @@ def test_the_elected_leader_says_hello_to_its_peers_and_ticks_at_once() -> None:
 def test_a_peer_that_was_not_heard_is_told_nothing_but_hello_and_is_declared_to_when_it_is() -> None:
     log = Log()
     log.elect()
-    machine = log.replicas[0].core.machine
+    machine = log.replicas[0].fold.machine
     envelope = Envelope("", 0, 0, "1.0", JobMasterStarted(job="a", status="x"))
     folded = log.replicas[0].folded
     assert [type(output) for output in machine.handle(folded.state, envelope)] == [Say, Do, Publish]
     before = folded.said
-    assert log.replicas[0].core._say(folded, (9, 9), Say(OTHER, JobMasterStarted(job="a", status="x"))) is None
+    assert log.replicas[0].fold._say(folded, (9, 9), Say(OTHER, JobMasterStarted(job="a", status="x"))) is None
     assert folded.said == before
     assert names(log.append(heard(1, None))) == ["Speak 3 Hello"]
     assert folded.state.names[-1] == "PeerBorn"
@@ -128,7 +128,7 @@ def test_a_replica_whose_outputs_differ_ends_itself() -> None:
     log = Log()
     log.elect()
     log.tick()
-    with pytest.raises(Diverged, match="r0 has said 0badf00d"):
+    with pytest.raises(Diverged, match="r0 has sent 0badf00d"):
         log.tick(digest="0badf00d")
 
 
@@ -199,7 +199,7 @@ def test_what_a_peer_whose_log_was_cut_says_behind_the_fork_is_no_hole_in_this_l
 
 def test_what_was_said_to_another_generation_changes_nothing_but_makes_its_sender_hear_of_this_one() -> None:
     log = Log()
-    core = log.replicas[0].core
+    core = log.replicas[0].fold
     folded = log.replicas[0].folded = core.blank(2, 0)
     log.append(Elected(generation=2, epoch=10, build="b1", who="r0"))
     late = heard(4, 3, to_life=1).model_copy(update={"sender": "task-manager/x"})
@@ -212,7 +212,7 @@ def test_what_was_said_to_another_generation_changes_nothing_but_makes_its_sende
 def test_who_is_known_by_a_late_word_of_a_life_before_hears_of_this_generation_all_the_same() -> None:
     """A reborn scope reads a Hello of a TaskManager's earlier life, played again; the living one speaks to the generation before."""
     log = Log()
-    core = log.replicas[0].core
+    core = log.replicas[0].fold
     folded = log.replicas[0].folded = core.blank(2, 0)
     log.append(Elected(generation=2, epoch=10, build="b1", who="r0"))
     first = heard(4, None, to_life=0).model_copy(update={"sender": "task-manager/x", "life": 3, "body": Hello()})
@@ -269,7 +269,7 @@ def test_a_snapshot_and_the_rest_is_the_same_as_the_whole() -> None:
     log.elect()
     log.append(heard(1, None))
     log.append(heard(2, 1))
-    machine = log.replicas[0].core.machine
+    machine = log.replicas[0].fold.machine
     copy: ScopeState = thaw(machine, freeze(machine, log.replicas[0].folded))
     assert copy == log.replicas[0].folded
     fold = Fold(machine, TOPOLOGY)
@@ -291,7 +291,7 @@ def test_what_people_read_is_stamped_by_the_broker_and_timers_go_by_machine_time
     log = Log()
     log.elect()
     seen: list[Envelope] = []
-    machine = log.replicas[0].core.machine
+    machine = log.replicas[0].fold.machine
     handle = machine.handle
     machine.handle = lambda state, envelope: (seen.append(envelope), handle(state, envelope))[1]
     log.stamp += 3_600_000  # the stack was down for an hour
@@ -316,7 +316,7 @@ def test_peers_that_came_and_went_are_forgotten_at_last_and_a_late_word_of_one_i
     monkeypatch.setattr("millrace.core.fold.PARTED_KEPT", 3)
     log = Log()
     log.elect()
-    folded, machine = log.replicas[0].folded, log.replicas[0].core.machine
+    folded, machine = log.replicas[0].folded, log.replicas[0].fold.machine
     handle = machine.handle
 
     def handling(state: Any, envelope: Envelope) -> Iterator[Output]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from millrace.core.election import ELECTED_BACK_MS, READ_BACK_MS, RETURN_MS, View
+from millrace.core.election import ELECTED_BACK_MS, READ_BACK_MS, View
 from millrace.core.messages.records import Elected, Probe, Tick
 from millrace.core.replica import Append, Campaign, Resign
 from millrace.core.states import Role
+from millrace.core.timing import BROKER_RETURN_MS
 from tests.core.of_replica import Log, heard
 
 
@@ -71,7 +72,7 @@ def test_a_pause_of_the_log_is_no_silence_of_its_leader() -> None:
     (probe,) = standby.beat(now + 200, View(10), caught_up=True)
     assert standby.beat(now + 60_000, View(10), caught_up=True) == [], "one that is not read back is not asked again"
     log.append(probe.record, ms=60_000)
-    steps = RETURN_MS // 500
+    steps = BROKER_RETURN_MS // 500
     for number in range(3, 3 + steps):
         log.append(Probe(who="r1", n=number), ms=499)
     assert not any(isinstance(a, Campaign) for a in standby.beat(log.stamp, View(10), caught_up=True))

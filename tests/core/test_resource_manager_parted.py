@@ -10,12 +10,12 @@ from millrace.core.messages.events import TaskManagerGone
 from millrace.core.messages.jobs import JobMasterDeclared, TaskManagersParted
 from millrace.core.messages.slots import AllocateSlot, ReleaseTaskManager, TaskManagerRegistered
 from services.resource_manager.core import registration
-from services.resource_manager.core.registration import PARTED
+from services.resource_manager.core.registration import LOST_BEFORE
 from tests.core.test_resource_manager_machine import JM0, JM1, TM_A, Driver, lost
 
 FENCED = Do("task-managers/a", FenceTaskManager(task_manager="a", incarnation=7))
-RELEASED = [Say(TM_A, ReleaseTaskManager(incarnation=7, reason=PARTED)), Forget(TM_A, 7)]
-LOST = [lost("a", 7, PARTED, JM0), lost("a", 7, PARTED, JM1)]
+RELEASED = [Say(TM_A, ReleaseTaskManager(incarnation=7, reason=LOST_BEFORE)), Forget(TM_A, 7)]
+LOST = [lost("a", 7, LOST_BEFORE, JM0), lost("a", 7, LOST_BEFORE, JM1)]
 
 
 def test_one_that_has_registered_is_released_when_a_shard_tells_of_its_loss():
@@ -23,7 +23,7 @@ def test_one_that_has_registered_is_released_when_a_shard_tells_of_its_loss():
     driver.register(life=7)
     driver.ask("j")
     driver.declared(JM0)
-    gone = Publish("cluster.events", "a", TaskManagerGone(task_manager="a", incarnation=7, reason=PARTED, at_ms=1_000_000))
+    gone = Publish("cluster.events", "a", TaskManagerGone(task_manager="a", incarnation=7, reason=LOST_BEFORE, at_ms=1_000_000))
     assert driver.say(JM1, TaskManagersParted(lost={"a": 7})) == [*LOST, RELEASED[0], FENCED, RELEASED[1], gone]
     driver.declared(JM1)
     assert AllocateSlot in [type(getattr(each, "body", None)) for each in driver.register(life=8)]
@@ -68,7 +68,7 @@ def test_one_that_was_lost_stays_so_when_an_earlier_incarnation_of_it_is_missed(
 
 def test_those_that_came_and_went_are_forgotten_at_last(monkeypatch: pytest.MonkeyPatch):
     """In containers each has an id of its own: a thousand a day are a third of a million a year."""
-    monkeypatch.setattr(registration, "PARTED_KEPT", 3)
+    monkeypatch.setattr(registration, "LOST_KEPT", 3)
     driver = Driver(shards=2)
     for number in (*range(9), 7):
         driver.say(JM1, TaskManagersParted(lost={f"x{number}": number + 1}))

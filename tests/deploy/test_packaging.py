@@ -130,9 +130,18 @@ def test_with_ha_every_record_is_on_two_disks_before_it_counts():
     assert all("min.insync.replicas" not in topic.config() for topic in TOPICS)  # the broker's own holds
 
 
+def test_executors_of_the_profile_spark_have_the_image_and_the_folders_of_a_task_manager():
+    spark = {name: service for name, service in services().items() if service.get("profiles") == ["spark"]}
+    assert list(spark) == ["spark-master", "spark-worker-1", "spark-worker-2"]
+    task_manager = services()["task-manager"]
+    for service in spark.values():
+        assert service["image"] == task_manager["image"]
+        assert set(service["volumes"]) == set(task_manager["volumes"]) - {"archives:/var/lib/millrace/work/archives"}
+
+
 def test_compose_publishes_its_ports_to_this_machine_alone():
     ports = [port for service in services().values() for port in service.get("ports", ())]
-    assert len(ports) == 9
+    assert len(ports) == 11
     assert all(re.fullmatch(r"127\.0\.0\.1:\$\{[A-Z0-9_]+_PORT\}:\d+", port) for port in ports)
 
 

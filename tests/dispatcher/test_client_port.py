@@ -13,22 +13,22 @@ import pytest
 
 from millrace.core.fold import Fold, PendingEffect
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
-from millrace.core.messages.effects import EndJob
 from millrace.core.messages.records import Client, Elected, encode
 from millrace.core.topics import Topology
 from millrace.io.interfaces import OffsetGone, Put, Received, Txn
 from millrace.io.storage.store import Storage
 from millrace.runtime import troubles
 from millrace.runtime.hosting import Term
-from services.dispatcher import asked as asked_
-from services.dispatcher import client_port
-from services.dispatcher.asked import Asked
+from millrace.runtime.metrics import COMMAND_LAG
+from services.dispatcher import client_port, request_marks
 from services.dispatcher.client_port import ClientPort, Copier
 from services.dispatcher.core.machine import Dispatcher
 from services.dispatcher.intake import Intake
-from services.dispatcher.trial import Tried, Untold
-from tests.core.of_dispatcher import stored
+from services.dispatcher.request_marks import RequestMarks
+from services.dispatcher.trial import Inconclusive, Tried
+from tests.core.of_dispatcher import end_effect, stored
 from tests.core.of_requests import of, submit
+from tests.io.of_metrics import value_of
 from tests.simulation import Clock
 from tests.simulation.bus import MemoryBroker, MemoryBus
 from tests.simulation.control import tried_in_memory
@@ -68,15 +68,15 @@ class World:
         return Term(self.store.get("leaders/dispatcher").mod_revision, self.folded, self.append)
 
     def port(self, fatal: Callable[[str], None]) -> ClientPort:
-        return ClientPort(self.bus, self.intake, Asked(self.store), self.try_it, fatal)
+        return ClientPort(self.bus, self.intake, RequestMarks(self.store), self.try_it, fatal)
 
     def copier(self) -> Copier:
-        return Copier(self.bus, self.intake, self.term(), Asked(self.store), self.try_it)
+        return Copier(self.bus, self.intake, self.term(), RequestMarks(self.store), self.try_it)
 
     def try_it(self, offset: int, end: int, ended: threading.Event) -> Tried:
         self.tried.append(offset)
         if self.untold:
-            raise Untold(self.untold)
+            raise Inconclusive(self.untold)
         return tried_in_memory(self.broker.log("client.commands", 0), offset, end)
 
     def letters(self) -> list[tuple[int, str]]:
@@ -235,6 +235,29 @@ def test_damaged_requests_are_passed_over_with_one_letter_and_those_behind_are_r
     assert reason.startswith("offsets 2 to 3 cannot be read: client.commands[0] cannot be read at offset 2")
 
 
+def test_how_late_a_request_is_taken_in_is_measured_when_it_is_read_first(storage: Storage) -> None:
+    """Whoever read all again, days later, told of days."""
+    world = World(storage)
+    marks = RequestMarks(world.store)
+
+    def read(marks: RequestMarks) -> float:
+        before = value_of(COMMAND_LAG, client_port.TOPIC, suffix="_count")
+        Copier(world.bus, world.intake, world.term(), marks, world.try_it).copy(0)
+        return value_of(COMMAND_LAG, client_port.TOPIC, suffix="_count") - before
+
+    world.ask(3)
+    assert read(marks) == 3
+    world.ask(2)
+    assert read(marks) == 2, "the chain is taken up anew: three are copied again"
+    kept = {"log": world.bus.log_id("client.commands"), "mark": 3}
+    world.store.txn(Txn([], [Put(request_marks.KEY, json.dumps(kept).encode())]))
+    assert read(RequestMarks(world.store)) == 1, "another process, from a new log: four are decided"
+    world.broker.delete_topics(["client.commands"])
+    world.broker.ensure_topics([("client.commands", 1, {})])
+    world.ask(1)
+    assert read(marks) == 1
+
+
 def until_folded(world: World, copier: Copier, taken: int) -> None:
     for _ in range(20):
         copier.copy(0)
@@ -284,7 +307,7 @@ def test_requests_wait_and_are_told_of_while_nobody_can_tell_whether_they_can_be
     world.untold = "the process that reads it ended with code 1"
     world.copier()
     for _ in range(2):
-        with pytest.raises(Untold):
+        with pytest.raises(Inconclusive):
             world.copier().copy(0)
     [(where, facts, _)] = troubles.noted(world.store, "requests")
     assert (where, facts) == ("client.commands", troubles.Facts(reason=world.untold, offset=0))
@@ -295,18 +318,18 @@ def test_requests_wait_and_are_told_of_while_nobody_can_tell_whether_they_can_be
 
 def test_a_process_that_does_not_lead_any_more_is_none_of_those_that_have_begun(storage: Storage) -> None:
     world = World(storage)
-    asked, log_id = Asked(world.store), world.bus.log_id("client.commands")
-    assert asked.begin(log_id, world.term().epoch + 1, 0, waits=True).in_vain == 0
-    assert [Asked(world.store).begin(log_id, world.term().epoch, 0, waits=True).in_vain for _ in range(2)] == [0, 1]
-    assert asked.begin(log_id, world.term().epoch, 0, waits=True).in_vain == 2
+    marks, log_id = RequestMarks(world.store), world.bus.log_id("client.commands")
+    assert marks.begin(log_id, world.term().epoch + 1, 0, waits=True).in_vain == 0
+    assert [RequestMarks(world.store).begin(log_id, world.term().epoch, 0, waits=True).in_vain for _ in range(2)] == [0, 1]
+    assert marks.begin(log_id, world.term().epoch, 0, waits=True).in_vain == 2
 
 
 def test_a_port_that_is_made_anew_in_one_process_counts_once(storage: Storage) -> None:
     world = World(storage)
     world.ask(2)
-    asked = Asked(world.store)
+    marks = RequestMarks(world.store)
     for _ in range(5):
-        copier = Copier(world.bus, world.intake, world.term(), asked, world.try_it)
+        copier = Copier(world.bus, world.intake, world.term(), marks, world.try_it)
         copier.close()
     until_folded(world, copier, 2)
     assert world.tried == []
@@ -338,24 +361,24 @@ def test_a_foreign_value_where_the_port_keeps_what_it_knows_is_replaced(storage:
     world.ask(1)
     halves = [json.dumps({"log": log_id, **half}).encode() for log_id in [world.bus.log_id("client.commands")] for half in HALVES]
     for value in (b"by hand", b"[]", b'{"log": 1, "more": 2}', *halves):
-        world.store.txn(Txn([], [Put(asked_.KEY, value)]))
+        world.store.txn(Txn([], [Put(request_marks.KEY, value)]))
         world.copier()
-        assert json.loads(world.store.get(asked_.KEY).value)["began"] == 0
+        assert json.loads(world.store.get(request_marks.KEY).value)["began"] == 0
 
 
 def test_what_a_dispatcher_had_refused_is_not_carried_out_by_one_that_is_born_anew(storage: Storage) -> None:
     """A cancel that was refused, for there was no such job, canceled that job a week later; a submission that was told
     "busy" ran beside the one that its client had sent instead."""
     world = World(storage)
-    asked = Asked(world.store, itertools.count(0.0, 10.0).__next__)
+    marks = RequestMarks(world.store, itertools.count(0.0, 10.0).__next__)
     for value in (of({"type": "CancelJob", "version": 1, "job": "x"}), submit(job="x"), submit(job="busy"), submit(job="open")):
         world.bus.append("client.commands", 0, value)
-    copier = Copier(world.bus, world.intake, world.term(), asked, world.try_it)
+    copier = Copier(world.bus, world.intake, world.term(), marks, world.try_it)
     copier.copy(0)
     world.folded.next_offset, world.folded.client_mark = 4, 2  # all but the last are decided
     world.folded.client_log = world.bus.log_id("client.commands")
     for _ in range(2):
-        asked.note(world.folded, world.term().epoch)
+        marks.note(world.folded, world.term().epoch)
 
     anew = World(storage)
     anew.broker, anew.bus, anew.store = world.broker, world.bus, world.store
@@ -365,16 +388,16 @@ def test_what_a_dispatcher_had_refused_is_not_carried_out_by_one_that_is_born_an
 
 def test_the_mark_of_what_is_decided_waits_for_what_is_pending(storage: Storage) -> None:
     world = World(storage)
-    asked = Asked(world.store, itertools.count(0.0, 10.0).__next__)
+    marks = RequestMarks(world.store, itertools.count(0.0, 10.0).__next__)
     world.bus.append("client.commands", 0, submit())
     epoch = world.term().epoch
-    Copier(world.bus, world.intake, world.term(), asked, world.try_it).copy(0)
+    Copier(world.bus, world.intake, world.term(), marks, world.try_it).copy(0)
     world.fold_all()
     assert list(world.folded.effects) != []
 
     def mark() -> int:
-        asked.note(world.folded, epoch)
-        return json.loads(world.store.get(asked_.KEY).value)["mark"]
+        marks.note(world.folded, epoch)
+        return json.loads(world.store.get(request_marks.KEY).value)["mark"]
 
     assert [mark(), mark()] == [-1, -1]
     world.folded.effects.clear()
@@ -384,12 +407,12 @@ def test_the_mark_of_what_is_decided_waits_for_what_is_pending(storage: Storage)
 def test_the_mark_of_what_is_decided_does_not_wait_for_the_end_of_another_job(storage: Storage) -> None:
     """One archive that could not be written for hours kept the mark where it was: a cancel that was refused meanwhile came again."""
     world = World(storage)
-    asked = Asked(world.store, itertools.count(0.0, 10.0).__next__)
+    marks = RequestMarks(world.store, itertools.count(0.0, 10.0).__next__)
     world.bus.append("client.commands", 0, submit())
-    Copier(world.bus, world.intake, world.term(), asked, world.try_it).copy(0)
+    Copier(world.bus, world.intake, world.term(), marks, world.try_it).copy(0)
     world.fold_all()
-    ending = EndJob(job="old", ending=stored("old", "dirty", status="FAILED", archive="a"), archive={})
+    ending = end_effect("old", stored("old", "dirty", status="FAILED", archive="a"))
     world.folded.effects = {"1.0.0": PendingEffect("old", encode(ending).decode())}
     for _ in range(2):
-        asked.note(world.folded, world.term().epoch)
-    assert json.loads(world.store.get(asked_.KEY).value)["mark"] == 0
+        marks.note(world.folded, world.term().epoch)
+    assert json.loads(world.store.get(request_marks.KEY).value)["mark"] == 0

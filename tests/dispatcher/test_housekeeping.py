@@ -92,6 +92,43 @@ def test_old_uploads_logs_results_and_archives_go_and_young_ones_stay(world: Wor
     assert sorted(each.name for each in world.storage.local("logs").iterdir()) == ["0.2"], "empty folders go, too"
 
 
+def test_the_oldest_archives_beyond_so_many_go(world: World) -> None:
+    world.housekeeping._archives_most = 3
+    paths = [world.file(f"archives/j{n}/0.{n}/1.json", n * HOUR_MS + 1) for n in range(2, 9)]
+    assert world.sweep() == sorted(paths[:3])
+    assert sorted(each.name for each in world.storage.local("archives").iterdir()) == ["j2", "j3", "j4"], "empty folders go, too"
+    assert world.sweep() == sorted(paths[:3])
+
+
+def test_an_archive_that_is_young_or_of_a_job_that_is_not_cleaned_up_stays_beyond_any_number(world: World) -> None:
+    """An ending whose cleanup is not done is announced again, with its archive; and who waited for a result asks for it now."""
+    world.housekeeping._archives_most = 1
+    world.set("ended", "dirty", acceptance="0.6")
+    world.state.live["known"] = LiveJob(acceptance="0.7", digest="d", shard=0, accepted_ms=1, graph="{}", name="n", subtasks=1)
+    kept = [world.file(f"archives/{job}/{acceptance}/1.json", 9 * HOUR_MS) for job, acceptance in (("ended", "0.6"), ("known", "0.7"))]
+    kept += [world.file(f"archives/young{n}/0.{n}/1.json", HOUR_MS // 2 + n * 120_000) for n in range(10, 13)]
+    world.file("archives/old/0.9/1.json", 2 * HOUR_MS)
+    assert world.sweep() == sorted(kept)
+
+
+def test_an_archive_of_a_job_whose_key_is_damaged_stays_beyond_any_number(world: World) -> None:
+    """Whether its end will be announced again is not known."""
+    world.housekeeping._archives_most = 1
+    world.store.txn(Txn([], [Put("jobs/torn", b"torn")]))
+    kept = [world.file("archives/torn/0.7/1.json", 9 * HOUR_MS), world.file("archives/new/0.8/1.json", 2 * HOUR_MS)]
+    world.file("archives/old/0.9/1.json", 8 * HOUR_MS)
+    assert world.sweep() == sorted(kept)
+
+
+def test_archives_of_one_minute_go_or_stay_together(world: World) -> None:
+    world.housekeeping._archives_most = 2
+    age_ms = world.clock.now_ms() % 60_000 + 3 * HOUR_MS + 1000
+    together = [world.file(f"archives/j{n}/0.{n}/1.json", age_ms) for n in range(5)]
+    assert world.sweep() == sorted(together), "never fewer than are to be kept"
+    newer = [world.file(f"archives/k{n}/0.1{n}/1.json", 2 * HOUR_MS) for n in range(2)]
+    assert world.sweep() == sorted(newer)
+
+
 def test_what_a_live_job_wrote_long_ago_stays(world: World) -> None:
     """Results and quiet logs of a job that ran for longer than they are kept were gone before it ended; so were the modules of a job
     that somebody had called uploads."""

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from millrace.core.fold import PendingEffect, ScopeState
-from millrace.core.messages.effects import StoredJob
+from millrace.core.messages.effects import CleanJob, EndJob, StoredJob
 from millrace.core.topics import Topology
 from millrace.io.interfaces import Put, Txn
 from millrace.io.storage.store import Storage
 from services.dispatcher.core.state import EndedJob, EtcdLookup, LiveJob, State
 from services.dispatcher.ports import value_of
 from services.dispatcher.restored import LedMeanwhile, Missing, missing, put_back
+from tests.core.of_dispatcher import end_effect
 from tests.simulation import Clock
 from tests.simulation.store import MemoryEtcd, MemoryStore
 
@@ -24,6 +25,8 @@ ACCEPTED = StoredJob(state="accepted", digest="d", acceptance="1.5", shard=0, ac
 TOMB = ACCEPTED.model_copy(
     update={"state": "clean", "graph": None, "status": "FINISHED", "ended_ms": 9, "archive": "archives/j/1.5/1.8.json"}
 )
+DIRTY = TOMB.model_copy(update={"state": "dirty", "staging": ["out/.s.staging/1.5"]})
+CLEANS = CleanJob(job="j", tombstone=TOMB, exchange="exchange/1.5", staging=DIRTY.staging)
 LIVE = LiveJob("1.5", "d", 0, 7, "n", json.dumps(GRAPH))
 ENDED = EndedJob("1.5", "d", "n", "FINISHED", 7, 9, "archives/j/1.5/1.8.json")
 
@@ -38,15 +41,17 @@ def storage(tmp_path: Path) -> Storage:
     return Storage(str(tmp_path))
 
 
-def found(state: State, store: MemoryStore, storage: Storage, *pending: str) -> list[Missing]:
+def found(state: State, store: MemoryStore, storage: Storage, *pending: CleanJob | EndJob) -> list[Missing]:
     found, ahead = told(state, store, storage, *pending)
     assert not ahead
     return found
 
 
-def told(state: State, store: MemoryStore, storage: Storage, *pending: str) -> tuple[list[Missing], list[str]]:
+def told(
+    state: State, store: MemoryStore, storage: Storage, *pending: CleanJob | EndJob
+) -> tuple[list[Missing], list[str]]:
     """Of a log of generation 1 with 850 records."""
-    effects = {f"1.{n}.0": PendingEffect(key, "") for n, key in enumerate(pending)}
+    effects = {f"1.{n}.0": PendingEffect(f"jobs/{each.job}", each.model_dump_json()) for n, each in enumerate(pending)}
     return missing(ScopeState(1, 850, effects=effects, state=state), store, storage, Topology(), CLUSTER)
 
 
@@ -105,9 +110,25 @@ def test_what_is_known_alike_or_under_way_is_left_alone(store: MemoryStore, stor
 
 
 def test_what_was_still_to_be_cleaned_up_then_and_is_done_is_a_tombstone(store: MemoryStore, storage: Storage) -> None:
-    revision = put(store, "j", TOMB.model_copy(update={"state": "dirty", "staging": ["out/.s.staging/1.5"]}))
+    revision = put(store, "j", DIRTY)
     assert found(State(ended={"j": ENDED}), store, storage) == [Missing("j", TOMB, revision)]
-    assert found(State(ended={"j": ENDED}), store, storage, "jobs/j") == [], "it is being cleaned up"
+    assert found(State(ended={"j": ENDED}), store, storage, CLEANS) == [], "it is being cleaned up"
+
+
+@pytest.mark.parametrize("remembered", [True, False])
+def test_what_is_still_to_be_cleaned_up_is_dirty(remembered: bool, store: MemoryStore, storage: Storage) -> None:
+    """Its cleanup found no key, or an accepted one, and left it so: the job had no tombstone, or ran again."""
+    state = State(ended={"j": ENDED} if remembered else {})
+    assert found(state, store, storage, CLEANS) == [Missing("j", DIRTY, 0)]
+    revision = put(store, "j", ACCEPTED)
+    assert found(state, store, storage, CLEANS) == [Missing("j", DIRTY, revision)]
+
+
+def test_a_job_whose_end_is_still_to_be_stored_is_accepted(store: MemoryStore, storage: Storage) -> None:
+    ends = end_effect("j", DIRTY)
+    assert found(State(live={"j": LIVE}), store, storage, ends) == [Missing("j", ACCEPTED, 0)]
+    put(store, "j", ACCEPTED)
+    assert found(State(live={"j": LIVE}), store, storage, ends) == []
 
 
 def test_nothing_is_put_back_beside_a_leader_or_over_a_change(store: MemoryStore, storage: Storage) -> None:

@@ -29,6 +29,7 @@ KEYS = {
     "task_manager": "The TaskManager's id; of a LeaderElected its scope.",
     "topic": "The topic that the parked record was on.",
     "to": "The scope that the record is for.",
+    "command": "The command's id.",
 }
 CHANNELS = tuple(topic for topic in TOPICS if not topic.compacted and topic.name != IDENTITY)  # these hold their owner's rows
 Made = dict[str, Any]

@@ -49,6 +49,29 @@ def _defined(body: list[ast.stmt], prefix: str) -> Iterator[str]:
         yield from (prefix + target.id for target in targets if isinstance(target, ast.Name))
 
 
+def source(file: Path, symbol: str) -> str:
+    """The lines that define a symbol, with the docstring or comment of a name; of "" the whole file."""
+    text = file.read_text()
+    lines, span = text.splitlines(), _span(ast.parse(text).body, "", symbol) if symbol else None
+    if span is None:
+        return text
+    first, last = span
+    while first > 1 and lines[first - 2].strip().startswith("#"):
+        first -= 1
+    return "\n".join(lines[first - 1 : last])
+
+
+def _span(body: list[ast.stmt], prefix: str, symbol: str) -> tuple[int, int] | None:
+    for node, behind in zip(body, [*body[1:], None], strict=True):
+        last = node.end_lineno or node.lineno
+        if isinstance(behind, ast.Expr) and isinstance(behind.value, ast.Constant):
+            last = behind.end_lineno or last
+        if symbol in _defined([node], prefix):
+            inner = _span(node.body, f"{prefix}{node.name}.", symbol) if isinstance(node, ast.ClassDef) else None
+            return inner or (node.lineno, last)
+    return None
+
+
 def wrong(text: str) -> list[str]:
     """One line for each place that is not there."""
     lines = []

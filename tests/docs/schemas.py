@@ -14,7 +14,7 @@ from millrace.core.messages.contracts import CONTRACTS, Contract
 from millrace.edge.schema import Explained
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-PUBLIC = ("client.commands", "client.replies", "job.events", "cluster.events", "dead-letters")
+PUBLIC = ("client.commands", "client.replies", "job.events", "cluster.events", "dead-letters", "audit.events")
 RECORDS = {
     model.__name__: model
     for model in (records.Elected, records.Tick, records.Message, records.Outcome, records.Client, records.Probe)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from pydantic import SecretStr
+from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
+from ruamel.yaml import YAML
 
 from millrace.core.faults import FAULTS, THEN
 from millrace.core.messages import effects, records, slots
@@ -23,6 +25,8 @@ from millrace.core.states import (
     SLOT_TRANSITIONS,
 )
 from millrace.core.topics import DAY_MS, GIB, SERVICES, TOPICS
+from millrace.runtime.metrics import EVERY
+from millrace.runtime.metrics import TABLE as METRICS
 from millrace.runtime.settings import PREFIX, ServiceSettings
 from services.dispatcher.core.state import RECOVERY_TRANSITIONS
 from services.dispatcher.settings import DispatcherSettings
@@ -30,10 +34,13 @@ from services.job_master.settings import JobMasterSettings
 from services.resource_manager.settings import ResourceManagerSettings
 from services.task_manager.core import presence
 from services.task_manager.settings import TaskManagerSettings
+from services.web.access.roles import TABLE
+from services.web.history.settings import HistorySettings
 from services.web.settings import WebSettings
 
 SHORT = 25
 SUBMISSION = Path(__file__).parents[1] / "transcripts" / "submission.txt"
+RULES = Path(__file__).parents[2] / "deploy" / "monitoring" / "rules.yml"
 RECORDS = (records.Elected, records.Tick, records.Message, records.Outcome, records.Client, records.Fact, records.Probe)
 
 KEYS = {"task_manager": "task_manager; of LeaderElected the scope"}
@@ -67,7 +74,7 @@ def client_messages() -> str:
 
 
 def public_facts() -> str:
-    return _by_topic("job.events", "cluster.events", "dead-letters", second="sent by")
+    return _by_topic("job.events", "cluster.events", "dead-letters", "audit.events", second="sent by")
 
 
 def effect_table() -> str:
@@ -141,10 +148,44 @@ def settings_own() -> str:
     parts = []
     for cls in (DispatcherSettings, ResourceManagerSettings, JobMasterSettings, TaskManagerSettings, WebSettings):
         parts.append(f"**{cls.service}**\n\n{_settings(cls, ServiceSettings.model_fields)}")
+    same = {name: field for name, field in HistorySettings.model_fields.items() if name not in HistorySettings.__annotations__}
+    parts.append(f"**{HistorySettings.service}**: those of {WebSettings.service}, and its own\n\n{_settings(HistorySettings, same)}")
     return "\n\n".join(parts)
 
 
+def metrics() -> str:
+    """A row of values for each label that has few; what bounds it for each that the cluster names."""
+    rows = []
+    for metric in METRICS:
+        labels = (f"`{name}`: {known if isinstance(known, str) else ' '.join(known)}" for name, known in metric.labels.items())
+        services = "every one" if metric.services == EVERY else ", ".join(metric.services)
+        rows.append((f"`{metric.name}`", metric.kind, metric.unit, "; ".join(labels), services, metric.meaning))
+    return _table(("name", "type", "unit", "labels", "service", "meaning"), rows)
+
+
+def alerts() -> str:
+    """By their rules; what the summary has of labels and values is left out."""
+    rows = []
+    for group in YAML(typ="safe").load(RULES.read_text())["groups"]:
+        for rule in group["rules"]:
+            told = re.sub(r"\{\{ *\$labels\.(\w+) *\}\}", lambda found: found.group(1).upper(), rule["annotations"]["summary"])
+            told = re.sub(r"\{\{[^}]*\$value[^}]*\}\}", "N", told)
+            place = rule["annotations"]["runbook"].removeprefix("docs/").removeprefix("metrics.md")
+            rows.append((f"`{rule['alert']}`", rule["labels"]["severity"], rule.get("for", "at once"), told, f"[read on]({place})"))
+    return _table(("alert", "severity", "after", "says", "what to do"), rows)
+
+
+def routes_and_roles() -> str:
+    rows = [line.split() for line in TABLE.split("\n") if line]
+    return _table(("least role", "requests"), [
+        ("none" if role == "nobody" else role, " ".join(f"`{method} {path}`" for each, method, path in rows if each == role))
+        for role in dict.fromkeys(each for each, _, _ in rows)
+    ])  # fmt: skip
+
+
 TABLES = {
+    "metrics": metrics,
+    "alerts": alerts,
     "journey": journey,
     "faults": faults_of_attempts,
     "topics": topics,
@@ -163,6 +204,7 @@ TABLES = {
     "presence states": presence_states,
     "common settings": settings_common,
     "settings": settings_own,
+    "routes and roles": routes_and_roles,
 }
 
 
@@ -202,11 +244,21 @@ def _node(state: Enum) -> str:
 
 
 def _settings(cls: type[ServiceSettings], without: Mapping[str, Any]) -> str:
-    rows = []
-    for name, field in cls.model_fields.items():
-        if name not in without:
-            rows.append((f"`{name}`", f"`{PREFIX}{name.upper()}`", _default(field), field.description or ""))
+    fields = {name: field for name, field in cls.model_fields.items() if name not in without}
+    rows = [
+        (f"`{name}`", f"`{PREFIX}{name.upper().replace('.', '__')}`", _default(field), field.description or "")
+        for name, field in _flat(fields)
+    ]
     return _table(("setting", "in the environment", "default", "meaning"), rows)
+
+
+def _flat(fields: Mapping[str, FieldInfo], above: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """Those of a section one by one, under its name."""
+    for name, field in fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _flat(field.annotation.model_fields, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", field
 
 
 def _default(field: FieldInfo) -> str:

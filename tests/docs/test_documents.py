@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from .generate import COMMAND, DOCUMENTS, ROOT, SCHEMAS, TABLES, documents, filled, places, stale
-from .references import named, resolve, wrong
+from .references import named, resolve, source, wrong
 
 RULES = range(1, 33)
 RULES_TEXT = (ROOT / "docs" / "rules.md").read_text()
@@ -129,6 +129,25 @@ def test_the_code_names_rules_that_there_are_and_each_of_them_somewhere() -> Non
             for number in re.findall(r"\[R(\d+)\]", _prose(file.read_text())):
                 found.setdefault(int(number), file.name)
     assert sorted(found) == list(RULES), {n: file for n, file in found.items() if n not in RULES}
+
+
+@pytest.mark.parametrize("number", RULES)
+def test_each_place_of_a_rule_has_its_tag(number: int) -> None:
+    """So that `grep -rnF '[R7]'` finds all of them, as docs/rules.md promises."""
+    bare = [
+        f"{path}:{symbol}"
+        for row in _rows(rules()[number], "place")
+        for path, symbol in named(row)
+        if path.endswith(".py") and f"[R{number}]" not in source(resolve(path) or Path(path), symbol)
+    ]
+    assert bare == []
+
+
+def test_the_lines_of_a_place_are_its_own() -> None:
+    fold = resolve("core/fold.py")
+    assert fold is not None
+    assert source(fold, "Fold._tick").startswith("    def _tick(self") and "def _elected" not in source(fold, "Fold._tick")
+    assert source(fold, "TICK_MS") == "TICK_MS = 100"
 
 
 def _prose(text: str) -> str:

@@ -35,7 +35,7 @@ def test_a_bad_record_is_counted_anew_by_another_build(world: World) -> None:  #
         with pytest.raises(ZeroDivisionError), parked.blames(7):
             raise ZeroDivisionError
     parked.load(1)
-    assert parked.holds(7) is None
+    assert parked.find(7) is None
     assert json.loads(world.store.get(f"parked/{SCOPE}/1/7").value)["ended"] == 1
 
 
@@ -47,11 +47,11 @@ def test_a_bad_record_that_ends_a_leader_and_its_standbys_at_once_is_told_of(wor
         with pytest.raises(ZeroDivisionError), each.blames(7):
             raise ZeroDivisionError("bad")
     replicas[0].load(1)
-    assert replicas[0].holds(7) == Parked("ZeroDivisionError: bad")
+    assert replicas[0].find(7) == Parked("ZeroDivisionError: bad")
     with pytest.raises(ZeroDivisionError), replicas[0].blames(7):  # hearing of it ends a process, too
         raise ZeroDivisionError("bad")
     replicas[0].load(1)
-    assert replicas[0].holds(7) == Parked(None)
+    assert replicas[0].find(7) == Parked(None)
 
 
 def test_a_bad_record_is_bad_in_its_own_generation_alone(world: World) -> None:  # [R26], [R22]
@@ -61,9 +61,9 @@ def test_a_bad_record_is_bad_in_its_own_generation_alone(world: World) -> None: 
         with pytest.raises(ZeroDivisionError), parked.blames(7):
             raise ZeroDivisionError
     parked.load(1)
-    assert parked.holds(7) is not None
+    assert parked.find(7) is not None
     parked.load(2)  # the log was cut below 7: another record stands there now
-    assert parked.holds(7) is None
+    assert parked.find(7) is None
 
 
 def test_a_replica_that_differs_does_not_park_what_the_others_fold(world: World) -> None:  # [R5], [R26]

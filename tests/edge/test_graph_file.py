@@ -402,8 +402,6 @@ def test_the_examples_are_right() -> None:
     plan = compile_graph(flights.graph)
     assert {task.id: task.parallelism for task in plan.tasks.values()} == {
         "flights": 2,
-        "weather": 1,
-        "airlines": 1,
         "joined": 2,
         "delays+ranked+report": 1,
     }

@@ -118,3 +118,10 @@ def test_an_empty_text_has_no_value() -> None:
 
 def test_a_text_that_calls_itself_yaml_1_1_says_yes_as_that_does() -> None:
     assert read_yaml("%YAML 1.1\n---\n[yes, On, y, true, no, off]\n").value == [True, True, True, True, False, False]
+
+
+def test_brackets_without_end_are_refused_before_the_parser_spends_minutes_on_them() -> None:
+    for text in ("[" * 500_000, "{" * 500_000, "a: '\"' " + "[" * 500_000):
+        [problem] = read_yaml(text).problems
+        assert "nested more than" in problem.message
+    assert read_yaml("a: '" + "[" * 200 + "'").problems == []

@@ -137,14 +137,22 @@ class Held:
         assert "two at once" not in names, names
         return sorted(int(name) for name in names if name.isdigit())
 
-    def started(self, count: int = 1) -> list[int]:
+    def started(self, count: int = 1, limit_s: float = LIMIT_S) -> list[int]:
         """The processes, once so many attempts have come to the script's first line."""
-        until(f"{count} attempts of {self.watched.id} at work", lambda: len(self.pids) >= count)
+        until(f"{count} attempts of {self.watched.id} at work", lambda: len(self.pids) >= count, limit_s)
         return self.pids
 
     def let_go(self) -> Watched:
         (self.folder / "go").touch()
         return self.watched
+
+
+def run_at_once(held: list[Held]) -> None:
+    """They run together, so each slot has taken one of them; then they finish. Until then no slot takes what was submitted later."""
+    for each in held:
+        each.started(limit_s=2 * LIMIT_S)  # a JVM that was killed is started anew, with the least priority
+    for each in held:
+        assert each.let_go().end["type"] == "JobFinished"
 
 
 class RunningStack:
@@ -228,11 +236,11 @@ class RunningStack:
 
     def works(self, folder: Path) -> None:
         """Every slot runs a job: as many at once as there are slots."""
-        held = [Held(self, folder / f"works-{n}") for n in range(self.options.slots * self.options.task_managers)]
-        for each in held:
-            each.started()
-        for each in held:
-            assert each.let_go().end["type"] == "JobFinished"
+        run_at_once(self.hold_slots(folder))
+
+    def hold_slots(self, folder: Path) -> list[Held]:
+        """A job for each slot, behind all that waits: see `run_at_once`."""
+        return [Held(self, folder / f"works-{n}") for n in range(self.options.slots * self.options.task_managers)]
 
     # services
 

@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.end_to_end.running import RunningStack, Watched, until
+from tests.end_to_end.running import Held, RunningStack, Watched, run_at_once, until
 
 NO_RESTARTS = {"restart": {"strategy": "none"}}
 SPARK = """
@@ -45,15 +45,21 @@ ENDS = {
 }  # fmt: skip
 
 
-def test_scripts_that_end_badly_fail_with_their_cause_and_the_next_query_is_answered(running: RunningStack) -> None:
-    """All at once: the slots take one after the other, each followed by a query."""
-    jobs = [(run(running, f"    {code}\n"), running.sql(f"SELECT {n} AS n")) for n, (code, _, _) in enumerate(ENDS.values())]
-    for n, ((job, query), (name, (_, kind, words))) in enumerate(zip(jobs, ENDS.items(), strict=True)):
+def behind(running: RunningStack, folder: Path, n: int) -> tuple[Watched, list[Held]]:
+    """A query, and a job for each slot that holds it: the queue keeps the order, so the next bad job begins when all slots have worked."""
+    return running.sql(f"SELECT {n} AS n"), running.hold_slots(folder / f"behind-{n}")
+
+
+def test_scripts_that_end_badly_fail_with_their_cause_and_the_next_query_is_answered(running: RunningStack, tmp_path: Path) -> None:
+    """All are submitted at once; the slots take one after the other, each followed by a query, and by a job for each slot."""
+    jobs = [(run(running, f"    {code}\n"), behind(running, tmp_path, n)) for n, (code, _, _) in enumerate(ENDS.values())]
+    for n, ((job, (query, held)), (name, (_, kind, words))) in enumerate(zip(jobs, ENDS.items(), strict=True)):
         cause = job.cause
         assert kind is None or cause["kind"] == kind, (name, cause)
         assert words in cause["message"], (name, cause)
         assert cause["message"] and "\n" not in cause["message"], (name, cause)
         assert query.rows == [[n]], name
+        run_at_once(held)
 
 
 @pytest.mark.long
@@ -112,17 +118,18 @@ def looped(folder: Path) -> list[int]:
 
 
 def test_what_never_returns_is_cancelled_and_the_next_query_is_answered(running: RunningStack, tmp_path: Path) -> None:
-    """The slots take one after the other, each followed by a query."""
+    """All are submitted at once; the slots take one after the other, each followed by a query, and by a job for each slot."""
     jobs = {}
     for n, (name, code) in enumerate(LOOPS.items()):
-        jobs[name] = looping(running, tmp_path / name, code), running.sql(f"SELECT {n} AS n")
-    for n, (name, (job, query)) in enumerate(jobs.items()):
+        jobs[name] = looping(running, tmp_path / name, code), behind(running, tmp_path, n)
+    for n, (name, (job, (query, held))) in enumerate(jobs.items()):
         process = psutil.Process(until(name, lambda name=name: looped(tmp_path / name))[0])
         job.running()
         job.job.cancel()
         assert job.end["type"] == "JobCanceled", name
         until(f"the end of the process of {name}", lambda process=process: not process.is_running())
         assert query.rows == [[n]], name
+        run_at_once(held)
 
 
 def test_what_never_returns_meets_its_run_timeout(running: RunningStack, tmp_path: Path) -> None:

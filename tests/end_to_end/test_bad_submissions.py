@@ -52,7 +52,7 @@ def test_modules_settings_and_sizes_that_are_refused(running: RunningStack) -> N
     with pytest.raises(Invalid, match="m.py was not uploaded"):
         running.client.submit({**graph, "modules": [{"name": "m.py", "sha256": "0" * 64}]})
     with pytest.raises(Invalid, match="spark.master"):
-        running.client.submit({**graph, "conf": {"spark.master": "local[8]"}})
+        running.client.submit({**graph, "conf": {"spark.master": "mesos://host:5050"}})
     with pytest.raises(Invalid, match="bytes"):
         running.client.submit({**graph, "parameters": {f"p{n}": "x" * 60_000 for n in range(8)}})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -18,7 +19,9 @@ from typer.testing import CliRunner
 
 from deploy.cli.app import app
 from deploy.local.downloads import CHECKOUT
+from services.web.flink.ids import job_id
 from tests.end_to_end.running import LIMIT_S, Held, RunningStack, processes_of, until
+from tests.web.flink.tools import flink
 
 
 class Web:
@@ -38,8 +41,8 @@ class Web:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=env)
         until("the web service", lambda: self._ready.exists() or self.process.poll() is not None)
         assert self.process.poll() is None, (folder / "logs" / "web-of-test.log").read_text()[-3000:]
-        ports = json.loads(self._ready.read_text())
-        self._http = httpx.Client(base_url=f"http://127.0.0.1:{ports['port']}", timeout=5, trust_env=False)
+        self.port = json.loads(self._ready.read_text())["port"]
+        self._http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=5, trust_env=False)
         until("its tables", lambda: self._http.get("/healthz").status_code == 200)
 
     def get(self, path: str) -> dict[str, Any]:
@@ -91,6 +94,23 @@ def test_it_ends_when_asked_and_what_happens_meanwhile_is_seen_after(running: Ru
     assert job.end["type"] == "JobFinished"
     web.start()
     until("the job", lambda: {each["job"]: each["status"] for each in web.get("jobs")["jobs"]}.get(job.id) == "FINISHED")
+
+
+@pytest.mark.long
+def test_flinks_command_line_lists_and_cancels_a_job_that_runs(running: RunningStack, web: Web, tmp_path: Path) -> None:
+    held = Held(running, tmp_path / "held")
+    held.started()
+    job = held.watched.id
+    until(f"{job} in a slot", lambda: [slot for slot in web.get("slots")["slots"] if slot["job"] == job])
+    listed = flink(web.port, "list")
+    assert listed.returncode == 0 and re.search(rf"{job_id(job)} : .* \(RUNNING\)", listed.stdout), listed.stdout
+    stopped = flink(web.port, "stop", job_id(job))
+    assert stopped.returncode == 1 and "is not a streaming job" in stopped.stderr
+    canceled = flink(web.port, "cancel", job_id(job))
+    assert canceled.returncode == 0, canceled.stderr
+    assert held.watched.end["type"] == "JobCanceled"
+    until("its end", lambda: web.get(f"jobs/{job}")["job"]["status"] == "CANCELED")
+    assert f"{job_id(job)} : " in flink(web.port, "list", "-a").stdout.partition("Terminated Jobs")[2]
 
 
 def test_doctor_finds_a_stack_well_but_for_what_is_not(running: RunningStack) -> None:

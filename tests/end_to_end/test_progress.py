@@ -53,7 +53,7 @@ def test_a_running_attempt_is_seen_and_says_what_it_does(running: RunningStack, 
     said = millrace(running, "inspect", job.id).stdout
     assert "counting slowly" in said and "count_slowly" in said and "innermost call last" in said
     told = json.loads(millrace(running, "inspect", job.id, "--subtask", "0", "--json").stdout)
-    assert [each["silent"] for each in told["attempts"]] == [None]
+    assert [each["no_answer"] for each in told["attempts"]] == [None]
     assert any(frame.endswith("count_slowly") for frame in told["attempts"][0]["status"]["stack"])
     go.touch()
     assert job.end["type"] == "JobFinished", job.end

@@ -13,8 +13,10 @@ from millrace.core.messages.base import Body
 from millrace.core.messages.effects import PublishSink, SinkPublished
 from millrace.core.replica import Perform
 from millrace.io.interfaces import Compare, Put, Txn, Unavailable
-from millrace.runtime.performer import BATCH_MOST, Fence, PerEffect, Performer, Port
+from millrace.runtime import metrics
+from millrace.runtime.performer import BATCH_MOST, Fence, PerEffect, Performer, Port, Refused
 from services.job_master import ports as job_master
+from tests.io.of_metrics import value_of
 from tests.simulation import Clock
 from tests.simulation.store import MemoryEtcd, MemoryStore
 
@@ -126,6 +128,27 @@ def test_a_failure_of_any_kind_is_tried_again(ended: list[Performed]) -> None:
     performed.perform(sink("once"))
     assert performed.outcomes.get(timeout=LIMIT_S).job == "once"
     assert failures == []
+
+
+def test_effects_are_counted_with_how_long_they_took_and_what_fencing_refused(ended: list[Performed]) -> None:
+    def perform(effect: PublishSink, fence: Fence) -> SinkPublished | None:
+        if effect.job == "late":
+            raise Refused
+        tries.append(effect.job)
+        return SinkPublished(job=effect.job, vertex=effect.vertex) if len(tries) > 2 else None
+
+    def now() -> list[float]:
+        took = value_of(metrics.EFFECT_SECONDS, "PublishSink", suffix="_count")
+        return [took, value_of(metrics.EFFECT_RETRIES, "PublishSink"), value_of(metrics.FENCED, "job-master/0")]
+
+    tries: list[str] = []
+    performed = Performed(PublishSink, PerEffect(perform))
+    ended.append(performed)
+    before = now()
+    performed.perform(sink("late"))
+    performed.perform(sink("again"))
+    assert performed.outcomes.get(timeout=LIMIT_S) == SinkPublished(job="again", vertex="out")
+    assert [after - was for was, after in zip(before, now(), strict=True)] == [1, 2, 1]
 
 
 def test_a_batch_of_effects_fits_into_a_transaction_of_etcd() -> None:  # [R19]

@@ -141,6 +141,7 @@ def assert_outputs(cluster: Cluster) -> None:
         archive = json.loads(cluster.world.storage.get(stored.archive))
         told = archive["status"], archive["ended_ms"]
         assert told == (stored.status, stored.ended_ms), f"I4: {job} ended {stored.status}, its archive tells of another end: {told}"
+        _assert_time_spent(job, archive)
         graph = archive["graph"]
         for name, vertex in graph["vertices"].items():
             if "sink" not in vertex:
@@ -157,6 +158,15 @@ def assert_outputs(cluster: Cluster) -> None:
             parent, _, last = path.rpartition("/")
             staged = fs.find(f"{parent}/.{last}.staging")
             assert not staged, f"I11: of {job} there is left {staged}"
+
+
+def _assert_time_spent(job: str, archive: dict[str, Any]) -> None:
+    """I14: the parts of a job's time are the whole of it. One whose start ended processes has none."""
+    if not archive["detail"]:
+        return
+    spent, detail = archive["detail"]["spent"], archive["detail"]
+    whole_ms = max(0, detail["ended_ms"] - detail["accepted_ms"])
+    assert min(spent.values()) >= 0 and sum(spent.values()) == whole_ms, f"I14: {job} took {whole_ms} ms, and they are parted as {spent}"
 
 
 def assert_parked(cluster: Cluster) -> None:

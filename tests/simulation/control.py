@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from millrace import __version__
-from millrace.core.fold import Diverged, ScopeState
+from millrace.core.fold import Diverged, OutboxRecord, ScopeState
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.core.replica import Replica
-from millrace.core.topics import DISPATCHER
+from millrace.core.topics import DISPATCHER, shard_scope
 from millrace.io.interfaces import OffsetGone, Received, Unavailable
 from millrace.io.storage.store import StorageError
 from millrace.runtime.beat import LEASE_RENEW_S, RETRY_S, Beat
@@ -19,17 +19,20 @@ from millrace.runtime.hosting import Hosted, Surroundings, Term
 from millrace.runtime.loop import HELD_MS, WAIT_S, ScopeLoop
 from millrace.runtime.performer import Fence
 from millrace.runtime.service import BALANCE_S, balance
-from services.dispatcher.asked import Asked
+from services.dispatcher import metrics as dispatcher_metrics
 from services.dispatcher.client_port import STUCK_S, Copier
 from services.dispatcher.core.machine import Dispatcher
 from services.dispatcher.core.state import check as check_dispatcher
 from services.dispatcher.housekeeping import EVERY_S, FIRST_S, Housekeeping
 from services.dispatcher.intake import Intake
 from services.dispatcher.ports import JobStore
-from services.dispatcher.trial import AT_ONCE, Read, Tried, Unreadable, Untold
+from services.dispatcher.request_marks import RequestMarks
+from services.dispatcher.trial import AT_ONCE, Inconclusive, Read, Tried, Unreadable
+from services.job_master import metrics as job_master_metrics
 from services.job_master.core.machine import JobMaster
 from services.job_master.core.state import check as check_job_master
 from services.job_master.ports import ports as job_master_ports
+from services.resource_manager import metrics as resource_manager_metrics
 from services.resource_manager.core.machine import ResourceManager
 from services.resource_manager.core.state import check as check_resource_manager
 from services.resource_manager.ports import ports as resource_manager_ports
@@ -84,6 +87,11 @@ class NotedLoop(ScopeLoop):
         before_ms, before_epoch = replica.folded.now_ms, replica.folded.epoch
         super()._fold(replica, received, now)
         self._book.record_folded(self.hosted.machine, replica.folded, self._branch, before_ms, before_epoch)
+
+    def _count(self, said: OutboxRecord) -> None:
+        """A service would go on; here whoever cannot count an output is found."""
+        assert self.replica is not None
+        self.hosted.counts.get(said.type, lambda *_: None)(said, self.replica.folded.state)
 
     def _campaign(self, expected: int) -> None:
         """[R6]: nobody takes away the key of an epoch that it has not read of in the log; its holder may be about to write."""
@@ -170,13 +178,18 @@ class ControlProcess:
                 port.lead(term)
                 housekeeping.lead(term)
 
-            return [Hosted(machine, jobs.ports(), {"retained_jobs": 10_000, **deciding}, on_lead=on_lead)]
+            told = {"retained_jobs": 10_000, **deciding}
+            return [Hosted(machine, jobs.ports(), told, on_lead, port.measures.counts, dispatcher_metrics.shows)]
         if service == "resource-manager":
-            return [Hosted(Checked(ResourceManager(topology.shards), check_resource_manager), resource_manager_ports(self.store), deciding)]
+            machine, ports = Checked(ResourceManager(topology.shards), check_resource_manager), resource_manager_ports(self.store)
+            return [Hosted(machine, ports, deciding, counts=resource_manager_metrics.COUNTS, shows=resource_manager_metrics.shows)]
         assert service == "job-master", f"no control service: {self.name}"
         shards = [int(shard)] if shard else range(topology.shards)
         return [
-            Hosted(Checked(JobMaster(k), check_job_master, world.poison), job_master_ports(self.store), {"moves_most": 20, **deciding})
+            Hosted(
+                Checked(JobMaster(k), check_job_master, world.poison), job_master_ports(self.store), {"moves_most": 20, **deciding},
+                counts=job_master_metrics.COUNTS, shows=job_master_metrics.shown(shard_scope(k)),
+            )  # fmt: skip
             for k in shards
         ]
 
@@ -341,8 +354,9 @@ class ClientPortTurns:
 
     def __init__(self, world: World, bus: PacedBus, store: MemoryStore) -> None:
         self._world, self._bus = world, bus
-        self._asked = Asked(store, lambda: world.clock.now_ms() / 1000)
+        self._marks = RequestMarks(store, lambda: world.clock.now_ms() / 1000)
         self._intake = Intake(world.storage, DEFAULT_LIMITS)
+        self.measures = dispatcher_metrics.Measures()
         self._term: Term | None = None
         self._copier: Copier | None = None
         self._moved_ms, self._mark = 0, -1
@@ -369,12 +383,12 @@ class ClientPortTurns:
         appended = self._bus.appended
         try:
             if self._copier is None:
-                self._copier = Copier(self._bus, self._intake, self._term, self._asked, self._tried)
+                self._copier = Copier(self._bus, self._intake, self._term, self._marks, self._tried, self.measures.came)
                 self._mark = -1
             if not self._copier.flying:
                 self._moved_ms = now_ms
             self._copier.copy(0)
-            self._asked.note(self._term.folded, self._term.epoch)
+            self._marks.note(self._term.folded, self._term.epoch)
         except (Unavailable, OffsetGone, StorageError):
             self._close()
             return False
@@ -386,7 +400,7 @@ class ClientPortTurns:
 
     def _tried(self, offset: int, end: int, ended: threading.Event) -> Tried:
         if self._world.random.random() < UNTOLD:
-            raise Untold(f"the process that reads at {offset} cannot be started")
+            raise Inconclusive(f"the process that reads at {offset} cannot be started")
         return tried_in_memory(self._world.broker.log("client.commands", 0), offset, end)
 
     def _close(self) -> None:

@@ -11,9 +11,12 @@ from millrace.core.machine import Envelope, Output, PassedOver
 from millrace.core.messages import jobs, slots
 from millrace.core.messages.jobs import JobEnded
 from millrace.core.messages.records import Client
+from millrace.runtime.metrics import PASSED_OVER
 from services.dispatcher.core.machine import HANDLERS as DISPATCHER
 from services.job_master.core.machine import HANDLERS as JOB_MASTER
+from tests.io.of_metrics import value_of
 from tests.simulation.cluster import Cluster
+from tests.simulation.control import ControlProcess
 from tests.simulation.trial import quiet_logs
 
 GRAPH = {"name": "one", "vertices": {"one": {"sql": "SELECT 1 AS one"}}}
@@ -48,10 +51,18 @@ def test_a_job_whose_handling_ends_processes_fails_and_takes_down_nothing_else(m
     cluster = new_cluster()
     for job in ("before", "poison", "behind"):
         cluster.client.submit(job, GRAPH)
+    passed_over = value_of(PASSED_OVER, "job-master/0")
     assert die_and_rise(cluster, "job-master#1", ("before", "poison", "behind")) == 2
+    assert value_of(PASSED_OVER, "job-master/0") == passed_over + 1, "though it did not lead yet"
     assert cluster.statuses() == {"before": "FINISHED", "poison": "FAILED", "behind": "FINISHED"}
     cause = cluster.client.events("poison")[-1].cause
     assert cause is not None and cause.message == "a fault of Millrace in handling a StartJob of this job: ZeroDivisionError: poisoned"
+    process = cluster.processes["job-master#1"]
+    assert isinstance(process, ControlProcess)
+    (loop,) = (each for each in process.loops if each.scope == "job-master/0")
+    loop.stale = True
+    cluster.run(lambda: not loop.stale and loop.replica is not None and loop.replica.leads, most_ms=60_000)
+    assert value_of(PASSED_OVER, "job-master/0") == passed_over + 1, "it is folded again, and counted once"
 
 
 def test_a_job_ends_when_what_its_attempt_has_reported_ends_processes(monkeypatch: pytest.MonkeyPatch) -> None:

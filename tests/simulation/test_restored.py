@@ -244,7 +244,7 @@ def test_it_is_refused_when_too_many_revisions_are_lacking(cluster: Cluster) -> 
         put_right(cluster)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", (0, 1, 2, 7))  # 7: a job was still to be cleaned up, and its key is younger than the backup
 def test_jobs_before_and_after_a_backup(seed: int) -> None:
     quiet_logs()
     restored(seed)

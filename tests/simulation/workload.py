@@ -50,7 +50,7 @@ def joined(name: str = "joined", **fields: Any) -> Graph:
         "name": name,
         "vertices": {
             "flights": {"source": {"format": "csv", "path": "/data/flights.csv"}, "parallelism": 2},
-            "weather": {"source": {"format": "csv", "path": "/data/weather.csv"}},
+            "weather": {"source": {"format": "jdbc"}},  # no files, so it is handed over
             "airlines": {"source": {"format": "csv", "path": "/data/airlines.csv"}},
             "joined": {
                 "sql": "SELECT * FROM flights JOIN weather USING (origin) JOIN airlines USING (carrier)",

@@ -25,7 +25,7 @@ PAD = "x" * 2_000  # of each graph
 BOUNDS = {
     "millrace.core.fold.PARTED_KEPT": 4,
     "services.job_master.core.holding.LOST_KEPT": 4,
-    "services.resource_manager.core.registration.PARTED_KEPT": 4,
+    "services.resource_manager.core.registration.LOST_KEPT": 4,
     "millrace.runtime.saving.SNAPSHOT_BYTES": 30_000,
     "millrace.runtime.saving.KEPT_BYTES": 10_000,
     "millrace.runtime.saving.MARK_BYTES": 1_000,

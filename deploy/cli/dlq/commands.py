@@ -171,7 +171,7 @@ def redrive(
 
     millrace dlq redrive 12 13 --yes
     """
-    from millrace.client import Unavailable
+    from millrace.client import OutcomeUnknown, Unavailable
 
     from .shown import print_done, print_plan
 
@@ -196,7 +196,7 @@ def redrive(
         try:
             failed = _send(letters, going, per_second)
             millrace.check_dispatcher()
-        except (KeyboardInterrupt, Unavailable):
+        except (KeyboardInterrupt, Unavailable, OutcomeUnknown):
             sent_now = sum(each.redriven is not None for each, _ in going)
             print(f"interrupted: sent {sent_now} of {len(going)}; the same command goes on with the rest", file=sys.stderr)
             raise

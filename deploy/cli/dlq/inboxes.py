@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PassedOver:
+class PassedOver:  # [R26]
     """A record that ended two processes of one build. `recorded` None: it is deleted, below a snapshot or with its generation."""
 
     scope: str

@@ -19,7 +19,7 @@ def subtasks_of(graph: Mapping[str, Any]) -> int:
     return sum(min(max(each, 0), Limits.parallelism) for each in found if isinstance(each, int))
 
 
-def too_wide(*, subtasks: int, max_subtasks: int) -> str | None:
+def too_wide(*, subtasks: int, max_subtasks: int) -> str | None:  # [R30]
     """Why a job can never be accepted here; None: it can."""
     if subtasks <= max_subtasks:
         return None
@@ -37,7 +37,7 @@ def no_room(
     max_live: int,
     max_graphs_mb: int,
     max_subtasks: int,
-) -> str | None:
+) -> str | None:  # [R30]
     """Why there is no room for one more job; None: there is. `live` and `putting` count jobs, `live_subtasks` those of both."""
     if live + putting >= max_live:
         return f"{live + putting} jobs are live, and max_live_jobs is {max_live}; try again when some have ended"

@@ -11,14 +11,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from millrace.core.bounded import fitting
 from millrace.core.clocks import AtMs
-from millrace.core.jobgraph.compile import chains, vertex_order
+from millrace.core.jobgraph.compile import chains, copies_of, vertex_order
 from millrace.core.jobgraph.model import Vertices
 from millrace.core.machine import Publish
 from millrace.core.messages import client, events
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.base import parsed
 from millrace.core.messages.effects import StoredJob
-from millrace.core.messages.execution import TaskOutline
+from millrace.core.messages.execution import TaskInput, TaskOutline
 from millrace.core.messages.records import Client, Excerpt
 
 from .state import EndedJob, JobRequest, Letter, LiveJob, State, Submission
@@ -161,5 +161,16 @@ def tasks_of(graph: dict[str, Any]) -> list[TaskOutline]:
         vertices = _vertices(graph.get("vertices"))
     except ValidationError:
         return []
-    tasks = chains(vertices, vertex_order(vertices))
-    return [TaskOutline(task=task, vertices=its, parallelism=vertices[its[0]].parallelism) for task, its in tasks.items()]
+    tasks = chains(vertices, vertex_order(vertices), graph.get("result"))
+    task_of = {vertex: task for task, its in tasks.items() for vertex in its.own}
+    found = []
+    for task, its in tasks.items():
+        edges = {
+            (task_of[producer], edge.kind): None
+            for vertex in its.own for producer, edge in vertices[vertex].inputs.items()
+            if producer not in copies_of(vertices, vertex) and task_of[producer] != task
+        }  # fmt: skip
+        read = {"inputs": [TaskInput(task=other, edge=kind) for other, kind in edges]} if edges else {}
+        parallelism = vertices[its.own[0]].parallelism
+        found.append(TaskOutline(task=task, vertices=[*its.copies, *its.own], parallelism=parallelism, **read))
+    return found

@@ -20,7 +20,7 @@ from .waiting import begin_lookup, end_lookup
 Outputs = Iterator[Output]
 
 
-def on_passed_over(state: State, body: PassedOver, envelope: Envelope) -> Outputs:
+def on_passed_over(state: State, body: PassedOver, envelope: Envelope) -> Outputs:  # [R26]
     """Of other records nothing is done, and nobody waits for them."""
     handler = _INSTEAD.get(type(body.body))
     if handler is not None:
@@ -45,7 +45,7 @@ def _job_ended(state: State, body: jobs.JobEnded, error: str, envelope: Envelope
     """The job fails. Nothing of the report is used: that may be what ended the processes."""
     message = f"a fault of Millrace in handling the end of this job: {error}"
     cause = fault("infrastructure", message)
-    failed = body.model_copy(update={"status": "FAILED", "cause": cause, "archive": {}})
+    failed = body.model_copy(update={"status": "FAILED", "cause": cause, "archive": None})
     return ending.on_job_ended(state, failed, envelope)
 
 

@@ -21,7 +21,8 @@ def on_job_ended(state: State, body: jobs.JobEnded, envelope: Envelope) -> Outpu
     if live is not None and live.acceptance == body.acceptance:
         if live.ending is not None:
             return  # sent again by a new life of the JobMaster: the first report is on its way to etcd
-        live.ending = Ending(body.status, retirement.small_result(body.archive))
+        spent = body.archive.spent if body.archive is not None else None
+        live.ending = Ending(body.status, retirement.small_result(body.archive), spent)
         graph = parsed(live.graph)
         stored = retirement.ending(
             body,
@@ -47,18 +48,18 @@ def on_job_result_stored(state: State, body: effects.JobResultStored, envelope: 
     live = retirement.remove_live(state, body.job)
     assert live.ending is not None, "only a job that ended has this outcome"
     ours = body.stands.acceptance == live.acceptance and body.stands.status == live.ending.status
-    yield from announce_ended(state, body.job, body.stands, envelope, live.ending.result if ours else None)
+    yield from announce_ended(state, body.job, body.stands, envelope, live.ending if ours else None)
     ended = answers.remembered(body.stands)
     for request in live.awaiting:
         yield from questions.row_of(request).ended(state, request, envelope, ended, body.stands.cause)
 
 
-def announce_ended(state: State, job: str, stored: StoredJob, envelope: Envelope, result: str | None = None) -> Outputs:
+def announce_ended(state: State, job: str, stored: StoredJob, envelope: Envelope, ending: Ending | None = None) -> Outputs:
     """The ending is in etcd: the event is published, the JobMaster is sent JobRetired, and what the job leaves is deleted."""
     answers.remember(state, job, stored)
     retirement.forget_oldest(state)
     state.early.pop(job, None)
-    yield Publish("job.events", job, _event(job, stored, envelope, result))
+    yield Publish("job.events", job, _event(job, stored, envelope, ending))
     yield Say(shard_scope(stored.shard), jobs.JobRetired(job=job, acceptance=stored.acceptance))
     if stored.state == "dirty":
         clean = effects.CleanJob(
@@ -70,14 +71,15 @@ def announce_ended(state: State, job: str, stored: StoredJob, envelope: Envelope
         yield Do(job_key(job), clean, after_said=True)  # while it is dirty, a new generation announces the ending again
 
 
-def _event(job: str, stored: StoredJob, envelope: Envelope, result: str | None) -> events.JobEvent:
+def _event(job: str, stored: StoredJob, envelope: Envelope, ending: Ending | None) -> events.JobEvent:
     at_ms, archive = envelope.at_ms, stored.archive
+    spent = ending.spent if ending is not None else None
     if stored.status == "FINISHED":
-        value = parsed(result) if result is not None else None
-        return events.JobFinished(job=job, at_ms=at_ms, archive=archive, result=value)
+        value = parsed(ending.result) if ending is not None and ending.result is not None else None
+        return events.JobFinished(job=job, at_ms=at_ms, archive=archive, result=value, spent=spent)
     if stored.status == "FAILED":
-        return events.JobFailed(job=job, at_ms=at_ms, archive=archive, cause=stored.cause)
-    return events.JobCanceled(job=job, at_ms=at_ms, archive=archive)
+        return events.JobFailed(job=job, at_ms=at_ms, archive=archive, cause=stored.cause, spent=spent)
+    return events.JobCanceled(job=job, at_ms=at_ms, archive=archive, spent=spent)
 
 
 def on_job_cleaned(state: State, body: effects.JobCleaned, envelope: Envelope) -> Outputs:

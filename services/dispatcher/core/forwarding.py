@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from millrace.core.clocks import NowMs
 from millrace.core.machine import Envelope, Output, Say
 from millrace.core.messages.jobs import Question, QuestionAnswered
+from millrace.core.timing import FORWARDED_ANSWER_MS, FORWARDED_MOST
 
 from .answers import refuse
 from .state import ForwardedRequest, JobRequest, Silence, State
 
-ANSWER_MS = 3_000
-ASKED_MOST = 250  # requests of one scope without an answer: a flood of those about a dead one leaves room for those about others
 AGAIN_MS = 10_000  # before a silent scope is asked again; the longer it is silent, the less often
 
 
@@ -29,8 +28,8 @@ def is_silent(state: State, scope: str, now_ms: NowMs) -> bool:
 
 def forward(state: State, request: JobRequest, envelope: Envelope, scope: str, body: Question) -> Iterator[Output]:
     """Asks a scope that is not silent. `body`: the question, without its number."""
-    if sum(each.scope == scope for each in state.asked.values()) >= ASKED_MOST:
-        yield from refuse(request, "busy", f"{ASKED_MOST} questions wait for answers of {scope} already; try again")
+    if sum(each.scope == scope for each in state.asked.values()) >= FORWARDED_MOST:
+        yield from refuse(request, "busy", f"{FORWARDED_MOST} questions wait for answers of {scope} already; try again")
         return
     if scope in state.silent:
         state.silent[scope].asked_ms = envelope.now_ms
@@ -56,7 +55,7 @@ def overdue(state: State, now_ms: NowMs) -> list[tuple[str, JobRequest]]:
     """(scope, request) of what was not answered in time; the caller answers it."""
     found = []
     for number, forwarded in list(state.asked.items()):
-        if now_ms - forwarded.asked_ms < ANSWER_MS:
+        if now_ms - forwarded.asked_ms < FORWARDED_ANSWER_MS:
             break  # they are in the order in which they were forwarded
         del state.asked[number]
         state.silent.setdefault(forwarded.scope, Silence(forwarded.asked_ms, forwarded.asked_ms))

@@ -18,7 +18,7 @@ from .waiting import end_lookup
 Outputs = Iterator[Output]
 
 
-def on_job_graph_stored(state: State, body: effects.JobGraphStored, envelope: Envelope) -> Outputs:
+def on_job_graph_stored(state: State, body: effects.JobGraphStored, envelope: Envelope) -> Outputs:  # [R21]
     lookup = end_lookup(state, body.job)
     request = lookup.putting
     assert request is not None and request.submitted is not None, "only a submission that was put has this outcome"

@@ -14,6 +14,7 @@ from millrace.core.messages import client, jobs
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.records import Client
+from millrace.core.timing import FORWARDED_ANSWER_MS
 from millrace.core.topics import RESOURCE_MANAGER, shard_scope
 
 from . import admission, answers, forwarding, submission, waiting
@@ -73,7 +74,7 @@ def answer_stored(state: State, request: JobRequest, envelope: Envelope, stored:
         yield from row_of(request).ended(state, request, envelope, ended, stored.cause)
 
 
-def answer_waiting(state: State, envelope: Envelope, lookup: EtcdLookup, stored: StoredJob | None) -> Outputs:
+def answer_waiting(state: State, envelope: Envelope, lookup: EtcdLookup, stored: StoredJob | None) -> Outputs:  # [R30]
     """Answers the requests that waited for a lookup, in the order in which they came."""
     for request in lookup.behind:
         if stored is not None:
@@ -109,10 +110,10 @@ def answer_overdue(state: State, envelope: Envelope) -> Outputs:
         yield from answer_without(state, request, envelope, scope)
     for job, lookup in state.fates.items():
         for index, request in enumerate(lookup.behind):
-            overdue = envelope.now_ms - request.asked_ms >= forwarding.ANSWER_MS
+            overdue = envelope.now_ms - request.asked_ms >= FORWARDED_ANSWER_MS
             if overdue and request.reply_to and row_of(request).answered_without_etcd:
                 lookup.behind[index] = answers.nobodys_request(job)  # it keeps its place, and has no effect
-                seconds = forwarding.ANSWER_MS // 1000
+                seconds = FORWARDED_ANSWER_MS // 1000
                 reason = f"etcd has not answered within {seconds} s, and what it has of job {job} is not known; try again"
                 yield from reply(request, client.RequestRefused, kind="busy", reason=reason, silent=ETCD)
 
@@ -225,7 +226,7 @@ class JobRow:
     """Of those that wait, the newest one of a client is answered."""
 
 
-JOB_REQUESTS: dict[type[client.Request], JobRow] = {
+JOB_REQUESTS: dict[type[client.Request], JobRow] = {  # [R30]
     client.SubmitJob: JobRow(
         submission.repeat_live,
         submission.repeat_ended,

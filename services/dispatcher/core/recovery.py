@@ -14,13 +14,13 @@ from .state import Recovery, State
 Outputs = Iterator[Output]
 
 
-def on_born(state: State, body: Born, envelope: Envelope) -> Outputs:
+def on_born(state: State, body: Born, envelope: Envelope) -> Outputs:  # [R24]
     """A new generation knows nothing: accepted jobs come back from etcd."""
     state.recovery = Recovery.RUNNING
     yield Do("jobs", effects.RecoverJobs(retained=state.settings.retained_jobs))
 
 
-def on_jobs_recovered(state: State, body: effects.JobsRecovered, envelope: Envelope) -> Outputs:
+def on_jobs_recovered(state: State, body: effects.JobsRecovered, envelope: Envelope) -> Outputs:  # [R24]
     """A page of what etcd holds. Jobs that are known, or that an effect in flight is about, are left out."""
     for job, stored in body.jobs.items():
         if job in state.live or job in state.ended or job in state.fates:

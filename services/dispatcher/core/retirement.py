@@ -7,9 +7,10 @@ from itertools import islice
 from typing import Any
 
 from millrace.core.jobgraph.specs import staging_beside
-from millrace.core.messages.attempts import Fault
+from millrace.core.messages.attempts import Fault, ResultRows
 from millrace.core.messages.base import written
 from millrace.core.messages.effects import StoredJob
+from millrace.core.messages.execution import Archive, JobDetail
 from millrace.core.messages.jobs import JobEnded
 
 from .state import EndedJob, LiveJob, Recovery, State
@@ -66,7 +67,7 @@ def ending(
     )
 
 
-def tombstone(stored: StoredJob) -> StoredJob:
+def tombstone(stored: StoredJob) -> StoredJob:  # [R18]
     """What stays when all is cleaned up: enough to answer from, and to recognize a late repeat."""
     return stored.model_copy(update={"state": "clean", "staging": [], "graph": None})
 
@@ -79,26 +80,20 @@ def tombstone_of(ended: EndedJob, shard: int) -> StoredJob:
     )  # fmt: skip
 
 
-def archive(ended: JobEnded, *, name: str, accepted_ms: int, graph: Mapping[str, Any]) -> dict[str, Any]:
+def archive(ended: JobEnded, *, name: str, accepted_ms: int, graph: Mapping[str, Any]) -> Archive:
     """What `show` and `result` answer from: the job, why it ended, its graph, the ExecutionGraph as it was left."""
-    return {
-        "job": ended.job,
-        "name": name,
-        "status": ended.status,
-        "accepted_ms": accepted_ms,
-        "ended_ms": ended.ended_ms,
-        "cause": ended.cause.json_value() if ended.cause is not None else None,
-        "graph": graph,
-        "detail": ended.archive,
-    }
+    return Archive(
+        job=ended.job, name=name, status=ended.status, accepted_ms=accepted_ms, ended_ms=ended.ended_ms, cause=ended.cause,
+        graph=dict(graph), detail=ended.archive,
+    )  # fmt: skip
 
 
-def small_result(detail: Mapping[str, Any]) -> str | None:
+def small_result(detail: JobDetail | None) -> str | None:
     """The result's rows as JSON if an event can carry them; else they are read from the archive."""
-    result = detail.get("result")
-    if not isinstance(result, dict) or "rows" not in result:
+    result = detail.result if detail is not None else None
+    if not isinstance(result, ResultRows) or result.rows is None:
         return None
-    text = written(result)
+    text = written(result.json_value())
     return text if len(text.encode()) <= SMALL_RESULT_BYTES else None
 
 

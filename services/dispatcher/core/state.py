@@ -12,6 +12,7 @@ from typing import Any
 from millrace.core.clocks import NowMs
 from millrace.core.machine import beside
 from millrace.core.messages.client import JobSummary, SubmitJob, state_of
+from millrace.core.messages.execution import TimeSpent
 from millrace.core.states import ENDED_JOB, INITIALIZING, JobStatus
 from millrace.core.topics import Topology
 
@@ -121,6 +122,7 @@ class Ending:
 
     status: str
     result: str | None  # the result's rows as JSON, if they are small
+    spent: TimeSpent | None = None  # where its time went, for its last event
 
 
 @dataclass(slots=True)

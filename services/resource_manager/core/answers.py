@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from millrace.core.answering import answered
 from millrace.core.bounded import fitting
-from millrace.core.machine import Envelope, Output, Publish, Say
+from millrace.core.machine import Envelope, Output
 from millrace.core.messages.client import (
     ClusterOverview,
-    Reply,
     RequestRefused,
     SlotInfo,
     TaskManagerInfo,
     TaskManagersListed,
 )
-from millrace.core.messages.jobs import Query, QuestionAnswered
-from millrace.core.topics import DISPATCHER
+from millrace.core.messages.jobs import Query
 
 from .state import State
 
@@ -23,19 +22,13 @@ from .state import State
 def on_query(state: State, body: Query, envelope: Envelope) -> Iterator[Output]:
     if not body.reply_to:
         return  # the client wants no answer
-    yield from _reply(body, _overview(state, body) if body.what == "overview" else _task_managers(state, body))
+    yield from answered(body.reply_to, body.number, _overview(state, body) if body.what == "overview" else _task_managers(state, body))
 
 
 def refuse(body: Query, error: str) -> Iterator[Output]:
     """A query whose handling ended processes."""
     reason = f"a fault of Millrace in handling this request: {error}"
-    yield from _reply(body, RequestRefused(correlation=body.correlation, kind="internal", reason=reason))
-
-
-def _reply(body: Query, answer: Reply) -> Iterator[Output]:
-    yield Publish("client.replies", body.reply_to, answer)
-    if body.number:  # 0: of an earlier build
-        yield Say(DISPATCHER, QuestionAnswered(number=body.number))
+    yield from answered(body.reply_to, body.number, RequestRefused(correlation=body.correlation, kind="internal", reason=reason))
 
 
 def _overview(state: State, body: Query) -> ClusterOverview:

@@ -17,7 +17,7 @@ from .state import State, shard_of
 Outputs = Iterator[Output]
 
 
-def on_passed_over(state: State, body: PassedOver, envelope: Envelope) -> Outputs:
+def on_passed_over(state: State, body: PassedOver, envelope: Envelope) -> Outputs:  # [R26]
     """Of other records nothing is done, and nobody waits for them."""
     handler = _INSTEAD.get(type(body.body))
     if handler is not None:

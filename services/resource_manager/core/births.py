@@ -8,7 +8,7 @@ from millrace.core.clocks import after
 from millrace.core.machine import Born, Configured, Envelope, Output, PeerBorn, settings_of
 from millrace.core.messages.jobs import STARTED_ANEW
 from millrace.core.timing import registration_ms
-from millrace.core.topics import JOB_MASTER, TASK_MANAGER
+from millrace.core.topics import JOB_MASTER, shard_number, task_manager_name
 
 from . import registration, requests
 from .state import DECLARE_MS, Settings, State
@@ -35,10 +35,10 @@ def on_configured(state: State, body: Configured, envelope: Envelope) -> Outputs
 
 
 def on_peer_born(state: State, body: PeerBorn, envelope: Envelope) -> Outputs:
-    kind, _, name = body.peer.partition("/")
-    if kind == JOB_MASTER:
-        requests.forget_requests_of(state, int(name))
+    if body.peer.startswith(JOB_MASTER):
+        requests.forget_requests_of(state, shard_number(body.peer))
         return
-    known = state.task_managers.get(name) if kind == TASK_MANAGER else None
+    name = task_manager_name(body.peer)
+    known = state.task_managers.get(name)
     if known is not None and known.incarnation != envelope.life:
         yield from registration.lose(state, envelope, name, STARTED_ANEW, alive=False)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from millrace.core.clocks import AtMs, NowMs, after
 from millrace.core.election import QUIET_TICK_MS
 from millrace.core.fold import TICK_MS
-from millrace.core.timing import QUIET_BEATS, registration_ms
+from millrace.core.timing import BROKER_RETURN_MS, QUIET_BEATS, registration_ms
 
-from .state import AWAY_MS, QUIET_STEP_MAX_MS, RETURN_MS, STEP_MAX_MS, Settings, State, TaskManager, is_quiet
+from .state import AWAY_MS, QUIET_STEP_MAX_MS, TICK_STEP_MAX_MS, Settings, State, TaskManager, is_quiet
 
 
 def interval_ms(limits: Settings, task_managers: int, used_ms: int) -> int:
@@ -32,17 +32,17 @@ def advance_clock(state: State, now_ms: NowMs, at_ms: AtMs) -> None:
 
     Where the broker's clock went on further than machine time, the broker or the leader was away: no heartbeat could arrive. Ticks may
     be back in the log long before the heartbeats of a process that finds the broker later. A heartbeat that was on its way before
-    proves nothing. So all TaskManagers have as long to come back, RETURN_MS at most, and then the whole time again.
+    proves nothing. So all TaskManagers have as long to come back, BROKER_RETURN_MS at most, and then the whole time again.
 
     Machine time may go on by two promised intervals at once. An idle leader ticks every QUIET_TICK_MS, and a broker can end and start
     again within two of these. A first slot may have been granted just then, which shortens the allowed silence. So what
     goes beyond one QUIET_TICK_MS counts as time away, too.
     """
     away_ms = (at_ms - state.stamp_ms) - min(now_ms - state.ticked_ms, QUIET_TICK_MS)
-    most_ms = QUIET_STEP_MAX_MS if all(map(is_quiet, state.task_managers.values())) else STEP_MAX_MS
+    most_ms = QUIET_STEP_MAX_MS if all(map(is_quiet, state.task_managers.values())) else TICK_STEP_MAX_MS
     state.clock_ms += min(max(now_ms - state.ticked_ms, 0), most_ms)
     if away_ms > AWAY_MS:
-        return_ms = min(away_ms, RETURN_MS)
+        return_ms = min(away_ms, BROKER_RETURN_MS)
         for each in state.task_managers.values():
             each.heard_ms = max(each.heard_ms, state.clock_ms + return_ms)
         for expected in state.expected.values():
@@ -54,14 +54,14 @@ def note_heartbeat(state: State, task_manager: TaskManager, at_ms: AtMs) -> None
     """It has sent a heartbeat. Also when a first slot of it is granted: it sends them faster from when it receives that.
 
     The detector's clock does not go on between two ticks, so the time since the last one is taken from the broker's."""
-    since_tick_ms = min(max(at_ms - state.stamp_ms, 0), STEP_MAX_MS)
+    since_tick_ms = min(max(at_ms - state.stamp_ms, 0), TICK_STEP_MAX_MS)
     task_manager.heard_ms = max(task_manager.heard_ms, state.clock_ms + since_tick_ms)
 
 
 def keep_promise(state: State, before_ms: int) -> None:
     """The allowed silence has become shorter than `before_ms`, which was promised. A TaskManager sends heartbeats faster from when it
-    receives that. Until then the promise holds, for RETURN_MS longer than the new one at most."""
-    more_ms = min(before_ms - state.lost_after_ms, RETURN_MS)
+    receives that. Until then the promise holds, for BROKER_RETURN_MS longer than the new one at most."""
+    more_ms = min(before_ms - state.lost_after_ms, BROKER_RETURN_MS)
     if more_ms > 0:
         for each in state.task_managers.values():
             each.heard_ms = max(each.heard_ms, state.clock_ms + more_ms)

@@ -8,7 +8,7 @@ from millrace.core.clocks import NowMs
 from millrace.core.machine import Do, Envelope, Forget, Output, Publish, Say
 from millrace.core.messages.effects import FenceTaskManager, TaskManagerFenced
 from millrace.core.messages.events import TaskManagerGone, TaskManagerJoined
-from millrace.core.messages.jobs import STARTED_ANEW, TaskManagerLost, TaskManagersParted
+from millrace.core.messages.jobs import LOST_KEPT, STARTED_ANEW, TaskManagerLost, TaskManagersParted
 from millrace.core.messages.slots import (
     DisconnectTaskManager,
     RegisterTaskManager,
@@ -16,12 +16,12 @@ from millrace.core.messages.slots import (
     TaskManagerRegistered,
 )
 from millrace.core.states import SlotState
-from millrace.core.topics import TASK_MANAGER, shard_scope, task_manager_key
+from millrace.core.topics import shard_scope, task_manager_key, task_manager_scope
 
 from . import liveness, slot_manager
-from .state import PARTED_KEPT, Slot, State, TaskManager, task_manager_of
+from .state import Slot, State, TaskManager, task_manager_of
 
-PARTED = "an earlier ResourceManager had declared it lost"
+LOST_BEFORE = "an earlier ResourceManager had declared it lost"
 
 Outputs = Iterator[Output]
 
@@ -31,8 +31,8 @@ def on_register_task_manager(state: State, body: RegisterTaskManager, envelope: 
     if state.parted.pop(name, 0) >= life:
         state.parted[name] = life
         state.expected.pop(name, None)
-        yield from _report_loss(state, name, life, PARTED)
-        yield Say(envelope.sender, ReleaseTaskManager(incarnation=life, reason=PARTED))
+        yield from _report_loss(state, name, life, LOST_BEFORE)
+        yield Say(envelope.sender, ReleaseTaskManager(incarnation=life, reason=LOST_BEFORE))
         yield Forget(envelope.sender, life)
         return
     old = state.task_managers.get(name)
@@ -74,9 +74,9 @@ def on_task_managers_parted(state: State, body: TaskManagersParted, envelope: En
     for name, incarnation in body.lost.items():
         known = state.task_managers.get(name)
         if known is None:
-            _note_parted(state, name, incarnation)
+            _note_lost(state, name, incarnation)
         elif known.incarnation <= incarnation:
-            yield from lose(state, envelope, name, PARTED)
+            yield from lose(state, envelope, name, LOST_BEFORE)
 
 
 def on_task_manager_fenced(state: State, body: TaskManagerFenced, envelope: Envelope) -> Outputs:
@@ -95,7 +95,7 @@ def lose_unregistered(state: State, now_ms: NowMs) -> Outputs:
     """Declares TaskManagers lost on which a shard holds allocations, and that have not registered in time."""
     for name in liveness.unregistered(state, now_ms):
         incarnation = state.expected.pop(name).incarnation
-        _note_parted(state, name, incarnation)
+        _note_lost(state, name, incarnation)
         yield from _report_loss(state, name, incarnation, "it did not register with the restarted ResourceManager")
         yield _fence(name, incarnation)
 
@@ -104,7 +104,7 @@ def lose(state: State, envelope: Envelope, name: str, reason: str, *, alive: boo
     """Declares a registered TaskManager lost. `alive`: its process may live on, and is released and fenced."""
     lost = state.task_managers[name]
     yield from _report_loss(state, name, lost.incarnation, reason)
-    scope = f"{TASK_MANAGER}/{name}"
+    scope = task_manager_scope(name)
     if alive:
         yield Say(scope, ReleaseTaskManager(incarnation=lost.incarnation, reason=reason))
         yield _fence(name, lost.incarnation)
@@ -123,7 +123,7 @@ def adjust_heartbeats(state: State, lost_after_ms: int | None = None) -> Outputs
     if (state.interval_ms, state.lost_after_ms) != promised:
         liveness.keep_promise(state, promised[1])
         for name in state.task_managers:
-            yield Say(f"{TASK_MANAGER}/{name}", _registered(state))
+            yield Say(task_manager_scope(name), _registered(state))
 
 
 def _registered(state: State) -> TaskManagerRegistered:
@@ -140,7 +140,7 @@ def _report_loss(state: State, name: str, incarnation: int, reason: str) -> Outp
         yield Say(shard_scope(shard), TaskManagerLost(task_manager=name, incarnation=incarnation, reason=reason))
 
 
-def _note_parted(state: State, name: str, incarnation: int) -> None:
+def _note_lost(state: State, name: str, incarnation: int) -> None:
     state.parted[name] = max(incarnation, state.parted.pop(name, 0))
-    for longest in list(state.parted)[: max(0, len(state.parted) - PARTED_KEPT)]:
+    for longest in list(state.parted)[: max(0, len(state.parted) - LOST_KEPT)]:
         del state.parted[longest]  # its key in etcd is deleted: it ends by itself

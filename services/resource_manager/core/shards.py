@@ -34,7 +34,7 @@ def on_job_master_declared(state: State, body: JobMasterDeclared, envelope: Enve
             yield Say(envelope.sender, lost)
 
 
-def on_slot_unused(state: State, body: SlotUnused, envelope: Envelope) -> Outputs:
+def on_slot_unused(state: State, body: SlotUnused, envelope: Envelope) -> Outputs:  # [R31]
     """The JobMaster did not use the slot in time, so it may be down. Without an exclusion it would be granted the slot again and again,
     each time for as long as the TaskManager waits for a task."""
     task_manager = state.task_managers.get(task_manager_of(envelope))
@@ -55,7 +55,7 @@ def exclude_undeclared(state: State, now_ms: NowMs) -> Outputs:
                 yield from exclude(state, shard)
 
 
-def exclude(state: State, shard: int) -> Outputs:
+def exclude(state: State, shard: int) -> Outputs:  # [R31]
     """Grants nothing to the shard's jobs until it declares."""
     if shard not in state.silent:
         state.silent[shard] = None

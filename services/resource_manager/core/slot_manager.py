@@ -13,7 +13,7 @@ from millrace.core.machine import Envelope, Output, Publish, Say
 from millrace.core.messages.events import SlotChanged
 from millrace.core.messages.slots import AllocateSlot, ReportedSlot, SlotFreed, SlotReport, TaskManagerHeartbeat
 from millrace.core.states import ALLOCATED_SLOT, HELD_SLOT, UNUSABLE_SLOT, SlotState
-from millrace.core.topics import TASK_MANAGER
+from millrace.core.topics import task_manager_scope
 
 from . import liveness, matching, queue
 from .state import Job, Slot, State, TaskManager, is_quiet, slot_key, task_manager_of
@@ -45,7 +45,7 @@ def on_slot_freed(state: State, body: SlotFreed, envelope: Envelope) -> Outputs:
         yield from _change_and_publish(state, name, body.slot, SlotState(body.state), None, None, envelope.at_ms)
 
 
-def grant(state: State, record: str, at_ms: AtMs) -> Outputs:
+def grant(state: State, record: str, at_ms: AtMs) -> Outputs:  # [R11]
     """Grants free slots to waiting jobs until nothing fits. `record`: the id of the record that led to it."""
     if not state.open:
         return
@@ -60,7 +60,7 @@ def grant(state: State, record: str, at_ms: AtMs) -> Outputs:
             liveness.note_heartbeat(state, granter, at_ms)
         allocate = AllocateSlot(slot=slot, allocation=allocation, job=name, shard=job.shard)
         # A shard that is offered a slot before it receives the loss for which it needs one gives the slot back.
-        yield Say(f"{TASK_MANAGER}/{task_manager}", allocate, after="TaskManagerLost")
+        yield Say(task_manager_scope(task_manager), allocate, after="TaskManagerLost")
         others += _change(state, task_manager, slot, SlotState.PENDING, allocation, name)
     yield from others
 
@@ -68,7 +68,7 @@ def grant(state: State, record: str, at_ms: AtMs) -> Outputs:
 def register(state: State, name: str, task_manager: TaskManager, states: Sequence[ReportedSlot]) -> Outputs:
     """Adds a TaskManager's slots, with the allocations that they carry. TaskManagerJoined has their states."""
     state.task_managers[name] = task_manager
-    for number, now, allocation, job in _sound(state, name, states):
+    for number, now, allocation, job in _usable_reports(state, name, states):
         yield from _change(state, name, number, now, allocation, job)
 
 
@@ -81,14 +81,15 @@ def unregister(state: State, name: str) -> Outputs:
 
 def report(state: State, name: str, states: Sequence[ReportedSlot], at_ms: AtMs) -> Outputs:
     """Slots as their TaskManager sees them."""
-    for number, now, allocation, job in _sound(state, name, states):
+    for number, now, allocation, job in _usable_reports(state, name, states):
         yield from _change_and_publish(state, name, number, now, allocation, job, at_ms)
 
 
-def _sound(
+def _usable_reports(
     state: State, name: str, states: Sequence[ReportedSlot]
 ) -> Iterator[tuple[int, SlotState, str | None, str | None]]:
-    """(slot, state, allocation, job) of a report. What the TaskManager reported before it received our grant is left out."""
+    """(slot, state, allocation, job) of a report, and notes why a slot is broken. What the TaskManager reported before it
+    received our grant is left out."""
     slots = state.task_managers[name].slots
     for reported in states:
         slot = slots.get(reported.slot)
@@ -120,7 +121,7 @@ def _change_and_publish(
 
 
 def _change(state: State, name: str, number: int, now: SlotState, allocation: str | None, job: str | None) -> Outputs:
-    """The one place where a slot changes: keeps the free slots, what jobs hold and the queue in step."""
+    """The one place where the state of a slot changes: keeps the free slots, what jobs hold and the queue in step."""
     slot = state.task_managers[name].slots[number]
     job = job or "" if now in HELD_SLOT else None
     key, before, same = slot_key(name, number), slot.job, (slot.job, slot.allocation) == (job, allocation)

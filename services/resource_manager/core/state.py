@@ -9,14 +9,12 @@ from millrace.core.clocks import AtMs, NowMs
 from millrace.core.fold import TICK_MS
 from millrace.core.machine import Envelope
 from millrace.core.states import ALLOCATED_SLOT, HELD_SLOT, SlotState
-from millrace.core.topics import JOB_MASTER, TASK_MANAGER
+from millrace.core.topics import shard_number, task_manager_name
 
-PARTED_KEPT = 5_000  # TaskManagers that were lost and may come back: those before have long ended by themselves
-STEP_MAX_MS = 500
+TICK_STEP_MAX_MS = 500
 QUIET_STEP_MAX_MS = 1000  # the same while no slot is allocated: ticks come every two seconds then, and a longer silence is allowed
 AWAY_MS = 500  # by which the broker's clock went on further between two ticks than machine time: the broker or the leader was away
-DECLARE_MS = 10_000  # of machine time, in which a JobMaster that died with the ResourceManager is back
-RETURN_MS = 3000  # of the detector's time: the most that all TaskManagers then have to find the broker again
+DECLARE_MS = 10_000  # of machine time, in which a JobMaster that died with the ResourceManager is back [R31]
 
 
 @dataclass
@@ -67,7 +65,7 @@ class Job:
     told_position: int | None = None
 
     @property
-    def waits(self) -> bool:
+    def waits(self) -> bool:  # [R11]
         """Whether it is to be granted more."""
         return self.held < self.wanted and not self.earlier
 
@@ -111,7 +109,7 @@ class State:
     # TaskManager -> until when it is expected to register; none of them is registered.
     expected: dict[str, Expected] = field(default_factory=dict)
     # TaskManager -> the last incarnation that was declared lost, by an earlier life of ours, or because it did not register.
-    # None is registered. The last PARTED_KEPT, in the order in which they were noted.
+    # None is registered. The last LOST_KEPT, in the order in which they were noted.
     parted: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -137,12 +135,12 @@ def is_quiet(task_manager: TaskManager) -> bool:
 
 def shard_of(envelope: Envelope) -> int:
     """The shard that sent it."""
-    return int(envelope.sender.removeprefix(f"{JOB_MASTER}/"))
+    return shard_number(envelope.sender)
 
 
 def task_manager_of(envelope: Envelope) -> str:
     """The TaskManager that sent it."""
-    return envelope.sender.removeprefix(f"{TASK_MANAGER}/")
+    return task_manager_name(envelope.sender)
 
 
 def slot_key(task_manager: str, slot: int) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import typer
 
 from . import cluster, jobs
+from .audit import audit
 from .exits import Exit, code_of, said_of
 from .files import files
 from .inspect import inspect as inspect_job
@@ -32,7 +33,7 @@ app = typer.Typer(
 app.command(cls=SubmitCommand, rich_help_panel="Jobs")(submit)
 PANELS: dict[str, list[Callable[..., None]]] = {
     "Jobs": [jobs.list_jobs, jobs.show, jobs.result, jobs.logs, inspect_job, jobs.cancel, jobs.events, files, validate],
-    "The cluster": [cluster.taskmanagers, cluster.slots, schema],
+    "The cluster": [cluster.taskmanagers, cluster.slots, audit, schema],
 }
 for panel, commands in PANELS.items():
     for command in commands:

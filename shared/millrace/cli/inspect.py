@@ -49,7 +49,7 @@ def _lines(attempt: InspectedAttempt) -> Iterator[str]:
     yield f"{label(attempt.task)}[{attempt.subtask}] attempt {attempt.attempt} on {attempt.task_manager}"
     status = attempt.status
     if status is None:
-        yield f"  no answer: {attempt.silent}"
+        yield f"  no answer: {attempt.no_answer}"
         return
     progress = progress_line(status.progress.model_dump())
     yield f"  for {status.elapsed_ms / 1000:.1f} s; {progress or 'no Spark job yet'}"

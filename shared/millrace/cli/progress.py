@@ -179,7 +179,7 @@ def _asked(check: Callable[[], Ending]) -> End:
     return End(ending.status, ending.cause, ending.archive)
 
 
-def progress_line(progress: dict[str, int]) -> str:
+def progress_line(progress: dict[str, Any]) -> str:
     """How far an attempt is, in a few words; nothing before its first Spark job."""
     if not progress["stages_total"]:
         return ""
@@ -192,6 +192,9 @@ def progress_line(progress: dict[str, int]) -> str:
         words.append(f"{short(rows)} rows")
     if progress["rows_per_s"]:
         words.append(f"{short(progress['rows_per_s'])} rows/s")
+    for name, what in (("bytes_read", "read"), ("bytes_written", "written"), ("bytes_shuffled", "shuffled")):
+        if number := progress.get(name):  # none of a build that does not count them
+            words.append(f"{short(number)}B {what}" if number >= 1000 else f"{number} B {what}")
     return ", ".join(words)
 
 

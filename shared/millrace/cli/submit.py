@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 TOLD_MOST = 5  # files that are gone, by name
 GRAPH_SUFFIXES = (".yaml", ".yml", ".json")
+EXECUTORS = "those of a --master are set by --conf spark.executor... and spark.cores.max"
 NOT_TAKEN = {
-    "--master": "the cluster decides where Spark runs",
     "--deploy-mode": "the driver always runs in a slot of the cluster",
     "--class": "only Python scripts are run",
     "--properties-file": "give each setting with --conf",
     "--driver-memory": "a slot's memory is fixed when its TaskManager starts (millrace up --heap-mb)",
-    "--executor-memory": "a slot's memory is fixed when its TaskManager starts (millrace up --heap-mb)",
+    "--executor-memory": f"a slot's memory is fixed when its TaskManager starts (millrace up --heap-mb); {EXECUTORS}",
     "--driver-cores": "a slot's threads are fixed when its TaskManager starts (millrace up --cores)",
-    "--executor-cores": "a slot's threads are fixed when its TaskManager starts (millrace up --cores)",
-    "--total-executor-cores": "a slot's threads are fixed when its TaskManager starts (millrace up --cores)",
-    "--num-executors": "the cluster's slots decide that (millrace up --slots)",
+    "--executor-cores": f"a slot's threads are fixed when its TaskManager starts (millrace up --cores); {EXECUTORS}",
+    "--total-executor-cores": f"a slot's threads are fixed when its TaskManager starts (millrace up --cores); {EXECUTORS}",
+    "--num-executors": f"the cluster's slots decide that (millrace up --slots); {EXECUTORS}",
     "--queue": "give priority in the graph's file",
 }
 
@@ -99,6 +99,9 @@ def submit(
     packages: Annotated[
         str | None, typer.Option(metavar="G:A:V,...", help="Maven packages for its class path.")
     ] = None,
+    master: Annotated[
+        str | None, typer.Option(metavar="spark://HOST:PORT", help="The Spark cluster that runs its tasks (default: its slot).")
+    ] = None,
     env: EnvOption = None,
     env_file: EnvFileOption = None,
     stack: StackOption = "default",
@@ -117,6 +120,7 @@ def submit(
     """
     flags = {
         "name": name, "conf": conf, "py_files": py_files, "files": files, "jars": jars, "archives": archives, "packages": packages,
+        "master": master,
     }  # fmt: skip
     parameters = pairs(parameter, "-p")
     load = _graph if Path(target).suffix in GRAPH_SUFFIXES else _script
@@ -132,11 +136,12 @@ def submit(
 
 def _graph(path: Path, args: list[str], parameters: dict[str, str], flags: dict[str, Any], env: dict[str, str]) -> Loaded:
     _refuse(args, "arguments are for scripts; give a graph its parameters with -p NAME=VALUE")
+    master = flags.pop("master")
     given = [flag for flag, value in flags.items() if value]
     _refuse(given, f"--{(given or [''])[0].replace('_', '-')} is for scripts; it stands in a graph's file instead")
     from millrace.edge.graph_file import load_graph
 
-    return load_graph(path, parameters, same_machine=not is_named(), sent=True, env=env)
+    return load_graph(path, parameters, same_machine=not is_named(), sent=True, env=env, master=master)
 
 
 def _script(path: Path, args: list[str], parameters: dict[str, str], flags: dict[str, Any], env: dict[str, str]) -> Loaded:
@@ -154,6 +159,7 @@ def _script(path: Path, args: list[str], parameters: dict[str, str], flags: dict
         name=flags["name"],
         conf=pairs(flags["conf"], "--conf"),
         packages=_comma(flags["packages"]),
+        master=flags["master"],
         env=env,
         py_files=paths["py_files"],
         files=paths["files"],

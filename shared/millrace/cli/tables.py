@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from millrace.client import Result
     from millrace.core.messages.attempts import Fault
     from millrace.core.messages.client import JobSummary
-    from millrace.core.messages.execution import JobDetail
+    from millrace.core.messages.execution import JobDetail, TimeSpent
 
 HEAD_ROWS = 20
 STOPPED = "its TaskManager was stopped"
@@ -87,6 +87,12 @@ def waited_and_ran(summary: JobSummary) -> tuple[str, str]:
     return "", took(summary.accepted_ms, until_ms)  # it did not have to wait
 
 
+def spent_line(spent: TimeSpent) -> str:
+    """Where a job's time went: queue 0.1 s, start 0.4 s, ..."""
+    parts = ((name.removesuffix("_ms"), getattr(spent, name)) for name in type(spent).model_fields)
+    return ", ".join(f"{phase} {took(1, 1 + ms)}" for phase, ms in parts)
+
+
 def print_job(summary: JobSummary, detail: JobDetail | None, cause: Fault | None) -> None:
     """`show`: the job, then its tasks with their subtasks' states, then what failed."""
     from .files import files_lines
@@ -96,6 +102,8 @@ def print_job(summary: JobSummary, detail: JobDetail | None, cause: Fault | None
     for head, value in (("waited", waited), ("ran", ran), ("waits", waiting)):
         if value:
             print(f"{head:8}  {value}")
+    if detail is not None and detail.spent is not None:
+        print(f"time      {spent_line(detail.spent)}")
     for line in cause_lines(cause):
         print(line)
     for line in files_lines(detail, job):

@@ -105,16 +105,11 @@ def _is_graph(data: bytes) -> bool:
 
 def check_graph_file(path: Path, parameters: dict[str, str]) -> Loaded:
     """What `submit` would find here, and what the Dispatcher would find after it."""
-    from millrace.core.jobgraph.model import DEFAULT_LIMITS
     from millrace.edge.graph_file import load_graph
-    from millrace.edge.requests import check_graph
+    from millrace.edge.requests import check_loaded
 
     loaded = load_graph(path, parameters)
-    if loaded.raw:
-        found = check_graph(loaded.raw, {}, DEFAULT_LIMITS)
-        wrong = {each.place for each in loaded.errors}  # of a place with an error, a warning tells less
-        warnings = [each for each in found.warnings if each.place not in wrong]
-        loaded.problems += [each for each in (*found.problems, *warnings) if each not in loaded.problems]
+    check_loaded(loaded)
     return loaded
 
 

@@ -21,6 +21,7 @@ from .results import Results
 from .session import about, expected
 
 if TYPE_CHECKING:
+    from .audit import Audit
     from .dead_letters import DeadLetters
 
 LATE_S = 2.0  # before a client gives up, its submission's time is up: the answer that it is too late may still come
@@ -193,10 +194,12 @@ class Millrace(Results):
         since_ms = self.status(job).accepted_ms
         return follow_log(self._link, job, since_ms, self._closed)
 
-    def events(self, job: str | None = None, *, history: bool = False, go_on: bool = True) -> Iterator[Event]:
+    def events(
+        self, job: str | None = None, *, history: bool = False, go_on: bool = True, since_ms: int | None = None
+    ) -> Iterator[Event]:
         """The events of all jobs (or of one) from now on, or from the oldest kept on; never ends, unless `go_on` is False:
-        then with the last that was written. Ordered within a job."""
-        return follow_log(self._link, job, None, self._closed, history, go_on)
+        then with the last that was written. Ordered within a job. `since_ms`: of a `history`, those since then are enough."""
+        return follow_log(self._link, job, since_ms, self._closed, history, go_on)
 
     def _unwatch(self, job: str, buffer: Buffer | None) -> None:
         if self._feed is not None and buffer is not None:
@@ -209,6 +212,12 @@ class Millrace(Results):
         from .dead_letters import DeadLetters
 
         return DeadLetters(self._link)
+
+    def audit(self) -> Audit:
+        """Who gave which command over HTTP, and what came of it."""
+        from .audit import Audit
+
+        return Audit(self._link)
 
 
 def new_id(name: str) -> str:

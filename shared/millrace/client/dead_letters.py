@@ -13,32 +13,26 @@ import json
 import re
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from pydantic_core import from_json
 
 from millrace.core.messages.base import Body
-from millrace.core.messages.events import DeadLetter, DeadLetterRedriven
+from millrace.core.messages.events import SUBMISSION, DeadLetter, DeadLetterRedriven
 from millrace.io.interfaces import Unavailable as NoAnswer
-from millrace.io.kafka.admin import KafkaAdmin
 from millrace.io.kafka.bus import headers_of
 
-from .errors import MillraceError, Refused, Unavailable
+from .errors import MillraceError, OutcomeUnknown, Refused, Unavailable
 from .link import REQUESTS, Link, now_ms
+from .topic_log import TopicLog
 
 LETTERS = "dead-letters"
-SILENT_S = 10.0
 LOOK_BACK_MS = 7 * 24 * 3600 * 1000  # as long as client.commands keeps what the letter is about
 LOOK_S = 3.0
 LETTER, ORIGIN, REPEATS, BY = (f"millrace-redrive-{name}" for name in ("letter", "origin", "repeats", "by"))
 """Headers of a record that was sent again: the letter's number, where the record was first, the how manieth try, who."""
-
-SUBMISSION = re.compile(r"(?:no|(?P<kind>\w+):) SubmitJob of job (?P<job>[^\s:]+): ")
-"""How the reason of a refused submission begins: `kind` as in JobRejected, none for an invalid one."""
 
 B = TypeVar("B", bound=Body)
 
@@ -154,12 +148,11 @@ class Letter:
         return found if isinstance(found, str) else None
 
 
-class DeadLetters:
+class DeadLetters(TopicLog):
     """The dead letters of the cluster that `link` is connected to. Every call may raise Unavailable."""
 
     def __init__(self, link: Link) -> None:
-        self._link = link
-        self._admin = KafkaAdmin(link.bootstrap, client_id=link.reply_to, options=link.options)
+        super().__init__(link, LETTERS)
 
     def read(self, since_ms: int | None = None) -> list[Letter]:
         """All letters that are kept, oldest first, with what became of them; those parked since a moment."""
@@ -209,7 +202,8 @@ class DeadLetters:
         )
 
     def redrive(self, letter: Letter, original: Original) -> DeadLetterRedriven:
-        """Sends the record again as it was, and writes down that it was. Raises Refused for what Kafka does not take.
+        """Sends the record again as it was, and writes down that it was. Raises Refused for what Kafka does not take, and OutcomeUnknown
+        where it may have been sent.
 
         Nothing of the record is changed: its job's id makes a second acceptance of the same job harmless.
         """
@@ -222,12 +216,18 @@ class DeadLetters:
             kept.append((ORIGIN, f"{told.topic}/{told.partition}/{told.offset}".encode()))
         added = {LETTER: letter.number, REPEATS: repeats, BY: who}
         headers = [*kept, *((name, str(value).encode()) for name, value in added.items())]
-        offset = self._link.publish(told.topic, original.value, key=original.key, headers=headers)
+        try:
+            offset = self._link.publish(told.topic, original.value, key=original.key, headers=headers)
+        except Unavailable as failure:
+            raise OutcomeUnknown(f"letter {letter.number} may have been sent again: {failure}") from None
         fact = DeadLetterRedriven(
             letter=letter.number, topic=told.topic, partition=0, offset=offset, repeats=repeats, by=who, at_ms=now_ms()
         )
-        self._link.publish(LETTERS, fact.model_dump_json().encode(), key=told.topic.encode())
         letter.redriven = fact
+        try:
+            self._link.publish(LETTERS, fact.model_dump_json().encode(), key=told.topic.encode())
+        except (Unavailable, Refused) as failure:
+            raise OutcomeUnknown(f"letter {letter.number} was sent again, but that may not be written down: {failure}") from None
         return fact
 
     def must_reach(self, number: int) -> None:
@@ -243,49 +243,6 @@ class DeadLetters:
             self._admin.delete_below(LETTERS, 0, below)
         except NoAnswer as failure:
             raise Unavailable(str(failure)) from None
-
-    def _records(self, since_ms: int | None) -> Iterator[Message]:
-        first, end = self._marks(LETTERS, 0)
-        with closing(self._link.reader()) as reader:
-            if since_ms is not None:
-                first = self._first_since(reader, since_ms, end)
-            reader.assign([TopicPartition(LETTERS, 0, first)])
-            while first < end:
-                message = _next(reader)
-                first = (message.offset() or 0) + 1
-                yield message
-
-    def _first_since(self, reader: Consumer, since_ms: int, end: int) -> int:
-        try:
-            [found] = reader.offsets_for_times([TopicPartition(LETTERS, 0, since_ms)], timeout=SILENT_S)
-        except KafkaException as failure:
-            raise Unavailable(f"Kafka at {self._link.bootstrap} does not answer: {failure.args[0].str()}") from None
-        return found.offset if found.offset >= 0 else end
-
-    def _at(self, topic: str, partition: int, offset: int) -> Message | None:
-        """The record at an offset; None: it is not there."""
-        first, end = self._marks(topic, partition)
-        if not first <= offset < end:
-            return None
-        with closing(self._link.reader()) as reader:
-            reader.assign([TopicPartition(topic, partition, offset)])
-            message = _next(reader)
-        return message if message.offset() == offset else None
-
-    def _marks(self, topic: str, partition: int) -> tuple[int, int]:
-        try:
-            return self._admin.offsets(topic, partition)
-        except NoAnswer as failure:
-            raise Unavailable(str(failure)) from None
-
-
-def _next(reader: Consumer) -> Message:
-    message = reader.poll(SILENT_S)
-    if message is None:
-        raise Unavailable(f"Kafka gives no record within {SILENT_S:.0f} s")
-    if (error := message.error()) is not None:
-        raise Unavailable(f"Kafka gives no record: {error.str()}")
-    return message
 
 
 def _fits(letter: DeadLetter, value: bytes) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.execution import JobDetail
@@ -47,12 +48,21 @@ def _counts_files(error: Fault) -> bool:
 
 
 def listed(where: tuple[str, int, int, str], manifest: bytes) -> Files:
-    """What the list beside an attempt's files says. Names that lead out of a folder are none."""
+    """What the list beside an attempt's files says. Names that lead out of a folder are none. Raises ValueError."""
     task, subtask, attempt, folder = where
-    value = json.loads(manifest)
-    kept = [
-        KeptFile(task, subtask, attempt, each["name"], each["bytes"], f"results/{folder}/files/{each['name']}")
-        for each in value["files"]
-        if not {"", ".", ".."} & set(each["name"].split("/"))
-    ]
-    return Files(kept, [(each["name"], each["why"]) for each in value["left_out"]], value["left_out_in_all"])
+    try:
+        value = json.loads(manifest)
+        kept = [
+            KeptFile(task, subtask, attempt, name, _size(each["bytes"]), f"results/{folder}/files/{name}")
+            for each in value["files"]
+            if not {"", ".", ".."} & set((name := each["name"]).split("/"))
+        ]
+        return Files(kept, [(each["name"], each["why"]) for each in value["left_out"]], value["left_out_in_all"])
+    except (AttributeError, KeyError, TypeError, RecursionError) as wrong:
+        raise ValueError(f"it is no list of files ({type(wrong).__name__}: {wrong})") from None
+
+
+def _size(value: Any) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"{value!r:.100} is no number of bytes")
+    return value

@@ -13,7 +13,7 @@ import secrets
 import threading
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -26,6 +26,7 @@ from .errors import OutcomeUnknown, Refused, Unavailable
 REQUESTS, REPLIES, EVENTS = "client.commands", "client.replies", "job.events"
 ASK_S = 1.0
 LEADERLESS_S = 9.0  # a cluster of brokers needs some seconds to see that one is dead, longer if that one led their quorum
+PUBLISH_TURN_S = 0.01  # the thread that reads may be given the delivery; who waits for it must not wait on for another one
 TURN_S = 0.1  # how soon a failed delivery or a close is seen; answers come at once
 
 log = logging.getLogger("millrace.client")
@@ -179,12 +180,21 @@ class Link:
             )  # fmt: skip
         except (KafkaException, BufferError) as failure:
             raise Refused(f"a record of {len(value)} bytes for {topic} is not taken: {failure}") from None
-        while not done:
-            self._producer.poll(TURN_S)  # ends: what is not delivered in `delivery_s` has failed
+        while not done:  # ends: what is not delivered in `delivery_s` has failed
+            self._producer.poll(PUBLISH_TURN_S)
         error, offset = done[0]
         if error is not None:
             raise Unavailable(f"Kafka at {self.bootstrap} did not take a record for {topic}: {error.str()}")
         return offset or 0
+
+    def send(self, topic: str, value: bytes, key: bytes, failed: Callable[[str], None]) -> None:
+        """Writes one record to partition 0, and waits for nothing; `failed` is told if Kafka does not get it."""
+        try:
+            self._producer.produce(
+                topic, value, key=key, partition=0, on_delivery=lambda error, _: failed(error.str()) if error is not None else None
+            )
+        except (KafkaException, BufferError) as failure:
+            failed(str(failure))
 
     def forget(self, correlation: str) -> None:
         self._pending.pop(correlation, None)

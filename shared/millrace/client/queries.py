@@ -35,7 +35,7 @@ class Queries(Session):
         """Raises NotFound."""
         return self._ask(about(client.GetJobStatus, job), client.JobStatusAnswered).summary
 
-    def show(self, job: str) -> Shown:
+    def show(self, job: str) -> Shown:  # [R31]
         """The job with its tasks, subtasks and attempts; of an ended job from its archive. Raises NotFound."""
         described = self._describe(job)
         if described.archive is None:

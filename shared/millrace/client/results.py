@@ -59,7 +59,11 @@ class Results(Queries):
         """The files that its attempts left in their folders: of each subtask those of the last attempt that left any. Raises NotFound."""
         found = Files()
         for where in files.folders(self.show(job).detail):
-            part = files.listed(where, self.file(f"results/{where[3]}/files.json"))
+            path = f"results/{where[3]}/files.json"
+            try:
+                part = files.listed(where, self.file(path))
+            except ValueError as wrong:
+                raise errors.Unavailable(f"{path} on the blob server is damaged: {wrong}") from None
             found = Files(found.kept + part.kept, found.left_out + part.left_out, found.left_out_in_all + part.left_out_in_all)
         return found
 
@@ -72,6 +76,22 @@ class Results(Queries):
             yield from reader.read()
             if not follow or ended or self._closed.wait(LOG_TURN_S):
                 return
+
+    def log_end(self, folder: str, stream: str, most: int) -> tuple[bytes, int]:
+        """The last bytes of what an attempt wrote to a stream, and how many bytes that is in all. `folder`: as its `LogPlace` has it."""
+        from .blobs import BlobError, Piece
+
+        def end(blobs: Any) -> Piece:
+            try:
+                piece: Piece = blobs.get_range(f"logs/{folder}/{stream}", -most)
+            except BlobError as failure:
+                if failure.status in (404, 416):
+                    return Piece(b"", 0)  # not written yet
+                raise
+            return piece
+
+        found = self._call_blobs(end)
+        return found.data[-most:], found.size
 
     def log_reader(self, job: str, every_attempt: bool = True) -> LogReader:
         """Reads on in what the attempts of a job write, whenever it is asked to."""

@@ -87,7 +87,10 @@ class Session:
             raise errors.Unavailable(f"{path} on the blob server is no archive of a job: {wrong.errors()[0]['msg']}") from None
 
     def _json(self, path: str) -> dict[str, Any]:
-        value: dict[str, Any] = json.loads(self.file(path))
+        try:
+            value: dict[str, Any] = json.loads(self.file(path))
+        except (ValueError, RecursionError):
+            raise errors.Unavailable(f"{path} on the blob server is damaged: it is no JSON") from None
         return value
 
     def _blob_client(self) -> BlobClient:

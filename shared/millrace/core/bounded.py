@@ -12,7 +12,7 @@ LISTED_BYTES_MOST = 600_000
 """Of the list in an answer, which is one record."""
 
 
-def fitting(parts: Iterable[P], most: int = LISTED_BYTES_MOST) -> list[P]:
+def fitting(parts: Iterable[P], most: int = LISTED_BYTES_MOST) -> list[P]:  # [R15]
     """The first of these that as JSON take at most `most` bytes together."""
     kept: list[P] = []
     for part in parts:

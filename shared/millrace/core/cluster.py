@@ -10,7 +10,7 @@ def short(cluster: str) -> str:
     return cluster[:LETTERS]
 
 
-def acceptance_of(cluster: str, record: str) -> str:
+def acceptance_of(cluster: str, record: str) -> str:  # [R29]
     """The name of an acceptance: `<cluster>.<generation>.<offset>`."""
     return f"{short(cluster)}.{record}" if cluster else record
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from .fold import TICK_MS
 from .states import Role, check_role
+from .timing import BROKER_RETURN_MS
 
 SUSPECT_TICKS = 1.5  # intervals without a tick: probe. It costs a record; silence is judged between probes alone
 PROBE_MS = TICK_MS // 2  # between probes while suspecting: a verdict that is short by a millisecond waits no whole tick
 SILENCE_TICKS = 5  # missed between two own probes: silence
 PAUSE_TICKS = 10  # without any record at all: the log itself was silent, for a standby that suspects writes to it
-RETURN_MS = 3_000  # after such a pause: the leader may find its way to the broker later than who suspects it
 QUIET_TICK_MS = 20 * TICK_MS  # between ticks while there is nothing to do and nobody watches
 WAKING_MS = TICK_MS // 2  # from what wakes a leader at rest to its tick: the one goes its way before the other
 ATTEND_MS = 20_000  # between two words of a standby that it watches
@@ -23,7 +23,7 @@ ATTENDED_MS = 3 * ATTEND_MS  # after which a leader that heard none takes itself
 STUCK_TICKS = 50  # ticks over which the mark stands below the last output: the leader cannot speak
 READ_BACK_MS = 90_000  # a leader that does not read its own tick for so long cannot write its log: it resigns [R6]. A broker that is
 # paused for a minute replaces nobody; a standby that can read takes the key of a silent leader long before
-ELECTED_BACK_MS = 15_000  # the same for its own election, behind which no standby knows that it leads
+ELECTED_BACK_MS = 15_000  # the same for its own election, behind which no standby knows that it leads [R6]
 CAMPAIGN_MS = 1_000  # between two tries
 GIVEN_MS = 500  # in which a standby takes what is given away, before its giver asks for it again
 IDLE_MS = 50  # a follower's longest wait for a record
@@ -99,7 +99,7 @@ class Election:
     def read(self, stamp_ms: int, next_ms: int) -> None:
         """Any record was folded. After a pause of the log, which a broker or a network makes, all have time to come back."""
         if self._read_stamp_ms and stamp_ms - self._read_stamp_ms > PAUSE_TICKS * next_ms:
-            self._probe_stamp_ms, self._returned_stamp_ms = 0, stamp_ms + RETURN_MS
+            self._probe_stamp_ms, self._returned_stamp_ms = 0, stamp_ms + BROKER_RETURN_MS
         self._read_stamp_ms = stamp_ms
 
     def probed(self, stamp_ms: int, next_ms: int) -> None:
@@ -188,7 +188,7 @@ class Election:
         due_ms = self._probed_ms + PROBE_MS if now_ms >= suspected_ms else suspected_ms
         return due_ms if now_ms < due_ms < now_ms + IDLE_MS else now_ms + IDLE_MS
 
-    def campaigns(self, now_ms: int, view: View, folded_epoch: int, caught_up: bool, heir: bool) -> int | None:
+    def campaigns(self, now_ms: int, view: View, folded_epoch: int, caught_up: bool, heir: bool) -> int | None:  # [R31]
         """The mod_revision of the key that is to be replaced (0: absent), or None: this is not the time.
 
         A key whose epoch has no record in the log yet is left alone until its lease ends: its holder may be about to write. heir: the

@@ -41,7 +41,8 @@ FAULTS: dict[tuple[str, bool], Row] = {
         "see what it reads from or writes to; more attempts: `restart` in the graph",
     ),
     ("jvm", True): Row(
-        RESTART, "the JVM ran out of memory, crashed, or ended by itself; an error in it that Spark gives no name",
+        RESTART,
+        "the JVM ran out of memory, crashed, or ended by itself; the `master` did not answer; an error in it that Spark gives no name",
         "give the job more memory (`resources.memory_mb`) or smaller parts; `millrace logs` has the rest",
     ),
     ("killed", True): Row(
@@ -58,7 +59,7 @@ FAULTS: dict[tuple[str, bool], Row] = {
         " `LookupError`, `NameError`, `NotImplementedError`, `RecursionError`, `SyntaxError`, `TypeError`, `ValueError` and what is"
         " made from them, unless it is an `OSError` too), in a UDF as well; one whose `retryable` is false; an error of Spark whose"
         " SQLSTATE says so (classes 07, 0A, 21, 22, 23, 2B, 2D, 42, 44, 54, P0: a bad cast, a division by zero,"
-        " `raise_error`); a sink that cannot be published; columns that differ",
+        " `raise_error`); a sink that cannot be published; columns that differ; executors that do not see the storage",
         "mend the code or the data at the place that the message names, and submit anew; where it may heal: `error.retryable = True`",
     ),
     ("exit", False): Row(

@@ -30,10 +30,10 @@ from .messages.records import (
     encode,
     message_json,
 )
-from .topics import OUTPUT_BYTES_MAX, TASK_MANAGER, Topology
+from .topics import OUTPUT_BYTES_MAX, TASK_MANAGER, Scope, Topology
 
 TICK_MS = 100
-HELLO_TICKS = 10
+HELLO_TICKS = 10  # [R9]
 OUTBOX_QUIET = 10_000  # while so much waits for Kafka, nobody is greeted besides: it would wait behind the rest
 PARTED_KEPT = 5_000  # peers whose life is over [R32]: more come and go for as long as a cluster lives
 
@@ -151,7 +151,7 @@ class Fold:
         """The state at the start of a generation [R22]."""
         return ScopeState(generation, offset, state=self.machine.blank())
 
-    def fold(self, folded: ScopeState, offset: int, stamp_ms: int, record: Record) -> FoldResult:
+    def fold(self, folded: ScopeState, offset: int, stamp_ms: int, record: Record) -> FoldResult:  # [R1]
         """Folds one record at `offset` with the broker's `stamp_ms`. Raises Diverged; any other exception is a bug."""
         hole = self._go_on(folded, offset)
         if hole is not None:
@@ -190,7 +190,7 @@ class Fold:
         folded.next_offset = offset + 1
         return None
 
-    def _elected(self, folded: ScopeState, offset: int, stamp_ms: int, record: Elected) -> FoldResult:
+    def _elected(self, folded: ScopeState, offset: int, stamp_ms: int, record: Elected) -> FoldResult:  # [R22]
         if record.generation != folded.generation or record.epoch <= folded.epoch:
             return FoldResult()  # another generation's, or a zombie's: void
         first = folded.epoch == 0
@@ -213,12 +213,12 @@ class Fold:
             outputs.append(Publish("cluster.events", self.machine.scope, fact))
         return self._run(folded, offset, told, bodies, outputs)
 
-    def _tick(self, folded: ScopeState, offset: int, stamp_ms: int, record: Tick) -> FoldResult:
+    def _tick(self, folded: ScopeState, offset: int, stamp_ms: int, record: Tick) -> FoldResult:  # [R9], [R14], [R24]
         if record.epoch != folded.epoch or record.n != folded.tick + 1:
             return FoldResult()  # of an older leader, or twice, or after a hole [R3]
         if record.digest != folded.ticked_digest:
             raise Diverged(
-                f"{self.machine.scope}: at offset {offset} the leader {folded.who} has said {record.digest[:12]},"
+                f"{self.machine.scope}: at offset {offset} the leader {folded.who} has sent {record.digest[:12]},"
                 f" this replica {folded.ticked_digest[:12]}"
             )
         folded.tick = record.n
@@ -236,7 +236,7 @@ class Fold:
         folded.ticked_digest = folded.digest
         return told
 
-    def _outcome(self, folded: ScopeState, offset: int, record: Outcome) -> FoldResult:
+    def _outcome(self, folded: ScopeState, offset: int, record: Outcome) -> FoldResult:  # [R17]
         pending = folded.effects.pop(record.effect, None)
         if pending is None:
             return FoldResult()  # known already: a zombie's port and its successor's both posted the fact
@@ -253,7 +253,7 @@ class Fold:
         folded.client_mark = record.offset
         return self._run(folded, offset, FoldResult(taken=True), [(record, "", 0)])
 
-    def _message(self, folded: ScopeState, offset: int, record: Message) -> FoldResult:
+    def _message(self, folded: ScopeState, offset: int, record: Message) -> FoldResult:  # [R8], [R28]
         if record.to != self.machine.scope:
             return FoldResult()  # partitions of TaskManagers are shared
         peer = folded.peers.get(record.sender)
@@ -279,7 +279,7 @@ class Fold:
             self._drop_parted(folded)
             return self._run(folded, offset, told, [], [Say(record.sender, Hello())])
         if verdict is Offer.GAP:
-            return FoldResult(damage=f"{record.sender} has said {record.prev}, which is not in this log")
+            return FoldResult(damage=f"{record.sender} has sent {record.prev}, which is not in this log")
         if verdict is Offer.FORK:
             assert peer is not None and peer.mark is not None
             peer.forked = True
@@ -296,7 +296,7 @@ class Fold:
         hellos: list[Output] = []
         if verdict is Offer.BORN:
             hellos = [Say(record.sender, Hello())]
-            bodies.append((PeerBorn(record.sender, record.life), record.sender, record.life))
+            bodies.append((PeerBorn(Scope(record.sender), record.life), record.sender, record.life))
         if not isinstance(record.body, Hello):
             bodies.append((record.body, record.sender, record.life))
         return self._run(folded, offset, told, bodies, hellos)
@@ -322,7 +322,7 @@ class Fold:
         for output in first or ():
             index = self._take_in(folded, (offset, index), told, output)
         for body, sender, life in bodies:
-            envelope = Envelope(sender, life, NowMs(folded.now_ms), name, body, folded.stamp_ms)
+            envelope = Envelope(Scope(sender), life, NowMs(folded.now_ms), name, body, folded.stamp_ms)
             for output in self.machine.handle(folded.state, envelope):
                 index = self._take_in(folded, (offset, index), told, output)
         return told
@@ -384,7 +384,7 @@ class Fold:
 
     def _put(
         self, folded: ScopeState, topic: str, partition: int, key: str, kind: str, value: str, after: str = ""
-    ) -> OutboxRecord:
+    ) -> OutboxRecord:  # [R13], [R15]
         # A character has at most four bytes.
         size = len(value) if len(value) * 4 <= OUTPUT_BYTES_MAX else len(value.encode())
         if size > OUTPUT_BYTES_MAX:

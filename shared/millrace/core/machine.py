@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from .clocks import AtMs, NowMs
 from .messages.base import Body
+from .topics import Scope
 
 T = TypeVar("T")
 
@@ -22,7 +23,7 @@ class Born:
 
 
 @dataclass(frozen=True)
-class Configured:
+class Configured:  # [R1]
     """A new leader's settings, from its Elected record on."""
 
     settings: Mapping[str, Any]
@@ -37,15 +38,15 @@ class Ticked:
 class PeerBorn:
     """A peer is heard in a new life: it knows nothing of us, and is owed all that it needs [R10]."""
 
-    peer: str
+    peer: Scope
     life: int
 
 
 class Envelope(NamedTuple):
     """What a handler is given. `id` names this record for ever: new names are made of it, never drawn."""
 
-    sender: str
-    """The scope that said it; "" for what comes from the core, an outcome or a local fact."""
+    sender: Scope
+    """The scope that sent it; "" for what comes from the core, an outcome or a local fact."""
     life: int
     """The sender's life."""
     now_ms: NowMs
@@ -69,8 +70,8 @@ class Envelope(NamedTuple):
 
 
 class Say(NamedTuple):
-    """A message to another scope, as the next link of the chain to it. To a peer not yet heard nothing is said: it will be declared
-    to when it is [R10]. `after`: a topic, or the type of a message. What this scope said before of that
+    """A message to another scope, as the next link of the chain to it. To a peer not yet heard nothing is sent: it will be declared
+    to when it is [R10]. `after`: a topic, or the type of a message. What this scope sent before of that
     kind must be in Kafka before this is sent: what its receiver does next must not overtake it, and partitions have no common order."""
 
     to: str
@@ -88,7 +89,7 @@ class Publish(NamedTuple):
 
 class Do(NamedTuple):
     """An effect. Effects with one `key` (an etcd key, a slot) go one after the other [R17]. `after_said`: it is performed once all that
-    was said before it is in Kafka, because it takes away what a new generation would say it again from [R16]."""
+    was sent before it is in Kafka, because it takes away what a new generation would send it again from [R16]."""
 
     key: str
     effect: Body
@@ -96,15 +97,15 @@ class Do(NamedTuple):
 
 
 class Forget(NamedTuple):
-    """A dynamic peer has ended in this life: its chain is dropped, and what that life may still say."""
+    """A dynamic peer has ended in this life: its chain is dropped, and what that life may still send."""
 
-    peer: str
+    peer: Scope
     life: int
 
 
 @dataclass(frozen=True, slots=True)
 class PassedOver:
-    """In place of the body of a record that ended two processes [R26]: whatever it asked for is not done. Who it was about is told."""
+    """In place of the body of a record that ended two processes [R26]: whatever it asked for is not done. Who it was about is notified."""
 
     body: Any
     error: str
@@ -130,11 +131,11 @@ class Machine(Protocol):
         ...
 
     def handle(self, state: Any, envelope: Envelope) -> Iterator[Output]:
-        """Changes the state and yields what is said and done, in order."""
+        """Changes the state and yields what is sent and done, in order."""
         ...
 
     def is_idle(self, state: Any) -> bool:
-        """Whether no timer runs and nothing is awaited: ticks may come slowly until something is said to it."""
+        """Whether no timer runs and nothing is awaited: ticks may come slowly until something is sent to it."""
         ...
 
 
@@ -160,7 +161,7 @@ class UnknownMessage(AssertionError):
     """A message that this machine has no handler for: the sender is of another build; the replica stops [R26]."""
 
 
-def dispatch(handlers: Mapping[type, Handler], state: Any, envelope: Envelope) -> Iterator[Output]:
+def dispatch(handlers: Mapping[type, Handler], state: Any, envelope: Envelope) -> Iterator[Output]:  # [R5]
     """Runs the handler of the body's class; a machine's `handle` is this over its table."""
     handler = handlers.get(type(envelope.body))
     if handler is None:

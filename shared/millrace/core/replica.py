@@ -95,7 +95,7 @@ class BaseReplica:
     """What a scope does with or without election: it sends what it has folded, and performs effects in their order."""
 
     def __init__(self, fold: Fold, folded: ScopeState, *, who: str, build: str) -> None:
-        self.core, self.folded = fold, folded
+        self.fold, self.folded = fold, folded
         self.who, self.build = who, build
         self.speaking = Speaking()
 
@@ -119,9 +119,9 @@ class BaseReplica:
         return actions
 
     def _perform(self, *effects: str) -> list[Action]:
-        """Those of them that do not wait for what was said before them."""
+        """Those of them that do not wait for what was sent before them."""
         known = self.folded.effects
-        ready = [effect for effect in effects if not self.speaking.holds(effect, known[effect].after)]
+        ready = [effect for effect in effects if not self.speaking.must_wait(effect, known[effect].after)]
         return [Perform(self.epoch, effect, known[effect].key, known[effect].effect) for effect in ready]
 
     def outcome(self, effect: str, result: Any) -> list[Action]:
@@ -154,8 +154,8 @@ class Replica(BaseReplica):
 
     @property
     def awaits(self) -> bool:
-        """An effect goes once what was said before it is in Kafka."""
-        return self.leads and bool(self.speaking.held)
+        """An effect goes once what was sent before it is in Kafka."""
+        return self.leads and bool(self.speaking.deferred)
 
     def record(
         self, offset: int, stamp_ms: int, record: Record | None, now_ms: int, parked: Parked | None = None
@@ -163,10 +163,10 @@ class Replica(BaseReplica):
         """Folds a record of the inbox. parked: it is passed over. A record None stands for bytes that are none."""
         folded, before = self.folded, self.folded.published_through
         if parked is not None:
-            told = self.core.pass_over(folded, offset, stamp_ms, record, parked)
+            told = self.fold.pass_over(folded, offset, stamp_ms, record, parked)
         else:
             assert record is not None
-            told = self.core.fold(folded, offset, stamp_ms, record)
+            told = self.fold.fold(folded, offset, stamp_ms, record)
         if told.unreadable:
             assert told.damage is not None
             alone = self.election.has_key or self.election.silent
@@ -182,13 +182,13 @@ class Replica(BaseReplica):
             return []
         actions: list[Action] = []
         if told.superseded:
-            return [End(f"{self.core.machine.scope} lives in a later life than {folded.generation}")]
+            return [End(f"{self.fold.machine.scope} lives in a later life than {folded.generation}")]
         if isinstance(record, Tick):
             self.election.heard(now_ms, folded.published_through, before, folded.said)
         elif isinstance(record, Elected):
             actions += self._elected(record, offset, now_ms)
             if self.leads:
-                return actions  # begin() has said and done what this record led to
+                return actions  # begin() has sent and done what this record led to
         if self.leads:
             actions += self._speak(told)
         if told.damage is not None and self.leads:
@@ -196,11 +196,11 @@ class Replica(BaseReplica):
             actions.append(BeReborn(told.damage))
         return actions
 
-    def _elected(self, record: Elected, offset: int, now_ms: int) -> list[Action]:
+    def _elected(self, record: Elected, offset: int, now_ms: int) -> list[Action]:  # [R27]
         election, mine = self.election, self.settings.get("cluster")
         theirs = record.settings.get("cluster")
         if mine and theirs and theirs != mine:  # both would fold this log, each with leaders that its own etcd has chosen [R29]
-            whose = f"{self.core.machine.scope}'s log is also led by {record.who} of cluster {theirs}, and this is cluster {mine}"
+            whose = f"{self.fold.machine.scope}'s log is also led by {record.who} of cluster {theirs}, and this is cluster {mine}"
             return [End(f"{whose}: give each cluster a Kafka of its own")]
         if record.build != self.build:
             return [Cede(record.build, offset)]
@@ -319,4 +319,4 @@ class Replica(BaseReplica):
         folded = self.folded
         if self.speaking.unacked or folded.effects or self.election.attended_by(now_ms, ATTENDED_MS):
             return False
-        return self.core.machine.is_idle(folded.state)
+        return self.fold.machine.is_idle(folded.state)

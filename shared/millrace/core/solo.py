@@ -31,11 +31,11 @@ class SoloReplica(BaseReplica):
             generation=self.epoch, epoch=self.epoch, build=self.build, who=self.who, settings=settings
         ))]  # fmt: skip
 
-    def record(self, stamp_ms: int, record: Record) -> list[Action]:
+    def record(self, stamp_ms: int, record: Record) -> list[Action]:  # [R8]
         """Folds the next record of the input."""
-        told = self.core.fold(self.folded, self.folded.next_offset, stamp_ms, record)
+        told = self.fold.fold(self.folded, self.folded.next_offset, stamp_ms, record)
         if told.superseded:
-            return [End(f"{self.core.machine.scope} lives in a later life than {self.folded.generation}")]
+            return [End(f"{self.fold.machine.scope} lives in a later life than {self.folded.generation}")]
         if told.damage is not None:
             return [BeReborn(told.damage)]
         return self._speak(told)
@@ -62,6 +62,6 @@ class SoloReplica(BaseReplica):
     def _interval_ms(self, rest_ms: int) -> int:
         """Between two ticks. At rest nobody needs it, all peers have heard it and all it said is in Kafka."""
         unheard = any(not peer.life and not peer.parted for peer in self.folded.peers.values())
-        if unheard or self.speaking.unacked or not self.core.machine.is_idle(self.folded.state):
+        if unheard or self.speaking.unacked or not self.fold.machine.is_idle(self.folded.state):
             return TICK_MS
         return rest_ms

@@ -1,4 +1,4 @@
-"""What a leader still has to say and to do: the outbox on its way to Kafka, effects in their order. Rebuilt at each election."""
+"""What a leader still has to send and to do: the outbox on its way to Kafka, effects in their order. Rebuilt at each election."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Speaking:
     queued: int = 0  # the last queued
     in_flight: dict[str, str] = field(default_factory=dict)  # effect key -> the one effect being performed
     waiting: dict[str, deque[str]] = field(default_factory=dict)  # effect key -> effects behind it
-    held: deque[tuple[int, str]] = field(default_factory=deque)  # (output, effect that goes once all up to that one are in Kafka), in order
+    deferred: deque[tuple[int, str]] = field(default_factory=deque)  # (output, effect that goes once Kafka has all up to it), in order
 
     def begin(self, folded: ScopeState) -> tuple[list[int], list[str]]:
-        """The whole outbox is said again [R14], and effects without an outcome are performed again [R17]: (seqs, effect ids)."""
+        """The whole outbox is sent again [R14], and effects without an outcome are performed again [R17]: (seqs, effect ids)."""
         self.queued = folded.published_through
         seqs = list(folded.outbox)
         for seq in seqs:
@@ -35,22 +35,22 @@ class Speaking:
         """An output is in Kafka: the effects that waited for it."""
         self.unacked.pop(seq, None)
         ready = []
-        while self.held and self.held[0][0] <= self.published_through():
-            ready.append(self.held.popleft()[1])
+        while self.deferred and self.deferred[0][0] <= self.published_through():
+            ready.append(self.deferred.popleft()[1])
         return ready
 
-    def holds(self, effect: str, after: int) -> bool:
-        """Whether an effect, first on its key, must wait until outputs up to `after` are in Kafka; `acked` tells when they are."""
+    def must_wait(self, effect: str, after: int) -> bool:
+        """Whether an effect, first on its key, must wait until outputs up to `after` are in Kafka; `acked` returns it when they are."""
         if after <= self.published_through():
             return False
-        bisect.insort(self.held, (after, effect))
+        bisect.insort(self.deferred, (after, effect))
         return True
 
     def published_through(self) -> int:
         """One below the oldest unacknowledged output [R14]."""
         return next(iter(self.unacked), self.queued + 1) - 1
 
-    def may_perform(self, key: str, effect: str) -> bool:
+    def may_perform(self, key: str, effect: str) -> bool:  # [R17]
         """True: perform it now; False: it goes when those before it on its key have their outcomes."""
         if key in self.in_flight:
             self.waiting.setdefault(key, deque()).append(effect)

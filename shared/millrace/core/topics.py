@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from typing import NewType
 
 DISPATCHER = "dispatcher"
 RESOURCE_MANAGER = "resource-manager"
@@ -19,8 +20,30 @@ OUTPUT_BYTES_MAX = 900_000  # what a machine may say; larger goes by reference [
 IDENTITY = "cluster.identity"  # whose Kafka this is: its first record counts [R29]
 
 
-def shard_scope(shard: int) -> str:
-    return f"{JOB_MASTER}/{shard}"
+Scope = NewType("Scope", str)
+"""Whoever has an inbox, by its whole name. A TaskManager's, `task-manager/<name>`, is not its name."""
+
+
+def shard_scope(shard: int) -> Scope:
+    return Scope(f"{JOB_MASTER}/{shard}")
+
+
+def shard_number(scope: Scope) -> int:
+    """Of a JobMaster's scope. Raises ValueError for another one."""
+    kind, _, number = scope.partition("/")
+    if kind != JOB_MASTER:
+        raise ValueError(f"{scope} is no shard")
+    return int(number)
+
+
+def task_manager_scope(name: str) -> Scope:
+    return Scope(f"{TASK_MANAGER}/{name}")
+
+
+def task_manager_name(scope: Scope) -> str:
+    """Of a TaskManager's scope; "" for any other, and for none."""
+    kind, _, name = scope.partition("/")
+    return name if kind == TASK_MANAGER else ""
 
 
 def task_manager_key(name: str) -> str:
@@ -127,6 +150,7 @@ TOPICS: tuple[Topic, ...] = (
         "task-manager.commands", "commands to TaskManagers", "to", "task_manager_partitions", DAY_MS, (RESOURCE_MANAGER, JOB_MASTER),
         (TASK_MANAGER,),
     ),
+    Topic("audit.events", "who gave which command over HTTP", "command", 1, 90 * DAY_MS, (WEB,), ("anyone",), retention_bytes=GIB),
     Topic("web.jobs", "changelog of the web service's jobs", "row", "job_event_partitions", -1, (WEB,), (WEB,), True),
     Topic("web.cluster", "changelog of its TaskManagers and leaders", "row", 1, -1, (WEB,), (WEB,), True),
 )  # fmt: skip

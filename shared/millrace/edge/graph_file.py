@@ -27,22 +27,23 @@ from millrace.core.jobgraph.validate import environment_problems, readable, vali
 
 from .files import check_files, inputs_problem, module_kind, module_of, near_file, target_problem
 from .imports import BYTES_MOST, FILES_MOST, Beside, imported, package
+from .spark_conf import MASTER, is_remote
 from .sql import check_sql
 from .yaml_file import Document, read_yaml
 
 _FILE_FORMATS = tuple(name.lower() for name in (*READ_FORMATS, *WRITE_FORMATS, "delta"))
 _MEMORY = "a slot's memory is fixed when its TaskManager starts (millrace up --heap-mb)"
 _THREADS = "a slot's threads are fixed when its TaskManager starts (millrace up --cores)"
+DRIVERS_OWN = {"spark.driver.memory": _MEMORY, "spark.driver.cores": _THREADS}
 SLOTS_OWN = {
-    "spark.driver.memory": _MEMORY,
+    **DRIVERS_OWN,
     "spark.executor.memory": _MEMORY,
-    "spark.driver.cores": _THREADS,
     "spark.executor.cores": _THREADS,
     "spark.cores.max": _THREADS,
     "spark.executor.instances": "the cluster's slots decide that (millrace up --slots)",
 }
-"""Settings that would have no effect in a slot, each with what to do. A message of another client that has one is taken, with a warning:
-it was in 0.1.0."""
+"""Settings that would have no effect in a slot, each with what to do; executors of a Spark cluster heed theirs. A message of another
+client that has one is taken, with a warning: it was in 0.1.0."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
@@ -89,6 +90,8 @@ def load_graph(
     same_machine: bool = True,
     sent: bool = False,
     env: Mapping[str, str] | None = None,
+    master: str | None = None,
+    confined: bool = False,
 ) -> Loaded:
     """Reads a graph's file (YAML or JSON) and finds all that can be found wrong before submitting; raises nothing.
 
@@ -98,7 +101,9 @@ def load_graph(
     - same_machine: the cluster sees this machine's files. Else a local path is one of its own machines, where nobody can look from here.
     - sent: the graph goes to a cluster next, whose parser for SQL is loaded already. Here SQL is checked only where something else is
       wrong, so that all is reported at once.
-    - env: variables that go before the file's.
+    - env: variables that go before the file's; `master` does, too.
+    - confined: a stranger has sent the file, and others into the same folder. Nothing else on this machine is looked at, and a relative
+      path stays as it is, for the cluster to refuse.
     """
     loaded = Loaded(path)
     overrides = dict(parameters or {})
@@ -115,8 +120,10 @@ def load_graph(
         if not loaded.problems:
             loaded.problems += _errors(validate(value, limits))
         return loaded
+    if master:
+        value = {**value, "master": master}
     base = Path(os.path.normpath(path.parent.absolute()))
-    completed = _Completion(value, base, overrides, limits, loaded)
+    completed = _Completion(value, base, overrides, limits, loaded, confined)
     loaded.raw = completed.run()
     result = validate(loaded.raw, limits, overrides)
     loaded.problems += _errors(result)
@@ -127,7 +134,7 @@ def load_graph(
     if checks:
         known = result if isinstance(result, JobGraph) else readable(loaded.raw, result, limits, overrides)
         loaded.problems += check_files(known) if same_machine else []
-        loaded.problems += check_memory(loaded.raw.get("conf"))
+        loaded.problems += check_memory(loaded.raw)
         if not sent or loaded.errors:
             loaded.problems += check_sql(known)
     if isinstance(result, JobGraph) and not loaded.errors:
@@ -159,13 +166,12 @@ def _standings(loaded: Loaded) -> dict[str, Any]:
     return found
 
 
-def check_memory(conf: object) -> list[Problem]:
+def check_memory(raw: Mapping[str, Any]) -> list[Problem]:
     """Settings of what belongs to slots: as `submit` refuses the flags that say the same."""
-    return [
-        Problem(("conf", key), f"cannot be set by a job: {SLOTS_OWN[key]}")
-        for key in (conf if isinstance(conf, dict) else ())
-        if key in SLOTS_OWN
-    ]
+    given = raw.get("conf")
+    conf = given if isinstance(given, dict) else {}
+    own = DRIVERS_OWN if is_remote(str(raw.get("master") or conf.get(MASTER) or "local")) else SLOTS_OWN
+    return [Problem(("conf", key), f"cannot be set by a job: {own[key]}") for key in conf if key in own]
 
 
 def load_script(
@@ -179,6 +185,7 @@ def load_script(
     jars: Sequence[Path] = (),
     archives: Sequence[Path] = (),
     packages: Sequence[str] = (),
+    master: str | None = None,
     env: Mapping[str, str] | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Loaded:
@@ -198,10 +205,10 @@ def load_script(
     modules["py"] += _take_along(loaded, imported(scripts, script.absolute().parent, given), ())
     loaded.raw = spark_app_graph(
         name or script.stem, main, args, dict(conf or {}), modules["py"], modules["file"], modules["jar"],
-        modules["archive"], packages,
+        modules["archive"], packages, master,
     )  # fmt: skip
     result = validate(loaded.raw, limits)
-    loaded.problems += [*_errors(result), *check_memory(loaded.raw["conf"])]
+    loaded.problems += [*_errors(result), *check_memory(loaded.raw)]
     _take_environment(loaded, env or {}, limits)
     loaded.graph = result if isinstance(result, JobGraph) and not loaded.errors else None
     return loaded
@@ -248,8 +255,9 @@ class _Completion:
     """Makes what a file says whole: absolute paths, modules with their hashes, scripts by module name."""
 
     def __init__(
-        self, raw: dict[str, Any], base: Path, overrides: Mapping[str, str], limits: Limits, loaded: Loaded
+        self, raw: dict[str, Any], base: Path, overrides: Mapping[str, str], limits: Limits, loaded: Loaded, confined: bool = False
     ) -> None:
+        self.confined = confined
         self.raw = raw
         self.base = base
         self.overrides = overrides
@@ -282,8 +290,16 @@ class _Completion:
             entry, kind = entry["name"], entry.get("kind")
         if not isinstance(entry, str):
             return entry
-        module = _hashed(self.loaded, self.base / entry, kind, place, "module")
+        module = self._hashed(entry, kind, place, "module")
         return _lost(Path(entry).name, kind) if module is None else module.model_dump()
+
+    def _hashed(self, name: str, kind: str | None, place: Place, what: str) -> Module | None:
+        path = self.base / name
+        if self.confined and (path.parent != self.base or not path.is_file()):
+            near = did_you_mean(name, sorted(each.name for each in self.base.iterdir()))
+            self.loaded.problems.append(Problem(place, f"{what} {name}: it was not sent along", near))
+            return None
+        return _hashed(self.loaded, path, kind, place, what)
 
     def _vertex(self, name: str, vertex: Any) -> Any:
         if not isinstance(vertex, dict):
@@ -315,7 +331,7 @@ class _Completion:
         resolved = self._put(path)
         if resolved is None or kind is None or kind.lower() not in _FILE_FORMATS:
             return path
-        if _SCHEME.match(resolved) or resolved.startswith("/"):
+        if self.confined or _SCHEME.match(resolved) or resolved.startswith("/"):
             return path
         if resolved.startswith("~/"):
             resolved = str(Path(resolved).expanduser())
@@ -328,7 +344,7 @@ class _Completion:
         names = [entry["name"] for entry in self.modules if isinstance(entry, dict) and "name" in entry]
         if resolved is None or resolved in names:
             return script
-        module = _hashed(self.loaded, self.base / resolved, "file", place, "script")
+        module = self._hashed(resolved, "file", place, "script")
         if module is None:
             self.modules.append(_lost(script, "file"))
             return script

@@ -12,19 +12,21 @@ from typing import Any
 from pydantic import ValidationError
 
 from millrace.core.jobgraph.compile import check_unread
-from millrace.core.jobgraph.model import JobGraph, Limits, dump
+from millrace.core.jobgraph.model import DEFAULT_LIMITS, JobGraph, Limits, dump, settings_of
 from millrace.core.jobgraph.parse import Refused, parse_json
 from millrace.core.jobgraph.problems import Problem, found
 from millrace.core.jobgraph.validate import readable, validate
 from millrace.core.messages import client
 from millrace.core.messages.base import canonical
 from millrace.edge.files import check_relative
+from millrace.edge.graph_file import Loaded
 from millrace.edge.packages import check_packages
-from millrace.edge.spark_conf import classify_conf
+from millrace.edge.spark_conf import MASTER, classify_conf, is_remote
 from millrace.edge.sql import check_sql
 
 GRAPH_BYTES_MOST = 256 * 1024  # of a graph as it is stored: it travels inside messages and lies in etcd
-SIZES = ("spark.driver.memory", "spark.driver.cores", "spark.executor.", "spark.cores.max", "spark.dynamicAllocation.")
+SLOTS_SIZES = ("spark.driver.memory", "spark.driver.cores")
+SIZES = (*SLOTS_SIZES, "spark.executor.", "spark.cores.max", "spark.dynamicAllocation.")
 NO_EFFECT = "has no effect in slots, whose heap and threads are their TaskManager's (millrace up --heap-mb, --cores)"
 
 _REQUESTS = {body.model_fields["type"].default: body for body in client.REQUESTS}
@@ -89,12 +91,29 @@ def check_graph(raw: Mapping[str, Any], parameters: Mapping[str, str], limits: L
     return Checked(validated, stored, errors, tuple(problem for problem in said if problem.warning))
 
 
+def check_loaded(loaded: Loaded) -> None:
+    """Notes all that the cluster would find wrong with what was loaded, beside what is noted of it."""
+    if not loaded.raw:
+        return
+    found = check_graph(loaded.raw, {}, DEFAULT_LIMITS)
+    wrong = {each.place for each in loaded.errors}  # of a place with an error, a warning tells less
+    warnings = [each for each in found.warnings if each.place not in wrong]
+    loaded.problems += [each for each in (*found.problems, *warnings) if each not in loaded.problems]
+
+
 def check_conf(graph: JobGraph) -> list[Problem]:
-    """Spark settings that no slot can honour; and those that only a Spark cluster of one's own heeds, as warnings."""
-    _, _, refused = classify_conf(dict(graph.conf))
-    problems = [Problem(("conf", key), f"cannot be set by a job: {reason}") for key, reason in refused.items()]
+    """Spark settings that no slot can honour; and those that only a Spark cluster heeds, as warnings where the job has no `master`."""
+    settings = settings_of(graph)
+    _, _, refused = classify_conf(settings)
+    problems = []
+    for key, reason in refused.items():
+        place = ("master",) if key == MASTER and graph.master else ("conf", key)
+        problems.append(Problem(place, reason if key == MASTER else f"cannot be set by a job: {reason}"))
+    if graph.master and graph.conf.get(MASTER, graph.master) != graph.master:
+        problems.append(Problem(("conf", MASTER), f"is not the job's master, {graph.master}: leave one of them out"))
+    sizes = SLOTS_SIZES if is_remote(settings.get(MASTER, "local")) else SIZES
     for key in graph.conf:
-        if key not in refused and key.startswith(SIZES):
+        if key not in refused and key.startswith(sizes):
             problems.append(Problem(("conf", key), NO_EFFECT, None, True))
     return problems
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 
 REFUSED = {
-    "spark.master": "the cluster decides where Spark runs (spark.master of the TaskManager)",
     "spark.submit.deployMode": "the driver always runs in a slot of the cluster",
     "spark.app.id": "Spark gives it",
     "spark.remote": "attempts use their slot's own Spark, not Spark Connect",
@@ -71,8 +70,28 @@ STATIC_SQL = {
     "spark.sql.ui.retainedExecutions",
     "spark.sql.warehouse.dir",
 }
+MASTER = "spark.master"
+MASTER_RULE = (
+    "a master is local[N], spark://HOST:PORT (several by commas), yarn or k8s://https://HOST:PORT; "
+    "without one, the job runs in its slot's own Spark"
+)
+_HOSTS = r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}"
+_MASTER = re.compile(
+    rf"local(?:\[(?:\*|[1-9][0-9]*)(?:, *[1-9][0-9]*)?\])?|spark://{_HOSTS}(?:,{_HOSTS})*|yarn"
+    r"|k8s://(?:https?://)?[A-Za-z0-9_.\[\]:-]+(?:/[A-Za-z0-9_./-]*)?"
+)
 _HARMLESS = {"spark.app.name"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]*\Z")
+
+
+def is_master(value: str) -> bool:
+    """Whether Spark takes it as ``spark.master``. ``local-cluster`` is for Spark's own tests: its executors know no bound of the slot."""
+    return _MASTER.fullmatch(value) is not None
+
+
+def is_remote(master: str) -> bool:
+    """Whether executors are processes elsewhere, and not a part of the driver's."""
+    return not master.startswith("local")
 
 
 def is_static(key: str) -> bool:
@@ -100,6 +119,8 @@ def classify_conf(conf: dict[str, str]) -> tuple[dict[str, str], dict[str, str],
             refused[key] = REFUSED[key]
         elif "\0" in str(value):
             refused[key] = "its value holds a NUL character"
+        elif key == MASTER and not is_master(value):
+            refused[key] = f"{value[:100]!r} is no master: {MASTER_RULE}"
         elif is_static(key):
             static[key] = value
         else:

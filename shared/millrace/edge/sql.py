@@ -31,7 +31,7 @@ class Looked:
     steps: int = 0  # that it took
 
 
-def check_sql(graph: JobGraph) -> list[Problem]:
+def check_sql(graph: JobGraph) -> list[Problem]:  # [R30]
     """Errors for SQL that is no single query, does not parse, or reads what is no input; else warnings.
 
     sqlglot knows nearly all of Spark's SQL. What it understands as a command (SHOW, DESCRIBE, ...) or cannot follow to

@@ -17,6 +17,8 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from millrace.core.jobgraph.model import DEFAULT_LIMITS, Limits
 from millrace.core.jobgraph.problems import Place, Problem
 
+OPENED_MOST = 256  # brackets: in strings there may be some
+_BRACKETS = re.compile(r"[\[\]{}]")
 Position = tuple[int, int]  # line and column, both from 1
 
 
@@ -50,6 +52,9 @@ def read_yaml(text: str, limits: Limits = DEFAULT_LIMITS) -> Document:
     if len(text.encode(errors="surrogatepass")) > limits.input_bytes:
         document.problems.append(Problem((), f"the file is larger than the {limits.input_bytes} bytes allowed"))
         return document
+    if _opened_most(text) > OPENED_MOST:  # the parser would take minutes to find that out
+        document.problems.append(Problem((), f"nested more than {limits.depth} deep"))
+        return document
     try:
         node = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:
@@ -67,6 +72,15 @@ def read_yaml(text: str, limits: Limits = DEFAULT_LIMITS) -> Document:
         builder = _Builder(document, limits)
         document.value = None if node is None else builder.value(node, ())
     return document
+
+
+def _opened_most(text: str) -> int:
+    """How many brackets stand open at once, strings not told from the rest."""
+    opened = most = 0
+    for bracket in _BRACKETS.findall(text):
+        opened = opened + 1 if bracket in "[{" else max(0, opened - 1)
+        most = max(most, opened)
+    return most
 
 
 class _Builder:

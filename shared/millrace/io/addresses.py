@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import ipaddress
+
+SHORTEST_TOKEN = 16
+"""Characters of a token that guards what other machines can reach."""
+
 
 def joined(host: str, port: int) -> str:
     """`127.0.0.1:80`, `[::1]:80`. A host that is in brackets already stays as it is."""
@@ -16,3 +21,11 @@ def parted(address: str) -> tuple[str, int]:
     if not host or not port.isdecimal() or int(port) > 65_535 or (":" in host and not bracketed):
         raise ValueError(f"{address!r} is no address: write HOST:PORT, an IPv6 host in brackets, such as [::1]:9092")
     return host[1:-1] if bracketed else host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`. A name other than localhost counts as reachable from elsewhere."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

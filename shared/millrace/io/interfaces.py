@@ -15,6 +15,10 @@ PAGE, PAGE_MOST = 64, 5_000
 PAGE_BYTES = 4 << 20
 
 
+Answered = Callable[[str, float, bool], None]
+"""Is called with what was asked of etcd, how many seconds the answer took, and whether there was one. Must not wait, or raise."""
+
+
 class Unavailable(Exception):
     """The broker or etcd did not answer; nothing is known about what was asked. The message says where it was looked for."""
 

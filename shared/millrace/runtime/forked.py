@@ -19,7 +19,7 @@ def await_children() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
-def forked(make: Callable[[], Iterator[bytes]], then: Callable[[bytes | None], None]) -> None:
+def forked(make: Callable[[], Iterator[bytes]], then: Callable[[bytes | None], None]) -> None:  # [R25]
     """Gives what `make` yields in a copy of this process, in one piece, to `then`, on a thread of its own. None: the copy failed.
 
     `make` may use memory alone: no thread but its own is in the copy, and no connection. Raises OSError if there is no room for a
@@ -61,7 +61,7 @@ def _work(writing: int, make: Callable[[], Iterator[bytes]]) -> None:
 
 def _collect(child: int, reading: int, then: Callable[[bytes | None], None]) -> None:
     late = threading.Timer(LIMIT_S, os.kill, (child, signal.SIGKILL))
-    late.daemon = True
+    late.name, late.daemon = "forked-late", True
     late.start()
     whole = None
     try:

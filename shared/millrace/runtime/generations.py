@@ -50,7 +50,7 @@ class Generations:
         self.leader_key, self.generation_key = f"leaders/{scope}", f"generations/{scope}"
         self._raised: Generation | None = None
 
-    def current(self) -> Generation:
+    def current(self) -> Generation:  # [R22]
         """The generation to fold; the first one is made here. Raises Unavailable: also while a replaced log waits for the old
         leader's lease to end, before its generation can be raised."""
         log_id = self._bus.log_id(self._topic)
@@ -109,7 +109,7 @@ class Generations:
             self._raised = Generation(new.generation, log_id, end, result.revision, won=result.revision)
         return result.succeeded
 
-    def _refuse_older_store(self, known: int) -> None:
+    def _refuse_older_store(self, known: int) -> None:  # [R24]
         revision = self._store.txn(Txn([], [], [self.leader_key])).revision
         if revision < known:
             raise OlderStore(

@@ -1,17 +1,23 @@
-"""GET /health and /ready of a service, on loopback, for whoever watches the process."""
+"""GET /health and /ready of a service, for whoever watches the process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import ipaddress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import structlog
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millrace.core.replica import Replica
-from millrace.io.http.server import HttpServer, application, reply
+from millrace.io.addresses import parted
+from millrace.io.http.server import HttpServer, application, carries, reply
 
 log = structlog.get_logger(__name__)
 
@@ -25,16 +31,46 @@ class HealthServer:
     """Answers what the probe says: /health with 200 if its status is "ok", else 503; /ready with 200 if it is ready,
     else 503. A probe that raises is 503 on both."""
 
-    def __init__(self, probe: Probe, port: int = 0) -> None:
-        self._server = HttpServer(application(health_routes(probe)), port=port, name="health")
+    def __init__(
+        self, probe: Probe, port: int = 0, host: str = "127.0.0.1", token: str = "", beside: Sequence[Route] = ()
+    ) -> None:
+        """`token`: what every request must carry; empty: nothing. `beside`: what it answers, too."""
+        app = application([*health_routes(probe), *beside], [Middleware(_Door, token=token)])
+        self._server = HttpServer(app, host, port, name="health")
 
     def start(self) -> int:
-        """Listens on loopback, and returns the port. Raises CannotListen."""
+        """Listens, and returns the port. Raises CannotListen."""
         return self._server.start()
 
     def stop(self) -> None:
         """Ends within a second."""
         self._server.stop()
+
+
+class _Door:
+    """Lets in who has the token. Without one, who names the place by an address: a page in a browser can give loopback a name of its own,
+    and would read here what it finds."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app, self._token = app, token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._token:
+            refusal = reply({"error": "the token is missing or wrong"}, 401, {"WWW-Authenticate": "Bearer"})
+            is_let_in = carries(scope, self._token)
+        else:
+            refusal = reply({"error": "ask by address: there is nothing here under this name"}, 400)
+            is_let_in = _is_address(Headers(scope=scope).get("host", ""))
+        await (self._app if is_let_in else refusal)(scope, receive, send)
+
+
+def _is_address(host: str) -> bool:
+    """Whether a Host is an address, with or without a port, or localhost."""
+    with suppress(ValueError):
+        host = parted(host)[0]
+    with suppress(ValueError):
+        return bool(ipaddress.ip_address(host.strip("[]")))
+    return host == "localhost"
 
 
 def health_routes(probe: Probe) -> list[Route]:

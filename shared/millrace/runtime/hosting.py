@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from millrace.core.fold import ScopeState
+from millrace.core.fold import OutboxRecord, ScopeState
 from millrace.core.machine import Machine
 from millrace.core.messages.base import Body, Part
 from millrace.core.topics import Topology
@@ -16,6 +16,7 @@ from millrace.io.interfaces import Bus, Store
 from millrace.io.storage.store import Storage
 
 from .forked import forked
+from .metrics import Sample
 from .performer import Performer, Port
 from .saving import RunForked
 
@@ -36,6 +37,10 @@ class Term:
     ended: threading.Event = field(default_factory=threading.Event)
 
 
+Count = Callable[[OutboxRecord, Any], None]
+"""Counts an output that is sent for the first time in this term, given the machine's state."""
+
+
 @dataclass
 class Hosted:
     """A machine that a process hosts, with its ports and its deciding settings. `on_lead` starts what runs while it leads and
@@ -45,6 +50,10 @@ class Hosted:
     ports: Mapping[type[Body], Port]
     deciding: dict[str, Any]
     on_lead: Callable[[Term], None] | None = None
+    counts: Mapping[str, Count] = field(default_factory=dict)
+    """Type of an output -> what counts it for the metrics, on the scope's thread."""
+    shows: Callable[[Any], Iterable[Sample]] = lambda state: ()
+    """What of the machine's state the metrics show while it leads. On another thread than the one that changes it."""
 
     def settings(self, cluster: str) -> dict[str, Any]:
         """Those that decide, and whose log this is [R29]."""

@@ -109,7 +109,7 @@ def new() -> str:
     return uuid.uuid4().hex
 
 
-def claim(bus: Bus, store: Store, name: str, make: Callable[[], str] = new) -> tuple[str, bool]:
+def claim(bus: Bus, store: Store, name: str, make: Callable[[], str] = new) -> tuple[str, bool]:  # [R29]
     """Gives etcd and Kafka, whose topic of it must be there, one uuid: the one that either has, else a new one. Returns it, and whether
     anything was written. Raises OtherCluster, Unavailable."""
     mine, theirs = of_store(store), _PATIENT(of_log, bus)
@@ -171,7 +171,7 @@ def _put(store: Store, cluster: str) -> bool:
     return store.txn(Txn([Compare(KEY, 0)], [Put(KEY, cluster.encode())])).succeeded
 
 
-def check(bus: Logs, store: Store, storage: Storage | None, name: str) -> str:
+def check(bus: Logs, store: Store, storage: Storage | None, name: str) -> str:  # [R29]
     """The cluster's uuid, if etcd, Kafka and storage are of one cluster; storage that nobody owns is taken. Raises OtherCluster,
     NotProvisioned, Unavailable, StorageError."""
     me = Owner(of_store(store), name)

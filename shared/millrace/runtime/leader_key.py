@@ -20,7 +20,7 @@ class LeaderKey:
         self._scope, self._who, self._lease = scope, who, lease
         self.view = View(None)
 
-    def watched(self, entry: Entry | None) -> None:
+    def watched(self, entry: Entry | None) -> None:  # [R31]
         """It has changed (the beat thread's watch)."""
         if entry is None:
             self.view = View(0)

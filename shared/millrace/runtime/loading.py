@@ -35,7 +35,7 @@ class Loading:
         before, self._unread = self._unread, (generation, offset)
         return before == self._unread
 
-    def state(self, generation: Generation, led: bool) -> ScopeState | None:
+    def state(self, generation: Generation, led: bool) -> ScopeState | None:  # [R8]
         """The state to go on from; None: the log from its start. led: another process leads the scope. Raises OtherBuild while the log is
         not this build's to fold [R27], Unavailable, StorageError, Unreadable."""
         topic, partition = self._inbox

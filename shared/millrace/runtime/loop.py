@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +19,7 @@ from pydantic import ValidationError
 
 from millrace.core.balance import Standing
 from millrace.core.election import ATTEND_MS
-from millrace.core.fold import Fold
+from millrace.core.fold import Fold, OutboxRecord
 from millrace.core.messages.base import Body, Part
 from millrace.core.messages.effects import type_of
 from millrace.core.messages.records import decode, encode
@@ -34,6 +35,8 @@ from .health import folded_health
 from .hosting import Hosted, Surroundings
 from .leader_key import LeaderKey
 from .loading import Loading, OtherBuild
+from .metrics import COMMAND_LAG, FENCED, GENERATIONS, PASSED_OVER, TERMS, TERMS_LOST
+from .outcomes import Outcomes
 from .parked import ParkedRecords
 from .saving import Saving
 from .sending import Sending
@@ -65,6 +68,7 @@ class ScopeLoop:
         self.loading = Loading(self.snapshots, around.bus, *self._inbox, around.build)
         self.parked = ParkedRecords(around.store, self.scope, around.build)
         self._sending = Sending(self._send)
+        self._outcomes = Outcomes()
         self.terms = Terms(hosted, self.append, self._sending.end, around.build)
         self.performer = around.performer(self.scope, hosted.ports, self._on_outcome, self.terms.is_current, around.fatal)
         self.key = LeaderKey(self.scope, around.who, around.lease)
@@ -78,7 +82,11 @@ class ScopeLoop:
         self._damage: str | None = None  # why the generation must be raised, until it is
         self._reader: Reader | None = None
         self._caught_up = False
+        self._passed_over = (0, -1)  # generation and offset of the last record that was counted
         self.waits_for = ""  # the build that folds the log now, if it is another one
+        for metric in (TERMS, TERMS_LOST, GENERATIONS, FENCED, PASSED_OVER):
+            metric.begin(self.scope)
+        COMMAND_LAG.begin(self.scope)
 
     @property
     def log(self) -> Any:
@@ -118,8 +126,7 @@ class ScopeLoop:
         self.around.bus.append(*self._inbox, encode(record), key=self.scope.encode(), headers=headers)
 
     def _on_outcome(self, action: Perform, outcome: Body) -> None:
-        assert self.replica is not None
-        self._do(self.replica.outcome(action.effect, outcome))
+        self._append_outcome(action.effect, outcome)
 
     # the thread
 
@@ -164,7 +171,8 @@ class ScopeLoop:
         self._caught_up = not batch and (self._caught_up or self._at_end(replica))
         now = self.turned_ms = self.around.clock()
         self._do(replica.beat(now, self.key.view, self._caught_up, self.around.store.revision))
-        self.terms.follow(replica)
+        self.terms.update(replica)
+        self._append_lost(replica)
         if self._giving_away.is_set():
             self._giving_away.clear()
             self._give_away(replica)
@@ -191,8 +199,27 @@ class ScopeLoop:
             self._do(replica.acked(*acked))
             self._sending.acked(*acked)
 
-    def _fold(self, replica: Replica, received: Received, now: int) -> None:
-        parked = self.parked.holds(received.offset)
+    def _append_outcome(self, effect: str, outcome: Body) -> None:
+        """Any thread."""
+        replica = self.replica
+        assert replica is not None
+        self._do(replica.outcome(effect, outcome))
+        self._outcomes.appended(effect, outcome, replica.folded.tick)
+
+    def _append_lost(self, replica: Replica) -> None:
+        if not replica.leads:
+            self._outcomes.clear()
+            return
+        for effect, outcome in self._outcomes.lost(replica.folded):
+            self.log.warning("the log has lost an outcome, which is appended again", effect=effect, outcome=type(outcome).__name__)
+            self._append_outcome(effect, outcome)
+
+    def _fold(self, replica: Replica, received: Received, now: int) -> None:  # [R26]
+        parked = self.parked.find(received.offset)
+        if parked is not None:
+            self._count_passed_over(received.offset)
+        if replica.leads:  # who follows may read what is days old
+            COMMAND_LAG.observe(time.time() - received.stamp_ms / 1000, self.scope)
         with self.parked.blames(received.offset):
             try:
                 record = decode(received.value)
@@ -203,6 +230,14 @@ class ScopeLoop:
             actions = replica.record(received.offset, received.stamp_ms, record, now, parked)
         self.saving.read(received.offset, len(received.value))
         self._do(actions)
+
+    def _count_passed_over(self, offset: int) -> None:
+        """Once, however often this process folds it. Standbys count as well: whoever leads has mostly folded it before."""
+        assert self.generation is not None
+        where = self.generation.number, offset
+        if where > self._passed_over:
+            self._passed_over = where
+            PASSED_OVER.add(self.scope)
 
     def _open(self) -> None:
         """The replica as the newest snapshot has it, and a reader behind it; neither if something does not answer."""
@@ -243,7 +278,7 @@ class ScopeLoop:
             self.log.warning(what, folded_by=other.build, build=self.around.build)
         self.around.wait(self._stopping, CEDED_WAIT_S)
 
-    def _cede(self, action: Cede) -> None:
+    def _cede(self, action: Cede) -> None:  # [R27]
         """The log goes on as another build: nothing more is folded here until that one hands over."""
         assert self.replica is not None and self.generation is not None
         if self.replica.epoch:
@@ -254,13 +289,13 @@ class ScopeLoop:
         self._wait_for(OtherBuild(action.build))
 
     def _leave(self) -> None:
-        """The replica is given up: its term ends, its reader closes."""
-        self.terms.end()
+        """The replica is given up: its term is lost if nobody has ended it before, its reader closes."""
+        self.terms.lose()
         if self._reader is not None:
             self._reader.close()
             self._reader = None
 
-    def close(self) -> None:
+    def close(self) -> None:  # [R27]
         """The end of this host: a leader's last words, then all is let go. Who has just won leads first, for its Elected stands in the
         log: without last words no other build could go on behind it."""
         for _ in range(ELECT_TURNS):
@@ -291,7 +326,7 @@ class ScopeLoop:
 
     def _perform(self, action: Perform) -> None:
         assert self.replica is not None
-        self.terms.follow(self.replica)
+        self.terms.update(self.replica)
         self.performer.perform(action, type_of(action.value))
 
     def _retire(self, action: Resign) -> None:
@@ -316,6 +351,16 @@ class ScopeLoop:
             said.topic, said.partition, said.value.encode(), key=said.key.encode(),
             headers=envelope.of_spoken(self.scope, self.generation.number, said), on_ack=lambda: self._acks.append(mark),
         )  # fmt: skip
+        self._count(said)
+
+    def _count(self, said: OutboxRecord) -> None:
+        """For the metrics: whatever fails in it, nothing else does."""
+        count = self.hosted.counts.get(said.type)
+        if count is not None and self.replica is not None:
+            try:
+                count(said, self.replica.folded.state)
+            except Exception:
+                self.log.exception("an output could not be counted", type=said.type)
 
     def _campaign(self, expected: int) -> None:
         assert self.replica is not None and self.generation is not None
@@ -330,7 +375,7 @@ class ScopeLoop:
             self.key.won(epoch)
             self._do(replica.won(epoch))
 
-    def _be_reborn(self, reason: str) -> None:
+    def _be_reborn(self, reason: str) -> None:  # [R8]
         """Raises the generation together with the leader key [R23], then starts anew."""
         assert self.generation is not None and self.replica is not None
         epoch = self.replica.epoch or self.key.view.epoch or 0
@@ -339,6 +384,8 @@ class ScopeLoop:
             raised = self.generations.raise_(self.generation, epoch, self.around.lease(), reason, self.replica.folded.revision)
             if not raised:
                 self.replica.follow(self.around.clock())  # the leader key is another's, or free
+            if raised:
+                GENERATIONS.add(self.scope)
             over = raised or self.generations.current().number > self.generation.number
         except Unavailable as failure:
             self.log.warning("the generation could not be raised yet", reason=str(failure))

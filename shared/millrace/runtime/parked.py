@@ -18,7 +18,7 @@ from millrace.io.interfaces import Compare, Entry, Put, Store, Txn, Unavailable
 
 from . import foreign
 
-ENDED_MOST = 2  # processes: then its machine is told, and not given it; one more, and it is told nothing
+ENDED_MOST = 2  # processes: then its machine gets PassedOver in its place; one more, and it gets nothing
 
 log = structlog.get_logger("parked")
 
@@ -43,7 +43,7 @@ def _counted(entry: Entry) -> Counted | None:
         return None
 
 
-class ParkedRecords:
+class ParkedRecords:  # [R26]
     """The bad records of one scope. Read before anything is folded, so that every replica skips the same ones."""
 
     def __init__(self, store: Store, scope: str, build: str) -> None:
@@ -67,7 +67,7 @@ class ParkedRecords:
         """Offset -> all that are passed over."""
         return dict(self._offsets)
 
-    def holds(self, offset: int) -> Parked | None:
+    def find(self, offset: int) -> Parked | None:
         """None: the record is good."""
         found = self._offsets.get(offset)
         if found is not None:
@@ -91,7 +91,7 @@ class ParkedRecords:
             entry = self._store.get(key)
             counted = _counted(entry) if entry is not None else None
             before = counted.ended if counted is not None and counted.build == self._build else 0
-            # Who did not know that it is passed over shows nothing about hearing of it: a leader and its standby may end at once.
+            # A process that folded the record itself proves nothing about PassedOver: a leader and its standby may end at once.
             ended = before + 1 if offset in self._offsets else min(before + 1, ENDED_MOST)
             value = {"ended": ended, "build": self._build, "error": error}
             put = Put(key, json.dumps(value, separators=(",", ":")).encode())

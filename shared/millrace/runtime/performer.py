@@ -15,21 +15,23 @@ from pydantic import TypeAdapter
 
 from millrace.core.messages.base import Body
 from millrace.core.replica import Perform
-from millrace.io.interfaces import Compare, Store, Txn, Unavailable
+from millrace.io.interfaces import Compare, Entry, Store, Txn, Unavailable
 from millrace.io.storage.store import StorageError
 
-BATCH_MOST = 40
+from .metrics import EFFECT_RETRIES, EFFECT_SECONDS, FENCED
+
+BATCH_MOST = 40  # effects a call: 41 compares and 40 puts are less than the 128 operations of a transaction [R19]
 RETRY_FIRST_S, RETRY_MOST_S = 0.05, 2.0
 
 log = structlog.get_logger("performer")
 
 
-class Refused(Exception):
+class Refused(Exception):  # [R6]
     """The leader key is no longer of this epoch: the term is over. Never an outcome."""
 
 
 @dataclass(frozen=True)
-class Fence:
+class Fence:  # [R17]
     """Who performs: every write of a leader to etcd compares its key with its epoch."""
 
     scope: str
@@ -38,9 +40,15 @@ class Fence:
     def compare(self) -> Compare:
         return Compare(f"leaders/{self.scope}", self.epoch)
 
-    def hold(self, store: Store) -> None:
+    def check(self, store: Store) -> None:
         """Asks etcd, before something that no compare can guard. Raises Refused, Unavailable."""
-        if not store.txn(Txn([self.compare()], [], [f"leaders/{self.scope}"])).succeeded:
+        if not store.txn(Txn([self.compare()], [], [self.compare().key])).succeeded:
+            raise Refused
+
+    def check_read(self, reads: Mapping[str, Entry | None]) -> None:
+        """As `check`, by what a transaction has read of the leader key. Raises Refused."""
+        leader = reads[self.compare().key]
+        if leader is None or leader.mod_revision != self.epoch:
             raise Refused
 
 
@@ -84,13 +92,13 @@ class InOrder:
         self._scope = scope
         self._ports = {effect.model_fields["type"].default: (TypeAdapter(effect), port) for effect, port in ports.items()}
 
-    def perform(self, action: Perform, type: str) -> Body | None:
+    def perform(self, action: Perform, kind: str) -> Body | None:
         """The outcome of an effect; None: it has none. KeyError for a type without a port: a bug of this build."""
-        adapter, port = self._ports[type]
+        adapter, port = self._ports[kind]
         return port([adapter.validate_json(action.value)], Fence(self._scope, action.epoch))[0]
 
 
-class Performer:
+class Performer:  # [R17]
     """A lane for each type of effect, so that a slow one (storage) does not hold up another (etcd).
 
     on_outcome(perform, outcome) is called on these threads; a term that is over is known by `current(epoch)` being false: its
@@ -109,9 +117,9 @@ class Performer:
         self._scope, self._on_outcome, self._current = scope, on_outcome, current
         self._lanes = {effect.model_fields["type"].default: _Lane(self, effect, port) for effect, port in ports.items()}
 
-    def perform(self, action: Perform, type: str) -> None:
+    def perform(self, action: Perform, kind: str) -> None:
         """Queues an effect. KeyError for a type without a port: a bug of this build."""
-        self._lanes[type].put(action)
+        self._lanes[kind].put(action)
 
     def stop(self, timeout_s: float) -> None:
         """Ends the threads after what they are doing."""
@@ -128,6 +136,7 @@ class _Waiting:
     """By time.monotonic: when it is to be performed."""
     number: int
     action: Perform = field(compare=False)
+    asked_s: float = field(compare=False)
     wait_s: float = field(compare=False, default=RETRY_FIRST_S)
     """How long it waits if it cannot be carried out."""
 
@@ -141,14 +150,17 @@ class _Lane:
         self._changed = threading.Condition()
         self._numbers = itertools.count()
         self._closed = False
-        self._name = f"effects-{effect.__name__}"
+        self._effect, self._name = effect.__name__, f"effects-{effect.__name__}"
+        EFFECT_SECONDS.begin(self._effect)
+        EFFECT_RETRIES.begin(self._effect)
         at_once, self._most = (port.at_once, 1) if isinstance(port, PerEffect) else (1, BATCH_MOST)
         self._threads = [threading.Thread(target=self._run, name=self._name, daemon=True) for _ in range(at_once)]
         for thread in self._threads:
             thread.start()
 
     def put(self, action: Perform) -> None:
-        self._wait(_Waiting(time.monotonic(), next(self._numbers), action))
+        now = time.monotonic()
+        self._wait(_Waiting(now, next(self._numbers), action, now))
 
     def close(self) -> None:
         with self._changed:
@@ -164,8 +176,9 @@ class _Lane:
             while taken := self._take():
                 current = [each for each in taken if self._performer._current(each.action.epoch)]
                 for each in self._perform(current) if current else ():
+                    EFFECT_RETRIES.add(self._effect)
                     again_s = min(each.wait_s * 2, RETRY_MOST_S)
-                    self._wait(_Waiting(time.monotonic() + each.wait_s, each.number, each.action, again_s))
+                    self._wait(_Waiting(time.monotonic() + each.wait_s, each.number, each.action, each.asked_s, again_s))
         except Exception as failure:  # else this kind of effect would never be carried out again
             log.exception("effects end", effect=self._name)
             self._performer.fatal(f"{self._name}: {type(failure).__name__}: {failure}")
@@ -199,6 +212,7 @@ class _Lane:
                 [self._adapter.validate_json(each.action.value) for each in batch], Fence(self._performer._scope, epoch)
             )
         except Refused:
+            FENCED.add(self._performer._scope)
             return []
         except (Unavailable, StorageError) as failure:
             log.warning("effect not carried out yet", effect=self._name, reason=str(failure), effects=len(batch))
@@ -211,6 +225,7 @@ class _Lane:
             if outcome is None:
                 again.append(each)
             else:
+                EFFECT_SECONDS.observe(time.monotonic() - each.asked_s, self._effect)
                 self._performer._on_outcome(each.action, outcome)
         log.debug(
             "effects carried out",

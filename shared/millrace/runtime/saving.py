@@ -28,7 +28,7 @@ RunForked = Callable[[Callable[[], Iterator[bytes]], Callable[[bytes | None], No
 log = structlog.get_logger("saving")
 
 
-class Saving:
+class Saving:  # [R32]
     """The snapshots of one leader. `delete_below(offset)` deletes records of its inbox; it may raise Unavailable."""
 
     def __init__(
@@ -92,7 +92,7 @@ class Saving:
         except (Unavailable, StorageError) as failure:
             self._failed(folded.next_offset, str(failure))
 
-    def _clean(self, pointer: Pointer | None) -> None:
+    def _clean(self, pointer: Pointer | None) -> None:  # [R25]
         """What lies below the snapshot, less a margin for whoever reads just now, goes; what lies above the one before it stays, which
         counts when this one is found damaged."""
         if pointer is not None and pointer.before is not None:

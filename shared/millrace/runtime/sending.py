@@ -20,12 +20,12 @@ class Sending:
         self._unacked: dict[int, OutboxRecord] = {}  # by number: said in this term, and not acknowledged
         # Topic or type -> the numbers of these that have it, in order, with their topics.
         self._kinds: dict[str, dict[int, str]] = {}
-        self._held: dict[tuple[str, int], deque[tuple[int, Speak]]] = {}  # (goes after this number, what), by destination
+        self._deferred: dict[tuple[str, int], deque[tuple[int, Speak]]] = {}  # (goes after this number, what), by destination
 
     @property
     def awaits(self) -> str:
         """A topic whose next acknowledgement is worth waiting for; empty: nothing waits."""
-        return next((each for held in self._held.values() for each in self._before(held[0][1].spoken).values()), "")
+        return next((each for waiting in self._deferred.values() for each in self._before(waiting[0][1].spoken).values()), "")
 
     def say(self, action: Speak) -> None:
         if action.epoch != self._epoch:
@@ -37,8 +37,8 @@ class Sending:
         self._unacked[said.seq] = said
         for kind in (said.topic, said.type):
             self._kinds.setdefault(kind, {})[said.seq] = said.topic
-        if after or destination in self._held:
-            self._held.setdefault(destination, deque()).append((after, action))
+        if after or destination in self._deferred:
+            self._deferred.setdefault(destination, deque()).append((after, action))
         else:
             self._send(action)
 
@@ -47,7 +47,7 @@ class Sending:
         if epoch == self._epoch:
             self._unacked.clear()
             self._kinds.clear()
-            self._held.clear()
+            self._deferred.clear()
 
     def acked(self, epoch: int, seq: int) -> None:
         """This output of this term is in Kafka."""
@@ -56,11 +56,11 @@ class Sending:
             return
         for kind in (said.topic, said.type):
             del self._kinds[kind][seq]
-        for destination, waiting in list(self._held.items()):
+        for destination, waiting in list(self._deferred.items()):
             while waiting and not self._waits(*waiting[0]):
                 following = waiting.popleft()[1]
                 if not waiting:
-                    del self._held[destination]
+                    del self._deferred[destination]
                 self._send(following)
 
     def _waits(self, after: int, action: Speak) -> bool:

@@ -21,11 +21,11 @@ from millrace.io.interfaces import Store, Unavailable
 from millrace.io.kafka.bus import KafkaBus
 from millrace.io.storage.store import Storage, StorageError
 
-from . import logs
+from . import logs, readings
 from .beat import TURNED_MOST_MS, Beat
 from .build import build_of
+from .exposition import watched
 from .forked import await_children
-from .health import HealthServer
 from .hosting import Hosted, Surroundings
 from .identity import NotProvisioned, OtherCluster, check
 from .loop import ScopeLoop
@@ -43,7 +43,7 @@ class TopologyMissing(NotProvisioned):
 
 
 def store_of(settings: ServiceSettings) -> EtcdStore:
-    return EtcdStore(settings.etcd_endpoint, f"/millrace/{settings.cluster}/")
+    return EtcdStore(settings.etcd_endpoint, f"/millrace/{settings.cluster}/", answered=readings.etcd_answered)
 
 
 def read_topology(store: Store) -> Topology:
@@ -128,7 +128,9 @@ class Process:
             cluster=self.cluster,
         )  # fmt: skip
         loops += [ScopeLoop(each, around) for each in hosted]
-        health = HealthServer(lambda: self._health(loops), self.settings.health_port)
+        health = watched(
+            self.settings, lambda: self._health(loops), lambda: readings.of_scopes(loops), lambda: readings.of_kafka(self.bus)
+        )
         port = health.start()
         gc.freeze()  # what is loaded stays: else each full collection looks through it, for 60 ms
         beat.start()

@@ -34,7 +34,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
-from pydantic import BaseModel, Field, PrivateAttr, SecretStr, ValidationError, field_validator
+from pydantic import BaseModel, Field, PrivateAttr, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
@@ -45,8 +45,10 @@ from pydantic_settings import (
     SettingsError,
 )
 
+from millrace.io.addresses import SHORTEST_TOKEN, is_loopback
+
 PREFIX = "MILLRACE_"
-SERVICES = ("dispatcher", "resource_manager", "job_master", "task_manager", "web")
+SERVICES = ("dispatcher", "resource_manager", "job_master", "task_manager", "web", "history")
 S = TypeVar("S", bound="ServiceSettings")
 
 
@@ -95,8 +97,15 @@ class ServiceSettings(BaseSettings):
         min_length=1,
         description="Shared storage: a folder, or an fsspec URL such as s3://bucket/millrace.",
     )
-    health_port: int = Field(
-        0, ge=0, le=65535, description="Port on loopback for /health and /ready; 0 takes a free one."
+    health_port: int = Field(0, ge=0, le=65535, description="Port for /health, /ready and /metrics; 0 takes a free one.")
+    published_on_loopback: bool = Field(
+        False, description="It is in a container whose ports are published on loopback alone. Then it may listen on another address."
+    )
+    metrics_token: SecretStr = Field(
+        SecretStr(""), description="What who asks for /health, /ready and /metrics must carry (`Authorization: Bearer`); empty: nothing."
+    )
+    health_host: str = Field(
+        "127.0.0.1", min_length=1, description="Address for these. Another than loopback needs metrics_token, or a container."
     )
     ready_file: Path | None = Field(
         None, description="File written once the service is up: its process id and ports, as JSON."
@@ -120,6 +129,17 @@ class ServiceSettings(BaseSettings):
         if re.search(r"(^|,)\s*(https|ssl|sasl_plaintext|sasl_ssl)://", where, re.IGNORECASE):
             raise ValueError("Kafka and etcd are spoken to without TLS and passwords; give host:port, in a network of the cluster's own")
         return where
+
+    @field_validator("health_host")
+    @classmethod
+    def _not_open(cls, host: str, others: ValidationInfo) -> str:
+        token: SecretStr = others.data.get("metrics_token", SecretStr(""))
+        if not is_loopback(host) and not others.data.get("published_on_loopback") and len(token.get_secret_value()) < SHORTEST_TOKEN:
+            raise ValueError(
+                f"whoever reaches it may read: give metrics_token, of at least {SHORTEST_TOKEN} characters, or listen on loopback; "
+                "in a container that is published on loopback alone, set published_on_loopback"
+            )
+        return host
 
     @field_validator("instance")
     @classmethod

@@ -59,7 +59,7 @@ class Pointer:
     def order(self) -> tuple[int, int, bool]:
         return self.generation, self.offset, self.final
 
-    def path(self, scope: str) -> str:
+    def path(self, scope: str) -> str:  # [R20], [R29]
         whose = f"{short(self.cluster)}-" if self.cluster else ""
         return f"{folder(scope)}/{whose}{self.generation}-{self.offset}-{self.sha256[:16]}.jsonl.zst"
 
@@ -123,7 +123,7 @@ def _parts(value: Any) -> Iterator[Any]:
         yield {key: value[key] for key in keys[first : first + CHUNK_ENTRIES]}
 
 
-def freeze(machine: Machine, folded: ScopeState) -> bytes:
+def freeze(machine: Machine, folded: ScopeState) -> bytes:  # [R13]
     """A snapshot in one piece: equal states, equal bytes."""
     return b"".join(chunks(machine, folded))
 
@@ -174,7 +174,7 @@ class Snapshots:
         pointer = Pointer.parse(entry.value, entry.key) if entry is not None else None
         return pointer if pointer is not None and pointer.generation == generation else None
 
-    def load(self, pointer: Pointer) -> tuple[ScopeState, Pointer] | None:
+    def load(self, pointer: Pointer) -> tuple[ScopeState, Pointer] | None:  # [R22], [R25]
         """The snapshot, or if it is damaged the one before it; None: there is none that is whole. Raises StorageError if storage does not
         answer or has neither, Unreadable."""
         missing: NotFound | None = None
@@ -205,7 +205,7 @@ class Snapshots:
         """Writes a snapshot of `folded` (which must not change meanwhile); None: a newer one stands. Raises Unavailable, StorageError."""
         return self.keep(folded.generation, folded.next_offset, folded.build, freeze(self._machine, folded), final)
 
-    def keep(self, generation: int, offset: int, build: str, data: bytes, final: bool = False) -> Pointer | None:
+    def keep(self, generation: int, offset: int, build: str, data: bytes, final: bool = False) -> Pointer | None:  # [R25]
         """As `save`, of bytes that were made before."""
         pointer = Pointer(generation, offset, hashlib.sha256(data).hexdigest(), build, final, cluster=self._cluster)
         self._storage.put_new(pointer.path(self._machine.scope), data)

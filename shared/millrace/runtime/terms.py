@@ -10,6 +10,7 @@ from millrace.core.messages.base import Part
 from millrace.core.replica import Replica
 
 from .hosting import Hosted, Term
+from .metrics import TERMS, TERMS_LOST
 
 log = structlog.get_logger("loop")
 
@@ -22,17 +23,24 @@ class Terms:
         self.now: Term | None = None
         self.log = log.bind(scope=hosted.machine.scope)
 
-    def follow(self, replica: Replica) -> None:
+    def update(self, replica: Replica) -> None:
         """Begins or ends a term as the replica does."""
         if replica.leads and (self.now is None or self.now.epoch != replica.epoch):
-            self.end()
+            self.lose()
             self.now = Term(replica.epoch, replica.folded, self._append)
             self.log = self.log.bind(epoch=replica.epoch)
+            TERMS.add(self._hosted.machine.scope)
             self.log.info("leads", generation=replica.folded.generation, build=self._build)
             if self._hosted.on_lead is not None:
                 self._hosted.on_lead(self.now)
-        elif not replica.leads and self.now is not None:
+        elif not replica.leads:
+            self.lose()
+
+    def lose(self) -> None:
+        """The term, if there is one, ends otherwise than by a stop or a handover."""
+        if self.now is not None:
             self.log.warning("leads no more")
+            TERMS_LOST.add(self._hosted.machine.scope)
             self.end()
 
     def end(self) -> None:

@@ -35,6 +35,7 @@ def names() -> dict[str, str]:
         "java": bases["JAVA"],
         "kafka": told["x-kafka"]["image"],
         "etcd": told["x-etcd"]["image"],
+        "prometheus": told["services"]["prometheus"]["image"],
     }
 
 
@@ -88,6 +89,7 @@ def gather(folder: Path) -> None:
     )
     shutil.copytree(fetch_kafka().folder, folder / "jars")
     shutil.copy(etcd(), folder / "etcd")
+    get_prometheus(folder)
 
 
 def etcd() -> Path:
@@ -100,6 +102,17 @@ def etcd() -> Path:
     found = find_etcd()
     say(f"etcd could not be built: {version_text(found.version)} {found.origin} stands in")
     return found.path
+
+
+def get_prometheus(folder: Path) -> None:
+    """Debian's, without installing it: it would be started."""
+    subprocess.run(["apt-get", "download", "--quiet", "prometheus"], cwd=folder, check=True)
+    (package,) = folder.glob("prometheus_*.deb")
+    subprocess.run(["dpkg", "--extract", package, folder / "debian"], check=True)
+    package.unlink()
+    for name in ("prometheus", "promtool"):
+        shutil.move(folder / "debian" / "usr" / "bin" / name, folder)
+    shutil.rmtree(folder / "debian")
 
 
 def pip_cache() -> Path:

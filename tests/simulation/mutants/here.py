@@ -152,6 +152,7 @@ BY_NAME: dict[str, tuple[Here, ...]] = {
     ),
     "any election counts": (here("pause+lease", after=("leaders/dispatcher",), aim="dispatcher", waits=SOON, replicas=2),),
     "a reborn dispatcher passes over dirty jobs": (here("cut:dispatcher", after=("dirty",), waits=SOON),),
+    "a lost outcome is waited for": (here("cut:dispatcher", after=("dirty",), waits=SOON),),
     "a reborn dispatcher recovers nothing": (here("oblivion+cut:dispatcher"),),
     "a move counts as a failure": (
         here("kill", "lose", aim="task-manager", after=(RUNS,), waits=SOON, task_managers=2, timing=LONG, failing=0.05),

@@ -8,12 +8,13 @@ from typing import Any
 
 import millrace.core.fold as fold
 import millrace.core.speaking as speaking
+import millrace.runtime.outcomes as outcomes
 import millrace.runtime.parked as parked
 import millrace.runtime.performer as performer
-import services.dispatcher.asked as asked
 import services.dispatcher.cleaning as cleaning
 import services.dispatcher.client_port as client_port
 import services.dispatcher.ports as ports
+import services.dispatcher.request_marks as request_marks
 import services.dispatcher.trial as trial
 import services.job_master.core.publication as publication
 import services.job_master.ports as job_master_ports
@@ -34,7 +35,7 @@ NOTHING = Compare("nothing", 0)
 @mutant(17, "runtime/performer.py:Fence.compare", "a leader of the past writes beside the one of today")
 def writes_are_not_fenced() -> None:
     performer.Fence.compare = lambda self: NOTHING
-    ports.check_leader = cleaning.check_leader = lambda entry, fence: None
+    performer.Fence.check_read = lambda self, reads: None
 
 
 @mutant(17, "core/speaking.py:Speaking.begin", "what the old leader was about to do is never done")
@@ -44,6 +45,11 @@ def effects_are_not_performed_again() -> None:
         return seqs, []
 
     around(speaking.Speaking, "begin", begin)
+
+
+@mutant(17, "runtime/outcomes.py:Outcomes.lost", "an outcome that the log has lost is waited for until another replica leads")
+def a_lost_outcome_is_waited_for() -> None:
+    outcomes.Outcomes.lost = lambda self, folded: []
 
 
 @mutant(17, "core/fold.py:Fold._outcome", "an effect that two leaders performed has two outcomes")
@@ -233,12 +239,12 @@ def a_reborn_dispatcher_passes_over_dirty_jobs() -> None:
     around(lookups, "adopt", adopt)
 
 
-@mutant(30, "dispatcher/asked.py:Asked.begin", "a request that ends who reads it ends one Dispatcher after the other")
+@mutant(30, "dispatcher/request_marks.py:RequestMarks.begin", "a request that ends who reads it ends one Dispatcher after the other")
 def nobody_knows_where_others_began() -> None:
     def begin(original: Any, self: Any, *given: Any, **named: Any) -> Any:
         return replace(original(self, *given, **named), in_vain=0)
 
-    around(asked.Asked, "begin", begin)
+    around(request_marks.RequestMarks, "begin", begin)
 
 
 @mutant(30, "dispatcher/client_port.py:Copier._try", "requests that cannot be read keep all behind them from being read")
@@ -246,7 +252,7 @@ def damaged_requests_are_tried_for_ever() -> None:
     client_port.Copier._try = lambda self: None
 
 
-@mutant(30, "dispatcher/trial.py:Untold", "a process that cannot be started to read requests counts against all that wait")
+@mutant(30, "dispatcher/trial.py:Inconclusive", "a process that cannot be started to read requests counts against all that wait")
 def what_nobody_could_try_is_passed_over() -> None:
     def untold(original: Any, self: Any) -> None:
         tried = self._tried
@@ -254,7 +260,7 @@ def what_nobody_could_try_is_passed_over() -> None:
         def counted(offset: int, end: int, ended: Any) -> Any:
             try:
                 return tried(offset, end, ended)
-            except trial.Untold:
+            except trial.Inconclusive:
                 return trial.Unreadable(offset, end)
 
         self._tried = counted

@@ -112,8 +112,10 @@ class InputSpec(Open):
     edge: InputEdge
     keys: list[str] = empty(list)
     """Of a hash edge: the columns."""
+    key_types: list[str] | None = None
+    """Of a chained one of which a share is read: the SQL types that the keys are cast to, to find it; None: their own."""
     share: int = 0
-    """Of a hash edge: which share of the rows is read, of how many."""
+    """Of a hash edge, and of a copied source that it reads: which share of the rows is taken, of how many."""
     shares: int = 0
     folders: list[str] = empty(list)
     """Of each producing subtask the folder with its output."""
@@ -133,6 +135,8 @@ class VertexSpec(Open):
     ddl: str | None = Field(default=None, alias="schema")
     """The declared columns, as in CREATE TABLE."""
     parallelism: int
+    copied: bool = False
+    """A source that each subtask of its reader reads whole, by itself."""
     inputs: dict[str, InputSpec]
     """By the producing vertex."""
 
@@ -155,18 +159,22 @@ class OutputSpec(Open):
 
 
 class PinnedSource(Open):
-    """What the plan attempt fixed of a source, so that all attempts read the same."""
+    """What the plan attempt fixed of a source, so that all attempts read the same; of any vertex, what others take of its rows."""
 
     spark_schema: str = Field(default="", alias="schema")
     """Spark's JSON of the rows."""
     files: list[list[Any]] = empty(list)
     """Of a source that several subtasks share: [path, length, time of change in ms] of each file."""
+    digest: str = ""
+    """Of a source that each of several subtasks reads whole: the SHA-256 of such a list. Empty: of any other."""
     base: str | None = None
     """The folder below which partition columns stand in the path."""
     split_bytes: int = 0
     splits: int = 0
     columns: list[str] | None = None
     """The columns that anybody reads; null: all."""
+    filter: str | None = None
+    """SQL that is true for each row that anybody takes; null: all are taken."""
 
 
 class ModuleSpec(Open):
@@ -243,8 +251,21 @@ class FilesLeft(Open):
     left_out: Count = None
 
 
+class OwnTime(Open):
+    """Where the time of an attempt went by its own steady clock, from when its process took it until it wrote its report."""
+
+    start_ms: Count = None
+    """Its folders, settings and modules."""
+    plan_ms: Count = None
+    """Sources opened and queries analysed."""
+    compute_ms: Count = None
+    """Spark's jobs, and what user code does itself."""
+    exchange_ms: Count = None
+    """Edges: what is opened of other attempts' rows, and what is committed for others, without the Spark jobs that compute it."""
+
+
 class AttemptReport(Open):
-    """What a finished attempt tells. `pinned`, `schemas` and `key_types` are a plan attempt's, `outputs` and `result` any other's."""
+    """What a finished attempt reports. `pinned`, `schemas` and `key_types` are a plan attempt's, `outputs` and `result` any other's."""
 
     outputs: dict[str, OutputReport] = empty(dict)
     """By vertex."""
@@ -256,3 +277,4 @@ class AttemptReport(Open):
     key_types: dict[str, list[str]] = empty(dict)
     """Vertex with several hash inputs -> the types as which their keys are compared."""
     files: FilesLeft | None = None
+    spent: OwnTime | None = None

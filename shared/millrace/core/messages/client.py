@@ -238,7 +238,7 @@ class InspectedAttempt(Part):
     running_ms: int
     """Unix time in milliseconds at which it began."""
     status: AttemptStatus | None = None
-    silent: str | None = None
+    no_answer: str | None = None
     """Why there is no status."""
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..topics import CONTROL, DISPATCHER, JOB_MASTER, OPERATOR, RESOURCE_MANAGER, SERVICES
-from . import client, events, records
+from ..topics import CONTROL, DISPATCHER, JOB_MASTER, OPERATOR, RESOURCE_MANAGER, SERVICES, WEB
+from . import audit, client, events, records
 from .base import Body
 from .links import LINKS, REPLY_SENDERS
 
@@ -16,7 +16,7 @@ AnyBody = type[Body]  # a class that has a field `type` cannot say so
 
 @dataclass(frozen=True)
 class Contract:
-    """Who says a message, to whom, on which topic."""
+    """Who sends a message, to whom, on which topic."""
 
     type: str
     version: int
@@ -55,6 +55,7 @@ FACTS: dict[tuple[str, tuple[str, ...]], tuple[type[Body], ...]] = {
     ("cluster.events", CONTROL): (events.LeaderElected,),
     ("dead-letters", (DISPATCHER,)): (events.DeadLetter,),
     ("dead-letters", (OPERATOR,)): (events.DeadLetterRedriven,),
+    ("audit.events", (WEB,)): (audit.CommandRequested, audit.CommandAnswered),
 }
 """(topic, who publishes) -> public facts."""
 EVENTS: tuple[type[Body], ...] = tuple(body for bodies in FACTS.values() for body in bodies)

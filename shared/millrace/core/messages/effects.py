@@ -11,6 +11,7 @@ from typing import Any, Literal
 from ..topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
 from .attempts import AttemptSpec, Fault
 from .base import Body, Part, empty
+from .execution import Archive
 from .progress import Order
 
 
@@ -104,7 +105,7 @@ class EndJob(Body):
     version: Literal[1] = 1
     job: str
     ending: StoredJob
-    archive: dict[str, Any]
+    archive: Archive
 
 
 class JobResultStored(Body):
@@ -242,17 +243,17 @@ class KillAttempt(Body):
 
 
 class AttemptKillSent(Body):
-    """The slot has been told; that the attempt is over follows as a local fact."""
+    """The slot has the order; that the attempt is over follows as a local fact."""
 
     type: Literal["AttemptKillSent"] = "AttemptKillSent"
     version: Literal[1] = 1
     attempt: str
 
 
-class TellAttempt(Body):
-    """Passes an order on to a running attempt. What it answers follows as a local fact, AttemptReplied."""
+class OrderAttempt(Body):
+    """Passes an order on to a running attempt. What it answers follows as a local fact, OrderAnswered."""
 
-    type: Literal["TellAttempt"] = "TellAttempt"
+    type: Literal["OrderAttempt"] = "OrderAttempt"
     version: Literal[1] = 1
     slot: int
     attempt: str
@@ -261,10 +262,10 @@ class TellAttempt(Body):
     question: int
 
 
-class AttemptTold(Body):
+class AttemptOrderSent(Body):
     """The order is on its way."""
 
-    type: Literal["AttemptTold"] = "AttemptTold"
+    type: Literal["AttemptOrderSent"] = "AttemptOrderSent"
     version: Literal[1] = 1
     attempt: str
 
@@ -310,7 +311,7 @@ EFFECTS_OF: dict[str, dict[type[Body], type[Body] | None]] = {
     TASK_MANAGER: {
         LaunchAttempt: AttemptLaunched,
         KillAttempt: AttemptKillSent,
-        TellAttempt: AttemptTold,
+        OrderAttempt: AttemptOrderSent,
         EndProcess: None,
     },
 }

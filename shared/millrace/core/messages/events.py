@@ -1,20 +1,21 @@
 """Public facts: `job.events` (ordered per job), `cluster.events`, `dead-letters`.
 
-Each carries `count`, its number among the facts of its kind about its subject: a service that lost its log may say one again,
+Each carries `count`, its number among the facts of its kind about its subject: a service that lost its log may publish one again,
 and a reader knows it by that. The ending that counts is the one in etcd; `JobFinished`, `JobFailed`, `JobCanceled` follow it [R16].
 """
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from .attempts import Fault, ResultRows
 from .base import Body, Part
-from .execution import TaskOutline
+from .execution import TaskOutline, TimeSpent
 from .progress import AttemptProgress
 
 
-class JobEvent(Body):
+class JobEvent(Body):  # [R16]
     """A fact about a job."""
 
     job: str
@@ -92,6 +93,8 @@ class JobFinished(JobEvent):
     archive: str | None
     result: ResultRows | None = None
     """The result's rows, if they are small."""
+    spent: TimeSpent | None = None
+    """Where its time went; null where that is in its archive alone."""
 
 
 class JobFailed(JobEvent):
@@ -101,6 +104,8 @@ class JobFailed(JobEvent):
     version: Literal[1] = 1
     archive: str | None
     cause: Fault | None
+    spent: TimeSpent | None = None
+    """As JobFinished has it."""
 
 
 class JobCanceled(JobEvent):
@@ -109,6 +114,8 @@ class JobCanceled(JobEvent):
     type: Literal["JobCanceled"] = "JobCanceled"
     version: Literal[1] = 1
     archive: str | None
+    spent: TimeSpent | None = None
+    """As JobFinished has it."""
 
 
 class ClusterEvent(Body):
@@ -143,7 +150,7 @@ class TaskManagerGone(ClusterEvent):
 
 class SlotChanged(ClusterEvent):
     """ResourceManager: a slot's JVM starts, is warm, or cannot be started. Counted for each slot of an incarnation. That a job is given
-    the slot is no such change: its attempts tell."""
+    the slot is no such change: events of its attempts show it."""
 
     type: Literal["SlotChanged"] = "SlotChanged"
     version: Literal[1] = 1
@@ -166,6 +173,10 @@ class LeaderElected(ClusterEvent):
     """Name of its process."""
     epoch: int
     generation: int
+
+
+SUBMISSION = re.compile(r"(?:no|(?P<kind>\w+):) SubmitJob of job (?P<job>[^\s:]+): ")
+"""How the reason of a refused submission's letter begins: `kind` as in JobRejected, none for an invalid one."""
 
 
 class DeadLetter(Body):

@@ -11,6 +11,13 @@ from .base import empty
 from .progress import AttemptProgress
 
 
+class TaskInput(Open):
+    """A task whose rows another one reads, and how: by hash, broadcast or forward."""
+
+    task: str
+    edge: str
+
+
 class TaskOutline(Open):
     """A task of an accepted job: the vertices that run together in one attempt, and how many of these there are."""
 
@@ -18,6 +25,8 @@ class TaskOutline(Open):
     vertices: list[str]
     """Producers first."""
     parallelism: int
+    inputs: list[TaskInput] = empty(list)
+    """What it reads of other tasks; absent where it reads of none."""
 
 
 class LogPlace(Open):
@@ -81,6 +90,24 @@ class ResultParts(Open):
     parts: list[ResultRows]
 
 
+class TimeSpent(Open):
+    """Where a job's time went, in ms of the cluster's clock. Each moment from its acceptance to its end belongs to one phase, so the sum is
+    the whole. Of a live job it is the time until now. Where attempts overlap, time belongs to those that run."""
+
+    queue_ms: int = 0
+    """Nothing ran: it waited for a slot, or for the time of a retry."""
+    start_ms: int = 0
+    """Slots were granted, and attempts started: launched, attached, given their settings and modules."""
+    plan_ms: int = 0
+    """Planning attempts, and the analysis in others."""
+    compute_ms: int = 0
+    """Spark's jobs and user code; also all that failed attempts did."""
+    exchange_ms: int = 0
+    """Edges between attempts were opened and committed."""
+    publish_ms: int = 0
+    """Ends of attempts were reported, sinks were moved to their paths; a job that failed or was canceled ended its attempts."""
+
+
 class JobDetail(Open):
     """A job with its tasks, as its JobMaster has it."""
 
@@ -100,8 +127,14 @@ class JobDetail(Open):
     sinks: dict[str, bool] = empty(dict)
     """Sinks that are being published -> whether they are."""
     tasks: list[TaskDetail] = empty(list)
+    spent: TimeSpent | None = None
+    """None: of a build that did not note it."""
     result: ResultRows | ResultParts | None = None
     """Of an ended job, in its archive: the first rows of its result."""
+
+
+Described = Annotated[JobDetail | None, BeforeValidator(lambda value: value or None)]
+"""None: a record about the job ended its JobMaster's process, so that nothing of it could be described. 0.1.0 wrote {} then."""
 
 
 class Archive(Open):
@@ -114,5 +147,4 @@ class Archive(Open):
     ended_ms: int
     cause: Fault | None = None
     graph: dict[str, Any] = empty(dict)
-    detail: Annotated[JobDetail | None, BeforeValidator(lambda value: value or None)] = None
-    """None: a record about the job ended its JobMaster's process, so that nothing of it could be described."""
+    detail: Described = None

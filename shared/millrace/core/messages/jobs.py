@@ -7,6 +7,7 @@ from typing import Any, Literal
 from ..states import Ending
 from .attempts import Fault
 from .base import Body, Part, empty
+from .execution import Described
 
 STARTED_ANEW = "it was started anew"
 """Why a TaskManager's earlier life is over."""
@@ -15,7 +16,7 @@ STARTED_ANEW = "it was started anew"
 
 
 class StartJob(Body):
-    """Take this job over. For a known job the JobMaster answers with its state [R21]; said again at every new life of the JobMaster."""
+    """Take this job over. For a known job the JobMaster answers with its state [R21]; sent again to every new life of the JobMaster."""
 
     type: Literal["StartJob"] = "StartJob"
     version: Literal[1] = 1
@@ -111,7 +112,7 @@ class JobStatusChanged(Body):
 
 
 class JobEnded(Body):
-    """The job has reached an end; the Dispatcher stores it and answers JobRetired. Said again at every new life of the Dispatcher."""
+    """The job has reached an end; the Dispatcher stores it and answers JobRetired. Sent again to every new life of the Dispatcher."""
 
     type: Literal["JobEnded"] = "JobEnded"
     version: Literal[1] = 1
@@ -120,10 +121,10 @@ class JobEnded(Body):
     status: Ending
     cause: Fault | None
     ended_ms: int
-    archive: dict[str, Any]
+    archive: Described
     """What `show` and `result` answer from: the ExecutionGraph, with places of logs and results."""
     staging: list[str] = empty(list)
-    """Of builds before: the Dispatcher has the graph, which tells where its sinks staged output."""
+    """Of builds before: the Dispatcher has the graph, which has where its sinks staged output."""
     running_ms: int | None = None
     """When the job was first given a slot; null: never."""
 
@@ -144,9 +145,13 @@ class RequestSlots(Body):
     memory_mb: int | None = None
 
 
+LOST_KEPT = 5_000
+"""TaskManagers: more do not fit into one message, and those lost before have long ended by themselves."""
+
+
 class TaskManagersParted(Body):
-    """A shard tells a new life of the ResourceManager, before it has declared, which TaskManagers it was told are lost. It hears them no
-    more, so one that lives after all, and whose loss was forgotten with the ResourceManager's log, is released."""
+    """A shard reports to a new life of the ResourceManager, before it has declared, the TaskManagers that were declared lost to it. It
+    takes nothing of them any more. One that lives after all, and whose loss was forgotten with the ResourceManager's log, is released."""
 
     type: Literal["TaskManagersParted"] = "TaskManagersParted"
     version: Literal[1] = 1
@@ -166,7 +171,7 @@ class JobMasterDeclared(Body):
 
 
 class DeclareAgain(Body):
-    """What the shard was granted was not used in time: its jobs are granted nothing until it has said JobMasterDeclared again [R31]."""
+    """What the shard was granted was not used in time: its jobs are granted nothing until it has sent JobMasterDeclared again [R31]."""
 
     type: Literal["DeclareAgain"] = "DeclareAgain"
     version: Literal[1] = 1
@@ -183,7 +188,7 @@ class JobQueued(Body):
 
 
 class TaskManagerLost(Body):
-    """Said to every shard: decided, once. Attempts there are failed and run elsewhere, without counting as failures."""
+    """Sent to every shard, once: it is decided. Attempts there are failed and run elsewhere, without counting as failures."""
 
     type: Literal["TaskManagerLost"] = "TaskManagerLost"
     version: Literal[1] = 1

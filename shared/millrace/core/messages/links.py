@@ -18,10 +18,10 @@ LINKS: dict[tuple[str, str], tuple[type[Body], ...]] = {
         slots.DisconnectTaskManager,
     ),
     (RESOURCE_MANAGER, TASK_MANAGER): (slots.TaskManagerRegistered, slots.AllocateSlot, slots.ReleaseTaskManager),
-    (TASK_MANAGER, JOB_MASTER): (slots.OfferSlots, slots.TaskStateChanged, slots.FailSlot, slots.AttemptsAtWork, slots.AttemptAnswered),
-    (JOB_MASTER, TASK_MANAGER): (slots.DeployTasks, slots.CancelTasks, slots.FreeSlots, slots.TellAttempts),
+    (TASK_MANAGER, JOB_MASTER): (slots.OfferSlots, slots.TaskStateChanged, slots.FailSlot, slots.ProgressReported, slots.AttemptAnswered),
+    (JOB_MASTER, TASK_MANAGER): (slots.DeployTasks, slots.CancelTasks, slots.FreeSlots, slots.OrderAttempts),
 }  # fmt: skip
-"""(sender, receiver) -> messages. Besides, each scope says Hello and Forked to any other."""
+"""(sender, receiver) -> messages. Besides, each scope sends Hello and Forked to any other."""
 REPLY_SENDERS: dict[type[Body], tuple[str, ...]] = {
     client.RequestRefused: CONTROL,
     client.JobDescribed: (DISPATCHER, JOB_MASTER),

@@ -32,6 +32,11 @@ class AttemptProgress(Part):
     rows_written: Count
     rows_per_s: Count
     """Over the last few seconds, of those read or those written, whichever are more."""
+    bytes_read: Count | None = None
+    """As `rows_read`, by Spark's count. Null, as the two below: of a build that does not report it."""
+    bytes_written: Count | None = None
+    bytes_shuffled: Count | None = None
+    """Written between Spark's stages."""
 
 
 class StageStatus(Part):

@@ -16,11 +16,11 @@ from . import client, effects, links, slots
 from .base import Body, OneOf, Part, empty
 
 Key = tuple[int, int]
-"""(offset of the record that was folded, index among its outputs): orders what one life of a scope says."""
+"""(offset of the record that was folded, index among its outputs): orders what one life of a scope sends."""
 
 
 class Hello(Body):
-    """Said first on a chain, and again at every tenth tick, so that a lost last message is seen too [R9].
+    """Sent first on a chain, and again at every tenth tick, so that a lost last message is seen too [R9].
 
     `speaks`: the highest protocol its sender reads; a sender uses a newer message only after that was announced [R26].
     """
@@ -31,7 +31,7 @@ class Hello(Body):
 
 
 class Forked(Body):
-    """Your log was cut: you said more to me than you know, up to `mark`. Raise your generation [R8]."""
+    """Your log was cut: you sent me more than you know, up to `mark`. Raise your generation [R8]."""
 
     type: Literal["Forked"] = "Forked"
     version: Literal[1] = 1
@@ -78,7 +78,7 @@ class Outcome(Part):
 
 
 class Excerpt(Part):
-    """What a dead letter tells of a stranger's record: its size, its hash, its first bytes."""
+    """What a dead letter has of a stranger's record: its size, its hash, its first bytes."""
 
     size_bytes: int
     sha256: str
@@ -126,7 +126,7 @@ class Message(Part):
     record: Literal["Message"] = "Message"
     to: str
     to_life: int
-    """The receiver's life that the sender last heard; 0: not heard yet."""
+    """The receiver's life of which the sender last took a message; 0: of none yet."""
     sender: str
     life: int
     key: Annotated[Key, Field(strict=False)]
@@ -150,7 +150,7 @@ def _quoted(scope: str) -> str:
 
 
 class Probe(Part):
-    """A standby's question to the log: do ticks still come? Folded as nothing. Also said now and then, so that a leader knows
+    """A standby's question to the log: do ticks still come? Folded as nothing. Also appended now and then, so that a leader knows
     that somebody watches its ticks."""
 
     record: Literal["Probe"] = "Probe"

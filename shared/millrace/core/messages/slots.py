@@ -83,7 +83,7 @@ class DisconnectTaskManager(Body):
 
 
 class TaskManagerRegistered(Body):
-    """Answers RegisterTaskManager; said again when the intervals change with the number of TaskManagers."""
+    """Answers RegisterTaskManager; sent again when the intervals change with the number of TaskManagers."""
 
     type: Literal["TaskManagerRegistered"] = "TaskManagerRegistered"
     version: Literal[1] = 1
@@ -135,7 +135,7 @@ class SlotOffer(Part):
 
 
 class OfferSlots(Body):
-    """Slots for jobs of this shard; with `attempts`, all that run or ended there and are not answered for (said to each new life)."""
+    """Slots for jobs of this shard; with `attempts`, all that run or ended there and are not answered for (sent to each new life)."""
 
     type: Literal["OfferSlots"] = "OfferSlots"
     version: Literal[1] = 1
@@ -155,7 +155,7 @@ class TaskStateChanged(Body):
     error: Fault | None = None
 
 
-class AttemptAtWork(Part):
+class ReportedProgress(Part):
     """A running attempt, and how far it is."""
 
     allocation: str
@@ -163,23 +163,23 @@ class AttemptAtWork(Part):
     progress: AttemptProgress
 
 
-class AttemptsAtWork(Body):
+class ProgressReported(Body):
     """What has changed in the progress of running attempts: at most one a second of a TaskManager, to each shard that has such attempts."""
 
-    type: Literal["AttemptsAtWork"] = "AttemptsAtWork"
+    type: Literal["ProgressReported"] = "ProgressReported"
     version: Literal[1] = 1
-    attempts: list[AttemptAtWork]
+    attempts: list[ReportedProgress]
 
 
 class AttemptAnswered(Body):
-    """What an attempt answered to TellAttempts, or why there is no answer: exactly one of `status` and `silent` is given."""
+    """What an attempt answered to OrderAttempts, or why there is no answer: exactly one of `status` and `no_answer` is given."""
 
     type: Literal["AttemptAnswered"] = "AttemptAnswered"
     version: Literal[1] = 1
     attempt: str
     question: int
     status: AttemptStatus | None = None
-    silent: str | None = None
+    no_answer: str | None = None
 
 
 class FailSlot(Body):
@@ -210,7 +210,7 @@ class DeployTask(Part):
 
 
 class DeployTasks(Body):
-    """Run these attempts; said once for an attempt."""
+    """Run these attempts; sent once for an attempt."""
 
     type: Literal["DeployTasks"] = "DeployTasks"
     version: Literal[1] = 1
@@ -226,10 +226,10 @@ class CancelTasks(Body):
     reason: str
 
 
-class TellAttempts(Body):
+class OrderAttempts(Body):
     """Gives these attempts an order. Each answers with AttemptAnswered; the TaskManager answers for one that cannot."""
 
-    type: Literal["TellAttempts"] = "TellAttempts"
+    type: Literal["OrderAttempts"] = "OrderAttempts"
     version: Literal[1] = 1
     attempts: list[str]
     order: Order
@@ -303,25 +303,25 @@ class SlotProgress(Part):
     progress: AttemptProgress
 
 
-class AttemptsProgressed(Body):
+class SlotsProgressed(Body):
     """Running attempts whose progress has changed: at most one fact a second, of all slots together."""
 
-    type: Literal["AttemptsProgressed"] = "AttemptsProgressed"
+    type: Literal["SlotsProgressed"] = "SlotsProgressed"
     version: Literal[1] = 1
     attempts: list[SlotProgress]
 
 
-class AttemptReplied(Body):
+class OrderAnswered(Body):
     """What became of an order to an attempt: its `status`, or why there is none."""
 
-    type: Literal["AttemptReplied"] = "AttemptReplied"
+    type: Literal["OrderAnswered"] = "OrderAnswered"
     version: Literal[1] = 1
     attempt: str
     shard: int
     """Who asked."""
     question: int
     status: AttemptStatus | None = None
-    silent: str | None = None
+    no_answer: str | None = None
 
 
 class StopAsked(Body):
@@ -332,7 +332,7 @@ class StopAsked(Body):
 
 
 class Unheard(Body):
-    """Kafka has acknowledged nothing that was said to the ResourceManager, nor has etcd answered, for too long: it fences itself."""
+    """Kafka has acknowledged nothing that was sent to the ResourceManager, nor has etcd answered, for too long: it fences itself."""
 
     type: Literal["Unheard"] = "Unheard"
     version: Literal[1] = 1
@@ -354,7 +354,7 @@ class CaughtUp(Body):
 
 
 LOCAL_FACTS: tuple[type[Body], ...] = (
-    SlotReady, SlotReplacing, SlotBroken, AttemptRunning, AttemptEnded, AttemptsProgressed,
-    AttemptReplied, StopAsked, Unheard, FellBehind,
+    SlotReady, SlotReplacing, SlotBroken, AttemptRunning, AttemptEnded, SlotsProgressed,
+    OrderAnswered, StopAsked, Unheard, FellBehind,
     CaughtUp,
 )  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, MutableSequence, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 import grpc
 from etcd3.etcdrpc import rpc_pb2, rpc_pb2_grpc
 
-from millrace.io.interfaces import PAGE, Delete, Entry, Put, Txn, TxnResult, Unavailable, UnknownOutcome
+from millrace.io.interfaces import PAGE, Answered, Delete, Entry, Put, Txn, TxnResult, Unavailable, UnknownOutcome
 
 from .streams import Streams
 
@@ -34,6 +35,7 @@ _CHANNEL = [
     ("grpc.use_local_subchannel_pool", 1),  # two stores in a process share no connection, nor its backoff
 ]
 
+_OPERATIONS = {rpc_pb2.RangeRequest: "range", rpc_pb2.TxnRequest: "txn"}  # the others are about leases
 _REFUSED = (grpc.StatusCode.INVALID_ARGUMENT,)
 # Statuses that etcd gives before it proposes a change, or when it rejects one in the log: nothing was changed.
 _NOT_DONE = (
@@ -81,10 +83,10 @@ class EtcdStore:
     made when first needed, and again by itself.
     """
 
-    def __init__(self, endpoint: str, prefix: str, *, timeout_s: float = 2.0) -> None:
+    def __init__(self, endpoint: str, prefix: str, *, timeout_s: float = 2.0, answered: Answered = lambda *_: None) -> None:
         self._endpoint = endpoint.removeprefix("http://").rstrip("/")
         self._prefix = prefix.rstrip("/") + "/"
-        self._timeout_s = timeout_s
+        self._timeout_s, self._answered = timeout_s, answered
         self._channel = grpc.insecure_channel(self._endpoint, options=_CHANNEL)
         self._kv = rpc_pb2_grpc.KVStub(self._channel)
         self._lease = rpc_pb2_grpc.LeaseStub(self._channel)
@@ -189,12 +191,17 @@ class EtcdStore:
         return self._entry(answer.kvs[0]) if answer.kvs else None
 
     def _call(self, method: Callable[..., Any], request: Any, *, changes: bool = False) -> Any:
+        started, answered = time.perf_counter(), False
         try:
             answer = method(request, timeout=self._timeout_s)
+            answered = True
         except grpc.RpcError as failure:
             raise self._meaning(failure, changes) from None
         except ValueError as failure:  # grpc's way to say that the channel was closed
             raise Unavailable(f"the store at {self._endpoint} was closed") from failure
+        finally:
+            operation = _OPERATIONS.get(type(request), "lease")
+            self._answered(operation, time.perf_counter() - started, answered)
         if answer is not None:
             self._revision = max(self._revision, answer.header.revision)
         return answer

@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import hmac
-import re
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import nullcontext, suppress
@@ -30,10 +28,12 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from millrace.io.addresses import SHORTEST_TOKEN, is_loopback
 from millrace.io.storage.disk_space import DiskSpace
 from millrace.io.storage.store import BadName, NotFound, Storage, StorageError, is_sha256, upload_path
 
-from .server import CannotListen, HttpServer, application, is_loopback, reply
+from .ranges import byte_range
+from .server import CannotListen, HttpServer, application, carries, reply
 
 log = structlog.get_logger(__name__)
 
@@ -41,7 +41,6 @@ MOST_BYTES = 100 << 20
 _FOLDERS = ("logs", "results", "archives")
 _MOST_REQUESTS = 64
 _SLOWEST_STEP_S = 30.0
-_SHORTEST_TOKEN = 16
 _BATCH = 1 << 18
 _YOUNG_MS = 3600 * 1000
 
@@ -64,10 +63,10 @@ class BlobServer:
         one that could be guessed."""
         if not token:
             raise CannotListen("a BlobServer does not listen without a token; set one")
-        if not is_loopback(host) and len(token) < _SHORTEST_TOKEN:
+        if not is_loopback(host) and len(token) < SHORTEST_TOKEN:
             raise CannotListen(
                 f"a BlobServer on {host} can be reached by other machines; give it a token of at least "
-                f"{_SHORTEST_TOKEN} characters, or let it listen on 127.0.0.1"
+                f"{SHORTEST_TOKEN} characters, or let it listen on 127.0.0.1"
             )
         handlers = _Handlers(storage, most_bytes, disk_space or DiskSpace(storage))
         routes = [
@@ -91,15 +90,14 @@ class _Guard:
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
-        self._expected = f"Bearer {token}".encode()
+        self._token = token
         self._under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_soon(message: Message) -> None:
             await asyncio.wait_for(send(message), _SLOWEST_STEP_S)
 
-        given = dict(scope["headers"]).get(b"authorization", b"")
-        if not hmac.compare_digest(given, self._expected):
+        if not carries(scope, self._token):
             headers = {"WWW-Authenticate": "Bearer"}
             refusal = reply({"error": "the token is missing or wrong"}, 401, headers)
         elif self._under_way >= _MOST_REQUESTS:
@@ -203,7 +201,7 @@ class _Handlers:
             raise HTTPException(404, f"{name} is not there") from None
         except StorageError as error:
             raise HTTPException(507, f"{name} cannot be read: {error}") from None
-        start, end, partial = _range(request.headers.get("range", ""), size)
+        start, end, partial = byte_range(request.headers.get("range", ""), size)
         headers = {**headers, "Accept-Ranges": "bytes"}
         if partial and start >= end:
             headers["Content-Range"] = f"bytes */{size}"
@@ -225,13 +223,3 @@ def _content_hash(request: Request) -> str:
     if not is_sha256(sha256):
         raise HTTPException(400, "a blob is named by its SHA-256, 64 small hexadecimal digits")
     return sha256
-
-
-def _range(header: str, size: int) -> tuple[int, int, bool]:
-    """(start, end, whether a part is asked for). What is no single range of bytes asks for the whole (RFC 9110)."""
-    found = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", header.replace(" ", ""))
-    if found is None or found[0] == "bytes=-" or (found[1] and found[2] and int(found[2]) < int(found[1])):
-        return 0, size, False
-    if not found[1]:
-        return max(0, size - int(found[2])), size, True
-    return int(found[1]), min(size, int(found[2]) + 1) if found[2] else size, True

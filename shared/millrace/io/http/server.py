@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import ipaddress
+import hmac
 import json
 import os
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -23,6 +25,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
+from starlette.types import Scope
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from millrace.io.addresses import joined
@@ -57,12 +60,10 @@ def application(routes: Sequence[BaseRoute], middleware: Sequence[Middleware] = 
     return Starlette(routes=list(routes), middleware=list(middleware), exception_handlers=handlers)
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach `host`. A name other than localhost counts as reachable from elsewhere."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def carries(scope: Scope, token: str) -> bool:
+    """Whether a request has `Authorization: Bearer <token>`."""
+    given = dict(scope["headers"]).get(b"authorization", b"")
+    return hmac.compare_digest(given, f"Bearer {token}".encode())
 
 
 class HttpServer:
@@ -75,10 +76,17 @@ class HttpServer:
         port: int = 0,
         name: str = "http",
         fatal: Callable[[str], None] = lambda reason: None,
+        most_connections: int = _MOST_CONNECTIONS,
+        certificate: Path | None = None,
+        key: Path | None = None,
     ) -> None:
-        """`fatal` is told when it ends and was not to."""
+        """`fatal` is told when it ends and was not to. Beyond `most_connections` each is answered 503, and closed. `certificate`, `key`:
+        PEM files, for TLS; without them it speaks plain HTTP."""
         self._fatal, self._stopping = fatal, False
         self._host, self._port, self._name = host, port, name
+        self._certificate, self._key = certificate, key
+        self._mark: object = None
+        self._unusable = ""
         self._server = _Server(
             uvicorn.Config(
                 app,
@@ -91,7 +99,9 @@ class HttpServer:
                 server_header=False,
                 date_header=False,
                 proxy_headers=False,
-                limit_concurrency=_MOST_CONNECTIONS,
+                limit_concurrency=most_connections,
+                ssl_certfile=certificate,
+                ssl_keyfile=key,
                 timeout_keep_alive=_IDLE_CONNECTION_S,
                 timeout_graceful_shutdown=_GRACE_S,  # type: ignore[arg-type]  # passed on to asyncio, which takes fractions
             )
@@ -101,6 +111,7 @@ class HttpServer:
 
     def start(self) -> int:
         """Listens, and returns the port. Raises CannotListen."""
+        self._load_certificate()
         bound = self._bind()
         port: int = bound.getsockname()[1]
         self._thread = threading.Thread(target=self._run, args=(bound,), name=self._name, daemon=True)
@@ -117,6 +128,37 @@ class HttpServer:
             self._server.end()
             self._thread.join(2 * _GRACE_S)
             self._thread = None
+
+    def renew_certificate(self) -> bool:
+        """Reads the certificate again if its files have changed: new connections have the new one. While it cannot be used, the one before
+        stays, and each call tries again. Raises CannotListen, once for each reason."""
+        if self._certificate is None or (self._mark == (mark := self._stat()) and not self._unusable):
+            return False
+        self._mark, before = mark, self._unusable
+        certificate, context = self._certificate, self._server.config.ssl
+        try:
+            _check(certificate, self._key)
+            self._unusable = ""
+        except CannotListen as failure:
+            self._unusable = str(failure)
+            if self._unusable == before:
+                return False
+            raise
+        if context is not None:
+            self._server.call(lambda: context.load_cert_chain(certificate, self._key))  # in the thread of handshakes
+        return True
+
+    def _load_certificate(self) -> None:
+        if self._certificate is not None:
+            self._mark = self._stat()
+            _check(self._certificate, self._key)
+
+    def _stat(self) -> object:
+        try:
+            found = [each.stat() for each in (self._certificate, self._key) if each is not None]
+            return [(each.st_mtime_ns, each.st_ctime_ns, each.st_ino) for each in found]
+        except OSError:
+            return None
 
     def _run(self, bound: socket.socket) -> None:
         try:
@@ -154,6 +196,16 @@ class HttpServer:
             raise CannotListen(f"cannot listen on {where}: {reason}") from None
 
 
+def _check(certificate: Path, key: Path | None) -> None:
+    """Raises CannotListen for files that are no certificate and its key."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=lambda: "")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+        told = f"the certificate {certificate} and its key {key} cannot be used: {reason}; both must be PEM, the key without a password"
+        raise CannotListen(told) from None
+
+
 class _Server(uvicorn.Server):
     """uvicorn, sleeping until it is told to end."""
 
@@ -174,8 +226,13 @@ class _Server(uvicorn.Server):
         await self._ended.wait()
 
     def end(self) -> None:
-        if self._loop is not None and self._ended is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._ended.set)
+        if self._ended is not None:
+            self.call(self._ended.set)
+
+    def call(self, what: Callable[[], object]) -> None:
+        """In its thread, soon."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(what)
 
 
 class _Protocol(H11Protocol):

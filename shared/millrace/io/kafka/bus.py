@@ -18,7 +18,7 @@ from millrace.io.interfaces import Damaged, OffsetGone, Received, Unavailable
 
 from .admin import KafkaAdmin
 from .client import AdminClient
-from .config import ASKED_S, COMMON, CONSUMER, PRODUCER, log
+from .config import ASKED_S, COMMON, CONSUMER, PRODUCER, STATISTICS, log
 
 _QUEUE_FULL_STEP_S = 0.005
 _SILENT_S = 2.0
@@ -46,7 +46,9 @@ class KafkaBus:
         self._on_fatal, self._aside = on_fatal, aside
         self._shared = {**COMMON, "bootstrap.servers": bootstrap, "client.id": client_id, "logger": log}
         self._options = dict(options or {})
-        self._producers = (self._new_producer(), self._new_producer())  # the second for what is aside
+        self.statistics = ["", ""]
+        """What the library last said about each producer, as its JSON: how long brokers take, and what is queued."""
+        self._producers = (self._new_producer(0), self._new_producer(1))  # the second for what is aside
         self._admin = KafkaAdmin(bootstrap, client_id=client_id, options=options, timeout_s=ASKED_S)
         self._acked: deque[Callable[[], None]] = deque()
         self._serving = threading.Lock()
@@ -131,8 +133,9 @@ class KafkaBus:
             with contextlib.suppress(KafkaException):  # what was in flight is a gap now, and nothing follows it
                 producer.close()
 
-    def _new_producer(self) -> Producer:
-        return Producer({**self._shared, **PRODUCER, "error_cb": self._failed, **self._options})
+    def _new_producer(self, number: int) -> Producer:
+        heard = partial(self.statistics.__setitem__, number)
+        return Producer({**self._shared, **PRODUCER, "error_cb": self._failed, **STATISTICS, "stats_cb": heard, **self._options})
 
     def _collect(self, patience_s: float = 0, topic: str = "") -> None:
         """Takes the delivery reports that wait (`_delivered` runs in it), in each producer's order, from any thread."""

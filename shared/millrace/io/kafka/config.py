@@ -52,7 +52,7 @@ COMMON: dict[str, Any] = {
     "allow.auto.create.topics": False,
 }
 
-PRODUCER: dict[str, Any] = {
+PRODUCER: dict[str, Any] = {  # [R12]
     "acks": "all",
     "enable.idempotence": True,
     "enable.gapless.guarantee": True,
@@ -66,6 +66,9 @@ PRODUCER: dict[str, Any] = {
     "queue.buffering.max.messages": 500_000,
     "queue.buffering.max.kbytes": 256 * 1024,
 }
+
+STATISTICS = {"statistics.interval.ms": 10_000}
+"""How often a producer says how its brokers do. The library's own threads write it; nobody reads it but for the metrics."""
 
 CONSUMER: dict[str, Any] = {
     "group.id": "millrace",  # the library asks for one; nothing ever joins it or commits to it

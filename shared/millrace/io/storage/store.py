@@ -82,7 +82,7 @@ class Storage:
 
     # ---- writing
 
-    def put_new(self, path: str, data: bytes) -> bool:
+    def put_new(self, path: str, data: bytes) -> bool:  # [R20]
         """Writes a file that is there to stay. False: it stood there already, with the same bytes. Raises NameTaken if
         it holds others."""
         if self.put_if_absent(path, data):
@@ -155,6 +155,10 @@ class Storage:
         list."""
         return sorted((each for each in self._walk(prefix) if not _is_temporary(each.path)), key=lambda each: each.path)
 
+    def walk(self, prefix: str) -> Iterator[Entry]:
+        """The same in no order, as they are read: there may be millions."""
+        return (each for each in self._walk(prefix) if not _is_temporary(each.path))
+
     def local(self, path: str = "") -> Path:
         """The folder or file as this machine's other programs see it. Raises StorageError if storage is no folder."""
         if not isinstance(self._backend, Folder):
@@ -173,7 +177,7 @@ class Storage:
         with _told(self._place(prefix)):
             yield from self._backend.folders(_checked(prefix))
 
-    def sweep(self, prefix: str, older_than_ms: int, now_ms: int) -> Swept:
+    def sweep(self, prefix: str, older_than_ms: int, now_ms: int) -> Swept:  # [R32]
         """Deletes the files below `prefix` that were last changed more than `older_than_ms` before `now_ms`, the
         folders left empty, and what was never finished for a day. Deletes as it goes: it holds no listing, and one that
         is interrupted has done its part."""

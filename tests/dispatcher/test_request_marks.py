@@ -6,7 +6,7 @@ import pytest
 
 from millrace.core.fold import ScopeState
 from millrace.io.interfaces import Put, Txn
-from services.dispatcher.asked import KEY, Asked, Begun
+from services.dispatcher.request_marks import KEY, Begun, RequestMarks
 from tests.simulation import Clock
 from tests.simulation.store import MemoryEtcd, MemoryStore
 
@@ -20,9 +20,9 @@ def test_a_foreign_mark_is_replaced_and_ends_nobody(value: bytes) -> None:
     store = MemoryStore(MemoryEtcd(Clock()), "/m/")
     store.txn(Txn([], [Put("leaders/dispatcher", b"me"), Put(KEY, value)]))
     epoch = store.get("leaders/dispatcher").mod_revision
-    asked = Asked(store, lambda: 100.0)
+    asked = RequestMarks(store, lambda: 100.0)
     assert asked.begin("l", epoch, 0, waits=True) == Begun(-1, 0)
     folded = ScopeState(1, 5)
     folded.client_log, folded.client_mark = "l", 3
     asked.note(folded, epoch)
-    assert Asked(store).begin("l", epoch, 0, waits=False) == Begun(3, 1)
+    assert RequestMarks(store).begin("l", epoch, 0, waits=False) == Begun(3, 1)

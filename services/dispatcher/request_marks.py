@@ -52,13 +52,14 @@ class Begun:
     in_vain: int
 
 
-class Asked:
+class RequestMarks:  # [R30]
     """The key, as one process sees it. The calls are those of one thread."""
 
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._clock = store, clock
         self._kept = Kept()
         self._counted = ("", -1)  # the log and the offset at which this process is one of those that have begun
+        self._read = ("", -1)  # the log and the last offset in it that this process has read
         self._noted_s = -NOTED_S
         self._folded: tuple[int, int] | None = None  # (mark, offset in the inbox behind it), not known to be decided yet
 
@@ -72,6 +73,14 @@ class Asked:
         if waits and not counted and self._write(kept.model_copy(update={"began": offset, "times": times + 1}), epoch):
             self._counted = (log_id, offset)
         return Begun(kept.mark, times - counted)
+
+    def is_first(self, offset: int) -> bool:
+        """Whether this offset is read for the first time, as far as this process knows: here nobody came so far, and it is not decided."""
+        before = self._read[1] if self._read[0] == self._kept.log else -1
+        if offset <= max(before, self._kept.mark):
+            return False
+        self._read = (self._kept.log, offset)
+        return True
 
     def note(self, folded: ScopeState, epoch: int) -> None:
         """Moves the mark on, now and then. What is folded is decided once nothing is pending that decides it and was asked for until
