@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from deploy.local.downloads import CHECKOUT
@@ -22,12 +23,15 @@ from millrace.client import Job, Millrace, MillraceError, Unavailable, new_id
 from millrace.core.topics import TOPICS, Topology
 from millrace.io.etcd.store import EtcdStore
 from millrace.io.kafka.logs import KafkaLogs
+from tests.chaos.history import History, judge
 
 PORTS = (
     "KAFKA_PORT", "KAFKA_2_PORT", "KAFKA_3_PORT", "ETCD_PORT", "BLOB_PORT", "BLOB_2_PORT", "WEB_PORT", "PROMETHEUS_PORT", "GRAFANA_PORT",
 )  # fmt: skip
 ONE_SHOT = ("check", "provision")
-LIMIT_S = 120.0
+LIMIT_S = 300.0
+SLOTS = 2
+"""Of a cluster by default: one in each TaskManager."""
 ASKER = """
 import sys
 from millrace.core.topics import TOPICS, Topology
@@ -66,6 +70,14 @@ def compose_command() -> list[str] | None:
         if there and subprocess.run([*command, "version"], capture_output=True, check=False).returncode == 0:
             return command
     return None
+
+
+WHY_NOT = no_engine()
+NEEDS_AN_ENGINE = [
+    pytest.mark.long,
+    pytest.mark.skipif(WHY_NOT is not None, reason=f"docker-compose.yml is not tested: {WHY_NOT}"),
+    pytest.mark.timeout(1800),
+]
 
 
 def until(what: str, found: Callable[[], T], limit_s: float = LIMIT_S) -> T:
@@ -253,13 +265,21 @@ class Cluster:
     def ready(self, slots: int) -> None:
         """All TaskManagers are there, and all slots are warm and free."""
 
+        said: list[object] = []
+
         def free() -> bool:
             try:
-                return self.client.overview().free_slots == slots
-            except MillraceError:
+                overview = self.client.overview()
+            except MillraceError as failure:
+                said[:] = [failure]
                 return False
+            said[:] = [overview]
+            return overview.free_slots == slots
 
-        until(f"{slots} free slots", free)
+        try:
+            until(f"{slots} free slots", free)
+        except AssertionError as failure:
+            raise AssertionError(f"{failure}; the last answer: {said}\n{self.logs()}") from None
 
     def whole(self) -> None:
         """Every container that should run does, and says that it is well."""
@@ -324,3 +344,21 @@ def data_folder(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o777)
     return folder
+
+
+def finished_once(cluster: Cluster, jobs: list[Job]) -> None:
+    """All of them FINISHED, and etcd and the topics know one end and one counted attempt of each."""
+    assert [job.wait().status for job in jobs] == ["FINISHED"] * len(jobs)
+    ids = {job.id for job in jobs}
+
+    def cleaned_up() -> dict[str, dict[str, Any]] | None:
+        found = {job: value for job, value in cluster.stored().items() if job in ids}
+        return found if all(value["state"] == "clean" for value in found.values()) else None
+
+    stored = until("the end of all clean-up", cleaned_up) or {}
+    events = [event for event in cluster.topic("job.events") if event["job"] in ids]
+    # On a busy machine an attempt may be tried again; what must not happen is that two of them count.
+    answers, tried_again = {job: "accepted" for job in ids}, {job: len(events) for job in ids}
+    verdict = judge(History(answers, stored, events, tried_again, dead_letters=list(cluster.topic("dead-letters"))))
+    assert verdict.violations == []
+    assert verdict.accepted == len(jobs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import socket
 import urllib.request
 from collections.abc import Iterator
@@ -14,40 +13,16 @@ import pandas as pd
 import pytest
 
 from deploy.local.flights import flights_folder
-from millrace.client import Job
-from tests.chaos.history import History, judge
-from tests.compose.cluster import Cluster, data_folder, no_engine, sql, submit, until
+from tests.compose.cluster import NEEDS_AN_ENGINE, SLOTS, Cluster, finished_once, sql, submit, until
 from tests.end_to_end.test_flights import COLUMNS, by_pandas
 
-WHY_NOT = no_engine()
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(WHY_NOT is not None, reason=f"docker-compose.yml is not tested: {WHY_NOT}"),
-    pytest.mark.timeout(1200),
-]
+pytestmark = NEEDS_AN_ENGINE
 JOBS = 50
-SLOTS = 2
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The host's folder that is /data in the containers."""
-    folder = data_folder(tmp_path_factory.mktemp("compose") / "data")
-    for parent in (folder.parent, folder.parent.parent):
-        parent.chmod(0o755)
-    for file in flights_folder().glob("*.csv"):
-        shutil.copy(file, folder)
-    return folder
-
-
-@pytest.fixture(scope="module", autouse=True)
-def images() -> None:
-    Cluster("millrace-tests").build()
-
-
-@pytest.fixture(scope="module")
-def cluster(data: Path) -> Iterator[Cluster]:
+def cluster(images: None, data: Path) -> Iterator[Cluster]:
     cluster = Cluster("millrace-tests", DATA=data)
     try:
         cluster.up()
@@ -63,24 +38,6 @@ def ready(cluster: Cluster) -> Cluster:
     cluster.whole()
     cluster.ready(SLOTS)
     return cluster
-
-
-def finished_once(cluster: Cluster, jobs: list[Job]) -> None:
-    """All of them FINISHED, and etcd and the topics know one end and one counted attempt of each."""
-    assert [job.wait().status for job in jobs] == ["FINISHED"] * len(jobs)
-    ids = {job.id for job in jobs}
-
-    def cleaned_up() -> dict[str, dict[str, Any]] | None:
-        found = {job: value for job, value in cluster.stored().items() if job in ids}
-        return found if all(value["state"] == "clean" for value in found.values()) else None
-
-    stored = until("the end of all clean-up", cleaned_up) or {}
-    events = [event for event in cluster.topic("job.events") if event["job"] in ids]
-    # On a busy machine an attempt may be tried again; what must not happen is that two of them count.
-    answers, tried_again = {job: "accepted" for job in ids}, {job: len(events) for job in ids}
-    verdict = judge(History(answers, stored, events, tried_again, dead_letters=list(cluster.topic("dead-letters"))))
-    assert verdict.violations == []
-    assert verdict.accepted == len(jobs)
 
 
 def test_the_command_line_on_the_host_runs_a_job_with_nothing_shared(ready):
@@ -167,6 +124,7 @@ def test_jobs_survive_down_and_up(ready):
     assert ready.client.result(job.id).rows == [[300_001]]
 
 
+@pytest.mark.usefixtures("images")
 def test_too_little_memory_is_one_line_and_nothing_starts():
     cluster = Cluster("millrace-tests-small", TASK_MANAGER_MB=9_000_000)
     try:
@@ -183,6 +141,7 @@ def test_too_little_memory_is_one_line_and_nothing_starts():
         cluster.down(purge=True)
 
 
+@pytest.mark.usefixtures("images")
 def test_a_used_port_is_named_in_one_line():
     cluster = Cluster("millrace-tests-port")
     try:
@@ -193,52 +152,3 @@ def test_a_used_port_is_named_in_one_line():
         assert said and "address already in use" in said[-1]
     finally:
         cluster.down(purge=True)
-
-
-@pytest.fixture
-def on_spark(data: Path) -> Iterator[Cluster]:
-    cluster = Cluster("millrace-tests-spark", COMPOSE_PROFILES="single,spark", TASK_MANAGERS=1, DATA=data)
-    try:
-        cluster.up()
-        cluster.first_accepted()
-        cluster.ready(1)
-        yield cluster
-    finally:
-        cluster.down(purge=True)
-
-
-def test_a_job_runs_on_the_spark_cluster_beside_the_services(on_spark, data):
-    graph = {
-        "name": "carriers",
-        "master": "spark://spark-master:7077",
-        "conf": {"spark.executor.memory": "512m", "spark.cores.max": "2"},
-        "vertices": {
-            "flights": {"source": {"format": "csv", "path": "/data/flights.csv", "options": {"header": True}}},
-            "carriers": {"sql": "SELECT carrier, count(*) AS n FROM flights GROUP BY carrier", "inputs": {"flights": "forward"}},
-            "out": {"sink": {"format": "parquet", "path": "/data/carriers"}, "inputs": {"carriers": "forward"}},
-        },
-    }
-    assert submit(on_spark.client, [graph])[0].wait().status == "FINISHED"
-    counts = pd.read_csv(flights_folder() / "flights.csv").groupby("carrier").size()
-    assert dict(pd.read_parquet(data / "carriers").to_numpy().tolist()) == counts.to_dict()
-
-
-@pytest.fixture
-def three_of_each(data: Path) -> Iterator[Cluster]:
-    cluster = Cluster("millrace-tests-ha", COMPOSE_PROFILES="ha", DATA=data)
-    try:
-        cluster.up()
-        cluster.first_accepted()
-        cluster.ready(SLOTS)
-        yield cluster
-    finally:
-        cluster.down(purge=True)
-
-
-def test_with_three_of_each_a_broker_and_a_member_may_be_dead(three_of_each):
-    with three_of_each.asker() as unknown_ends:
-        until("an answer for every partition", lambda: not unknown_ends())
-        for service in ("kafka-1", "etcd-2"):
-            three_of_each.compose("stop", "--timeout", "0", service)
-        until("an answer for every partition", lambda: not unknown_ends())  # and not of a leader that is known to be dead
-    finished_once(three_of_each, submit(three_of_each.client, [sql(number) for number in range(5)]))
