@@ -53,7 +53,7 @@ def missing(
             stands = None  # what the log knows takes its place; what it does not know either, nobody does
             if not (job in state.live or job in state.ended or job in cleaning or job in archived):
                 continue
-        if job in state.fates or stands is not None and stands.state == "clean":
+        if job in state.lookups or stands is not None and stands.state == "clean":
             continue
         live, ended = state.live.get(job), state.ended.get(job)
         if live is None and ended is None and stands is not None and place_of(stands.acceptance) >= end:

@@ -44,7 +44,7 @@ def test_a_bad_outcome_about_a_job_is_an_answer_to_all_who_wait_for_it() -> None
     told = bodies(passed(sought, effects.JobFound(job=JOB, stands=stored())))
     assert [type(each) for each in told] == [client.RequestRefused, client.JobRejected]
     for world in (put, sought):
-        assert not world.state.fates
+        assert not world.state.lookups
         assert [type(each) for each in bodies(world.request(asks(client.GetJobStatus)))] == [effects.FindJob]
 
 
@@ -83,7 +83,7 @@ def test_of_a_bad_page_each_job_is_recovered_by_itself() -> None:
     assert world.state.recovery is Recovery.DONE
     assert passed(world, effects.JobFound(job=OTHER, stands=stored(OTHER, "dirty"))) == []
     world.tell(effects.JobFound(job=JOB, stands=stored(JOB)))
-    assert list(world.state.live) == [JOB] and not world.state.fates
+    assert list(world.state.live) == [JOB] and not world.state.lookups
 
 
 def test_of_a_bad_page_each_job_is_recovered_however_many_requests_wait(monkeypatch: pytest.MonkeyPatch) -> None:

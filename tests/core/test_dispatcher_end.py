@@ -159,7 +159,7 @@ def test_etcd_is_asked_about_a_job_that_runs_and_is_not_known_here(stands: str |
     told = [each.body for each in said if isinstance(each, Say)]
     assert [type(each) for each in told] == {"clean": [jobs.JobRetired], "accepted": [jobs.StartJob], None: []}[stands]
     assert all(each.acceptance == "0.9" for each in told)
-    assert not (world.state.early or world.state.fates)
+    assert not (world.state.unverified_reports or world.state.lookups)
 
 
 def test_only_so_many_ended_jobs_are_remembered() -> None:
@@ -188,7 +188,7 @@ def test_a_reborn_shard_is_told_of_its_live_jobs_with_what_was_asked_of_them() -
         (SHARD, jobs.StartJob, mine, False),
         (SHARD, jobs.StartJob, canceled, True),
     ]
-    assert world.state.declaring == {}
+    assert world.state.starts_to_send == {}
 
 
 def test_many_jobs_are_told_over_several_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,7 +317,7 @@ def test_a_job_that_goes_on_though_it_was_found_clean_is_forgotten_by_its_job_ma
     old.tell(goes_on[0], sender=SHARD)
     assert old.tell(effects.JobsRecovered(jobs={})) == [Do(f"jobs/{JOB}", effects.FindJob(job=JOB))]
     assert old.tell(effects.JobFound(job=JOB, stands=stored(state="clean"))) == retired
-    assert not old.state.early
+    assert not old.state.unverified_reports
 
 
 def test_an_end_counts_though_its_job_master_said_before_that_the_job_runs() -> None:
@@ -421,9 +421,9 @@ def carry_out(world: World, outputs: list) -> list:
 
 def pending(world: World) -> list[effects.Body]:
     live = world.state.live.get(JOB)
-    if JOB in world.state.fates:
-        fate = world.state.fates[JOB]
-        return [effects.PutJobGraph(job=JOB, stored=stored(acceptance=fate.acceptance))]
+    if JOB in world.state.lookups:
+        lookup = world.state.lookups[JOB]
+        return [effects.PutJobGraph(job=JOB, stored=stored(acceptance=lookup.acceptance))]
     if live is not None and live.ending is not None:
         ending = stored(state="dirty", acceptance=live.acceptance)
         return [end_effect(JOB, ending)]

@@ -68,7 +68,7 @@ def test_a_live_job_is_described_by_its_job_master() -> None:
 def test_a_job_of_a_silent_job_master_is_shown_all_the_same() -> None:
     world = settled()
     world.accept()
-    del world.state.heard[SHARD]
+    del world.state.received_from[SHARD]
     assert world.request(asks(client.DescribeJob)) == reply(
         client.JobDescribed(correlation="2", summary=summary(world), silent=SHARD)
     )
@@ -92,7 +92,7 @@ def test_an_unknown_job_is_not_found(kind: type[client.Request]) -> None:
     world.request(asks(kind))
     refused = client.RequestRefused(correlation="2", kind="not_found", reason=f"there is no job {JOB}")
     assert world.tell(effects.JobFound(job=JOB, stands=None)) == reply(refused)
-    assert world.state.fates == {}
+    assert world.state.lookups == {}
 
 
 def test_a_found_job_that_is_accepted_is_started_and_answered() -> None:
@@ -303,7 +303,7 @@ def test_a_submission_that_was_refused_before_is_looked_for_and_not_accepted(hea
     assert find == effects.FindJob(job=JOB)
     [told] = bodies(world.tell(effects.JobFound(job=JOB, stands=None)))
     assert (told.type, told.reason.removeprefix(f"late: SubmitJob of job {JOB}: ")) == ("JobRejected" if heard else "DeadLetter", UNDONE)
-    assert world.state.live == {} and world.state.fates == {}
+    assert world.state.live == {} and world.state.lookups == {}
 
 
 def test_a_submission_that_was_accepted_before_is_answered_with_what_stands() -> None:

@@ -124,14 +124,14 @@ def test_an_invalid_submission_is_rejected_with_all_problems() -> None:
     assert world.request(request, problems=problems) == [rejected("invalid", "2 things are wrong", problems=problems)]
     [one] = world.request(request, problems=problems[:1])
     assert one == rejected("invalid", "is missing", problems=problems[:1])
-    assert world.state.fates == {}
+    assert world.state.lookups == {}
 
 
 def test_a_late_submission_is_rejected_and_leaves_nothing() -> None:
     world = settled()
     world.submit()
     assert world.tell(effects.JobGraphStored(job=JOB, stands=None)) == [rejected("late", LATE)]
-    assert (world.state.live, world.state.fates, world.state.putting) == ({}, {}, 0)
+    assert (world.state.live, world.state.lookups, world.state.putting) == ({}, {}, 0)
 
 
 def test_the_same_submission_again_is_the_same_job_with_its_status() -> None:
@@ -223,7 +223,7 @@ def test_whoever_asks_about_a_key_that_holds_no_job_is_told_so() -> None:
     world.submit()
     told = bodies(world.tell(effects.JobGraphStored(job=JOB, stands=None, unreadable="it is torn")))
     assert [(each.type, each.kind) for each in told] == [("JobRejected", "internal")] * 2
-    assert not (world.state.fates or world.state.waiting)
+    assert not (world.state.lookups or world.state.waiting)
 
 
 def test_an_ended_job_that_only_etcd_knows_is_cleaned_up() -> None:
@@ -284,7 +284,7 @@ def test_a_graph_with_more_subtasks_than_all_live_jobs_may_have_is_invalid() -> 
     [reply] = world.submit(JOB, graph=WIDE)
     reason = "its vertices have 384 subtasks in all, and max_live_subtasks is 383: lower their parallelism"
     assert (reply.body.kind, reply.body.reason, reply.body.problems[0].place) == ("invalid", reason, ["vertices"])
-    assert not world.state.fates and not world.state.live_subtasks
+    assert not world.state.lookups and not world.state.live_subtasks
 
 
 def test_while_a_disk_is_nearly_full_nothing_new_is_taken_and_what_is_known_is_answered() -> None:
@@ -292,7 +292,7 @@ def test_while_a_disk_is_nearly_full_nothing_new_is_taken_and_what_is_known_is_a
     world.accept(OTHER)
     lack = "the disk of /storage has 100 MB left, and min_free_mb is 512; try again when there is more"
     assert world.submit(lack=lack) == [rejected("busy", lack, retry_after_ms=1_000)]
-    assert not world.state.fates
+    assert not world.state.lookups
     for _ in range(2):  # while it is live, and when it has ended
         [again] = world.submit(OTHER, lack=lack)
         assert isinstance(again.body, client.JobAcceptedReply)
@@ -338,7 +338,7 @@ def test_a_late_submission_that_nobody_waits_for_is_parked_and_leaves_nothing() 
     sent = world.offset - 1
     world.now_ms += 500
     assert world.tell(effects.JobGraphStored(job=JOB, stands=None)) == [parked(world, "late", LATE, sent)]
-    assert (world.state.live, world.state.fates, world.state.putting) == ({}, {}, 0)
+    assert (world.state.live, world.state.lookups, world.state.putting) == ({}, {}, 0)
 
 
 def test_without_room_a_submission_that_nobody_waits_for_is_parked_and_accepted_when_it_comes_again() -> None:

@@ -105,7 +105,7 @@ def test_what_is_known_alike_or_under_way_is_left_alone(store: MemoryStore, stor
     put(store, "ended", TOMB)
     put(store, "ends", TOMB.model_copy(update={"state": "dirty"}))  # its end is stored, and not folded yet
     asked = EtcdLookup(acceptance="", putting=None)
-    state = State(live={"live": LIVE, "ends": LIVE}, ended={"ended": ENDED}, fates={"j": asked})
+    state = State(live={"live": LIVE, "ends": LIVE}, ended={"ended": ENDED}, lookups={"j": asked})
     assert found(state, store, storage) == []
 
 

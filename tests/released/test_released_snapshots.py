@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
 from millrace.core.fold import ScopeState
 from millrace.core.machine import Machine, Ticked
@@ -18,6 +21,7 @@ from services.dispatcher.core import state as of_dispatcher
 from services.dispatcher.core.machine import Dispatcher
 from services.job_master.core.machine import JobMaster
 from services.job_master.core.state import check
+from services.replay.core.trees import planted, tree
 from services.resource_manager.core import state as of_resource_manager
 from services.resource_manager.core.machine import ResourceManager
 from tests.core.of_job_master import Shard
@@ -60,6 +64,48 @@ def test_a_snapshot_of_0_1_0_is_read_whole(machine: Machine, holds: Callable[[An
     assert (folded.epoch, folded.next_offset, folded.build) == (5, 1000, "0.1.0")
     again = thaw(machine, freeze(machine, folded))
     assert again == folded, "the next one is of today's shape"
+
+
+def _dispatcher() -> tuple[Machine, ScopeState]:
+    folded = thawed(machine := Dispatcher(Topology()))
+    folded.state.received_from["job-master/0"] = None
+    folded.state.starts_to_send["job-master/0"] = ["job-b"]
+    folded.state.unverified_reports["job-a"] = "1.2"
+    return machine, folded
+
+
+def _resource_manager() -> tuple[Machine, ScopeState]:
+    folded = thawed(machine := ResourceManager(1))
+    folded.state.task_managers["a"].silent_from_ms, folded.state.places_sent_ms = 70, 80
+    folded.state.jobs["one"].sent_reason, folded.state.jobs["one"].sent_position = "all slots are busy", 3
+    return machine, folded
+
+
+@pytest.mark.parametrize(
+    ("made", "names"),
+    [
+        (_dispatcher, {
+            "lookups": "fates", "received_from": "heard", "starts_to_send": "declaring", "unverified_reports": "early",
+        }),
+        (_resource_manager, {
+            "silent_from_ms": "heard_ms", "sent_reason": "told", "sent_position": "told_position", "unnotified": "untold",
+            "places_sent_ms": "told_ms",
+        }),
+    ],
+    ids=("dispatcher", "resource-manager"),
+)  # fmt: skip
+def test_a_field_that_had_another_name_is_read_under_that_too(
+    made: Callable[[], tuple[Machine, ScopeState]], names: dict[str, str]
+) -> None:
+    """In a snapshot, and in a recording."""
+    machine, folded = made()
+    snapshot, recorded = zstandard.ZstdDecompressor().decompressobj().decompress(freeze(machine, folded)), json.dumps(tree(machine, folded))
+    for name, formerly in names.items():
+        assert name.encode() in snapshot and name in recorded
+        snapshot = re.sub(rb"\b%s\b" % name.encode(), formerly.encode(), snapshot)
+        recorded = re.sub(rf"\b{name}\b", formerly, recorded)
+    assert thaw(machine, zstandard.compress(snapshot)) == folded
+    assert planted(machine, json.loads(recorded)) == folded
 
 
 def test_what_a_job_of_0_1_0_has_gone_through_is_known_still(shard: Shard) -> None:

@@ -220,7 +220,7 @@ def assert_nothing_left(cluster: Cluster) -> None:
         assert len(folded.outbox) < 20, f"I12: the outbox of {scope} holds {len(folded.outbox)}"
         if scope == DISPATCHER:
             state = folded.state
-            assert not (state.live or state.fates or state.waiting), f"I11: {scope} has {state.live or state.fates}"
+            assert not (state.live or state.lookups or state.waiting), f"I11: {scope} has {state.live or state.lookups}"
         elif scope == RESOURCE_MANAGER:
             assert not folded.state.jobs, f"I11: {scope} has jobs {folded.state.jobs}"
             registered = {name: each.slots for name, each in folded.state.task_managers.items()}

@@ -209,7 +209,7 @@ class Cluster:
         asked = self.world.broker.log("client.commands", 0).end
         moving = any(each.alive and each.bus.queued() for each in self.processes.values())
         effects = any(self.leader(scope).effects for scope in self.world.topology.scopes())
-        return dispatcher.client_mark == asked - 1 and not (dispatcher.state.fates or moving or effects)
+        return dispatcher.client_mark == asked - 1 and not (dispatcher.state.lookups or moving or effects)
 
     def describe(self) -> str:
         """Where everything stands, for a failure."""

@@ -37,7 +37,7 @@ def _client(state: State, record: Client, error: str, envelope: Envelope) -> Out
 
 def _lookup(state: State, body: effects.JobGraphStored | effects.JobFound, error: str, envelope: Envelope) -> Outputs:
     lookup = end_lookup(state, body.job)
-    state.early.pop(body.job, None)  # its shard reports it again to our next life
+    state.unverified_reports.pop(body.job, None)  # its shard reports it again to our next life
     yield from _refuse([*([lookup.putting] if lookup.putting else []), *lookup.behind], envelope.at_ms, error)
 
 
@@ -61,7 +61,7 @@ def _job_result_stored(state: State, body: effects.JobResultStored, error: str, 
 def _jobs_recovered(state: State, body: effects.JobsRecovered, error: str, envelope: Envelope) -> Outputs:
     """Each job of the page is looked up by itself, however many requests wait: one of them may be the bad one. Clean ones need nothing."""
     for job, stored in body.jobs.items():
-        if stored.state != "clean" and not (job in state.live or job in state.ended or job in state.fates):
+        if stored.state != "clean" and not (job in state.live or job in state.ended or job in state.lookups):
             yield from begin_lookup(state, answers.nobodys_request(job))
     yield from recovery.recover_next(state, envelope, body.through)
 

@@ -22,7 +22,7 @@ def on_configured(state: State, body: Configured, envelope: Envelope) -> Outputs
 def on_peer_born(state: State, body: PeerBorn, envelope: Envelope) -> Outputs:  # [R10]
     """A shard's new life is sent StartJob for all its live jobs. Jobs that it holds still, and that have ended, it reports by itself, and
     is sent JobRetired for them."""
-    state.heard[body.peer] = None
+    state.received_from[body.peer] = None
     for request in forwarding.withdraw(state, body.peer):
         yield from questions.answer_without(state, request, envelope, body.peer)
     if body.peer.startswith(f"{JOB_MASTER}/"):

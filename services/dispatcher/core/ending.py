@@ -40,7 +40,7 @@ def on_job_ended(state: State, body: jobs.JobEnded, envelope: Envelope) -> Outpu
     else:
         # It is still to be recovered, or being looked up: its submission was read again, and the recovery left it out. If etcd has it as
         # accepted, StartJob follows, and the JobMaster answers with the end again. Else JobRetired is sent then [R21].
-        state.early[body.job] = body.acceptance
+        state.unverified_reports[body.job] = body.acceptance
 
 
 def on_job_result_stored(state: State, body: effects.JobResultStored, envelope: Envelope) -> Outputs:
@@ -58,7 +58,7 @@ def announce_ended(state: State, job: str, stored: StoredJob, envelope: Envelope
     """The ending is in etcd: the event is published, the JobMaster is sent JobRetired, and what the job leaves is deleted."""
     answers.remember(state, job, stored)
     retirement.forget_oldest(state)
-    state.early.pop(job, None)
+    state.unverified_reports.pop(job, None)
     yield Publish("job.events", job, _event(job, stored, envelope, ending))
     yield Say(shard_scope(stored.shard), jobs.JobRetired(job=job, acceptance=stored.acceptance))
     if stored.state == "dirty":

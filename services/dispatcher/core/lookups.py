@@ -61,5 +61,5 @@ def adopt(state: State, job: str, stored: StoredJob, envelope: Envelope) -> Outp
 def _refuse_unreadable(state: State, requests: Iterable[JobRequest], at_ms: AtMs, reason: str) -> Outputs:
     """The key of a job holds something else. Its shard, if it has the job, reports it again to our next life."""
     for request in requests:
-        state.early.pop(request.job, None)
+        state.unverified_reports.pop(request.job, None)
         yield from answers.refuse_internal(request, at_ms, f"{request.job}: {reason}; `millrace doctor` says what to do")

@@ -68,4 +68,4 @@ class Dispatcher:
         return dispatch(HANDLERS, state, envelope)
 
     def is_idle(self, state: State) -> bool:
-        return not (state.live or state.fates or state.declaring or state.asked)
+        return not (state.live or state.lookups or state.starts_to_send or state.asked)

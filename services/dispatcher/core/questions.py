@@ -52,7 +52,7 @@ def on_client(state: State, record: Client, envelope: Envelope) -> Outputs:
 def answer(state: State, request: JobRequest, envelope: Envelope) -> Outputs:
     """Answers a request about a job. While the job is looked up in etcd, the request waits."""
     request.asked_ms = envelope.now_ms
-    live, ended, lookup = state.live.get(request.job), state.ended.get(request.job), state.fates.get(request.job)
+    live, ended, lookup = state.live.get(request.job), state.ended.get(request.job), state.lookups.get(request.job)
     row = row_of(request)
     if live is not None:
         yield from row.live(state, request, envelope, live)
@@ -108,7 +108,7 @@ def answer_overdue(state: State, envelope: Envelope) -> Outputs:
     """Answers the requests that another scope, or etcd, has not answered in time [R31]."""
     for scope, request in forwarding.overdue(state, envelope.now_ms):
         yield from answer_without(state, request, envelope, scope)
-    for job, lookup in state.fates.items():
+    for job, lookup in state.lookups.items():
         for index, request in enumerate(lookup.behind):
             overdue = envelope.now_ms - request.asked_ms >= FORWARDED_ANSWER_MS
             if overdue and request.reply_to and row_of(request).answered_without_etcd:
@@ -165,9 +165,9 @@ def _ask_job_master(question: type[jobs.JobQuestion], not_begun: Callable[[JobRe
 
     def ask(state: State, request: JobRequest, envelope: Envelope, live: LiveJob) -> Outputs:
         scope = shard_scope(live.shard)
-        if scope not in state.heard:
+        if scope not in state.received_from:
             yield from answer_without(state, request, envelope, scope)
-        elif request.job in state.declaring.get(scope, ()):
+        elif request.job in state.starts_to_send.get(scope, ()):
             yield from not_begun(request, live)
         else:
             body = question(job=request.job, **request.arguments, reply_to=request.reply_to, correlation=request.correlation)
@@ -202,7 +202,7 @@ def _report_ended(state: State, request: JobRequest, envelope: Envelope, ended: 
 
 def _not_found(state: State, request: JobRequest, envelope: Envelope) -> Outputs:
     """There is no such job, unless a submission that waited before this request is being stored now."""
-    lookup = state.fates.get(request.job)
+    lookup = state.lookups.get(request.job)
     if lookup is not None:
         yield from waiting.wait(state, request, envelope, lookup.behind, once=row_of(request).once)
     else:
@@ -282,7 +282,7 @@ def _task_managers_without(state: State, request: JobRequest, scope: str) -> Out
 
 
 def _ask_resource_manager(state: State, request: client.Request, envelope: Envelope, what: Literal["overview", "task_managers"]) -> Outputs:
-    if RESOURCE_MANAGER not in state.heard:
+    if RESOURCE_MANAGER not in state.received_from:
         yield from refuse(request, "busy", "the ResourceManager has not been heard yet; try again")
         return
     kept = JobRequest(request.type, "", request.reply_to, request.correlation)

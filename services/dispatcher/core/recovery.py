@@ -23,7 +23,7 @@ def on_born(state: State, body: Born, envelope: Envelope) -> Outputs:  # [R24]
 def on_jobs_recovered(state: State, body: effects.JobsRecovered, envelope: Envelope) -> Outputs:  # [R24]
     """A page of what etcd holds. Jobs that are known, or that an effect in flight is about, are left out."""
     for job, stored in body.jobs.items():
-        if job in state.live or job in state.ended or job in state.fates:
+        if job in state.live or job in state.ended or job in state.lookups:
             continue
         yield from lookups.adopt(state, job, stored, envelope)
         if stored.state == "clean":
@@ -39,8 +39,8 @@ def recover_next(state: State, envelope: Envelope, through: str | None) -> Outpu
     state.recovery = Recovery.DONE
     state.ended = OrderedDict(sorted(state.ended.items(), key=lambda item: (item[1].ended_ms, item[0])))
     retirement.forget_oldest(state)
-    for job in [job for job in state.early if job not in state.fates]:
-        unnamed = state.early[job] == "" and job not in state.ended
+    for job in [job for job in state.unverified_reports if job not in state.lookups]:
+        unnamed = state.unverified_reports[job] == "" and job not in state.ended
         yield from reports.answer_unverified(state, job)
         if unnamed:
             yield from reports.note_unverified(state, job, envelope)

@@ -50,13 +50,13 @@ def note_unverified(state: State, job: str, envelope: Envelope) -> Outputs:
     if is_settled(state, job):
         yield from questions.answer(state, answers.nobodys_request(job), envelope)
     if not is_settled(state, job):
-        state.early.setdefault(job, "")
+        state.unverified_reports.setdefault(job, "")
 
 
 def is_settled(state: State, job: str) -> bool:
     """Whether the tables tell all that is to know of the job. Of one that is in none of them, etcd has nothing, or an end too old for the
     state."""
-    return state.recovery is Recovery.DONE and job not in state.fates
+    return state.recovery is Recovery.DONE and job not in state.lookups
 
 
 def answer_unverified(state: State, job: str, stored: StoredJob | None = None) -> Outputs:
@@ -64,7 +64,7 @@ def answer_unverified(state: State, job: str, stored: StoredJob | None = None) -
 
     The ending may be clean, with nobody left to send JobRetired: a generation sends it before it cleans up, but nothing can be sent
     to a shard from which it has received nothing yet."""
-    acceptance, ended = state.early.pop(job, None), state.ended.get(job) or stored
+    acceptance, ended = state.unverified_reports.pop(job, None), state.ended.get(job) or stored
     if acceptance == "" and ended is not None:  # it runs there still, though it has ended
         acceptance = ended.acceptance
     if acceptance:

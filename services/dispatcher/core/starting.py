@@ -37,12 +37,12 @@ def announce_accepted(state: State, job: str, stored: StoredJob, put: str = "") 
     )
     state.live_graphs += len(live.graph)
     state.live_subtasks += live.subtasks
-    state.early.pop(job, None)  # its JobMaster answers StartJob with the end again
+    state.unverified_reports.pop(job, None)  # its JobMaster answers StartJob with the end again
     event = events.JobAccepted(job=job, at_ms=stored.accepted_ms, name=live.name, tasks=answers.tasks_of(graph))
     yield Publish("job.events", job, event)
     scope = shard_scope(live.shard)
-    if scope in state.heard and (scope in state.declaring or state.put_since_tick >= FLOOD_A_TICK):
-        state.declaring.setdefault(scope, []).insert(0, job)  # the last of those that wait
+    if scope in state.received_from and (scope in state.starts_to_send or state.put_since_tick >= FLOOD_A_TICK):
+        state.starts_to_send.setdefault(scope, []).insert(0, job)  # the last of those that wait
     else:
         yield _start(job, live, graph)
 
@@ -50,13 +50,13 @@ def announce_accepted(state: State, job: str, stored: StoredJob, put: str = "") 
 def start_all(state: State, scope: str) -> Iterator[Output]:
     """A shard is born anew: all its live jobs are started there, the first few at once [R10]."""
     mine = [job for job, live in state.live.items() if shard_scope(live.shard) == scope]
-    state.declaring[scope] = mine[::-1]
+    state.starts_to_send[scope] = mine[::-1]
     yield from start_next(state, scope)
 
 
 def start_next(state: State, scope: str) -> Iterator[Output]:
     """The next few jobs whose StartJob is still to be sent."""
-    left = state.declaring[scope]
+    left = state.starts_to_send[scope]
     most = STARTS_A_TICK if state.put_since_tick < FLOOD_A_TICK else FLOOD_STARTS_A_TICK
     for _ in range(min(most, len(left))):
         job = left.pop()
@@ -64,7 +64,7 @@ def start_next(state: State, scope: str) -> Iterator[Output]:
         if live is not None and live.ending is None:  # what has ended must not be started again
             yield _start(job, live)
     if not left:
-        del state.declaring[scope]
+        del state.starts_to_send[scope]
 
 
 def _start(job: str, live: LiveJob, graph: dict[str, Any] | None = None) -> Say:

@@ -1,16 +1,16 @@
 """What the Dispatcher knows: live jobs, ended ones that it remembers, and jobs that it is looking up in etcd.
 
-Snapshots and recordings hold these classes by the names of their fields, so a renamed field changes both."""
+Snapshots and recordings hold these classes by the names of their fields, so a renamed one is marked as `formerly` the other."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any
 
 from millrace.core.clocks import NowMs
-from millrace.core.machine import beside
+from millrace.core.machine import beside, formerly
 from millrace.core.messages.client import JobSummary, SubmitJob, state_of
 from millrace.core.messages.execution import TimeSpent
 from millrace.core.states import ENDED_JOB, INITIALIZING, JobStatus
@@ -217,13 +217,13 @@ class State:
     topology: Topology = beside()
     settings: Settings = field(default_factory=Settings)
     recovery: Recovery = Recovery.NONE
-    # job id -> job. Disjoint with `ended` and `fates`. In order of acceptance, except for recovered ones.
+    # job id -> job. Disjoint with `ended` and `lookups`. In order of acceptance, except for recovered ones.
     live: dict[str, LiveJob] = field(default_factory=dict)
     # job id -> job. At most settings.retained_jobs once recovery is done; the one that ended first is dropped first.
     # An OrderedDict, because the first key of a dict lies behind the gaps of those dropped before it: 4 us among 10,000.
     ended: OrderedDict[str, EndedJob] = field(default_factory=OrderedDict)
     # job id -> its lookup. Exactly one effect on the job's key is in flight for it.
-    fates: dict[str, EtcdLookup] = field(default_factory=dict)
+    lookups: Annotated[dict[str, EtcdLookup], formerly("lookups", "fates")] = field(default_factory=dict)
     # Sum of len(job.graph) over live jobs.
     live_graphs: int = 0
     # Sum of `subtasks` over live jobs and over submissions that are being stored.
@@ -237,10 +237,10 @@ class State:
     # Status -> how many jobs have ended with it in this generation or were recovered so, also those dropped since.
     ended_counts: dict[str, int] = field(default_factory=dict)
     # Peers from which something was received in some life. Nothing can be sent to others.
-    heard: dict[str, None] = field(default_factory=dict)
+    received_from: Annotated[dict[str, None], formerly("received_from", "heard")] = field(default_factory=dict)
     # Shard's scope -> ids of live jobs whose StartJob is still to be sent to it, the last one first.
     # Filled when the shard is born anew, and during a flood of submissions.
-    declaring: dict[str, list[str]] = field(default_factory=dict)
+    starts_to_send: Annotated[dict[str, list[str]], formerly("starts_to_send", "declaring")] = field(default_factory=dict)
     # Number -> forwarded request, in the order in which they were forwarded.
     asked: dict[int, ForwardedRequest] = field(default_factory=dict)
     # Requests forwarded in this generation.
@@ -249,7 +249,7 @@ class State:
     silent: dict[str, Silence] = field(default_factory=dict)
     # Job id -> acceptance that a shard reported before we had looked the job up in etcd.
     # "" where the report was no JobEnded, which alone names the acceptance.
-    early: dict[str, str] = field(default_factory=dict)
+    unverified_reports: Annotated[dict[str, str], formerly("unverified_reports", "early")] = field(default_factory=dict)
 
 
 def job_key(job: str) -> str:
@@ -259,17 +259,17 @@ def job_key(job: str) -> str:
 
 def check(state: State) -> None:
     """The invariants of the state."""
-    for one, other in ((state.live, state.ended), (state.live, state.fates), (state.ended, state.fates)):
+    for one, other in ((state.live, state.ended), (state.live, state.lookups), (state.ended, state.lookups)):
         both = [job for job in one if job in other]
         assert not both, f"{both} in two places"
     assert state.live_graphs == sum(len(job.graph) for job in state.live.values())
-    subtasks = sum(job.subtasks for job in state.live.values()) + sum(lookup.subtasks for lookup in state.fates.values())
+    subtasks = sum(job.subtasks for job in state.live.values()) + sum(lookup.subtasks for lookup in state.lookups.values())
     assert state.live_subtasks == subtasks, f"{state.live_subtasks} counted, {subtasks} are"
-    assert state.putting == sum(lookup.putting is not None for lookup in state.fates.values())
+    assert state.putting == sum(lookup.putting is not None for lookup in state.lookups.values())
     waiting = sum(len(job.awaiting) for job in state.live.values())
-    waiting += sum(len(lookup.behind) for lookup in state.fates.values())
+    waiting += sum(len(lookup.behind) for lookup in state.lookups.values())
     assert state.waiting == waiting, f"{state.waiting} counted, {waiting} wait"
-    for job, lookup in state.fates.items():
+    for job, lookup in state.lookups.items():
         assert lookup.putting or lookup.behind, f"nobody asked for {job}"
         assert (lookup.putting is None) == (lookup.acceptance == ""), f"{job}: a put has an acceptance, a search none"
     for job, ended in state.ended.items():
@@ -277,9 +277,9 @@ def check(state: State) -> None:
     if state.recovery is Recovery.DONE:
         assert len(state.ended) <= state.settings.retained_jobs
         assert sum(state.ended_counts.values()) >= len(state.ended)
-    for job in state.early:
-        waits = job in state.fates or state.recovery is not Recovery.DONE
+    for job in state.unverified_reports:
+        waits = job in state.lookups or state.recovery is not Recovery.DONE
         assert job not in state.live and waits, f"the report about {job} is never answered"
     assert all(number <= state.questions for number in state.asked)
-    for scope in state.declaring:
-        assert scope in state.heard
+    for scope in state.starts_to_send:
+        assert scope in state.received_from

@@ -40,7 +40,7 @@ def refusal(state: State, record: Client, request: JobRequest) -> dict[str, Any]
         count = len(record.problems)
         reason = record.problems[0].message if count == 1 else f"{count} things are wrong"
         return {"kind": "invalid", "reason": reason, "problems": record.problems}
-    known = request.job in state.live or request.job in state.ended or request.job in state.fates
+    known = request.job in state.live or request.job in state.ended or request.job in state.lookups
     if record.lack and not record.decided and not known:
         return {"kind": "busy", "reason": record.lack, "retry_after_ms": admission.RETRY_AFTER_MS}
     return None
@@ -92,7 +92,7 @@ def store_submission(state: State, request: JobRequest, envelope: Envelope) -> I
         asked_log=request.log,
         asked=request.offset,
     )
-    state.fates[request.job] = EtcdLookup(acceptance=acceptance, putting=request, subtasks=subtasks)
+    state.lookups[request.job] = EtcdLookup(acceptance=acceptance, putting=request, subtasks=subtasks)
     state.putting += 1
     state.live_subtasks += subtasks
     state.put_since_tick += 1
@@ -103,7 +103,7 @@ def store_submission(state: State, request: JobRequest, envelope: Envelope) -> I
 def store_absent(state: State, request: JobRequest, envelope: Envelope) -> Iterator[Output]:
     """A submission that waited for a lookup, which found nothing. The first of them is stored, the others wait for that."""
     assert request.submitted is not None
-    lookup = state.fates.get(request.job)
+    lookup = state.lookups.get(request.job)
     if request.submitted.decided:
         yield from reject(request, envelope.at_ms, "late", UNDONE)
     elif lookup is None:

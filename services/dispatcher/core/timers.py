@@ -11,7 +11,7 @@ from .state import State
 
 
 def on_ticked(state: State, body: Ticked, envelope: Envelope) -> Iterator[Output]:
-    for scope in list(state.declaring):
+    for scope in list(state.starts_to_send):
         yield from starting.start_next(state, scope)
     state.put_since_tick = 0
     yield from questions.answer_overdue(state, envelope)

@@ -44,14 +44,14 @@ def look_up(state: State, request: JobRequest, envelope: Envelope) -> Iterator[O
 
 
 def begin_lookup(state: State, request: JobRequest) -> Iterator[Output]:
-    state.fates[request.job] = EtcdLookup(acceptance="", putting=None, behind=[request])
+    state.lookups[request.job] = EtcdLookup(acceptance="", putting=None, behind=[request])
     state.waiting += 1
     yield Do(job_key(request.job), effects.FindJob(job=request.job))
 
 
 def end_lookup(state: State, job: str) -> EtcdLookup:
     """The job's effect has its outcome. The caller answers the requests that waited."""
-    lookup = state.fates.pop(job)
+    lookup = state.lookups.pop(job)
     state.waiting -= len(lookup.behind)
     state.putting -= lookup.putting is not None
     state.live_subtasks -= lookup.subtasks

@@ -22,16 +22,16 @@ from .recorded import Recorded
 KEPT = frozenset({
     "acceptance", "after", "allocation", "archive", "attempt", "attempts", "build", "client_log", "cluster", "edge", "effect", "id", "job",
     "kind",
-    "leader", "life", "log", "log_id", "mode", "record", "recovery", "result", "scope", "sender", "state", "states", "status", "strategy",
-    "task", "task_manager", "through", "to", "told", "topic", "type", "vertex", "vertices", "waiting", "what", "who",
+    "leader", "life", "log", "log_id", "mode", "record", "recovery", "result", "scope", "sender", "sent_reason", "state", "states",
+    "status", "strategy", "task", "task_manager", "through", "to", "topic", "type", "vertex", "vertices", "waiting", "what", "who",
 })  # fmt: skip
 """Fields whose strings stay: ids, names and what is one of a few words."""
-KEPT_WHOLE = frozenset({"allocations", "declaring", "free", "queues"})
+KEPT_WHOLE = frozenset({"allocations", "free", "queues", "starts_to_send"})
 """Fields that hold nothing but ids, however deep."""
 PAYLOADS = frozenset({"args", "conf", "detail", "env", "options", "parameters", "rows"})
 """Fields whose numbers go, too, and the names of what is in them."""
 MAPS = frozenset({
-    "effects", "ended", "expected", "fates", "inputs", "jobs", "key_types", "live", "outbox", "outputs", "peers", "pinned", "results",
+    "effects", "ended", "expected", "inputs", "jobs", "key_types", "live", "lookups", "outbox", "outputs", "peers", "pinned", "results",
     "schemas", "sinks", "slots", "sources", "task_managers", "tasks", "vertices",
 })  # fmt: skip
 """Fields that are kept by ids, or by names that an owner chose: such a name is no field, though it may be spelt like one."""

@@ -44,7 +44,7 @@ def advance_clock(state: State, now_ms: NowMs, at_ms: AtMs) -> None:
     if away_ms > AWAY_MS:
         return_ms = min(away_ms, BROKER_RETURN_MS)
         for each in state.task_managers.values():
-            each.heard_ms = max(each.heard_ms, state.clock_ms + return_ms)
+            each.silent_from_ms = max(each.silent_from_ms, state.clock_ms + return_ms)
         for expected in state.expected.values():
             expected.due_ms = max(expected.due_ms, after(now_ms, return_ms + registration_ms(state.lost_after_ms)))
     state.ticked_ms, state.stamp_ms = now_ms, at_ms
@@ -55,7 +55,7 @@ def note_heartbeat(state: State, task_manager: TaskManager, at_ms: AtMs) -> None
 
     The detector's clock does not go on between two ticks, so the time since the last one is taken from the broker's."""
     since_tick_ms = min(max(at_ms - state.stamp_ms, 0), TICK_STEP_MAX_MS)
-    task_manager.heard_ms = max(task_manager.heard_ms, state.clock_ms + since_tick_ms)
+    task_manager.silent_from_ms = max(task_manager.silent_from_ms, state.clock_ms + since_tick_ms)
 
 
 def keep_promise(state: State, before_ms: int) -> None:
@@ -64,7 +64,7 @@ def keep_promise(state: State, before_ms: int) -> None:
     more_ms = min(before_ms - state.lost_after_ms, BROKER_RETURN_MS)
     if more_ms > 0:
         for each in state.task_managers.values():
-            each.heard_ms = max(each.heard_ms, state.clock_ms + more_ms)
+            each.silent_from_ms = max(each.silent_from_ms, state.clock_ms + more_ms)
 
 
 def silent(state: State) -> list[str]:
@@ -72,7 +72,7 @@ def silent(state: State) -> list[str]:
     return [
         name
         for name, each in state.task_managers.items()
-        if state.clock_ms - each.heard_ms > state.lost_after_ms * (QUIET_BEATS if is_quiet(each) else 1) - TICK_MS
+        if state.clock_ms - each.silent_from_ms > state.lost_after_ms * (QUIET_BEATS if is_quiet(each) else 1) - TICK_MS
     ]
 
 

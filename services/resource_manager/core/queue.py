@@ -34,14 +34,14 @@ def update(state: State, name: str) -> Iterator[Say]:
         at = bisect_left(queue, (job.rank, name))
         if queue[at : at + 1] != [(job.rank, name)]:
             queue.insert(at, (job.rank, name))
-            if job.told is None:
-                state.untold[name] = None
+            if job.sent_reason is None:
+                state.unnotified[name] = None
         return
     remove(state, name)
     if job.waits:  # still, but its shard is excluded: a reason is sent again when that declares
-        job.told = job.told_position = None
-    elif job.told is not None:
-        job.told = job.told_position = None
+        job.sent_reason = job.sent_position = None
+    elif job.sent_reason is not None:
+        job.sent_reason = job.sent_position = None
         yield Say(shard_scope(job.shard), JobQueued(job=name, reason=None, position=None))
     if not job.wanted and not job.held:
         del state.jobs[name]
@@ -56,31 +56,31 @@ def remove(state: State, name: str) -> None:
         del queue[at]
         if not queue:
             del state.queues[job.memory_mb]
-    state.untold.pop(name, None)
+    state.unnotified.pop(name, None)
     state.placed.pop(name, None)
 
 
 def notify(state: State, now_ms: NowMs) -> Iterator[Say]:
     """Notifies the shards of jobs that began to wait, and once a second of places and reasons that changed."""
-    again = now_ms - state.told_ms >= PLACES_EVERY_MS and bool(state.queues)
-    if not state.untold and not again:
+    again = now_ms - state.places_sent_ms >= PLACES_EVERY_MS and bool(state.queues)
+    if not state.unnotified and not again:
         return
     found = {name: (position, reason) for name, position, reason in _places(state)}
-    begun = islice(state.untold, NOTIFIED_A_TICK)
+    begun = islice(state.unnotified, NOTIFIED_A_TICK)
     names = dict.fromkeys([*begun, *state.placed, *found] if again else begun)
     for name in names:
-        state.untold.pop(name, None)
+        state.unnotified.pop(name, None)
         job = state.jobs[name]
         position, reason = found.get(name, (None, BEYOND))
         if position is None:
             state.placed.pop(name, None)
         else:
             state.placed[name] = None
-        if (job.told, job.told_position) != (reason, position):
-            job.told, job.told_position = reason, position
+        if (job.sent_reason, job.sent_position) != (reason, position):
+            job.sent_reason, job.sent_position = reason, position
             yield Say(shard_scope(job.shard), JobQueued(job=name, reason=reason, position=position))
     if again:
-        state.told_ms = now_ms
+        state.places_sent_ms = now_ms
 
 
 def _places(state: State) -> Iterator[tuple[str, int | None, str]]:

@@ -87,7 +87,7 @@ def on_task_manager_fenced(state: State, body: TaskManagerFenced, envelope: Enve
 def lose_silent(state: State, envelope: Envelope) -> Outputs:
     """Declares TaskManagers lost that have sent no heartbeat for too long."""
     for name in liveness.silent(state):
-        silent_ms = state.clock_ms - state.task_managers[name].heard_ms
+        silent_ms = state.clock_ms - state.task_managers[name].silent_from_ms
         yield from lose(state, envelope, name, f"no heartbeat for {silent_ms} ms")
 
 

@@ -24,7 +24,7 @@ def on_request_slots(state: State, body: RequestSlots, envelope: Envelope) -> It
         job = state.jobs[body.job] = Job()
     queue.remove(state, body.job)
     if not body.slots:
-        job.told = job.told_position = None  # its shard knows that it does not wait
+        job.sent_reason = job.sent_position = None  # its shard knows that it does not wait
     job.wanted, job.shard, job.priority, job.since_ms = body.slots, shard_of(envelope), body.priority, body.since_ms
     if job.life != envelope.life:
         job.life = envelope.life
@@ -52,6 +52,6 @@ def forget_request(state: State, name: str) -> None:
     """What a job wanted is dropped until its shard requests it again."""
     job = state.jobs[name]
     queue.remove(state, name)
-    job.wanted, job.told, job.told_position = 0, None, None
+    job.wanted, job.sent_reason, job.sent_position = 0, None, None
     for _ in queue.update(state, name):
         raise AssertionError("a job was never queued, and its shard is notified that it does not wait any more")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from millrace.core.allocation import life_of
 from millrace.core.clocks import AtMs, NowMs
 from millrace.core.fold import TICK_MS
-from millrace.core.machine import Envelope
+from millrace.core.machine import Envelope, formerly
 from millrace.core.states import ALLOCATED_SLOT, HELD_SLOT, SlotState
 from millrace.core.topics import shard_number, task_manager_name
 
@@ -43,8 +44,9 @@ class TaskManager:
     host: str
     since_ms: AtMs
     last_beat_ms: AtMs
-    # By the clock of State.clock_ms: of the last heartbeat, or when its first slot was granted. Later than now after a gap in the ticks.
-    heard_ms: int = 0
+    # From where its silence counts, by State.clock_ms: its last heartbeat, or the grant of its first slot. Later than now after a gap in
+    # the ticks.
+    silent_from_ms: Annotated[int, formerly("silent_from_ms", "heard_ms")] = 0
     slots: dict[int, Slot] = field(default_factory=dict)  # by the TaskManager's number of the slot
 
 
@@ -61,8 +63,9 @@ class Job:
     since_ms: int = 0
     memory_mb: int = 0  # a slot at least
     rank: int = 0  # place in the queue, by matching.rank
-    told: str | None = None  # reason of the last JobQueued; None: its shard takes it for one that does not wait
-    told_position: int | None = None
+    # Of the last JobQueued. The reason is None where its shard takes the job for one that does not wait.
+    sent_reason: Annotated[str | None, formerly("sent_reason", "told")] = None
+    sent_position: Annotated[int | None, formerly("sent_position", "told_position")] = None
 
     @property
     def waits(self) -> bool:  # [R11]
@@ -95,10 +98,10 @@ class State:
     # memory_mb -> key -> (TaskManager, slot) of the FREE slots, longest free first; no group is empty.
     free: dict[int, dict[str, tuple[str, int]]] = field(default_factory=dict)
     # Waiting jobs whose shard has not been notified yet; all are in `queues`.
-    untold: dict[str, None] = field(default_factory=dict)
+    unnotified: Annotated[dict[str, None], formerly("unnotified", "untold")] = field(default_factory=dict)
     # Waiting jobs whose place was sent; all are in `queues`.
     placed: dict[str, None] = field(default_factory=dict)
-    told_ms: NowMs = NowMs(0)  # when changed places were last sent
+    places_sent_ms: Annotated[NowMs, formerly("places_sent_ms", "told_ms")] = NowMs(0)  # when changed places were last sent
     # Shards that have declared [R11].
     declared: dict[int, None] = field(default_factory=dict)
     declare_ms: NowMs = NowMs(0)  # until then those that have not are waited for
@@ -175,8 +178,8 @@ def check(state: State) -> None:
         assert queue == sorted(queue)
     for job, known in state.jobs.items():
         assert known.wanted or known.held, f"{job} is known for nothing"
-        assert job in waiting or known.told is None, f"{job} does not wait, and its shard was sent a reason"
-    assert set(state.untold) <= waiting and set(state.placed) <= waiting
+        assert job in waiting or known.sent_reason is None, f"{job} does not wait, and its shard was sent a reason"
+    assert set(state.unnotified) <= waiting and set(state.placed) <= waiting
     assert not set(state.expected) & set(state.task_managers)
     assert not set(state.parted) & set(state.task_managers)
     if state.open and state.free:

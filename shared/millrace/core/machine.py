@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
+from pydantic import AliasChoices, Field
+
 from .clocks import AtMs, NowMs
 from .messages.base import Body
 from .topics import Scope
@@ -118,7 +120,7 @@ Handler = Callable[[Any, Any, Envelope], Iterator[Output]]
 
 class Machine(Protocol):
     """One service's decisions. `peers`: the scopes that are greeted at birth. One whose state had another shape in an earlier version has
-    `of_earlier(field, value)` as well, which gives a field of that, as JSON, in today's."""
+    `of_earlier(field, value)` as well, which gives a field of that, as JSON, in today's; a name alone is `formerly` another."""
 
     scope: str
     peers: tuple[str, ...]
@@ -143,6 +145,11 @@ def beside() -> Any:
     """A field of a state that follows from the machine or from the other fields. The machine sets it before each record, no snapshot
     holds it, and two states that differ in it alone are equal."""
     return field(default=None, init=False, repr=False, compare=False, metadata={"beside": True})
+
+
+def formerly(*names: str) -> Any:
+    """Beside the type of a field of a state: today's name, then those that it has in snapshots of earlier versions."""
+    return Field(validation_alias=AliasChoices(*names))
 
 
 def stored_fields(state_type: Any) -> tuple[str, ...]:

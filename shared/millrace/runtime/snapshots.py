@@ -14,7 +14,8 @@ from typing import Any, get_type_hints
 
 import structlog
 import zstandard
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AliasChoices, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 
 from millrace.core.cluster import short
 from millrace.core.fold import ScopeState
@@ -97,6 +98,19 @@ def named(storage: Storage, scope: str) -> Iterator[Named]:
 
 
 @functools.cache
+def _names(owner: type) -> dict[str, str]:
+    """The name of a field, today's or one that it had formerly -> today's."""
+    hints = get_type_hints(owner, include_extras=True)
+    choices = {name: _formerly(hints[name]) for name in _adapters(owner)}
+    return {each: name for name, every in choices.items() for each in (name, *every)}
+
+
+def _formerly(hint: Any) -> list[Any]:
+    marks = [each for each in getattr(hint, "__metadata__", ()) if isinstance(each, FieldInfo)]
+    return [name for mark in marks if isinstance(mark.validation_alias, AliasChoices) for name in mark.validation_alias.choices]
+
+
+@functools.cache
 def _adapters(owner: type) -> dict[str, TypeAdapter[Any]]:
     """Field -> its adapter. Made once: that takes longer than most snapshots."""
     hints = get_type_hints(owner)
@@ -134,29 +148,30 @@ def thaw(machine: Machine, data: bytes) -> ScopeState:
     owners = {"core": ScopeState, "state": machine.state_type}
     try:
         for line in io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(data)):
-            name, field, text = line.split(b" ", 2)
-            values, adapter = found[name.decode()], _adapters(owners[name.decode()])[field.decode()]
-            part = _part(machine, name, field.decode(), adapter, text)
-            if field.decode() in values:
-                values[field.decode()].update(part)
+            part_of, written, text = line.decode().split(" ", 2)
+            owner, values = owners[part_of], found[part_of]
+            field = _names(owner)[written]
+            part = _part(machine, part_of, field, _adapters(owner)[field], text)
+            if field in values:
+                values[field].update(part)
             else:
-                values[field.decode()] = part
+                values[field] = part
         return ScopeState(**found["core"], state=machine.state_type(**found["state"]))
     except ValidationError as failure:
-        raise ValueError(f"{failure.error_count()} values of {field.decode()} are not what they should be") from None
+        raise ValueError(f"{failure.error_count()} values of {field} are not what they should be") from None
     except KeyError as failure:
         raise ValueError(f"there is no field {failure}") from None
     except (TypeError, zstandard.ZstdError) as failure:
         raise ValueError(str(failure)) from None
 
 
-def _part(machine: Machine, name: bytes, field: str, adapter: TypeAdapter[Any], text: bytes) -> Any:
+def _part(machine: Machine, part_of: str, field: str, adapter: TypeAdapter[Any], text: str) -> Any:
     """What is not of today's shape may be of an earlier one, which the machine knows."""
     try:
         return adapter.validate_json(text)
     except ValidationError:
         of_earlier = getattr(machine, "of_earlier", None)
-        if name != b"state" or of_earlier is None:
+        if part_of != "state" or of_earlier is None:
             raise
         return adapter.validate_json(json.dumps(of_earlier(field, json.loads(text))))
 

@@ -183,7 +183,7 @@ def subtasks_take_no_room() -> None:
 @mutant(30, "dispatcher/core/waiting.py:end_lookup", "the room of what was being stored is never given back")
 def room_is_not_given_back() -> None:
     def end_lookup(original: Any, state: Any, job: str) -> Any:
-        subtasks = state.fates[job].subtasks
+        subtasks = state.lookups[job].subtasks
         lookup = original(state, job)
         state.live_subtasks += subtasks
         return lookup

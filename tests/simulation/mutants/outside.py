@@ -131,7 +131,7 @@ def no_tombstone_is_left() -> None:
 @mutant(18, "dispatcher/core/lookups.py:on_job_graph_stored", "an id that etcd knows counts as accepted anew")
 def what_is_stored_in_etcd_is_not_looked_at() -> None:
     def graph_stored(original: Any, state: Any, body: Any, envelope: Any) -> Any:
-        lookup, stored = state.fates[body.job], body.stands
+        lookup, stored = state.lookups[body.job], body.stands
         if stored is not None and lookup.putting is not None:
             graph = json.loads(lookup.putting.submitted.graph)
             stored = stored.model_copy(update={"acceptance": lookup.acceptance, "state": "accepted", "graph": graph})
