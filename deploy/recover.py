@@ -61,18 +61,18 @@ class Known:
     build: str = ""
 
 
-def recover(bus: Bus, store: Store, storage: Storage, topology: Topology, say: Callable[[str], None]) -> None:  # [R24]
+def recover(bus: Bus, store: Store, storage: Storage, topology: Topology, report: Callable[[str], None]) -> None:  # [R24]
     """Says a line for each thing that was put right. Raises Refused, Unavailable, StorageError."""
     scopes = topology.scopes()
     _await_no_leader(store, scopes)
-    cluster = _put_identity(bus, store, say)
+    cluster = _put_identity(bus, store, report)
     known = {scope: _read(bus, topology, scope) for scope in scopes}
-    _raise_revision(store, max(each.revision for each in known.values()), say)
+    _raise_revision(store, max(each.revision for each in known.values()), report)
     for scope in scopes:
         whole = _whole(storage, _machine(topology, scope), known[scope], cluster)
-        _put_generation(bus, store, topology, scope, known[scope], say)
-        _put_pointer(store, scope, whole, say)
-    _put_jobs(bus, store, storage, topology, known[DISPATCHER], cluster, say)
+        _put_generation(bus, store, topology, scope, known[scope], report)
+        _put_pointer(store, scope, whole, report)
+    _put_jobs(bus, store, storage, topology, known[DISPATCHER], cluster, report)
 
 
 def _machine(topology: Topology, scope: str) -> Machine:
@@ -81,14 +81,14 @@ def _machine(topology: Topology, scope: str) -> Machine:
     return ResourceManager(topology.shards) if scope == RESOURCE_MANAGER else JobMaster(int(scope.partition("/")[2]))
 
 
-def _put_identity(bus: Bus, store: Store, say: Callable[[str], None]) -> str:
+def _put_identity(bus: Bus, store: Store, report: Callable[[str], None]) -> str:
     """The uuid comes back from Kafka, which has it with the logs; a new one would give the names of the old one's jobs to nobody [R29]."""
     try:
         cluster, wrote = put_back_identity(bus, store)
     except OtherCluster as failure:
         raise Refused(str(failure)) from None
     if wrote:
-        say(f"the cluster's identity {cluster} is put back")
+        report(f"the cluster's identity {cluster} is put back")
     return cluster
 
 
@@ -148,7 +148,7 @@ def _read(bus: Bus, topology: Topology, scope: str) -> Known:
     return known
 
 
-def _raise_revision(store: Store, known: int, say: Callable[[str], None]) -> None:
+def _raise_revision(store: Store, known: int, report: Callable[[str], None]) -> None:
     """No revision may be given twice: they are epochs and incarnations. The margin is asked for whatever etcd is at: that it is above what
     the logs know may be the work of who was started beside the restored one, and no other sign is sure. (etcd's cluster id is made of its
     members' addresses and a token: a restore with the same ones has the same id.)"""
@@ -161,21 +161,21 @@ def _raise_revision(store: Store, known: int, say: Callable[[str], None]) -> Non
             f"etcd is at revision {store.revision} and the logs know of {known}: restore the backup again, by "
             f"etcdutl snapshot restore --bump-revision {lacking + 1_000_000} --mark-compacted"
         )
-    say(f"revision: {store.revision} is raised to {known + MARGIN}")
+    report(f"revision: {store.revision} is raised to {known + MARGIN}")
     while store.revision < known + MARGIN:
         store.txn(Txn([], [Put("recovered", b"")]))
     store.txn(Txn([], [Delete("recovered")]))
 
 
 def _put_generation(
-    bus: Bus, store: Store, topology: Topology, scope: str, known: Known, say: Callable[[str], None]
+    bus: Bus, store: Store, topology: Topology, scope: str, known: Known, report: Callable[[str], None]
 ) -> None:
     entry = store.get(f"generations/{scope}")
     standing = json.loads(entry.value)["generation"] if entry is not None else 0
     if standing >= known.generation:
         return
     _put_log(bus, store, topology, scope, known.generation, known.elected_at, "put back after a restore")
-    say(f"{scope}: generation {standing} is put back to {known.generation}")
+    report(f"{scope}: generation {standing} is put back to {known.generation}")
 
 
 def _put_log(
@@ -212,7 +212,7 @@ def _whole(storage: Storage, machine: Machine, known: Known, cluster: str) -> li
     return whole
 
 
-def _put_pointer(store: Store, scope: str, whole: list[Pointer], say: Callable[[str], None]) -> None:
+def _put_pointer(store: Store, scope: str, whole: list[Pointer], report: Callable[[str], None]) -> None:
     entry = store.get(f"snapshots/{scope}")
     standing = Pointer.parse(entry.value, entry.key) if entry is not None else None
     if not whole or (standing is not None and standing.order >= whole[0].order):
@@ -220,7 +220,7 @@ def _put_pointer(store: Store, scope: str, whole: list[Pointer], say: Callable[[
     newest = replace(whole[0], before=whole[1] if len(whole) > 1 else None)
     _txn(store, scope, f"snapshots/{scope}", entry.mod_revision if entry else 0, newest.value())
     before = f"offset {standing.offset}" if standing is not None else "none"
-    say(f"{scope}: the snapshot ({before}) is put back to offset {newest.offset}")
+    report(f"{scope}: the snapshot ({before}) is put back to offset {newest.offset}")
 
 
 def _txn(store: Store, scope: str, key: str, revision: int, value: bytes) -> None:
@@ -230,7 +230,7 @@ def _txn(store: Store, scope: str, key: str, revision: int, value: bytes) -> Non
 
 
 def _put_jobs(
-    bus: Bus, store: Store, storage: Storage, topology: Topology, known: Known, cluster: str, say: Callable[[str], None]
+    bus: Bus, store: Store, storage: Storage, topology: Topology, known: Known, cluster: str, report: Callable[[str], None]
 ) -> None:
     machine = Dispatcher(topology)
     build = build_of([machine])
@@ -238,9 +238,9 @@ def _put_jobs(
         raise Refused(
             f"build {known.build} folded the Dispatcher's log, and this is build {build}: run this command of that build"
         )
-    folded = _fold_parking(bus, store, storage, topology, machine, build, say)
+    folded = _fold_parking(bus, store, storage, topology, machine, build, report)
     if folded is None or folded.state.recovery is not Recovery.DONE:
-        say("jobs: the Dispatcher's log knows of none; those in etcd are taken as they are")
+        report("jobs: the Dispatcher's log knows of none; those in etcd are taken as they are")
         return
     try:
         found, ahead = missing(folded, store, storage, topology, cluster)
@@ -248,24 +248,25 @@ def _put_jobs(
     except LedMeanwhile:
         raise Refused("a Dispatcher leads: end all control services first, then run this again") from None
     accepted = sum(each.stored.state == "accepted" for each in found)
-    say(f"jobs: {accepted} are put back as accepted, {len(found) - accepted} as ended")
+    report(f"jobs: {accepted} are put back as accepted, {len(found) - accepted} as ended")
     if ahead:
-        _end_generation(bus, store, topology, folded, ahead, say)
+        _end_generation(bus, store, topology, folded, ahead, report)
 
 
 def _end_generation(
-    bus: Bus, store: Store, topology: Topology, folded: ScopeState, ahead: list[str], say: Callable[[str], None]
+    bus: Bus, store: Store, topology: Topology, folded: ScopeState, ahead: list[str], report: Callable[[str], None]
 ) -> None:
     """The log has lost its end, with jobs that etcd has. Its next generation takes them from there [R22]; nobody else may notice: the
     shards' logs may have lost theirs as well."""
     number = folded.generation + 1
     reason = f"the log ends at {folded.next_offset}, and etcd has jobs that were accepted behind that: {', '.join(ahead)}"[:500]
     _put_log(bus, store, topology, DISPATCHER, number, folded.next_offset, reason)
-    say(f"{DISPATCHER}: its log has lost the records of {len(ahead)} jobs that etcd has: generation {number} begins, which takes them over")
+    lost = f"its log has lost the records of {len(ahead)} jobs that etcd has"
+    report(f"{DISPATCHER}: {lost}: generation {number} begins, which takes them over")
 
 
 def _fold_parking(
-    bus: Bus, store: Store, storage: Storage, topology: Topology, machine: Machine, build: str, say: Callable[[str], None]
+    bus: Bus, store: Store, storage: Storage, topology: Topology, machine: Machine, build: str, report: Callable[[str], None]
 ) -> ScopeState | None:
     """As `_fold`. A record that ends processes and was parked after the backup is parked again, as the services did [R26]: its machine is
     told, and where hearing of it fails, too, nothing is."""
@@ -281,7 +282,7 @@ def _fold_parking(
                 raise Refused(f"{bad}, even if it is passed over: report it with `millrace bundle`") from None
             parked = {"ended": max(ended, ENDED_MOST - 1) + 1, "build": build, "error": bad.error}
             _txn(store, DISPATCHER, key, entry.mod_revision if entry else 0, json.dumps(parked, separators=(",", ":")).encode())
-            say(f"{bad.args[0]}: it is passed over, as it was after the backup")
+            report(f"{bad.args[0]}: it is passed over, as it was after the backup")
     raise Refused(f"more than {PARKED_MOST} records of {DISPATCHER} end this command: run it of the build that wrote them")
 
 
@@ -363,12 +364,12 @@ def _fold_one(core: Fold, folded: ScopeState, received: Received, passed: Mappin
         )
 
 
-def recover_cluster(kafka: str, etcd: str, storage_url: str, cluster: str, say: Callable[[str], None]) -> None:
+def recover_cluster(kafka: str, etcd: str, storage_url: str, cluster: str, report: Callable[[str], None]) -> None:
     """As `recover`, of the cluster at these addresses."""
     store = EtcdStore(etcd, f"/millrace/{cluster}/")
-    bus = KafkaBus(kafka, client_id="recover", on_fatal=say)
+    bus = KafkaBus(kafka, client_id="recover", on_fatal=report)
     try:
-        recover(bus, store, Storage(storage_url), read_topology(store), say)
+        recover(bus, store, Storage(storage_url), read_topology(store), report)
     finally:
         bus.close()
         store.close()

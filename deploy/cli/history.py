@@ -59,11 +59,11 @@ def history(
     flags += [str(word) for name, value in given.items() if value for word in (name, value)]
     settings = HistorySettings.load_or_exit(flags)
 
-    def tell(address: str) -> None:
+    def print_addresses(address: str) -> None:
         typer.echo(f"history of {settings.describe()['storage_url']}: nothing is written there, and Ctrl-C stops it", err=True)
         typer.echo(f"page: {address}/page/    API: {address}/api/v1/jobs", err=True)
         if dashboard is not None:
             typer.echo(f"Flink's dashboard: {address}/flink/    its command line: flink list -a -m {address.partition('//')[2]}", err=True)
 
-    if code := run(settings, tell):
+    if code := run(settings, print_addresses):
         raise typer.Exit(code)

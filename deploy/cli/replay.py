@@ -92,8 +92,8 @@ def state(
         from services.replay.replaying import state_at
 
         wanted = place(at, source)
-        with progress() as tell:
-            offset, tree = state_at(source, scope, wanted, tell)
+        with progress() as on_progress:
+            offset, tree = state_at(source, scope, wanted, on_progress)
         shown = part(tree, path)
     if as_json:
         print(json.dumps({"scope": scope, "offset": offset, "path": path, "state": shown}, indent=1, ensure_ascii=False))
@@ -120,8 +120,8 @@ def diff(
     with opened(file, stack) as source:
         from services.replay.replaying import changes
 
-        with progress() as tell:
-            start, end, found = changes(source, scope, place(first, source), place(second, source), path, tell)
+        with progress() as on_progress:
+            start, end, found = changes(source, scope, place(first, source), place(second, source), path, on_progress)
     print_changes(scope, start, end, found, as_json)
 
 
@@ -138,8 +138,8 @@ def story(
     with opened(file, stack) as source:
         from services.replay.replaying import NoSuchJob, story_of
 
-        with progress() as tell:
-            found = story_of(source, job, tell)
+        with progress() as on_progress:
+            found = story_of(source, job, on_progress)
         if found is None:
             raise NoSuchJob(job)
     print_story(found, as_json)
@@ -158,8 +158,8 @@ def verify(
     with opened(file, stack) as source:
         from services.replay.replaying import verify as check
 
-        with progress() as tell:
-            report = check(source, scope, tell)
+        with progress() as on_progress:
+            report = check(source, scope, on_progress)
     print_report(report, as_json)
     if report.difference is not None:
         raise typer.Exit(Exit.FAILED)
@@ -188,8 +188,8 @@ def export_(
         if out.exists():
             _end(f"{out} is there already: name another file", Exit.INVALID)
         try:
-            with progress() as tell:
-                done = export(source, out, job, redact, tell)
+            with progress() as on_progress:
+                done = export(source, out, job, redact, on_progress)
         except OSError as failure:
             _end(f"{out} cannot be written: {failure.strerror or failure}", Exit.INVALID)
     print(f"{out}: {done.records:,} records, {done.size_bytes / 1e6:.1f} MB")

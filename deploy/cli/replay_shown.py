@@ -45,7 +45,7 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
     console, started = Console(stderr=True), time.monotonic()
     said = started
 
-    def tell(what: str, done: int, total: int) -> None:
+    def on_progress(what: str, done: int, total: int) -> None:
         nonlocal said
         now = time.monotonic()
         if now - said < (0.2 if console.is_terminal else 5.0) or now - started < SILENT_S:
@@ -54,7 +54,7 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
         line = f"{what}: {done:,} of {total:,}"
         console.print(line, end="\r" if console.is_terminal else "\n", highlight=False)
 
-    yield tell
+    yield on_progress
     if console.is_terminal and said != started:
         console.print(" " * 60, end="\r")
 
@@ -66,7 +66,7 @@ class Filter:
         self, source: Source, scope: str | None, job: str | None, types: str | None, since: At | None, to: At | None, everything: bool
     ) -> None:
         self.source, self.job, self.since, self.to = source, job, since, to
-        self._told: list[Recorded] = []  # of the job, until now
+        self._records: list[Recorded] = []  # of the job, until now
         self.types = [each.strip() for each in types.split(",")] if types else None
         self.everything = everything or self.types is not None
         self.logs = [log for log in self._chosen(scope) if everything or scope is not None or log.topic not in CHANGELOGS]
@@ -116,8 +116,8 @@ class Filter:
             first, end = bounds.get((each.topic, each.partition), (0, 0))
             return first <= each.offset < end
 
-        self._told = records_of(self.source, job, lambda *_: None)
-        return sorted(filter(within, self._told), key=lambda each: each.stamp_ms)
+        self._records = records_of(self.source, job, lambda *_: None)
+        return sorted(filter(within, self._records), key=lambda each: each.stamp_ms)
 
     def _bounds(self, log: Log) -> tuple[int, int]:
         first = log.first
@@ -138,7 +138,7 @@ class Filter:
     def _following(self) -> Iterator[Recorded]:
         chosen, scan = {(log.topic, log.partition) for log in self.logs}, Scan(self.job) if self.job else None
         if scan is not None:
-            for each in self._told:
+            for each in self._records:
                 scan.take(each)  # it names what is the job's, and later records that name nothing else
         for each in self.source.follow():  # type: ignore[attr-defined]  # only what lives can be followed
             named = scan is None or (any(word in each.value for word in scan.words) and scan.take(each))
@@ -242,7 +242,7 @@ def print_report(report: Report, as_json: bool) -> None:
         scopes = [
             {
                 "scope": each.scope, "generation": each.generation, "first": each.first, "end": each.end, "ticks": each.ticks,
-                "said": len(each.said), "compared": len(each.found), "effects": each.effects, "digest": each.digest, "state": each.state,
+                "said": len(each.outputs), "compared": len(each.found), "effects": each.effects, "digest": each.digest, "state": each.state,
                 "difference": each.difference.offset if each.difference else None,
             }
             for each in report.scopes
@@ -251,7 +251,7 @@ def print_report(report: Report, as_json: bool) -> None:
         print_json({"scopes": scopes, "notes": report.notes, "first_difference": first})
         return
     rows = [
-        (each.scope, each.generation, f"{each.first} - {each.end - 1}", each.ticks, len(each.said), len(each.found), each.effects,
+        (each.scope, each.generation, f"{each.first} - {each.end - 1}", each.ticks, len(each.outputs), len(each.found), each.effects,
          each.state[:16], "none" if each.difference is None else f"at offset {each.difference.offset}")
         for each in report.scopes
     ]  # fmt: skip

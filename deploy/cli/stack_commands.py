@@ -100,25 +100,26 @@ def up(
         raise typer.BadParameter("the web service answers its files: give --web, too", param_hint="--flink-dashboard")
     if shards is None and standbys and not local.facts():
         options["shards"] = 2  # each of the two JobMasters then leads one
-    facts = local.up(Options(**options), _say, foreground=not detach)
-    _tell_up(stack, facts, dashboard=bool(options["flink_dashboard"]))
+    facts = local.up(Options(**options), _print_line, foreground=not detach)
+    _print_up(stack, facts, dashboard=bool(options["flink_dashboard"]))
     if detach:
-        _say(f"submit: millrace submit{local.option} examples/hello.yaml --wait    stop: millrace down{local.option}")
+        _print_line(f"submit: millrace submit{local.option} examples/hello.yaml --wait    stop: millrace down{local.option}")
         return
-    _say("Ctrl-C stops it.")
+    _print_line("Ctrl-C stops it.")
     _stay(local)
 
 
-def _tell_up(stack: str, facts: dict[str, Any], dashboard: bool) -> None:
+def _print_up(stack: str, facts: dict[str, Any], dashboard: bool) -> None:
     for warning in facts.get("warnings", []):
-        _say(f"note: {warning}")
-    _say(
+        _print_line(f"note: {warning}")
+    _print_line(
         f"stack {stack} is up: Kafka {facts['kafka_bootstrap']}, etcd {facts['etcd_endpoint']}, blobs {facts['blob_url']}"
     )
     if facts.get("web_url"):
-        _say(f"page: {facts['web_url']}/page/    API: {facts['web_url']}/api/v1/overview")
+        _print_line(f"page: {facts['web_url']}/page/    API: {facts['web_url']}/api/v1/overview")
         if dashboard:
-            _say(f"Flink's dashboard: {facts['web_url']}/flink/    its command line: flink list -m {facts['web_url'].partition('//')[2]}")
+            address = facts["web_url"].partition("//")[2]
+            _print_line(f"Flink's dashboard: {facts['web_url']}/flink/    its command line: flink list -m {address}")
 
 
 def dashboard_of(folder: Path | None) -> str | None:
@@ -142,12 +143,12 @@ def down(
 
     local = Stack(stack)
     if not local.folder.exists():
-        _say(f"there is no stack {stack}: {local.folder} is not there")
+        _print_line(f"there is no stack {stack}: {local.folder} is not there")
         return
-    _tell_living(local, purge)
+    _print_living(local, purge)
     ran = local.down(purge)
     what = "stopped" if ran else "was not running"
-    _say(f"stack {stack} {what}{'; its folder is deleted' if purge else ''}")
+    _print_line(f"stack {stack} {what}{'; its folder is deleted' if purge else ''}")
 
 
 def status(
@@ -184,7 +185,7 @@ def recover(
     try:
         recover_cluster(kafka_bootstrap, etcd_endpoint, storage_url, cluster, typer.echo)
     except (Refused, Unavailable, StorageError) as failure:
-        _say(f"millrace: {failure}")
+        _print_line(f"millrace: {failure}")
         raise typer.Exit(Exit.INVALID if isinstance(failure, Refused) else Exit.UNAVAILABLE) from None
 
 
@@ -207,33 +208,33 @@ def demo(
     from millrace.cli.submit import check_loaded, follow, send
     from millrace.edge.graph_file import load_graph
 
-    parameters = {"data": str(flights_folder(_say)), "out": str(out.absolute())}
+    parameters = {"data": str(flights_folder(_print_line)), "out": str(out.absolute())}
     local = Stack(f"demo-{os.getpid()}")
     if not keep:  # a JVM that runs one job ends before the full JIT compiler has paid for itself
         os.environ.setdefault("MILLRACE_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1,-XX:+UseSerialGC")
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
-        facts = local.up(Options(web=web), _say, foreground=not keep)
+        facts = local.up(Options(web=web), _print_line, foreground=not keep)
         for warning in facts.get("warnings", []):
-            _say(f"note: {warning}")
+            _print_line(f"note: {warning}")
         if web:
-            _say(f"page: {facts['web_url']}/page/")
+            _print_line(f"page: {facts['web_url']}/page/")
         loaded = load_graph(CHECKOUT / "examples" / "flights.yaml", parameters)
         check_loaded(loaded)
         with connected(local.name) as millrace:
-            _say(f"job flight-delays: examples/flights.yaml on {parameters['data']}")
+            _print_line(f"job flight-delays: examples/flights.yaml on {parameters['data']}")
             code = follow(millrace, send(millrace, loaded, parameters, None, True), local.name, keep)
         if code == 0:
-            _say(f"the same rows are in {out} as Parquet")
+            _print_line(f"the same rows are in {out} as Parquet")
         if web and not keep:
-            _say(f"page: {facts['web_url']}/page/    Ctrl-C stops it.")
+            _print_line(f"page: {facts['web_url']}/page/    Ctrl-C stops it.")
             with suppress(KeyboardInterrupt):
                 threading.Event().wait()
     finally:
         if keep:
-            _say(f"it runs on; millrace down --purge --stack {local.name} ends it")
+            _print_line(f"it runs on; millrace down --purge --stack {local.name} ends it")
         else:
-            _say("stopping")
+            _print_line("stopping")
             local.down(purge=True)
     raise typer.Exit(code)
 
@@ -264,13 +265,13 @@ def _service_rows(services: dict[str, Any]) -> Iterator[tuple[object, ...]]:
     """A row for each scope of each service; in place of its role, what is wrong with its service."""
     for name, service in services.items():
         health = service["health"] or {}
-        said = str(health.get("status", "no answer"))
+        status = str(health.get("status", "no answer"))
         for scope in health.get("scopes") or [{}]:
-            role = scope.get("role", said) if said == "ok" else said
+            role = scope.get("role", status) if status == "ok" else status
             yield name, service["pid"], scope.get("scope"), role, scope.get("offset"), service["restarts"]
 
 
-def _tell_living(local: Any, purge: bool) -> None:
+def _print_living(local: Any, purge: bool) -> None:
     """Which jobs have not ended, and what becomes of them. A cluster that does not answer is stopped all the same."""
     if local.supervisor() is None or local.facts().get("state") != "ready":
         return
@@ -283,7 +284,7 @@ def _tell_living(local: Any, purge: bool) -> None:
         with Millrace(bootstrap, timeout_s=LIVING_S) as millrace:
             living = millrace.list(LIVING_SHOWN, states=LIVING)
     except MillraceError as failure:
-        _say(f"note: which jobs have not ended is not known ({printable(str(failure))})")
+        _print_line(f"note: which jobs have not ended is not known ({printable(str(failure))})")
         return
     if not living.total:
         return
@@ -291,11 +292,11 @@ def _tell_living(local: Any, purge: bool) -> None:
     fate = "it is deleted" if one else "they are deleted"
     if not purge:
         fate = "at the next `millrace up` what runs begins again, a script from its start; of a graph what has FINISHED is kept"
-    _say(f"{living.total} job{'' if one else 's'} {'has' if one else 'have'} not ended: {fate}")
+    _print_line(f"{living.total} job{'' if one else 's'} {'has' if one else 'have'} not ended: {fate}")
     for job in living.jobs:
-        _say(printable(f"  {job.job}  {job.state}"))
+        _print_line(printable(f"  {job.job}  {job.state}"))
     if living.total > len(living.jobs):
-        _say(f"  and {living.total - len(living.jobs)} more")
+        _print_line(f"  and {living.total - len(living.jobs)} more")
 
 
 def _stay(local: Any) -> None:
@@ -305,12 +306,12 @@ def _stay(local: Any) -> None:
         signal.signal(number, lambda *_: asked.append(1))
     while not asked and local.supervisor() is not None:
         time.sleep(0.3)
-    _tell_living(local, purge=False)
-    _say("stopping")
+    _print_living(local, purge=False)
+    _print_line("stopping")
     local.down()
     if not asked:
         raise typer.Exit(1)
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     typer.echo(line, err=True)

@@ -164,13 +164,13 @@ def _letters(bootstrap: str) -> Any:
 
 def _letter(value: bytes) -> dict[str, Any]:
     try:
-        told = json.loads(value)
+        letter = json.loads(value)
     except (ValueError, RecursionError):  # strangers write what they like
-        told = None
-    if not isinstance(told, dict):
+        letter = None
+    if not isinstance(letter, dict):
         return {"type": None, "size_bytes": len(value)}
-    kept = {key: value for key, value in told.items() if key not in ("head_base64", "reason")}
-    return kept | ({"kind": kind_of(str(told["reason"]))} if "reason" in told else {})
+    kept = {key: value for key, value in letter.items() if key not in ("head_base64", "reason")}
+    return kept | ({"kind": kind_of(str(letter["reason"]))} if "reason" in letter else {})
 
 
 def _settings(path: Path) -> Any:

@@ -98,10 +98,10 @@ def find_etcd(environ: Mapping[str, str] | None = None) -> Etcd:
 def ask_version(program: Path) -> tuple[int, int, int] | None:
     """What ``etcd --version`` says; None if the program is none or says something else."""
     try:
-        said = subprocess.run([str(program), "--version"], capture_output=True, text=True, timeout=30, check=False)
+        printed = subprocess.run([str(program), "--version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = re.search(r"etcd Version: (\d+)\.(\d+)\.(\d+)", said.stdout)
+    match = re.search(r"etcd Version: (\d+)\.(\d+)\.(\d+)", printed.stdout)
     return (int(match[1]), int(match[2]), int(match[3])) if match else None
 
 

@@ -133,7 +133,7 @@ class Stack:
                     f"Stack {self.name} is up already, with other options: say 'millrace down{self.option}' first; jobs and data stay."
                 )
             progress(f"stack {self.name} is up already")
-            return self._await_ready(None, progress, said=len(self.facts().get("steps", [])))
+            return self._await_ready(None, progress, shown=len(self.facts().get("steps", [])))
         options = options or self.options()
         standing = self.facts().get("options", {}).get("shards", options.shards)
         if standing != options.shards:
@@ -169,15 +169,15 @@ class Stack:
             raise
 
     def _await_ready(
-        self, started: subprocess.Popen[bytes] | None, progress: Callable[[str], None], said: int = 0
+        self, started: subprocess.Popen[bytes] | None, progress: Callable[[str], None], shown: int = 0
     ) -> dict[str, Any]:
         """Says the supervisor's steps, from number `said` on, until the stack is ready."""
         deadline = time.monotonic() + START_LIMIT_S
         while time.monotonic() < deadline:
             facts = self.facts()
-            for step in facts.get("steps", [])[said:]:
+            for step in facts.get("steps", [])[shown:]:
                 progress(step)
-                said += 1
+                shown += 1
             if facts.get("state") == "ready":
                 return facts
             if facts.get("state") == "failed":

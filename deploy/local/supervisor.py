@@ -84,7 +84,7 @@ class Supervisor:
         self.stopping = threading.Event()
         self.healing: list[tuple[Service | LocalServer, threading.Thread]] = []
         """What is started again, each by a thread of its own: what dies meanwhile does not wait for it."""
-        self._telling = threading.RLock()  # several threads know something new
+        self._facts_lock = threading.RLock()  # several threads know something new
         self.services = [
             Service(name, f"services.{name}", name.replace("_", "-") + (f"-{number}" if number > 1 else ""))
             for number in range(1, self.options.standbys + 2)
@@ -99,28 +99,28 @@ class Supervisor:
         on_stop(self._ask_to_stop)
         try:
             self._start()
-            self._tell(state="ready")
+            self._write_facts(state="ready")
             self._watch()
         except LocalError as failure:
             print(failure, failure.detail, sep="\n", file=sys.stderr, flush=True)
             if not self.stopping.is_set():
-                self._tell(state="failed", reason=str(failure), detail=failure.detail)
+                self._write_facts(state="failed", reason=str(failure), detail=failure.detail)
                 self.stopping.set()  # what is being started again
                 self._stop()
                 return 1
-        self._tell(state="stopping")
+        self._write_facts(state="stopping")
         self._stop()
         for service in self.services:
             service.facts = {}
-        self._tell(state="stopped")
+        self._write_facts(state="stopped")
         return 0
 
     def _ask_to_stop(self) -> None:
         self.stopping.set()
         self.deaths.put(None)
 
-    def _tell(self, **facts: Any) -> None:
-        with self._telling, contextlib.suppress(OSError):
+    def _write_facts(self, **facts: Any) -> None:
+        with self._facts_lock, contextlib.suppress(OSError):
             self.facts |= facts
             services = {each.instance: each.facts for each in self.services if each.facts}
             self.stack.write_facts({**self.facts, "services": services})
@@ -128,16 +128,16 @@ class Supervisor:
             targets = [Target(each.name.replace("_", "-"), each.instance, each.facts["health_port"]) for each in answering]
             monitoring.write(self.stack.folder, targets)
 
-    def _say(self, step: str) -> None:
+    def _report(self, step: str) -> None:
         with contextlib.suppress(OSError):  # a full disk must not end what runs
             print(step, flush=True)
-        with self._telling:
-            self._tell(steps=[*self.facts["steps"], step])
+        with self._facts_lock:
+            self._write_facts(steps=[*self.facts["steps"], step])
 
     def _warn(self, about: str, warning: str | None) -> None:
-        with self._telling:
+        with self._facts_lock:
             self.warnings[about] = warning
-            self._tell(warnings=[each for each in self.warnings.values() if each])
+            self._write_facts(warnings=[each for each in self.warnings.values() if each])
 
     # starting
 
@@ -145,14 +145,14 @@ class Supervisor:
         """Both servers at once; the services beside them, as soon as the ports are known: they wait for what they need."""
         self._end_left()
         with ThreadPoolExecutor(2, "start") as pool:
-            starts = [pool.submit(server.start, self._say, self.stopping.is_set) for server in (self.kafka, self.etcd)]
+            starts = [pool.submit(server.start, self._report, self.stopping.is_set) for server in (self.kafka, self.etcd)]
             try:
                 self._await(lambda: self._has_ports() or any(start.done() for start in starts), "ports")
                 if self._has_ports():
                     self._write_settings()
                     for service in self.services:
                         self._spawn(service)
-                    self._say("services: starting")
+                    self._report("services: starting")
             finally:
                 for start in starts:
                     start.result()
@@ -162,7 +162,7 @@ class Supervisor:
         for server in (self.kafka, self.etcd):
             self._wait_for(server)
         self._await(self._all_take_work, "services")
-        self._say("services: ready")
+        self._report("services: ready")
 
     def _provision(self, store: EtcdStore) -> None:
         give_up_s = time.monotonic() + ENDED_S
@@ -223,7 +223,7 @@ class Supervisor:
         written = io.StringIO()
         YAML(typ="safe").dump(settings, written)
         write_private(stack.settings_file, written.getvalue())
-        self._tell(
+        self._write_facts(
             kafka_bootstrap=self.kafka.bootstrap,
             etcd_endpoint=self.etcd.endpoint,
             blob_url=f"http://127.0.0.1:{port}",
@@ -233,9 +233,9 @@ class Supervisor:
         if self.options.web:
             web = self.facts.get("web_port")
             web = web if web is not None and port_is_free(web) else free_port(self.facts["blob_ports"].values())
-            self._tell(web_port=web, web_url=f"http://127.0.0.1:{web}")
+            self._write_facts(web_port=web, web_url=f"http://127.0.0.1:{web}")
         else:
-            self._tell(web_url=None)
+            self._write_facts(web_url=None)
 
     def _choose_blob_ports(self) -> int:
         """Every Dispatcher has a BlobServer, whose port it keeps while it can; that of the first one, for the settings' file."""
@@ -248,7 +248,7 @@ class Supervisor:
                     port = free_port([*taken, *before.values()])
                 ports[service.instance] = port
                 taken.append(port)
-        self._tell(blob_ports=ports)
+        self._write_facts(blob_ports=ports)
         return int(ports["dispatcher"])
 
     # services
@@ -285,7 +285,7 @@ class Supervisor:
         service.facts = {
             "pid": service.child.pid, "restarts": service.restarts, "log": str(log), "ready_file": str(ready),
         }  # fmt: skip
-        self._tell()
+        self._write_facts()
 
     def _is_ready(self, service: Service) -> bool:
         """It has said that it is up."""
@@ -296,10 +296,10 @@ class Supervisor:
             ready = json.loads(Path(facts["ready_file"]).read_text())
         except (OSError, ValueError):
             return False
-        with self._telling:
+        with self._facts_lock:
             if service.facts is facts:  # else it was started again meanwhile
                 service.facts = {**facts, "health_port": ready["health_port"]}
-        self._tell()
+        self._write_facts()
         return True
 
     def _comes_up(self, service: Service) -> bool:
@@ -362,30 +362,30 @@ class Supervisor:
     def _start_again(self, what: Service | LocalServer) -> None:
         """Starts what has ended again, on a thread of its own."""
         if isinstance(what, LocalServer):
-            self._say(f"{what.NAME}: ended; starting it again")
+            self._report(f"{what.NAME}: ended; starting it again")
             thread = threading.Thread(target=self._server_again, args=(what,), name="again", daemon=True)
         else:
             code = what.child.exit_code() if what.child is not None else None
             if time.monotonic() - what.started > STEADY_S:
                 what.delay_s = RESTART_FIRST_S
-            self._say(f"{what.instance}: ended with {code}; starting it again")
+            self._report(f"{what.instance}: ended with {code}; starting it again")
             thread = threading.Thread(target=self._again, args=(what,), name="again", daemon=True)
         thread.start()
         self.healing = [*(each for each in self.healing if each[1].is_alive()), (what, thread)]
 
     def _server_again(self, server: LocalServer) -> None:
         """Starts Kafka or etcd again, also if it ended for a reason that lasts, such as a full disk: what runs waits for it."""
-        said = ""
+        warned = ""
         while not self.stopping.is_set():
             try:
                 server.stop()
-                server.start(self._say, self.stopping.is_set)
+                server.start(self._report, self.stopping.is_set)
             except Exception as failure:  # a LocalError, or what nobody thought of: nobody else would start it again
                 reason = str(failure) if isinstance(failure, LocalError) else repr(failure)
-                if reason != said and not self.stopping.is_set():
-                    said = reason
-                    self._say(f"{server.NAME}: cannot be started now; trying again. {said}")
-                    self._warn(server.NAME, said)
+                if reason != warned and not self.stopping.is_set():
+                    warned = reason
+                    self._report(f"{server.NAME}: cannot be started now; trying again. {warned}")
+                    self._warn(server.NAME, warned)
                 self.stopping.wait(RESTART_MOST_S)
                 continue
             self._warn(server.NAME, None)
@@ -400,7 +400,7 @@ class Supervisor:
             try:
                 self._spawn(service)
             except OSError as failure:
-                self._say(f"{service.instance}: cannot be started now ({failure.strerror}); trying again")
+                self._report(f"{service.instance}: cannot be started now ({failure.strerror}); trying again")
                 continue
             self._learn_port(service)
             return

@@ -29,7 +29,7 @@ from millrace.io.storage.store import Storage, upload_path
 
 PROBLEMS_BYTES_MOST = 200_000
 HEAD_BYTES = 4096
-UNHEARD_HEAD_BYTES = 512  # of a submission that may be refused later: up to 50,000 of them wait in the machine's state
+WAITING_HEAD_BYTES = 512  # of a submission that may be refused later: up to 50,000 of them wait in the machine's state
 CACHED_MOST, CACHED_BYTES_MOST = 256, 32 * 1024
 
 log = structlog.get_logger("intake")
@@ -68,14 +68,14 @@ class Intake:
         problems = [*checked.problems, *(self._elsewhere(checked.graph) if checked.graph else ())]
         good = checked.stored is not None and not problems
         if not good and not request.reply_to:  # nobody would ever hear of it
-            return record(refusal=_refusal(received.value, _unheard(request.job, problems)))
+            return record(refusal=_refusal(received.value, _reason_of(request.job, problems)))
         return record(
             request=request.model_copy(update={"graph": {}, "parameters": {}}),
-            problems=_told(problems),
-            warnings=_told(checked.warnings),
+            problems=_listed(problems),
+            warnings=_listed(checked.warnings),
             graph=checked.stored if good else None,
             digest=digest if good else None,
-            excerpt=None if request.reply_to else _excerpt(received.value, UNHEARD_HEAD_BYTES),
+            excerpt=None if request.reply_to else _excerpt(received.value, WAITING_HEAD_BYTES),
             lack=self._disk_space.shortage() if good else "",
         )
 
@@ -112,12 +112,12 @@ def not_understood(received: Received, log: str, prev: int, reason: str) -> Clie
     return Client(log=log, prev=prev, offset=received.offset, partition=received.partition, refusal=refusal)
 
 
-def _unheard(job: str, problems: Iterable[Problem]) -> str:
-    told = (f"{'.'.join(map(str, each.place))}: {each.message}" if each.place else each.message for each in problems)
-    return f"no SubmitJob of job {job}: {'; '.join(told)}"
+def _reason_of(job: str, problems: Iterable[Problem]) -> str:
+    texts = (f"{'.'.join(map(str, each.place))}: {each.message}" if each.place else each.message for each in problems)
+    return f"no SubmitJob of job {job}: {'; '.join(texts)}"
 
 
-def _told(problems: Iterable[Problem]) -> list[client.Problem]:
+def _listed(problems: Iterable[Problem]) -> list[client.Problem]:
     """As they are answered; no more than a record can take."""
     every = [client.Problem(place=list(each.place), message=each.message, hint=each.hint) for each in problems]
     some = fitting(every, PROBLEMS_BYTES_MOST)
@@ -126,8 +126,8 @@ def _told(problems: Iterable[Problem]) -> list[client.Problem]:
 
 
 def _refusal(value: bytes, reason: str) -> Refusal:
-    told = reason if len(reason) <= 500 else f"{reason[:500]}..."
-    return Refusal(reason=told, **_excerpt(value, HEAD_BYTES).model_dump())
+    short = reason if len(reason) <= 500 else f"{reason[:500]}..."
+    return Refusal(reason=short, **_excerpt(value, HEAD_BYTES).model_dump())
 
 
 def _excerpt(value: bytes, head_bytes: int) -> Excerpt:

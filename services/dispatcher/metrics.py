@@ -40,9 +40,9 @@ class Measures:
         if len(self._stamps) > STAMPS_MOST:
             self._stamps.popitem(last=False)
 
-    def _accepted(self, said: OutboxRecord, state: State) -> None:
+    def _accepted(self, output: OutboxRecord, state: State) -> None:
         metrics.JOBS_ACCEPTED.add()
-        live = state.live.get(said.key)
+        live = state.live.get(output.key)
         stamp_ms = self._stamps.pop(live.offset, None) if live is not None else None
         if live is not None and stamp_ms is not None:
             metrics.JOB_SECONDS.observe((live.accepted_ms - stamp_ms) / 1000, metrics.STORE)
@@ -60,20 +60,20 @@ def shows(state: State) -> Iterator[Sample]:
     yield metrics.WAITING.of(state.waiting)
 
 
-def _ended(said: OutboxRecord, state: State) -> None:
-    metrics.JOBS_ENDED.add(ENDED_BY[said.type])
-    for phase, ms in (json.loads(said.value).get("spent") or {}).items():
+def _ended(output: OutboxRecord, state: State) -> None:
+    metrics.JOBS_ENDED.add(ENDED_BY[output.type])
+    for phase, ms in (json.loads(output.value).get("spent") or {}).items():
         metrics.JOB_SECONDS.observe(ms / 1000, phase.removesuffix("_ms"))
 
 
-def _rejected(said: OutboxRecord, state: State) -> None:
-    metrics.JOBS_REJECTED.add(json.loads(said.value)["kind"])
+def _rejected(output: OutboxRecord, state: State) -> None:
+    metrics.JOBS_REJECTED.add(json.loads(output.value)["kind"])
 
 
-def _refused(said: OutboxRecord, state: State) -> None:
-    metrics.REFUSED.add(json.loads(said.value)["kind"])
+def _refused(output: OutboxRecord, state: State) -> None:
+    metrics.REFUSED.add(json.loads(output.value)["kind"])
 
 
-def _dead_letter(said: OutboxRecord, state: State) -> None:
-    submission = SUBMISSION.match(json.loads(said.value)["reason"])
+def _dead_letter(output: OutboxRecord, state: State) -> None:
+    submission = SUBMISSION.match(json.loads(output.value)["reason"])
     metrics.DEAD_LETTERS.add(submission["kind"] or INVALID if submission else metrics.UNUSABLE)

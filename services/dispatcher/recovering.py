@@ -24,7 +24,7 @@ class Recovering:  # [R32]
 
     def recover(self, effect: RecoverJobs, fence: Fence) -> JobsRecovered:
         if not effect.after or self._epoch != fence.epoch:
-            self._oldest, self._epoch = self._oldest_told(effect.retained), fence.epoch
+            self._oldest, self._epoch = self._oldest_reported(effect.retained), fence.epoch
         page: dict[str, StoredJob] = {}
         size = 0
         for entry in pages(self._store, JOBS, key_of(effect.after) if effect.after else ""):
@@ -43,7 +43,7 @@ class Recovering:  # [R32]
             page[job] = stands
         return JobsRecovered(jobs=page, through=None)
 
-    def _oldest_told(self, retained: int) -> tuple[int, str]:
+    def _oldest_reported(self, retained: int) -> tuple[int, str]:
         newest: list[tuple[int, str]] = []  # a heap
         for entry in pages(self._store, JOBS):
             ended = _ended(entry)

@@ -63,11 +63,11 @@ class DispatcherSettings(ServiceSettings):
             "max_live_graphs_mb": self.max_live_graphs_mb,
             "max_live_subtasks": self.max_live_subtasks,
             "retained_jobs": self.retained_jobs,
-            "blob_url": self.told_url(port),
+            "blob_url": self.advertised_url(port),
             "blob_max_bytes": self.blob_max_mb << 20,
         }
 
-    def told_url(self, port: int) -> str:
+    def advertised_url(self, port: int) -> str:
         """Where clients reach the BlobServer, which listens on `port`."""
         return self.blob_url or f"http://{joined(self.blob_host, port)}"
 

@@ -28,7 +28,7 @@ MORE_MB = 64  # than the process has when it is connected; a batch as the topic 
 AT_ONCE, AT_ONCE_BYTES = 256, 4 << 20
 PATIENCE_S, ALL_S, LOOK_S = 20.0, 120.0, 0.5
 TIMES = 2  # that one record must do it
-NO_MEMORY, UNTOLD = 3, 4  # exit codes
+NO_MEMORY, UNREAD = 3, 4  # exit codes
 LETHAL = (NO_MEMORY, -signal.SIGKILL, -signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS)  # librdkafka aborts without memory
 ONE_BATCH = {"fetch.message.max.bytes": 1, "queued.min.messages": 1, "fetch.wait.max.ms": 100, "enable.partition.eof": True}
 
@@ -99,7 +99,7 @@ def _behind(run: _Run) -> int:
 
 def _failure(run: _Run) -> str:
     """In the words of who looks for the cause: what the process itself said is in the log above."""
-    if run.code == UNTOLD:
+    if run.code == UNREAD:
         return "Kafka did not let it be read (see the log above)"
     how = f"with code {run.code}" if run.code is not None else "for its time was over"
     return f"the process that reads it ended {how}{'' if run.ready else ', before it had begun'} (see the log above)"
@@ -111,10 +111,10 @@ def _run(bootstrap: str, offset: int, end: int, until_s: float, ended: threading
     command = [sys.executable, "-m", "services.dispatcher.trial", bootstrap, TOPIC, str(offset), str(end)]
     try:
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-            told = _told(process, until_s, ended)
+            output = _output_of(process, until_s, ended)
     except OSError as failure:
         raise Inconclusive(f"{TOPIC} cannot be tried at offset {offset}: no process can be started ({failure})") from None
-    for line in told.splitlines(keepends=True):
+    for line in output.splitlines(keepends=True):
         words = line.split()
         match words if line.endswith(b"\n") else []:
             case [b"ready"]:
@@ -131,7 +131,7 @@ def _run(bootstrap: str, offset: int, end: int, until_s: float, ended: threading
     return run
 
 
-def _told(process: subprocess.Popen[bytes], until_s: float, ended: threading.Event) -> bytes:
+def _output_of(process: subprocess.Popen[bytes], until_s: float, ended: threading.Event) -> bytes:
     while True:
         try:
             return process.communicate(timeout=LOOK_S)[0]
@@ -146,37 +146,37 @@ def main(arguments: list[str]) -> int:
         consumer = Consumer({**COMMON, **CONSUMER, **ONE_BATCH, "bootstrap.servers": bootstrap, "client.id": "trial", "logger": log})
         consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=PATIENCE_S)  # all its threads are there then
         _bound()
-        _tell("ready")
+        _report("ready")
         try:
             return _read(consumer, topic, offset, end)
         except MemoryError:
             return NO_MEMORY
     except KafkaException as failure:
         print(f"trial: {failure}", file=sys.stderr)
-        return UNTOLD
+        return UNREAD
 
 
 def _read(consumer: Consumer, topic: str, offset: int, end: int) -> int:
     """Tells the first records that can be read. What is damaged is read once more, then passed over."""
     while True:
         for _ in range(TIMES):
-            _tell("at", offset)
+            _report("at", offset)
             consumer.assign([TopicPartition(topic, 0, offset)])
             count = size = 0
             while True:
                 message = consumer.poll(PATIENCE_S)
                 if message is None:
                     print(f"trial: Kafka told nothing of offset {offset + count} for {PATIENCE_S:g} s", file=sys.stderr)
-                    return UNTOLD
+                    return UNREAD
                 error = message.error()
                 if error is None:
                     value = message.value() or b""
-                    _tell("record", message.offset(), base64.b64encode(value).decode())  # before the next batch is unpacked
+                    _report("record", message.offset(), base64.b64encode(value).decode())  # before the next batch is unpacked
                     count, size = count + 1, size + len(value)
                     if count == AT_ONCE or size > AT_ONCE_BYTES or offset_of(message) + 1 >= end:
                         return 0
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    _tell("end", message.offset())
+                    _report("end", message.offset())
                     return 0
                 elif count:
                     return 0
@@ -187,7 +187,7 @@ def _read(consumer: Consumer, topic: str, offset: int, end: int) -> int:
         offset += 1
 
 
-def _tell(*words: object) -> None:
+def _report(*words: object) -> None:
     print(*words, flush=True)
 
 

@@ -24,8 +24,8 @@ def shown(scope: str) -> Callable[[State], Iterator[Sample]]:
     return shows
 
 
-def _attempt(said: OutboxRecord, state: State) -> None:
-    event = json.loads(said.value)
+def _attempt(output: OutboxRecord, state: State) -> None:
+    event = json.loads(output.value)
     if event["state"] == ExecutionState.RUNNING.value:
         metrics.ATTEMPTS_STARTED.add()
     elif event["state"] == ExecutionState.FAILED.value:

@@ -18,7 +18,7 @@ from .core.redaction import Text, redacted, tokens, walk
 from .core.trees import state_hash, tree
 from .file import Recording, Writer, add_folded
 from .machines import fold_of
-from .replaying import TOLD_EVERY, Folder, NoSuchJob, NotTheSame, Progress, records_of
+from .replaying import PROGRESS_EVERY, Folder, NoSuchJob, NotTheSame, Progress, records_of
 from .source import Source, start_of, steadily
 
 
@@ -86,7 +86,7 @@ def _put_logs(source: Source, logs: list[Log], writer: Writer, token: Text | Non
         for recorded in source.read(log, log.first):
             yield redacted(recorded, token) if token else recorded
             done += 1
-            if done % TOLD_EVERY == 0:
+            if done % PROGRESS_EVERY == 0:
                 progress("written", done, total)
 
     for log in logs:

@@ -181,7 +181,7 @@ def _entry(log: Log) -> str:
 
 
 def _scope(head: dict[str, Any]) -> Scope:
-    return Scope(**{**head, "parked": {int(at): Parked(*told) for at, told in head["parked"].items()}})
+    return Scope(**{**head, "parked": {int(at): Parked(*error) for at, error in head["parked"].items()}})
 
 
 def _line(each: Recorded) -> bytes:

@@ -90,14 +90,14 @@ class Live:
         return self._read(log, first, self._kafka.reader(log.topic, log.partition, first)) if first < log.end else iter(())
 
     def _read(self, log: Log, first: int, reader: LogReader) -> Iterator[list[Message]]:
-        heard_s = time.monotonic()
+        received_s = time.monotonic()
         try:
             while first < log.end:
                 messages = reader.scan(WAIT_MS, min(BATCH, log.end - first))
                 if messages:
-                    first, heard_s = offset_of(messages[-1]) + 1, time.monotonic()
+                    first, received_s = offset_of(messages[-1]) + 1, time.monotonic()
                     yield messages if first <= log.end else [each for each in messages if offset_of(each) < log.end]
-                elif time.monotonic() - heard_s > SILENT_S:
+                elif time.monotonic() - received_s > SILENT_S:
                     raise Unavailable(f"Kafka gives no record of {log.name} from offset {first} on, and it ends at {log.end}")
         except OffsetGone as gone:
             reason = f"{log.name} has lost offset {gone.offset} while it was read: it has {gone.first} to {gone.end}"

@@ -16,14 +16,14 @@ from .core import trees
 from .core.checking import Check, Checked, Difference
 from .core.folding import Folding
 from .core.recorded import BadLog, Facts, Log, Recorded, title
-from .core.story import ALWAYS, Scan, Story, logs_of, tell
+from .core.story import ALWAYS, Scan, Story, compose, logs_of
 from .file import Recording
 from .machines import fold_of
 from .source import Source, log_of, start_of, steadily
 
 Progress = Callable[[str, int, int], None]
 """Told what is gone through, how many of it are done, and how many there are."""
-TOLD_EVERY = 2_000
+PROGRESS_EVERY = 2_000
 
 
 class NotTheSame(Exception):
@@ -112,7 +112,7 @@ class Folder:
             if recorded.offset >= end:
                 break
             yield recorded
-            if recorded.offset % TOLD_EVERY == 0:
+            if recorded.offset % PROGRESS_EVERY == 0:
                 self._progress(self.scope.name, recorded.offset - first, end - first)
         self._progress(self.scope.name, end - first, end - first)
         if self.folded.next_offset < end:
@@ -205,7 +205,7 @@ def _changes(source: Source, name: str, first: At, second: At, path: str, progre
 
 def story_of(source: Source, job: str, progress: Progress) -> Story | None:
     """The story of a job; None: nothing is known of it."""
-    return tell(job, steadily(lambda: records_of(source, job, progress)))
+    return compose(job, steadily(lambda: records_of(source, job, progress)))
 
 
 def records_of(source: Source, job: str, progress: Progress) -> list[Recorded]:
@@ -253,7 +253,7 @@ def _verify(source: Source, scope: str | None, progress: Progress) -> Report:
         for recorded in source.read(log, log.first):
             check.compare(recorded)
             done += 1
-            if done % TOLD_EVERY == 0:
+            if done % PROGRESS_EVERY == 0:
                 progress("compared", done, total)
     progress("compared", total, total)
     check.close(logs)
@@ -322,4 +322,4 @@ def _explain(report: Report, source: Source) -> None:
         report.now = folder.folded.outbox.get(difference.seq)
         return
     for step in folder.steps(folder.records(difference.offset)):
-        report.now = next((each for each in step.told.said if each.seq == difference.seq), report.now)
+        report.now = next((each for each in step.result.said if each.seq == difference.seq), report.now)

@@ -26,7 +26,7 @@ def shows(state: State) -> Iterator[Sample]:
     yield metrics.QUEUE_SECONDS.of(max(0, state.stamp_ms - min(waiting, default=state.stamp_ms)) / 1000)
 
 
-def _gone(said: OutboxRecord, state: State) -> None:
+def _gone(output: OutboxRecord, state: State) -> None:
     metrics.TASK_MANAGERS_GONE.add()
 
 

@@ -157,10 +157,10 @@ def _check_python(python: str | None) -> None:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CannotStart(f"The Python {python} cannot be started ({error}).", hint) from None
-    said = asked.stdout.split()[-2:]  # a script that wraps it may print before
-    if asked.returncode or len(said) < 2:
+    printed = asked.stdout.split()[-2:]  # a script that wraps it may print before
+    if asked.returncode or len(printed) < 2:
         raise CannotStart(f"The Python {python} has no PySpark.", hint)
-    version, new_enough = said
+    version, new_enough = printed
     if new_enough != "True":
         raise CannotStart(f"The Python {python} is older than 3.10.", hint)
     if not f"{version}.".startswith(f"{PYSPARK}."):

@@ -119,7 +119,7 @@ class Shell:
         self._take_acks()
         now_ms = self.turned_ms = self.clock()
         if self.over is None:
-            self._listen(now_ms)
+            self._check_presence(now_ms)
         if self.over is None and now_ms >= self.due_ms:
             self._tick(now_ms)
         self.presence.rest(now_ms, self.due_ms)
@@ -188,12 +188,12 @@ class Shell:
         self._do(self.replica.tick(now_ms, self._rest_ms()))
         self.journal.flush()
 
-    def _listen(self, now_ms: int) -> None:  # [R28]
+    def _check_presence(self, now_ms: int) -> None:  # [R28]
         """Fencing: counts silence, and asks etcd whether this TaskManager was declared lost."""
         assert self.replica is not None
         presence, state, lost_after_ms = self.presence, self.state, self.state.lost_after_ms
         unacked = bool(self.replica.speaking.unacked)
-        presence.listen(Sight(now_ms, lost_after_ms), holds=slot_table.any_allocated(state), unacked=unacked)
+        presence.count_silence(Sight(now_ms, lost_after_ms), holds=slot_table.any_allocated(state), unacked=unacked)
         silent = presence.suspects(lost_after_ms)
         if silent or presence.behind:  # what runs here may run elsewhere by now, and nothing that is read tells
             self._probe.ask()
@@ -206,7 +206,7 @@ class Shell:
             return
         if state.behind and not presence.behind:
             self._fold(Fact(body=CaughtUp()))
-        if slot_table.living(state) and presence.is_unheard(lost_after_ms):
+        if slot_table.living(state) and presence.is_isolated(lost_after_ms):
             self._fold(Fact(body=Unheard(silent_ms=presence.silence.both_ms)))
 
     # folding, and what follows
@@ -232,12 +232,12 @@ class Shell:
                 self.over = Ending(f"its inbox is not whole: {action.reason}", AGAIN)
 
     def _send(self, action: Speak) -> None:
-        said = action.spoken
-        beats = (said.topic, said.partition) == self._beats_to
+        output = action.spoken
+        beats = (output.topic, output.partition) == self._beats_to
         self.bus.append(
-            said.topic, said.partition, said.value.encode(), key=said.key.encode(),
-            headers=envelope.of_spoken(self.machine.scope, self.incarnation, said),
-            on_ack=lambda: self._acks.append((said.seq, beats)),
+            output.topic, output.partition, output.value.encode(), key=output.key.encode(),
+            headers=envelope.of_output(self.machine.scope, self.incarnation, output),
+            on_ack=lambda: self._acks.append((output.seq, beats)),
         )  # fmt: skip
 
     def _perform(self, action: Perform) -> None:

@@ -129,7 +129,7 @@ def _client(settings: WebSettings) -> Millrace:
 def _await_cluster(settings: WebSettings, stopping: threading.Event) -> Topology | None:
     """Waits for etcd, Kafka and the provisioning, and says so; then what is there. None: asked to stop meanwhile. Raises OtherCluster."""
     store, kafka = store_of(settings), KafkaLogs(settings.kafka_bootstrap, client_id=settings.instance)
-    said = 0.0
+    logged_s = 0.0
     try:
         while not stopping.is_set():
             try:
@@ -139,8 +139,8 @@ def _await_cluster(settings: WebSettings, stopping: threading.Event) -> Topology
                     kafka.log_id(topic)
                 return topology
             except Unavailable as failure:
-                if time.monotonic() - said > 5:
-                    said = time.monotonic()
+                if time.monotonic() - logged_s > 5:
+                    logged_s = time.monotonic()
                     log.warning("waiting", reason=str(failure))
                 stopping.wait(0.1)
         return None

@@ -42,12 +42,12 @@ class Following:
 
     def __init__(self, view: View, places: Sequence[Place], ends: Ends, now_s: Callable[[], float] = time.monotonic) -> None:
         self._view, self._places, self._ends, self._now_s = view, places, ends, now_s
-        self._heard_s = now_s()
+        self._answered_s = now_s()
         self._unread: dict[Place, tuple[int, float]] = {}  # the end that is to be read, and since when it is known
         self._stands: dict[Place, tuple[int, float]] = {}  # where there is more: the offset to be read next, and since when it is that
         self._named_s: dict[Place, float] = {}  # when it was last said that it is to be read again
         self._back: dict[Place, tuple[int, int]] = {}  # the offset from which it was last read again, and how often it was
-        self._told = False
+        self._warned = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="following", daemon=True)
 
@@ -69,14 +69,14 @@ class Following:
         try:
             ends = self._ends(self._places)
         except Exception as failure:  # whatever it is, the next question may be answered, and nobody else asks it
-            if not self._told:
-                self._told = True
+            if not self._warned:
+                self._warned = True
                 reason = str(failure) if isinstance(failure, Unavailable) else repr(failure)
                 log.warning("Kafka does not say where its topics end", reason=reason)
             return
-        self._told = False
+        self._warned = False
         now_s = self._now_s()
-        self._heard_s = now_s
+        self._answered_s = now_s
         if self._view.to_reach is None:
             self._view.to_reach = {place: end for place, (first, end) in ends.items() if end > first}
         for place, (first, end) in ends.items():
@@ -123,7 +123,7 @@ class Following:
     def state(self) -> Follows:
         """As of now."""
         now_s = self._now_s()
-        silent_s = now_s - self._heard_s
+        silent_s = now_s - self._answered_s
         away = f"Kafka has not answered for {silent_s:.0f} s" if silent_s > LATE_S else ""
         return Follows(away or self._unread_for(now_s), now_s - self._view.folded_at_s, away)
 

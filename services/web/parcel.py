@@ -20,7 +20,7 @@ from starlette.requests import ClientDisconnect
 
 from millrace.core.jobgraph.parse import Refused, parse_json
 from millrace.core.jobgraph.problems import Problem, did_you_mean
-from millrace.core.messages.client import Problem as Told
+from millrace.core.messages.client import Problem as ClusterProblem
 from millrace.edge.graph_file import Loaded, load_graph, load_script
 from millrace.edge.requests import GRAPH_BYTES_MOST
 
@@ -105,7 +105,7 @@ class Parcel:
         """What is wrong with it, or what it is warned of, each with its line."""
         return [self._mistake(loaded, each) for each in loaded.problems if each.warning is warnings]
 
-    def told(self, loaded: Loaded, problems: Sequence[Told]) -> list[Mistake]:
+    def as_mistakes(self, loaded: Loaded, problems: Sequence[ClusterProblem]) -> list[Mistake]:
         """What the cluster has found, as if it had been found here."""
         return [self._mistake(loaded, Problem(tuple(each.place), each.message, each.hint)) for each in problems]
 

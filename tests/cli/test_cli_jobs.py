@@ -221,7 +221,7 @@ def stopped(monkeypatch: pytest.MonkeyPatch, *args: str, answer: Any = None) -> 
     monkeypatch.setattr(local, "Stack", Stack)
     monkeypatch.setattr("millrace.client.Millrace", Client)
     monkeypatch.setattr("millrace.cli.connection.find", lambda stack: ("kafka:1", ""))
-    monkeypatch.setattr("deploy.cli.stack_commands._say", said.append)
+    monkeypatch.setattr("deploy.cli.stack_commands._print_line", said.append)
     assert run("down", *args) == 0
     return said
 

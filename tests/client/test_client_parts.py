@@ -27,7 +27,7 @@ from millrace.client import (
 from millrace.client import events as client_events
 from millrace.client.blobs import BlobError, Piece
 from millrace.client.events import Buffer, _open, follow_log
-from millrace.client.link import Link, Pending, now_ms
+from millrace.client.link import Link, PendingReply, now_ms
 from millrace.client.logs import LogReader
 from millrace.core.messages.client import BlobServerDescribed, JobAcceptedReply, JobRejected, JobsListed
 from millrace.core.messages.events import DeadLetter
@@ -175,7 +175,7 @@ def test_a_record_nested_too_deeply_is_neither_a_letter_nor_a_reply() -> None:
     deep, key = b"[" * 100_000, b"client-1"
     assert dead_letters._body(DeadLetter, deep) is None
     link: Any = object.__new__(Link)
-    pending, left = Pending(link, "ListJobs", "1"), [deep, b'{"type": "JobsListed", "correlation": "1"}']
+    pending, left = PendingReply(link, "ListJobs", "1"), [deep, b'{"type": "JobsListed", "correlation": "1"}']
     link._key, link._pending, link._closed = key, {"1": pending}, threading.Event()
 
     def poll(_: float) -> Any:
@@ -261,7 +261,7 @@ def test_the_past_of_a_log_that_gives_no_more_is_not_waited_for_for_ever(monkeyp
 
 def test_an_answer_of_a_later_build_may_say_more() -> None:
     """Also inside of what it holds; what it must say, and of what kind, stays."""
-    pending = Pending(cast(Link, SimpleNamespace(forget=lambda correlation: None)), "ListJobs", "1")
+    pending = PendingReply(cast(Link, SimpleNamespace(forget=lambda correlation: None)), "ListJobs", "1")
     summary = {"job": "j", "name": "n", "status": "RUNNING", "accepted_ms": 1, "colour": "blue"}
     said = {"type": "JobsListed", "version": 1, "correlation": "1", "jobs": [summary], "total": 1, "further": {"a": 1}}
     pending.settle(said)

@@ -180,8 +180,8 @@ def test_offsets_without_records_are_passed_over_at_once(real_kafka: RealKafka, 
         producer.produce(topic, value)
         producer.commit_transaction(60)
     monkeypatch.setattr(trial, "TOPIC", topic)
-    patient, polled = trial._told, []
-    monkeypatch.setattr(trial, "_told", lambda *given: polled.append(patient(*given)) or polled[-1])
+    patient, polled = trial._output_of, []
+    monkeypatch.setattr(trial, "_output_of", lambda *given: polled.append(patient(*given)) or polled[-1])
     first, last = (trial.tried(real_kafka.bootstrap, offset, 4, threading.Event()) for offset in (1, 3))
     assert isinstance(first, Read) and ([each.value for each in first.records], first.behind) == ([b"two"], 4)
     assert last == Read([], 4)

@@ -42,12 +42,12 @@ def looks_after_reading_stood_still(now: Presence) -> None:
 
 
 def listens(now: Presence) -> None:
-    now.listen(sight(), holds=True, unacked=True)
+    now.count_silence(sight(), holds=True, unacked=True)
 
 
 def listens_while_cut_off(now: Presence) -> None:
     now.silence.kafka_ms = CUT_OFF_MS
-    now.listen(sight(), holds=True, unacked=True)
+    now.count_silence(sight(), holds=True, unacked=True)
 
 
 def has_read(now: Presence) -> None:
@@ -144,7 +144,7 @@ def test_a_rest_that_was_planned_is_no_absence() -> None:
 
 def test_reading_that_stands_still_is_no_absence_where_nobody_holds_a_slot() -> None:
     now = presence(PRESENT)
-    now.listen(sight(), holds=False, unacked=False)
+    now.count_silence(sight(), holds=False, unacked=False)
     now.rest(NOW_MS + UNREAD_MS, 0)
     now.look(sight(NOW_MS + UNREAD_MS))
     assert now.state is PRESENT
@@ -153,17 +153,17 @@ def test_reading_that_stands_still_is_no_absence_where_nobody_holds_a_slot() -> 
 def test_silence_counts_while_an_answer_is_awaited() -> None:
     now = Presence(NOW_MS)
     for each in range(1, 5):
-        now.listen(sight(NOW_MS + 100 * each), holds=False, unacked=False)
+        now.count_silence(sight(NOW_MS + 100 * each), holds=False, unacked=False)
     assert now.silence.kafka_ms == 0
-    now.listen(sight(NOW_MS + 500), holds=True, unacked=False)
+    now.count_silence(sight(NOW_MS + 500), holds=True, unacked=False)
     assert now.silence.kafka_ms == 0, "from the look at which it was first awaited"
-    now.listen(sight(NOW_MS + 600), holds=True, unacked=False)
-    now.listen(sight(NOW_MS + 700), holds=True, unacked=False)
-    assert (now.silence.kafka_ms, now.suspects(LOST_AFTER_MS), now.is_unheard(LOST_AFTER_MS)) == (200, True, False)
-    now.listen(sight(NOW_MS + 900), holds=True, unacked=False)
-    assert now.is_unheard(LOST_AFTER_MS)
+    now.count_silence(sight(NOW_MS + 600), holds=True, unacked=False)
+    now.count_silence(sight(NOW_MS + 700), holds=True, unacked=False)
+    assert (now.silence.kafka_ms, now.suspects(LOST_AFTER_MS), now.is_isolated(LOST_AFTER_MS)) == (200, True, False)
+    now.count_silence(sight(NOW_MS + 900), holds=True, unacked=False)
+    assert now.is_isolated(LOST_AFTER_MS)
     now.etcd_answered(sight(NOW_MS + 900), has_it=True)
-    assert not now.is_unheard(LOST_AFTER_MS) and now.suspects(LOST_AFTER_MS)
+    assert not now.is_isolated(LOST_AFTER_MS) and now.suspects(LOST_AFTER_MS)
 
 
 def test_when_it_asks_where_its_inbox_ends() -> None:

@@ -106,8 +106,8 @@ class Server(LocalServer):
 def supervised(told: list[str]) -> Any:
     made: Any = object.__new__(Supervisor)
     made.services, made.healing, made.warnings, made.facts = [], [], {"etcd": "old"}, {"steps": []}
-    made.stopping, made.deaths, made._telling = threading.Event(), queue.SimpleQueue(), threading.RLock()
-    made._tell = lambda **facts: told.append(str(facts.get("warnings"))) or made.facts.update(facts)
+    made.stopping, made.deaths, made._facts_lock = threading.Event(), queue.SimpleQueue(), threading.RLock()
+    made._write_facts = lambda **facts: told.append(str(facts.get("warnings"))) or made.facts.update(facts)
     return made
 
 

@@ -17,18 +17,18 @@ def fact(seq: int, job: str = "job-1") -> OutboxRecord:
 
 
 def test_what_a_scope_says_is_a_cloud_event_with_the_same_id_whoever_says_it_again() -> None:
-    headers = dict(envelope.of_spoken("dispatcher", 2, fact(17)))
+    headers = dict(envelope.of_output("dispatcher", 2, fact(17)))
     assert TRACEPARENT.fullmatch(headers.pop("traceparent"))
     assert headers == {
         "ce_specversion": b"1.0", "ce_id": b"dispatcher/2/17", "ce_type": b"JobAccepted", "ce_source": b"/millrace/dispatcher",
         "content-type": b"application/json",
     }  # fmt: skip
-    assert envelope.of_spoken("dispatcher", 2, fact(17)) == envelope.of_spoken("dispatcher", 2, fact(17))
+    assert envelope.of_output("dispatcher", 2, fact(17)) == envelope.of_output("dispatcher", 2, fact(17))
 
 
 def test_the_facts_about_one_job_share_a_trace_and_each_is_a_span_of_its_own() -> None:
     said = [("dispatcher", fact(17)), ("job-master/0", fact(17)), ("dispatcher", fact(18)), ("dispatcher", fact(19, "job-2"))]
-    parts = [dict(envelope.of_spoken(scope, 1, spoken))["traceparent"].split(b"-") for scope, spoken in said]
+    parts = [dict(envelope.of_output(scope, 1, spoken))["traceparent"].split(b"-") for scope, spoken in said]
     traces, spans = [each[1] for each in parts], [each[2] for each in parts]
     assert len(set(traces[:3])) == 1 and traces[3] != traces[0]
     assert len(set(spans)) == len(said)

@@ -48,7 +48,7 @@ def test_what_is_no_address_is_said(address: str) -> None:
 def test_clients_reach_a_blob_server_on_ipv6_by_the_url_that_they_are_told(tmp_path: Path) -> None:
     settings = DispatcherSettings(blob_host="::1", blob_token=TOKEN)
     server = BlobServer(Storage(str(tmp_path)), TOKEN, host=settings.blob_host)
-    client = BlobClient(settings.told_url(server.start()), TOKEN)
+    client = BlobClient(settings.advertised_url(server.start()), TOKEN)
     try:
         assert client.put_bytes(b"some bytes")
     finally:

@@ -251,4 +251,4 @@ def test_a_warning_that_is_the_same_is_said_once_in_a_while_with_how_often_it_wa
     assert again is not None and again["left_out"] == 59
     for number in range(2 * logs.REPEATS_MOST):
         said("warning", f"kind {number}")
-    assert len(repeats._said) == logs.REPEATS_MOST
+    assert len(repeats._logged) == logs.REPEATS_MOST

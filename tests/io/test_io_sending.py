@@ -23,7 +23,7 @@ class Sent:
         """What was sent because of these."""
         before = len(self.seqs)
         for action in actions:
-            self.sending.say(action)
+            self.sending.send(action)
         return self.seqs[before:]
 
     def acked(self, seq: int, epoch: int = 7) -> list[int]:
@@ -88,8 +88,8 @@ def test_one_that_cannot_be_sent_leaves_nothing_behind_that_is_waited_for() -> N
             raise ValueError("too large")
 
     sending = Sending(send)
-    sending.say(event(1))
-    sending.say(spoken(2, "JobEnded"))
+    sending.send(event(1))
+    sending.send(spoken(2, "JobEnded"))
     with pytest.raises(ValueError, match="too large"):
         sending.acked(7, 1)
     assert not sending.awaits

@@ -136,7 +136,7 @@ def test_the_watch_does_not_call_off_a_rebirth() -> None:
 
 def test_ids_of_outputs_differ_between_lives() -> None:
     def id_of(life: int) -> bytes:
-        headers = dict(envelope.of_spoken("dispatcher", life, OutboxRecord(7, "job.events", 0, "one", "JobAccepted", "{}")))
+        headers = dict(envelope.of_output("dispatcher", life, OutboxRecord(7, "job.events", 0, "one", "JobAccepted", "{}")))
         return headers["ce_id"]
 
     assert (id_of(1), id_of(2)) == (b"dispatcher/1/7", b"dispatcher/2/7")

@@ -149,7 +149,7 @@ def tries(every: Iterable[Letter], letter: Letter) -> list[Letter]:
 
 
 def _earlier(before: dict[tuple[str, int, int], Letter], letter: Letter) -> Iterator[Letter]:
-    while (told := letter.letter) and (found := before.get((told.topic, told.partition, told.offset))):
+    while (described := letter.letter) and (found := before.get((described.topic, described.partition, described.offset))):
         if found.number >= letter.number:  # of a topic that was made anew, whose offsets began again
             return
         yield (letter := found)

@@ -65,11 +65,11 @@ def story(every: Iterable[Letter], letter: Letter) -> Iterator[str]:
 
 def print_letter(letter: Letter, shown: dict[str, Any]) -> None:
     """`dlq show`, of a letter."""
-    told = letter.letter
-    print(f"letter    {letter.number}, parked {when(told.at_ms)}")
-    print(f"reason    {printable(told.reason)}")
-    print(f"was at    {told.topic}[{told.partition}], offset {told.offset}")
-    print(f"record    {told.size_bytes} bytes, sha256 {told.sha256}")
+    described = letter.letter
+    print(f"letter    {letter.number}, parked {when(described.at_ms)}")
+    print(f"reason    {printable(described.reason)}")
+    print(f"was at    {described.topic}[{described.partition}], offset {described.offset}")
+    print(f"record    {described.size_bytes} bytes, sha256 {described.sha256}")
     print(f"whole     {shown['whole']}")
     if shown["still_wrong"]:
         print(printable(f"redrive   leaves it: {shown['still_wrong']}"))

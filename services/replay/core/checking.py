@@ -22,7 +22,7 @@ LONGEST = 100
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Something said: a digest of its words, the offset of the record that led to it, and the log that it was said to."""
+    """An output: a digest of its value, the offset of the record that led to it, and the log that it was sent to."""
 
     digest: bytes
     offset: int
@@ -32,7 +32,7 @@ class Output:
 @dataclass(frozen=True)
 class Difference:
     """Folding the record at `offset` of the scope's inbox leads to something else than it did. `seq`: the number of the output that
-    differs, None where only a tick's digest tells; `stands`: that output as it was said then, None where it does not stand there."""
+    differs, None where only a tick's digest tells; `stands`: that output as it was sent then, None where it does not stand there."""
 
     offset: int
     why: tuple[str, ...]
@@ -47,7 +47,7 @@ class Checked:
     scope: str
     generation: int
     first: int
-    said_before: int  # sequence number: outputs up to this one were in Kafka before
+    sent_before: int  # sequence number: outputs up to this one were in Kafka before
     end: int = 0
     ticks: int = 0
     effects: int = 0
@@ -86,18 +86,18 @@ class Check:
         checked = Checked(folding.scope.name, folded.generation, folded.next_offset, folded.published_through)
         self.scopes[checked.scope] = checked
         for spoken in folded.outbox.values():
-            self._say(checked, spoken, folded.next_offset - 1)
+            self._note(checked, spoken, folded.next_offset - 1)
         ticks = [folded.next_offset - 1, folded.next_offset - 1]  # offsets of the last two: a tick tells what was said up to the one before
         effects: list[tuple[int, str]] = []
         try:
             for step in folding.steps(records):
                 offset = step.recorded.offset
-                for spoken in step.told.said:
-                    self._say(checked, spoken, offset)
-                for effect in step.told.done:
+                for spoken in step.result.said:
+                    self._note(checked, spoken, offset)
+                for effect in step.result.done:
                     checked.effects += 1
                     effects.append((offset, folded.effects[effect].effect))
-                if step.told.taken and isinstance(step.record, Tick):
+                if step.result.taken and isinstance(step.record, Tick):
                     checked.ticks, ticks = checked.ticks + 1, [ticks[1], offset]
                     effects = [(at, effect) for at, effect in effects if at > ticks[0]]
                 yield step
@@ -108,9 +108,9 @@ class Check:
             checked.differs(Difference(folded.next_offset - 1, why))
         checked.end, checked.digest, checked.published_through = folded.next_offset, folded.digest, folded.published_through
 
-    def _say(self, checked: Checked, spoken: OutboxRecord, offset: int) -> None:
+    def _note(self, checked: Checked, spoken: OutboxRecord, offset: int) -> None:
         log = self._log(spoken.topic, spoken.partition)
-        checked.said[spoken.seq] = Output(self._digest(spoken.value.encode()), offset, log)
+        checked.outputs[spoken.seq] = Output(self._digest(spoken.value.encode()), offset, log)
 
     def _log(self, topic: str, partition: int) -> str:
         """Which partition an answer goes to is made of its client's name."""
@@ -121,18 +121,18 @@ class Check:
 
     def compare(self, recorded: Recorded) -> None:
         """A record of any log: is it what its speaker says now?"""
-        said_by = speaker(recorded)
-        if said_by is None:
+        sender = sender_of(recorded)
+        if sender is None:
             return
-        name, life, seq = said_by
+        name, life, seq = sender
         checked = self.scopes.get(name)
         if checked is None or life != checked.generation:
             self.unfolded += 1
-        elif seq not in checked.said:
-            checked.later += seq > max(checked.said, default=checked.said_before)
-            checked.earlier += seq <= checked.said_before
+        elif seq not in checked.outputs:
+            checked.later += seq > max(checked.outputs, default=checked.sent_before)
+            checked.earlier += seq <= checked.sent_before
         else:
-            output = checked.said[seq]
+            output = checked.outputs[seq]
             checked.found.add(seq)
             if output.digest != self._digest(recorded.value) or output.log != self._log(recorded.topic, recorded.partition):
                 checked.differs(Difference(output.offset, ("it says something else than then",), seq, recorded))
@@ -141,7 +141,7 @@ class Check:
         """Outputs that are known to be in Kafka and do not stand in a log that is here from its beginning are missing."""
         whole = {self._log(log.topic, log.partition) for log in logs if log.first == 0}
         for checked in self.scopes.values():
-            for seq, output in checked.said.items():
+            for seq, output in checked.outputs.items():
                 if seq in checked.found or seq > checked.published_through:
                     continue
                 if output.log not in whole:
@@ -156,7 +156,7 @@ class Check:
         return min(found, key=lambda pair: pair[1].seq is None, default=None)
 
 
-def speaker(recorded: Recorded) -> tuple[str, int, int] | None:
+def sender_of(recorded: Recorded) -> tuple[str, int, int] | None:
     """(scope, its life, sequence number) of an output, from its id `<scope>/<life>/<number>`; None: not said by a scope."""
     scope_life, _, seq = recorded.id.rpartition("/")
     scope, _, life = scope_life.rpartition("/")

@@ -22,7 +22,7 @@ class Step(NamedTuple):
 
     recorded: Recorded
     record: Record | None
-    told: FoldResult
+    result: FoldResult
 
 
 class Folding:
@@ -48,25 +48,25 @@ class Folding:
                 self.builds.setdefault(record.build, recorded.offset)
             if isinstance(record, Tick) and self.redacted:
                 record = record.model_copy(update={"digest": folded.ticked_digest})
-            yield Step(recorded, record, self._told(recorded, record, parked))
+            yield Step(recorded, record, self._fold_one(recorded, record, parked))
 
-    def _told(self, recorded: Recorded, record: Record | None, parked: Parked | None) -> FoldResult:
+    def _fold_one(self, recorded: Recorded, record: Record | None, parked: Parked | None) -> FoldResult:
         offset, stamp_ms = recorded.offset, recorded.stamp_ms
         try:
             if parked is not None:
-                told = self.fold.pass_over(self.folded, offset, stamp_ms, record, parked)
+                result = self.fold.pass_over(self.folded, offset, stamp_ms, record, parked)
             else:
                 assert record is not None
-                told = self.fold.fold(self.folded, offset, stamp_ms, record)
+                result = self.fold.fold(self.folded, offset, stamp_ms, record)
         except Diverged:
             raise
         except Exception as failure:
             raise Broken(
                 f"{recorded.place}: folding it ends {self.scope.name} with {type(failure).__name__}: {failure}"
             ) from failure
-        if told.damage is not None:
-            raise BadLog(f"{recorded.place}: the log is not whole: {told.damage}; the state below that offset can be shown")
-        return told
+        if result.damage is not None:
+            raise BadLog(f"{recorded.place}: the log is not whole: {result.damage}; the state below that offset can be shown")
+        return result
 
     def _decoded(self, recorded: Recorded, parked: bool) -> Record | None:
         try:

@@ -208,9 +208,9 @@ def _fields(body: dict[str, Any]) -> str:
             text = ", ".join(_plain(each) for each in value) if isinstance(value, list) else _plain(value)
             shown.append(f"{name} {text}")
     for name in ("cause", "error"):
-        said = _object(body.get(name)).get("message")
-        if said:
-            shown.append(f"{name} {_plain(said.splitlines()[0])}")
+        message = _object(body.get(name)).get("message")
+        if message:
+            shown.append(f"{name} {_plain(message.splitlines()[0])}")
     for several, name in (("tasks", "attempt"), ("offers", "allocation")):
         names = [_plain(_object(each).get(name)) for each in body.get(several) or () if name in _object(each)]
         if names:

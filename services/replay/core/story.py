@@ -15,7 +15,7 @@ from millrace.core.messages import client, jobs
 from millrace.core.states import ENDED_BY
 from millrace.core.topics import TASK_MANAGER, Topology
 
-from .checking import speaker
+from .checking import sender_of
 from .recorded import CHANGELOGS, Log, Recorded, parse, title
 
 STEPS = (
@@ -33,7 +33,7 @@ NAMES = ("job", "attempt", "attempts", "allocation", "allocations")
 """Fields that name a job, or what is its own. (A graph has a name, too.)"""
 ALWAYS = ("Elected", "TaskManagerLost", "TaskManagerGone", "TaskManagerJoined")
 """Of no job, but part of the story of every job that lives then."""
-AFTER = {
+OUTCOMES = {
     "JobAccepted": "JobGraphStored", "JobFinished": "JobResultStored", "JobFailed": "JobResultStored", "JobCanceled": "JobResultStored",
 }  # fmt: skip
 ASKING = ("client.commands", "client.replies", "dead-letters")
@@ -106,7 +106,7 @@ def logs_of(job: str, logs: Iterable[Log], topology: Topology) -> list[Log]:
     return sorted(known, key=lambda log: (not log.topic.startswith(TASK_MANAGER), log.name))
 
 
-def tell(job: str, records: Iterable[Recorded]) -> Story | None:
+def compose(job: str, records: Iterable[Recorded]) -> Story | None:
     """The story of the job from the records that a `Scan` took, in any order; None: nothing is known of it."""
     # Of one millisecond the election comes first: who was elected then said the rest.
     found = sorted(_of_its_time(records), key=lambda each: (each.stamp_ms, title(each).type != "Elected"))
@@ -119,14 +119,14 @@ def tell(job: str, records: Iterable[Recorded]) -> Story | None:
     accepted = any(_accepted(each) for each in found)
     story = Story(job, "not ended" if accepted else "not accepted", found[-1].stamp_ms - start, 0)
     attempts: dict[tuple[Any, ...], None] = {}
-    said: dict[str, None] = {}
+    sent: dict[str, None] = {}
     for number, each in enumerate(found, 1):
         kind, detail, sender, _ = title(each)
         cause = causes.of(each)
         known = places.get(cause) if cause else None
         before = found[known - 1] if known else found[max(number - 2, 0)]
-        again = "(said again)" if speaker(each) and each.id in said else ""
-        said[each.id] = None
+        again = "(said again)" if sender_of(each) and each.id in sent else ""
+        sent[each.id] = None
         shown = " ".join(filter(None, (f"from {sender}" if sender and sender != "client" else "", detail, again)))
         story.steps.append(Step(
             number, each.stamp_ms, each.stamp_ms - start, each.stamp_ms - before.stamp_ms, each.log, each.place, kind, shown,
@@ -176,15 +176,15 @@ class Causes:
     """Tells which record led to which, of the records of a story."""
 
     def __init__(self, records: Iterable[Recorded]) -> None:
-        self._said: dict[tuple[str, int], list[tuple[int, int]]] = {}  # (scope, life) -> (sequence number, offset of the cause)
+        self._sent: dict[tuple[str, int], list[tuple[int, int]]] = {}  # (scope, life) -> (sequence number, offset of the cause)
         self._inboxes: dict[str, list[Recorded]] = {}
         for each in records:
             self._inboxes.setdefault(each.log, []).append(each)
-            value, said_by = parse(each.value) or {}, speaker(each)
-            if said_by is not None and value.get("record") == "Message":
-                self._said.setdefault(said_by[:2], []).append((said_by[2], value["key"][0]))
-        for said in self._said.values():
-            said.sort()
+            value, sender = parse(each.value) or {}, sender_of(each)
+            if sender is not None and value.get("record") == "Message":
+                self._sent.setdefault(sender[:2], []).append((sender[2], value["key"][0]))
+        for sent in self._sent.values():
+            sent.sort()
 
     def of(self, recorded: Recorded) -> str | None:
         """The place of the record that led to this one; None where nothing tells."""
@@ -202,17 +202,17 @@ class Causes:
     def _of_public(self, recorded: Recorded, value: dict[str, Any]) -> str | None:
         """Of a public fact: what led to the messages said before and after it bounds what led to it. A job's beginning and end follow the
         outcome that stored them [R16] [R21]; the time that other facts carry is the stamp of the record that led to them."""
-        said_by = speaker(recorded)
-        if said_by is None:
+        sender = sender_of(recorded)
+        if sender is None:
             return None
-        said = self._said.get(said_by[:2], [])
-        first = max((offset for seq, offset in said if seq < said_by[2]), default=0)
-        last = min((offset for seq, offset in said if seq > said_by[2]), default=None)
+        sent = self._sent.get(sender[:2], [])
+        first = max((offset for seq, offset in sent if seq < sender[2]), default=0)
+        last = min((offset for seq, offset in sent if seq > sender[2]), default=None)
         if first == last:
-            return f"{said_by[0]}@{first}"
-        outcome = AFTER.get(str(value.get("type")))
+            return f"{sender[0]}@{first}"
+        outcome = OUTCOMES.get(str(value.get("type")))
         found = [
-            each for each in self._inboxes.get(said_by[0], ())
+            each for each in self._inboxes.get(sender[0], ())
             if first <= each.offset and (last is None or each.offset <= last)
             and (title(each).type == outcome if outcome else each.stamp_ms == value.get("at_ms"))
         ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 A process that was stopped or starved, that Kafka did not answer, or that read nothing for a while may have been declared lost
 meanwhile. Its tasks may run elsewhere, and a command that it still holds may be one of them. So it falls behind: it launches nothing.
-It comes back when four conditions hold. It has read its inbox to the end since (`has_read_since`), and Kafka answers it (`is_heard`).
+It comes back when four conditions hold. It has read its inbox to the end since (`has_read_since`), and Kafka answers it (`kafka_answers`).
 etcd has its incarnation: two answers, because the first may have been on its way before. And it was never absent again (`was_here`).
 
 TRANSITIONS is the whole of it. What the process sees is noted by methods; times are its own clock's, monotonic milliseconds.
@@ -31,7 +31,7 @@ class PresenceState(str, Enum):
 
 class Event(str, Enum):
     LOOKED = "it looks around"  # once a turn, and before all that could launch an attempt
-    LISTENED = "it counts Kafka's silence"  # once a turn
+    COUNTED_SILENCE = "it counts Kafka's silence"  # once a turn
     INBOX_READ = "it has read its inbox to the end"
     IN_ETCD = "etcd has its incarnation"
     NOT_IN_ETCD = "etcd has another incarnation, or none"
@@ -80,7 +80,7 @@ class Presence:
         """The turn is over; the next one comes at `due_ms` at the latest."""
         self.looked_ms = max(now_ms, due_ms - TICK_MS)
 
-    def listen(self, sight: Sight, *, holds: bool, unacked: bool) -> None:
+    def count_silence(self, sight: Sight, *, holds: bool, unacked: bool) -> None:
         """Counts silence. Where nobody holds a slot and nothing is unacknowledged, it awaits no answer and silence does not count. Else
         it counts from the last answer, as the ResourceManager counts from the last heartbeat that Kafka has."""
         self.silence.turn(sight.now_ms)
@@ -89,7 +89,7 @@ class Presence:
         if not (holds and self.holds):
             self.read_ms = sight.now_ms
         self.holds, self.awaits = holds, unacked or holds
-        self._on(Event.LISTENED, sight)
+        self._on(Event.COUNTED_SILENCE, sight)
 
     def inbox_read(self, sight: Sight) -> None:
         """All that stood in the inbox at `asked_ms` has been folded."""
@@ -100,7 +100,7 @@ class Presence:
         self.silence.etcd_answered()
         self._on(Event.IN_ETCD if has_it else Event.NOT_IN_ETCD, sight)
 
-    def is_unheard(self, lost_after_ms: int) -> bool:
+    def is_isolated(self, lost_after_ms: int) -> bool:
         """Neither Kafka nor etcd has answered for so long that it must end what runs here."""
         return fencing.is_over(self.silence.both_ms, lost_after_ms)
 
@@ -135,7 +135,7 @@ def is_cut_off(presence: Presence, sight: Sight) -> bool:
     return fencing.is_over(presence.silence.kafka_ms, sight.lost_after_ms)
 
 
-def is_heard(presence: Presence, sight: Sight) -> bool:
+def kafka_answers(presence: Presence, sight: Sight) -> bool:
     """Kafka answers; one that reads all and is not heard may be declared lost the moment after."""
     return not is_cut_off(presence, sight)
 
@@ -159,8 +159,8 @@ _LIVING = (PresenceState.PRESENT, PresenceState.BEHIND, PresenceState.READ, Pres
 
 TRANSITIONS = (  # [R28]
     Transition(_LIVING, Event.LOOKED, (was_absent,), PresenceState.BEHIND),
-    Transition(_LIVING, Event.LISTENED, (is_cut_off,), PresenceState.BEHIND),
-    Transition((PresenceState.BEHIND,), Event.INBOX_READ, (has_read_since, is_heard), PresenceState.READ),
+    Transition(_LIVING, Event.COUNTED_SILENCE, (is_cut_off,), PresenceState.BEHIND),
+    Transition((PresenceState.BEHIND,), Event.INBOX_READ, (has_read_since, kafka_answers), PresenceState.READ),
     Transition((PresenceState.READ,), Event.IN_ETCD, (), PresenceState.CONFIRMED),
     Transition((PresenceState.CONFIRMED,), Event.IN_ETCD, (was_here,), PresenceState.PRESENT),
     Transition((PresenceState.CONFIRMED,), Event.IN_ETCD, (was_absent,), PresenceState.BEHIND),

@@ -101,9 +101,9 @@ class Guard(Middleware):
             else:
                 await self._app(scope, receive, send_with_id)
         except Exception as error:
-            told = failed(scope["path"], error)
+            answer = failed(scope["path"], error)
             if not begun:
-                await told(scope, receive, send_with_id)
+                await answer(scope, receive, send_with_id)
         finally:
             current.reset(token)
 

@@ -74,16 +74,16 @@ class Login:
 
     def session(self, cookie: str) -> Who:
         """Who has this cookie. Raises NotTaken."""
-        told = self._told(SESSION, cookie)
-        session, until_s = str(told["session"]), float(told["exp"])
-        if "token" in told:
-            return self._by_hash(str(told["token"]), session, until_s)
-        role = told["role"]
+        claims = self._claims(SESSION, cookie)
+        session, until_s = str(claims["session"]), float(claims["exp"])
+        if "token" in claims:
+            return self._by_hash(str(claims["token"]), session, until_s)
+        role = claims["role"]
         if self.provider is None:
             raise NotTaken("it is of a provider that is not asked any more: log in anew")
         if role not in ROLES:
             raise NotTaken("it is of another release of this service")
-        return Who(str(told["name"]), role, "oidc", session, lambda: self._now_s() < until_s)
+        return Who(str(claims["name"]), role, "oidc", session, lambda: self._now_s() < until_s)
 
     async def begin(self, onward: str) -> tuple[str, str]:
         """Where a browser goes to log in, and the cookie by which it is known when it comes back. Raises ProviderAway."""
@@ -95,27 +95,27 @@ class Login:
     async def end(self, asked: Mapping[str, str], cookie: str) -> tuple[str, str]:
         """The cookie of a browser that comes back from the provider, and where it was going. Raises NotTaken, ProviderAway."""
         assert self.provider is not None
-        told = self._told(STATE, cookie)
-        if not hmac.compare_digest(asked.get("state", "").encode(), str(told["state"]).encode()):
+        claims = self._claims(STATE, cookie)
+        if not hmac.compare_digest(asked.get("state", "").encode(), str(claims["state"]).encode()):
             raise NotTaken("this is the end of another login: log in anew")
         if "code" not in asked:
             raise NotTaken(f"the provider refuses the login: {asked.get('error', 'without a reason')[:200]}")
-        found = await self.provider.exchange(asked["code"], self._back, str(told["nonce"]), str(told["verifier"]))
+        found = await self.provider.exchange(asked["code"], self._back, str(claims["nonce"]), str(claims["verifier"]))
         if found.role is None:
             raise NotTaken(f"{found.name} has no role here: an admin must give one")
         session = secrets.token_hex(8)
-        return self._signed(SESSION, self._session_s, name=found.name, role=found.role, session=session), str(told["onward"])
+        return self._signed(SESSION, self._session_s, name=found.name, role=found.role, session=session), str(claims["onward"])
 
-    def _signed(self, audience: str, lasts_s: float, **told: str) -> str:
-        return jwt.encode({"aud": audience, "exp": self._now_s() + lasts_s, **told}, self._key, "HS256")
+    def _signed(self, audience: str, lasts_s: float, **claims: str) -> str:
+        return jwt.encode({"aud": audience, "exp": self._now_s() + lasts_s, **claims}, self._key, "HS256")
 
-    def _told(self, audience: str, cookie: str) -> dict[str, Any]:
+    def _claims(self, audience: str, cookie: str) -> dict[str, Any]:
         try:
-            told: dict[str, Any] = jwt.decode(
+            claims: dict[str, Any] = jwt.decode(
                 cookie, self._key, ["HS256"], audience=audience, options={"require": ["exp", "aud"], "verify_exp": False}
             )
         except jwt.PyJWTError:
             raise NotTaken("the login is of another time or service: log in anew") from None
-        if self._now_s() >= told["exp"]:
+        if self._now_s() >= claims["exp"]:
             raise NotTaken("the login is over: log in anew")
-        return told
+        return claims

@@ -75,11 +75,11 @@ def submissions(commands: Commands) -> APIRouter:
         except BaseException as failure:
             parcel.close()
             if isinstance(failure, Rejected):
-                raise of_failure(failure, parcel.told(loaded, failure.problems)) from None
+                raise of_failure(failure, parcel.as_mistakes(loaded, failure.problems)) from None
             raise
         here = parcel.mistakes(loaded, warnings=True)
         known = [(each.place, each.message) for each in here]
-        found = [each for each in parcel.told(loaded, accepted.warnings) if (each.place, each.message) not in known]
+        found = [each for each in parcel.as_mistakes(loaded, accepted.warnings) if (each.place, each.message) not in known]
         return models.Submitted(job=id, status=accepted.status, url=where, warnings=[*here, *found])
 
     @router.post(

@@ -33,9 +33,9 @@ from .words import (
 
 MAY_WAIT = (INITIALIZING, JobStatus.CREATED, JobStatus.RUNNING)
 _E = ExecutionState
-TELLING = (_E.FAILED.value, LOST, _E.RUNNING.value, _E.DEPLOYING.value)
+NOTABLE = (_E.FAILED.value, LOST, _E.RUNNING.value, _E.DEPLOYING.value)
 """The states of a task that is shown unless another is asked for, the most telling first."""
-LOUDEST = (*TELLING, _E.CANCELING.value, _E.SCHEDULED.value, _E.CREATED.value, _E.CANCELED.value)
+LOUDEST = (*NOTABLE, _E.CANCELING.value, _E.SCHEDULED.value, _E.CREATED.value, _E.CANCELED.value)
 """The state of several subtasks together is the first of these that one of them has."""
 PIECES_MOST = 24
 """Subtasks that have a piece of the bar each; of more, each state has its share."""
@@ -139,7 +139,7 @@ class JobShown:
     def task(self, id: str | None) -> TaskBox | None:
         """The one that is asked for; else the one that tells most."""
         found = next((task for task in self.tasks if task.id == id), None)
-        told = [task for state in TELLING for task in self.tasks if task.state == state]
+        told = [task for state in NOTABLE for task in self.tasks if task.state == state]
         return found or (told[0] if told else self.tasks[-1] if self.tasks else None)
 
 
@@ -228,7 +228,7 @@ def _box(task: Row, details: Mapping[int, SubtaskDetail], plan: Plan | None, rea
     failed = next((error for each in task["subtasks"] if (error := _error(each)) is not None and state == "FAILED"), None)
     return TaskBox(
         task["task"], _name(vertices), vertices, len(states), state, progress(task, share), done,
-        _says(task, details, reading, running, state, failed), length(max(lengths, default=None)),
+        _caption(task, details, reading, running, state, failed), length(max(lengths, default=None)),
         tuple(_reads(task["task"], plan, reading)),
         tuple(_attempts(task, details, now_ms)), str((failed or {}).get("vertex") or ""),
     )  # fmt: skip
@@ -242,7 +242,7 @@ def _error(subtask: Row) -> Row | None:
     return subtask["attempts"][-1]["error"] if subtask["attempts"] else None
 
 
-def _says(
+def _caption(
     task: Row, details: Mapping[int, SubtaskDetail], reading: Reading, running: Mapping[int, Row], state: str, failed: Row | None
 ) -> str:
     """What stands below the bar of a box."""

@@ -114,8 +114,8 @@ def timeline(tasks: Sequence[Row], reading: Reading, first_ms: int | None, last_
     lanes = [replace(lane, critical=(lane.task, lane.subtask) in critical) for lane in lanes]
     kept = lanes
     if len(lanes) > ROWS_MOST:
-        telling = sorted(range(len(lanes)), key=lambda n: (_tells(lanes[n]), -max((bar.wide for bar in lanes[n].bars), default=0)))
-        kept = [lanes[n] for n in sorted(telling[:ROWS_MOST])]
+        ranked = sorted(range(len(lanes)), key=lambda n: (_rank(lanes[n]), -max((bar.wide for bar in lanes[n].bars), default=0)))
+        kept = [lanes[n] for n in sorted(ranked[:ROWS_MOST])]
     words = ", ".join(f"{label(task)}[{n}] {length(took(attempts[task, n][-1], now_ms))}" for task, n in critical)
     return Timeline(tuple(kept), _ticks(last - first), len(lanes) - len(kept), critical, last_ms is None, words)
 
@@ -142,7 +142,7 @@ def critical_path(attempts: Mapping[Subtask, Sequence[Row]], reading: Reading, n
     return tuple(found)
 
 
-def _tells(lane: Lane) -> int:
+def _rank(lane: Lane) -> int:
     return 0 if lane.critical or lane.state == "FAILED" or len(lane.bars) > 1 else 1 if lane.state != "FINISHED" else 2
 
 

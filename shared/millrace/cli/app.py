@@ -14,7 +14,7 @@ import typer
 
 from . import cluster, jobs
 from .audit import audit
-from .exits import Exit, code_of, said_of
+from .exits import Exit, code_of, message_of
 from .files import files
 from .inspect import inspect as inspect_job
 from .schema import schema
@@ -103,7 +103,7 @@ def guarded(program: Callable[[], object]) -> int:
         code = code_of(failure)
         if code is None:
             raise
-        print(said_of(failure), file=sys.stderr)
+        print(message_of(failure), file=sys.stderr)
         return code
     return 0
 

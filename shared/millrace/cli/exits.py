@@ -47,7 +47,7 @@ def code_of(failure: Exception) -> int | None:
     return Exit.INVALID if isinstance(failure, errors.Rejected) else Exit.FAILED
 
 
-def said_of(failure: Exception) -> str:
+def message_of(failure: Exception) -> str:
     """What is printed of it."""
     from .progress import printable  # it may quote what a job said
 

@@ -165,7 +165,7 @@ def logs(
             if wanted and (task is None or task in piece.task.split("+")):
                 printer.print(piece)
     printer.end()
-    if not printer.said:
+    if not printer.has_printed:
         print(f"job {job} has written nothing" + (" to this" * (stream is not Stream.both or task is not None)), file=sys.stderr)
 
 
@@ -196,7 +196,7 @@ class _LogPrinter:
         self._open = not piece.data.endswith(b"\n")
 
     @property
-    def said(self) -> bool:
+    def has_printed(self) -> bool:
         return self._last is not None
 
     def end(self) -> None:
@@ -220,7 +220,7 @@ def cancel(
     """
     from millrace.client import MillraceError
 
-    from .exits import code_of, said_of
+    from .exits import code_of, message_of
 
     worst = 0
     with connected(stack) as millrace:
@@ -230,7 +230,7 @@ def cancel(
                 asked.append((job, millrace.cancel(job)))
             except MillraceError as failure:
                 worst = max(worst, code_of(failure) or 0)
-                print(said_of(failure), file=sys.stderr)
+                print(message_of(failure), file=sys.stderr)
         for job, status in asked:
             if wait:
                 status = millrace.wait(job).status

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .output import LiveOutput
     from .progress import End
 
-TOLD_MOST = 5  # files that are gone, by name
+LISTED_MOST = 5  # files that are gone, by name
 GRAPH_SUFFIXES = (".yaml", ".yml", ".json")
 EXECUTORS = "those of a --master are set by --conf spark.executor... and spark.cores.max"
 NOT_TAKEN = {
@@ -222,7 +222,7 @@ def follow(
     if lives_on and (failed or output is not None):
         print(f"what it wrote: millrace logs {job.id}{option}", file=sys.stderr)
     if _runs_code(graph or {}):
-        _tell_files(millrace, job.id, ending)
+        _print_files(millrace, job.id, ending)
     if failed:
         return _script_exit(ending.cause, graph or {}) or Exit.FAILED
     if ending.status == JobStatus.CANCELED:
@@ -231,7 +231,7 @@ def follow(
     return Exit.FINISHED
 
 
-def _tell_files(millrace: Millrace, job: str, ending: End) -> None:
+def _print_files(millrace: Millrace, job: str, ending: End) -> None:
     """What the job has left by relative paths: where it is, and loudly what of it is gone."""
     from millrace.client import MillraceError
 
@@ -241,7 +241,7 @@ def _tell_files(millrace: Millrace, job: str, ending: End) -> None:
         detail = millrace.archive(ending.archive).detail if ending.archive else None
         lines = files_lines(detail, job)
         if any(line.startswith("NOT kept") for line in lines):
-            lines += left_out(millrace.files(job))[:TOLD_MOST]
+            lines += left_out(millrace.files(job))[:LISTED_MOST]
     except MillraceError:
         return  # `show` tells it when it can be read
     for line in lines:

@@ -175,7 +175,7 @@ def print_result(result: Result, form: str) -> None:
     elif not _rows_table(result.columns, result.rows):
         print("cells are cut: --format json and --format csv show them whole", file=sys.stderr)
     if result.truncated:
-        _say_first(result)
+        _print_cut(result)
 
 
 def print_head(result: Result, more: str | None) -> None:
@@ -186,14 +186,14 @@ def print_head(result: Result, more: str | None) -> None:
         of = f"the first {HEAD_ROWS} of {len(result.rows)} rows{' and more' * result.truncated}"
         print(of + (f": {more}" if more else ""), file=sys.stderr)
     elif result.truncated:
-        _say_first(result)
+        _print_cut(result)
 
 
 def _rows_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> bool:
     return table(columns, ([_cell(value, "NULL") for value in row] for row in rows))
 
 
-def _say_first(result: Result) -> None:
+def _print_cut(result: Result) -> None:
     print(f"these are the first {len(result.rows)} rows; all of them are where a sink writes them", file=sys.stderr)
 
 

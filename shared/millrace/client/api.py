@@ -16,7 +16,7 @@ from millrace.core.states import INITIALIZING, JobStatus
 from . import errors
 from .events import Buffer, Event, Feed, follow_log
 from .job import Ending, Job, Submitting
-from .link import Pending, now_ms
+from .link import PendingReply, now_ms
 from .results import Results
 from .session import about, expected
 
@@ -121,7 +121,7 @@ class Millrace(Results):
     def _upload(self, content: Path | bytes) -> None:
         self._call_blobs(lambda blobs: blobs.put_bytes(content) if isinstance(content, bytes) else blobs.put_file(content))
 
-    def _answered(self, request: client.SubmitJob, pending: Pending, buffer: Buffer | None, deadline: float, late_s: float) -> Job:
+    def _answered(self, request: client.SubmitJob, pending: PendingReply, buffer: Buffer | None, deadline: float, late_s: float) -> Job:
         """Waits for the answer; a Dispatcher that has no room is asked again until the deadline."""
         job = request.job
         try:

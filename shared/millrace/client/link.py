@@ -52,7 +52,7 @@ _READER: dict[str, Any] = {
 _REPLY_TYPES = {body.model_fields["type"].default: body for body in client.REPLIES}
 
 
-class Pending:
+class PendingReply:
     """A request on its way. awaits: the job whose end it asks for."""
 
     def __init__(self, link: Link, what: str, correlation: str, awaits: str | None = None) -> None:
@@ -100,7 +100,7 @@ class Link:
         self._producer = Producer(
             {**self._config, "acks": "all", "linger.ms": 0, "message.timeout.ms": int(delivery_s * 1000)}
         )
-        self._pending: dict[str, Pending] = {}
+        self._pending: dict[str, PendingReply] = {}
         self._numbers = itertools.count(1)
         self._closed = threading.Event()
         counts = self._connect(connect_s)
@@ -155,11 +155,11 @@ class Link:
     def reader(self) -> Consumer:
         return Consumer({**self._config, **_READER, "auto.offset.reset": "earliest"})
 
-    def ask(self, request: client.Request) -> Pending:
+    def ask(self, request: client.Request) -> PendingReply:
         """Sends a request; its fields `reply_to` and `correlation` are set here. Never waits."""
         correlation = f"{next(self._numbers)}"
         awaits = request.job if isinstance(request, client.AwaitJobResult) else None
-        pending = self._pending[correlation] = Pending(self, request.type, correlation, awaits)
+        pending = self._pending[correlation] = PendingReply(self, request.type, correlation, awaits)
         value = request.model_copy(update={"reply_to": self.reply_to, "correlation": correlation}).model_dump_json()
         try:
             self._producer.produce(
@@ -207,7 +207,7 @@ class Link:
         self._producer.flush(0.1)
 
     @staticmethod
-    def _delivered(pending: Pending, error: KafkaError | None) -> None:
+    def _delivered(pending: PendingReply, error: KafkaError | None) -> None:
         if error is not None:
             pending.settle(None, error.str())
 

@@ -49,7 +49,7 @@ class Election:
         self._epoch = 0  # while ELECT or LEADING: the one won
         self._last_won = 0
         # following
-        self._heard_ms = 0  # when the last taken tick (or Elected) was folded
+        self._leader_seen_ms = 0  # when the last taken tick (or Elected) was folded
         self._read_stamp_ms = 0  # stamp of the last record folded
         self._returned_stamp_ms = 0  # probes before this stamp prove nothing
         self._probe_stamp_ms = 0  # stamp of the first own probe folded since the last tick; 0: none
@@ -90,9 +90,9 @@ class Election:
 
     # what is read
 
-    def heard(self, now_ms: int, published_through: int, before: int, said: int) -> None:
+    def leader_seen(self, now_ms: int, published_through: int, before: int, said: int) -> None:
         """A tick was taken, or a leader's Elected folded."""
-        self._heard_ms, self._probe_stamp_ms = now_ms, 0
+        self._leader_seen_ms, self._probe_stamp_ms = now_ms, 0
         self._stuck = self._stuck + 1 if published_through == before < said else 0
         self._silent = self._stuck >= STUCK_TICKS
 
@@ -138,13 +138,13 @@ class Election:
     def lead(self, now_ms: int) -> None:
         """The own Elected was folded."""
         self._become(Role.LEADING)
-        self._ticks, self._ticked_ms, self._heard_ms = 0, now_ms, now_ms
+        self._ticks, self._ticked_ms, self._leader_seen_ms = 0, now_ms, now_ms
 
     def follow(self, now_ms: int) -> None:
         """The term is over, or the campaign was lost; the process goes on."""
         self._become(Role.FOLLOWING)
         self._epoch = 0
-        self._heard_ms, self._probe_stamp_ms, self._silent, self._stuck = now_ms, 0, False, 0
+        self._leader_seen_ms, self._probe_stamp_ms, self._silent, self._stuck = now_ms, 0, False, 0
 
     def give_away(self, now_ms: int) -> None:
         """A leader lets others lead: it follows, and does not ask for the key at once."""
@@ -168,7 +168,7 @@ class Election:
         return now_ms - self._elect_ms >= ELECTED_BACK_MS
 
     def suspects(self, now_ms: int, next_ms: int) -> bool:
-        return self._role is Role.FOLLOWING and now_ms - self._heard_ms >= SUSPECT_TICKS * next_ms
+        return self._role is Role.FOLLOWING and now_ms - self._leader_seen_ms >= SUSPECT_TICKS * next_ms
 
     def probe(self, now_ms: int, next_ms: int) -> int | None:
         """The number of the probe that is to be sent now; None: none is due, or the last one was not read back yet."""
@@ -184,7 +184,7 @@ class Election:
             return now_ms + IDLE_MS
         if self._silent:
             return now_ms + SILENT_LOOK_MS
-        suspected_ms = self._heard_ms + int(SUSPECT_TICKS * next_ms)
+        suspected_ms = self._leader_seen_ms + int(SUSPECT_TICKS * next_ms)
         due_ms = self._probed_ms + PROBE_MS if now_ms >= suspected_ms else suspected_ms
         return due_ms if now_ms < due_ms < now_ms + IDLE_MS else now_ms + IDLE_MS
 

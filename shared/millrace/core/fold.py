@@ -199,7 +199,7 @@ class Fold:
         folded.revision = max(folded.revision, record.epoch)
         if first:
             folded.now_ms = folded.tick_stamp_ms = stamp_ms
-        told = FoldResult(taken=True)
+        result = FoldResult(taken=True)
         bodies: list[tuple[Any, str, int]] = [(Configured(record.settings), "", 0)]
         outputs: list[Output] = []
         if first:
@@ -211,7 +211,7 @@ class Fold:
                 at_ms=stamp_ms,
             )  # fmt: skip
             outputs.append(Publish("cluster.events", self.machine.scope, fact))
-        return self._run(folded, offset, told, bodies, outputs)
+        return self._run(folded, offset, result, bodies, outputs)
 
     def _tick(self, folded: ScopeState, offset: int, stamp_ms: int, record: Tick) -> FoldResult:  # [R9], [R14], [R24]
         if record.epoch != folded.epoch or record.n != folded.tick + 1:
@@ -232,16 +232,16 @@ class Fold:
         hellos: list[Output] = []
         if folded.ticks % HELLO_TICKS == 0 and len(folded.outbox) < OUTBOX_QUIET:
             hellos = [Say(name, Hello()) for name, peer in folded.peers.items() if not peer.parted]
-        told = self._run(folded, offset, FoldResult(taken=True), [(Ticked(), "", 0)], hellos)
+        result = self._run(folded, offset, FoldResult(taken=True), [(Ticked(), "", 0)], hellos)
         folded.ticked_digest = folded.digest
-        return told
+        return result
 
     def _outcome(self, folded: ScopeState, offset: int, record: Outcome) -> FoldResult:  # [R17]
         pending = folded.effects.pop(record.effect, None)
         if pending is None:
             return FoldResult()  # known already: a zombie's port and its successor's both posted the fact
-        told = FoldResult(taken=True, outcome=record.effect, outcome_key=pending.key)
-        return self._run(folded, offset, told, [(record.result, "", 0)])
+        result = FoldResult(taken=True, outcome=record.effect, outcome_key=pending.key)
+        return self._run(folded, offset, result, [(record.result, "", 0)])
 
     def _client(self, folded: ScopeState, offset: int, record: Client) -> FoldResult:
         if record.log != folded.client_log:
@@ -271,27 +271,27 @@ class Fold:
         if verdict is Offer.GAP and (peer is None or peer.parted) and record.life <= folded.parted_through:
             # A zombie that parted so long ago that nobody knows it, and this log has lost nothing; or one that lives, and whose birth was
             # lost with a cut log. Only that one answers a greeting, with the words that this log has lost.
-            told = self._forked(folded, record)
-            if told.damage is not None:
-                return told
+            result = self._forked(folded, record)
+            if result.damage is not None:
+                return result
             folded.peers.pop(record.sender, None)
             folded.peers[record.sender] = Peer(life=record.life - 1, parted=True)
             self._drop_parted(folded)
-            return self._run(folded, offset, told, [], [Say(record.sender, Hello())])
+            return self._run(folded, offset, result, [], [Say(record.sender, Hello())])
         if verdict is Offer.GAP:
             return FoldResult(damage=f"{record.sender} has sent {record.prev}, which is not in this log")
         if verdict is Offer.FORK:
             assert peer is not None and peer.mark is not None
             peer.forked = True
-            told = self._forked(folded, record)
-            if told.damage is not None:
-                return told  # both logs were cut
+            result = self._forked(folded, record)
+            if result.damage is not None:
+                return result  # both logs were cut
             answer = Forked(life=record.life, mark=peer.mark)
-            return self._run(folded, offset, told, [], [Say(record.sender, answer)])
+            return self._run(folded, offset, result, [], [Say(record.sender, answer)])
         take(folded.peers, folded.generation, record)
-        told = self._forked(folded, record)
+        result = self._forked(folded, record)
         if isinstance(record.body, Forked):
-            return told
+            return result
         bodies: list[tuple[Any, str, int]] = []
         hellos: list[Output] = []
         if verdict is Offer.BORN:
@@ -299,20 +299,20 @@ class Fold:
             bodies.append((PeerBorn(Scope(record.sender), record.life), record.sender, record.life))
         if not isinstance(record.body, Hello):
             bodies.append((record.body, record.sender, record.life))
-        return self._run(folded, offset, told, bodies, hellos)
+        return self._run(folded, offset, result, bodies, hellos)
 
     def _forked(self, folded: ScopeState, record: Message) -> FoldResult:
         """With the damage that a peer tells of [R8]."""
-        told = FoldResult(taken=True)
+        result = FoldResult(taken=True)
         if isinstance(record.body, Forked) and record.body.life == folded.generation:
-            told.damage = f"{record.sender} has heard this scope say {record.body.mark}, which is not in this log"
-        return told
+            result.damage = f"{record.sender} has heard this scope say {record.body.mark}, which is not in this log"
+        return result
 
     def _run(
         self,
         folded: ScopeState,
         offset: int,
-        told: FoldResult,
+        result: FoldResult,
         bodies: list[tuple[Any, str, int]],
         first: list[Output] | None = None,
     ) -> FoldResult:
@@ -320,21 +320,21 @@ class Fold:
         name = f"{folded.generation}.{offset}"
         index = 0
         for output in first or ():
-            index = self._take_in(folded, (offset, index), told, output)
+            index = self._take_in(folded, (offset, index), result, output)
         for body, sender, life in bodies:
             envelope = Envelope(Scope(sender), life, NowMs(folded.now_ms), name, body, folded.stamp_ms)
             for output in self.machine.handle(folded.state, envelope):
-                index = self._take_in(folded, (offset, index), told, output)
-        return told
+                index = self._take_in(folded, (offset, index), result, output)
+        return result
 
-    def _take_in(self, folded: ScopeState, key: tuple[int, int], told: FoldResult, output: Output) -> int:
+    def _take_in(self, folded: ScopeState, key: tuple[int, int], result: FoldResult, output: Output) -> int:
         """One output of the machine into the outbox or the effects; returns the index of the next."""
         if isinstance(output, Say):
             spoken = self._say(folded, key, output)
             if spoken is None:
                 return key[1]
         elif isinstance(output, Publish):
-            spoken = self._speak(
+            spoken = self._publish(
                 folded, output.topic, self.topology.partition(output.topic, output.key), output.key, output.body
             )
         elif isinstance(output, Do):
@@ -342,7 +342,7 @@ class Fold:
             value = encode(output.effect).decode()
             folded.effects[effect] = PendingEffect(output.key, value, folded.said if output.after_said else 0)
             self._mix(folded, f"{output.key} {value}")
-            told.done.append(effect)
+            result.done.append(effect)
             return key[1] + 1
         else:
             assert isinstance(output, Forget), f"no output: {output!r}"
@@ -352,7 +352,7 @@ class Fold:
                 folded.peers[output.peer] = Peer(life=output.life, parted=True)  # behind those that parted before
                 self._drop_parted(folded)
             return key[1]
-        told.said.append(spoken)
+        result.said.append(spoken)
         return key[1] + 1
 
     def _drop_parted(self, folded: ScopeState) -> None:
@@ -379,7 +379,7 @@ class Fold:
         peer.said = key
         return self._put(folded, topic, partition, output.to, output.body.type, value, output.after)
 
-    def _speak(self, folded: ScopeState, topic: str, partition: int, key: str, body: Body) -> OutboxRecord:
+    def _publish(self, folded: ScopeState, topic: str, partition: int, key: str, body: Body) -> OutboxRecord:
         return self._put(folded, topic, partition, key, body.type, encode(body).decode())
 
     def _put(

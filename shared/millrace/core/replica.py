@@ -104,16 +104,16 @@ class BaseReplica:
         """The epoch that it speaks with."""
         raise NotImplementedError
 
-    def _speak(self, told: FoldResult) -> list[Action]:
+    def _speak(self, result: FoldResult) -> list[Action]:
         actions: list[Action] = []
-        for spoken in told.said:
+        for spoken in result.said:
             self.speaking.queue(spoken.seq)
             actions.append(Speak(self.epoch, spoken))
-        for effect in told.done:
+        for effect in result.done:
             if self.speaking.may_perform(self.folded.effects[effect].key, effect):
                 actions += self._perform(effect)
-        if told.outcome is not None and told.outcome_key is not None:
-            following = self.speaking.done(told.outcome, told.outcome_key)
+        if result.outcome is not None and result.outcome_key is not None:
+            following = self.speaking.done(result.outcome, result.outcome_key)
             if following is not None:
                 actions += self._perform(following)
         return actions
@@ -163,14 +163,14 @@ class Replica(BaseReplica):
         """Folds a record of the inbox. parked: it is passed over. A record None stands for bytes that are none."""
         folded, before = self.folded, self.folded.published_through
         if parked is not None:
-            told = self.fold.pass_over(folded, offset, stamp_ms, record, parked)
+            result = self.fold.pass_over(folded, offset, stamp_ms, record, parked)
         else:
             assert record is not None
-            told = self.fold.fold(folded, offset, stamp_ms, record)
-        if told.unreadable:
-            assert told.damage is not None
+            result = self.fold.fold(folded, offset, stamp_ms, record)
+        if result.unreadable:
+            assert result.damage is not None
             alone = self.election.has_key or self.election.silent
-            return [BeReborn(told.damage) if alone else Reopen(told.damage)]
+            return [BeReborn(result.damage) if alone else Reopen(result.damage)]
         self.election.read(stamp_ms, folded.next_ms)
         if isinstance(record, Probe):
             if record.who != self.who:
@@ -178,22 +178,22 @@ class Replica(BaseReplica):
                 return []
             self.election.probed(stamp_ms, folded.next_ms)
             return []
-        if not told.taken and not told.damage and not told.superseded:
+        if not result.taken and not result.damage and not result.superseded:
             return []
         actions: list[Action] = []
-        if told.superseded:
+        if result.superseded:
             return [End(f"{self.fold.machine.scope} lives in a later life than {folded.generation}")]
         if isinstance(record, Tick):
-            self.election.heard(now_ms, folded.published_through, before, folded.said)
+            self.election.leader_seen(now_ms, folded.published_through, before, folded.said)
         elif isinstance(record, Elected):
             actions += self._elected(record, offset, now_ms)
             if self.leads:
                 return actions  # begin() has sent and done what this record led to
         if self.leads:
-            actions += self._speak(told)
-        if told.damage is not None and self.leads:
+            actions += self._speak(result)
+        if result.damage is not None and self.leads:
             # A standby of a damaged log waits: its leader, which folds the same, raises the generation for all.
-            actions.append(BeReborn(told.damage))
+            actions.append(BeReborn(result.damage))
         return actions
 
     def _elected(self, record: Elected, offset: int, now_ms: int) -> list[Action]:  # [R27]
@@ -212,7 +212,7 @@ class Replica(BaseReplica):
             return [*said, *self._perform(*effects), *self._tick(now_ms)]
         if election.has_key and record.epoch > election.epoch:
             election.follow(now_ms)
-        election.heard(now_ms, 0, 0, 0)
+        election.leader_seen(now_ms, 0, 0, 0)
         return []
 
     def acked(self, epoch: int, seq: int) -> list[Action]:

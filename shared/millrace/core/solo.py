@@ -33,12 +33,12 @@ class SoloReplica(BaseReplica):
 
     def record(self, stamp_ms: int, record: Record) -> list[Action]:  # [R8]
         """Folds the next record of the input."""
-        told = self.fold.fold(self.folded, self.folded.next_offset, stamp_ms, record)
-        if told.superseded:
+        result = self.fold.fold(self.folded, self.folded.next_offset, stamp_ms, record)
+        if result.superseded:
             return [End(f"{self.fold.machine.scope} lives in a later life than {self.folded.generation}")]
-        if told.damage is not None:
-            return [BeReborn(told.damage)]
-        return self._speak(told)
+        if result.damage is not None:
+            return [BeReborn(result.damage)]
+        return self._speak(result)
 
     def acked(self, seq: int) -> list[Action]:
         """An output is in Kafka."""
@@ -61,7 +61,7 @@ class SoloReplica(BaseReplica):
 
     def _interval_ms(self, rest_ms: int) -> int:
         """Between two ticks. At rest nobody needs it, all peers have heard it and all it said is in Kafka."""
-        unheard = any(not peer.life and not peer.parted for peer in self.folded.peers.values())
-        if unheard or self.speaking.unacked or not self.fold.machine.is_idle(self.folded.state):
+        awaits_peers = any(not peer.life and not peer.parted for peer in self.folded.peers.values())
+        if awaits_peers or self.speaking.unacked or not self.fold.machine.is_idle(self.folded.state):
             return TICK_MS
         return rest_ms

@@ -26,7 +26,7 @@ from millrace.core.jobgraph.problems import Place, Problem, did_you_mean
 from millrace.core.jobgraph.validate import environment_problems, readable, validate
 
 from .files import check_files, inputs_problem, module_kind, module_of, near_file, target_problem
-from .imports import BYTES_MOST, FILES_MOST, Beside, imported, package
+from .imports import BYTES_MOST, FILES_MOST, FilesBeside, imported, package
 from .spark_conf import MASTER, is_remote
 from .sql import check_sql
 from .yaml_file import Document, read_yaml
@@ -214,7 +214,7 @@ def load_script(
     return loaded
 
 
-def _take_along(loaded: Loaded, beside: Beside, place: Place) -> list[Module]:
+def _take_along(loaded: Loaded, beside: FilesBeside, place: Place) -> list[Module]:
     """Modules of what was found beside others, noted for upload."""
     modules = [_hashed(loaded, path, "py", place, "module") for path in beside.files.values()]
     for name, content in beside.packed.items():

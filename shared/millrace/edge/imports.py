@@ -19,7 +19,7 @@ _UNPACKED = ("__pycache__", "node_modules")
 
 
 @dataclass
-class Beside:
+class FilesBeside:
     """Modules by their file's name: files as they are, folders as zip archives; and the folders that are too large to go along."""
 
     files: dict[str, Path] = field(default_factory=dict)
@@ -27,10 +27,10 @@ class Beside:
     too_large: list[Path] = field(default_factory=list)
 
 
-def imported(modules: Iterable[Path], folder: Path, given: Iterable[str] = ()) -> Beside:
+def imported(modules: Iterable[Path], folder: Path, given: Iterable[str] = ()) -> FilesBeside:
     """What `modules` import from `folder`, and what that imports. `given`: names of files that go with the job already. A name of
     Python's own library is that one: a file that is called so would be found by others, too."""
-    found = Beside()
+    found = FilesBeside()
     seen = {Path(name).stem for name in given} | sys.stdlib_module_names
     ahead = list(modules)
     while ahead:
@@ -47,16 +47,16 @@ def imported(modules: Iterable[Path], folder: Path, given: Iterable[str] = ()) -
     return found
 
 
-def package(folder: Path) -> Beside:
+def package(folder: Path) -> FilesBeside:
     """One folder, packed, with what its modules import from beside it."""
-    found = Beside()
+    found = FilesBeside()
     ahead: list[Path] = []
     _pack_into(found, folder, ahead)
     beside = imported(ahead, folder.parent, [folder.name])
-    return Beside({**found.files, **beside.files}, {**found.packed, **beside.packed}, [*found.too_large, *beside.too_large])
+    return FilesBeside({**found.files, **beside.files}, {**found.packed, **beside.packed}, [*found.too_large, *beside.too_large])
 
 
-def _pack_into(found: Beside, folder: Path, ahead: list[Path]) -> None:
+def _pack_into(found: FilesBeside, folder: Path, ahead: list[Path]) -> None:
     files = list(_inside(folder))
     modules = [file for file in files if file.suffix == ".py"]
     if not modules:

@@ -102,26 +102,26 @@ class Beat(threading.Thread):
         self._lost.clear()
         try:
             for loop in self._loops():
-                for key, tell in (
+                for key, notify in (
                     (loop.generations.leader_key, loop.key.watched),
                     (loop.generations.generation_key, loop.raised),
                 ):
-                    self._watch_key(key, tell)
+                    self._watch_key(key, notify)
         except Unavailable:
             self._lost.set()  # some keys are not watched yet
             raise
 
-    def _watch_key(self, key: str, tell: Callable[[Entry | None], None]) -> None:
+    def _watch_key(self, key: str, notify: Callable[[Entry | None], None]) -> None:
         """What is read counts only while the watch has told nothing: it may be older than what the watch tells."""
-        one_at_a_time, told = threading.Lock(), threading.Event()
+        one_at_a_time, notified = threading.Lock(), threading.Event()
 
         def changed(entry: Entry | None) -> None:
             with one_at_a_time:
-                told.set()
-                tell(entry)
+                notified.set()
+                notify(entry)
 
         self._cancels.append(self._store.watch(key, changed, self._lost.set))
         entry = self._store.get(key)
         with one_at_a_time:
-            if not told.is_set():
-                tell(entry)
+            if not notified.is_set():
+                notify(entry)

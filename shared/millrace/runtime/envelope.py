@@ -24,13 +24,13 @@ def _headers(id: str, type: str, source: str) -> Headers:
     ]
 
 
-def of_spoken(scope: str, life: int, spoken: OutboxRecord) -> Headers:
+def of_output(scope: str, life: int, output: OutboxRecord) -> Headers:
     """Of an output. The id is its number in this life of its scope, the same whoever says it again. The trace is that of its key, so that
     the public facts about one job share a trace, and so do the records for one receiver."""
-    trace = hashlib.blake2b(spoken.key.encode(), digest_size=16).hexdigest()
-    id = f"{scope}/{life}/{spoken.seq}"
+    trace = hashlib.blake2b(output.key.encode(), digest_size=16).hexdigest()
+    id = f"{scope}/{life}/{output.seq}"
     span = hashlib.blake2b(id.encode(), digest_size=8).hexdigest()
-    headers = _headers(id, spoken.type, scope)
+    headers = _headers(id, output.type, scope)
     return [*headers, ("traceparent", f"00-{trace}-{span}-01".encode())]
 
 

@@ -130,20 +130,20 @@ class Repeats:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._said: OrderedDict[str, tuple[float, int]] = OrderedDict()  # what -> when it was last said, how often left out since
+        self._logged: OrderedDict[str, tuple[float, int]] = OrderedDict()  # what -> when it was last said, how often left out since
 
     def __call__(self, _: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         if event["level"] not in ("warning", "error"):
             return event
         what, now_s = repr(sorted(event.items(), key=lambda item: item[0])), self._clock()
         with self._lock:
-            said_s, left_out = self._said.pop(what, (-math.inf, 0))
-            if now_s - said_s < REPEAT_S:
-                self._said[what] = (said_s, left_out + 1)
+            logged_s, left_out = self._logged.pop(what, (-math.inf, 0))
+            if now_s - logged_s < REPEAT_S:
+                self._logged[what] = (logged_s, left_out + 1)
                 raise structlog.DropEvent
-            self._said[what] = (now_s, 0)
-            if len(self._said) > REPEATS_MOST:
-                self._said.popitem(last=False)
+            self._logged[what] = (now_s, 0)
+            if len(self._logged) > REPEATS_MOST:
+                self._logged.popitem(last=False)
         return {**event, "left_out": left_out} if left_out else event
 
 

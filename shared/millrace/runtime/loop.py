@@ -43,7 +43,7 @@ from .sending import Sending
 from .snapshots import Snapshots, Unreadable
 from .terms import Terms
 
-HEARD_MS = ATTEND_MS + 5_000  # a standby that was not heard for so long is not counted on
+STANDBY_SILENT_MS = ATTEND_MS + 5_000  # a standby that was not heard for so long is not counted on
 FLUSH_MS = 2_000  # for a leader's last words
 LOOK_MS = 1_000  # a leader's longest wait for a record: its lease is renewed only while the loop turns
 ACKED_MS = 5  # a leader's longest wait for a record while an effect waits for an acknowledgement
@@ -102,7 +102,7 @@ class ScopeLoop:
         replica = self.replica
         if replica is None or self.waits_for:
             return None
-        return Standing(self.scope, replica.folded.who, replica.standbys(self.around.clock(), HEARD_MS))
+        return Standing(self.scope, replica.folded.who, replica.standbys(self.around.clock(), STANDBY_SILENT_MS))
 
     def give_away(self) -> None:
         """Lets a standby lead, if this replica does."""
@@ -303,7 +303,7 @@ class ScopeLoop:
                 break
             self.turn()
         if self.replica is not None and self.replica.leads and not self.stale and self._damage is None:
-            self._last_words(self.replica)
+            self._end_in_order(self.replica)
         self._leave()
         self.performer.stop(1.0)
 
@@ -346,21 +346,21 @@ class ScopeLoop:
 
     def _send(self, action: Speak) -> None:
         assert self.generation is not None
-        said, mark = action.spoken, (action.epoch, action.spoken.seq)
+        output, mark = action.spoken, (action.epoch, action.spoken.seq)
         self.around.bus.append(
-            said.topic, said.partition, said.value.encode(), key=said.key.encode(),
-            headers=envelope.of_spoken(self.scope, self.generation.number, said), on_ack=lambda: self._acks.append(mark),
+            output.topic, output.partition, output.value.encode(), key=output.key.encode(),
+            headers=envelope.of_output(self.scope, self.generation.number, output), on_ack=lambda: self._acks.append(mark),
         )  # fmt: skip
-        self._count(said)
+        self._count(output)
 
-    def _count(self, said: OutboxRecord) -> None:
+    def _count(self, output: OutboxRecord) -> None:
         """For the metrics: whatever fails in it, nothing else does."""
-        count = self.hosted.counts.get(said.type)
+        count = self.hosted.counts.get(output.type)
         if count is not None and self.replica is not None:
             try:
-                count(said, self.replica.folded.state)
+                count(output, self.replica.folded.state)
             except Exception:
-                self.log.exception("an output could not be counted", type=said.type)
+                self.log.exception("an output could not be counted", type=output.type)
 
     def _campaign(self, expected: int) -> None:
         assert self.replica is not None and self.generation is not None
@@ -406,7 +406,7 @@ class ScopeLoop:
     def _save(self, replica: Replica) -> None:
         self.saving.save(replica.folded)
 
-    def _last_words(self, replica: Replica) -> None:
+    def _end_in_order(self, replica: Replica) -> None:
         """A clean stop: a snapshot, and the key given back, so that the next one takes over at once."""
         self._hand_over(replica, lambda: self.saving.last(replica.folded))
 
@@ -440,7 +440,7 @@ class ScopeLoop:
 
 
 CARRY_OUT: dict[type[Action], Callable[[Any, Any], object]] = {
-    Speak: lambda loop, action: loop._sending.say(action),
+    Speak: lambda loop, action: loop._sending.send(action),
     Append: lambda loop, action: loop.append(action.record),
     Perform: lambda loop, action: loop._perform(action),
     Campaign: lambda loop, action: loop._campaign(action.expected),

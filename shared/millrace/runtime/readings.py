@@ -21,10 +21,10 @@ def etcd_answered(operation: str, seconds: float, answered: bool) -> None:
 
 def of_kafka(bus: KafkaBus) -> Iterator[Sample]:
     """By the library's own clocks: an acknowledgement is taken in by a loop when that wakes, so ours would measure its rest. Any thread."""
-    told = [json.loads(text) for text in list(bus.statistics) if text]
-    if told:
-        yield metrics.KAFKA_QUEUE.of(sum(each["msg_cnt"] for each in told))
-    trips = [broker["rtt"] for each in told for broker in each["brokers"].values() if broker["rtt"]["cnt"]]
+    statistics = [json.loads(text) for text in list(bus.statistics) if text]
+    if statistics:
+        yield metrics.KAFKA_QUEUE.of(sum(each["msg_cnt"] for each in statistics))
+    trips = [broker["rtt"] for each in statistics for broker in each["brokers"].values() if broker["rtt"]["cnt"]]
     for measure, quantile in (("p50", "0.5"), ("p99", "0.99")):
         if trips:
             yield metrics.KAFKA_SECONDS.of(max(trip[measure] for trip in trips) / 1e6, quantile)

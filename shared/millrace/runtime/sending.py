@@ -27,16 +27,16 @@ class Sending:
         """A topic whose next acknowledgement is worth waiting for; empty: nothing waits."""
         return next((each for waiting in self._deferred.values() for each in self._before(waiting[0][1].spoken).values()), "")
 
-    def say(self, action: Speak) -> None:
+    def send(self, action: Speak) -> None:
         if action.epoch != self._epoch:
             self.end(self._epoch)
             self._epoch = action.epoch
-        said = action.spoken
-        destination = (said.topic, said.partition)
-        after = next(reversed(self._before(said)), 0)
-        self._unacked[said.seq] = said
-        for kind in (said.topic, said.type):
-            self._kinds.setdefault(kind, {})[said.seq] = said.topic
+        output = action.spoken
+        destination = (output.topic, output.partition)
+        after = next(reversed(self._before(output)), 0)
+        self._unacked[output.seq] = output
+        for kind in (output.topic, output.type):
+            self._kinds.setdefault(kind, {})[output.seq] = output.topic
         if after or destination in self._deferred:
             self._deferred.setdefault(destination, deque()).append((after, action))
         else:
@@ -51,10 +51,10 @@ class Sending:
 
     def acked(self, epoch: int, seq: int) -> None:
         """This output of this term is in Kafka."""
-        said = self._unacked.pop(seq, None) if epoch == self._epoch else None
-        if said is None:
+        output = self._unacked.pop(seq, None) if epoch == self._epoch else None
+        if output is None:
             return
-        for kind in (said.topic, said.type):
+        for kind in (output.topic, output.type):
             del self._kinds[kind][seq]
         for destination, waiting in list(self._deferred.items()):
             while waiting and not self._waits(*waiting[0]):
@@ -66,6 +66,6 @@ class Sending:
     def _waits(self, after: int, action: Speak) -> bool:
         return next(iter(self._before(action.spoken)), after + 1) <= after
 
-    def _before(self, said: OutboxRecord) -> dict[int, str]:
+    def _before(self, output: OutboxRecord) -> dict[int, str]:
         """What it must not overtake and is not in Kafka yet."""
-        return self._kinds.get(said.after, {})
+        return self._kinds.get(output.after, {})

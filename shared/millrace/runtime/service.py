@@ -101,7 +101,7 @@ class Process:
     def wait_for_cluster(self) -> Topology:
         """Waits for etcd, Kafka, storage and the provisioning, and says so. SystemExit(0) when asked to stop meanwhile, SystemExit(2) if
         they are not of one cluster [R29]."""
-        said = 0.0
+        logged_s = 0.0
         while not self.stopping.is_set():
             try:
                 topology = read_topology(self.store)
@@ -112,8 +112,8 @@ class Process:
                 print(f"{self.settings.service.replace('_', '-')}: {other}", file=sys.stderr)
                 raise SystemExit(2) from None
             except (Unavailable, StorageError) as failure:
-                if time.monotonic() - said > 5:
-                    said = time.monotonic()
+                if time.monotonic() - logged_s > 5:
+                    logged_s = time.monotonic()
                     log.warning("waiting", reason=str(failure))
                 self.stopping.wait(0.1)
         raise SystemExit(0)

@@ -10,21 +10,21 @@ from collections.abc import Callable
 STOP = (signal.SIGTERM, signal.SIGINT)
 
 
-def on_stop(ask: Callable[[], None]) -> None:
+def on_stop(stop: Callable[[], None]) -> None:
     """Calls `ask` once, on a thread of its own, at the first SIGTERM or SIGINT; later ones change nothing. For the main thread.
 
-    Not in a handler: that runs inside whatever the main thread does just then, which may hold the lock that `ask` needs. And not by the
+    Not in a handler: that runs inside whatever the main thread does just then, which may hold the lock that `stop` needs. And not by the
     main thread at all: the system may give the signal to any thread, and a main thread that waits for a lock then sleeps on.
     """
-    heard, told = os.pipe()
-    os.set_blocking(told, False)
-    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     for number in STOP:
         signal.signal(number, lambda *_: None)
 
     def wait() -> None:
-        while os.read(heard, 1)[0] not in STOP:
+        while os.read(read_end, 1)[0] not in STOP:
             pass
-        ask()
+        stop()
 
     threading.Thread(target=wait, name="signals", daemon=True).start()

@@ -126,7 +126,7 @@ def _filter(session: Any, leaf: Any, above: Any) -> str | None:
     kept: list[str] = []
     for condition in conditions:
         text = _sql(condition)
-        if text is None or not _says_no_more(over, text, conditions):
+        if text is None or not _is_implied(over, text, conditions):
             break
         kept.append(text)
     return " AND ".join(kept) or None
@@ -142,7 +142,7 @@ def _sql(condition: Any) -> str | None:
     return f"({text})"
 
 
-def _says_no_more(over: Any, text: str, conditions: list[Any]) -> bool:
+def _is_implied(over: Any, text: str, conditions: list[Any]) -> bool:
     """Whether Spark understands `text` as conditions that are all among these: true for each row for which those are."""
     from pyspark.errors import PySparkException
 

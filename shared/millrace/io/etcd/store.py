@@ -219,7 +219,7 @@ class EtcdStore:
         if code == grpc.StatusCode.NOT_FOUND:
             return _NotFound(f"etcd at {self._endpoint} refused the request: {details}")
         words = f"etcd at {self._endpoint} did not answer: {details or code.name}"
-        if not changes or code in _NOT_DONE or any(said in details for said in _NOT_SENT):
+        if not changes or code in _NOT_DONE or any(sign in details for sign in _NOT_SENT):
             return Unavailable(words)
         return UnknownOutcome(words + " (it may have carried out what was asked)")
 

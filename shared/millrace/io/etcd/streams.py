@@ -82,14 +82,14 @@ class Streams:
         try:
             self._run(watch.open(self._connected))
         except grpc.RpcError:
-            watch.end(tell=False)  # nobody has it, though etcd may still confirm it
+            watch.end(notify=False)  # nobody has it, though etcd may still confirm it
             raise
-        return lambda: watch.end(tell=False)
+        return lambda: watch.end(notify=False)
 
     def close(self) -> None:
         self._closed = True
         for watch in list(self._watches):
-            watch.end(tell=True)
+            watch.end(notify=True)
         if self._channel is not None:
             channel, self._channel = self._channel, None
             with suppress(TooLate):  # the thread is held up: the end of a process is none that failed
@@ -137,7 +137,7 @@ class _Watch:
     ) -> None:
         self._among, self._key, self._on_event, self._on_lost = among, key, on_event, on_lost
         self._over = threading.Event()
-        self._said = threading.Lock()
+        self._noting = threading.Lock()
         self._stream: Any = None
         self._reading: asyncio.Task[None] | None = None
 
@@ -152,7 +152,7 @@ class _Watch:
             if answer is grpc.aio.EOF or answer.canceled:
                 reason = "" if answer is grpc.aio.EOF else f": {answer.cancel_reason}"
                 raise StreamOver(grpc.StatusCode.UNAVAILABLE, f"etcd refused a watch{reason}")
-            with self._said:
+            with self._noting:
                 if self._over.is_set():
                     raise StreamOver(grpc.StatusCode.CANCELLED, "who asked for the watch has given it up")
                 self._among.add(self)
@@ -172,16 +172,16 @@ class _Watch:
             if not self._over.is_set():
                 log.info("the watch of %s ended: %s", self._key.decode(), failure.details())
         finally:
-            self.end(tell=True)
+            self.end(notify=True)
 
-    def end(self, *, tell: bool) -> None:
+    def end(self, *, notify: bool) -> None:
         """Any thread."""
-        with self._said:
+        with self._noting:
             if self._over.is_set():
                 return
             self._over.set()
             self._among.discard(self)
         if self._stream is not None:
             _loop().call_soon_threadsafe(self._stream.cancel)
-        if tell:
+        if notify:
             self._on_lost()

@@ -202,8 +202,8 @@ def _check(certificate: Path, key: Path | None) -> None:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=lambda: "")
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
-        told = f"the certificate {certificate} and its key {key} cannot be used: {reason}; both must be PEM, the key without a password"
-        raise CannotListen(told) from None
+        message = f"the certificate {certificate} and its key {key} cannot be used: {reason}; both must be PEM, the key without a password"
+        raise CannotListen(message) from None
 
 
 class _Server(uvicorn.Server):

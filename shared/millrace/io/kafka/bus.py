@@ -134,8 +134,8 @@ class KafkaBus:
                 producer.close()
 
     def _new_producer(self, number: int) -> Producer:
-        heard = partial(self.statistics.__setitem__, number)
-        return Producer({**self._shared, **PRODUCER, "error_cb": self._failed, **STATISTICS, "stats_cb": heard, **self._options})
+        keep = partial(self.statistics.__setitem__, number)
+        return Producer({**self._shared, **PRODUCER, "error_cb": self._failed, **STATISTICS, "stats_cb": keep, **self._options})
 
     def _collect(self, patience_s: float = 0, topic: str = "") -> None:
         """Takes the delivery reports that wait (`_delivered` runs in it), in each producer's order, from any thread."""

@@ -18,7 +18,7 @@ class _Plain(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._said: dict[str, float] = {}
+        self._logged: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
@@ -28,9 +28,9 @@ class _Plain(logging.Filter):
         if kind is None:
             return True
         now = time.monotonic()
-        if now - self._said.get(kind, -self.EVERY_S) < self.EVERY_S:
+        if now - self._logged.get(kind, -self.EVERY_S) < self.EVERY_S:
             return False
-        self._said[kind] = now
+        self._logged[kind] = now
         return True
 
 

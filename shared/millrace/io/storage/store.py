@@ -106,7 +106,7 @@ class Storage:
         that stands under it already is left alone if its size is the same. Raises NotFound, NameTaken."""
         size = self.size(source)
         if not self.exists(path):
-            with _told(self._place(path)):
+            with _explained(self._place(path)):
                 self._backend.copy(_checked(source), _checked(path))
         elif self.size(path) == size:
             self.touch(path)
@@ -115,7 +115,7 @@ class Storage:
 
     def touch(self, path: str) -> None:
         """Makes the file young again for `sweep`."""
-        with _told(self._place(path)):
+        with _explained(self._place(path)):
             self._backend.touch(_checked(path))
 
     # ---- reading
@@ -130,12 +130,12 @@ class Storage:
 
     def chunks(self, path: str, start: int, length: int) -> Iterator[bytes]:
         """As `get_range`, in pieces of at most 256 KiB. Ends early if the file ends."""
-        with _told(self._place(path), reading=True):
+        with _explained(self._place(path), reading=True):
             yield from self._backend.chunks(_checked(path), start, start + length)
 
     def stat(self, path: str) -> Entry:
         """Size and age of a file."""
-        with _told(self._place(path), reading=True):
+        with _explained(self._place(path), reading=True):
             return self._backend.stat(_checked(path))
 
     def size(self, path: str) -> int:
@@ -169,12 +169,12 @@ class Storage:
 
     def delete_tree(self, path: str) -> None:
         """Deletes a folder with all below it, or a file. Nothing there: nothing to do."""
-        with _told(self._place(path)):
+        with _explained(self._place(path)):
             self._backend.delete_tree(_checked(path))
 
     def folders(self, prefix: str) -> Iterator[str]:
         """The names of the folders in the folder `prefix`, in no order, as they are read: there may be millions."""
-        with _told(self._place(prefix)):
+        with _explained(self._place(prefix)):
             yield from self._backend.folders(_checked(prefix))
 
     def sweep(self, prefix: str, older_than_ms: int, now_ms: int) -> Swept:  # [R32]
@@ -185,20 +185,20 @@ class Storage:
         for each in self._walk(prefix):
             limit = min(older_than_ms, _ABANDONED_MS) if _is_temporary(each.path) else older_than_ms
             if each.modified_ms < now_ms - limit:
-                with _told(self._place(each.path)):
+                with _explained(self._place(each.path)):
                     self._backend.delete(each.path)
                 files, size = files + 1, size + each.size
-        with _told(self._place(prefix)):
+        with _explained(self._place(prefix)):
             self._backend.prune(_checked(prefix), now_ms - older_than_ms)
         return Swept(files, size)
 
     def free(self) -> int | None:
         """Bytes free on the disk; None: the store does not say."""
-        with _told(self.url):
+        with _explained(self.url):
             return self._backend.free()
 
     def _walk(self, prefix: str) -> Iterator[Entry]:
-        with _told(self._place(prefix)):
+        with _explained(self._place(prefix)):
             yield from self._backend.walk(_checked(prefix) if prefix else "")
 
     def _place(self, path: str) -> str:
@@ -212,14 +212,14 @@ class Writer:
         self._backend, self._path, self._place = backend, path, place
 
     def __enter__(self) -> Writer:
-        with _told(self._place):
+        with _explained(self._place):
             self._temporary = self._backend.temporary(self._path)
             self._file = open(self._temporary, "wb", buffering=0)
         return self
 
     def write(self, data: bytes) -> None:
         """Adds to the file."""
-        with _told(self._place):
+        with _explained(self._place):
             rest = memoryview(data)
             while rest:
                 rest = rest[self._file.write(rest) :]
@@ -227,7 +227,7 @@ class Writer:
     def commit(self) -> bool:
         """Makes the file appear. False: something stands under its name."""
         self._file.close()
-        with _told(self._place):
+        with _explained(self._place):
             return self._backend.commit(self._temporary, self._path)
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
@@ -289,7 +289,7 @@ _REASONS = {
 
 
 @contextlib.contextmanager
-def _told(place: str, reading: bool = False) -> Iterator[None]:
+def _explained(place: str, reading: bool = False) -> Iterator[None]:
     """Errors of the system, and of the libraries below fsspec, in one sentence. Who reads a name that cannot be that of
     a file is told that there is none."""
     try:
