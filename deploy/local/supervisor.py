@@ -144,7 +144,7 @@ class Supervisor:
     def _start(self) -> None:
         """Both servers at once; the services beside them, as soon as the ports are known: they wait for what they need."""
         self._end_left()
-        with ThreadPoolExecutor(2, "start") as pool:
+        with ThreadPoolExecutor(2, thread_name_prefix="start") as pool:
             starts = [pool.submit(server.start, self._report, self.stopping.is_set) for server in (self.kafka, self.etcd)]
             try:
                 self._await(lambda: self._has_ports() or any(start.done() for start in starts), "ports")
@@ -417,7 +417,7 @@ class Supervisor:
             if isinstance(what, Service):  # else one would be started behind this
                 thread.join()
         living = [service.child for service in self.services if service.child is not None]
-        with ThreadPoolExecutor(max(2, len(living)), "stop") as pool:
+        with ThreadPoolExecutor(max(2, len(living)), thread_name_prefix="stop") as pool:
             list(pool.map(lambda child: child.stop(STOP_S), living))
             for _, thread in self.healing:  # soon: it is asked to stop as well
                 thread.join()

@@ -63,7 +63,8 @@ def _text(value: ast.expr) -> str:
     return "".join(str(part.value) if isinstance(part, ast.Constant) else "<>" for part in parts)
 
 
-STARTED = [each for top in ("shared/millrace", "services") for file in sorted((ROOT / top).rglob("*.py")) for each in started(file)]
+PRODUCT = ("shared/millrace", "services", "deploy")
+STARTED = [each for top in PRODUCT for file in sorted((ROOT / top).rglob("*.py")) for each in started(file)]
 
 
 @pytest.mark.parametrize(("place", "name"), STARTED, ids=lambda each: each if isinstance(each, str) else None)
