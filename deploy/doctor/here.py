@@ -57,10 +57,10 @@ def processes(status: dict[str, Any]) -> Iterator[Finding]:
     """Whether each process of the stack answers and how far its replicas are behind."""
     bad = 0
     for name, service in status["services"].items():
-        status = str((service["health"] or {}).get("status", "does not answer"))
-        if status != "ok":
+        answer = str((service["health"] or {}).get("status", "does not answer"))
+        if answer != "ok":
             bad += 1
-            yield problem("processes", f"{name} (process {service['pid']}): {status}", f"see the end of {service['log']}")
+            yield problem("processes", f"{name} (process {service['pid']}): {answer}", f"see the end of {service['log']}")
         if service["restarts"]:
             yield note(
                 "processes", f"{name} was started again {service['restarts']} times",

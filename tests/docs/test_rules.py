@@ -184,7 +184,7 @@ def test_what_kafka_would_not_take_is_a_bug_and_says_so() -> None:  # [R15]
     folded = fold.blank(1, 0)
     gone = TaskManagerGone(task_manager="t", incarnation=1, reason="x" * 900_000, at_ms=1)
     with pytest.raises(Oversized, match="says a TaskManagerGone of 900"):
-        fold._speak(folded, "cluster.events", 0, "t", gone)
+        fold._publish(folded, "cluster.events", 0, "t", gone)
     assert folded.said == 0 and folded.outbox == {}
 
 

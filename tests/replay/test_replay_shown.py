@@ -17,7 +17,7 @@ from millrace.core.clocks import NowMs
 from millrace.core.machine import Configured, Envelope
 from millrace.core.topics import DISPATCHER, Topology
 from services.replay.core.recorded import BadLog, Log, Recorded, title
-from services.replay.core.story import Scan, Story, tell
+from services.replay.core.story import Scan, Story, compose
 from services.replay.core.trees import MISSING, differences, part, planted, state_hash, tree
 from services.replay.machines import fold_of
 from services.replay.replaying import At, changes, open_file, state_at, story_of
@@ -72,7 +72,7 @@ def test_what_is_asked_about_a_job_later_is_no_part_of_its_story() -> None:
         record("job-master.commands", 7, 1_600, retired),
     ]
     scan = Scan("j")
-    story = tell("j", [each for each in found if scan.take(each)])
+    story = compose("j", [each for each in found if scan.take(each)])
     assert story is not None and (story.status, story.took_ms) == ("FINISHED", 500)
     assert [step.type for step in story.steps] == ["SubmitJob", "JobAccepted", "JobFinished", "JobRetired"]
     assert not scan.take(record("dispatcher.commands", 3, 9_001, {"record": "Client", "offset": 1, "request": asked}))
@@ -84,7 +84,7 @@ def test_a_job_that_nobody_accepted_is_not_said_to_go_on() -> None:
     refused = [record("client.commands", 0, 1_000, {"type": "SubmitJob", "job": "j"})]
     stored = {"record": "Outcome", "effect": "1.0.0", "result": {"type": "JobGraphStored", "job": "j", "stands": {}}}
     for more, status in (([], "not accepted"), ([record("dispatcher.commands", 1, 1_001, stored)], "not ended")):
-        story = tell("j", refused + more)
+        story = compose("j", refused + more)
         assert story is not None and story.status == status
 
 

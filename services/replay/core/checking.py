@@ -54,7 +54,7 @@ class Checked:
     digest: str = ""
     state: str = ""  # hash of the state at the end, once it is asked for
     published_through: int = 0
-    said: dict[int, Output] = field(default_factory=dict)  # sequence number -> output
+    outputs: dict[int, Output] = field(default_factory=dict)  # sequence number -> output
     found: set[int] = field(default_factory=set)  # of those, the ones that stand where they were said to
     later: int = 0  # records said by what lies behind the end of the fold
     earlier: int = 0  # records said by what lies before its beginning

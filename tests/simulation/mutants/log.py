@@ -115,7 +115,7 @@ def a_key_of_its_own_is_never_taken_anew() -> None:
     around(election.Election, "campaigns", campaigns)
 
 
-@mutant(12, "runtime/sending.py:Sending.say", "records to one partition overtake each other")
+@mutant(12, "runtime/sending.py:Sending.send", "records to one partition overtake each other")
 def records_overtake_each_other() -> None:
     def append(original: Any, self: Any, *given: Any, **named: Any) -> None:
         original(self, *given, **named)
@@ -125,7 +125,7 @@ def records_overtake_each_other() -> None:
     around(world.PacedBus, "append", append)
 
 
-@mutant(12, "runtime/sending.py:Sending.say", "a job's end is published before its other events")
+@mutant(12, "runtime/sending.py:Sending.send", "a job's end is published before its other events")
 def a_message_does_not_wait_for_the_events_before_it() -> None:
     sending.Sending._before = lambda self, said: {}
 
