@@ -34,6 +34,7 @@ def plan_of(shape: str, **fields: Any) -> Plan:
             "sink": {"sink": {"format": "parquet", "path": f"/out/{name}"}},
             "app": {"spark_app": {"script": "e.py"}},
             "jdbc": {"source": {"format": "jdbc"}},
+            "parquet": {"source": {"format": "parquet", "path": f"/in/{name}"}},
         }.get(kind) or ({"sql": "SELECT 1"} if inputs else {"source": {"format": "csv", "path": f"/in/{name}"}})
         vertices[name] = {**body, "parallelism": int(parallelism or 1), "inputs": inputs}
     modules = [{"name": "e.py", "sha256": "0" * 64, "kind": "file"}]
@@ -134,6 +135,15 @@ SHAPES = {
     ),
     "so many subtasks get it handed over": ("a\nx*17\nb*17 <- x:f a:b", ["a*1 <- -> a:broadcast", "x+b*17 <- a:broadcast -> b:result"]),
     "a source of subtasks is handed over": ("a*2\nx*2\nb*2 <- x:f a:b", ["a*2 <- -> a:broadcast", "x+b*2 <- a:broadcast -> b:result"]),
+    "columns are read by each, however many subtasks their source has": (
+        "a*2!parquet\nb*4!parquet\nc*4 <- a:h(k) b:b", ["c*4 <- a b -> c:result"],
+    ),
+    "columns that five subtasks share are handed over": (
+        "a*2!parquet\nc*5 <- a:h(k)", ["a*2 <- -> a:hash['k']5", "c*5 <- a:hash -> c:result"],
+    ),
+    "columns that one reader takes share by share are handed over": (
+        "a*2!parquet\nb*2 <- a:f\nc*2 <- a:h(k) b:f", ["a+b*2 <- -> a:hash['k']2 b:forward", "c*2 <- a:hash b:forward -> c:result"],
+    ),
     "what is computed is handed over": (
         "a\nb <- a:f\nx*2\nc*2 <- x:f b:b",
         ["a+b*1 <- -> b:broadcast", "x+c*2 <- b:broadcast -> c:result"],
@@ -162,6 +172,10 @@ EARLIER_SHAPES = {
 def test_shapes(case: str) -> None:
     shape, expected = SHAPES[case]
     assert told(plan_of(shape)) == expected
+
+
+def test_columns_that_are_the_result_are_handed_over() -> None:
+    assert told(plan_of("a*2!parquet\nb*2 <- a:h(k)", result="a")) == ["a*2 <- -> a:hash['k']2 a:result", "b*2 <- a:hash ->"]
 
 
 @pytest.mark.parametrize("shape", EARLIER_SHAPES)
@@ -381,7 +395,7 @@ def test_the_staging_folder_is_a_hidden_neighbour() -> None:
 @st.composite
 def graphs(draw: st.DrawFn) -> JobGraph:
     """Any valid graph of up to nine vertices of one parallelism, declared in any order; sources that nobody reads by forward may have 1."""
-    parallelism = draw(st.sampled_from([1, 2]))
+    parallelism, form = draw(st.sampled_from([1, 2])), draw(st.sampled_from(["csv", "parquet"]))
     names = draw(st.permutations([f"v{i}" for i in range(draw(st.integers(1, 9)))]))
     vertices: dict[str, Any] = {}
     for index, name in enumerate(names):
@@ -392,7 +406,7 @@ def graphs(draw: st.DrawFn) -> JobGraph:
         }
         if inputs and all(edge == "broadcast" for edge in inputs.values()):
             inputs[next(iter(inputs))] = "forward"
-        body: dict[str, Any] = {"sql": "SELECT 1"} if inputs else {"source": {"format": "csv", "path": "f"}}
+        body: dict[str, Any] = {"sql": "SELECT 1"} if inputs else {"source": {"format": form, "path": "f"}}
         vertices[name] = {**body, "parallelism": parallelism, "inputs": inputs}
     for name, vertex in vertices.items():
         edges = [other["inputs"][name] for other in vertices.values() if name in other["inputs"]]
@@ -405,8 +419,8 @@ def graphs(draw: st.DrawFn) -> JobGraph:
 
 
 def copies(graph: JobGraph, task: Task) -> list[str]:
-    """A task of several subtasks has vertices of parallelism 1 only as copies."""
-    return [vertex for vertex in task.vertices if graph.vertices[vertex].parallelism < task.parallelism]
+    """A task is called by its own vertices."""
+    return [vertex for vertex in task.vertices if vertex not in task.id.split("+")]
 
 
 @given(graphs())

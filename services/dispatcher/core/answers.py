@@ -168,7 +168,7 @@ def tasks_of(graph: dict[str, Any]) -> list[TaskOutline]:
         edges = {
             (task_of[producer], edge.kind): None
             for vertex in its.own for producer, edge in vertices[vertex].inputs.items()
-            if producer not in copies_of(vertices, vertex) and task_of[producer] != task
+            if producer not in copies_of(vertices, vertex, graph.get("result")) and task_of[producer] != task
         }  # fmt: skip
         read = {"inputs": [TaskInput(task=other, edge=kind) for other, kind in edges]} if edges else {}
         parallelism = vertices[its.own[0]].parallelism

@@ -18,6 +18,7 @@ from .problems import Problem
 
 PLAN_TASK = "@plan"  # the task id of a plan attempt; no vertex can be called so
 COPIED_FORMATS = frozenset(("avro", "csv", "json", "orc", "parquet", "text", "xml"))  # of files, whose list can be pinned
+COLUMNAR_FORMATS = frozenset(("orc", "parquet"))  # of those, the ones that are far cheaper to read than to write
 COPIES_MOST = {"broadcast": 16, "hash": 4}
 """More subtasks would read a large file more often than handing it over once costs; by hash each would leave out most of what it read."""
 
@@ -69,7 +70,7 @@ class Plan:
     graph: JobGraph
     tasks: dict[str, Task]
     result: str | None
-    copied: frozenset[str]  # the sources that are read whole by each subtask of a reader
+    copied: tuple[str, ...]  # the sources that are read whole by each subtask of a reader
     needs_planning: bool  # a plan attempt goes first
 
 
@@ -103,7 +104,7 @@ def compile_graph(graph: JobGraph, *, forward_only: bool = False) -> Plan:
             aligned=tuple(dict.fromkeys(other for forward, other in edges if forward)),
             readers=tuple(readers[task]),
         )
-    copied = frozenset(each for its in members.values() for each in its.copies)
+    copied = tuple(dict.fromkeys(each for its in members.values() for each in its.copies))
     return Plan(graph, tasks, result, copied, bool(copied) or _shares_something(graph, forward_only))
 
 
@@ -119,7 +120,7 @@ def chains(
     vertices: Mapping[str, Vertex], order: Sequence[str], result: str | None, forward_only: bool = False
 ) -> dict[str, Members]:
     """The members of each task by its id. `order`: of the vertices. `result`: what the graph names so."""
-    copied = {name: copies_of(vertices, name, forward_only) for name in order}
+    copied = {name: copies_of(vertices, name, result, forward_only) for name in order}
     read = {name: [each for each in vertices[name].inputs if each not in copied[name]] for name in order}
     gone = {each for its in copied.values() for each in its} - {each for its in read.values() for each in its} - {result}
     read = {name: its for name, its in read.items() if name not in gone}
@@ -138,19 +139,35 @@ def chains(
     }
 
 
-def copies_of(vertices: Mapping[str, Vertex], consumer: str, forward_only: bool = False) -> tuple[str, ...]:
+def copies_of(
+    vertices: Mapping[str, Vertex], consumer: str, result: str | None = None, forward_only: bool = False
+) -> tuple[str, ...]:
     """The sources that each subtask of this vertex reads whole, by itself, and of a `hash` edge keeps its share. All read the same rows,
-    for the files are pinned; to hand them over would cost an attempt and a copy, and Spark could leave out neither columns nor rows."""
-    vertex = vertices[consumer]
-    if forward_only or vertex.parallelism == 1:
+    for the files are pinned; to hand them over would cost an attempt and a copy, and Spark could leave out neither columns nor rows.
+    `result`: what the graph names so."""
+    if forward_only:
         return ()
-    sources = {
-        name: vertices[name].source for name, edge in vertex.inputs.items() if vertex.parallelism <= COPIES_MOST.get(edge.kind, 0)
-    }
-    return tuple(
-        name
-        for name, source in sources.items()
-        if source is not None and source.format.lower() in COPIED_FORMATS and vertices[name].parallelism == 1
+    vertex = vertices[consumer]
+    return tuple(name for name in vertex.inputs if _reads_itself(vertices, name, vertex) and (
+        vertices[name].parallelism == 1 or name != result and _is_cheap_to_copy(vertices, name)
+    ))  # fmt: skip
+
+
+def _reads_itself(vertices: Mapping[str, Vertex], name: str, reader: Vertex) -> bool:
+    """Whether these subtasks are several, and few enough, and what they read is files."""
+    source = vertices[name].source
+    few = 1 < reader.parallelism <= COPIES_MOST.get(reader.inputs[name].kind, 0)
+    return few and source is not None and source.format.lower() in COPIED_FORMATS
+
+
+def _is_cheap_to_copy(vertices: Mapping[str, Vertex], name: str) -> bool:
+    """Of a source of several subtasks: whether it is read faster than handed over, by each of its readers."""
+    source = vertices[name].source
+    readers = [vertex for vertex in vertices.values() if name in vertex.inputs]
+    return (
+        source is not None
+        and source.format.lower() in COLUMNAR_FORMATS
+        and all(each.parallelism <= COPIES_MOST["hash"] and _reads_itself(vertices, name, each) for each in readers)
     )
 
 
@@ -255,7 +272,7 @@ def _group_edges(
 
 
 def _inputs(graph: JobGraph, vertex: str, home: Mapping[str, str], forward_only: bool) -> tuple[Input, ...]:
-    copied = copies_of(graph.vertices, vertex, forward_only)
+    copied = copies_of(graph.vertices, vertex, graph.result, forward_only)
     inputs = []
     for producer, edge in graph.vertices[vertex].inputs.items():
         chained = producer in copied or home[producer] == home[vertex]

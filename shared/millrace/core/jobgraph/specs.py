@@ -229,9 +229,10 @@ def _vertex_spec(plan: Plan, name: str, inputs: dict[str, InputSpec]) -> VertexS
     what = getattr(vertex, vertex.kind)
     own: dict[str, Any] = {vertex.kind: what if isinstance(what, str) else what.model_dump(mode="json")}
     ddl = vertex.source.ddl if vertex.source else vertex.ddl
+    parallelism = vertex.parallelism
     if name in plan.copied:
-        own["copied"] = True
-    return VertexSpec(id=name, schema=ddl, parallelism=vertex.parallelism, inputs=inputs, **own)
+        own["copied"], parallelism = True, 1  # each reads it whole
+    return VertexSpec(id=name, schema=ddl, parallelism=parallelism, inputs=inputs, **own)
 
 
 def _job_part(graph: JobGraph) -> dict[str, Any]:
