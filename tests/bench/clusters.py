@@ -22,6 +22,9 @@ from millrace.client import Job, Millrace
 
 ENDS = {"JobFinished": "FINISHED", "JobFailed": "FAILED", "JobCanceled": "CANCELED"}
 PATIENCE_S = 180.0
+REST_S = 3.0
+REST_SHARE = 0.2
+"""Of one core: what the services of a stack use that has nothing to do, and some more."""
 
 
 def environment() -> dict[str, str]:
@@ -70,6 +73,18 @@ class Cluster:
 
         wait_until("the class-data archive", is_made, limit_s=5 * PATIENCE_S, every_s=0.5)
 
+    def await_rest(self) -> None:
+        """The slots have been led through what jobs do, which they are while nobody else needs the processor: all of the stack rests."""
+        supervisor = self.stack.supervisor()
+        assert supervisor is not None
+        used_s = [0.0]
+
+        def rests() -> bool:
+            before_s, used_s[0] = used_s[0], sum(sum(_processor_times(each)) for each in supervisor.children(recursive=True))
+            return used_s[0] - before_s < REST_SHARE * REST_S
+
+        wait_until("a stack that rests", rests, every_s=REST_S)
+
     def sql(self, query: str) -> Job:
         """Submits a job of one query."""
         return self.client.submit(sql_graph(query))
@@ -80,6 +95,12 @@ class Cluster:
         if self._task_manager is not None:
             pids["task-manager"] = self._task_manager.pid
         return {name: psutil.Process(pid) for name, pid in pids.items()}
+
+
+def _processor_times(process: psutil.Process) -> tuple[float, float]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.cpu_times()[:2]
+    return 0.0, 0.0
 
 
 def sql_graph(query: str, name: str = "bench") -> dict[str, Any]:

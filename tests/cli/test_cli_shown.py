@@ -155,6 +155,24 @@ def test_a_job_with_its_subtasks_and_cause(capsys: pytest.CaptureFixture[str]) -
     assert said[-2] == "v     0           SCHEDULED", "the attempt that failed is not the one that waits"
 
 
+def test_a_subtask_that_took_far_longer_than_the_others_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    def ended(*took_ms: int, **more: object) -> list[str]:
+        subtasks = [
+            {"subtask": number, "state": "FINISHED", "attempt": 1, "running_ms": 1_000, "ended_ms": 1_000 + length, **more}
+            for number, length in enumerate(took_ms)
+        ]
+        print_job(JobSummary(job="j", name="n", status="RUNNING", accepted_ms=1_000), detail(task("v", *subtasks)), None)
+        return [line for line in capsys.readouterr().out.splitlines() if "the others" in line]
+
+    assert ended(4_000, 12_000, 2_000) == [
+        "v[1] took 12.0 s, the others 3.0 s: where rows come by hash, few keys may have most of them; more columns spread them"
+    ]
+    assert ended(4_000, 11_999, 4_000) == [], "not three times as long"
+    assert ended(100, 2_099) == [], "not two seconds longer"
+    assert ended(100, 2_100) != []
+    assert ended(12_000) == [] and ended(100, 9_000, state="RUNNING") == []
+
+
 def test_causes() -> None:
     assert cause_lines(None) == []
     assert cause_lines(Fault(kind="killed")) == ["failed: killed"]

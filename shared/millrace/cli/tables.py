@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from millrace.core.states import NOT_DEPLOYED, JobStatus
+from millrace.core.stragglers import stragglers
 
 from .progress import COLORS, label, printable, progress_line
 
@@ -113,6 +114,8 @@ def print_job(summary: JobSummary, detail: JobDetail | None, cause: Fault | None
         return
     print()
     table(("task", "subtask", "state", "attempt", "TaskManager", "took", "rows"), _subtask_rows(detail))
+    for line in _uneven(detail):
+        print(line)
     earlier = list(_earlier(detail))
     if earlier:
         print("\nearlier attempts", *earlier, sep="\n")
@@ -131,6 +134,13 @@ def _subtask_rows(detail: JobDetail) -> Iterator[tuple[object, ...]]:
             yield label(task.task), subtask.subtask, subtask.state, *last, rows
         if task.omitted:
             yield (label(task.task), f"and {task.omitted} more", "", "", "", "", "")
+
+
+def _uneven(detail: JobDetail) -> Iterator[str]:
+    for each in stragglers(detail):
+        others = f"took {took(1, 1 + each.took_ms)}, the others {took(1, 1 + each.others_ms)}"
+        advice = "where rows come by hash, few keys may have most of them; more columns spread them"
+        yield f"\n{label(each.task)}[{each.subtask}] {others}: {advice}"
 
 
 def _earlier(detail: JobDetail) -> Iterator[str]:

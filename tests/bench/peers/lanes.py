@@ -123,9 +123,14 @@ def first(contest: Contest) -> list[Figure]:
     able = contest.present(figure, {"submit": "each of its runs is a first one"})
     request = contest.query_request(ONE, tables)
     samples: dict[str, list[list[float]]] = {}
+    idled: list[float] = []
     for number in range(1, max(contest.plan.rounds // 2, 1) + 1):
         with cluster("peers-first", contest.say, slots=1) as running:
             _five(contest, samples, "millrace", number, lambda: contest.query(graph(ONE, tables, 1), running))
+        with cluster("peers-first", contest.say, slots=1) as running:
+            running.await_rest()
+            idled.append(contest.query(graph(ONE, tables, 1), running).seconds)
+            contest.say(f"first: millrace, round {number}, after its slot had idled: {idled[-1]:.2f} s")
         for peer in list(able):
             try:
                 with contest.start(peer) as process:
@@ -137,6 +142,7 @@ def first(contest: Contest) -> list[Figure]:
         title = PEERS[who].title if who in PEERS else "Millrace, one plan"
         for name, index in (("first", 0), ("fifth", FIRST_JOBS - 1)):
             figure.bars.append(Bar(f"{who}-{name}", f"{title}, {name}", [each[index] for each in rounds]))
+    figure.bars.append(Bar("millrace-idled", "Millrace, one plan, first after its slot had idled", idled))
     return [figure]
 
 

@@ -47,6 +47,7 @@ TARGETS = (
     *(Target(query, "millrace-2", "submit", 0.33) for query in QUERIES),
     *(Target(query, "millrace-script", "session-script", 1.05) for query in QUERIES),
     Target("first", "millrace-first", "millrace-fifth", 1.5),
+    Target("first", "millrace-idled", "millrace-fifth", 1.5),
     Target("small", "millrace-2", "session", 0.8),
     Target("small", "millrace-1", "session", 1.3),
     Target("tenfold", "millrace-tenfold", "millrace-once", 1.0, times=10),
