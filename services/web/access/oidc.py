@@ -81,6 +81,7 @@ class Provider:
         self._known: _Known | None = None
         self._tried_s = float("-inf")
         self._asking = asyncio.Lock()
+        self._renewal: asyncio.Task[None] | None = None
 
     async def bearer(self, token: str) -> Somebody:
         """Whose bearer token this is. Raises NotTaken, ProviderAway."""
@@ -143,22 +144,30 @@ class Provider:
         return found
 
     async def _knows(self, anew: bool = False) -> _Known:
-        """The provider's addresses and keys: asked for at most once in AGAIN_S, whoever asks."""
+        """The provider's addresses and keys: asked for at most once in AGAIN_S, whoever asks. While kept ones may be used, nobody waits
+        for the provider: one that hangs would hold up each request."""
         known = self._known
-        if known is not None and not anew and self._now_s() - known.at_s < FRESH_S:
+        age_s = float("inf") if known is None else self._now_s() - known.at_s
+        if known is not None and not anew and age_s < KEPT_S:
+            if age_s >= FRESH_S and (self._renewal is None or self._renewal.done()):
+                self._renewal = asyncio.create_task(self._renew(known))
             return known
-        async with self._asking:
-            if self._known is not known and self._known is not None:
-                return self._known  # somebody else has asked meanwhile
-            if self._now_s() - self._tried_s > AGAIN_S:
-                self._tried_s = self._now_s()
-                try:
-                    self._known = known = await self._ask()
-                except ProviderAway as away:
-                    log.error("the OIDC provider cannot be asked", reason=str(away))
-        if known is None or self._now_s() - known.at_s > KEPT_S:
+        await self._renew(known)
+        if self._known is None or self._now_s() - self._known.at_s > KEPT_S:
             raise ProviderAway("the OIDC provider does not answer: nobody can log in by it now")
-        return known
+        return self._known
+
+    async def _renew(self, known: _Known | None) -> None:
+        """Asks the provider, unless somebody else has since `known` was, or in vain a moment ago."""
+        async with self._asking:
+            if self._known is not known or self._now_s() - self._tried_s <= AGAIN_S:
+                return
+            try:
+                self._known = await self._ask()
+            except ProviderAway as away:
+                log.error("the OIDC provider cannot be asked", reason=str(away))
+            finally:
+                self._tried_s = self._now_s()  # of its end: who waited meanwhile does not ask once more
 
     async def _ask(self) -> _Known:
         issuer = self._settings.issuer

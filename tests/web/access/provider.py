@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -32,6 +33,7 @@ class Provider:
         self.person: dict[str, Any] = {"sub": "u1", "groups": ["engineers"]}
         self.secret, self.methods = "", ["client_secret_basic"]
         self.asked: Counter[str] = Counter()
+        self.hangs = False
         self.wrong: dict[str, Any] = {}
         """In place of what its discovery says."""
         self.id_claims: dict[str, Any] = {}
@@ -63,6 +65,8 @@ class Provider:
 
     async def _discovery(self, _: Request) -> Response:
         self.asked["discovery"] += 1
+        while self.hangs:
+            await asyncio.sleep(0.01)
         places = {"authorization_endpoint": "/authorize", "token_endpoint": "/token", "jwks_uri": "/keys"}
         told = {name: self.issuer + path for name, path in places.items()}
         return JSONResponse({"issuer": self.issuer, "token_endpoint_auth_methods_supported": self.methods, **told, **self.wrong})

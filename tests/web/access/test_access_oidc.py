@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,29 @@ def test_while_the_provider_is_away_its_keys_are_used_for_some_time(provider: Pr
     assert asks(web, token).status_code == 200
     monkeypatch.setattr(oidc, "KEPT_S", -1.0)
     assert asks(web, token).status_code == 503
+
+
+def test_a_provider_that_hangs_holds_up_nobody_whose_key_is_kept(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"issuer": provider.issuer, "client_id": CLIENT, "viewers": ["v"]}
+    settings = Access.model_validate({"public_url": "https://127.0.0.1", "oidc": told}).oidc
+    assert settings is not None
+
+    async def asked_while_it_hangs() -> None:
+        ours = oidc.Provider(settings)
+        assert (await ours.bearer(provider.jwt())).name == "u1"
+        monkeypatch.setattr(oidc, "FRESH_S", -1.0)
+        monkeypatch.setattr(oidc, "AGAIN_S", -1.0)
+        provider.hangs = True
+        for _ in range(3):
+            assert (await ours.bearer(provider.jwt())).name == "u1"
+            while provider.asked["discovery"] < 2:  # one request for the keys is under way, and no more
+                await asyncio.sleep(0.01)
+        assert provider.asked == {"discovery": 2, "keys": 1}
+        provider.hangs = False
+        while provider.asked["keys"] < 2:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(asked_while_it_hangs())
 
 
 @pytest.mark.parametrize(("wrong", "why"), [
