@@ -20,7 +20,7 @@ from .commands import Commands
 from .flink.app import FlinkErrors, ForFlink, flink
 from .follow import Follows
 from .kept import Kept
-from .middleware import Head, Limits, Names, SameOrigin, SecurityHeaders
+from .middleware import Head, Limits, Names, RequestId, SameOrigin, SecurityHeaders
 from .problems import add_handlers
 from .state import state
 from .view import View
@@ -79,7 +79,8 @@ def application(
     if names:
         app.add_middleware(Names, names=names)
     app.add_middleware(SecurityHeaders)
-    app.add_middleware(FlinkErrors)  # what is added last comes first
+    app.add_middleware(FlinkErrors)
+    app.add_middleware(RequestId)  # what is added last comes first
     add_handlers(app)
     app.include_router(state(view, follows))
     app.include_router(api(view, commands, kept, spark_history))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from urllib.parse import urlsplit
@@ -23,6 +24,8 @@ REQUESTS_MOST = 256
 STREAMS_MOST = 1500
 STREAMS = "/api/v1/streams/"
 SAFE = ("GET", "HEAD", "OPTIONS")
+REQUEST_ID = "millrace.request"
+"""In the scope of a request that passed RequestId."""
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -44,6 +47,20 @@ class Middleware:
 
     async def pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         raise NotImplementedError
+
+
+class RequestId(Middleware):
+    """Gives each request an id, by which its answer, the log and the audit topic speak of it."""
+
+    async def pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[REQUEST_ID] = secrets.token_hex(8)
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["X-Request-Id"] = scope[REQUEST_ID]
+            await send(message)
+
+        await self._app(scope, receive, send_with_id)
 
 
 class Names(Middleware):

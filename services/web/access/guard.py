@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import secrets
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -12,13 +11,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 import structlog
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..flink.paths import DASHBOARD
-from ..middleware import STREAMS, Middleware, is_own
+from ..middleware import REQUEST_ID, STREAMS, Middleware, is_own
 from ..problems import Refusal, answer, failed
 from .cookies import COOKIES_MOST, cookie_of
 from .rates import Rates, network
@@ -65,17 +64,14 @@ class Guard(Middleware):
     async def pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         address = scope["client"][0] if scope.get("client") else ""
-        request = secrets.token_hex(8)
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         needs = needed(method, scope["path"]) if self._login is not None else None
 
         begun = False
 
-        async def send_with_id(message: Message) -> None:
+        async def send_noted(message: Message) -> None:
             nonlocal begun
-            if message["type"] == "http.response.start":
-                begun = True
-                MutableHeaders(scope=message)["X-Request-Id"] = request
+            begun = begun or message["type"] == "http.response.start"
             await send(message)
 
         refused: Refusal | None = None
@@ -91,19 +87,19 @@ class Guard(Middleware):
             if self._login is not None:
                 self._check(who, needs, scope, headers)
         except Refusal as refusal:
-            await self._refuse(refusal, scope, headers)(scope, receive, send_with_id)
+            await self._refuse(refusal, scope, headers)(scope, receive, send_noted)
             return
-        who = replace(who, address=address, request=request)
+        who = replace(who, address=address, request=scope[REQUEST_ID])
         token = current.set(who)
         try:
             if scope["path"].startswith(STREAMS):
-                await self._follow(who, client, scope, receive, send_with_id)
+                await self._follow(who, client, scope, receive, send_noted)
             else:
-                await self._app(scope, receive, send_with_id)
+                await self._app(scope, receive, send_noted)
         except Exception as error:
             answer = failed(scope["path"], error)
             if not begun:
-                await answer(scope, receive, send_with_id)
+                await answer(scope, receive, send_noted)
         finally:
             current.reset(token)
 

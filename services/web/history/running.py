@@ -13,7 +13,7 @@ import structlog
 from millrace import __version__
 from millrace.io.addresses import joined
 from millrace.io.http.server import CannotListen, HttpServer
-from millrace.io.storage.store import Storage
+from millrace.io.storage.store import Storage, StorageError
 from millrace.runtime import logs
 from millrace.runtime.signals import on_stop
 
@@ -38,14 +38,14 @@ def run(settings: HistorySettings, up: Callable[[str], None] = lambda url: None)
     """Serves until it is asked to end; `up` is given the address. The exit code, with the reason on standard error if it cannot begin."""
     try:
         return _run(settings, up)
-    except (BadTokens, CannotListen) as bad:
+    except (BadTokens, CannotListen, StorageError) as bad:
         log.critical("the process ends", reason=str(bad))
         print(f"history: {bad}", file=sys.stderr)
         return 2
 
 
 def _run(settings: HistorySettings, up: Callable[[str], None]) -> int:
-    """Raises BadTokens, CannotListen."""
+    """Raises BadTokens, CannotListen, StorageError."""
     logs.configure(
         settings.service, settings.log_format, settings.log_level, instance=settings.instance, secrets=settings.secret_values(),
     )  # fmt: skip

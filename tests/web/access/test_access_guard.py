@@ -338,6 +338,9 @@ def test_every_answer_has_an_id_and_says_over_tls_that_it_stays_so(scene: Scene)
     web = scene.client("viewer")
     ids = {web.get(path).headers["x-request-id"] for path in ("/api/v1/overview", "/nothing", "/jobs", "/page/")}
     assert len(ids) == 4
+    for path in ("/api/v1/jobs", "/jobs/overview"):  # what is refused before anybody asks who it is
+        assert "x-request-id" in web.get(path, headers={"Host": "other.example"}).headers
+        assert "x-request-id" in web.post(path, headers={"Origin": "https://evil.example"}).headers
     assert web.get("/page/").headers["strict-transport-security"] == "max-age=31536000"
     assert "strict-transport-security" not in TestClient(scene.app, base_url="http://127.0.0.1").get("/healthz").headers
 
