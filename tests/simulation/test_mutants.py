@@ -33,6 +33,7 @@ def test_a_table_says_what_came_of_each() -> None:
 def test_what_killed_it_is_told_in_a_word() -> None:
     assert brief("seed 3, faults 8: AssertionError: I7: one starts twice\n1 ms: ...") == "I7"
     assert brief("seed 3, faults 8: Stuck: I10: ['job-1'] do not go on: ...") == "I10"
+    assert brief("seed 3, faults 8: AssertionError: [R8]: dispatcher is reborn, and its log is whole") == "rule 8"
     assert brief("seed 3, faults 8: KeyError: 'job-1'") == "a process ends: KeyError"
 
 

@@ -151,11 +151,11 @@ def brief(failure: str) -> str:
     """The invariant that was broken, or what kind of error came of it."""
     what = failure.partition("\n")[0].partition(": ")[2]
     kind, _, rest = what.partition(": ")
-    invariant = re.match(r"(?:not within \\d+ ms|I\d+|\[\d+\])", rest)
+    invariant = re.match(r"I\d+|\[R\d+\]", rest)
     if kind == "Stuck":
         return "I10"
     if invariant is not None:
-        return invariant[0].strip("[]") if rest.startswith("I") else f"rule {rest[1:rest.index(']')]}"
+        return invariant[0] if rest.startswith("I") else f"rule {invariant[0][2:-1]}"
     return "an answer is missing or doubled" if rest.startswith("request ") else f"a process ends: {kind}"
 
 
