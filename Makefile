@@ -88,7 +88,7 @@ etcd: setup ## build a current etcd with Go, for the stack to use from then on
 
 lock: setup ## choose the newest versions of all packages anew and pin them with their hashes
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes --no-header \
-		--no-emit-find-links --extra demo --extra web --extra dev pyproject.toml --output-file requirements.lock
+		--no-emit-find-links --extra demo --extra web --extra traces --extra dev pyproject.toml --output-file requirements.lock
 	@printf 'setuptools>=77\nsetuptools-scm>=8\n' | $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 \
 		--generate-hashes --no-header --no-emit-find-links --output-file requirements-build.lock -
 	@for image in control task-manager; do $(BIN)/uv pip compile --quiet --universal --python-version 3.10 \

@@ -21,6 +21,7 @@ from .ports import JobStore
 from .request_marks import RequestMarks
 from .settings import DispatcherSettings
 from .staging import Staging
+from .traces import performing
 from .trial import tried
 
 
@@ -53,7 +54,8 @@ def main() -> int:
         client_port.lead(term)
         housekeeping.lead(term)
 
-    hosted = Hosted(Dispatcher(topology), jobs.ports(), settings.deciding(port), on_lead, measures.counts, shows)
+    ports = performing(jobs.ports(), process.traces)
+    hosted = Hosted(Dispatcher(topology), ports, settings.deciding(port), on_lead, measures.counts, shows)
     return process.run([hosted], topology, stop_also=blobs.stop)
 
 

@@ -13,6 +13,7 @@ from functools import partial
 
 import structlog
 
+from millrace.core import trace_context
 from millrace.core.bounded import fitting
 from millrace.core.jobgraph.model import JobGraph, Limits
 from millrace.core.jobgraph.parse import Refused
@@ -20,6 +21,7 @@ from millrace.core.jobgraph.problems import Problem
 from millrace.core.messages import client
 from millrace.core.messages.base import canonical
 from millrace.core.messages.records import Client, Excerpt, Refusal
+from millrace.core.trace_context import HEADER
 from millrace.edge.files import check_files
 from millrace.edge.requests import Checked, check_graph, decode
 from millrace.edge.sql import look
@@ -59,6 +61,7 @@ class Intake:
             return record(refusal=_refusal(received.value, str(refused)))
         if not isinstance(request, client.SubmitJob):
             return record(request=request)
+        request, traceparent = _parted(request, received)
         text = canonical({"graph": request.graph, "parameters": request.parameters})
         digest = hashlib.sha256(text).hexdigest()
         checked = self._checked(request, digest, len(text))
@@ -73,7 +76,7 @@ class Intake:
             request=request.model_copy(update={"graph": {}, "parameters": {}}),
             problems=_listed(problems),
             warnings=_listed(checked.warnings),
-            graph=checked.stored if good else None,
+            graph={**(checked.stored or {}), **traceparent} if good else None,
             digest=digest if good else None,
             excerpt=None if request.reply_to else _excerpt(received.value, WAITING_HEAD_BYTES),
             lack=self._disk_space.shortage() if good else "",
@@ -104,6 +107,15 @@ class Intake:
                 yield Problem(("modules", index), f"{module.name} was not uploaded, or too long ago", "submit it again")
         if self._check_local_files:
             yield from (each for each in check_files(graph) if not each.warning)
+
+
+def _parted(request: client.SubmitJob, received: Received) -> tuple[client.SubmitJob, dict[str, str]]:
+    """The request without its publisher's place in a trace, and that place: the record's header has it, or else the graph."""
+    given = [value for name, value in received.headers if name == HEADER]
+    context = trace_context.parse(given[0] if len(given) == 1 else request.graph.get(HEADER))
+    if HEADER in request.graph:
+        request = request.model_copy(update={"graph": {name: part for name, part in request.graph.items() if name != HEADER}})
+    return request, {} if context is None else {HEADER: str(context)}
 
 
 def not_understood(received: Received, log: str, prev: int, reason: str) -> Client:

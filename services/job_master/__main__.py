@@ -11,6 +11,7 @@ from .core.machine import JobMaster
 from .metrics import COUNTS, shown
 from .ports import ports
 from .settings import JobMasterSettings
+from .traces import JobSpans
 
 
 def main() -> int:
@@ -21,11 +22,16 @@ def main() -> int:
     if unknown:
         print(f"job-master: the cluster has shards 0 to {topology.shards - 1}, not {unknown}", file=sys.stderr)
         return 2
-    machines = [JobMaster(shard) for shard in settings.shards or range(topology.shards)]
-    hosted = [
-        Hosted(machine, ports(process.store), settings.deciding(), counts=COUNTS, shows=shown(machine.scope)) for machine in machines
-    ]
+    hosted = [_hosted(JobMaster(shard), settings, process) for shard in settings.shards or range(topology.shards)]
     return process.run(hosted, topology)
+
+
+def _hosted(machine: JobMaster, settings: JobMasterSettings, process: Process) -> Hosted:
+    spans = JobSpans(process.traces) if process.traces is not None else None
+    return Hosted(
+        machine, ports(process.store), settings.deciding(), on_lead=spans.lead if spans is not None else None,
+        counts=spans.counting(COUNTS) if spans is not None else COUNTS, shows=shown(machine.scope),
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from .running import health, run
 from .settings import TaskManagerSettings
 from .shell import Shell
 from .slot.client import SlotProcess
+from .traces import AttemptTraces
 
 PROBE_S = 0.2
 
@@ -58,7 +59,10 @@ def main(argv: Sequence[str] | None = None, factory: SlotFactory | None = None) 
         EtcdProbe(asked, settings.name),
         build=__version__,
     )
-    slots = Slots(factory or spark_slot, settings.slots, settings.folder, process.storage, shell.inputs.post, keep=settings.keep)
+    traces = AttemptTraces(process.traces) if process.traces is not None else None
+    slots = Slots(
+        factory or spark_slot, settings.slots, settings.folder, process.storage, shell.inputs.post, keep=settings.keep, traces=traces
+    )  # fmt: skip
     shell.use(slots)
     process.wake = shell.inputs.wake
     server = watched(settings, lambda: health(shell), lambda: readings(shell), lambda: of_kafka(process.bus))
@@ -73,6 +77,8 @@ def main(argv: Sequence[str] | None = None, factory: SlotFactory | None = None) 
         raise
     finally:
         server.stop()
+        if process.traces is not None:
+            process.traces.stop()
         process.bus.close()
         process.store.close()
         asked.close()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 CORS: dict[str, Any] = {
     "allow_methods": ["GET", "POST", "PATCH"],
-    "allow_headers": ["Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Range"],
+    "allow_headers": ["Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Range", "traceparent"],
     "expose_headers": ["Content-Range", "ETag", "Location", "Retry-After", "X-Request-Id"],
 }
 """No cookie is taken from another origin: its pages send a token."""

@@ -48,6 +48,38 @@ def test_where_queries_stand_makes_no_other_job(intake: Intake) -> None:
     assert (first.graph or {})["sources"]["v"]["line"] == 3 and (moved.graph or {})["sources"]["v"]["line"] == 9
 
 
+TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+OTHER = "00-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-bbbbbbbbbbbbbbbb-00"
+
+
+@pytest.mark.parametrize(
+    ("headers", "field", "found"),
+    [
+        ([("traceparent", TRACEPARENT.encode())], None, TRACEPARENT),
+        ([], TRACEPARENT, TRACEPARENT),
+        ([("traceparent", TRACEPARENT.encode())], OTHER, TRACEPARENT),
+        ([], None, None),
+        ([("traceparent", b"00-nonsense")], None, None),
+        ([("traceparent", None)], None, None),
+        ([("tracestate", b"x=1")], None, None),
+        ([("traceparent", TRACEPARENT.encode()), ("traceparent", OTHER.encode())], None, None),
+        ([], "nonsense", None),
+        ([], 7, None),
+        ([], ["x" * 1000], None),
+    ],
+)
+def test_the_publishers_place_in_a_trace_goes_with_the_job_and_makes_no_other_of_it(
+    intake: Intake, headers: list[tuple[str, bytes | None]], field: object, found: str | None
+) -> None:
+    graph = GRAPH if field is None else {**GRAPH, "traceparent": field}
+    plain = take(intake, submit(reply_to="me"))
+    record = intake.record(Received("client.commands", 0, 7, 0, None, submit(graph, reply_to="me"), headers), "log", 6)
+    assert decode(encode(record)) == record
+    assert (record.graph, record.digest, record.problems) == (
+        {**(plain.graph or {}), **({"traceparent": found} if found else {})}, plain.digest, []
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("value", "reason"),
     [

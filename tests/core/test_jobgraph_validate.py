@@ -404,7 +404,8 @@ def test_every_mistake_is_told_at_once() -> None:
         "vertices.b.sqll: unknown kind or field sqll (did you mean sql?)",
         (
             "foo: unknown field foo"
-            " (there are name, parameters, vertices, modules, env, conf, master, restart, timeouts, resources, priority, sources, result)"
+            " (there are name, parameters, vertices, modules, env, conf, master, restart, timeouts, resources, priority, sources,"
+            " traceparent, result)"
         ),
         "vertices.c.sql: unknown parameter ${x} (declare it under parameters, or write $${x} for the text itself)",
         "vertices.b.inputs.zz: no vertex is called zz (vertices are a, b, c)",

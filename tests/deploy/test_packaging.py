@@ -22,6 +22,7 @@ from deploy.local.kafka import KafkaBroker
 from deploy.local.machine import MACHINES, SYSTEMS, Machine, problems, this
 from millrace.core.topics import TOPICS
 from millrace.runtime.settings import ServiceSettings
+from millrace.runtime.traces import ENDPOINTS, HEADERS
 
 ROOT = Path(__file__).parents[2]
 OURS = ("dispatcher", "resource-manager", "job-master", "task-manager", "web")
@@ -83,7 +84,7 @@ def test_compose_tells_our_services_only_what_they_know():
         module = importlib.import_module(f"services.{name.replace('-', '_')}.settings")
         known = {f"MILLRACE_{field.upper()}" for field in fields_of(module)}
         service = services()[name]
-        assert set(service["environment"]) <= known
+        assert set(service["environment"]) <= {*known, ENDPOINTS[1], HEADERS[1]}
         assert service["environment"].items() >= compose()["x-settings"].items()
         assert (ROOT / "services" / service["command"][2].split(".")[1] / "__main__.py").exists()
 
@@ -95,6 +96,10 @@ def fields_of(module) -> set[str]:
         if isinstance(each, type) and issubclass(each, ServiceSettings)
         for field in each.model_fields
     }
+
+
+def test_compose_passes_what_the_shell_says_of_traces_and_nothing_where_it_says_nothing():
+    assert [compose()["x-settings"][name] for name in (ENDPOINTS[1], HEADERS[1])] == [None, None]
 
 
 def test_compose_runs_the_same_kafka_as_the_laptop(tmp_path):

@@ -28,6 +28,8 @@ from millrace.core.topics import DAY_MS, GIB, SERVICES, TOPICS
 from millrace.runtime.metrics import EVERY
 from millrace.runtime.metrics import TABLE as METRICS
 from millrace.runtime.settings import PREFIX, ServiceSettings
+from millrace.runtime.traces import OF_ALL
+from millrace.runtime.traces import TABLE as SPANS
 from services.dispatcher.core.state import RECOVERY_TRANSITIONS
 from services.dispatcher.settings import DispatcherSettings
 from services.job_master.settings import JobMasterSettings
@@ -163,6 +165,15 @@ def metrics() -> str:
     return _table(("name", "type", "unit", "labels", "service", "meaning"), rows)
 
 
+def spans() -> str:
+    rows = []
+    for kind in SPANS:
+        name = f"{kind.name} {kind.about}".strip()
+        attributes = "; ".join(f"`{each}`: {meaning}" for each, meaning in kind.attributes.items() if each not in OF_ALL)
+        rows.append((f"`{name}`", kind.service, kind.parent, kind.begins, kind.ends, attributes))
+    return _table(("span", "made by", "part of", "begins when", "ends when", "attributes"), rows)
+
+
 def alerts() -> str:
     """By their rules; what the summary has of labels and values is left out."""
     rows = []
@@ -186,6 +197,7 @@ def routes_and_roles() -> str:
 TABLES = {
     "metrics": metrics,
     "alerts": alerts,
+    "spans": spans,
     "journey": journey,
     "faults": faults_of_attempts,
     "topics": topics,

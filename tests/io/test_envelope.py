@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from millrace.core.fold import OutboxRecord
 from millrace.core.messages.records import Probe
@@ -32,6 +33,11 @@ def test_the_facts_about_one_job_share_a_trace_and_each_is_a_span_of_its_own() -
     traces, spans = [each[1] for each in parts], [each[2] for each in parts]
     assert len(set(traces[:3])) == 1 and traces[3] != traces[0]
     assert len(set(spans)) == len(said)
+
+
+def test_facts_about_a_job_of_a_publishers_trace_are_in_that() -> None:
+    given = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"
+    assert dict(envelope.of_output("dispatcher", 1, replace(fact(17), trace=given)))["traceparent"] == given.encode()
 
 
 def test_what_a_leader_writes_to_its_own_inbox_is_a_cloud_event_too() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from services.task_manager.slot import wire
+from services.task_manager.slot.common import left
 from tests.slot.lifecycle import SESSION, Attempt, Slot, lives, wait_until
 
 pytestmark = pytest.mark.timeout(600)
@@ -159,3 +160,48 @@ def test_an_attempt_that_misuses_its_channel_harms_nobody(slot: Slot, code: str)
     with pytest.raises(queue.Empty):
         slot.events.get_nowait()
 
+
+
+GIVEN = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+def noted(attempt: Attempt) -> tuple[list[wire.SparkSpan], list[wire.SparkSpan]]:
+    """The Spark jobs that it has noted so far, and their stages."""
+    spans = wire.spark_spans(left.spark(str(attempt.log)))
+    return [each for each in spans if each["stage"] is None], [each for each in spans if each["stage"] is not None]
+
+
+def test_an_attempt_that_is_traced_notes_its_spark_jobs_with_their_stages(slot: Slot) -> None:
+    code = SESSION + (
+        "import os, time\nbegan = int(time.time() * 1000)\nsc.setJobDescription('two stages')\n"
+        "spark.range(0, 1000, 1, 2).repartition(2).rdd.count()\nsc.setJobDescription(None)\n"
+        "print(os.environ['TRACEPARENT'], began)\n1 // 0"
+    )
+    attempt = slot.start(code, spec={"traceparent": GIVEN, "traced": True})
+    slot.end(attempt)
+    assert "ZeroDivisionError" in attempt.stderr
+    traceparent, began_ms = attempt.stdout.split()
+    assert traceparent == GIVEN, "for the spans of its own code"
+    jobs, stages = noted(attempt)
+    assert [(job["name"], job["failed"]) for job in jobs] == [("two stages", False)]
+    assert len(stages) == 2 and {stage["job"] for stage in stages} == {jobs[0]["job"]}
+    assert sum(stage["bytes_shuffled"] for stage in stages) > 0 and all(stage["tasks"] == 2 for stage in stages)
+    for each in [*jobs, *stages]:
+        assert int(began_ms) <= jobs[0]["begin_ms"] <= each["begin_ms"] <= each["end_ms"] <= jobs[0]["end_ms"]
+
+
+def test_what_a_killed_attempt_had_done_is_noted_and_a_failed_job_says_so(slot: Slot, tmp_path: Any) -> None:
+    failing = "def boom(rows): raise ValueError('no')\ntry: sc.parallelize([1], 1).mapPartitions(boom).count()\nexcept Exception: pass\n"
+    code = f"GO = {str(tmp_path / 'go')!r}\n{SESSION}{WAITS}{failing}print('begun', flush=True)\nwork()"
+    attempt = slot.start(code, spec={"traced": True})
+    wait_until(lambda: [job["failed"] for job in noted(attempt)[0]] == [True], "a job that failed was noted")
+    slot.kill(attempt, "a test")
+    slot.end(attempt)
+    assert attempt.ended["status"] == "killed"
+    assert [job["failed"] for job in noted(attempt)[0]] == [True], "the job that ran had not ended"
+
+
+def test_an_attempt_that_is_not_traced_notes_nothing(slot: Slot) -> None:
+    attempt = slot.start(SESSION + "spark.range(3).collect()\nimport json, os\nprint(json.dumps(os.environ.get('TRACEPARENT')))")
+    slot.end(attempt)
+    assert attempt.value is None and not (attempt.log / left.SPARK).exists()

@@ -28,15 +28,17 @@ class Cluster:
         self.submitted: list[tuple[str, dict]] = []
         self.uploads: list[dict[str, bytes]] = []
         self.more: list[tuple[dict, dict]] = []
+        self.traces: list[str | None] = []
         self.fails: Exception | None = None
         self.go_on = threading.Event()
         self.go_on.set()
 
-    def submit(self, graph: dict, job: str, parameters: Any, uploads: Any, watch: bool, env: Any) -> Job:
+    def submit(self, graph: dict, job: str, parameters: Any, uploads: Any, watch: bool, env: Any, traceparent: Any = None) -> Job:
         self._answer()
         self.uploads.append({sha: each if isinstance(each, bytes) else each.read_bytes() for sha, each in uploads.items()})
         self.submitted.append((job, graph))
         self.more.append((parameters, env))
+        self.traces.append(traceparent)
         warnings = [Problem(place=["vertices", "one"], message="odd", hint=None)]
         return Job(SimpleNamespace(), job, "INITIALIZING", warnings, None)  # type: ignore[arg-type]  # it is asked nothing
 

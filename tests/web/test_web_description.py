@@ -57,7 +57,7 @@ class Some:
         self.jobs: dict[str, Any] = {}
         self._lock = threading.Lock()
 
-    def submit(self, graph: Any, job: str, parameters: Any, uploads: Any, watch: bool, env: Any) -> Job:
+    def submit(self, graph: Any, job: str, parameters: Any, uploads: Any, watch: bool, env: Any, traceparent: Any = None) -> Job:
         with self._lock:
             self.jobs[job] = graph
         return Job(None, job, "INITIALIZING", [], None)  # type: ignore[arg-type]  # it is asked nothing

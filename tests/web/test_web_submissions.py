@@ -52,6 +52,13 @@ def test_a_graph_as_yaml_with_its_parameters(web: TestClient, cluster: Cluster) 
     assert "hush" not in json.dumps(graph)
 
 
+def test_the_publishers_place_in_a_trace_goes_along(web: TestClient, cluster: Cluster) -> None:
+    given = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    for headers in ({"traceparent": given}, {"Traceparent": "nonsense"}, {}):
+        assert web.post("/api/v1/jobs", json=GRAPH, headers=headers).status_code == 201
+    assert cluster.traces == [given, "nonsense", None], "the client library leaves out what is malformed"
+
+
 def test_a_graph_with_its_modules(web: TestClient, cluster: Cluster) -> None:
     files = [("graph", ("daily.yaml", YAML)), ("modules", ("ranking.py", RANKING))]
     answer = web.post("/api/v1/jobs", files=files, data={"parameter": "day=3", "env": ["A=1", "B=x=y"]})

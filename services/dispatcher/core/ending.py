@@ -9,6 +9,7 @@ from millrace.core.messages import effects, events, jobs
 from millrace.core.messages.base import parsed
 from millrace.core.messages.effects import StoredJob
 from millrace.core.topics import shard_scope
+from millrace.core.trace_context import HEADER, of_facts
 
 from . import answers, questions, reports, retirement
 from .state import Ending, State, job_key
@@ -22,8 +23,10 @@ def on_job_ended(state: State, body: jobs.JobEnded, envelope: Envelope) -> Outpu
         if live.ending is not None:
             return  # sent again by a new life of the JobMaster: the first report is on its way to etcd
         spent = body.archive.spent if body.archive is not None else None
-        live.ending = Ending(body.status, retirement.small_result(body.archive), spent)
         graph = parsed(live.graph)
+        live.ending = Ending(
+            body.status, retirement.small_result(body.archive), spent, of_facts(graph.get(HEADER), live.acceptance)
+        )  # fmt: skip
         stored = retirement.ending(
             body,
             digest=live.digest,
@@ -59,7 +62,7 @@ def announce_ended(state: State, job: str, stored: StoredJob, envelope: Envelope
     answers.remember(state, job, stored)
     retirement.forget_oldest(state)
     state.unverified_reports.pop(job, None)
-    yield Publish("job.events", job, _event(job, stored, envelope, ending))
+    yield Publish("job.events", job, _event(job, stored, envelope, ending), ending.trace if ending is not None else "")
     yield Say(shard_scope(stored.shard), jobs.JobRetired(job=job, acceptance=stored.acceptance))
     if stored.state == "dirty":
         clean = effects.CleanJob(

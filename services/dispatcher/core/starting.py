@@ -10,6 +10,7 @@ from millrace.core.messages import events, jobs
 from millrace.core.messages.base import parsed, written
 from millrace.core.messages.effects import StoredJob
 from millrace.core.topics import shard_scope
+from millrace.core.trace_context import HEADER, of_facts
 
 from . import admission, answers
 from .state import LiveJob, State
@@ -39,7 +40,7 @@ def announce_accepted(state: State, job: str, stored: StoredJob, put: str = "") 
     state.live_subtasks += live.subtasks
     state.unverified_reports.pop(job, None)  # its JobMaster answers StartJob with the end again
     event = events.JobAccepted(job=job, at_ms=stored.accepted_ms, name=live.name, tasks=answers.tasks_of(graph))
-    yield Publish("job.events", job, event)
+    yield Publish("job.events", job, event, of_facts(graph.get(HEADER), live.acceptance))
     scope = shard_scope(live.shard)
     if scope in state.received_from and (scope in state.starts_to_send or state.put_since_tick >= FLOOD_A_TICK):
         state.starts_to_send.setdefault(scope, []).insert(0, job)  # the last of those that wait

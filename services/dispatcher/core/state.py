@@ -123,6 +123,7 @@ class Ending:
     status: str
     result: str | None  # the result's rows as JSON, if they are small
     spent: TimeSpent | None = None  # where its time went, for its last event
+    trace: str = ""  # of its last event: `Publish.trace`
 
 
 @dataclass(slots=True)

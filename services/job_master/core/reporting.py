@@ -12,6 +12,7 @@ from millrace.core.messages.events import AttemptStateChanged, JobEvent, JobStat
 from millrace.core.messages.execution import JobDetail
 from millrace.core.messages.jobs import JobEnded, JobMasterStarted, JobStatusChanged
 from millrace.core.topics import DISPATCHER, task_manager_name
+from millrace.core.trace_context import HEADER, of_facts
 
 from . import publication
 from .execution_graph import describe
@@ -25,7 +26,7 @@ def event_number(job: Job, kind: str) -> int:
 
 
 def job_event(job: Job, body: JobEvent) -> Publish:
-    return Publish("job.events", job.id, body)
+    return Publish("job.events", job.id, body, of_facts(job.graph.get(HEADER), job.acceptance))
 
 
 def job_state_changed(job: Job, at_ms: AtMs) -> Publish:

@@ -30,6 +30,8 @@ from millrace.io.storage.store import StorageError
 
 from ..slot import wire
 from ..slot.attempt_wire import AttemptSpec
+from ..slot.common import left
+from ..traces import AttemptTraces
 from .keeping import Ending, Folders, Keeping
 from .progress import ProgressReports
 from .reports import sound
@@ -73,6 +75,8 @@ class Shared:
     """Runs what may take long."""
     later: Callable[[float, Callable[[], None]], None]
     """Runs something after so many seconds."""
+    traces: AttemptTraces | None = None
+    """Makes spans, where traces are on."""
     closing: bool = False
 
 
@@ -168,7 +172,8 @@ class Lane:
         folders = self._folders
         try:
             self._folders = folders = replace(folders, log=self._shared.keeping.log_folder(effect, folders.log))
-            spec = effect.spec
+            traces = self._shared.traces
+            spec = effect.spec if traces is None else traces.given(effect)
             for module in spec.modules:
                 if module.kind == "env":
                     variables = uploads.variables(spec.job, effect.acceptance, module.sha256)
@@ -272,7 +277,8 @@ class Lane:
             self._effect = None
             never_ran = not self._running
         self._shared.progress.drop(self._number)
-        folders = self._folders
+        folders, traces = self._folders, self._shared.traces
+        noted = b"" if traces is None else left.spark(str(folders.log))
         kept = self._shared.keeping.keep(effect, ending, folders)
         self._report(AttemptEnded(
             slot=self._number, attempt=effect.attempt, status=kept.status, report=kept.report, error=kept.error
@@ -280,6 +286,8 @@ class Lane:
         if never_ran and reusable:
             # It may have ended before the process took it: then no reset follows, and no event that the slot is ready.
             self._report(SlotReady(slot=self._number))
+        if traces is not None:
+            self._shared.submit(lambda: traces.ended(effect, noted))
         self._shared.submit(lambda: shutil.rmtree(folders.work, ignore_errors=True))
 
     def _report(self, body: Body) -> None:

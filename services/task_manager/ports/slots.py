@@ -15,6 +15,7 @@ from millrace.core.messages.effects import KillAttempt, LaunchAttempt, OrderAtte
 from millrace.io.storage.store import Storage
 
 from ..kept_files import Keep
+from ..traces import AttemptTraces
 from .keeping import Keeping
 from .lane import Lane, Shared, SlotFactory
 from .progress import ProgressReports
@@ -37,9 +38,10 @@ class Slots:
         keep: Keep = KEEP,
         submit: Callable[[Callable[[], None]], Any] | None = None,
         later: Callable[[float, Callable[[], None]], None] | None = None,
+        traces: AttemptTraces | None = None,
     ) -> None:
         """`folder`: the TaskManager's own. `keep`: of what attempts leave in theirs.
-        `submit` runs what may take long (default: threads), `later` after some seconds."""
+        `submit` runs what may take long (default: threads), `later` after some seconds. `traces` makes spans."""
         self.uploads = Uploads(folder / "blobs", storage, self._modules)
         self._shared = Shared(
             factory,
@@ -52,6 +54,7 @@ class Slots:
             ProgressReports(on_fact, later or _later),
             submit or ThreadPoolExecutor(min(count, 32), thread_name_prefix="attempts").submit,
             later or _later,
+            traces,
         )
         self._lanes = [Lane(self._shared, number) for number in range(count)]
 

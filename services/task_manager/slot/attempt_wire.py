@@ -146,6 +146,8 @@ class AttemptSpec(TypedDict):
     parameters: dict[str, str]
     env: NotRequired[dict[str, str]]
     sources: NotRequired[dict[str, QueryPlace]]
+    traceparent: NotRequired[str | None]
+    traced: NotRequired[bool]
 
 
 class OutputReport(TypedDict):

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import queue
+import re
 import select
 import subprocess
 import sys
@@ -28,9 +29,13 @@ _LOG_TAIL_BYTES = 4096
 log = logging.getLogger("millrace.slot")
 
 
+_OWN = re.compile(r"MILLRACE_.*|OTEL_EXPORTER_.*_HEADERS|TRACEPARENT|TRACESTATE")
+
+
 def _environment(marker: str) -> dict[str, str]:
-    """The host's environment, which user code can read: without the TaskManager's own settings, for some are secrets."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
+    """The host's environment, which user code can read: without the TaskManager's own settings, for some are secrets, and without the
+    trace in which somebody started it."""
+    env = {name: value for name, value in os.environ.items() if not _OWN.fullmatch(name)}
     if sys.platform == "darwin":  # its own libraries end a fork of a process that has used them, unless this says that it is meant
         env["OBJC_DISABLE_INITIALIZE_FORK_SAFETY"] = "YES"
     return {**env, procs.MARKER: marker}

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 LINE_BYTES_MAX = 16 << 10
 """The longest line of a running attempt."""
 COUNT_MAX = 1 << 53
+TIME_MAX = 1 << 42  # ms: in nanoseconds, as a collector has them, it fits into 64 bits
 STACK_MAX = 40  # frames, the innermost
 STAGES_MAX = 10  # that run now
+SPANS_MAX = 500  # Spark jobs and stages of an attempt that are noted
 TEXT_MAX = 160  # characters of a frame or of a stage's name
 PROGRESS_S = 1.0
 """A running attempt reports its progress so often at most, and for the first time after so long."""
@@ -175,6 +177,25 @@ OwnStatus = TypedDict("OwnStatus", {"is": Literal["status"], "question": str, "s
 AttemptEvent = OwnProgress | OwnStatus
 
 
+class SparkSpan(TypedDict):
+    """A Spark job that has ended, or a stage of it: a line of the file `left.SPARK`. `stage` is None of a job. Times: Unix time, ms."""
+
+    job: int
+    stage: int | None
+    attempt: int
+    name: str
+    begin_ms: int
+    end_ms: int
+    failed: bool
+    tasks: int
+    tasks_failed: int
+    rows_read: int
+    rows_written: int
+    bytes_read: int
+    bytes_written: int
+    bytes_shuffled: int
+
+
 # host -> TaskManager; a class can have no field called ``is``
 
 EndStatus = Literal["finished", "failed", "killed"]
@@ -309,6 +330,28 @@ def from_attempt(line: bytes) -> AttemptEvent:
     if kind == "status" and _is(message, OwnStatus) and _text(message["question"]) and status_is_sound(message["status"]):
         return cast(OwnStatus, message)
     raise ValueError("it is no message of an attempt")
+
+
+def spark_spans(lines: bytes) -> list[SparkSpan]:
+    """Those among the lines that an attempt may have written."""
+    found: list[SparkSpan] = []
+    for line in lines.splitlines()[:SPANS_MAX]:
+        try:
+            span = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if _is(span, SparkSpan) and all(map(_fits, span, span.values())):
+            found.append(cast(SparkSpan, span))
+    return found
+
+
+def _fits(name: str, value: Any) -> bool:
+    """Whether it can be a value of this field of a `SparkSpan`."""
+    if name in ("name", "failed"):
+        return _text(value) if name == "name" else isinstance(value, bool)
+    if name in ("begin_ms", "end_ms"):
+        return _count(value) and value < TIME_MAX
+    return _count(value) or (name == "stage" and value is None)
 
 
 def progress_is_sound(value: Any) -> bool:

@@ -30,6 +30,9 @@ Parameters = Annotated[
     list[str] | None,
     Query(max_length=100, alias="parameter", description="NAME=VALUE for the graph's ${NAME}; may be repeated."),
 ]
+TraceParent = Annotated[
+    str | None, Header(description="The span that the job's spans belong below (W3C Trace Context). What is malformed is ignored.")
+]
 
 
 def submissions(commands: Commands) -> APIRouter:
@@ -54,6 +57,7 @@ def submissions(commands: Commands) -> APIRouter:
             str | None, Header(min_length=1, max_length=255, description="A repeat with it is the same job, instead of `job`.")
         ] = None,
         wait_s: WaitS = WAIT,
+        traceparent: TraceParent = None,
     ) -> models.Submitted:
         """Submits a graph's file (JSON or YAML), a graph with its modules, or a script with the fields of spark-submit.
 
@@ -67,7 +71,7 @@ def submissions(commands: Commands) -> APIRouter:
             id = job or _of_key(idempotency_key) or new_id(str(loaded.raw.get("name", "")))
             response.headers["Location"] = where = f"/api/v1/jobs/{id}"
             accepted = await commands.submit(
-                loaded.raw, id, parcel.parameters(), loaded.uploads, loaded.env, wait_s, parcel.close
+                loaded.raw, id, parcel.parameters(), loaded.uploads, loaded.env, wait_s, parcel.close, traceparent
             )
         except NotAnswered:  # the parcel is still read
             response.status_code = 202

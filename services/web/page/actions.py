@@ -19,6 +19,7 @@ from millrace.client.dead_letters import Letter
 from millrace.client.link import REQUESTS
 from millrace.core.messages.client import JOB_ID_PATTERN
 from millrace.core.states import ENDED_JOB
+from millrace.core.trace_context import HEADER
 
 from ..commands import Commands, NotAnswered
 from ..problems import Refusal
@@ -118,7 +119,8 @@ def _again(router: APIRouter, shell: Shell, view: View, commands: Commands, read
         known = await reads.job(row)
         if not known.graph:
             raise NotFound(f"the graph of job {job} is not known now: {known.missing or 'etcd has not answered'}")
-        return known.graph, row["name"]
+        graph = {name: part for name, part in known.graph.items() if name != HEADER}  # the trace is that of the job before
+        return graph, row["name"]
 
     @router.get(f"{PREFIX}/jobs/{{job}}/again")
     async def ask(request: Request, job: JobPath) -> Response:

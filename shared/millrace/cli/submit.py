@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from millrace.core.states import JobStatus
+from millrace.core.trace_context import VARIABLE
 
 from .connection import StackOption, connected, is_named
 from .environment import EnvFileOption, EnvOption, variables
@@ -174,7 +176,7 @@ def send(millrace: Millrace, loaded: Loaded, parameters: dict[str, str], job: st
 
     job = job or new_id(str(loaded.raw["name"]))  # chosen here, so that Ctrl-C before the answer can name it
     try:
-        accepted = millrace.submit(loaded.raw, job, parameters, loaded.uploads, watch, loaded.env)
+        accepted = millrace.submit(loaded.raw, job, parameters, loaded.uploads, watch, loaded.env, os.environ.get(VARIABLE))
     except Rejected as rejected:
         if rejected.problems:
             _print_problems(loaded, rejected.problems)

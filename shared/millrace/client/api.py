@@ -19,6 +19,7 @@ from .job import Ending, Job, Submitting
 from .link import PendingReply, now_ms
 from .results import Results
 from .session import about, expected
+from .tracing import Headers, headers
 
 if TYPE_CHECKING:
     from .audit import Audit
@@ -67,6 +68,7 @@ class Millrace(Results):
         uploads: Mapping[str, Path | bytes] | None = None,
         watch: bool = True,
         env: Mapping[str, str] | None = None,
+        traceparent: str | None = None,
     ) -> Job:
         """Submits a graph and returns once it is stored: it will run, whatever dies.
 
@@ -74,10 +76,11 @@ class Millrace(Results):
         - uploads: SHA-256 -> local file or its content, for the graph's modules.
         - env: environment variables of the job's Python. They are uploaded, and are in no message.
         - watch: be ready to follow its events at once.
+        - traceparent: the span that the job's spans belong below (W3C); None: OpenTelemetry's current one, if there is one.
 
         A submission is not accepted any more when the time-out is nearly over, even if this process is gone.
         """
-        return self.begin_submit(graph, job, parameters, uploads, watch, env).result()
+        return self.begin_submit(graph, job, parameters, uploads, watch, env, traceparent).result()
 
     def begin_submit(
         self,
@@ -87,6 +90,7 @@ class Millrace(Results):
         uploads: Mapping[str, Path | bytes] | None = None,
         watch: bool = True,
         env: Mapping[str, str] | None = None,
+        traceparent: str | None = None,
     ) -> Submitting:
         """As `submit`, without waiting for the answer: many can be on their way."""
         uploads = dict(uploads or {})
@@ -109,26 +113,29 @@ class Millrace(Results):
                 parameters=dict(parameters or {}),
                 accept_before_ms=now_ms() + int((self._timeout_s - late_s) * 1000),
             )
-            pending = self._link.ask(request)
+            trace = headers(traceparent)
+            pending = self._link.ask(request, trace)
         except ValueError as error:
             self._unwatch(job, buffer)
             raise errors.Invalid(_first_sentence(error)) from None
         except errors.Unavailable:
             self._unwatch(job, buffer)
             raise
-        return Submitting(job, lambda: self._answered(request, pending, buffer, deadline, late_s))
+        return Submitting(job, lambda: self._answered(request, pending, trace, buffer, deadline, late_s))
 
     def _upload(self, content: Path | bytes) -> None:
         self._call_blobs(lambda blobs: blobs.put_bytes(content) if isinstance(content, bytes) else blobs.put_file(content))
 
-    def _answered(self, request: client.SubmitJob, pending: PendingReply, buffer: Buffer | None, deadline: float, late_s: float) -> Job:
+    def _answered(
+        self, request: client.SubmitJob, pending: PendingReply, trace: Headers, buffer: Buffer | None, deadline: float, late_s: float
+    ) -> Job:
         """Waits for the answer; a Dispatcher that has no room is asked again until the deadline."""
         job = request.job
         try:
             reply: client.Reply = pending.result(max(0.0, deadline - time.monotonic()) + late_s)
             while isinstance(reply, client.JobRejected) and reply.kind == "busy" and time.monotonic() < deadline:
                 self._closed.wait(min((reply.retry_after_ms or 0) / 1000, deadline - time.monotonic()))
-                reply = self._link.ask(request).result(max(0.0, deadline - time.monotonic()) + late_s)
+                reply = self._link.ask(request, trace).result(max(0.0, deadline - time.monotonic()) + late_s)
             return self._accepted(reply, job, buffer)
         except errors.MillraceError as failure:
             self._unwatch(job, buffer)

@@ -155,7 +155,7 @@ class Link:
     def reader(self) -> Consumer:
         return Consumer({**self._config, **_READER, "auto.offset.reset": "earliest"})
 
-    def ask(self, request: client.Request) -> PendingReply:
+    def ask(self, request: client.Request, headers: Sequence[tuple[str, bytes]] = ()) -> PendingReply:
         """Sends a request; its fields `reply_to` and `correlation` are set here. Never waits."""
         correlation = f"{next(self._numbers)}"
         awaits = request.job if isinstance(request, client.AwaitJobResult) else None
@@ -163,8 +163,9 @@ class Link:
         value = request.model_copy(update={"reply_to": self.reply_to, "correlation": correlation}).model_dump_json()
         try:
             self._producer.produce(
-                REQUESTS, value, key=self._key, on_delivery=lambda error, _: self._delivered(pending, error)
-            )
+                REQUESTS, value, key=self._key, headers=list(headers),
+                on_delivery=lambda error, _: self._delivered(pending, error),
+            )  # fmt: skip
         except (KafkaException, BufferError) as failure:
             self.forget(correlation)
             raise Unavailable(f"the request cannot be sent: {failure}") from None

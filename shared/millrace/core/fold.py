@@ -57,6 +57,7 @@ class OutboxRecord:
     type: str
     value: str  # the record's JSON
     after: str = ""  # topic or type: sent once all of that before this one are in Kafka (`Say.after`)
+    trace: str = ""  # `Publish.trace`
 
 
 @dataclass(slots=True)
@@ -334,9 +335,8 @@ class Fold:
             if spoken is None:
                 return key[1]
         elif isinstance(output, Publish):
-            spoken = self._publish(
-                folded, output.topic, self.topology.partition(output.topic, output.key), output.key, output.body
-            )
+            partition = self.topology.partition(output.topic, output.key)
+            spoken = self._publish(folded, output.topic, partition, output.key, output.body, output.trace)
         elif isinstance(output, Do):
             effect = f"{folded.generation}.{key[0]}.{key[1]}"
             value = encode(output.effect).decode()
@@ -379,18 +379,18 @@ class Fold:
         peer.said = key
         return self._put(folded, topic, partition, output.to, output.body.type, value, output.after)
 
-    def _publish(self, folded: ScopeState, topic: str, partition: int, key: str, body: Body) -> OutboxRecord:
-        return self._put(folded, topic, partition, key, body.type, encode(body).decode())
+    def _publish(self, folded: ScopeState, topic: str, partition: int, key: str, body: Body, trace: str = "") -> OutboxRecord:
+        return self._put(folded, topic, partition, key, body.type, encode(body).decode(), trace=trace)
 
     def _put(
-        self, folded: ScopeState, topic: str, partition: int, key: str, kind: str, value: str, after: str = ""
+        self, folded: ScopeState, topic: str, partition: int, key: str, kind: str, value: str, after: str = "", trace: str = ""
     ) -> OutboxRecord:  # [R13], [R15]
         # A character has at most four bytes.
         size = len(value) if len(value) * 4 <= OUTPUT_BYTES_MAX else len(value.encode())
         if size > OUTPUT_BYTES_MAX:
             raise Oversized(f"{self.machine.scope} says a {kind} of {size} bytes; the limit is {OUTPUT_BYTES_MAX}")
         folded.said += 1
-        spoken = OutboxRecord(folded.said, topic, partition, key, kind, value, after)
+        spoken = OutboxRecord(folded.said, topic, partition, key, kind, value, after, trace)
         folded.outbox[folded.said] = spoken
         self._mix(folded, value)
         return spoken

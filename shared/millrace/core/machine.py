@@ -87,6 +87,8 @@ class Publish(NamedTuple):
     topic: str
     key: str
     body: Body
+    trace: str = ""
+    """The `traceparent` of who reads it; empty: that of its key (`runtime/envelope.py`)."""
 
 
 class Do(NamedTuple):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from itertools import count
 from uuid import uuid4
 
 from millrace.core.fold import OutboxRecord
 from millrace.core.messages.base import Part
+from millrace.core.trace_context import HEADER, TraceContext, span_of, trace_of
 
 Headers = list[tuple[str, bytes]]
 
@@ -25,13 +25,12 @@ def _headers(id: str, type: str, source: str) -> Headers:
 
 
 def of_output(scope: str, life: int, output: OutboxRecord) -> Headers:
-    """Of an output. The id is its number in this life of its scope, the same whoever says it again. The trace is that of its key, so that
-    the public facts about one job share a trace, and so do the records for one receiver."""
-    trace = hashlib.blake2b(output.key.encode(), digest_size=16).hexdigest()
+    """Of an output. The id is its number in this life of its scope, the same whoever says it again. Facts about a job whose publisher has a
+    trace name the job's span in it. All others have the trace of their key: so those about one job share one, and the records for one
+    receiver."""
     id = f"{scope}/{life}/{output.seq}"
-    span = hashlib.blake2b(id.encode(), digest_size=8).hexdigest()
-    headers = _headers(id, output.type, scope)
-    return [*headers, ("traceparent", f"00-{trace}-{span}-01".encode())]
+    trace = output.trace or str(TraceContext(trace_of(output.key), span_of(id)))
+    return [*_headers(id, output.type, scope), (HEADER, trace.encode())]
 
 
 def of_record(scope: str, record: Part) -> Headers:

@@ -194,6 +194,13 @@ KAFKA_SECONDS = Shown(
 )  # fmt: skip
 KAFKA_QUEUE = Shown("millrace_kafka_queue_records", STREAMING, "Records that no broker has acknowledged.")
 
+SENT, DROPPED = "sent", "dropped"
+SPANS = Counted(
+    "millrace_spans_total", EVERY,
+    "Spans of traces: sent to the collector, or dropped because it did not take them, or so many waited for it.",
+    {"outcome": (SENT, DROPPED)},
+)  # fmt: skip
+
 # ---- of whoever folds an inbox
 
 COMMAND_LAG = Timed(

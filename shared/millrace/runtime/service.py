@@ -21,7 +21,7 @@ from millrace.io.interfaces import Store, Unavailable
 from millrace.io.kafka.bus import KafkaBus
 from millrace.io.storage.store import Storage, StorageError
 
-from . import logs, readings
+from . import logs, readings, traces
 from .beat import TURNED_MOST_MS, Beat
 from .build import build_of
 from .exposition import watched
@@ -74,11 +74,12 @@ class Process:
         self.wake: Callable[[], None] = lambda: None  # called when `stopping` is set
         logs.configure(
             settings.service, settings.log_format, settings.log_level,
-            instance=settings.instance, secrets=settings.secret_values(),
+            instance=settings.instance, secrets=[*settings.secret_values(), *traces.secret_values()],
         )  # fmt: skip
         log.info(
             "starts", version=__version__, pid=os.getpid(), runs_on=sys.version.split()[0], settings=settings.describe()
         )
+        self.traces = traces.begin(settings)
         self.store = store_of(settings)
         aside = second_producer_topics(settings.service.replace("_", "-"))
         self.bus = KafkaBus(settings.kafka_bootstrap, client_id=settings.instance, on_fatal=self.fatal, aside=aside)
@@ -152,6 +153,8 @@ class Process:
         if time.monotonic() < deadline:  # else etcd hangs, and the lease ends by itself
             beat.release()
         health.stop()
+        if self.traces is not None:
+            self.traces.stop()
         if not any(thread.is_alive() for thread in threads):  # a thread that uses it while it is closed is not safe
             self.bus.flush(500)
             self.bus.close()

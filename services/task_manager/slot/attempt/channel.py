@@ -13,13 +13,16 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from .. import wire
+from .spark_spans import SparkSpans
 from .spark_status import SparkStatus
 from .stack import stack_of
 
 PAUSE_MOST_S = 5.0  # between two looks at Spark
+_LAST_S = 2.0  # for the last look at Spark, while another one goes on
 _FRESH_S = 0.5
 """A question waits so long for figures of this moment; older ones must do if the JVM hangs."""
 
@@ -61,11 +64,13 @@ class Channel:
         line, _, self._received = self._received.partition(b"\n")
         return json.loads(line)
 
-    def serve(self, session: Any, work: str) -> None:
-        """Reports progress and takes orders from now on, on threads of its own."""
-        service = _Service(self, SparkStatus(session._jsc), work)
+    def serve(self, session: Any, work: str, noted: SparkSpans | None = None) -> Callable[[], None]:
+        """Reports progress and takes orders from now on, on threads of its own. `noted`: notes its Spark jobs. What comes back is called
+        at the attempt's end."""
+        service = _Service(self, SparkStatus(session._jsc, noted), work)
         for run in (service.take_orders, service.report_progress):
             threading.Thread(target=run, name=f"millrace-{run.__name__}", daemon=True).start()
+        return service.look_last
 
 
 class _Service:
@@ -77,6 +82,7 @@ class _Service:
         self._work = work
         self._began_s = time.monotonic()
         self._main = threading.get_ident()
+        self._looking = threading.Lock()
         self._wanted, self._there = threading.Event(), threading.Event()  # figures of this moment
 
     def take_orders(self) -> None:
@@ -100,6 +106,15 @@ class _Service:
         elapsed_ms = int((time.monotonic() - self._began_s) * 1000)
         return {"elapsed_ms": elapsed_ms, "progress": progress, "stages": stages, "stack": stack}
 
+    def look_last(self) -> None:
+        if self._looking.acquire(timeout=_LAST_S):  # the JVM may hang
+            try:
+                self._spark.look_last()
+            except Exception:
+                pass
+            finally:
+                self._looking.release()
+
     def report_progress(self) -> None:
         """Looks at Spark about once a second, sooner when asked, and reports what has changed; the first time in any case."""
         sent: wire.Progress | None = None
@@ -109,7 +124,8 @@ class _Service:
                 asked = self._wanted.wait(max(0.0, next_s - time.monotonic()))
                 self._wanted.clear()
                 began_s = time.monotonic()
-                self._spark.look()
+                with self._looking:
+                    self._spark.look()
                 self._there.set()
                 if asked:
                     continue

@@ -22,9 +22,10 @@ from ..attempt_wire import AttemptReport, AttemptSpec, Fault
 from ..common import attach
 from ..common.config import Dirs
 from ..common.faults import FAILED, fault, not_ready
-from ..common.left import ERROR, REPORT
+from ..common.left import ERROR, REPORT, SPARK
 from .channel import Channel
 from .own_time import SPENT
+from .spark_spans import SparkSpans
 
 
 def main(sock: socket.socket, port: int, secret: str, application_id: str) -> None:
@@ -50,8 +51,10 @@ def main(sock: socket.socket, port: int, secret: str, application_id: str) -> No
         channel.send({"refused": not_ready(error)})
         os._exit(FAILED)
     channel.send({"took": assignment["attempt"]})
-    channel.serve(session, dirs.work)
-    code = _run(assignment["spec"], session, dirs)
+    spec = assignment["spec"]
+    look_last = channel.serve(session, dirs.work, SparkSpans(dirs.log) if spec.get("traced") else None)
+    code = _run(spec, session, dirs)
+    look_last()
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -64,7 +67,7 @@ def _make_folders(dirs: Dirs) -> None:
     """The attempt's own folder and that of its logs, without an end that was written there before. Raises OSError."""
     for folder in (dirs.work, dirs.log):
         os.makedirs(folder, exist_ok=True)
-    for name in (REPORT, ERROR):
+    for name in (REPORT, ERROR, SPARK):
         try:
             os.unlink(os.path.join(dirs.log, name))
         except FileNotFoundError:
@@ -118,7 +121,9 @@ def _resolve_paths_in(work: str, session: Any) -> None:
 def _variables(spec: AttemptSpec) -> dict[str, str]:
     """What a script may know of itself; the commit key is the same for every attempt of a subtask."""
     names = {key: str(spec.get(key, "")) for key in ("job", "task", "subtask", "attempt")}
+    traceparent = spec.get("traceparent")
     return {
+        **({"TRACEPARENT": traceparent} if traceparent and "TRACEPARENT" not in (spec.get("env") or {}) else {}),
         **{f"MILLRACE_{key.upper()}": value for key, value in names.items()},
         "MILLRACE_COMMIT_KEY": "{job}/{task}/{subtask}".format(**names),
     }

@@ -10,18 +10,20 @@ import time
 from typing import Any
 
 from .. import wire
+from .spark_spans import SparkSpans
 
 _JOBS_MAX = 100  # looked at in one turn, the newest
 _STAGES_MAX = 50
 _MISSES_MAX = 10  # looks at a stage that is not there, before it counts as forgotten
+_HEARD_MS = 1000
 _WINDOW = 6  # looks that a rate is taken over
 
 
 class SparkStatus:
-    """The jobs that began after this was made. ``last``: what the last `look` found."""
+    """The jobs that began after this was made. ``last``: what the last `look` found. `noted`: notes each job that has ended."""
 
-    def __init__(self, jsc: Any) -> None:
-        self._jsc = jsc
+    def __init__(self, jsc: Any, noted: SparkSpans | None = None) -> None:
+        self._jsc, self._noted = jsc, noted
         self._store: Any = None
         self._began_ms = int(time.time() * 1000)
         self._jobs: dict[int, bool] = {}  # job of this attempt -> whether it runs
@@ -60,6 +62,12 @@ class SparkStatus:
         progress["rows_per_s"] = self._rate(max(progress["rows_read"], progress["rows_written"]))
         self.last = progress, stages
 
+    def look_last(self) -> None:
+        """Notes what has ended since the last look. Spark's listeners hear of an end a moment after whoever waited for it."""
+        if self._noted is not None:
+            self._jsc.sc().listenerBus().waitUntilEmpty(_HEARD_MS)
+            self.look()
+
     def _find_stages(self) -> None:
         """Notes new jobs of this attempt, and their stages."""
         jobs = self._store.jobsList(None)  # the newest first
@@ -76,6 +84,8 @@ class SparkStatus:
                     if each:
                         self._stages.setdefault(int(each), True)
             self._jobs[number] = job.status().name() == "RUNNING"
+            if self._noted is not None and not self._jobs[number]:
+                self._noted.note(self._store, job)
 
     def _stage(self, number: int) -> Any:
         """What Spark knows of a stage; None if it does not know it yet, or has forgotten it."""

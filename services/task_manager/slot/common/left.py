@@ -10,9 +10,11 @@ from typing import Any
 
 REPORT = "report.json"
 ERROR = "error.json"
+SPARK = "spark.jsonl"
 
 REPORT_FILE_BYTES_MAX = 8 << 20  # a result's rows have at most 4 MiB, all else less than one
 ROWS_BYTES_MAX = 5 << 20
+SPARK_FILE_BYTES_MAX = 1 << 19  # twice what an attempt of ours writes
 ERROR_FILE_BYTES_MAX = 1 << 20  # a hundred times what `errors.describe` writes
 VALUES_MAX = 100_000  # beside the rows: schemas, and the files that a plan pins
 DEPTH_MAX = 100
@@ -56,14 +58,26 @@ def error(log_folder: str) -> Unchecked | None:
     return None if found is None else _bounded(found, what)
 
 
-def _read(path: str, most: int, what: str) -> Unchecked | None:
-    """The object in a file; None for what is no file: a pipe would hold up the host for ever."""
+def spark(log_folder: str) -> bytes:
+    """What it noted of its Spark jobs, a JSON object in a line; of more than an attempt of ours writes, the beginning."""
+    return _bytes(os.path.join(log_folder, SPARK), SPARK_FILE_BYTES_MAX) or b""
+
+
+def _bytes(path: str, most: int) -> bytes | None:
+    """So many of a file; None for what is no file: a pipe would hold up who reads it for ever."""
     try:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return None
-            data = file.read(most + 1)  # whatever its size was: something may be writing to it
+            return file.read(most)  # whatever its size was: something may be writing to it
     except OSError:
+        return None
+
+
+def _read(path: str, most: int, what: str) -> Unchecked | None:
+    """The object in a file; None: there is none."""
+    data = _bytes(path, most + 1)
+    if data is None:
         return None
     if len(data) > most:
         raise Unreadable(f"{what}: it has more than {most} bytes")

@@ -131,6 +131,10 @@ def as_count(value: object) -> object:
     return int(value) if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value) else value
 
 
+def _text_or_none(value: object) -> object:
+    return value if isinstance(value, str) else None
+
+
 def without_dots(path: object) -> object:
     """A sink's path without `.` and `..`, as Hadoop takes it, by its text alone: others ask the file system, for which there is
     nothing in `new/../out`."""
@@ -312,6 +316,9 @@ class JobGraph(_Model):
     """Higher goes first when slots are short."""
     sources: dict[VertexId, Standing] = empty(dict)
     """Where the vertices' queries stand in the user's file; `millrace submit` fills it in. It changes nothing but how errors are told."""
+    traceparent: Annotated[str | None, BeforeValidator(_text_or_none)] = None
+    """The publisher's place in a trace (W3C Trace Context); a header of that name is the usual way to give it. It is no part of what the
+    job is, and ignored where it is malformed."""
     result: str | None = None
     """The vertex whose first rows are the job's result; by default the one that nothing reads; if several are such, none."""
 

@@ -244,6 +244,8 @@ def _job_part(graph: JobGraph) -> dict[str, Any]:
     }
     if graph.env:
         part["env"] = dict(graph.env)
+    if graph.traceparent:
+        part["traceparent"] = graph.traceparent
     if graph.sources:
         part["sources"] = {
             name: QueryPlace(file=place.file, line=place.line, indent=place.indent) for name, place in graph.sources.items()

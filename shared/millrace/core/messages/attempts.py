@@ -216,6 +216,10 @@ class AttemptSpec(Open):
     """Environment variables."""
     sources: dict[str, QueryPlace] = empty(dict)
     """By vertex."""
+    traceparent: str | None = None
+    """The span that those of its own code belong below: the publisher's, or this attempt's where its TaskManager makes spans."""
+    traced: bool = False
+    """Its TaskManager makes spans of its Spark jobs: it is to note them."""
 
 
 # What an attempt reports

@@ -1,0 +1,78 @@
+"""The process of one attempt: what it notes of its Spark jobs, for the TaskManager to make spans of.
+
+Each is a line of a file in the log folder, as soon as it has ended: so what an attempt that is killed had done is known, too.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from .. import wire
+from ..common.left import SPARK
+
+_STAGES_MAX = 50  # of one job
+
+
+class SparkSpans:
+    """Notes jobs that have ended, and their stages: at most `wire.SPANS_MAX` in all."""
+
+    def __init__(self, log_folder: str) -> None:
+        self._path = os.path.join(log_folder, SPARK)
+        self._left = wire.SPANS_MAX
+        self._stages: set[int] = set()
+
+    def note(self, store: Any, job: Any) -> None:
+        """store: Spark's status store; job: one that has ended. Raises what Py4J does, and OSError."""
+        number = job.jobId()
+        spans = [_span(number, job)]
+        listed = job.stageIds().mkString(",").split(",")
+        for stage in [int(each) for each in listed if each][:_STAGES_MAX]:
+            if stage not in self._stages:
+                self._stages.add(stage)
+                spans += _stage_span(store, number, stage)
+        spans = spans[: self._left]
+        self._left -= len(spans)
+        if spans:
+            with open(self._path, "ab") as file:
+                file.write(b"".join(map(wire.line_of, spans)))
+
+
+def _span(number: int, job: Any) -> wire.SparkSpan:
+    begin_ms = _ms(job.submissionTime()) or 0
+    return {
+        "job": number, "stage": None, "attempt": 0, "name": _name(job), "begin_ms": begin_ms,
+        "end_ms": _ms(job.completionTime()) or begin_ms, "failed": job.status().name() == "FAILED",
+        "tasks": job.numTasks(), "tasks_failed": job.numFailedTasks(), "rows_read": 0, "rows_written": 0,
+        "bytes_read": 0, "bytes_written": 0, "bytes_shuffled": 0,
+    }  # fmt: skip
+
+
+def _stage_span(store: Any, job: int, number: int) -> list[wire.SparkSpan]:
+    """None of a stage that was skipped, or that Spark has forgotten."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        stage = store.lastStageAttempt(number)
+    except Py4JJavaError:
+        return []
+    begin_ms, end_ms = _ms(stage.submissionTime()), _ms(stage.completionTime())
+    if begin_ms is None or end_ms is None:
+        return []
+    return [{
+        "job": job, "stage": number, "attempt": stage.attemptId(), "name": _name(stage), "begin_ms": begin_ms, "end_ms": end_ms,
+        "failed": stage.status().name() == "FAILED", "tasks": stage.numTasks(), "tasks_failed": stage.numFailedTasks(),
+        "rows_read": stage.inputRecords() + stage.shuffleReadRecords(), "rows_written": stage.outputRecords(),
+        "bytes_read": stage.inputBytes() + stage.shuffleReadBytes(), "bytes_written": stage.outputBytes(),
+        "bytes_shuffled": stage.shuffleWriteBytes(),
+    }]  # fmt: skip
+
+
+def _ms(time: Any) -> int | None:
+    return time.get().getTime() if time.isDefined() else None
+
+
+def _name(of: Any) -> str:
+    """Its description, or what asked for it and where."""
+    description = of.description()
+    return " ".join(str(description.get() if description.isDefined() else of.name()).split())[: wire.TEXT_MAX]
