@@ -183,11 +183,12 @@ def test_an_attempt_that_is_traced_notes_its_spark_jobs_with_their_stages(slot: 
     traceparent, began_ms = attempt.stdout.split()
     assert traceparent == GIVEN, "for the spans of its own code"
     jobs, stages = noted(attempt)
-    assert [(job["name"], job["failed"]) for job in jobs] == [("two stages", False)]
-    assert len(stages) == 2 and {stage["job"] for stage in stages} == {jobs[0]["job"]}
-    assert sum(stage["bytes_shuffled"] for stage in stages) > 0 and all(stage["tasks"] == 2 for stage in stages)
+    by_number = {job["job"]: job for job in jobs}
+    assert {(job["name"], job["failed"]) for job in jobs} == {("two stages", False)} and len(by_number) == len(jobs)
+    assert len(stages) == 2 and sum(stage["bytes_shuffled"] for stage in stages) > 0 and all(stage["tasks"] == 2 for stage in stages)
     for each in [*jobs, *stages]:
-        assert int(began_ms) <= jobs[0]["begin_ms"] <= each["begin_ms"] <= each["end_ms"] <= jobs[0]["end_ms"]
+        job = by_number[each["job"]]
+        assert int(began_ms) <= job["begin_ms"] <= each["begin_ms"] <= each["end_ms"] <= job["end_ms"]
 
 
 def test_what_a_killed_attempt_had_done_is_noted_and_a_failed_job_says_so(slot: Slot, tmp_path: Any) -> None:
