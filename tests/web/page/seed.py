@@ -349,7 +349,7 @@ class Cluster:
             redrive=lambda letter, _: self.sent.append(("redrive", letter.number)),
         )
 
-    def submit(self, graph: Any, job: str, parameters: Any, uploads: Any, watch: bool, env: Any) -> Job:
+    def submit(self, graph: Any, job: str, parameters: Any, uploads: Any, watch: bool, env: Any, traceparent: Any = None) -> Job:
         if job == "taken":
             raise Refused("another job has this id")
         self.sent.append(("submit", (job, graph, uploads, env)))
