@@ -6,6 +6,7 @@ import sys
 
 from millrace.runtime.hosting import Hosted
 from millrace.runtime.service import Process
+from millrace.runtime.settings import BadSettings
 
 from .core.machine import ResourceManager
 from .metrics import COUNTS, shows
@@ -15,9 +16,14 @@ from .settings import ResourceManagerSettings
 
 def main() -> int:
     settings = ResourceManagerSettings.load_or_exit()
+    try:
+        provider = settings.make_provider()
+    except BadSettings as bad:
+        print("\n".join(f"resource-manager: {each}" for each in bad.problems), file=sys.stderr)
+        return 2
     process = Process(settings)
     topology = process.wait_for_cluster()
-    machine, carried_out = ResourceManager(topology.shards), ports(process.store)
+    machine, carried_out = ResourceManager(topology.shards), ports(process.store, provider)
     return process.run([Hosted(machine, carried_out, settings.deciding(), counts=COUNTS, shows=shows)], topology)
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from importlib import import_module
 from typing import Any, ClassVar
 
 from pydantic import Field
 
-from millrace.runtime.settings import ServiceSettings
+from millrace.runtime.settings import BadSettings, ServiceSettings
 
 from .core.state import Settings
+from .providers import Provider, Standalone
 
 DEFAULTS = Settings()
 
@@ -36,6 +38,49 @@ class ResourceManagerSettings(ServiceSettings):
         DEFAULTS.ageing_ms, ge=1, description="So much waiting for slots outweighs one step of priority: no job waits for ever."
     )
 
+    provider: str = Field(
+        "standalone",
+        pattern=r"^(standalone|[\w.]+:\w+)$",
+        description="Who starts and stops TaskManagers. standalone: they are started by hand; module:function: what makes a provider of "
+        "your own. What follows counts only where one starts them.",
+    )
+    task_managers_min: int = Field(DEFAULTS.task_managers_min, ge=0, le=1000, description="So many TaskManagers are kept, needed or not.")
+    task_managers_max: int = Field(
+        DEFAULTS.task_managers_max, ge=0, le=1000, description="TaskManagers at most, with those that were started by hand."
+    )
+    task_managers_spare: int = Field(
+        DEFAULTS.task_managers_spare,
+        ge=0,
+        le=1000,
+        description="While jobs run, the slots of so many TaskManagers are kept free: a lost one is replaced without a wait.",
+    )
+    slots_max: int | None = Field(None, ge=0, description="Slots of all TaskManagers together, at most.")
+    cores_max: int | None = Field(None, ge=0, description="Cores of all TaskManagers that the provider has started, at most.")
+    memory_mb_max: int | None = Field(None, ge=0, description="Memory of all slots together, at most.")
+    worker_slots: int = Field(DEFAULTS.worker_slots, ge=1, le=1000, description="Slots of each TaskManager that the provider starts.")
+    worker_cores: int = Field(DEFAULTS.worker_cores, ge=0, description="Cores of each, for cores_max.")
+    worker_memory_mb: int = Field(DEFAULTS.worker_memory_mb, ge=1, description="Memory of each of its slots.")
+    worker_start_ms: int = Field(
+        DEFAULTS.worker_start_ms, ge=100, description="One that has not registered within this time is stopped, and another one started."
+    )
+    worker_idle_ms: int = Field(
+        DEFAULTS.worker_idle_ms,
+        ge=100,
+        description="One of which no slot was needed for so long is stopped, if it agrees and task_managers_min is reached without it.",
+    )
+
     def deciding(self) -> dict[str, Any]:
         """What the machine is given in its log."""
-        return {each.name: getattr(self, each.name) for each in fields(Settings)}
+        decided = {each.name: getattr(self, each.name) for each in fields(Settings)}
+        return {**decided, "provider": "" if self.provider == "standalone" else self.provider}
+
+    def make_provider(self) -> Provider:
+        """Raises BadSettings."""
+        if self.provider == "standalone":
+            return Standalone()
+        module, _, name = self.provider.partition(":")
+        try:
+            made: Provider = getattr(import_module(module), name)(self)
+        except (ImportError, AttributeError) as failure:
+            raise BadSettings([f"provider {self.provider} cannot be loaded: {failure}"]) from None
+        return made

@@ -126,4 +126,4 @@ def infrastructure(message: str) -> dict[str, Any]:
     return {"kind": "infrastructure", "retryable": True, "message": message}
 
 
-LOST = Do("process", EndProcess(reason="the ResourceManager declared this TaskManager lost: silent", again=True))
+LOST = Do("process", EndProcess(reason="the ResourceManager has released this TaskManager: silent", again=True))

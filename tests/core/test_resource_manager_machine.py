@@ -8,7 +8,7 @@ import pytest
 
 from millrace.core.machine import Born, Configured, Do, PassedOver, PeerBorn, Publish, Say, Ticked
 from millrace.core.messages.client import ClusterOverview, RequestRefused, SlotInfo, TaskManagerInfo, TaskManagersListed
-from millrace.core.messages.effects import FenceTaskManager, TaskManagerFenced
+from millrace.core.messages.effects import EFFECTS_OF, FenceTaskManager
 from millrace.core.messages.events import SlotChanged, TaskManagerJoined
 from millrace.core.messages.jobs import JobMasterDeclared, Query, RequestSlots
 from millrace.core.messages.links import LINKS
@@ -411,7 +411,8 @@ def test_settings_that_decide_come_as_a_record():
 
 def test_every_message_to_it_has_a_handler_and_nothing_else():
     links = {body for (_, receiver), bodies in LINKS.items() if receiver == "resource-manager" for body in bodies}
-    assert set(HANDLERS) == links | {Born, Configured, Ticked, PassedOver, PeerBorn, TaskManagerFenced}
+    outcomes = {outcome for outcome in EFFECTS_OF["resource-manager"].values() if outcome is not None}
+    assert set(HANDLERS) == links | {Born, Configured, Ticked, PassedOver, PeerBorn} | outcomes
 
 
 def test_who_waits_for_slots_that_a_bad_record_asked_for_is_told_why():  # [R26]

@@ -22,6 +22,8 @@ from millrace.core.messages.slots import (
     DeployTask,
     DeployTasks,
     DisconnectTaskManager,
+    DrainAnswered,
+    DrainTaskManager,
     FellBehind,
     FreeSlots,
     OfferedAttempt,
@@ -237,6 +239,25 @@ def test_a_task_manager_that_was_declared_lost_ends():
     assert driver.say(RM, ReleaseTaskManager(incarnation=INCARNATION - 1, reason="silent")) == []
     assert driver.say(RM, release) == [LOST]
     assert driver.end() == [] and driver.tick() == [] and driver.say(RM, release) == []
+
+
+def test_one_that_is_asked_whether_it_may_be_stopped_agrees_if_nobody_holds_a_slot_of_it():
+    driver = Driver(2)
+    asked = DrainTaskManager(incarnation=INCARNATION)
+    assert driver.say(RM, asked) == [Say(RM, DrainAnswered())]
+    assert driver.say(RM, DrainTaskManager(incarnation=INCARNATION - 1)) == []
+    driver.allocate()
+    assert driver.say(RM, asked) == [Say(RM, DrainAnswered(refused="slot 0 is j's"))]
+    driver.deploy()
+    driver.allocate(1, "other", job="k")
+    assert driver.say(RM, asked) == [Say(RM, DrainAnswered(refused="slot 0 is j's, slot 1 is k's"))]
+    assert driver.slot() == "ACTIVE", "the question changes nothing"
+
+
+def test_a_slot_that_is_being_cleaned_is_not_idle():
+    driver = Driver().run()
+    driver.say(JM0, FreeSlots(allocations=["al"]))
+    assert driver.say(RM, DrainTaskManager(incarnation=INCARNATION)) == [Say(RM, DrainAnswered(refused="slot 0 is j's"))]
 
 
 def test_a_task_manager_that_hears_nothing_ends():

@@ -23,6 +23,7 @@ from millrace.core.states import (
     JOB_TRANSITIONS,
     ROLE_TRANSITIONS,
     SLOT_TRANSITIONS,
+    WORKER_TRANSITIONS,
 )
 from millrace.core.topics import DAY_MS, GIB, SERVICES, TOPICS
 from millrace.runtime.metrics import EVERY
@@ -102,6 +103,10 @@ def subtask_states() -> str:
 
 def slot_states() -> str:
     return _states(SLOT_TRANSITIONS)
+
+
+def worker_states() -> str:
+    return _states(WORKER_TRANSITIONS)
 
 
 def attempt_states() -> str:
@@ -210,6 +215,7 @@ TABLES = {
     "job states": job_states,
     "subtask states": subtask_states,
     "slot states": slot_states,
+    "worker states": worker_states,
     "attempt states": attempt_states,
     "roles": roles,
     "recovery states": recovery_states,

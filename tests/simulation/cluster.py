@@ -58,6 +58,7 @@ class Cluster:
         )  # fmt: skip
         self.slots, self.deciding = slots, dict(deciding or {})
         self.processes: dict[str, Process] = {}
+        self.unwatched: Callable[[str], bool] = lambda name: False  # nobody starts these again when they have ended
         self._past: list[TaskManagerProcess] = []  # those whose names were given to others
         self.client = Client(self.world)
         self.paused: dict[str, None] = {}  # names of processes that are stopped for a while (SIGSTOP)
@@ -131,7 +132,7 @@ class Cluster:
 
     def _supervise(self) -> bool:
         """Starts processes again that ended themselves and ask for it, as who watches them does."""
-        again = [each for name, each in self.processes.items() if each.wants_again and name == each.name]
+        again = [each for name, each in self.processes.items() if each.wants_again and name == each.name and not self.unwatched(name)]
         for process in again:
             if isinstance(process, TaskManagerProcess):
                 self.start(process.name, process.slot_count)

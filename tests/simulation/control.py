@@ -181,7 +181,8 @@ class ControlProcess:
             told = {"retained_jobs": 10_000, **deciding}
             return [Hosted(machine, jobs.ports(), told, on_lead, port.measures.counts, dispatcher_metrics.shows)]
         if service == "resource-manager":
-            machine, ports = Checked(ResourceManager(topology.shards), check_resource_manager), resource_manager_ports(self.store)
+            machine = Checked(ResourceManager(topology.shards), check_resource_manager)
+            ports = resource_manager_ports(self.store, world.provider)
             return [Hosted(machine, ports, deciding, counts=resource_manager_metrics.COUNTS, shows=resource_manager_metrics.shows)]
         assert service == "job-master", f"no control service: {self.name}"
         shards = [int(shard)] if shard else range(topology.shards)

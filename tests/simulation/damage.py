@@ -24,7 +24,7 @@ class Damage:
     chance: random.Random
     aim: str
     _down: dict[str, None]
-    _note: Callable[[str], None]
+    note: Callable[[str], None]
     _later: Callable[..., None]
     _start: Callable[[str, Any], None]
     _knows_what_is_gone: Callable[[str], bool]
@@ -46,7 +46,7 @@ class Damage:
             return False
         first = self.chance.randrange(max(log.first, log.end - 200 * count), log.end)
         last = min(first + count, log.end)
-        self._note(f"{topic.name}[{partition}] {first} to {last - 1} is repeated")
+        self.note(f"{topic.name}[{partition}] {first} to {last - 1} is repeated")
         for offset in range(first, last):
             world.broker.repeat(topic.name, partition, offset)
         if topic.name == "client.commands":
@@ -80,7 +80,7 @@ class Damage:
 
     def _truncate(self, scope: str, end: int) -> None:
         world = self.cluster.world
-        self._note(f"{scope} loses its records from {end} on")
+        self.note(f"{scope} loses its records from {end} on")
         world.broker.truncate(*world.topology.inbox(scope), end)
         world.book.cut(scope, end)
 
@@ -107,7 +107,7 @@ class Damage:
             return False
         for name in living:
             process = self.cluster.processes[name]
-            self._note(f"kill {name}")
+            self.note(f"kill {name}")
             self.cluster.kill(name)
             self._down[name] = None
             self._later(DOWN_MS, f"start {name}", lambda name=name, process=process: self._start(name, process))
@@ -121,7 +121,7 @@ class Damage:
         topic, _ = world.topology.inbox(self.chance.choice(world.topology.scopes()))
         if world.broker.paused:
             return False
-        self._note(f"{topic} is made anew")
+        self.note(f"{topic} is made anew")
         world.broker.replace(topic)
         for scope in world.topology.scopes():
             if world.topology.inbox(scope)[0] == topic:
@@ -145,7 +145,7 @@ class Damage:
         if not log.records:
             return False
         offset = self.chance.randrange(max(log.first, log.end - 40), log.end)
-        self._note(f"record {offset} of {scope} {what}")
+        self.note(f"record {offset} of {scope} {what}")
         spoil(log, offset)
         world.book.spoiled[scope] = None
         return True
@@ -165,7 +165,7 @@ class Damage:
         log = world.broker.log("client.commands", 0)
         if log.end - 1 in log.flipped | log.bombs:
             return False  # the two would have one letter
-        self._note(f"request {log.end} {what}")
+        self.note(f"request {log.end} {what}")
         spoil(log, log.end)
         self.cluster.client.send(f"{{a request that {what}, {self.cluster.client.junk}".encode())
         return True
@@ -177,7 +177,7 @@ class Damage:
             return False
         scopes = world.topology.scopes()
         scope = self.chance.choice([scope for scope in scopes if scope.startswith(self.aim)] or scopes)
-        self._note(f"the leader key of {scope} is a stranger's")
+        self.note(f"the leader key of {scope} is a stranger's")
         world.etcd.txn(Txn([], [Put(f"{PREFIX}leaders/{scope}", b"by hand")]))
         return True
 
@@ -189,7 +189,7 @@ class Damage:
         if entry is None:
             return False
         path = Pointer.parse(entry.value).path(scope)
-        self._note(f"{path} is torn")
+        self.note(f"{path} is torn")
         self.cluster.world.storage.tear(path)
         return True
 
@@ -198,6 +198,6 @@ class Damage:
         broker, end = self.cluster.world.broker, self.cluster.client.answered_below()
         if broker.paused or end <= broker.log("client.commands", 0).first:
             return False
-        self._note(f"requests below {end} are deleted")
+        self.note(f"requests below {end} are deleted")
         self.cluster.client.delete_below(end)
         return True

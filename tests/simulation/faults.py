@@ -79,7 +79,7 @@ class Faults(Damage):
         now_ms = self.cluster.world.clock.now_ms()
         for each in [each for each in self._undo if each[0] <= now_ms]:
             self._undo.remove(each)
-            self._note(each[1])
+            self.note(each[1])
             each[2]()
         for name in [name for name, at_ms in self._heard_again.items() if now_ms - at_ms >= FENCED_MS]:
             del self._heard_again[name]
@@ -112,7 +112,7 @@ class Faults(Damage):
             self._word = b""
         return not self._word
 
-    def _note(self, what: str) -> None:
+    def note(self, what: str) -> None:
         self.trace.append((self.cluster.world.clock.now_ms() - self._begin_ms, what))
 
     def _later(self, spans: tuple[int, ...], what: str, how: Callable[[], object]) -> None:
@@ -144,7 +144,7 @@ class Faults(Damage):
         name = self._one()
         if name is None or self._knows_what_is_gone(name):
             return False
-        self._note(f"{what} {name}")
+        self.note(f"{what} {name}")
         process = self.cluster.processes[name]
         how(name)
         self._down[name] = None
@@ -165,7 +165,7 @@ class Faults(Damage):
         living = [each for each, process in self.cluster.processes.items() if process.alive and each == process.name]
         if not any(each.startswith("task-manager/") and each not in (name, *self._down) for each in living):
             return False
-        self._note(f"{name} is lost for ever")
+        self.note(f"{name} is lost for ever")
         self.cluster.kill(name)
         return True
 
@@ -183,7 +183,7 @@ class Faults(Damage):
         name = self._one()
         if name is None:
             return False
-        self._note(f"pause {name}")
+        self.note(f"pause {name}")
         self.cluster.paused[name] = None
         self._later(spans, f"resume {name}", lambda: self.cluster.paused.pop(name))
         return True
@@ -196,7 +196,7 @@ class Faults(Damage):
             return False
         if self.cluster.processes[name].state is None:
             return False  # it would begin as the later one when it goes on
-        self._note(f"{name} is stopped, and another process of its name is started")
+        self.note(f"{name} is stopped, and another process of its name is started")
         self._unheard(name)
         self.cluster.world.book.replaced[self.cluster.processes[name].slots.process] = None
         self.cluster.paused[name] = None
@@ -208,7 +208,7 @@ class Faults(Damage):
         broker = self.cluster.world.broker
         if broker.paused:
             return False
-        self._note("the broker is away")
+        self.note("the broker is away")
         broker.pause()
         self._later(AWAY_MS, "the broker is back", broker.resume)
         return True
@@ -217,7 +217,7 @@ class Faults(Damage):
         etcd = self.cluster.world.etcd
         if etcd.paused:
             return False
-        self._note("etcd is away")
+        self.note("etcd is away")
         etcd.pause()
         self._later(AWAY_MS, "etcd is back", etcd.resume)
         return True
@@ -242,7 +242,7 @@ class Faults(Damage):
         process = self.cluster.processes[name]
         process.bus.mute = process.bus.may_ask = True
         self._unheard(name)
-        self._note(f"{name} cannot write to Kafka, and reads it")
+        self.note(f"{name} cannot write to Kafka, and reads it")
 
         def mend() -> None:
             process.bus.mute = process.bus.may_ask = False
@@ -256,7 +256,7 @@ class Faults(Damage):
         if self.cluster.world.broker.paused or self.cluster.world.etcd.paused:
             return False
         names = [name for name, each in self.cluster.processes.items() if each.alive and name not in self.cluster.paused]
-        self._note("the machine is suspended")
+        self.note("the machine is suspended")
         self.cluster.world.broker.pause()
         self.cluster.world.etcd.pause()
         self.cluster.paused.update(dict.fromkeys(names))
@@ -281,7 +281,7 @@ class Faults(Damage):
         process = self.cluster.processes[name]
         if kafka and not etcd:
             self._unheard(name)
-        self._note(f"{name} is cut off from {'Kafka' if kafka else ''}{' and ' if kafka and etcd else ''}{'etcd' if etcd else ''}")
+        self.note(f"{name} is cut off from {'Kafka' if kafka else ''}{' and ' if kafka and etcd else ''}{'etcd' if etcd else ''}")
         process.bus.cut_off, process.store.cut_off = kafka, etcd
         if etcd:
             self.cluster.world.etcd.lose_watches(process.store)
@@ -316,7 +316,7 @@ class Faults(Damage):
         bus.mute = self.chance.random() < 0.5
         bus.deaf = not bus.mute
         self._unheard(name)
-        self._note(f"{name} {'cannot write to' if bus.mute else 'cannot read from'} Kafka")
+        self.note(f"{name} {'cannot write to' if bus.mute else 'cannot read from'} Kafka")
 
         def mend() -> None:
             bus.mute = bus.deaf = False
@@ -330,7 +330,7 @@ class Faults(Damage):
         storage = self.cluster.world.storage
         if storage.full:
             return False
-        self._note("storage is full")
+        self.note("storage is full")
         storage.full = True
         self._later(AWAY_MS, "storage has room", lambda: setattr(storage, "full", False))
         return True
@@ -342,7 +342,7 @@ class Faults(Damage):
             return False
         process = self.chance.choice(task_managers)
         slot, for_good = self.chance.randrange(process.slot_count), self.chance.random() < 0.5
-        self._note(f"the JVM of slot {slot} of {process.name} dies{' for good' if for_good else ''}")
+        self.note(f"the JVM of slot {slot} of {process.name} dies{' for good' if for_good else ''}")
         process.slots.jvm_ends(slot, for_good)
         return True
 
@@ -361,7 +361,7 @@ class Faults(Damage):
             return False
         process, loop = self.chance.choice(leading)
         loop.unanswered = self.chance.random() < 0.5
-        self._note(f"{process.name} gives {loop.scope} away{', and etcd does not answer' if loop.unanswered else ''}")
+        self.note(f"{process.name} gives {loop.scope} away{', and etcd does not answer' if loop.unanswered else ''}")
         loop.give_away()
         return True
 
@@ -370,7 +370,7 @@ class Faults(Damage):
         name = self._one()
         if name is None:
             return False
-        self._note(f"pause {name}, and ask it to end")
+        self.note(f"pause {name}, and ask it to end")
         self.cluster.paused[name] = None
         self._down[name] = None
         self._later(PAUSED_MS, f"resume and stop {name}", lambda: self._resume_and_stop(name))
@@ -389,7 +389,7 @@ class Faults(Damage):
         well = [each for each in self.cluster.processes if each.startswith(f"{service}#") and each != name and each not in self._down]
         if name is None or "#" not in name or not well or any(self.cluster.processes[each].bus.mute for each in well):
             return False
-        self._note(f"{name} cannot write to Kafka any more")
+        self.note(f"{name} cannot write to Kafka any more")
         bus = self.cluster.processes[name].bus
         bus.mute = bus.may_ask = True
         return True
@@ -401,7 +401,7 @@ class Faults(Damage):
             return False
         lost = self.cluster.processes[name].bus.lose_one()
         if lost is not None:
-            self._note(f"{name} cannot deliver a record for {lost}")
+            self.note(f"{name} cannot deliver a record for {lost}")
         return lost is not None
 
     def _answers(self) -> bool:
@@ -410,7 +410,7 @@ class Faults(Damage):
         if name is None:
             return False
         faults = [self.chance.choice(ANSWERS) for _ in range(self.chance.choice((1, 3, 6)))]
-        self._note(f"etcd to {name}: {faults}")
+        self.note(f"etcd to {name}: {faults}")
         self.cluster.processes[name].store.faults.extend(faults)
         return True
 
@@ -420,12 +420,12 @@ class Faults(Damage):
         if name is None or not name.startswith(DISPATCHER):
             return False
         faults = [self.chance.choice(ANSWERS) for _ in range(self.chance.choice((1, 3)))]
-        self._note(f"etcd to {name}, when it writes jobs: {faults}")
+        self.note(f"etcd to {name}, when it writes jobs: {faults}")
         self.cluster.processes[name].store.write_faults.extend(faults)
         return True
 
     def _watches(self) -> bool:
-        self._note("watches are lost")
+        self.note("watches are lost")
         self.cluster.world.etcd.lose_watches()
         return True
 
@@ -436,7 +436,7 @@ class Faults(Damage):
         if not leases or self.cluster.world.etcd.paused:
             return False
         lease = self.chance.choice(leases)
-        self._note(f"lease {lease} is revoked")
+        self.note(f"lease {lease} is revoked")
         self.cluster.world.etcd.end_lease(lease)
         return True
 
@@ -444,7 +444,7 @@ class Faults(Damage):
         """The broker's clock is set."""
         broker = self.cluster.world.broker
         broker.skew_ms = self.chance.choice(SKEWS_MS)
-        self._note(f"the broker's clock is {broker.skew_ms} ms ahead")
+        self.note(f"the broker's clock is {broker.skew_ms} ms ahead")
         return True
 
 

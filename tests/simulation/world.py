@@ -17,6 +17,7 @@ from millrace.io.storage.backends import Entry, Remote
 from millrace.io.storage.store import Storage, StorageError
 from millrace.runtime import identity
 from millrace.runtime.identity import OWNER, claim
+from services.resource_manager.providers import Provider, Standalone
 from tests.simulation import Clock
 from tests.simulation.book import Book, Poisoned
 from tests.simulation.bus import MemoryBroker, MemoryBus, MemoryReader
@@ -45,6 +46,7 @@ class World:
     book: Book = field(default_factory=Book)
     starts: int = 0  # of processes: names each for ever
     beside: World | None = None  # another cluster, whose storage and sinks this one is given
+    provider: Provider = field(default_factory=Standalone)  # of TaskManagers
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)

@@ -89,7 +89,7 @@ def test_a_task_manager_declared_lost_ends_and_may_come_again(world: World) -> N
     shell, rm, _ = connected(world)
     rm.say(ReleaseTaskManager(incarnation=shell.incarnation, reason="silent"))
     world.go(rm, shell)
-    assert shell.over == Ending("the ResourceManager declared this TaskManager lost: silent", AGAIN)
+    assert shell.over == Ending("the ResourceManager has released this TaskManager: silent", AGAIN)
 
 
 def test_others_messages_and_records_that_are_no_messages_count_nothing(world: World) -> None:

@@ -7,11 +7,12 @@ from typing import Any
 
 from millrace.core.clocks import after
 from millrace.core.machine import Envelope, Output, PassedOver, Say
+from millrace.core.messages.effects import WorkersListed, WorkerStarted, WorkerStopped
 from millrace.core.messages.jobs import JobMasterDeclared, JobQueued, Query, RequestSlots
 from millrace.core.messages.slots import SlotFreed
 from millrace.core.timing import registration_ms
 
-from . import answers, requests, shards, slot_manager
+from . import answers, providing, requests, shards, slot_manager, workers
 from .state import State, shard_of
 
 Outputs = Iterator[Output]
@@ -53,10 +54,27 @@ def _query(state: State, body: Query, error: str, envelope: Envelope) -> Outputs
         yield from answers.refuse(body, error)
 
 
+def _worker_started(state: State, body: WorkerStarted, error: str, envelope: Envelope) -> Outputs:
+    """Whether it has is seen by whether it registers in time."""
+    return workers.on_worker_started(state, body.model_copy(update={"problem": None}), envelope)
+
+
+def _workers_listed(state: State, body: WorkersListed, error: str, envelope: Envelope) -> Outputs:
+    """It is asked again."""
+    return providing.on_workers_listed(state, body.model_copy(update={"problem": error}), envelope)
+
+
+def _worker_stopped(state: State, body: WorkerStopped, error: str, envelope: Envelope) -> Outputs:
+    return workers.on_worker_stopped(state, body, envelope)
+
+
 _INSTEAD: dict[type, Callable[[State, Any, str, Envelope], Outputs]] = {
     RequestSlots: _request_slots,
     SlotFreed: _slot_freed,
     JobMasterDeclared: _job_master_declared,
     Query: _query,
+    WorkerStarted: _worker_started,
+    WorkersListed: _workers_listed,
+    WorkerStopped: _worker_stopped,
 }
 """Class of a record's body -> what is done instead of its handler."""

@@ -10,7 +10,7 @@ from millrace.core.messages.jobs import STARTED_ANEW
 from millrace.core.timing import registration_ms
 from millrace.core.topics import JOB_MASTER, shard_number, task_manager_name
 
-from . import registration, requests
+from . import providing, registration, requests
 from .state import DECLARE_MS, Settings, State
 
 Outputs = Iterator[Output]
@@ -32,6 +32,7 @@ def on_configured(state: State, body: Configured, envelope: Envelope) -> Outputs
     before = state.lost_after_ms
     state.limits = settings_of(Settings, body)
     yield from registration.adjust_heartbeats(state, before)
+    yield from providing.on_configured(state)
 
 
 def on_peer_born(state: State, body: PeerBorn, envelope: Envelope) -> Outputs:

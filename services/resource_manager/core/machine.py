@@ -18,10 +18,11 @@ from millrace.core.machine import (
     Ticked,
     dispatch,
 )
-from millrace.core.messages.effects import TaskManagerFenced
+from millrace.core.messages.effects import TaskManagerFenced, WorkersListed, WorkerStarted, WorkerStopped
 from millrace.core.messages.jobs import JobMasterDeclared, Query, RequestSlots, TaskManagersParted
 from millrace.core.messages.slots import (
     DisconnectTaskManager,
+    DrainAnswered,
     RegisterTaskManager,
     SlotFreed,
     SlotReport,
@@ -30,7 +31,7 @@ from millrace.core.messages.slots import (
 )
 from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER, shard_scope
 
-from . import answers, bad_records, births, registration, requests, shards, slot_manager, timers
+from . import answers, bad_records, births, providing, registration, requests, shards, slot_manager, timers, workers
 from .state import State, is_quiet
 
 HANDLERS: dict[type, Handler] = {
@@ -51,10 +52,15 @@ HANDLERS: dict[type, Handler] = {
     SlotReport: slot_manager.on_slot_report,
     SlotFreed: slot_manager.on_slot_freed,
     SlotUnused: shards.on_slot_unused,
+    DrainAnswered: providing.on_drain_answered,
     # from the Dispatcher
     Query: answers.on_query,
     # from etcd
     TaskManagerFenced: registration.on_task_manager_fenced,
+    # from the provider of TaskManagers
+    WorkerStarted: workers.on_worker_started,
+    WorkerStopped: workers.on_worker_stopped,
+    WorkersListed: providing.on_workers_listed,
 }
 
 
@@ -78,4 +84,4 @@ class ResourceManager:
         yield from slot_manager.grant(state, envelope.id, envelope.at_ms)
 
     def is_idle(self, state: State) -> bool:
-        return not (state.jobs or state.expected) and all(is_quiet(each) for each in state.task_managers.values())
+        return not (state.jobs or state.expected or workers.pending(state)) and all(is_quiet(each) for each in state.task_managers.values())

@@ -18,6 +18,7 @@ from millrace.core.messages.jobs import JobQueued
 from millrace.core.states import SlotState
 from millrace.core.topics import shard_scope
 
+from . import scaling
 from .state import Job, State
 
 PLACES_MAX = 100
@@ -100,7 +101,10 @@ class _SlotCensus:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._largest = max((s.memory_mb for tm in state.task_managers.values() for s in tm.slots.values()), default=0)
+        there = (slot.memory_mb for each in state.task_managers.values() for slot in each.slots.values())
+        new = [state.limits.worker_memory_mb] if state.limits.provider and state.limits.task_managers_max else []
+        self._largest = max([*there, *new], default=0)
+        self._outlook = scaling.outlook(state)
         self._counts: dict[int, str] = {}  # by memory_mb
 
     def fits(self, memory_mb: int) -> bool:
@@ -114,13 +118,12 @@ class _SlotCensus:
             missing = state.shards - len(state.declared | state.silent)
             whom = _plural(missing, "JobMaster shard") if missing else "TaskManagers"
             return f"{part}the ResourceManager has just started and waits to hear from {whom}"
-        if not state.task_managers:
-            return f"{part}no TaskManager is registered"
         if not self.fits(job.memory_mb):
             return f"{part}needs {job.memory_mb} MB a slot, the largest has {self._largest} MB"
         if job.memory_mb not in self._counts:
-            self._counts[job.memory_mb] = self._count(job.memory_mb)
-        return part + self._counts[job.memory_mb]
+            self._counts[job.memory_mb] = self._count(job.memory_mb) if state.task_managers else "no TaskManager is registered"
+        outlook = f"; {self._outlook}" if self._outlook and job.memory_mb <= state.limits.worker_memory_mb else ""
+        return part + self._counts[job.memory_mb] + outlook
 
     def _count(self, memory_mb: int) -> str:
         counts = {"busy": 0, "starting": 0, "broken": 0}

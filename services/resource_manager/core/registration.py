@@ -18,7 +18,7 @@ from millrace.core.messages.slots import (
 from millrace.core.states import SlotState
 from millrace.core.topics import shard_scope, task_manager_key, task_manager_scope
 
-from . import liveness, slot_manager
+from . import liveness, slot_manager, workers
 from .state import Slot, State, TaskManager, task_manager_of
 
 LOST_BEFORE = "an earlier ResourceManager had declared it lost"
@@ -33,6 +33,12 @@ def on_register_task_manager(state: State, body: RegisterTaskManager, envelope: 
         state.expected.pop(name, None)
         yield from _report_loss(state, name, life, LOST_BEFORE)
         yield Say(envelope.sender, ReleaseTaskManager(incarnation=life, reason=LOST_BEFORE))
+        yield Forget(envelope.sender, life)
+        return
+    refused = workers.refusal(state, name)
+    if refused is not None:
+        yield from workers.stop(state, name, refused, envelope.at_ms)
+        yield Say(envelope.sender, ReleaseTaskManager(incarnation=life, reason=refused))
         yield Forget(envelope.sender, life)
         return
     old = state.task_managers.get(name)
@@ -53,6 +59,7 @@ def on_register_task_manager(state: State, body: RegisterTaskManager, envelope: 
     task_manager = TaskManager(life, body.host, since_ms, envelope.at_ms, state.clock_ms, slots)
     liveness.note_heartbeat(state, task_manager, envelope.at_ms)
     freed += slot_manager.register(state, name, task_manager, body.states)
+    freed += workers.registered(state, name, envelope.now_ms, envelope.at_ms)
     yield from adjust_heartbeats(state)
     yield Say(envelope.sender, _registered(state))
     if again is None:
@@ -113,6 +120,7 @@ def lose(state: State, envelope: Envelope, name: str, reason: str, *, alive: boo
         task_manager=name, incarnation=lost.incarnation, reason=reason, at_ms=envelope.at_ms
     ))  # fmt: skip
     yield from slot_manager.unregister(state, name)
+    yield from workers.lost(state, name, reason, alive=alive, envelope=envelope)
     yield from adjust_heartbeats(state)
 
 

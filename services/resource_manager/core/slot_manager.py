@@ -15,7 +15,7 @@ from millrace.core.messages.slots import AllocateSlot, ReportedSlot, SlotFreed, 
 from millrace.core.states import ALLOCATED_SLOT, HELD_SLOT, UNUSABLE_SLOT, SlotState
 from millrace.core.topics import task_manager_scope
 
-from . import liveness, matching, queue
+from . import liveness, matching, queue, workers
 from .state import Job, Slot, State, TaskManager, is_quiet, slot_key, task_manager_of
 
 Outputs = Iterator[Output]
@@ -58,11 +58,20 @@ def grant(state: State, record: str, at_ms: AtMs) -> Outputs:  # [R11]
         granter = state.task_managers[task_manager]
         if is_quiet(granter):
             liveness.note_heartbeat(state, granter, at_ms)
+        workers.keep(state, task_manager)
         allocate = AllocateSlot(slot=slot, allocation=allocation, job=name, shard=job.shard)
         # A shard that is offered a slot before it receives the loss for which it needs one gives the slot back.
         yield Say(task_manager_scope(task_manager), allocate, after="TaskManagerLost")
         others += _change(state, task_manager, slot, SlotState.PENDING, allocation, name)
     yield from others
+
+
+def give_last(state: State, name: str) -> None:
+    """Puts the free slots of a TaskManager behind all others that are free."""
+    for number, slot in state.task_managers[name].slots.items():
+        if slot.state is SlotState.FREE:
+            group, key = state.free[slot.memory_mb], slot_key(name, number)
+            group[key] = group.pop(key)
 
 
 def register(state: State, name: str, task_manager: TaskManager, states: Sequence[ReportedSlot]) -> Outputs:

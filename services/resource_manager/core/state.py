@@ -9,7 +9,7 @@ from millrace.core.allocation import life_of
 from millrace.core.clocks import AtMs, NowMs
 from millrace.core.fold import TICK_MS
 from millrace.core.machine import Envelope, formerly
-from millrace.core.states import ALLOCATED_SLOT, HELD_SLOT, SlotState
+from millrace.core.states import ALLOCATED_SLOT, HELD_SLOT, WITH_TASK_MANAGER, SlotState, WorkerState
 from millrace.core.topics import shard_number, task_manager_name
 
 TICK_STEP_MAX_MS = 500
@@ -26,6 +26,19 @@ class Settings:
     beats_per_s_max: int = 1000  # of all TaskManagers together
     lost_after_ms: int = 600  # at least; four intervals where those have grown, and never less than four ticks
     ageing_ms: int = 60_000  # of waiting outweigh one step of priority
+    # The provider that starts and stops TaskManagers. "": none, they come by themselves, and none of what follows decides anything.
+    provider: str = ""
+    task_managers_min: int = 0  # so many are kept, needed or not
+    task_managers_max: int = 1  # with those that came by themselves
+    task_managers_spare: int = 0  # while jobs run: the slots of so many are kept free
+    slots_max: int | None = None  # of all TaskManagers together; None: no limit
+    cores_max: int | None = None  # of all workers together
+    memory_mb_max: int | None = None  # of all slots together
+    worker_slots: int = 2  # of each TaskManager that the provider starts
+    worker_cores: int = 1
+    worker_memory_mb: int = 4096  # of each of its slots
+    worker_start_ms: int = 60_000  # in which it must have registered
+    worker_idle_ms: int = 60_000  # after which one that nobody needs is asked whether it may be stopped
 
 
 @dataclass
@@ -82,6 +95,36 @@ class Expected:
 
 
 @dataclass
+class Worker:
+    """A TaskManager that the provider starts and stops. `due_ms`: until when it must have registered (STARTING), or have answered
+    (DRAINING). `idle_ms`: since when none of its slots is allocated; None: one is, or it has not been looked at."""
+
+    state: WorkerState
+    due_ms: NowMs = NowMs(0)
+    idle_ms: NowMs | None = None
+
+
+@dataclass
+class Workers:
+    """What is known of the provider and its TaskManagers."""
+
+    known: dict[str, Worker] = field(default_factory=dict)  # by the TaskManager's id
+    changes: int = 0  # WorkerChanged events
+    # What the provider has is known in this term. Nothing is started before, and who registers is taken: it may be in the list.
+    listed: bool = False
+    adopting: bool = True  # no list has been taken in this life: what runs may have been started by an earlier one
+    lists: int = 0  # number of the last ListWorkers
+    # The workers that are expected in the list that is awaited; None: none is awaited.
+    expected: dict[str, None] | None = None
+    list_ms: NowMs = NowMs(0)  # when the next list is due
+    away: str = ""  # why the last list did not come, in the provider's words
+    failures: int = 0  # of workers, each less than a minute after the one before
+    failed_ms: NowMs = NowMs(0)  # when the last of these was
+    problem: str = ""  # of the last one that did not start; "" once one has registered since
+    short_ms: NowMs | None = None  # since when slots are short
+
+
+@dataclass
 class State:
     shards: int
     limits: Settings = field(default_factory=Settings)
@@ -111,6 +154,7 @@ class State:
     granted: int = 0  # slots granted in this life: the number in an allocation's name
     # TaskManager -> until when it is expected to register; none of them is registered.
     expected: dict[str, Expected] = field(default_factory=dict)
+    workers: Workers = field(default_factory=Workers)
     # TaskManager -> the last incarnation that was declared lost, by an earlier life of ours, or because it did not register.
     # None is registered. The last LOST_KEPT, in the order in which they were noted.
     parted: dict[str, int] = field(default_factory=dict)
@@ -182,5 +226,8 @@ def check(state: State) -> None:
     assert set(state.unnotified) <= waiting and set(state.placed) <= waiting
     assert not set(state.expected) & set(state.task_managers)
     assert not set(state.parted) & set(state.task_managers)
+    for name, worker in state.workers.known.items():
+        assert (worker.state in WITH_TASK_MANAGER) == (name in state.task_managers), (name, worker)
+        assert worker.idle_ms is None or worker.state in WITH_TASK_MANAGER, (name, worker)
     if state.open and state.free:
         assert not any(memory <= max(state.free) for memory in state.queues), "a free slot, and who can use it"

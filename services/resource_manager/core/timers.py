@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from millrace.core.machine import Envelope, Output, Ticked
 
-from . import liveness, queue, registration, shards, slot_manager
+from . import liveness, providing, queue, registration, shards, slot_manager
 from .state import State
 
 
@@ -17,4 +17,5 @@ def on_ticked(state: State, body: Ticked, envelope: Envelope) -> Iterator[Output
     yield from registration.lose_unregistered(state, now_ms)
     yield from shards.exclude_undeclared(state, now_ms)
     yield from slot_manager.grant(state, envelope.id, envelope.at_ms)  # first: no job is sent a reason to wait for what it gets
+    yield from providing.on_ticked(state, envelope)
     yield from queue.notify(state, now_ms)

@@ -7,23 +7,38 @@ from collections.abc import Iterator
 from millrace.core.clocks import after
 from millrace.core.machine import Do, Envelope, Output, Say
 from millrace.core.messages.effects import EndProcess
-from millrace.core.messages.slots import DisconnectTaskManager, ReleaseTaskManager, StopAsked, Unheard
+from millrace.core.messages.slots import (
+    DisconnectTaskManager,
+    DrainAnswered,
+    DrainTaskManager,
+    ReleaseTaskManager,
+    StopAsked,
+    Unheard,
+)
 from millrace.core.topics import RESOURCE_MANAGER
 
 from . import slot_table
 from .state import State
 
+REFUSED_SLOTS = 10  # that are named
 STOP_MS = 2_500  # for attempts to end, when the process is asked to stop
 
 
 def on_release_task_manager(state: State, body: ReleaseTaskManager, envelope: Envelope) -> Iterator[Output]:  # [R28]
     if body.incarnation == state.incarnation:
-        yield from _end(state, f"the ResourceManager declared this TaskManager lost: {body.reason}", again=True)
+        yield from _end(state, f"the ResourceManager has released this TaskManager: {body.reason}", again=True)
 
 
 def on_unheard(state: State, body: Unheard, envelope: Envelope) -> Iterator[Output]:
     reason = f"neither Kafka nor etcd has answered for {body.silent_ms} ms: others must count this TaskManager as lost"
     yield from _end(state, reason, again=True)
+
+
+def on_drain_task_manager(state: State, body: DrainTaskManager, envelope: Envelope) -> Iterator[Output]:
+    """What an attempt leaves is in storage before its slot is given back, so a slot that nobody holds has nothing that is needed."""
+    if body.incarnation == state.incarnation:
+        held = [f"slot {number} is {slot.job}'s" for number, slot in state.slots.items() if slot.allocation is not None]
+        yield Say(RESOURCE_MANAGER, DrainAnswered(refused=", ".join(held[:REFUSED_SLOTS]) or None))
 
 
 def on_stop_asked(state: State, body: StopAsked, envelope: Envelope) -> Iterator[Output]:

@@ -15,6 +15,7 @@ from millrace.core.messages.slots import (
     CancelTasks,
     CaughtUp,
     DeployTasks,
+    DrainTaskManager,
     FellBehind,
     FreeSlots,
     OrderAnswered,
@@ -33,7 +34,7 @@ from millrace.core.topics import RESOURCE_MANAGER, shard_scope, task_manager_sco
 
 from . import slot_table
 from .commands import on_allocate_slot, on_cancel_tasks, on_deploy_tasks, on_free_slots, on_task_manager_registered
-from .leaving import on_release_task_manager, on_stop_asked, on_unheard
+from .leaving import on_drain_task_manager, on_release_task_manager, on_stop_asked, on_unheard
 from .life import on_born, on_configured, on_peer_born, on_ticked
 from .local_facts import (
     on_attempt_ended,
@@ -58,6 +59,7 @@ HANDLERS: dict[type, Handler] = {
     TaskManagerRegistered: on_task_manager_registered,
     AllocateSlot: on_allocate_slot,
     ReleaseTaskManager: on_release_task_manager,
+    DrainTaskManager: on_drain_task_manager,
     # JobMasters
     DeployTasks: on_deploy_tasks,
     CancelTasks: on_cancel_tasks,

@@ -116,6 +116,31 @@ SlotStateShown = Literal["STARTING", "FREE", "ACTIVE", "BROKEN"]
 """As the web service counts slots."""
 
 
+class WorkerState(str, Enum):
+    """State of a worker: a TaskManager that the ResourceManager has its provider start and stop."""
+
+    REQUESTED = "REQUESTED"  # the provider is asked to start it
+    STARTING = "STARTING"  # the provider has started it; it has not registered
+    REGISTERED = "REGISTERED"
+    DRAINING = "DRAINING"  # idle, and asked whether it may be stopped; its slots may still be granted
+    STOPPING = "STOPPING"  # not wanted any more; it counts until the provider says that nothing of it runs
+
+
+_W = WorkerState
+WORKER_TRANSITIONS: dict[WorkerState, tuple[WorkerState, ...]] = {
+    _W.REQUESTED: (_W.STARTING, _W.REGISTERED, _W.STOPPING),  # it may register before the provider has answered
+    _W.STARTING: (_W.REGISTERED, _W.STOPPING),
+    _W.REGISTERED: (_W.STARTING, _W.DRAINING, _W.STOPPING),  # STARTING: its process has begun anew
+    _W.DRAINING: (_W.REGISTERED, _W.STARTING, _W.STOPPING),
+    _W.STOPPING: (),
+}
+PENDING_WORKER = (_W.REQUESTED, _W.STARTING)
+"""Its slots will be there soon."""
+WITH_TASK_MANAGER = (_W.REGISTERED, _W.DRAINING)
+WorkerStateShown = Literal["REQUESTED", "STARTING", "REGISTERED", "DRAINING", "STOPPING", "STOPPED"]
+"""As `WorkerChanged` has it. STOPPED: it is forgotten."""
+
+
 class AttemptState(str, Enum):
     """State of an attempt in its TaskManager."""
 
@@ -181,6 +206,10 @@ def check_execution(old: ExecutionState, new: ExecutionState) -> None:
 
 def check_slot(old: SlotState, new: SlotState) -> None:
     assert new in SLOT_TRANSITIONS[old], f"a slot does not go from {old.value} to {new.value}"
+
+
+def check_worker(old: WorkerState, new: WorkerState) -> None:
+    assert new in WORKER_TRANSITIONS[old], f"a worker does not go from {old.value} to {new.value}"
 
 
 def check_attempt(old: AttemptState, new: AttemptState) -> None:

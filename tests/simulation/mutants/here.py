@@ -8,6 +8,7 @@ from typing import Any
 from tests.simulation.beside import beside
 from tests.simulation.handover import over_and_back
 from tests.simulation.mutants import Mutant
+from tests.simulation.providing import workers_come_and_go
 from tests.simulation.restoring import restored
 from tests.simulation.silent import a_shard_stays_away, names_are_long
 from tests.simulation.slots import Timing
@@ -173,8 +174,9 @@ SCENES: dict[int, Callable[[int], None]] = {
     29: beside,
     31: a_shard_stays_away,
     32: years_pass,
+    33: workers_come_and_go,
 }
-"""Rule -> what is run instead of a trial, for the mutants in `restored.py`, `clusters.py`, `silent.py` and `growth.py`."""
+"""Rule -> what is run instead of a trial, for the mutants in `restored.py`, `clusters.py`, `silent.py`, `growth.py` and `workers.py`."""
 
 
 def drawn(mutant: Mutant, seed: int) -> Here:

@@ -115,7 +115,7 @@ def _live(name: str, seeds: int, results: Connection) -> None:
 def run(mutant: Mutant, seed: int) -> str | None:
     """A seed of a mutant: what did not hold."""
     scene = SCENES.get(mutant.rule)
-    if scene is None or not mutant.apply.__module__.endswith((".restored", ".clusters", ".silent", ".growth")):
+    if scene is None or not mutant.apply.__module__.endswith((".restored", ".clusters", ".silent", ".growth", ".workers")):
         return run_seed(seed, **drawn(mutant, seed)).failure
     quiet_logs()
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from ..states import WorkerStateShown
 from .attempts import Fault, ResultRows
 from .base import Body, Part
 from .execution import TaskOutline, TimeSpent
@@ -160,6 +161,18 @@ class SlotChanged(ClusterEvent):
     state: str
     job: str | None = None
     reason: str | None = None
+
+
+class WorkerChanged(ClusterEvent):
+    """ResourceManager: a TaskManager that its provider starts and stops has another state. Counted over all workers together."""
+
+    type: Literal["WorkerChanged"] = "WorkerChanged"
+    version: Literal[1] = 1
+    worker: str
+    """Its id, which is that of the TaskManager."""
+    state: WorkerStateShown
+    reason: str | None = None
+    """Why it is stopped, or was not started: in the provider's words, if it gave any."""
 
 
 class LeaderElected(ClusterEvent):

@@ -15,9 +15,11 @@ LINKS: dict[tuple[str, str], tuple[type[Body], ...]] = {
     (RESOURCE_MANAGER, JOB_MASTER): (jobs.JobQueued, jobs.DeclareAgain, jobs.TaskManagerLost),
     (TASK_MANAGER, RESOURCE_MANAGER): (
         slots.RegisterTaskManager, slots.SlotReport, slots.TaskManagerHeartbeat, slots.SlotFreed, slots.SlotUnused,
-        slots.DisconnectTaskManager,
+        slots.DisconnectTaskManager, slots.DrainAnswered,
     ),
-    (RESOURCE_MANAGER, TASK_MANAGER): (slots.TaskManagerRegistered, slots.AllocateSlot, slots.ReleaseTaskManager),
+    (RESOURCE_MANAGER, TASK_MANAGER): (
+        slots.TaskManagerRegistered, slots.AllocateSlot, slots.ReleaseTaskManager, slots.DrainTaskManager,
+    ),
     (TASK_MANAGER, JOB_MASTER): (slots.OfferSlots, slots.TaskStateChanged, slots.FailSlot, slots.ProgressReported, slots.AttemptAnswered),
     (JOB_MASTER, TASK_MANAGER): (slots.DeployTasks, slots.CancelTasks, slots.FreeSlots, slots.OrderAttempts),
 }  # fmt: skip

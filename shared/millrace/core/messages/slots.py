@@ -79,6 +79,14 @@ class DisconnectTaskManager(Body):
     reason: str
 
 
+class DrainAnswered(Body):
+    """Answers DrainTaskManager: nothing runs here, and the TaskManager may be stopped; with `refused`, why it may not."""
+
+    type: Literal["DrainAnswered"] = "DrainAnswered"
+    version: Literal[1] = 1
+    refused: str | None = None
+
+
 # ResourceManager -> TaskManager
 
 
@@ -110,6 +118,15 @@ class ReleaseTaskManager(Body):
     version: Literal[1] = 1
     incarnation: int
     reason: str
+
+
+class DrainTaskManager(Body):
+    """You seem idle, and are no longer needed: answer whether you may be stopped. The question changes nothing: your slots may still be
+    granted."""
+
+    type: Literal["DrainTaskManager"] = "DrainTaskManager"
+    version: Literal[1] = 1
+    incarnation: int
 
 
 # TaskManager -> JobMaster

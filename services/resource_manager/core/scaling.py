@@ -1,0 +1,115 @@
+"""How many TaskManagers are wanted, and how many there may be. A policy over the state: it changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import NamedTuple
+
+from millrace.core.states import SlotState
+
+from .state import Settings, State
+from .workers import pending
+
+COMING_SLOT = (SlotState.STARTING, SlotState.RELEASING)
+
+
+def missing(state: State) -> int:
+    """How many more workers the waiting jobs, and the slots that are kept free, need besides those that are being started.
+
+    A job that needs more memory than a slot of a worker has needs none: it would wait on."""
+    limits = state.limits
+    spare = limits.task_managers_spare * limits.worker_slots if state.jobs else 0
+    fitting = [memory for memory in state.queues if memory <= limits.worker_memory_mb]
+    if not fitting and not spare:
+        return 0
+    coming = len(pending(state)) * limits.worker_slots + _coming_slots(state, max(fitting, default=0))
+    most = coming + limits.task_managers_max * limits.worker_slots
+    demand = 0
+    for _, name in chain.from_iterable(state.queues[memory] for memory in fitting):
+        demand += state.jobs[name].wanted - state.jobs[name].held
+        if demand >= most:
+            break  # more than that is not started at once
+    over = max(0, coming - demand) + sum(map(len, state.free.values()))
+    return -(-(max(0, demand - coming) + max(0, spare - over)) // limits.worker_slots)
+
+
+def below_least(state: State) -> int:
+    """How many workers the smallest number of TaskManagers lacks."""
+    return max(0, state.limits.task_managers_min - len(state.task_managers) - len(pending(state)))
+
+
+class Room(NamedTuple):
+    """How many more workers may be started, and which limit allows no more."""
+
+    workers: int
+    limit: str
+
+
+def room(state: State) -> Room:  # [R33]
+    """By the limit that allows least. A worker counts until nothing of it runs any more."""
+    rooms = [Room(max(0, most - used) // each, text) for text, most, used, each in _limits(state)]
+    return min(rooms, key=lambda each: each.workers)
+
+
+def _limits(state: State) -> Iterator[tuple[str, int, int, int]]:
+    """(what the limit is, the most, how much of it is used, how much a worker adds)."""
+    for limit in LIMITS:
+        most = getattr(state.limits, limit.setting)
+        each = limit.of_worker(state.limits)
+        if most is not None and each:
+            yield f"{limit.setting} is {most}", most, limit.registered(state) + each * limit.unseen(state), each
+
+
+def _not_registered(state: State) -> int:
+    return sum(name not in state.task_managers for name in state.workers.known)
+
+
+class Limit(NamedTuple):
+    """`of_worker`: how much a worker adds; `registered`: what the registered TaskManagers have of it; `unseen`: how many workers are not
+    counted there."""
+
+    setting: str
+    of_worker: Callable[[Settings], int]
+    registered: Callable[[State], int]
+    unseen: Callable[[State], int] = _not_registered
+
+
+LIMITS = (
+    Limit("task_managers_max", lambda limits: 1, lambda state: len(state.task_managers)),
+    Limit("slots_max", lambda limits: limits.worker_slots, lambda state: sum(len(each.slots) for each in state.task_managers.values())),
+    Limit(
+        "memory_mb_max", lambda limits: limits.worker_slots * limits.worker_memory_mb,
+        lambda state: sum(slot.memory_mb for each in state.task_managers.values() for slot in each.slots.values()),
+    ),
+    # A TaskManager does not report its cores: those of the workers count.
+    Limit("cores_max", lambda limits: limits.worker_cores, lambda state: 0, lambda state: len(state.workers.known)),
+)  # fmt: skip
+
+
+def outlook(state: State) -> str:
+    """What is done about too few slots: for the jobs that wait. "" where no provider can do anything about it."""
+    workers, limits = state.workers, state.limits
+    if not limits.provider:
+        return ""
+    names = pending(state)
+    failed = f" ({workers.problem})" if workers.problem else ""
+    if len(names) == 1:
+        return f"{names[0]} is being started{failed}"
+    if names:
+        return f"{len(names)} TaskManagers are being started{failed}"
+    if workers.away:
+        return f"the provider of TaskManagers does not answer: {workers.away}"
+    if workers.problem:
+        return f"no TaskManager could be started, it is tried again: {workers.problem}"
+    allowed = room(state)
+    return "" if allowed.workers else f"no more are started: {allowed.limit}"
+
+
+def _coming_slots(state: State, least_mb: int) -> int:
+    """The slots of registered TaskManagers that are free in a moment."""
+    return sum(
+        slot.state in COMING_SLOT and slot.memory_mb >= least_mb
+        for each in state.task_managers.values()
+        for slot in each.slots.values()
+    )  # fmt: skip

@@ -1,0 +1,121 @@
+"""Mutants of the workers that a provider starts and stops [R33]."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millrace.core.clocks import NowMs
+from millrace.core.messages.effects import StopWorker, WorkersListed, WorkerStopped
+from millrace.core.messages.slots import DrainAnswered
+from millrace.core.states import WorkerState
+from millrace.runtime.performer import PerEffect
+from services.resource_manager import ports
+from services.resource_manager.core import providing, registration, scaling, workers
+from services.resource_manager.core.machine import HANDLERS as RESOURCE_MANAGER
+from services.resource_manager.providers import NotProvided
+from tests.simulation import control
+from tests.simulation.mutants import around, around_handler, mutant
+
+
+@mutant(33, "resource_manager/core/scaling.py:room", "while one that hangs is being stopped another one runs, beyond the limit")
+def what_is_being_stopped_does_not_count() -> None:
+    def unseen(state: Any) -> int:
+        return sum(
+            name not in state.task_managers and each.state is not WorkerState.STOPPING for name, each in state.workers.known.items()
+        )
+
+    scaling.LIMITS = tuple(each._replace(unseen=unseen) for each in scaling.LIMITS)
+
+
+@mutant(33, "resource_manager/core/workers.py:stop", "an id is given again while its last process may still run")
+def an_id_is_free_once_its_stop_is_asked_for() -> None:
+    def stop(original: Any, state: Any, name: str, reason: str, at_ms: Any) -> Any:
+        yield from original(state, name, reason, at_ms)
+        state.workers.known.pop(name, None)
+
+    around(workers, "stop", stop)
+
+
+@mutant(33, "resource_manager/ports.py:ports", "what the provider did not confirm is taken for done: it runs on, and nobody knows of it")
+def a_stop_that_was_not_confirmed_is_taken_for_done() -> None:
+    def wrapped(original: Any, store: Any, provider: Any) -> Any:
+        def stop_worker(effect: StopWorker, fence: Any) -> WorkerStopped:
+            fence.check(store)
+            try:
+                provider.stop(effect.worker, fence.epoch)
+            except NotProvided:
+                pass
+            return WorkerStopped(worker=effect.worker)
+
+        return {**original(store, provider), StopWorker: PerEffect(stop_worker)}
+
+    around(ports, "ports", wrapped)
+    control.resource_manager_ports = ports.ports
+
+
+@mutant(33, "resource_manager/core/workers.py:time_out", "one that never registers is waited for, and its job with it")
+def who_never_registers_is_waited_for() -> None:
+    workers.time_out = lambda state, now_ms, at_ms: iter(())
+
+
+@mutant(33, "resource_manager/core/workers.py:resume_ms", "what does not work is tried ten times a second")
+def failures_cost_no_pause() -> None:
+    workers.resume_ms = lambda known: NowMs(0)
+
+
+@mutant(33, "resource_manager/core/workers.py:lost", "one that hangs is replaced and never stopped")
+def the_lost_are_not_stopped() -> None:
+    def lost(state: Any, name: str, reason: str, *, alive: bool, envelope: Any) -> Any:
+        state.workers.known.pop(name, None)
+        yield from ()
+
+    workers.lost = lost
+    assert registration.workers is workers
+
+
+@mutant(33, "resource_manager/core/workers.py:refusal", "one that nobody asked for gets work, and is known to nobody")
+def strangers_are_welcome() -> None:
+    def registered(original: Any, state: Any, name: str, *given: Any) -> Any:
+        if name in state.workers.known:
+            yield from original(state, name, *given)
+
+    workers.refusal = lambda state, name: None
+    around(workers, "registered", registered)
+
+
+@mutant(33, "resource_manager/core/providing.py:on_workers_listed", "one that nobody asked for, and that does not register, runs for ever")
+def the_list_is_not_looked_at() -> None:
+    def listed(original: Any, state: Any, body: Any, envelope: Any) -> Any:
+        known = dict.fromkeys(state.workers.known)
+        return original(state, body.model_copy(update={"workers": known}), envelope)
+
+    around_handler(RESOURCE_MANAGER, WorkersListed, listed)
+
+
+@mutant(33, "resource_manager/core/providing.py:on_ticked", "a new life starts TaskManagers beside those that run")
+def nothing_has_to_be_listed_first() -> None:
+    def configured(original: Any, state: Any) -> Any:
+        yield from original(state)
+        state.workers.listed = bool(state.limits.provider)
+
+    around(providing, "on_configured", configured)
+
+
+@mutant(33, "resource_manager/core/providing.py:_drain", "those that nobody needs stay")
+def the_idle_stay() -> None:
+    providing._drain = lambda state, envelope: iter(())
+
+
+@mutant(33, "resource_manager/core/providing.py:on_drain_answered", "one that was given work since it was asked is stopped")
+def an_old_consent_counts() -> None:
+    def answered(original: Any, state: Any, body: Any, envelope: Any) -> Any:
+        name = envelope.sender.partition("/")[2]
+        worker = state.workers.known.get(name)
+        if worker is not None and name in state.task_managers and worker.state is WorkerState.REGISTERED:
+            reason = "none of its slots was needed"
+            yield from workers.stop(state, name, reason, envelope.at_ms)
+            yield from registration.lose(state, envelope, name, reason)
+        else:
+            yield from original(state, body, envelope)
+
+    around_handler(RESOURCE_MANAGER, DrainAnswered, answered)

@@ -1,0 +1,108 @@
+"""A provider of TaskManagers in memory, with the faults of real ones; and what must hold of one that the ResourceManager uses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from services.resource_manager.core import workers
+from services.resource_manager.providers import NotProvided
+from tests.simulation.cluster import Cluster
+from tests.simulation.task_manager import TaskManagerProcess
+
+AWAY = "the backend is away"
+
+
+class MemoryProvider:
+    """Starts TaskManagers of a cluster. Its faults are fields: each is undone by who has set it."""
+
+    def __init__(self, cluster: Cluster, most: int) -> None:
+        """`most`: TaskManagers at most, as its ResourceManager is configured."""
+        self._cluster, self._most = cluster, most
+        self.away = False  # it answers nothing, and does nothing
+        self.refuses = False  # it starts none, and says so
+        self.loses_answers = False  # it does what it is asked, and nobody learns of it
+        self.mute = False  # those that it starts never register: they have no process in the cluster
+        self.doubles = False  # it starts one more each time, of which nobody knows
+        self.epoch = 0
+        self.has: dict[str, bool] = {}  # what was started and not stopped -> whether somebody asked for it
+        self.started_ms: list[int] = []  # when it was asked to start one
+        cluster.world.provider = self
+        cluster.unwatched = lambda name: workers.is_worker(name.partition("/")[2])
+
+    # as the ResourceManager uses it
+
+    def start(self, worker: str, epoch: int) -> None:
+        self._fence(epoch)
+        self.started_ms.append(self._cluster.world.clock.now_ms())
+        if self.refuses:
+            raise NotProvided("there is no room")
+        self._run(worker, asked=True)
+        assert sum(self.has.values()) <= self._most, f"[R33]: {list(self.has)} run, and {self._most} may"
+        if self.doubles:
+            numbers = [workers.number_of(each) for each in self.has]
+            self._run(f"{workers.PREFIX}{max(numbers) + 1}", asked=False)
+        self._answer()
+
+    def stop(self, worker: str, epoch: int) -> None:
+        self._fence(epoch)
+        self._assert_idle(worker)
+        self.lose(worker)
+        self._answer()
+
+    def workers(self, epoch: int) -> Mapping[str, str | None]:
+        self._fence(epoch)
+        self.epoch = epoch
+        return {name: "its process has ended" if self._ended(name) else None for name in self.has}
+
+    # what happens to it
+
+    def lose(self, worker: str) -> None:
+        """Nothing of it is left, and nobody is told."""
+        self.has.pop(worker, None)
+        process = self._process(worker)
+        if process is not None and process.alive:
+            self._cluster.kill(process.name)
+
+    def heal(self) -> None:
+        self.away = self.refuses = self.loses_answers = self.mute = self.doubles = False
+
+    def living(self) -> list[str]:
+        """Those whose processes run."""
+        return [name for name in self.has if not self._ended(name)]
+
+    def _fence(self, epoch: int) -> None:
+        if self.away:
+            raise NotProvided(AWAY)
+        if epoch < self.epoch:
+            raise NotProvided(f"a leader of epoch {self.epoch} has asked")
+
+    def _answer(self) -> None:
+        if self.loses_answers:
+            raise NotProvided("the connection was lost before it answered")
+
+    def _run(self, worker: str, *, asked: bool) -> None:
+        process = self._process(worker)
+        self.has[worker] = asked or self.has.get(worker, False)
+        if not self.mute and (process is None or not process.alive):
+            self._cluster.start(f"task-manager/{worker}")
+
+    def _process(self, worker: str) -> TaskManagerProcess | None:
+        process = self._cluster.processes.get(f"task-manager/{worker}")
+        assert process is None or isinstance(process, TaskManagerProcess)
+        return process
+
+    def _ended(self, worker: str) -> bool:
+        process = self._process(worker)
+        return process is not None and not process.alive
+
+    def _assert_idle(self, worker: str) -> None:
+        """[R33]: what was stopped because it was idle had nothing to do."""
+        process = self._process(worker)
+        if process is None or not process.alive:
+            return
+        events = [json.loads(each.value) for each in self._cluster.world.broker.log("cluster.events", 0).records]
+        gone = [each for each in events if each["type"] == "TaskManagerGone" and each["task_manager"] == worker]
+        if gone and gone[-1]["incarnation"] == process.shell.incarnation and "needed" in gone[-1]["reason"]:
+            runs = [each.attempt for each in self._cluster.world.book.living.values() if each.task_manager == process.slots.process]
+            assert not runs, f"[R33]: {worker} is stopped for idle while {runs} run"

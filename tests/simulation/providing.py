@@ -1,0 +1,143 @@
+"""TaskManagers that come and go [R33]: jobs make a cluster grow, rest makes it shrink, and its provider fails in every way. Run as a seed
+says."""
+
+from __future__ import annotations
+
+import random
+
+from millrace.core.states import WITH_TASK_MANAGER
+from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topology
+from tests.simulation import workload
+from tests.simulation.audit import audit
+from tests.simulation.cluster import Cluster, Stuck
+from tests.simulation.faults import Faults
+from tests.simulation.provider import MemoryProvider
+from tests.simulation.slots import Timing
+
+CONTROL = (f"{DISPATCHER}#1", f"{RESOURCE_MANAGER}#1", f"{RESOURCE_MANAGER}#2", f"{JOB_MASTER}#1")
+START_MS, IDLE_MS = 4_000, 2_000
+OTHERS = tuple(f"{kind}:{RESOURCE_MANAGER}" for kind in ("kill", "kill", "pause", "lease", "cut")) + ("broker", "etcd")
+OF_PROVIDER = ("away", "refuses", "loses_answers", "mute", "doubles")
+OF_WORKERS = ("dies", "hangs", "is_lost")
+KINDS = (*OF_PROVIDER, *OF_WORKERS, "healed", "healed", "nothing")
+TURNS = 16
+WAITS_MS = (0, 20, 200, 1_000, 3_000)
+GRAPHS = (workload.single, workload.wide, workload.roots)
+STARTS_A_MINUTE = 30  # at most, while nothing that is started works
+ENDS_MS = 180_000  # in which all jobs end once all is well: pauses after failures are in it
+RESTS_MS = 150_000  # in which what is not needed goes. What nobody has asked for is found by the list of each minute
+
+
+class Scene:
+    """A cluster whose TaskManagers are started by a provider."""
+
+    def __init__(self, seed: int) -> None:
+        self._chance = chance = random.Random(f"providing {seed}")
+        self._least, self._most = chance.choice(((0, 1), (0, 2), (1, 3)))
+        deciding = {
+            "provider": "memory", "task_managers_min": self._least, "task_managers_max": self._most,
+            "task_managers_spare": chance.choice((0, 0, 1)), "worker_slots": 2, "worker_memory_mb": 1024,
+            "worker_start_ms": START_MS, "worker_idle_ms": IDLE_MS,
+        }  # fmt: skip
+        self._cluster = cluster = Cluster(
+            Topology(), seed=seed, task_managers=0, slots=2, control=(), timing=Timing(run=(100, 1_500)),
+            deciding={RESOURCE_MANAGER: deciding},
+        )  # fmt: skip
+        self._provider = MemoryProvider(cluster, self._most)
+        for name in CONTROL:
+            cluster.start(name)
+        workload.upload_module(cluster.world)
+        self._faults = Faults(cluster, chance, chance.choice((0, 3, 6)), OTHERS)
+        cluster.between = self._faults.step
+
+    def run(self) -> None:
+        """AssertionError, with what was done, when something does not hold."""
+        try:
+            self._run()
+        except Exception as failure:
+            trace = "\n".join(f"{at_ms} ms: {what}" for at_ms, what in self._faults.trace)
+            raise AssertionError(f"{type(failure).__name__}: {failure}\n{trace}") from failure
+
+    def _run(self) -> None:
+        cluster, jobs = self._cluster, [f"job-{number}" for number in range(8)]
+        waiting = list(jobs)
+        for _ in range(TURNS):
+            if waiting and self._chance.random() < 0.6:
+                job = waiting.pop(0)
+                cluster.client.submit(job, self._chance.choice(GRAPHS)(job))
+            self._harm()
+            self._pass(self._chance.choice(WAITS_MS))
+        for job in waiting:
+            cluster.client.submit(job, workload.single(job))
+        self._heal()
+        cluster.run(lambda: cluster.ended(*jobs), most_ms=ENDS_MS)
+        self._come_to_rest(RESTS_MS)
+        cluster.run(most_ms=3_000)
+        self._come_to_rest(3_000)
+        self._assert_pauses()
+        audit(cluster)
+
+    def _pass(self, ms: int) -> None:
+        end_ms = self._cluster.world.clock.now_ms() + ms
+        while self._cluster.world.clock.now_ms() < end_ms:
+            self._cluster.step()
+            self._faults.heal()
+
+    # what happens
+
+    def _harm(self) -> None:
+        kind = self._chance.choice(KINDS)
+        if kind in OF_PROVIDER:
+            setattr(self._provider, kind, True)
+        elif kind == "healed":
+            self._provider.heal()
+        elif kind in OF_WORKERS:
+            names = [each for each in self._provider.living() if f"task-manager/{each}" in self._cluster.processes]
+            if not names:
+                return
+            worker = self._chance.choice(names)
+            kind = f"{worker} {kind}"
+            if kind.endswith("dies"):
+                self._cluster.kill(f"task-manager/{worker}")
+            elif kind.endswith("is_lost"):
+                self._provider.lose(worker)
+            else:
+                self._cluster.paused[f"task-manager/{worker}"] = None
+        self._faults.note(f"the provider: {kind}" if kind in OF_PROVIDER else kind)
+
+    def _heal(self) -> None:
+        self._faults.note("all is well")
+        self._faults.left = 0
+        self._provider.heal()
+        for name in [name for name in self._cluster.paused if name.startswith("task-manager/")]:
+            self._cluster.paused.pop(name)
+        while not self._faults.over:
+            self._pass(100)
+
+    # what must hold
+
+    def _come_to_rest(self, most_ms: int) -> None:
+        try:
+            self._cluster.run(self._rests, most_ms=most_ms)
+        except Stuck as stuck:
+            raise AssertionError(f"[R33]: the provider has {self._provider.has}: {stuck}") from None
+
+    def _rests(self) -> bool:
+        """As many TaskManagers as are kept are there, registered, and the provider has no other."""
+        folded = self._cluster.leader(RESOURCE_MANAGER)
+        if folded is None or not self._cluster.at_rest():
+            return False
+        known = folded.state.workers.known
+        registered = all(each.state in WITH_TASK_MANAGER for each in known.values())
+        return registered and sorted(known) == sorted(self._provider.has) and len(known) == self._least
+
+    def _assert_pauses(self) -> None:
+        """What does not work is not tried again and again."""
+        times = self._provider.started_ms
+        busiest = max((sum(at_ms <= each < at_ms + 60_000 for each in times) for at_ms in times), default=0)
+        assert busiest <= STARTS_A_MINUTE, f"[R33]: {busiest} TaskManagers are started in a minute"
+
+
+def workers_come_and_go(seed: int) -> None:
+    """AssertionError when something does not hold."""
+    Scene(seed).run()
