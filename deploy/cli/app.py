@@ -5,6 +5,7 @@ from __future__ import annotations
 from millrace.cli.app import app, guarded, run, unwrap
 
 from . import doctor, replay, stack_commands, token
+from .agent import agent
 from .dlq.commands import dlq
 from .history import history
 
@@ -19,6 +20,7 @@ app.add_typer(replay.app, name="replay", rich_help_panel="The cluster")
 app.add_typer(token.app, name="token", rich_help_panel="The cluster")
 stack_commands.register(app)
 app.command(rich_help_panel="The cluster")(history)
+app.command(rich_help_panel="The cluster")(agent)
 for command in (doctor.doctor, doctor.bundle):
     app.command(rich_help_panel="Operating")(command)
 unwrap(app)

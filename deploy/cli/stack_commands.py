@@ -31,6 +31,20 @@ DashboardFolder = Annotated[
     ),
 ]  # fmt: skip
 
+Exactly = Annotated[
+    int | None, typer.Option("--task-managers", min=0, max=16, help="Number of TaskManagers, no more and no fewer: --min and --max in one.")
+]
+Least = Annotated[
+    int | None, typer.Option("--min", min=0, max=16, help="TaskManagers that are always there; 0: none at rest (first time: 1).")
+]
+Most = Annotated[
+    int | None,
+    typer.Option(
+        "--max", min=1, max=16,
+        help="TaskManagers at most: started when slots are short, stopped when idle (first time: as many as the machine holds).",
+    ),
+]  # fmt: skip
+
 LIVING = [state for state in get_args(JobState) if state not in ENDED_JOB]
 LIVING_SHOWN = 10
 LIVING_S = 2.0  # for the answer: who says `down` waits no longer than that
@@ -49,9 +63,9 @@ def up(
         bool, typer.Option("--detach", "-d", help="Return when it takes jobs, and leave it running.")
     ] = False,
     slots: Annotated[int | None, typer.Option(min=1, max=64, help="Slots of each TaskManager (first time: 2).")] = None,
-    task_managers: Annotated[
-        int | None, typer.Option(min=0, max=16, help="Number of TaskManagers (first time: 1).")
-    ] = None,
+    task_managers: Exactly = None,
+    least: Least = None,
+    most: Most = None,
     cores: Annotated[
         int | None,
         typer.Option(min=1, max=64, help="Threads of each slot: its Spark runs as local with so many (first time: as many as cores)."),
@@ -91,10 +105,11 @@ def up(
     if local.supervisor() is None:
         find_java()  # what cannot work is said before anything is started
     given = {
-        "slots": slots, "task_managers": task_managers, "cores": cores, "heap_mb": heap_mb, "python": python, "shards": shards,
+        "slots": slots, "cores": cores, "heap_mb": heap_mb, "python": python, "shards": shards,
         "standbys": standbys, "web": web, "flink_dashboard": dashboard_of(flink_dashboard),
     }  # fmt: skip
     options = {**local.options().__dict__, **{name: value for name, value in given.items() if value is not None}}
+    options |= _task_managers(options, bool(local.facts()), task_managers, least, most)
     options["flink_dashboard"] = options["flink_dashboard"] if Path(options["flink_dashboard"], "index.html").is_file() else ""
     if flink_dashboard is not None and not options["web"]:
         raise typer.BadParameter("the web service answers its files: give --web, too", param_hint="--flink-dashboard")
@@ -107,6 +122,24 @@ def up(
         return
     _print_line("Ctrl-C stops it.")
     _stay(local)
+
+
+def _task_managers(options: dict[str, Any], known: bool, exactly: int | None, least: int | None, most: int | None) -> dict[str, Any]:
+    """How many there are at least and at most. `known`: the stack was up before, and what is not given stays."""
+    if exactly is not None:
+        if least is not None or most is not None:
+            raise typer.BadParameter("it says both --min and --max: give it alone, or those two", param_hint="--task-managers")
+        return {"task_managers": exactly, "task_managers_most": None}
+    if least is not None and most is not None and most < least:
+        raise typer.BadParameter(f"{most} is less than --min {least}", param_hint="--max")
+    if known and least is None and most is None:
+        return {}
+    from deploy.agent import machine_cores, machine_holds
+    from services.task_manager.settings import memory_bytes
+
+    low = options["task_managers"] if least is None else least
+    high = most or options["task_managers_most"] or machine_holds(options["slots"], options["heap_mb"], machine_cores(), memory_bytes())
+    return {"task_managers": min(low, high) if least is None else low, "task_managers_most": max(low, high) if most is None else most}
 
 
 def _print_up(stack: str, facts: dict[str, Any], dashboard: bool) -> None:
@@ -158,11 +191,33 @@ def status(
     """What of the stack runs, how it is, and the room it takes."""
     from deploy.local.stack import Stack
 
-    found = Stack(stack).status()
+    local = Stack(stack)
+    found = local.status()
+    if found["state"] == "ready" and local.options().grows:
+        found["task_managers"] = _task_managers_now(local)
     if as_json:
         typer.echo(json.dumps(found, indent=1))
         return
     _print_status(found)
+
+
+def _task_managers_now(local: Any) -> dict[str, int | None] | None:
+    """Of a stack that grows, as its ResourceManager counts them; None: the cluster does not answer."""
+    from millrace.cli.connection import find
+    from millrace.client import Millrace, MillraceError
+
+    bootstrap, _ = find(local.name)
+    try:
+        with Millrace(bootstrap, timeout_s=LIVING_S) as millrace:
+            seen = millrace.overview()
+    except MillraceError:
+        return None
+    if seen.silent is not None:
+        return None
+    return {
+        "registered": seen.task_managers, "starting": seen.task_managers_starting, "least": seen.task_managers_least,
+        "most": seen.task_managers_most,
+    }  # fmt: skip
 
 
 def recover(
@@ -250,6 +305,8 @@ def _print_status(found: dict[str, Any]) -> None:
         print(f"Kafka {found['kafka_bootstrap']}, etcd {found['etcd_endpoint']}, blobs {found['blob_url']}")
         if found["web_url"]:
             print(f"page {found['web_url']}/page/, API {found['web_url']}/api/v1/overview")
+        if (counts := found.get("task_managers")) is not None:
+            print("TaskManagers {registered}, {starting} being started; at least {least}, at most {most}".format(**counts))
         print(f"token of the blob server in {found['token_file']}")
         print(f"metrics of all: prometheus --config.file={found['prometheus_config']}")
         for warning in found["warnings"] or []:

@@ -41,6 +41,9 @@ class Options:
 
     slots: int = 2
     task_managers: int = 1
+    """So many are always there."""
+    task_managers_most: int | None = None
+    """Up to so many more are started when slots are short, and stopped when they are idle; None: none."""
     cores: int | None = None
     """None: all of the machine."""
     heap_mb: int | None = None
@@ -53,6 +56,16 @@ class Options:
     """The web service too."""
     flink_dashboard: str = ""
     """The folder with the files of Flink's dashboard, which the web service answers; empty: it does not."""
+
+    @property
+    def most(self) -> int:
+        """TaskManagers at most."""
+        return max(self.task_managers, self.task_managers_most or 0)
+
+    @property
+    def grows(self) -> bool:
+        """Whether the ResourceManager starts and stops TaskManagers."""
+        return self.most > self.task_managers
 
 
 def home() -> Path:

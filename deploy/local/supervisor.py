@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
-import io
 import json
 import os
 import queue
+import secrets
 import signal
 import sys
 import threading
@@ -26,15 +26,14 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from ruamel.yaml import YAML
 
+from deploy.agent import STOP_S, Agent, TaskManagerProcess
 from deploy.provision import OtherTopology, provision
 from millrace.core.topics import Topology
 from millrace.io.etcd.store import EtcdStore
 from millrace.io.kafka.admin import KafkaAdmin
 from millrace.runtime.identity import OtherCluster, StillRuns
 from millrace.runtime.signals import on_stop
-from services.task_manager.settings import heap_of, memory_bytes
 
 from . import monitoring
 from .downloads import CHECKOUT
@@ -44,13 +43,13 @@ from .kafka import KafkaBroker
 from .monitoring import Target
 from .processes import Child, cut_log, end_tree, free_port, log_tail, port_is_free, spawn
 from .server import LocalServer
-from .stack import SERVICES, Stack, write_private
+from .stack import SERVICES, Stack
+from .stack_settings import Served, write_settings
 
 RESTART_FIRST_S, RESTART_MOST_S = 0.05, 5.0
 CUT_LOGS_S = 10.0
 STEADY_S = 10.0  # a service that ran so long starts again without delay
 ENDED_S = 15.0  # three times the lease of a leader
-STOP_S = 6.0  # for the services; 5 is what they promise
 
 
 @dataclass
@@ -85,6 +84,7 @@ class Supervisor:
         self.healing: list[tuple[Service | LocalServer, threading.Thread]] = []
         """What is started again, each by a thread of its own: what dies meanwhile does not wait for it."""
         self._facts_lock = threading.RLock()  # several threads know something new
+        self.agent = Agent(self._start_task_manager)
         self.services = [
             Service(name, f"services.{name}", name.replace("_", "-") + (f"-{number}" if number > 1 else ""))
             for number in range(1, self.options.standbys + 2)
@@ -152,6 +152,8 @@ class Supervisor:
                     self._write_settings()
                     for service in self.services:
                         self._spawn(service)
+                        if self._is_provided(service):
+                            self.agent.running[service.instance] = self._running(service)
                     self._report("services: starting")
             finally:
                 for start in starts:
@@ -202,27 +204,7 @@ class Supervisor:
         """One file for all services, readable by its owner alone: it has the blob server's token."""
         stack = self.stack
         port = self._choose_blob_ports()
-        settings = {
-            "cluster": "default",
-            "kafka_bootstrap": self.kafka.bootstrap,
-            "etcd_endpoint": self.etcd.endpoint,
-            "storage_url": str(stack.folder / "storage"),
-            "log_format": "json",
-            "dispatcher": {"blob_port": port, "blob_token": stack.token()},
-            "web": {"blob_token": stack.token()},
-            # A laptop does other work too: a little more patience than a cluster's machines need.
-            "resource_manager": {"lost_after_ms": 800},
-            "task_manager": {
-                "slots": self.options.slots,
-                "heap_mb": self.options.heap_mb or heap_of(memory_bytes(), self.options.slots * max(self.options.task_managers, 1)),
-                **({"cores": self.options.cores} if self.options.cores else {}),
-                **({"python": self.options.python} if self.options.python else {}),
-                "work_folder": str(stack.folder / "work"),
-            },
-        }
-        written = io.StringIO()
-        YAML(typ="safe").dump(settings, written)
-        write_private(stack.settings_file, written.getvalue())
+        write_settings(stack, self.options, self.kafka.bootstrap, self.etcd.endpoint, port, self._serve_agent())
         self._write_facts(
             kafka_bootstrap=self.kafka.bootstrap,
             etcd_endpoint=self.etcd.endpoint,
@@ -236,6 +218,16 @@ class Supervisor:
             self._write_facts(web_port=web, web_url=f"http://127.0.0.1:{web}")
         else:
             self._write_facts(web_url=None)
+
+    def _serve_agent(self) -> Served | None:
+        """The agent that starts TaskManagers for the ResourceManager, where the stack grows. Its port and its token are new each time."""
+        if not self.options.grows:
+            return None
+        from deploy.agent_http import served  # it takes a moment, which other stacks are spared
+        from millrace.io.http.server import HttpServer
+
+        token = secrets.token_urlsafe(32)
+        return Served(f"http://127.0.0.1:{HttpServer(served(self.agent, token), name='agent').start()}", token)
 
     def _choose_blob_ports(self) -> int:
         """Every Dispatcher has a BlobServer, whose port it keeps while it can; that of the first one, for the settings' file."""
@@ -286,6 +278,27 @@ class Supervisor:
             "pid": service.child.pid, "restarts": service.restarts, "log": str(log), "ready_file": str(ready),
         }  # fmt: skip
         self._write_facts()
+
+    def _is_provided(self, service: Service) -> bool:
+        """Whether the ResourceManager starts it, and starts it again when it has ended."""
+        return service.name == "task_manager" and self.options.grows
+
+    def _start_task_manager(self, name: str) -> TaskManagerProcess:
+        service = Service("task_manager", "services.task_manager", name)
+        with self._facts_lock:
+            self.services = [*(each for each in self.services if each.instance != name), service]
+        self._spawn(service)
+        threading.Thread(target=self._learn_port, args=(service,), name="port", daemon=True).start()
+        return self._running(service)
+
+    def _running(self, service: Service) -> TaskManagerProcess:
+        def gone() -> None:
+            with self._facts_lock:
+                self.services = [each for each in self.services if each is not service]
+                self._write_facts()
+
+        assert service.child is not None
+        return TaskManagerProcess(service.child, gone)
 
     def _is_ready(self, service: Service) -> bool:
         """It has said that it is up."""
@@ -366,6 +379,9 @@ class Supervisor:
             thread = threading.Thread(target=self._server_again, args=(what,), name="again", daemon=True)
         else:
             code = what.child.exit_code() if what.child is not None else None
+            if self._is_provided(what):
+                print(f"{what.instance}: ended with {code}", flush=True)
+                return
             if time.monotonic() - what.started > STEADY_S:
                 what.delay_s = RESTART_FIRST_S
             self._report(f"{what.instance}: ended with {code}; starting it again")
@@ -413,6 +429,7 @@ class Supervisor:
 
     def _stop(self) -> None:
         """Services first, all at once; then the servers under them."""
+        self.agent.close()
         for what, thread in self.healing:
             if isinstance(what, Service):  # else one would be started behind this
                 thread.join()

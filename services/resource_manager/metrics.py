@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from millrace.core.fold import OutboxRecord
+from millrace.core.messages.events import WorkerChanged
+from millrace.core.states import PENDING_WORKER
 from millrace.runtime import metrics
 from millrace.runtime.exposition import gently
 from millrace.runtime.hosting import Count
@@ -21,6 +23,7 @@ def shows(state: State) -> Iterator[Sample]:
             states[slot.state.value] = states.get(slot.state.value, 0) + 1
     waiting = [job.since_ms for job in gently(state.jobs.values()) if job.waits]
     yield metrics.TASK_MANAGERS.of(len(state.task_managers))
+    yield metrics.TASK_MANAGERS_STARTING.of(sum(each.state in PENDING_WORKER for each in gently(state.workers.known.values())))
     yield from metrics.SLOTS.counts(states)
     yield metrics.QUEUE_JOBS.of(len(waiting))
     yield metrics.QUEUE_SECONDS.of(max(0, state.stamp_ms - min(waiting, default=state.stamp_ms)) / 1000)
@@ -30,5 +33,13 @@ def _gone(output: OutboxRecord, state: State) -> None:
     metrics.TASK_MANAGERS_GONE.add()
 
 
-COUNTS: Mapping[str, Count] = {"TaskManagerGone": _gone}
+def _worker_changed(said: OutboxRecord, state: State) -> None:
+    event = WorkerChanged.model_validate_json(said.value)
+    if event.state == "REQUESTED":
+        metrics.TASK_MANAGERS_STARTED.add()
+    elif event.failed:
+        metrics.TASK_MANAGERS_FAILED.add()
+
+
+COUNTS: Mapping[str, Count] = {"TaskManagerGone": _gone, "WorkerChanged": _worker_changed}
 """Type of an output -> what counts it."""

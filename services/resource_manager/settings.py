@@ -6,12 +6,13 @@ from dataclasses import fields
 from importlib import import_module
 from typing import Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 
 from millrace.runtime.settings import BadSettings, ServiceSettings
 
 from .core.state import Settings
 from .providers import Provider, Standalone
+from .providers.process import Agents
 
 DEFAULTS = Settings()
 
@@ -40,10 +41,12 @@ class ResourceManagerSettings(ServiceSettings):
 
     provider: str = Field(
         "standalone",
-        pattern=r"^(standalone|[\w.]+:\w+)$",
-        description="Who starts and stops TaskManagers. standalone: they are started by hand; module:function: what makes a provider of "
-        "your own. What follows counts only where one starts them.",
+        pattern=r"^(standalone|process|[\w.]+:\w+)$",
+        description="Who starts and stops TaskManagers. standalone: they are started by hand; process: agents, as processes of their "
+        "hosts; module:function: what makes a provider of your own. What follows counts only where one starts them.",
     )
+    agents: list[str] = Field([], description="Addresses of the agents, http://host:port, for the provider process.")
+    agent_token: SecretStr = Field(SecretStr(""), description="Token that all of them ask for.")
     task_managers_min: int = Field(DEFAULTS.task_managers_min, ge=0, le=1000, description="So many TaskManagers are kept, needed or not.")
     task_managers_max: int = Field(
         DEFAULTS.task_managers_max, ge=0, le=1000, description="TaskManagers at most, with those that were started by hand."
@@ -78,6 +81,10 @@ class ResourceManagerSettings(ServiceSettings):
         """Raises BadSettings."""
         if self.provider == "standalone":
             return Standalone()
+        if self.provider == "process":
+            if not self.agents or not self.agent_token.get_secret_value():
+                raise BadSettings(["the provider process needs agents and agent_token"])
+            return Agents(self.agents, self.agent_token.get_secret_value())
         module, _, name = self.provider.partition(":")
         try:
             made: Provider = getattr(import_module(module), name)(self)

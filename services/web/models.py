@@ -180,6 +180,12 @@ class Overview(Shape):
     slots: dict[str, int]
     """How many slots there are of each state."""
     task_managers: int
+    task_managers_starting: int
+    """That were asked for, and have not registered."""
+    task_managers_least: int
+    """So many are kept, and"""
+    task_managers_most: int | None
+    """so many there may be; null: no provider starts and stops them."""
     leaders: int
 
 

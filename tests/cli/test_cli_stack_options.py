@@ -5,10 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from deploy.cli import app as program
+from deploy.cli.stack_commands import _task_managers
+from deploy.local.stack import Options
 from services.task_manager.settings import LEAST_HEAP_MB
 
 
@@ -37,3 +41,34 @@ def test_a_storage_that_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
         "history: nosuch://bucket/x: cannot be opened (Protocol not known: nosuch); use a folder, or install what this URL needs"
     )
     assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("known", "before", "given", "least", "most"),
+    [
+        (False, (1, None), (None, None, None), 1, 4),
+        (False, (1, None), (None, 0, None), 0, 4),
+        (False, (1, None), (None, 6, None), 6, 6),
+        (False, (1, None), (None, None, 3), 1, 3),
+        (False, (1, None), (2, None, None), 2, None),
+        (True, (0, 5), (None, None, None), 0, 5),
+        (True, (0, 5), (None, 2, None), 2, 5),
+        (True, (4, 5), (None, None, 3), 3, 3),
+        (True, (2, None), (None, 0, None), 0, 4),
+        (True, (0, 5), (0, None, None), 0, None),
+    ],
+)  # fmt: skip
+def test_how_many_task_managers_there_are(
+    monkeypatch: pytest.MonkeyPatch, known: bool, before: tuple[int, int | None], given: tuple[Any, ...], least: int, most: int | None
+) -> None:
+    """At the first time as many as the machine holds; later what was given last."""
+    monkeypatch.setattr("deploy.agent.machine_holds", lambda *machine: 4)
+    options = {**Options(task_managers=before[0], task_managers_most=before[1]).__dict__}
+    options |= _task_managers(options, known, *given)
+    assert (options["task_managers"], options["task_managers_most"]) == (least, most)
+
+
+@pytest.mark.parametrize("words", [["--task-managers", "1", "--min", "0"], ["--min", "3", "--max", "2"]])
+def test_numbers_of_task_managers_that_contradict_each_other_are_refused(words: list[str]) -> None:
+    told = CliRunner().invoke(program.app, ["up", "--stack", "none", *words])
+    assert told.exit_code == 2 and "--m" in told.output

@@ -13,7 +13,7 @@ from millrace.core.messages.effects import (
     WorkerStarted,
     WorkerStopped,
 )
-from millrace.core.messages.events import WorkerChanged
+from millrace.core.messages.events import ProviderConfigured, WorkerChanged
 from millrace.core.messages.slots import AllocateSlot, TaskManagerHeartbeat
 from tests.core.of_resource_manager import Driver
 
@@ -36,21 +36,31 @@ class Provided(Driver):
         super().__init__()
         self.declared()
         self.events = 0
-        assert self.core(Configured({**SETTINGS, **settings})) == [Do("workers", ListWorkers(number=1))]
+        assert self.core(Configured({**SETTINGS, **settings})) == self.configures(1, **settings)
         if listed is None:
             assert self.core(WorkersListed(number=1)) == []
 
-    def changed(self, worker: str, state: Any, reason: str | None = None) -> Publish:
+    def configures(self, number: int, **settings: Any) -> list[Any]:
+        """What follows a new leader's settings; `number`: of the list that it asks for."""
+        given = {**SETTINGS, **settings}
+        event = ProviderConfigured(
+            provider=given["provider"], least=given.get("task_managers_min", 0), most=given["task_managers_max"], at_ms=self.now_ms,
+            count=number,
+        )  # fmt: skip
+        return [Do("workers", ListWorkers(number=number)), Publish("cluster.events", "provider", event)]
+
+    def changed(self, worker: str, state: Any, reason: str | None = None, failed: bool = False) -> Publish:
         """The next event about a worker."""
         self.events += 1
-        event = WorkerChanged(worker=worker, state=state, reason=reason, at_ms=self.now_ms + self.away_ms, count=self.events)
+        at_ms = self.now_ms + self.away_ms
+        event = WorkerChanged(worker=worker, state=state, reason=reason, failed=failed, at_ms=at_ms, count=self.events)
         return Publish("cluster.events", worker, event)
 
     def starts(self, worker: str) -> list[Any]:
         return [self.changed(worker, "REQUESTED"), Do(f"workers/{worker}", StartWorker(worker=worker))]
 
-    def stops(self, worker: str, reason: str) -> list[Any]:
-        return [self.changed(worker, "STOPPING", reason), Do(f"workers/{worker}", StopWorker(worker=worker))]
+    def stops(self, worker: str, reason: str, failed: bool = False) -> list[Any]:
+        return [self.changed(worker, "STOPPING", reason, failed), Do(f"workers/{worker}", StopWorker(worker=worker))]
 
     def started(self, worker: str = W1, problem: str | None = None) -> list[Any]:
         return self.core(WorkerStarted(worker=worker, problem=problem))

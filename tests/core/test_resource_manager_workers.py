@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from millrace.core.machine import Configured, Do, Forget, PassedOver, Say
+from millrace.core.machine import Configured, Do, Forget, PassedOver, Publish, Say
 from millrace.core.messages.effects import ListWorkers, WorkersListed, WorkerStarted, WorkerStopped
+from millrace.core.messages.events import ProviderConfigured
 from millrace.core.messages.slots import DisconnectTaskManager, ReleaseTaskManager, ReportedSlot
 from services.resource_manager.core import workers
 from tests.core.of_resource_manager import Driver, queued
@@ -150,7 +151,7 @@ def test_one_that_is_not_started_is_stopped_and_the_job_is_told_in_the_providers
     driver.ask("j")
     driver.tick()
     driver.events = 1
-    assert driver.started(problem="no room") == driver.stops(W1, "no room")
+    assert driver.started(problem="no room") == driver.stops(W1, "no room", True)
     assert driver.tick() == [Do("workers", ListWorkers(number=2)), *driver.starts(W2)], "the first failure costs no pause"
     driver.core(WorkersListed(number=2, workers={}))
     assert driver.states() == {W1: "STOPPING", W2: "REQUESTED"}
@@ -202,7 +203,7 @@ def test_one_that_does_not_register_in_time_is_replaced() -> None:
     driver.events = driver.state.workers.changes
     why = "it has not registered within 5000 ms"
     assert driver.tick() == [
-        *driver.stops(W1, why), Do("workers", ListWorkers(number=2)), *driver.starts(W2),
+        *driver.stops(W1, why, True), Do("workers", ListWorkers(number=2)), *driver.starts(W2),
         queued("j", f"{NOT_THERE}; {W2} is being started ({W1}: {why})", 1),
     ]  # fmt: skip
 
@@ -216,7 +217,7 @@ def test_one_whose_process_has_ended_is_found_in_the_list_that_is_asked_for_each
     assert said == [Do("workers", ListWorkers(number=2))]
     driver.events = driver.state.workers.changes
     why = "it ended with 2: no Java"
-    assert driver.core(WorkersListed(number=2, workers={W1: why})) == driver.stops(W1, why)
+    assert driver.core(WorkersListed(number=2, workers={W1: why})) == driver.stops(W1, why, True)
 
 
 def test_one_that_the_provider_has_lost_is_replaced() -> None:
@@ -226,7 +227,7 @@ def test_one_that_the_provider_has_lost_is_replaced() -> None:
     driver.started()
     driver.wait(1_000)
     driver.events = driver.state.workers.changes
-    assert driver.core(WorkersListed(number=2)) == driver.stops(W1, "its provider does not have it any more")
+    assert driver.core(WorkersListed(number=2)) == driver.stops(W1, "its provider does not have it any more", True)
 
 
 def test_while_the_provider_is_away_nothing_is_started_and_the_job_is_told() -> None:
@@ -266,7 +267,7 @@ def test_one_that_is_silent_is_stopped_and_replaced() -> None:
     while W1 in driver.state.task_managers:
         said = driver.tick()
     reason = next(each.body.reason for each in said if isinstance(each, Say) and isinstance(each.body, ReleaseTaskManager))
-    assert all(each in said for each in driver.stops(W1, reason))
+    assert all(each in said for each in driver.stops(W1, reason, True))
     assert driver.states() == {W1: "STOPPING", W2: "REQUESTED"}
 
 
@@ -325,7 +326,7 @@ def test_a_new_leader_asks_what_there_is_and_starts_nothing_before() -> None:
     driver.ask("j")
     driver.tick()
     driver.started()
-    assert driver.core(Configured(SETTINGS)) == [Do("workers", ListWorkers(number=2))]
+    assert driver.core(Configured(SETTINGS)) == driver.configures(2)
     driver.ask("k", 9)
     driver.wait(1_000)
     assert driver.core(WorkersListed(number=1, workers={})) == [], "the answer to the one before"
@@ -371,7 +372,8 @@ def test_without_a_provider_any_more_workers_are_forgotten_and_stay() -> None:
     driver = Provided(task_managers_min=1)
     driver.tick()
     driver.runs()
-    assert driver.core(Configured({"provider": ""})) == []
+    gone = ProviderConfigured(provider="standalone", at_ms=driver.now_ms, count=2)
+    assert driver.core(Configured({"provider": ""})) == [Publish("cluster.events", "provider", gone)]
     assert driver.states() == {} and W1 in driver.state.task_managers
 
 

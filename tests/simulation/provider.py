@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from services.resource_manager.core import workers
 from services.resource_manager.providers import NotProvided
@@ -16,9 +17,10 @@ AWAY = "the backend is away"
 class MemoryProvider:
     """Starts TaskManagers of a cluster. Its faults are fields: each is undone by who has set it."""
 
-    def __init__(self, cluster: Cluster, most: int) -> None:
-        """`most`: TaskManagers at most, as its ResourceManager is configured."""
-        self._cluster, self._most = cluster, most
+    def __init__(self, cluster: Cluster, most: int, stop_ms: int = 0) -> None:
+        """`most`: TaskManagers at most, as its ResourceManager is configured. `stop_ms`: what it takes to stop one."""
+        self._cluster, self._most, self._stop_ms = cluster, most, stop_ms
+        self._ending: dict[str, int] = {}  # what it was asked to stop -> when nothing of it runs
         self.away = False  # it answers nothing, and does nothing
         self.refuses = False  # it starts none, and says so
         self.loses_answers = False  # it does what it is asked, and nobody learns of it
@@ -35,6 +37,7 @@ class MemoryProvider:
     def start(self, worker: str, epoch: int) -> None:
         self._fence(epoch)
         self.started_ms.append(self._cluster.world.clock.now_ms())
+        assert worker not in self._ending, f"[R33]: {worker} is asked for while it is being stopped"
         if self.refuses:
             raise NotProvided("there is no room")
         self._run(worker, asked=True)
@@ -46,6 +49,9 @@ class MemoryProvider:
 
     def stop(self, worker: str, epoch: int) -> None:
         self._fence(epoch)
+        now_ms = self._cluster.world.clock.now_ms()
+        if worker in self.living() and now_ms < self._ending.setdefault(worker, now_ms + self._stop_ms):
+            raise NotProvided("it takes longer")
         self._assert_idle(worker)
         self.lose(worker)
         self._answer()
@@ -60,6 +66,7 @@ class MemoryProvider:
     def lose(self, worker: str) -> None:
         """Nothing of it is left, and nobody is told."""
         self.has.pop(worker, None)
+        self._ending.pop(worker, None)
         process = self._process(worker)
         if process is not None and process.alive:
             self._cluster.kill(process.name)
@@ -97,12 +104,15 @@ class MemoryProvider:
         return process is not None and not process.alive
 
     def _assert_idle(self, worker: str) -> None:
-        """[R33]: what was stopped because it was idle had nothing to do."""
+        """[R33]: one that works is stopped only because it was declared lost. Where more run than may, somebody has to go."""
         process = self._process(worker)
-        if process is None or not process.alive:
+        if process is None or not process.alive or process.name in self._cluster.paused or len(self.living()) > self._most:
             return
+        runs = [each.attempt for each in self._cluster.world.book.living.values() if each.task_manager == process.slots.process]
         events = [json.loads(each.value) for each in self._cluster.world.broker.log("cluster.events", 0).records]
-        gone = [each for each in events if each["type"] == "TaskManagerGone" and each["task_manager"] == worker]
-        if gone and gone[-1]["incarnation"] == process.shell.incarnation and "needed" in gone[-1]["reason"]:
-            runs = [each.attempt for each in self._cluster.world.book.living.values() if each.task_manager == process.slots.process]
-            assert not runs, f"[R33]: {worker} is stopped for idle while {runs} run"
+        gone = [each["reason"] for each in events if each["type"] == "TaskManagerGone" and _names(each, process)]
+        assert not runs or (gone and "needed" not in gone[-1]), f"[R33]: {worker} is stopped while {runs} run: {gone}"
+
+
+def _names(event: dict[str, Any], process: TaskManagerProcess) -> bool:
+    return (event["task_manager"], event["incarnation"]) == (process.id, process.shell.incarnation)

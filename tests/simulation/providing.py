@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 
-from millrace.core.states import WITH_TASK_MANAGER
+from millrace.core.states import WITH_TASK_MANAGER, WorkerState
 from millrace.core.topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, Topology
 from tests.simulation import workload
 from tests.simulation.audit import audit
@@ -21,7 +21,7 @@ OF_PROVIDER = ("away", "refuses", "loses_answers", "mute", "doubles")
 OF_WORKERS = ("dies", "hangs", "is_lost")
 KINDS = (*OF_PROVIDER, *OF_WORKERS, "healed", "healed", "nothing")
 TURNS = 16
-WAITS_MS = (0, 20, 200, 1_000, 3_000)
+WAITS_MS = (0, 20, 200, 1_000, 4_000)
 GRAPHS = (workload.single, workload.wide, workload.roots)
 STARTS_A_MINUTE = 30  # at most, while nothing that is started works
 ENDS_MS = 180_000  # in which all jobs end once all is well: pauses after failures are in it
@@ -40,13 +40,14 @@ class Scene:
             "worker_start_ms": START_MS, "worker_idle_ms": IDLE_MS,
         }  # fmt: skip
         self._cluster = cluster = Cluster(
-            Topology(), seed=seed, task_managers=0, slots=2, control=(), timing=Timing(run=(100, 1_500)),
+            Topology(), seed=seed, task_managers=0, slots=2, control=(), stalls=chance.choice((0.0, 0.1)), timing=Timing(run=(100, 1_500)),
             deciding={RESOURCE_MANAGER: deciding},
         )  # fmt: skip
-        self._provider = MemoryProvider(cluster, self._most)
+        self._provider = MemoryProvider(cluster, self._most, chance.choice((0, 500, 3_000)))
         for name in CONTROL:
             cluster.start(name)
         workload.upload_module(cluster.world)
+        self._waiting = [f"job-{number}" for number in range(12)]
         self._faults = Faults(cluster, chance, chance.choice((0, 3, 6)), OTHERS)
         cluster.between = self._faults.step
 
@@ -54,22 +55,21 @@ class Scene:
         """AssertionError, with what was done, when something does not hold."""
         try:
             self._run()
-        except Exception as failure:
+        except AssertionError as failure:
             trace = "\n".join(f"{at_ms} ms: {what}" for at_ms, what in self._faults.trace)
-            raise AssertionError(f"{type(failure).__name__}: {failure}\n{trace}") from failure
+            raise type(failure)(f"{failure}\n{trace}") from failure
 
     def _run(self) -> None:
-        cluster, jobs = self._cluster, [f"job-{number}" for number in range(8)]
-        waiting = list(jobs)
+        cluster, jobs = self._cluster, list(self._waiting)
         for _ in range(TURNS):
-            if waiting and self._chance.random() < 0.6:
-                job = waiting.pop(0)
-                cluster.client.submit(job, self._chance.choice(GRAPHS)(job))
+            if self._chance.random() < 0.4:
+                self._submit()
             self._harm()
             self._pass(self._chance.choice(WAITS_MS))
-        for job in waiting:
-            cluster.client.submit(job, workload.single(job))
+        while self._waiting:
+            self._submit()
         self._heal()
+        cluster.world.stalls = 0.0
         cluster.run(lambda: cluster.ended(*jobs), most_ms=ENDS_MS)
         self._come_to_rest(RESTS_MS)
         cluster.run(most_ms=3_000)
@@ -77,11 +77,23 @@ class Scene:
         self._assert_pauses()
         audit(cluster)
 
+    def _submit(self) -> None:
+        if self._waiting:
+            job = self._waiting.pop(0)
+            self._cluster.client.submit(job, self._chance.choice(GRAPHS)(job))
+
     def _pass(self, ms: int) -> None:
-        end_ms = self._cluster.world.clock.now_ms() + ms
+        """Time goes on. Now and then a job comes just when a TaskManager is asked whether it may be stopped."""
+        end_ms, drains = self._cluster.world.clock.now_ms() + ms, False
         while self._cluster.world.clock.now_ms() < end_ms:
             self._cluster.step()
             self._faults.heal()
+            folded = self._cluster.leader(RESOURCE_MANAGER)
+            before, drains = drains, folded is not None and any(
+                each.state is WorkerState.DRAINING for each in folded.state.workers.known.values()
+            )
+            if drains and not before and self._chance.random() < 0.7:
+                self._submit()
 
     # what happens
 

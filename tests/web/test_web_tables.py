@@ -320,6 +320,27 @@ def test_a_lost_task_manager_is_gone_until_it_joins_anew() -> None:
     assert [slot["state"] for slot in cluster.slots([])] == ["FREE"], "the older incarnation's late word"
 
 
+def test_task_managers_that_are_being_started_are_shown_and_why_the_last_one_was_not() -> None:
+    rows: dict[str, Row] = {}
+    cluster, story = Cluster(rows), Story("cluster.events")
+    assert cluster.provider() == {"provider": "standalone", "least": 0, "most": None, "starting": [], "problem": None}
+
+    def changed(worker: str, state: str, reason: str | None = None, failed: bool = False) -> bool:
+        return cluster.fold(story.say("WorkerChanged", "workers", worker=worker, state=state, reason=reason, failed=failed))
+
+    cluster.fold(story.say("ProviderConfigured", "provider", provider="process", least=0, most=4))
+    assert changed("task-manager-1", "REQUESTED") and changed("task-manager-2", "REQUESTED") and changed("task-manager-2", "STARTING")
+    starting = [each["task_manager"] for each in cluster.provider()["starting"]]
+    assert (starting, cluster.provider()["most"]) == (["task-manager-1", "task-manager-2"], 4)
+    changed("task-manager-1", "STOPPING", "no room", True)
+    assert (cluster.provider()["problem"], len(cluster.provider()["starting"])) == ("task-manager-1: no room", 1)
+    changed("task-manager-1", "STOPPED")
+    changed("task-manager-2", "REGISTERED")
+    assert cluster.provider()["problem"] is None and cluster.provider()["starting"] == []
+    assert list(rows["provider"]["workers"]) == ["task-manager-2"]
+    assert not any(cluster.fold(fact) for fact in story.facts), "read again, they are known"
+
+
 def test_a_reborn_resource_manager_counts_anew_and_is_heard() -> None:
     cluster, story = Cluster({}), cluster_story()
     for fact in story.facts:

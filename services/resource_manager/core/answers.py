@@ -17,6 +17,7 @@ from millrace.core.messages.client import (
 from millrace.core.messages.jobs import Query
 
 from .state import State
+from .workers import pending
 
 
 def on_query(state: State, body: Query, envelope: Envelope) -> Iterator[Output]:
@@ -39,6 +40,9 @@ def _overview(state: State, body: Query) -> ClusterOverview:
         slots=sum(len(each.slots) for each in state.task_managers.values()),
         free_slots=sum(len(keys) for keys in state.free.values()),
         waiting_jobs=sum(len(waiting) for waiting in state.queues.values()),
+        task_managers_starting=len(pending(state)),
+        task_managers_least=state.limits.task_managers_min if state.limits.provider else 0,
+        task_managers_most=state.limits.task_managers_max if state.limits.provider else None,
     )
 
 

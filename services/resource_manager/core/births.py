@@ -32,7 +32,7 @@ def on_configured(state: State, body: Configured, envelope: Envelope) -> Outputs
     before = state.lost_after_ms
     state.limits = settings_of(Settings, body)
     yield from registration.adjust_heartbeats(state, before)
-    yield from providing.on_configured(state)
+    yield from providing.on_configured(state, envelope.at_ms)
 
 
 def on_peer_born(state: State, body: PeerBorn, envelope: Envelope) -> Outputs:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from millrace.core.clocks import NowMs, after
-from millrace.core.machine import Envelope, Output, Say
+from millrace.core.clocks import AtMs, NowMs, after
+from millrace.core.machine import Envelope, Output, Publish, Say
 from millrace.core.messages.effects import WorkersListed
+from millrace.core.messages.events import ProviderConfigured
 from millrace.core.messages.slots import DrainAnswered, DrainTaskManager
 from millrace.core.states import WorkerState
 from millrace.core.topics import task_manager_scope
@@ -24,13 +25,19 @@ LIST_AGAIN_MS = 2_000  # after the provider has not answered
 Outputs = Iterator[Output]
 
 
-def on_configured(state: State) -> Outputs:
+def on_configured(state: State, at_ms: AtMs) -> Outputs:
     """A new leader. What the provider has is asked anew: the last one may have died between two effects."""
-    if state.limits.provider:
+    limits = state.limits
+    if limits.provider:
         state.workers.listed = False
         yield from workers.ask_list(state)
-    else:
-        state.workers = Workers(changes=state.workers.changes, lists=state.workers.lists)
+    elif state.workers.lists:
+        state.workers = Workers(changes=state.workers.changes, lists=state.workers.lists + 1)
+    if state.workers.lists:  # else nobody has ever started any
+        least, most = (limits.task_managers_min, limits.task_managers_max) if limits.provider else (0, None)
+        yield Publish("cluster.events", "provider", ProviderConfigured(
+            provider=limits.provider or "standalone", least=least, most=most, at_ms=at_ms, count=state.workers.lists
+        ))  # fmt: skip
 
 
 def on_ticked(state: State, envelope: Envelope) -> Outputs:

@@ -61,13 +61,13 @@ def start(state: State, at_ms: AtMs) -> Outputs:
     yield Do(f"workers/{name}", StartWorker(worker=name))
 
 
-def stop(state: State, name: str, reason: str, at_ms: AtMs) -> Outputs:  # [R33]
-    """Has one stopped, known or not, that is not registered any more."""
+def stop(state: State, name: str, reason: str, at_ms: AtMs, *, failed: bool = False) -> Outputs:  # [R33]
+    """Has one stopped, known or not, that is not registered any more. `failed`: it was needed."""
     worker = state.workers.known.setdefault(name, Worker(WorkerState.STARTING))
     if worker.state is not WorkerState.STOPPING:
         _move(worker, WorkerState.STOPPING)
         worker.idle_ms = None
-        yield _told(state, name, WorkerState.STOPPING.value, reason, at_ms)
+        yield _told(state, name, WorkerState.STOPPING.value, reason, at_ms, failed)
         yield Do(f"workers/{name}", StopWorker(worker=name))
 
 
@@ -84,7 +84,7 @@ def fail(state: State, name: str, problem: str, now_ms: NowMs, at_ms: AtMs) -> O
     state.workers.problem = f"{name}: {problem}"
     state.workers.list_ms = now_ms  # whether the provider answers at all
     _note_failure(state.workers, now_ms)
-    yield from stop(state, name, problem, at_ms)
+    yield from stop(state, name, problem, at_ms, failed=True)
 
 
 def drain(state: State, name: str, now_ms: NowMs, at_ms: AtMs) -> Outputs:
@@ -137,7 +137,7 @@ def lost(state: State, name: str, reason: str, *, alive: bool, envelope: Envelop
         worker.due_ms, worker.idle_ms = _registration_due(state, envelope.now_ms), None
     elif alive:
         _note_failure(state.workers, envelope.now_ms)
-        yield from stop(state, name, reason, envelope.at_ms)
+        yield from stop(state, name, reason, envelope.at_ms, failed=True)
     else:
         yield from _forget(state, name, reason, envelope.at_ms)
 
@@ -209,12 +209,13 @@ def _forget(state: State, name: str, reason: str | None, at_ms: AtMs) -> Outputs
     yield _told(state, name, "STOPPED", reason, at_ms)
 
 
-def _told(state: State, name: str, now: str, reason: str | None, at_ms: AtMs) -> Publish:
+def _told(state: State, name: str, now: str, reason: str | None, at_ms: AtMs, failed: bool = False) -> Publish:
     state.workers.changes += 1
     event = WorkerChanged(
         worker=name,
         state=now,  # type: ignore[arg-type]  # one of WorkerStateShown
         reason=reason,
+        failed=failed,
         at_ms=at_ms,
         count=state.workers.changes,
     )

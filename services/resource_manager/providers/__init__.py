@@ -1,5 +1,5 @@
-"""Who starts and stops TaskManagers for the ResourceManager. `standalone`: nobody, they come by themselves. Any other one is named
-by its factory."""
+"""Who starts and stops TaskManagers for the ResourceManager. `standalone`: nobody, they come by themselves. `process`: agents, each of
+which runs them as processes of its host. Any other one is named by its factory."""
 
 from __future__ import annotations
 

@@ -61,7 +61,9 @@ def overview_of(view: View) -> dict[str, Any]:
     states: dict[str, int] = {}
     for slot in slots_of(view):
         states[slot["state"]] = states.get(slot["state"], 0) + 1
+    provider = view.cluster.provider()
     return {
         "jobs": view.jobs.statuses(), "slots": states, "task_managers": len(view.cluster.task_managers()),
-        "leaders": len(view.cluster.leaders()),
+        "task_managers_starting": len(provider["starting"]), "task_managers_least": provider["least"],
+        "task_managers_most": provider["most"], "leaders": len(view.cluster.leaders()),
     }  # fmt: skip

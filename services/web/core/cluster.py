@@ -1,4 +1,5 @@
-"""The table of the cluster: a row for each TaskManager and one for each scope's leader, folded from `cluster.events`."""
+"""The table of the cluster: a row for each TaskManager, one for each scope's leader, and one for the provider that starts and stops
+TaskManagers. Folded from `cluster.events`."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from .facts import Fact, Row, Rows, is_news, noted, shown
 
 TOPIC = "cluster.events"
 GONE_KEPT = 100  # TaskManagers that are gone, the newest
+PROVIDER = "provider"
 LED_KEPT = 20  # who led a scope before, the newest
 
 
@@ -26,6 +28,8 @@ class Cluster:
         """Takes a fact in. False: it is known already, or of a kind that this table does not hold."""
         if fact.kind == "LeaderElected":
             return self._elected(fact)
+        if fact.kind in ("ProviderConfigured", "WorkerChanged"):
+            return self._provided(fact)
         if fact.kind not in ("TaskManagerJoined", "TaskManagerGone", "SlotChanged"):
             return False
         key = f"task-manager/{fact.body['task_manager']}"
@@ -52,6 +56,26 @@ class Cluster:
         values = {name: body[name] for name in ("scope", "leader", "epoch", "generation")}
         past = [*row.get("past", ()), _led(row, body["at_ms"])] if row is not None else []
         self._rows[key] = noted(row, fact, **values, since_ms=body["at_ms"], past=past[-LED_KEPT:])
+        return True
+
+    def _provided(self, fact: Fact) -> bool:
+        """One row for all workers, because their facts are counted together."""
+        row, body = self._rows.get(PROVIDER), fact.body
+        if not is_news(row, fact):
+            return False
+        before: Row = row or {"provider": "", "least": 0, "most": None, "workers": {}, "problem": None}
+        if fact.kind == "ProviderConfigured":
+            self._rows[PROVIDER] = noted(before, fact, **{name: body[name] for name in ("provider", "least", "most")})
+            return True
+        others = {name: each for name, each in before["workers"].items() if name != body["worker"]}
+        problem = before["problem"]
+        if body["state"] == "REGISTERED":
+            problem = None
+        elif body["failed"]:
+            problem = f"{body['worker']}: {body['reason']}"
+        if body["state"] != "STOPPED":
+            others[body["worker"]] = {"state": body["state"], "since_ms": body["at_ms"]}
+        self._rows[PROVIDER] = noted(before, fact, workers=others, problem=problem)
         return True
 
     @staticmethod
@@ -96,6 +120,18 @@ class Cluster:
                     "task_manager": row["task_manager"], "slot": int(number), "state": state, **attempt, "reason": slot["reason"],
                 })  # fmt: skip
         return found
+
+    def provider(self) -> Row:
+        """Who starts and stops TaskManagers, how many there may be (most null: no limit is known), those that are being started, and why
+        the last one was not."""
+        row = self._rows.get(PROVIDER)
+        if row is None:
+            return {"provider": "standalone", "least": 0, "most": None, "starting": [], "problem": None}
+        starting = [
+            {"task_manager": name, "since_ms": each["since_ms"]}
+            for name, each in sorted(row["workers"].items()) if each["state"] in ("REQUESTED", "STARTING")
+        ]  # fmt: skip
+        return {**{name: row[name] for name in ("provider", "least", "most", "problem")}, "starting": starting}
 
     def leaders(self) -> list[Row]:
         """Who was last elected for each scope."""

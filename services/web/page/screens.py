@@ -215,7 +215,10 @@ def members_screen(view: View, now_ms: int) -> Context:
     members = view.cluster.task_managers()
     gone = sorted(view.cluster.task_managers(gone=True), key=lambda row: row["gone_ms"], reverse=True)
     broken = [slot for slot in slots if slot["state"] == "BROKEN"]
-    return {"grouped": grouped(slots, members), "gone": gone, "broken": broken, "moved": _moved(view, gone)}
+    return {
+        "grouped": grouped(slots, members), "gone": gone, "broken": broken, "moved": _moved(view, gone),
+        "provided": view.cluster.provider(),
+    }  # fmt: skip
 
 
 def _moved(view: View, gone: Sequence[Row]) -> dict[str, int]:

@@ -265,6 +265,16 @@ WAITING = Shown("millrace_requests_waiting", (DISPATCHER,), "Requests that wait 
 # ---- of slots and attempts
 
 TASK_MANAGERS = Shown("millrace_task_managers", (RESOURCE_MANAGER,), "Registered TaskManagers.")
+TASK_MANAGERS_STARTING = Shown(
+    "millrace_task_managers_starting", (RESOURCE_MANAGER,), "TaskManagers that a provider was asked to start, and that have not registered."
+)
+TASK_MANAGERS_STARTED = Counted(
+    "millrace_task_managers_started_total", (RESOURCE_MANAGER,), "TaskManagers that a provider was asked to start."
+)
+TASK_MANAGERS_FAILED = Counted(
+    "millrace_task_managers_failed_total", (RESOURCE_MANAGER,),
+    "Of those, how many were not started, did not register in time, or were lost.",
+)
 TASK_MANAGERS_GONE = Counted("millrace_task_managers_gone_total", (RESOURCE_MANAGER,), "TaskManagers that left, or were declared lost.")
 SLOTS = Shown(
     "millrace_slots", (RESOURCE_MANAGER,), "Slots of registered TaskManagers.", {"state": tuple(each.value for each in SlotState)},

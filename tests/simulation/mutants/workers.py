@@ -29,8 +29,8 @@ def what_is_being_stopped_does_not_count() -> None:
 
 @mutant(33, "resource_manager/core/workers.py:stop", "an id is given again while its last process may still run")
 def an_id_is_free_once_its_stop_is_asked_for() -> None:
-    def stop(original: Any, state: Any, name: str, reason: str, at_ms: Any) -> Any:
-        yield from original(state, name, reason, at_ms)
+    def stop(original: Any, state: Any, name: str, *given: Any, **named: Any) -> Any:
+        yield from original(state, name, *given, **named)
         state.workers.known.pop(name, None)
 
     around(workers, "stop", stop)
@@ -63,16 +63,6 @@ def failures_cost_no_pause() -> None:
     workers.resume_ms = lambda known: NowMs(0)
 
 
-@mutant(33, "resource_manager/core/workers.py:lost", "one that hangs is replaced and never stopped")
-def the_lost_are_not_stopped() -> None:
-    def lost(state: Any, name: str, reason: str, *, alive: bool, envelope: Any) -> Any:
-        state.workers.known.pop(name, None)
-        yield from ()
-
-    workers.lost = lost
-    assert registration.workers is workers
-
-
 @mutant(33, "resource_manager/core/workers.py:refusal", "one that nobody asked for gets work, and is known to nobody")
 def strangers_are_welcome() -> None:
     def registered(original: Any, state: Any, name: str, *given: Any) -> Any:
@@ -94,8 +84,8 @@ def the_list_is_not_looked_at() -> None:
 
 @mutant(33, "resource_manager/core/providing.py:on_ticked", "a new life starts TaskManagers beside those that run")
 def nothing_has_to_be_listed_first() -> None:
-    def configured(original: Any, state: Any) -> Any:
-        yield from original(state)
+    def configured(original: Any, state: Any, at_ms: Any) -> Any:
+        yield from original(state, at_ms)
         state.workers.listed = bool(state.limits.provider)
 
     around(providing, "on_configured", configured)

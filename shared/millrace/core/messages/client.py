@@ -288,6 +288,12 @@ class ClusterOverview(Reply):
     slots: int
     free_slots: int
     waiting_jobs: int
+    task_managers_starting: int = 0
+    """That a provider was asked to start, and that have not registered."""
+    task_managers_least: int = 0
+    """So many are kept, and"""
+    task_managers_most: int | None = None
+    """so many there may be; null: no provider starts and stops them."""
     silent: str | None = None
 
 

@@ -172,7 +172,22 @@ class WorkerChanged(ClusterEvent):
     """Its id, which is that of the TaskManager."""
     state: WorkerStateShown
     reason: str | None = None
-    """Why it is stopped, or was not started: in the provider's words, if it gave any."""
+    """Why it is stopped: in the provider's words, if it gave any."""
+    failed: bool = False
+    """It is stopped because it was not started, did not register in time, or was lost."""
+
+
+class ProviderConfigured(ClusterEvent):
+    """ResourceManager: a new leader, and who starts and stops TaskManagers for it. Counted over all leaders."""
+
+    type: Literal["ProviderConfigured"] = "ProviderConfigured"
+    version: Literal[1] = 1
+    provider: str
+    """standalone: nobody does."""
+    least: int = 0
+    """TaskManagers that are kept, and"""
+    most: int | None = None
+    """that there may be at most; null: there is no limit."""
 
 
 class LeaderElected(ClusterEvent):

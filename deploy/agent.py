@@ -1,0 +1,127 @@
+"""Runs TaskManagers on its host as a ResourceManager tells it to (`services/resource_manager/providers/process.py`).
+
+A local stack's supervisor has one. On other hosts it is a program of its own: `millrace agent`. Its TaskManagers end with it, and
+with nobody else: leaders come and go meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from services.resource_manager.core.workers import is_worker
+from services.task_manager.settings import heap_of
+from services.task_manager.slot.common.config import MEBIBYTE
+
+from .local.processes import Child, log_tail
+
+STOP_S = 6.0  # for a TaskManager; 5 is what it promises
+MOST = 16  # TaskManagers that a machine of any size is given by itself
+
+
+def machine_cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def machine_holds(slots: int, heap_mb: int | None, cores: int, memory: int) -> int:
+    """How many TaskManagers of so many slots use a machine up: its cores, and half of its memory in bytes, with the heap that one of
+    them alone would have."""
+    heaps_mb = slots * (heap_mb or heap_of(memory, slots))
+    return max(1, min(cores // slots, memory // MEBIBYTE // 2 // heaps_mb, MOST))
+
+
+class Running(Protocol):
+    """A TaskManager's process."""
+
+    def ended(self) -> str | None:
+        """Why it has ended, in a line; None: it runs."""
+        ...
+
+    def stop(self, patience_s: float) -> None:
+        """Ends it, and returns when nothing of it runs."""
+        ...
+
+
+class Refused(Exception):
+    """What was asked is not done; the message says why."""
+
+
+@dataclass
+class TaskManagerProcess:
+    """One that runs as a child of this process. `gone` is called once it was stopped."""
+
+    child: Child
+    gone: Callable[[], None] = lambda: None
+
+    def ended(self) -> str | None:
+        code = self.child.exit_code()
+        if code is None:
+            return None
+        last = log_tail([self.child.log], lines=1)
+        return f"it ended with {code}{f': {last}' if last else ''}"
+
+    def stop(self, patience_s: float) -> None:
+        if self.child.exit_code() is None:  # else its process id may be another one's by now
+            self.child.stop(patience_s)
+        self.gone()
+
+
+@dataclass
+class Agent:
+    """TaskManagers by their ids. Calls come on several threads. `epoch`: the highest of a leader that has asked what there is. What an
+    earlier one still asks for is refused, for its successor has counted."""
+
+    start_process: Callable[[str], Running]
+    running: dict[str, Running] = field(default_factory=dict)
+    epoch: int = 0
+    closed: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _stopping: dict[str, None] = field(default_factory=dict)
+
+    def workers(self, epoch: int) -> dict[str, str | None]:
+        with self._lock:
+            self._check(epoch)
+            self.epoch = epoch
+            return {name: running.ended() for name, running in self.running.items()}
+
+    def start(self, name: str, epoch: int) -> None:
+        """One that runs stays. One that has ended is started again."""
+        with self._lock:
+            self._check(epoch)
+            if not is_worker(name):
+                raise Refused(f"{name} is no id of a TaskManager that an agent starts")
+            if name in self._stopping:
+                raise Refused(f"{name} is being stopped")
+            before = self.running.get(name)
+            if before is None or before.ended() is not None:
+                self.running[name] = self.start_process(name)
+
+    def stop(self, name: str, epoch: int) -> None:
+        with self._lock:
+            self._check(epoch)
+            running = self.running.get(name)
+            self._stopping[name] = None
+        try:
+            if running is not None:
+                running.stop(STOP_S)
+            with self._lock:
+                if self.running.get(name) is running:
+                    self.running.pop(name, None)
+        finally:
+            with self._lock:
+                self._stopping.pop(name, None)
+
+    def close(self) -> None:
+        """Nothing is started from now on."""
+        with self._lock:
+            self.closed = True
+
+    def _check(self, epoch: int) -> None:
+        if self.closed:
+            raise Refused("the agent is being stopped")
+        if epoch < self.epoch:
+            raise Refused(f"a later leader, of epoch {self.epoch}, has asked already")

@@ -1,0 +1,209 @@
+"""The agent that runs TaskManagers, and the ResourceManager's provider that speaks with it [R33]: over real HTTP and real processes."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from deploy.agent import Agent, Refused, TaskManagerProcess, machine_holds
+from deploy.agent_http import served
+from deploy.local.processes import spawn
+from millrace.io.http.server import HttpServer
+from services.resource_manager.providers import NotProvided, Standalone
+from services.resource_manager.providers.process import Agents
+from services.resource_manager.settings import ResourceManagerSettings
+
+TOKEN = "a token of an agent"
+W1, W2, W3 = (f"task-manager-{number}" for number in (1, 2, 3))
+SLEEPS = "import time; time.sleep(600)"
+
+
+class OfPython:
+    """Starts Python instead of TaskManagers: what it runs is `code`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.code = folder, SLEEPS
+        self.started: list[str] = []
+
+    def __call__(self, name: str) -> TaskManagerProcess:
+        self.started.append(name)
+        return TaskManagerProcess(spawn([sys.executable, "-c", self.code], log=self.folder / f"{name}.log"))
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[OfPython]:
+    yield OfPython(tmp_path)
+
+
+@pytest.fixture
+def agent(make: OfPython) -> Iterator[Agent]:
+    made = Agent(make)
+    yield made
+    for running in list(made.running.values()):
+        running.stop(0)
+
+
+@pytest.fixture
+def url(agent: Agent) -> Iterator[str]:
+    server = HttpServer(served(agent, TOKEN), name="agent")
+    yield f"http://127.0.0.1:{server.start()}"
+    server.stop()
+
+
+def await_(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline, "it does not come"
+        time.sleep(0.01)
+
+
+def test_what_is_started_runs_is_listed_and_is_stopped(agent: Agent, make: OfPython, url: str) -> None:
+    provider = Agents([url], TOKEN)
+    assert provider.workers(5) == {}
+    provider.start(W1, 5)
+    provider.start(W2, 5)
+    assert provider.workers(5) == {W1: None, W2: None}
+    running = agent.running[W1]
+    provider.stop(W1, 5)
+    assert running.ended() is not None and provider.workers(5) == {W2: None}
+    provider.stop(W1, 5)
+    assert make.started == [W1, W2]
+
+
+def test_a_start_that_is_repeated_starts_nothing_more_unless_it_has_ended(agent: Agent, make: OfPython, url: str) -> None:
+    provider = Agents([url], TOKEN)
+    make.code = "print('no Java is there'); raise SystemExit(2)"
+    provider.start(W1, 5)
+    await_(lambda: provider.workers(5)[W1] is not None)
+    assert provider.workers(5) == {W1: "it ended with 2: no Java is there"}
+    make.code = SLEEPS
+    provider.start(W1, 5)
+    provider.start(W1, 5)
+    assert provider.workers(5) == {W1: None} and make.started == [W1, W1]
+
+
+def test_one_that_is_killed_is_told_of_and_not_started_again(agent: Agent, make: OfPython, url: str) -> None:
+    provider = Agents([url], TOKEN)
+    provider.start(W1, 5)
+    running = agent.running[W1]
+    assert isinstance(running, TaskManagerProcess)
+    running.child.popen.send_signal(signal.SIGKILL)
+    await_(lambda: running.ended() is not None)
+    assert provider.workers(5) == {W1: "it ended with -9"} and make.started == [W1]
+    provider.stop(W1, 5)
+    assert provider.workers(5) == {}
+
+
+def test_an_earlier_leader_changes_nothing_once_a_later_one_has_asked(agent: Agent, url: str) -> None:
+    provider = Agents([url], TOKEN)
+    provider.start(W1, 5)
+    provider.workers(6)
+    for asks in (provider.start, provider.stop):
+        with pytest.raises(NotProvided, match=f"the agent at {url} refuses it: a later leader, of epoch 6, has asked already"):
+            asks(W1, 5)
+    with pytest.raises(NotProvided):
+        provider.workers(5)
+    assert provider.workers(6) == {W1: None}
+
+
+def test_an_id_is_not_given_again_while_its_process_is_being_stopped(agent: Agent, make: OfPython, tmp_path: Path) -> None:
+    make.code = f"import signal, time; signal.signal(15, lambda *_: None); open({str(tmp_path / 'up')!r}, 'w'); time.sleep(600)"
+    agent.start(W1, 5)
+    await_((tmp_path / "up").exists)
+    stopping = threading.Thread(target=agent.stop, args=(W1, 5))
+    stopping.start()
+    await_(lambda: W1 in agent._stopping)
+    with pytest.raises(Refused, match="is being stopped"):
+        agent.start(W1, 5)
+    assert agent.workers(5) == {W1: None}, "it runs, until it does not"
+    running = agent.running[W1]
+    assert isinstance(running, TaskManagerProcess)
+    running.child.popen.send_signal(signal.SIGKILL)
+    stopping.join()
+    assert agent.workers(5) == {}
+
+
+def test_an_agent_that_ends_starts_nothing(agent: Agent) -> None:
+    agent.close()
+    with pytest.raises(Refused, match="the agent is being stopped"):
+        agent.start(W1, 5)
+
+
+@pytest.mark.parametrize("name", ["..%2Fsecret", "by-hand", "task-manager-0", "task-manager-01", "task-manager-1x", "task-manager-٣"])
+def test_no_other_id_is_started(agent: Agent, name: str) -> None:
+    with pytest.raises(Refused, match="is no id"):
+        agent.start(name, 5)
+
+
+def test_without_the_token_nothing_is_told_or_done(agent: Agent, make: OfPython, url: str) -> None:
+    stranger = Agents([url], "another token")
+    for ask in (lambda: stranger.workers(9), lambda: stranger.start(W1, 9), lambda: stranger.stop(W1, 9)):
+        with pytest.raises(NotProvided, match="this needs the agent's token"):
+            ask()
+    assert make.started == [] and agent.epoch == 0
+
+
+def test_an_agent_that_is_away_is_named() -> None:
+    with pytest.raises(NotProvided, match=r"the agent at http://127.0.0.1:9 does not answer: .*refused"):
+        Agents(["http://127.0.0.1:9"], TOKEN).workers(5)
+
+
+def test_what_cannot_be_started_is_said_in_the_words_of_the_system(agent: Agent, url: str) -> None:
+    def fails(name: str) -> TaskManagerProcess:
+        raise OSError(28, "No space left on device")
+
+    agent.start_process = fails
+    with pytest.raises(NotProvided, match="No space left on device"):
+        Agents([url], TOKEN).start(W1, 5)
+
+
+def test_the_number_names_the_agent_and_one_that_is_away_hides_no_other(agent: Agent, make: OfPython, url: str) -> None:
+    provider = Agents(["http://127.0.0.1:9", url], TOKEN)
+    provider.start(W1, 5)
+    provider.start(W3, 5)
+    with pytest.raises(NotProvided, match="does not answer"):
+        provider.start(W2, 5)
+    assert provider.workers(5) == {W1: None, W3: None} and make.started == [W1, W3]
+
+
+def test_the_provider_is_chosen_by_the_settings(url: str) -> None:
+    assert isinstance(ResourceManagerSettings().make_provider(), Standalone)
+    settings = ResourceManagerSettings(provider="process", agents=[url], agent_token=TOKEN)
+    assert isinstance(settings.make_provider(), Agents) and settings.deciding()["provider"] == "process"
+    own = ResourceManagerSettings(provider=f"{__name__}:of_my_own", worker_slots=7)
+    assert own.make_provider().workers(1) == {"task-manager-7": None}
+
+
+class Mine(Standalone):
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+
+    def workers(self, epoch: int) -> dict[str, str | None]:
+        return {f"task-manager-{self._slots}": None}
+
+
+def of_my_own(settings: ResourceManagerSettings) -> Mine:
+    return Mine(settings.worker_slots)
+
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("slots", "heap_mb", "cores", "memory", "holds"),
+    [
+        (2, None, 2, 8 * GIB, 1), (2, None, 16, 64 * GIB, 4), (2, 1024, 16, 64 * GIB, 8), (1, 512, 64, 512 * GIB, 16),
+        (4, None, 2, 4 * GIB, 1), (2, None, 8, 16 * GIB, 1),
+    ],
+)  # fmt: skip
+def test_a_machine_holds_as_many_as_its_cores_and_half_of_its_memory(
+    slots: int, heap_mb: int | None, cores: int, memory: int, holds: int
+) -> None:
+    """The heap of a slot is the one that a single TaskManager would have: a stack that may grow is not given less."""
+    assert machine_holds(slots, heap_mb, cores, memory) == holds

@@ -1,0 +1,106 @@
+"""A stack without a TaskManager at rest [R33]: they come with jobs, once each, and go when they are idle."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from deploy.local.processes import is_running
+from deploy.local.stack import Options
+from tests.end_to_end.running import Held, RunningStack, until
+
+IDLE_MS = 4_000
+NO_RESTARTS = {"restart": {"strategy": "none"}}
+
+
+@pytest.fixture(scope="module")
+def growing(stacks_home: Path, archives: Path) -> Iterator[RunningStack]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MILLRACE_WORKER_IDLE_MS", str(IDLE_MS))
+        options = Options(slots=1, task_managers=0, task_managers_most=2, heap_mb=512, standbys=1)
+        with RunningStack("growing", options, archives) as running:
+            yield running
+
+
+@pytest.fixture
+def empty(growing: RunningStack) -> RunningStack:
+    """No TaskManager is there, nor is one on its way."""
+    until("the last TaskManager to go", lambda: processes(growing) == [] and counts(growing) == (0, 0))
+    return growing
+
+
+def processes(running: RunningStack) -> list[str]:
+    """The TaskManagers whose processes run."""
+    return [name for name in running.stack.facts()["services"] if name.startswith("task-manager-")]
+
+
+def counts(running: RunningStack) -> tuple[int, int]:
+    """TaskManagers that are registered, and that are being started."""
+    seen = running.client.overview()
+    return seen.task_managers, seen.task_managers_starting
+
+
+def test_the_first_job_starts_one_and_it_goes_when_it_is_idle(empty: RunningStack) -> None:
+    job = empty.sql("SELECT 1 AS a")
+    waiting = job.event("JobWaiting")
+    assert waiting["reason"] == "no TaskManager is registered; task-manager-1 is being started"
+    assert job.rows == [[1]]
+    assert processes(empty) == ["task-manager-1"] and counts(empty) == (1, 0)
+    family = [psutil.Process(empty.pid("task-manager-1")), *psutil.Process(empty.pid("task-manager-1")).children(recursive=True)]
+    until("it to go", lambda: processes(empty) == [] and counts(empty) == (0, 0))
+    assert not any(is_running(process) for process in family)
+    assert empty.sql("SELECT 2 AS a").rows == [[2]], "and another one comes"
+
+
+def test_as_many_come_as_are_needed_and_no_more_than_may(empty: RunningStack, tmp_path: Path) -> None:
+    held = [Held(empty, tmp_path / str(number)) for number in range(3)]
+    waiting = held[2].watched
+    for each in held[:2]:
+        each.started()
+    waiting.until("why it waits", lambda events: any("task_managers_max is 2" in each.get("reason", "") for each in events))
+    assert processes(empty) == ["task-manager-1", "task-manager-2"]
+    for each in held:
+        assert each.let_go().end["type"] == "JobFinished"
+
+
+def test_one_that_is_killed_is_replaced_and_its_task_runs_again(empty: RunningStack, tmp_path: Path) -> None:
+    held = Held(empty, tmp_path / "held", settings=NO_RESTARTS)
+    held.started()
+    place = held.watched.running(attempt=1)["task_manager"]
+    empty.kill(place)
+    held.started(2)
+    assert held.let_go().end["type"] == "JobFinished"
+    assert held.watched.attempts() == [("main", 0, 1), ("main", 0, 2)]
+
+
+def test_the_leader_dies_while_one_starts_and_exactly_one_comes(empty: RunningStack) -> None:
+    leader = empty.leader("resource-manager")
+    job = empty.sql("SELECT 3 AS a")
+    seen: set[tuple[str, int]] = set()
+
+    def begun() -> bool:
+        seen.update((name, empty.pid(name)) for name in processes(empty))
+        return bool(seen)
+
+    until("one to be started", begun)
+    empty.kill(leader)
+    while not any(event["type"] == "JobFinished" for event in job.events):
+        begun()
+        time.sleep(0.02)
+    begun()
+    assert job.rows == [[3]] and [name for name, _ in seen] == ["task-manager-1"], "no other came meanwhile"
+    assert counts(empty) == (1, 0)
+
+
+def test_a_stack_that_was_down_begins_without_any(growing: RunningStack) -> None:
+    """Its ResourceManager knows of one that is not there any more."""
+    assert growing.sql("SELECT 4 AS a").rows == [[4]]
+    growing.down()
+    growing.up()
+    until("the one of before to be forgotten", lambda: counts(growing) == (0, 0))
+    assert processes(growing) == []
+    assert growing.sql("SELECT 5 AS a").rows == [[5]]
