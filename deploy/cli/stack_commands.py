@@ -201,7 +201,7 @@ def status(
     _print_status(found)
 
 
-def _task_managers_now(local: Any) -> dict[str, int | None] | None:
+def _task_managers_now(local: Any) -> dict[str, int] | None:
     """Of a stack that grows, as its ResourceManager counts them; None: the cluster does not answer."""
     from millrace.cli.connection import find
     from millrace.client import Millrace, MillraceError
@@ -212,12 +212,7 @@ def _task_managers_now(local: Any) -> dict[str, int | None] | None:
             seen = millrace.overview()
     except MillraceError:
         return None
-    if seen.silent is not None:
-        return None
-    return {
-        "registered": seen.task_managers, "starting": seen.task_managers_starting, "least": seen.task_managers_least,
-        "most": seen.task_managers_most,
-    }  # fmt: skip
+    return {"registered": seen.task_managers, **seen.provided.model_dump()} if seen.provided is not None else None
 
 
 def recover(

@@ -52,6 +52,12 @@ def test_questions_about_the_cluster_are_answered_while_the_resource_manager_is_
     assert getattr(told, "jobs", {"INITIALIZING": 1}) == {"INITIALIZING": 1}
 
 
+def test_who_deregisters_the_cluster_is_told_that_the_resource_manager_is_silent() -> None:
+    world = settled()
+    world.request(client.DeregisterCluster(reply_to="c", correlation="2"))
+    assert later(world) == [client.ClusterDeregistered(correlation="2", workers=0, silent=RM)]
+
+
 def test_who_is_known_to_be_silent_is_not_asked_again_and_again() -> None:
     """Else it would answer all that was asked for days, when it is back."""
     world = settled()

@@ -253,6 +253,14 @@ def test_questions_about_the_cluster_go_to_the_resource_manager() -> None:
     assert said.body.what == "task_managers"
 
 
+def test_a_cluster_is_deregistered_once_however_often_the_request_is_read() -> None:
+    world = settled()
+    request = client.DeregisterCluster(reply_to="c", correlation="2")
+    assert [each.body.what for each in world.request(request)] == ["deregister"]
+    assert [each.body.what for each in world.request(request.model_copy(update={"undo": True}))] == ["register"]
+    assert world.tell(again(request, 7)) == []
+
+
 def test_while_no_resource_manager_is_heard_the_client_is_told() -> None:
     world = World()
     [refused] = bodies(world.request(client.GetClusterOverview(reply_to="c", correlation="2")))

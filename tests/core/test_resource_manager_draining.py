@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from millrace.core.machine import Do, Forget, Publish, Say
-from millrace.core.messages.effects import FenceTaskManager, ListWorkers
+from millrace.core.machine import Configured, Do, Forget, Publish, Say
+from millrace.core.messages.client import ClusterDeregistered
+from millrace.core.messages.effects import FenceTaskManager, ListWorkers, WorkersListed
 from millrace.core.messages.events import TaskManagerGone
+from millrace.core.messages.jobs import Query, QuestionAnswered
 from millrace.core.messages.slots import DrainAnswered, DrainTaskManager, ReleaseTaskManager
+from services.resource_manager.core.providing import DEREGISTERED
 from tests.core.of_resource_manager import lost
-from tests.core.of_workers import W1, W2, Provided, grants
+from tests.core.of_workers import SETTINGS, W1, W2, W3, Provided, grants
 
 IDLE_MS = 3_000
 WHY = f"none of its slots was needed for {IDLE_MS} ms"
@@ -125,6 +128,33 @@ def test_one_that_came_by_itself_is_never_asked() -> None:
     driver.wait(2 * IDLE_MS)
     assert driver.state.task_managers["by-hand"].slots[0].allocation is None
     assert not [each for each in driver.wait(2 * IDLE_MS) if isinstance(each, Say)]
+
+
+def test_a_cluster_that_is_deregistered_stops_its_workers_and_starts_none_until_that_is_undone() -> None:
+    driver = Provided(task_managers_max=3)
+    driver.register("task-manager/by-hand", 5, (512,))
+    driver.ask("j", 4)
+    driver.wait(300)
+    driver.runs(W1)
+    query = Query(what="deregister", reply_to="c", correlation="1", number=4)
+    assert driver.say("dispatcher", query) == [
+        Publish("client.replies", "c", ClusterDeregistered(correlation="1", workers=2)),
+        Say("dispatcher", QuestionAnswered(number=4)),
+    ]
+    said = driver.tick()
+    assert all(each in said for each in driver.stops(W1, DEREGISTERED)[1:]) and lost(W1, 7, DEREGISTERED) in said
+    assert driver.states() == {W1: "STOPPING", W2: "STOPPING"} and list(driver.state.task_managers) == ["by-hand"]
+    driver.stopped(W1)
+    driver.stopped(W2)
+    driver.core(Configured({**SETTINGS, "task_managers_max": 3}))
+    driver.core(WorkersListed(number=driver.state.workers.lists, workers={W3: None}))
+    driver.wait(1_000)
+    assert driver.states() == {W3: "STOPPING"}, "also for the next leader"
+    assert (driver.state.jobs["j"].told or "").endswith("no more are started: the cluster is deregistered (millrace deregister --undo)")
+    driver.stopped(W3)
+    assert driver.say("dispatcher", Query(what="register", reply_to="", correlation="2")) == []
+    driver.wait(300)
+    assert driver.states() == {W1: "REQUESTED", W2: "REQUESTED"}
 
 
 def test_nobody_is_stopped_while_a_job_waits() -> None:

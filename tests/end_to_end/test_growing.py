@@ -41,7 +41,7 @@ def processes(running: RunningStack) -> list[str]:
 def counts(running: RunningStack) -> tuple[int, int]:
     """TaskManagers that are registered, and that are being started."""
     seen = running.client.overview()
-    return seen.task_managers, seen.task_managers_starting
+    return seen.task_managers, seen.provided.starting
 
 
 def test_the_first_job_starts_one_and_it_goes_when_it_is_idle(empty: RunningStack) -> None:

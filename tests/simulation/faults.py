@@ -65,7 +65,7 @@ class Faults(Damage):
         self._wait -= 1
         if self.left and self._wait <= 0:
             kind = self.chance.choice(self.kinds)
-            if self._do(kind):
+            if self.do(kind):
                 self.left -= 1
                 self.done[kind] = self.done.get(kind, 0) + 1
                 self._wait = self._draw_wait()
@@ -85,7 +85,7 @@ class Faults(Damage):
             del self._heard_again[name]
             self.cluster.world.book.unheard.pop(name, None)
 
-    def _do(self, kind: str) -> bool:
+    def do(self, kind: str) -> bool:
         """Whether the first of what a kind names was done; the others follow if they can."""
         aim, done = self.aim, []
         for one in kind.split("+"):

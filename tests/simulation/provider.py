@@ -29,6 +29,7 @@ class MemoryProvider:
         self.epoch = 0
         self.has: dict[str, bool] = {}  # what was started and not stopped -> whether somebody asked for it
         self.started_ms: list[int] = []  # when it was asked to start one
+        self.broken: list[str] = []  # what did not hold. Who performs effects tries again whatever is raised
         cluster.world.provider = self
         cluster.unwatched = lambda name: workers.is_worker(name.partition("/")[2])
 
@@ -37,11 +38,11 @@ class MemoryProvider:
     def start(self, worker: str, epoch: int) -> None:
         self._fence(epoch)
         self.started_ms.append(self._cluster.world.clock.now_ms())
-        assert worker not in self._ending, f"[R33]: {worker} is asked for while it is being stopped"
+        self._hold(worker not in self._ending, f"{worker} is asked for while it is being stopped")
         if self.refuses:
             raise NotProvided("there is no room")
         self._run(worker, asked=True)
-        assert sum(self.has.values()) <= self._most, f"[R33]: {list(self.has)} run, and {self._most} may"
+        self._hold(sum(self.has.values()) <= self._most, f"{list(self.has)} run, and {self._most} may")
         if self.doubles:
             numbers = [workers.number_of(each) for each in self.has]
             self._run(f"{workers.PREFIX}{max(numbers) + 1}", asked=False)
@@ -52,7 +53,7 @@ class MemoryProvider:
         now_ms = self._cluster.world.clock.now_ms()
         if worker in self.living() and now_ms < self._ending.setdefault(worker, now_ms + self._stop_ms):
             raise NotProvided("it takes longer")
-        self._assert_idle(worker)
+        self._hold_what_works(worker)
         self.lose(worker)
         self._answer()
 
@@ -103,15 +104,26 @@ class MemoryProvider:
         process = self._process(worker)
         return process is not None and not process.alive
 
-    def _assert_idle(self, worker: str) -> None:
-        """[R33]: one that works is stopped only because it was declared lost. Where more run than may, somebody has to go."""
+    def _hold_what_works(self, worker: str) -> None:
+        """[R33]: one that works is stopped only because it was declared lost. Where more run than may, somebody has to go. One that was
+        asked for is never a stranger, whichever life has asked."""
+        told = [each for each in self._events("WorkerChanged") if each["worker"] == worker and each["state"] == "STOPPING"]
+        stranger = bool(told) and told[-1]["reason"] == workers.UNKNOWN
+        self._hold(not (stranger and self.has.get(worker)), f"{worker} was asked for, and is turned away")
         process = self._process(worker)
         if process is None or not process.alive or process.name in self._cluster.paused or len(self.living()) > self._most:
             return
         runs = [each.attempt for each in self._cluster.world.book.living.values() if each.task_manager == process.slots.process]
+        gone = [each["reason"] for each in self._events("TaskManagerGone") if _names(each, process)]
+        self._hold(not runs or bool(gone and "needed" not in gone[-1]), f"{worker} is stopped while {runs} run: {gone}")
+
+    def _events(self, kind: str) -> list[dict[str, Any]]:
         events = [json.loads(each.value) for each in self._cluster.world.broker.log("cluster.events", 0).records]
-        gone = [each["reason"] for each in events if each["type"] == "TaskManagerGone" and _names(each, process)]
-        assert not runs or (gone and "needed" not in gone[-1]), f"[R33]: {worker} is stopped while {runs} run: {gone}"
+        return [each for each in events if each["type"] == kind]
+
+    def _hold(self, holds: bool, otherwise: str) -> None:
+        if not holds:
+            self.broken.append(f"[R33]: {otherwise}")
 
 
 def _names(event: dict[str, Any], process: TaskManagerProcess) -> bool:

@@ -16,11 +16,12 @@ from tests.simulation.slots import Timing
 
 CONTROL = (f"{DISPATCHER}#1", f"{RESOURCE_MANAGER}#1", f"{RESOURCE_MANAGER}#2", f"{JOB_MASTER}#1")
 START_MS, IDLE_MS = 4_000, 2_000
-OTHERS = tuple(f"{kind}:{RESOURCE_MANAGER}" for kind in ("kill", "kill", "pause", "lease", "cut")) + ("broker", "etcd")
+OTHERS = tuple(f"{kind}:{RESOURCE_MANAGER}" for kind in ("kill", "pause", "lease", "cut", "cut", "cut")) + ("broker", "etcd")
 OF_PROVIDER = ("away", "refuses", "loses_answers", "mute", "doubles")
 OF_WORKERS = ("dies", "hangs", "is_lost")
-KINDS = (*OF_PROVIDER, *OF_WORKERS, "healed", "healed", "nothing")
+KINDS = (*OF_PROVIDER, *OF_WORKERS, *OF_WORKERS, *("healed",) * 6, "forgotten", "nothing")
 TURNS = 16
+WAITS = (100, 300, 1_000)  # steps between two other faults
 WAITS_MS = (0, 20, 200, 1_000, 4_000)
 GRAPHS = (workload.single, workload.wide, workload.roots)
 STARTS_A_MINUTE = 30  # at most, while nothing that is started works
@@ -48,13 +49,14 @@ class Scene:
             cluster.start(name)
         workload.upload_module(cluster.world)
         self._waiting = [f"job-{number}" for number in range(12)]
-        self._faults = Faults(cluster, chance, chance.choice((0, 3, 6)), OTHERS)
+        self._faults = Faults(cluster, chance, chance.choice((0, 4, 8)), OTHERS, waits=WAITS)
         cluster.between = self._faults.step
 
     def run(self) -> None:
         """AssertionError, with what was done, when something does not hold."""
         try:
             self._run()
+            assert not self._provider.broken, self._provider.broken[0]
         except AssertionError as failure:
             trace = "\n".join(f"{at_ms} ms: {what}" for at_ms, what in self._faults.trace)
             raise type(failure)(f"{failure}\n{trace}") from failure
@@ -103,6 +105,8 @@ class Scene:
             setattr(self._provider, kind, True)
         elif kind == "healed":
             self._provider.heal()
+        elif kind == "forgotten":  # the ResourceManager loses its log, and cannot ask what there is
+            self._provider.away = self._faults.do(f"cut:{RESOURCE_MANAGER}")
         elif kind in OF_WORKERS:
             names = [each for each in self._provider.living() if f"task-manager/{each}" in self._cluster.processes]
             if not names:

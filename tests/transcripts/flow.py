@@ -116,6 +116,8 @@ def _fields(body: dict[str, Any]) -> str:
         told += [each if isinstance(each, str) else f"{each['slot']}:{each['state']}" for each in body["states"]]
     if isinstance(body.get("task_manager"), str) and body["type"] != "AttemptStateChanged":
         told.append(body["task_manager"])
+    if isinstance(body.get("worker"), str):
+        told.append(body["worker"])
     if isinstance(body.get("stands"), dict):
         stands = body["stands"]
         told.append(f"({' '.join(str(each) for each in (stands['state'], stands['status']) if each)})")

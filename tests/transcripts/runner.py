@@ -21,6 +21,7 @@ from millrace.core.topics import RESOURCE_MANAGER, Topology
 from tests.simulation import workload
 from tests.simulation.audit import audit
 from tests.simulation.cluster import Cluster
+from tests.simulation.provider import MemoryProvider
 from tests.simulation.slots import ANALYSIS_ERROR, Behaviour, Timing
 from tests.transcripts.flow import Flow
 
@@ -101,6 +102,7 @@ class Scenario:
         self._cluster: Cluster | None = None
         self._behaviours: dict[tuple[str, str], list[str]] = {}  # (job, task) -> of its next attempts
         self._flow: Flow | None = None
+        self._provider: MemoryProvider | None = None
 
     @property
     def cluster(self) -> Cluster:
@@ -115,19 +117,31 @@ class Scenario:
     # the cluster
 
     def make(self, words: list[str]) -> Iterator[str]:
-        """cluster [task-managers=N] [slots=N] [shards=N] [replicas=N]: a new one, that has come to be ready."""
+        """cluster [task-managers=N] [slots=N] [shards=N] [replicas=N]: a new one, that has come to be ready. With [least=N] most=N a
+        provider starts its TaskManagers, and stops them after [idle=MS]."""
         given = {name: int(value) for name, _, value in (word.partition("=") for word in words)}
         services = ("dispatcher", "resource-manager", "job-master")
         replicas = range(1, given.get("replicas", 1) + 1)
+        most, slots = given.get("most"), given.get("slots", 1)
+        control = tuple(f"{service}#{number}" for service in services for number in replicas)
+        provided = {
+            "provider": "memory", "task_managers_min": given.get("least", 0), "task_managers_max": most, "worker_slots": slots,
+            "worker_memory_mb": 1024, "worker_idle_ms": given.get("idle", 60_000), "worker_start_ms": 5_000,
+        }  # fmt: skip
         self._cluster = cluster = Cluster(
             Topology(shards=given.get("shards", 1)),
-            task_managers=given.get("task-managers", 1),
-            slots=given.get("slots", 1),
+            task_managers=given.get("task-managers", 1 if most is None else 0),
+            slots=slots,
             script=self._behave,
             timing=CALM,
-            control=tuple(f"{service}#{number}" for service in services for number in replicas),
+            control=control if most is None else (),
+            deciding={} if most is None else {RESOURCE_MANAGER: provided},
         )
         cluster.world.random = Calm()
+        if most is not None:
+            self._provider = MemoryProvider(cluster, most)
+            for name in control:
+                cluster.start(name)
         workload.upload_module(cluster.world)
         cluster.run(cluster.at_rest, most_ms=20_000)
         self._flow = Flow(cluster.world)
@@ -147,6 +161,17 @@ class Scenario:
         """kill | stop | start NAME..."""
         for name in words:
             getattr(self.cluster, what)(name)
+        yield from ()
+
+    def provide(self, words: list[str]) -> Iterator[str]:
+        """provider away | refuses | loses-answers | mute | doubles | heals | loses ID: what is wrong with it from now on."""
+        assert self._provider is not None, "a scenario with a provider begins with most=N"
+        if words[0] == "heals":
+            self._provider.heal()
+        elif words[0] == "loses":
+            self._provider.lose(words[1])
+        else:
+            setattr(self._provider, words[0].replace("-", "_"), True)
         yield from ()
 
     # clients
@@ -280,6 +305,7 @@ COMMANDS: dict[str, Callable[[Scenario, list[str]], Iterator[str]]] = {
     "kill": lambda scenario, words: scenario.process(words, "kill"),
     "stop": lambda scenario, words: scenario.process(words, "stop"),
     "start": lambda scenario, words: scenario.process(words, "start"),
+    "provider": Scenario.provide,
     "submit": Scenario.submit,
     "ask": Scenario.ask,
     "send": Scenario.send,

@@ -281,7 +281,20 @@ def _task_managers_without(state: State, request: JobRequest, scope: str) -> Out
     return reply(request, client.TaskManagersListed, task_managers=[], total=0, silent=scope)
 
 
-def _ask_resource_manager(state: State, request: client.Request, envelope: Envelope, what: Literal["overview", "task_managers"]) -> Outputs:
+def _deregister_cluster(state: State, request: client.DeregisterCluster, envelope: Envelope) -> Outputs:
+    """Once: read again by a Dispatcher that has lost its log, it would stop what was registered since."""
+    if not envelope.body.decided:
+        yield from _ask_resource_manager(state, request, envelope, "register" if request.undo else "deregister")
+
+
+def _deregister_without(state: State, request: JobRequest, scope: str) -> Outputs:
+    return reply(request, client.ClusterDeregistered, workers=0, silent=scope)
+
+
+Asked = Literal["overview", "task_managers", "deregister", "register"]
+
+
+def _ask_resource_manager(state: State, request: client.Request, envelope: Envelope, what: Asked) -> Outputs:
     if RESOURCE_MANAGER not in state.received_from:
         yield from refuse(request, "busy", "the ResourceManager has not been heard yet; try again")
         return
@@ -303,6 +316,7 @@ OTHER_REQUESTS: dict[type[client.Request], OtherRow] = {
     client.DescribeBlobServer: OtherRow(_describe_blob_server),
     client.GetClusterOverview: OtherRow(_cluster_overview, _overview_without),
     client.ListTaskManagers: OtherRow(_list_task_managers, _task_managers_without),
+    client.DeregisterCluster: OtherRow(_deregister_cluster, _deregister_without),
 }
 _WITHOUT = {kind.__name__: row.without for kind, row in JOB_REQUESTS.items()} | {
     kind.__name__: row.without for kind, row in OTHER_REQUESTS.items()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from millrace.core.answering import answered
 from millrace.core.bounded import fitting
 from millrace.core.machine import Envelope, Output
 from millrace.core.messages.client import (
+    ClusterDeregistered,
     ClusterOverview,
+    Provided,
+    Reply,
     RequestRefused,
     SlotInfo,
     TaskManagerInfo,
@@ -21,9 +24,10 @@ from .workers import pending
 
 
 def on_query(state: State, body: Query, envelope: Envelope) -> Iterator[Output]:
-    if not body.reply_to:
-        return  # the client wants no answer
-    yield from answered(body.reply_to, body.number, _overview(state, body) if body.what == "overview" else _task_managers(state, body))
+    if body.what in ("deregister", "register"):
+        state.workers.deregistered = body.what == "deregister"  # the next tick does the rest
+    if body.reply_to:  # else the client wants no answer
+        yield from answered(body.reply_to, body.number, _ANSWERS[body.what](state, body))
 
 
 def refuse(body: Query, error: str) -> Iterator[Output]:
@@ -40,15 +44,26 @@ def _overview(state: State, body: Query) -> ClusterOverview:
         slots=sum(len(each.slots) for each in state.task_managers.values()),
         free_slots=sum(len(keys) for keys in state.free.values()),
         waiting_jobs=sum(len(waiting) for waiting in state.queues.values()),
-        task_managers_starting=len(pending(state)),
-        task_managers_least=state.limits.task_managers_min if state.limits.provider else 0,
-        task_managers_most=state.limits.task_managers_max if state.limits.provider else None,
+        provided=_provided(state) if state.limits.provider else None,
     )
 
 
 def _task_managers(state: State, body: Query) -> TaskManagersListed:
     listed = fitting(_listed(state))
     return TaskManagersListed(correlation=body.correlation, task_managers=listed, total=len(state.task_managers))
+
+
+def _provided(state: State) -> Provided:
+    return Provided(starting=len(pending(state)), least=state.limits.task_managers_min, most=state.limits.task_managers_max)
+
+
+def _deregistered(state: State, body: Query) -> ClusterDeregistered:
+    return ClusterDeregistered(correlation=body.correlation, workers=len(state.workers.known))
+
+
+_ANSWERS: dict[str, Callable[[State, Query], Reply]] = {
+    "overview": _overview, "task_managers": _task_managers, "deregister": _deregistered, "register": _deregistered,
+}  # fmt: skip
 
 
 def _listed(state: State) -> Iterator[TaskManagerInfo]:

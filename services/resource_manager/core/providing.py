@@ -20,6 +20,7 @@ from . import registration, scaling, slot_manager, workers
 from .state import State, Workers, is_quiet, task_manager_of
 
 PATIENCE_MS = 200  # of too few slots, where slots that are busy may be free again meanwhile
+DEREGISTERED = "the cluster was deregistered"
 LIST_AGAIN_MS = 2_000  # after the provider has not answered
 
 Outputs = Iterator[Output]
@@ -47,9 +48,18 @@ def on_ticked(state: State, envelope: Envelope) -> Outputs:
     yield from workers.time_out(state, now_ms, at_ms)
     if state.workers.expected is None and now_ms >= state.workers.list_ms:
         yield from workers.ask_list(state)
-    if state.open and state.workers.listed:
+    if state.workers.deregistered:
+        yield from _stop_all(state, envelope)
+    elif state.open and state.workers.listed:
         yield from _start(state, envelope)
         yield from _drain(state, envelope)
+
+
+def _stop_all(state: State, envelope: Envelope) -> Outputs:
+    for name in list(state.workers.known):
+        yield from workers.stop(state, name, DEREGISTERED, envelope.at_ms)
+        if name in state.task_managers:
+            yield from registration.lose(state, envelope, name, DEREGISTERED)
 
 
 def _start(state: State, envelope: Envelope) -> Outputs:

@@ -48,6 +48,8 @@ class Room(NamedTuple):
 
 def room(state: State) -> Room:  # [R33]
     """By the limit that allows least. A worker counts until nothing of it runs any more."""
+    if state.workers.deregistered:
+        return Room(0, "the cluster is deregistered (millrace deregister --undo)")
     rooms = [Room(max(0, most - used) // each, text) for text, most, used, each in _limits(state)]
     return min(rooms, key=lambda each: each.workers)
 
@@ -92,6 +94,8 @@ def outlook(state: State) -> str:
     workers, limits = state.workers, state.limits
     if not limits.provider:
         return ""
+    if workers.deregistered:
+        return f"no more are started: {room(state).limit}"
     names = pending(state)
     failed = f" ({workers.problem})" if workers.problem else ""
     if len(names) == 1:
@@ -101,7 +105,7 @@ def outlook(state: State) -> str:
     if workers.away:
         return f"the provider of TaskManagers does not answer: {workers.away}"
     if workers.problem:
-        return f"no TaskManager could be started, it is tried again: {workers.problem}"
+        return f"the last one was not started, and another one will be: {workers.problem}"
     allowed = room(state)
     return "" if allowed.workers else f"no more are started: {allowed.limit}"
 

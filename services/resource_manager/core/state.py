@@ -122,6 +122,7 @@ class Workers:
     failed_ms: NowMs = NowMs(0)  # when the last of these was
     problem: str = ""  # of the last one that did not start; "" once one has registered since
     short_ms: NowMs | None = None  # since when slots are short
+    deregistered: bool = False  # all are to be stopped, and none is started
 
 
 @dataclass

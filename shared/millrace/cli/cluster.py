@@ -1,8 +1,11 @@
-"""Commands about the cluster: taskmanagers, slots."""
+"""Commands about the cluster: taskmanagers, slots, deregister."""
 
 from __future__ import annotations
 
 import sys
+from typing import Annotated
+
+import typer
 
 from millrace.core.states import SlotState
 
@@ -42,3 +45,19 @@ def slots(as_json: JsonOption = False, stack: StackOption = "default") -> None:
         print_json([dict(zip(heads, row, strict=True)) for row in rows])
         return
     table(("TaskManager", "slot", "state", "job", "MB"), rows)
+
+
+def deregister(
+    undo: Annotated[bool, typer.Option("--undo", help="TaskManagers are started again, when slots are short.")] = False,
+    stack: StackOption = "default",
+) -> None:
+    """Stop all TaskManagers that a provider has started, and start none: the last thing before a cluster is shut down.
+
+    Jobs stay. What ran on those TaskManagers waits, and runs again after --undo. TaskManagers that were started by hand stay, too.
+    """
+    with connected(stack) as millrace:
+        count = millrace.deregister(undo)
+    if undo:
+        print("TaskManagers are started again when slots are short")
+    else:
+        print(f"{count} TaskManager{'' if count == 1 else 's'} of the provider: stopped, and none is started until --undo")

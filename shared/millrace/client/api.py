@@ -187,6 +187,16 @@ class Millrace(Results):
             return Ending(job, ended.status, ended.ended_ms, ended.archive, cause)
         raise errors.Unavailable("this client was closed")
 
+    # the cluster
+
+    def deregister(self, undo: bool = False) -> int:
+        """Has all TaskManagers stopped that a provider has started, until `undo`; returns how many there are. What ran on them runs again
+        once there are others. Raises Unavailable where the ResourceManager is silent."""
+        done = self._ask(client.DeregisterCluster(undo=undo), client.ClusterDeregistered)
+        if done.silent is not None:
+            raise errors.Unavailable(f"{done.silent} does not answer: say it again when it is back", done.silent)
+        return done.workers
+
     # events
 
     def feed(self) -> Feed:

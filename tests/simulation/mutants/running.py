@@ -52,6 +52,8 @@ Another guard has the same effect, so that both would have to be removed:
   Without that, too, nothing would count: messages name the life they are for, and outcomes the generation of their effect. Copied requests
   continue a chain that has not begun.
 - A leader resigns when it does not read its own ticks back (`READ_BACK_MS`). A standby that can write takes the key long before.
+- The id of a TaskManager is not given again while it is being stopped. Effects on one key wait for each other, and so a start with that id
+  for the stop.
 - The ResourceManager has a TaskManager stopped that it has declared lost. Its id is given again. The provider then has one that runs and
   does not register, and that one is stopped in time. If the id is not given again, the next list has one that nobody asked for.
 

@@ -27,15 +27,6 @@ def what_is_being_stopped_does_not_count() -> None:
     scaling.LIMITS = tuple(each._replace(unseen=unseen) for each in scaling.LIMITS)
 
 
-@mutant(33, "resource_manager/core/workers.py:stop", "an id is given again while its last process may still run")
-def an_id_is_free_once_its_stop_is_asked_for() -> None:
-    def stop(original: Any, state: Any, name: str, *given: Any, **named: Any) -> Any:
-        yield from original(state, name, *given, **named)
-        state.workers.known.pop(name, None)
-
-    around(workers, "stop", stop)
-
-
 @mutant(33, "resource_manager/ports.py:ports", "what the provider did not confirm is taken for done: it runs on, and nobody knows of it")
 def a_stop_that_was_not_confirmed_is_taken_for_done() -> None:
     def wrapped(original: Any, store: Any, provider: Any) -> Any:

@@ -116,6 +116,15 @@ class ListTaskManagers(Request):
     version: Literal[1] = 1
 
 
+class DeregisterCluster(Request):
+    """All TaskManagers that a provider has started are stopped, and none is started any more until the same comes with `undo`. What ran on
+    them runs again once there are others. TaskManagers that were started by hand stay."""
+
+    type: Literal["DeregisterCluster"] = "DeregisterCluster"
+    version: Literal[1] = 1
+    undo: bool = False
+
+
 class DescribeBlobServer(Request):
     """Where blobs are put and got."""
 
@@ -276,6 +285,15 @@ class JobStatusAnswered(Reply):
     summary: JobSummary
 
 
+class Provided(Part):
+    """TaskManagers that a provider starts and stops: how many it was asked to start that have not registered, and how many TaskManagers
+    there are at least and at most."""
+
+    starting: int
+    least: int
+    most: int
+
+
 class ClusterOverview(Reply):
     """Answers GetClusterOverview. `silent`: the ResourceManager, where it has not answered in time; then only `jobs` is known, and the
     other counts are 0."""
@@ -288,13 +306,9 @@ class ClusterOverview(Reply):
     slots: int
     free_slots: int
     waiting_jobs: int
-    task_managers_starting: int = 0
-    """That a provider was asked to start, and that have not registered."""
-    task_managers_least: int = 0
-    """So many are kept, and"""
-    task_managers_most: int | None = None
-    """so many there may be; null: no provider starts and stops them."""
     silent: str | None = None
+    provided: Provided | None = Field(None, exclude_if=lambda provided: provided is None)
+    """Left out where no provider starts and stops TaskManagers."""
 
 
 class SlotInfo(Part):
@@ -326,6 +340,16 @@ class TaskManagersListed(Reply):
     task_managers: list[TaskManagerInfo]
     """By id; the first ones only where the answer would be too large."""
     total: int = 0
+    silent: str | None = None
+
+
+class ClusterDeregistered(Reply):
+    """Answers DeregisterCluster. `silent`: the ResourceManager, where it has not answered in time; then it may not have been asked."""
+
+    type: Literal["ClusterDeregistered"] = "ClusterDeregistered"
+    version: Literal[1] = 1
+    workers: int
+    """TaskManagers that the provider has started, and that are to be stopped; with `undo`, that are not."""
     silent: str | None = None
 
 

@@ -198,11 +198,11 @@ class TaskManagerLost(Body):
 
 
 class Query(Body):
-    """Answer this client's question on client.replies."""
+    """Answer this client's question on client.replies. "deregister" and "register" also have TaskManagers stopped, or started again."""
 
     type: Literal["Query"] = "Query"
     version: Literal[1] = 1
-    what: Literal["task_managers", "overview"]
+    what: Literal["task_managers", "overview", "deregister", "register"]
     reply_to: str
     correlation: str
     jobs: dict[str, int] = empty(dict)

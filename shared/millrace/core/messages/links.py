@@ -30,6 +30,7 @@ REPLY_SENDERS: dict[type[Body], tuple[str, ...]] = {
     client.JobReported: (DISPATCHER, JOB_MASTER),
     client.ClusterOverview: (DISPATCHER, RESOURCE_MANAGER),
     client.TaskManagersListed: (DISPATCHER, RESOURCE_MANAGER),
+    client.ClusterDeregistered: (DISPATCHER, RESOURCE_MANAGER),
 }
 """Replies to clients that not the Dispatcher alone sends: who is asked answers, and the Dispatcher where nobody does in time [R31]."""
 BODIES: tuple[type[Body], ...] = tuple(dict.fromkeys(body for bodies in LINKS.values() for body in bodies))
