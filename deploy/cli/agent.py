@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated
 
@@ -61,5 +60,5 @@ def agent(
     typer.echo(f"agent at http://{joined(host, number)}; Ctrl-C stops it, and its TaskManagers", err=True)
     stopping.wait()
     runs.close()
-    with ThreadPoolExecutor(max(1, len(runs.running)), "stop") as pool:
-        list(pool.map(lambda running: running.stop(STOP_S), list(runs.running.values())))
+    for running in list(runs.running.values()):
+        running.stop(STOP_S)

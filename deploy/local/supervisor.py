@@ -288,7 +288,6 @@ class Supervisor:
         with self._facts_lock:
             self.services = [*(each for each in self.services if each.instance != name), service]
         self._spawn(service)
-        threading.Thread(target=self._learn_port, args=(service,), name="port", daemon=True).start()
         return self._running(service)
 
     def _running(self, service: Service) -> TaskManagerProcess:
@@ -368,6 +367,9 @@ class Supervisor:
 
     def _cut_logs(self) -> None:
         while not self.stopping.wait(CUT_LOGS_S):
+            for service in self.services:  # those that the ResourceManager has started since
+                if service.facts:
+                    self._is_ready(service)
             logs = [service.child.log for service in self.services if service.child is not None]
             for log in [*logs, *(log for server in (self.kafka, self.etcd) for log in server.logs)]:
                 cut_log(log)

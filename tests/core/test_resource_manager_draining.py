@@ -150,7 +150,8 @@ def test_a_cluster_that_is_deregistered_stops_its_workers_and_starts_none_until_
     driver.core(WorkersListed(number=driver.state.workers.lists, workers={W3: None}))
     driver.wait(1_000)
     assert driver.states() == {W3: "STOPPING"}, "also for the next leader"
-    assert (driver.state.jobs["j"].told or "").endswith("no more are started: the cluster is deregistered (millrace deregister --undo)")
+    reason = driver.state.jobs["j"].sent_reason or ""
+    assert reason.endswith("no more are started: the cluster is deregistered (millrace deregister --undo)")
     driver.stopped(W3)
     assert driver.say("dispatcher", Query(what="register", reply_to="", correlation="2")) == []
     driver.wait(300)

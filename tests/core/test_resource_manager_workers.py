@@ -80,7 +80,7 @@ def test_as_many_are_started_as_the_waiting_jobs_need_and_no_more_than_may_be() 
     driver.ask("k", 100)
     assert [each.key for each in driver.tick() if isinstance(each, Do)] == [f"workers/{W3}"]
     driver.wait(2_000)
-    assert driver.state.jobs["k"].told == f"0 of 100 slots: {NOT_THERE}; 3 TaskManagers are being started"
+    assert driver.state.jobs["k"].sent_reason == f"0 of 100 slots: {NOT_THERE}; 3 TaskManagers are being started"
 
 
 def test_slots_that_are_warmed_up_are_waited_for() -> None:
@@ -112,7 +112,7 @@ def test_each_limit_holds_and_is_named(limit: dict[str, int], may: int) -> None:
     driver.wait(2_000)
     [(name, most)] = [each for each in limit.items() if each[0] != "worker_cores"]
     if may < 4:
-        assert (driver.state.jobs["j"].told or "").endswith(f"; no more are started: {name} is {most}")
+        assert (driver.state.jobs["j"].sent_reason or "").endswith(f"; no more are started: {name} is {most}")
 
 
 def test_limits_count_those_that_came_by_themselves() -> None:

@@ -6,11 +6,10 @@ from typing import Any
 
 from millrace.core.clocks import NowMs
 from millrace.core.messages.effects import StopWorker, WorkersListed, WorkerStopped
-from millrace.core.messages.slots import DrainAnswered
 from millrace.core.states import WorkerState
 from millrace.runtime.performer import PerEffect
 from services.resource_manager import ports
-from services.resource_manager.core import providing, registration, scaling, workers
+from services.resource_manager.core import providing, scaling, workers
 from services.resource_manager.core.machine import HANDLERS as RESOURCE_MANAGER
 from services.resource_manager.providers import NotProvided
 from tests.simulation import control
@@ -85,18 +84,3 @@ def nothing_has_to_be_listed_first() -> None:
 @mutant(33, "resource_manager/core/providing.py:_drain", "those that nobody needs stay")
 def the_idle_stay() -> None:
     providing._drain = lambda state, envelope: iter(())
-
-
-@mutant(33, "resource_manager/core/providing.py:on_drain_answered", "one that was given work since it was asked is stopped")
-def an_old_consent_counts() -> None:
-    def answered(original: Any, state: Any, body: Any, envelope: Any) -> Any:
-        name = envelope.sender.partition("/")[2]
-        worker = state.workers.known.get(name)
-        if worker is not None and name in state.task_managers and worker.state is WorkerState.REGISTERED:
-            reason = "none of its slots was needed"
-            yield from workers.stop(state, name, reason, envelope.at_ms)
-            yield from registration.lose(state, envelope, name, reason)
-        else:
-            yield from original(state, body, envelope)
-
-    around_handler(RESOURCE_MANAGER, DrainAnswered, answered)
