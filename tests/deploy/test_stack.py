@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 
+from deploy.agent import Agent
 from deploy.local import supervisor
 from deploy.local.errors import LocalError
 from deploy.local.server import LocalServer
@@ -107,6 +108,7 @@ def supervised(told: list[str]) -> Any:
     made: Any = object.__new__(Supervisor)
     made.services, made.healing, made.warnings, made.facts = [], [], {"etcd": "old"}, {"steps": []}
     made.stopping, made.deaths, made._facts_lock = threading.Event(), queue.SimpleQueue(), threading.RLock()
+    made.agent = Agent(made._start_task_manager)
     made._write_facts = lambda **facts: told.append(str(facts.get("warnings"))) or made.facts.update(facts)
     return made
 
