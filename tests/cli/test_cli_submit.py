@@ -20,6 +20,8 @@ from millrace.client.api import LIVES_S
 from millrace.client.events import fault_in
 from millrace.core.messages.attempts import Fault, ResultRows
 
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
 
 class Client:
     """Catches what `submit` would send; `answer` is what comes back."""
@@ -68,15 +70,22 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_graph_with_options_after_it(sent: Client, graph: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_graph_with_options_after_it(
+    sent: Client, graph: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRACEPARENT", raising=False)
     assert run("submit", graph, "-p", "n=7", "--job", "mine", "-p", "m=a=b") == 0
-    raw, job, parameters, uploads, watch, _ = sent.given[0]
+    raw, job, parameters, uploads, watch, _, traceparent = sent.given[0]
+    assert traceparent is None
     assert (job, parameters, uploads, watch) == ("mine", {"n": "7", "m": "a=b"}, {}, False)
     assert raw["vertices"] == {"one": {"sql": "SELECT ${n} AS a"}}
     assert capsys.readouterr().out == "job-1\n"
 
 
-def test_a_script_with_the_flags_of_spark_submit(sent: Client, script: Path, tmp_path: Path) -> None:
+def test_a_script_with_the_flags_of_spark_submit(
+    sent: Client, script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACEPARENT", TRACE)
     for name in ("a.py", "b.zip", "c.txt", "d.jar", "e.tgz"):
         (tmp_path / name).write_text(name)
     flags = ["--name", "nightly", "--conf", "spark.sql.shuffle.partitions=4", "-c", "spark.x=y=z"]
@@ -84,7 +93,8 @@ def test_a_script_with_the_flags_of_spark_submit(sent: Client, script: Path, tmp
     flags += ["--jars", f"{tmp_path}/d.jar", "--archives", f"{tmp_path}/e.tgz", "--packages", "g:a:1,g:b:2"]
     flags += ["--master", "spark://host:7077"]
     assert run("submit", *flags, script, "--day", "2013-01-01", "--wait", "-p", "x=1") == 0
-    raw, _, parameters, uploads, watch, _ = sent.given[0]
+    raw, _, parameters, uploads, watch, _, traceparent = sent.given[0]
+    assert traceparent == TRACE
     assert raw["name"] == "nightly"
     assert raw["conf"] == {"spark.sql.shuffle.partitions": "4", "spark.x": "y=z", "spark.jars.packages": "g:a:1,g:b:2"}
     assert raw["master"] == "spark://host:7077"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -29,7 +28,8 @@ def stragglers(detail: JobDetail) -> Iterator[Straggler]:
         if len(took_ms) < 2:
             continue
         slowest = max(took_ms, key=lambda subtask: took_ms[subtask])
-        others_ms = int(statistics.median(length for subtask, length in took_ms.items() if subtask != slowest))
+        others = sorted(length for subtask, length in took_ms.items() if subtask != slowest)
+        others_ms = (others[(len(others) - 1) // 2] + others[len(others) // 2]) // 2  # their median
         if took_ms[slowest] >= max(TIMES * others_ms, others_ms + AT_LEAST_MS):
             yield Straggler(task.task, slowest, took_ms[slowest], others_ms)
 
