@@ -141,6 +141,13 @@ SHAPES = {
     "columns that five subtasks share are handed over": (
         "a*2!parquet\nc*5 <- a:h(k)", ["a*2 <- -> a:hash['k']5", "c*5 <- a:hash -> c:result"],
     ),
+    "columns that many subtasks are to read are handed over": (
+        "a*5!parquet\nb*2 <- a:h(k)", ["a*5 <- -> a:hash['k']2", "b*2 <- a:hash -> b:result"],
+    ),
+    "columns that many readers take are handed over": (
+        "a*2!parquet\nb*3 <- a:h(k)\nc*3 <- a:h(k)\nd*3 <- a:h(k)",
+        ["a*2 <- -> a:hash['k']3", "b*3 <- a:hash ->", "c*3 <- a:hash ->", "d*3 <- a:hash ->"],
+    ),
     "columns that one reader takes share by share are handed over": (
         "a*2!parquet\nb*2 <- a:f\nc*2 <- a:h(k) b:f", ["a+b*2 <- -> a:hash['k']2 b:forward", "c*2 <- a:hash b:forward -> c:result"],
     ),
@@ -176,6 +183,9 @@ def test_shapes(case: str) -> None:
 
 def test_columns_that_are_the_result_are_handed_over() -> None:
     assert told(plan_of("a*2!parquet\nb*2 <- a:h(k)", result="a")) == ["a*2 <- -> a:hash['k']2 a:result", "b*2 <- a:hash ->"]
+    sink = ["a*2 <- -> a:hash['k']2 a:result", "b*2 <- a:hash -> b:sink"]
+    assert told(plan_of("a*2!parquet\nb*2!sink <- a:h(k)")) == sink, "what a sink writes is the result"
+    assert told(plan_of("a!parquet\nb*2!sink <- a:h(k)")) == ["a*1 <- -> a:result", "b*2 <- a -> b:sink"]
 
 
 @pytest.mark.parametrize("shape", EARLIER_SHAPES)

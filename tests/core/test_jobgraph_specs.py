@@ -230,3 +230,16 @@ def test_the_planning_spec_has_all_vertices_chained() -> None:
         ("ranked", 1, "x INT", {"delays": {"edge": "chained"}}),
         ("report", 1, None, {"ranked": {"edge": "chained"}}),
     ]
+
+
+def test_all_attempts_have_the_time_zone_in_which_the_job_was_planned() -> None:
+    zone = "spark.sql.session.timeZone"
+
+    def conf(**graph: Any) -> dict[str, str]:
+        plan = compile_graph(JobGraph.model_validate({**FLIGHTS, **graph}))
+        planned = AttemptReport.model_validate({**PLANNED, "time_zone": "Europe/Paris"})
+        where = {"exchange": "/x", "run": "r", "published": {}, "planned": planned}
+        return attempt_spec(plan, job="j", task="flights", subtask=0, attempt=1, **where).conf
+
+    assert conf() == {"spark.sql.ansi.enabled": "true", zone: "Europe/Paris"}
+    assert conf(conf={zone: "UTC"}) == {zone: "UTC"}, "what the job says goes first"

@@ -306,6 +306,8 @@ def test_a_plan_touches_no_rows(attempts: Attempts, tmp_path: Path) -> None:
     assert names["s"] == names["d"] == [("z", "double")]
     assert report["key_types"] == {} and list(report["pinned"]) == ["src"]
     assert report["pinned"]["src"]["columns"] == ["k"]
+    assert report["time_zone"] == attempts.spark.conf.get("spark.sql.session.timeZone")
+    assert attempts.run(src, query, kind="plan", conf={"spark.sql.session.timeZone": "Asia/Tokyo"})["time_zone"] == "Asia/Tokyo"
     assert json.loads(json.dumps(report)) == report
 
 

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from millrace.core.bounded import fitting
 from millrace.core.clocks import AtMs
-from millrace.core.jobgraph.compile import chains, copies_of, vertex_order
+from millrace.core.jobgraph.compile import chains, copies_of, result_vertex, vertex_order
 from millrace.core.jobgraph.model import Vertices
 from millrace.core.machine import Publish
 from millrace.core.messages import client, events
@@ -161,14 +161,15 @@ def tasks_of(graph: dict[str, Any]) -> list[TaskOutline]:
         vertices = _vertices(graph.get("vertices"))
     except ValidationError:
         return []
-    tasks = chains(vertices, vertex_order(vertices), graph.get("result"))
+    result = result_vertex(vertices, graph.get("result"))
+    tasks = chains(vertices, vertex_order(vertices), result)
     task_of = {vertex: task for task, its in tasks.items() for vertex in its.own}
     found = []
     for task, its in tasks.items():
         edges = {
             (task_of[producer], edge.kind): None
             for vertex in its.own for producer, edge in vertices[vertex].inputs.items()
-            if producer not in copies_of(vertices, vertex, graph.get("result")) and task_of[producer] != task
+            if producer not in copies_of(vertices, vertex, result) and task_of[producer] != task
         }  # fmt: skip
         read = {"inputs": [TaskInput(task=other, edge=kind) for other, kind in edges]} if edges else {}
         parallelism = vertices[its.own[0]].parallelism

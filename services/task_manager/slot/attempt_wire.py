@@ -186,12 +186,13 @@ class OwnTime(TypedDict):
 
 
 class AttemptReport(TypedDict):
-    """What a finished attempt reports. `pinned`, `schemas` and `key_types` are a plan attempt's, `outputs` and `result` any other's."""
+    """What a finished attempt reports: `pinned`, `schemas`, `key_types`, `time_zone` of one that planned, else `outputs` and `result`."""
 
     outputs: NotRequired[dict[str, OutputReport]]
     result: NotRequired[ResultRows | None]
     pinned: NotRequired[dict[str, PinnedSource]]
     schemas: NotRequired[dict[str, str]]
     key_types: NotRequired[dict[str, list[str]]]
+    time_zone: NotRequired[str | None]
     files: NotRequired[FilesLeft | None]
     spent: NotRequired[OwnTime | None]

@@ -211,6 +211,8 @@ def begin(settings: ServiceSettings) -> Traces | None:
 
 
 def secret_values() -> list[str]:
-    """What must not be logged: the values of the headers that the collector is sent."""
-    pairs = [pair.partition("=")[2].strip() for name in HEADERS for pair in os.environ.get(name, "").split(",")]
-    return [value for pair in pairs for value in {pair, unquote(pair)} if value]
+    """What must not be logged: the values of the headers that the collector is sent. One that is written wrongly, as with a colon, is
+    printed whole by OpenTelemetry."""
+    pairs = [pair.strip() for name in HEADERS for pair in os.environ.get(name, "").split(",")]
+    values = [pair.partition("=")[2].strip() for pair in pairs]
+    return list(dict.fromkeys(value for each in [*pairs, *values] for value in (each, unquote(each)) if value))

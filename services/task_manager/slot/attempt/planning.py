@@ -14,6 +14,8 @@ from .errors import PROGRESS, AttemptError
 from .findings import Findings, Query
 from .needs import Needs
 
+TIME_ZONE = "spark.sql.session.timeZone"
+
 
 def plan(spec: AttemptSpec, session: Any, modules: str, findings: Findings) -> AttemptReport:
     """Plans the job whose vertices are all in `spec`, producers first; each has its "parallelism"."""
@@ -37,7 +39,7 @@ def plan(spec: AttemptSpec, session: Any, modules: str, findings: Findings) -> A
         columns, needed = needs.columns(name), needs.filter(name)
         if columns is not None or needed is not None or name in pinned:
             pinned[name] = {**pinned.get(name, {}), "columns": columns, "filter": needed}
-    return {"pinned": pinned, "schemas": schemas, "key_types": key_types}
+    return {"pinned": pinned, "schemas": schemas, "key_types": key_types, "time_zone": chain.bare.conf.get(TIME_ZONE)}
 
 
 def _found(

@@ -23,7 +23,10 @@ class SparkSpans:
         self._stages: set[int] = set()
 
     def note(self, store: Any, job: Any) -> None:
-        """store: Spark's status store; job: one that has ended. Raises what Py4J does, and OSError."""
+        """store: Spark's status store; job: one that has ended. Raises what Py4J does. Where the file cannot be written nothing more is
+        noted: the attempt goes on, and so do its reports."""
+        if self._left <= 0:
+            return
         number = job.jobId()
         spans = [_span(number, job)]
         listed = job.stageIds().mkString(",").split(",")
@@ -34,8 +37,11 @@ class SparkSpans:
         spans = spans[: self._left]
         self._left -= len(spans)
         if spans:
-            with open(self._path, "ab") as file:
-                file.write(b"".join(map(wire.line_of, spans)))
+            try:
+                with open(self._path, "ab") as file:
+                    file.write(b"".join(map(wire.line_of, spans)))
+            except OSError:
+                self._left = 0
 
 
 def _span(number: int, job: Any) -> wire.SparkSpan:

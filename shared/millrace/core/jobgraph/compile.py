@@ -20,6 +20,7 @@ PLAN_TASK = "@plan"  # the task id of a plan attempt; no vertex can be called so
 COPIED_FORMATS = frozenset(("avro", "csv", "json", "orc", "parquet", "text", "xml"))  # of files, whose list can be pinned
 COLUMNAR_FORMATS = frozenset(("orc", "parquet"))  # of those, the ones that are far cheaper to read than to write
 COPIES_MOST = {"broadcast": 16, "hash": 4}
+SCANS_MOST = 8  # of a source of several subtasks, by all its readers together
 """More subtasks would read a large file more often than handing it over once costs; by hash each would leave out most of what it read."""
 
 
@@ -77,10 +78,10 @@ class Plan:
 def compile_graph(graph: JobGraph, *, forward_only: bool = False) -> Plan:
     """The plan of a valid graph (one that `validate` returned). forward_only: as builds before 0.2 planned it, for jobs that they began."""
     order = vertex_order(graph.vertices)
-    members = chains(graph.vertices, order, graph.result, forward_only)
+    result = result_vertex(graph.vertices, graph.result)
+    members = chains(graph.vertices, order, result, forward_only)
     home = {vertex: task for task, its in members.items() for vertex in its.own}
-    result = result_vertex(graph)
-    inputs = {vertex: _inputs(graph, vertex, home, forward_only) for vertex in order if vertex in home}
+    inputs = {vertex: _inputs(graph.vertices, vertex, home, result, forward_only) for vertex in order if vertex in home}
     upstream = {
         task: {i.task: None for vertex in its.own for i in inputs[vertex] if i.task is not None}
         for task, its in members.items()
@@ -119,7 +120,7 @@ class Members:
 def chains(
     vertices: Mapping[str, Vertex], order: Sequence[str], result: str | None, forward_only: bool = False
 ) -> dict[str, Members]:
-    """The members of each task by its id. `order`: of the vertices. `result`: what the graph names so."""
+    """The members of each task by its id. `order`: of the vertices. `result`: see `result_vertex`."""
     copied = {name: copies_of(vertices, name, result, forward_only) for name in order}
     read = {name: [each for each in vertices[name].inputs if each not in copied[name]] for name in order}
     gone = {each for its in copied.values() for each in its} - {each for its in read.values() for each in its} - {result}
@@ -144,7 +145,7 @@ def copies_of(
 ) -> tuple[str, ...]:
     """The sources that each subtask of this vertex reads whole, by itself, and of a `hash` edge keeps its share. All read the same rows,
     for the files are pinned; to hand them over would cost an attempt and a copy, and Spark could leave out neither columns nor rows.
-    `result`: what the graph names so."""
+    `result`: see `result_vertex`."""
     if forward_only:
         return ()
     vertex = vertices[consumer]
@@ -167,7 +168,9 @@ def _is_cheap_to_copy(vertices: Mapping[str, Vertex], name: str) -> bool:
     return (
         source is not None
         and source.format.lower() in COLUMNAR_FORMATS
-        and all(each.parallelism <= COPIES_MOST["hash"] and _reads_itself(vertices, name, each) for each in readers)
+        and max(vertex.parallelism for vertex in [vertices[name], *readers]) <= COPIES_MOST["hash"]
+        and sum(each.parallelism for each in readers) <= SCANS_MOST
+        and all(_reads_itself(vertices, name, each) for each in readers)
     )
 
 
@@ -178,23 +181,23 @@ def vertex_order(vertices: Mapping[str, Vertex]) -> list[str]:
     return order
 
 
-def result_vertex(graph: JobGraph) -> str | None:
+def result_vertex(vertices: Mapping[str, Vertex], named: str | None) -> str | None:
     """The vertex whose first rows are the job's result.
 
-    `graph.result` if given, else the only vertex that nobody reads; for a sink, the vertex that it writes. None if
+    The one that the graph has `named` so, else the only vertex that nobody reads; for a sink, the vertex that it writes. None if
     several vertices are read by nobody, or if the only one is a spark_app.
     """
-    read = {producer: None for vertex in graph.vertices.values() for producer in vertex.inputs}
-    last = [graph.result] if graph.result else [name for name in graph.vertices if name not in read]
-    if len(last) != 1 or graph.vertices[last[0]].kind == "spark_app":
+    read = {producer: None for vertex in vertices.values() for producer in vertex.inputs}
+    last = [named] if named else [name for name in vertices if name not in read]
+    if len(last) != 1 or vertices[last[0]].kind == "spark_app":
         return None
-    vertex = graph.vertices[last[0]]
+    vertex = vertices[last[0]]
     return next(iter(vertex.inputs)) if vertex.kind == "sink" else last[0]
 
 
 def check_unread(graph: JobGraph) -> list[Problem]:
     """Warnings for vertices whose rows nobody gets: nothing reads them, and they are not the job's result."""
-    read = {producer for vertex in graph.vertices.values() for producer in vertex.inputs} | {result_vertex(graph)}
+    read = {producer for vertex in graph.vertices.values() for producer in vertex.inputs} | {result_vertex(graph.vertices, graph.result)}
     hint = f"name it in `result`, or give it a sink or a reader{'' if graph.result else '; of several last vertices none is the result'}"
     return [
         Problem(("vertices", name), "nothing reads its rows, and they are not the job's result", hint, True)
@@ -271,10 +274,12 @@ def _group_edges(
     return {head: list(others) for head, others in edges.items()}
 
 
-def _inputs(graph: JobGraph, vertex: str, home: Mapping[str, str], forward_only: bool) -> tuple[Input, ...]:
-    copied = copies_of(graph.vertices, vertex, graph.result, forward_only)
+def _inputs(
+    vertices: Mapping[str, Vertex], vertex: str, home: Mapping[str, str], result: str | None, forward_only: bool
+) -> tuple[Input, ...]:
+    copied = copies_of(vertices, vertex, result, forward_only)
     inputs = []
-    for producer, edge in graph.vertices[vertex].inputs.items():
+    for producer, edge in vertices[vertex].inputs.items():
         chained = producer in copied or home[producer] == home[vertex]
         inputs.append(Input(producer, "chained" if chained else edge.kind, edge.keys, None if chained else home[producer]))
     return tuple(inputs)

@@ -19,6 +19,7 @@ from .compile import PLAN_TASK, Input, Output, Plan, Task, subtasks_read, vertex
 from .model import JobGraph, Vertex, settings_of
 
 RESULT_ROWS = 1000
+TIME_ZONE = "spark.sql.session.timeZone"
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def attempt_spec(
         ],
         outputs=_output_specs(plan, report, what, own, run, f"{subtask}/{attempt}"),
         pinned={vertex: report.pinned[vertex] for vertex in what.vertices if vertex in report.pinned},
-        **_job_part(plan.graph),
+        **_job_part(plan.graph, report.time_zone),
     )
 
 
@@ -235,10 +236,10 @@ def _vertex_spec(plan: Plan, name: str, inputs: dict[str, InputSpec]) -> VertexS
     return VertexSpec(id=name, schema=ddl, parallelism=parallelism, inputs=inputs, **own)
 
 
-def _job_part(graph: JobGraph) -> dict[str, Any]:
-    """What every spec of a job carries."""
+def _job_part(graph: JobGraph, time_zone: str | None = None) -> dict[str, Any]:
+    """What every spec of a job carries. time_zone: of its plan attempt, unless the job sets one."""
     part: dict[str, Any] = {
-        "conf": settings_of(graph),
+        "conf": {**({TIME_ZONE: time_zone} if time_zone else {}), **settings_of(graph)},
         "modules": [ModuleSpec(name=module.name, sha256=module.sha256, kind=module.kind) for module in graph.modules],
         "parameters": dict(graph.parameters),
     }

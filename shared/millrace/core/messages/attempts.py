@@ -269,7 +269,7 @@ class OwnTime(Open):
 
 
 class AttemptReport(Open):
-    """What a finished attempt reports. `pinned`, `schemas` and `key_types` are a plan attempt's, `outputs` and `result` any other's."""
+    """What a finished attempt reports: `pinned`, `schemas`, `key_types`, `time_zone` of one that planned, else `outputs` and `result`."""
 
     outputs: dict[str, OutputReport] = empty(dict)
     """By vertex."""
@@ -280,5 +280,7 @@ class AttemptReport(Open):
     """Vertex -> Spark's JSON of its rows."""
     key_types: dict[str, list[str]] = empty(dict)
     """Vertex with several hash inputs -> the types as which their keys are compared."""
+    time_zone: str | None = None
+    """Of the planning machine, for all attempts: where a day begins decides which keys are equal, and so which share has a row."""
     files: FilesLeft | None = None
     spent: OwnTime | None = None
