@@ -283,9 +283,11 @@ def test_one_that_leaves_in_order_is_replaced_if_it_is_needed() -> None:
     driver = Provided(task_managers_min=1)
     driver.tick()
     driver.runs()
+    stops = driver.stops(W1, "it was stopped")
     said = driver.say(f"task-manager/{W1}", DisconnectTaskManager(reason="it was stopped"))
-    assert driver.changed(W1, "STOPPED", "it was stopped") in said
-    assert driver.tick() == driver.starts(W1)
+    assert all(each in said for each in stops) and driver.states() == {W1: "STOPPING"}
+    assert driver.tick() == driver.starts(W2), "its process may not have ended yet: its id and its place are taken"
+    assert driver.stopped() == [driver.changed(W1, "STOPPED")] and driver.state.workers.failures == 0
 
 
 def test_a_stranger_with_the_id_of_a_worker_is_turned_away() -> None:

@@ -128,7 +128,7 @@ def registered(state: State, name: str, now_ms: NowMs, at_ms: AtMs) -> Outputs:
 
 
 def lost(state: State, name: str, reason: str, *, alive: bool, envelope: Envelope) -> Outputs:
-    """Its TaskManager is not registered any more. `alive`: its process may run on, so the provider has to stop it."""
+    """Its TaskManager is not registered any more. `alive`: it did not leave by itself, which counts as a failure."""
     worker = state.workers.known.get(name)
     if worker is None or worker.state not in WITH_TASK_MANAGER:
         return
@@ -139,7 +139,7 @@ def lost(state: State, name: str, reason: str, *, alive: bool, envelope: Envelop
         _note_failure(state.workers, envelope.now_ms)
         yield from stop(state, name, reason, envelope.at_ms, failed=True)
     else:
-        yield from _forget(state, name, reason, envelope.at_ms)
+        yield from stop(state, name, reason, envelope.at_ms)  # it leaves, and may not have ended yet
 
 
 # what the provider answers
@@ -161,7 +161,8 @@ def on_worker_started(state: State, body: WorkerStarted, envelope: Envelope) -> 
 def on_worker_stopped(state: State, body: WorkerStopped, envelope: Envelope) -> Outputs:
     worker = state.workers.known.get(body.worker)
     if worker is not None and worker.state is WorkerState.STOPPING:
-        yield from _forget(state, body.worker, None, envelope.at_ms)
+        del state.workers.known[body.worker]
+        yield _told(state, body.worker, "STOPPED", None, envelope.at_ms)
 
 
 def ask_list(state: State) -> Outputs:
@@ -202,11 +203,6 @@ def _note_failure(workers: Workers, now_ms: NowMs) -> None:
 def _move(worker: Worker, now: WorkerState) -> None:
     check_worker(worker.state, now)
     worker.state = now
-
-
-def _forget(state: State, name: str, reason: str | None, at_ms: AtMs) -> Outputs:
-    del state.workers.known[name]
-    yield _told(state, name, "STOPPED", reason, at_ms)
 
 
 def _told(state: State, name: str, now: str, reason: str | None, at_ms: AtMs, failed: bool = False) -> Publish:
