@@ -192,6 +192,19 @@ def test_after_a_failure_one_is_tried_at_a_time() -> None:
     assert list(driver.states()) == [W1, W2, W3, "task-manager-4"]
 
 
+def test_those_that_fail_together_cost_no_more_than_the_first_pause() -> None:
+    """The host of seven dies."""
+    driver = Provided(task_managers_min=7, task_managers_max=7)
+    driver.tick()
+    for life, name in enumerate(list(driver.states()), 7):
+        driver.started(name)
+        driver.comes(name, life)
+    while driver.state.task_managers:
+        driver.tick()
+    assert set(driver.states().values()) == {"STOPPING"} and len(driver.states()) == 7
+    assert workers.resume_ms(driver.state.workers) == driver.now_ms + workers.PAUSE_FIRST_MS
+
+
 def test_one_that_does_not_register_in_time_is_replaced() -> None:
     driver = Provided()
     driver.ask("j")

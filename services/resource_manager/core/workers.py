@@ -197,6 +197,9 @@ def _registration_due(state: State, now_ms: NowMs) -> NowMs:
 
 
 def _note_failure(workers: Workers, now_ms: NowMs) -> None:
+    """Those that fail together, as on a host that dies, count as few: in a pause nothing was tried that could fail anew."""
+    if now_ms < resume_ms(workers):
+        return
     workers.failures, workers.failed_ms = workers.failures + 1, now_ms
 
 
