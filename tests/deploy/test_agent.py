@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -152,6 +154,30 @@ def test_without_the_token_nothing_is_told_or_done(agent: Agent, make: OfPython,
 def test_an_agent_that_is_away_is_named() -> None:
     with pytest.raises(NotProvided, match=r"the agent at http://127.0.0.1:9 does not answer: .*refused"):
         Agents(["http://127.0.0.1:9"], TOKEN).workers(5)
+
+
+def test_what_answers_and_speaks_no_http_is_an_agent_that_is_away() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"no HTTP at all\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(NotProvided, match="does not answer: no HTTP at all"):
+            Agents([f"http://127.0.0.1:{listener.getsockname()[1]}"], TOKEN).workers(5)
+        thread.join()
+
+
+def test_the_token_goes_through_no_proxy(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(urllib.request, "_opener", None)  # else one that an earlier test has made knows no proxy
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    assert Agents([url], TOKEN).workers(5) == {}
 
 
 def test_what_cannot_be_started_is_said_in_the_words_of_the_system(agent: Agent, url: str) -> None:

@@ -6,6 +6,7 @@ wait for slots. The next number is another agent's.
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -17,6 +18,7 @@ from ..core.workers import is_worker, number_of
 from . import NotProvided
 
 ANSWER_S = 10.0  # a TaskManager that is stopped has six seconds for it
+DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy would learn the token
 
 
 class Listed(BaseModel):
@@ -60,11 +62,11 @@ class Agents:
     def _ask(self, url: str, method: str, path: str) -> bytes:
         request = urllib.request.Request(f"{url}{path}", method=method, headers={"Authorization": f"Bearer {self._token}"})
         try:
-            with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
+            with DIRECTLY.open(request, timeout=ANSWER_S) as answer:
                 return bytes(answer.read())
         except urllib.error.HTTPError as failure:
             raise NotProvided(f"the agent at {url} refuses it: {_words(failure)}") from None
-        except (OSError, ValueError) as failure:
+        except (OSError, ValueError, http.client.HTTPException) as failure:
             reason = getattr(failure, "reason", failure)
             raise NotProvided(f"the agent at {url} does not answer: {reason}") from None
 
