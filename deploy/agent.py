@@ -1,6 +1,6 @@
 """Runs TaskManagers on its host as a ResourceManager tells it to (`services/resource_manager/providers/process.py`).
 
-A local stack's supervisor has one. On other hosts it is a program of its own: `millrace agent`. Its TaskManagers end with it, and
+A local stack's supervisor has one. On another host it is a program of its own: `millrace agent`. Its TaskManagers end with it, and
 with nobody else: leaders come and go meanwhile.
 """
 

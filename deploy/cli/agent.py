@@ -29,7 +29,7 @@ def agent(
     """Run TaskManagers on this host when a cluster's slots are short, and stop them when they are idle.
 
     In the foreground until Ctrl-C or SIGTERM, which ends its TaskManagers too. The ResourceManager is given its address in the setting
-    agents, with provider: process. An agent serves one cluster.
+    agents, with provider: process. An agent serves one cluster, which has no other one.
     """
     from deploy.agent import STOP_S, Agent, TaskManagerProcess
     from deploy.agent_http import served

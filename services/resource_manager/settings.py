@@ -6,13 +6,13 @@ from dataclasses import fields
 from importlib import import_module
 from typing import Any, ClassVar
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 
 from millrace.runtime.settings import BadSettings, ServiceSettings
 
 from .core.state import Settings
 from .providers import Provider, Standalone
-from .providers.process import Agents
+from .providers.process import ByAgent
 
 DEFAULTS = Settings()
 
@@ -42,11 +42,11 @@ class ResourceManagerSettings(ServiceSettings):
     provider: str = Field(
         "standalone",
         pattern=r"^(standalone|process|[\w.]+:\w+)$",
-        description="Who starts and stops TaskManagers. standalone: they are started by hand; process: agents, as processes of their "
-        "hosts; module:function: what makes a provider of your own. What follows counts only where one starts them.",
+        description="Who starts and stops TaskManagers. standalone: they are started by hand; process: an agent, as processes of its "
+        "host; module:function: what makes a provider of your own. What follows counts only where one starts them.",
     )
-    agents: list[str] = Field([], description="Addresses of the agents, http://host:port, for the provider process.")
-    agent_token: SecretStr = Field(SecretStr(""), description="Token that all of them ask for.")
+    agents: list[str] = Field([], description="Address of the agent, http://host:port, for the provider process: a cluster has one.")
+    agent_token: SecretStr = Field(SecretStr(""), description="Token that the agent asks for.")
     task_managers_min: int = Field(DEFAULTS.task_managers_min, ge=0, le=1000, description="So many TaskManagers are kept, needed or not.")
     task_managers_max: int = Field(
         DEFAULTS.task_managers_max, ge=0, le=1000, description="TaskManagers at most, with those that were started by hand."
@@ -72,6 +72,16 @@ class ResourceManagerSettings(ServiceSettings):
         description="One of which no slot was needed for so long is stopped, if it agrees and task_managers_min is reached without it.",
     )
 
+    @field_validator("agents")
+    @classmethod
+    def _one_agent(cls, agents: list[str]) -> list[str]:
+        if len(agents) > 1:
+            raise ValueError(
+                f"it names {len(agents)} agents, and a cluster has one: name one alone, and give its host more TaskManagers "
+                "(task_managers_max)"
+            )
+        return agents
+
     def deciding(self) -> dict[str, Any]:
         """What the machine is given in its log."""
         decided = {each.name: getattr(self, each.name) for each in fields(Settings)}
@@ -83,8 +93,8 @@ class ResourceManagerSettings(ServiceSettings):
             return Standalone()
         if self.provider == "process":
             if not self.agents or not self.agent_token.get_secret_value():
-                raise BadSettings(["the provider process needs agents and agent_token"])
-            return Agents(self.agents, self.agent_token.get_secret_value())
+                raise BadSettings(["the provider process needs one address in agents, and agent_token"])
+            return ByAgent(self.agents[0], self.agent_token.get_secret_value())
         module, _, name = self.provider.partition(":")
         try:
             made: Provider = getattr(import_module(module), name)(self)

@@ -17,12 +17,13 @@ from deploy.agent import Agent, Refused, TaskManagerProcess, machine_holds
 from deploy.agent_http import served
 from deploy.local.processes import spawn
 from millrace.io.http.server import HttpServer
+from millrace.runtime.settings import BadSettings
 from services.resource_manager.providers import NotProvided, Standalone
-from services.resource_manager.providers.process import Agents
+from services.resource_manager.providers.process import ByAgent
 from services.resource_manager.settings import ResourceManagerSettings
 
 TOKEN = "a token of an agent"
-W1, W2, W3 = (f"task-manager-{number}" for number in (1, 2, 3))
+W1, W2 = "task-manager-1", "task-manager-2"
 SLEEPS = "import time; time.sleep(600)"
 
 
@@ -66,7 +67,7 @@ def await_(holds: Callable[[], bool]) -> None:
 
 
 def test_what_is_started_runs_is_listed_and_is_stopped(agent: Agent, make: OfPython, url: str) -> None:
-    provider = Agents([url], TOKEN)
+    provider = ByAgent(url, TOKEN)
     assert provider.workers(5) == {}
     provider.start(W1, 5)
     provider.start(W2, 5)
@@ -79,7 +80,7 @@ def test_what_is_started_runs_is_listed_and_is_stopped(agent: Agent, make: OfPyt
 
 
 def test_a_start_that_is_repeated_starts_nothing_more_unless_it_has_ended(agent: Agent, make: OfPython, url: str) -> None:
-    provider = Agents([url], TOKEN)
+    provider = ByAgent(url, TOKEN)
     make.code = "print('no Java is there'); raise SystemExit(2)"
     provider.start(W1, 5)
     await_(lambda: provider.workers(5)[W1] is not None)
@@ -91,7 +92,7 @@ def test_a_start_that_is_repeated_starts_nothing_more_unless_it_has_ended(agent:
 
 
 def test_one_that_is_killed_is_told_of_and_not_started_again(agent: Agent, make: OfPython, url: str) -> None:
-    provider = Agents([url], TOKEN)
+    provider = ByAgent(url, TOKEN)
     provider.start(W1, 5)
     running = agent.running[W1]
     assert isinstance(running, TaskManagerProcess)
@@ -103,7 +104,7 @@ def test_one_that_is_killed_is_told_of_and_not_started_again(agent: Agent, make:
 
 
 def test_an_earlier_leader_changes_nothing_once_a_later_one_has_asked(agent: Agent, url: str) -> None:
-    provider = Agents([url], TOKEN)
+    provider = ByAgent(url, TOKEN)
     provider.start(W1, 5)
     provider.workers(6)
     for asks in (provider.start, provider.stop):
@@ -144,7 +145,7 @@ def test_no_other_id_is_started(agent: Agent, name: str) -> None:
 
 
 def test_without_the_token_nothing_is_told_or_done(agent: Agent, make: OfPython, url: str) -> None:
-    stranger = Agents([url], "another token")
+    stranger = ByAgent(url, "another token")
     for ask in (lambda: stranger.workers(9), lambda: stranger.start(W1, 9), lambda: stranger.stop(W1, 9)):
         with pytest.raises(NotProvided, match="this needs the agent's token"):
             ask()
@@ -153,7 +154,7 @@ def test_without_the_token_nothing_is_told_or_done(agent: Agent, make: OfPython,
 
 def test_an_agent_that_is_away_is_named() -> None:
     with pytest.raises(NotProvided, match=r"the agent at http://127.0.0.1:9 does not answer: .*refused"):
-        Agents(["http://127.0.0.1:9"], TOKEN).workers(5)
+        ByAgent("http://127.0.0.1:9", TOKEN).workers(5)
 
 
 def test_what_answers_and_speaks_no_http_is_an_agent_that_is_away() -> None:
@@ -168,7 +169,7 @@ def test_what_answers_and_speaks_no_http_is_an_agent_that_is_away() -> None:
         thread = threading.Thread(target=answer)
         thread.start()
         with pytest.raises(NotProvided, match="does not answer: no HTTP at all"):
-            Agents([f"http://127.0.0.1:{listener.getsockname()[1]}"], TOKEN).workers(5)
+            ByAgent(f"http://127.0.0.1:{listener.getsockname()[1]}", TOKEN).workers(5)
         thread.join()
 
 
@@ -177,7 +178,7 @@ def test_the_token_goes_through_no_proxy(url: str, monkeypatch: pytest.MonkeyPat
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    assert Agents([url], TOKEN).workers(5) == {}
+    assert ByAgent(url, TOKEN).workers(5) == {}
 
 
 def test_what_cannot_be_started_is_said_in_the_words_of_the_system(agent: Agent, url: str) -> None:
@@ -186,22 +187,23 @@ def test_what_cannot_be_started_is_said_in_the_words_of_the_system(agent: Agent,
 
     agent.start_process = fails
     with pytest.raises(NotProvided, match="No space left on device"):
-        Agents([url], TOKEN).start(W1, 5)
+        ByAgent(url, TOKEN).start(W1, 5)
 
 
-def test_the_number_names_the_agent_and_one_that_is_away_hides_no_other(agent: Agent, make: OfPython, url: str) -> None:
-    provider = Agents(["http://127.0.0.1:9", url], TOKEN)
-    provider.start(W1, 5)
-    provider.start(W3, 5)
-    with pytest.raises(NotProvided, match="does not answer"):
-        provider.start(W2, 5)
-    assert provider.workers(5) == {W1: None, W3: None} and make.started == [W1, W3]
+def test_more_than_one_agent_is_refused_at_the_start(tmp_path: Path) -> None:
+    """A list that lacks what an agent has that is away would be taken for complete."""
+    file = tmp_path / "settings.yaml"
+    file.write_text("resource_manager:\n  agents: ['http://a:7070', 'http://b:7070']\n")
+    with pytest.raises(BadSettings) as refused:
+        ResourceManagerSettings.load(["--config", str(file)])
+    what = "it names 2 agents, and a cluster has one: name one alone, and give its host more TaskManagers (task_managers_max)"
+    assert f"agents in {file}: {what}" in refused.value.problems
 
 
 def test_the_provider_is_chosen_by_the_settings(url: str) -> None:
     assert isinstance(ResourceManagerSettings().make_provider(), Standalone)
     settings = ResourceManagerSettings(provider="process", agents=[url], agent_token=TOKEN)
-    assert isinstance(settings.make_provider(), Agents) and settings.deciding()["provider"] == "process"
+    assert isinstance(settings.make_provider(), ByAgent) and settings.deciding()["provider"] == "process"
     own = ResourceManagerSettings(provider=f"{__name__}:of_my_own", worker_slots=7)
     assert own.make_provider().workers(1) == {"task-manager-7": None}
 

@@ -1,4 +1,4 @@
-"""Who starts and stops TaskManagers for the ResourceManager. `standalone`: nobody, they come by themselves. `process`: agents, each of
+"""Who starts and stops TaskManagers for the ResourceManager. `standalone`: nobody, they come by themselves. `process`: an agent,
 which runs them as processes of its host. Any other one is named by its factory."""
 
 from __future__ import annotations
