@@ -273,10 +273,10 @@ class Supervisor:
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "shared")])}
         service.child = spawn(command, log=log, env=env, cwd=self.stack.folder)
         service.started = time.monotonic()
-        self._wait_for(service)
         service.facts = {
             "pid": service.child.pid, "restarts": service.restarts, "log": str(log), "ready_file": str(ready),
         }  # fmt: skip
+        self._wait_for(service)
         self._write_facts()
 
     def _is_provided(self, service: Service) -> bool:
@@ -285,9 +285,10 @@ class Supervisor:
 
     def _start_task_manager(self, name: str) -> TaskManagerProcess:
         service = Service("task_manager", "services.task_manager", name)
-        with self._facts_lock:
-            self.services = [*(each for each in self.services if each.instance != name), service]
         self._spawn(service)
+        with self._facts_lock:  # not sooner: who goes through the list asks for its process and its facts
+            self.services = [*(each for each in self.services if each.instance != name), service]
+            self._write_facts()
         return self._running(service)
 
     def _running(self, service: Service) -> TaskManagerProcess:
@@ -315,10 +316,12 @@ class Supervisor:
         return True
 
     def _comes_up(self, service: Service) -> bool:
-        """As `_is_ready`. Raises LocalError for one that has ended instead, with its last words."""
+        """As `_is_ready`. Raises LocalError for one that has ended instead, with its last words. The ResourceManager may have stopped one
+        that it starts, or replaces it: of those only one that refuses its settings raises."""
         assert service.child is not None
         code = service.child.exit_code()
-        if code is None or self._is_ready(service):
+        replaced = self._is_provided(service) and code != 2
+        if code is None or replaced or self._is_ready(service):
             return self._is_ready(service)
         tail = log_tail([service.child.log])
         words = tail.splitlines()[-1] if code == 2 and tail else f"it ended with {code}, see {service.child.log}"

@@ -195,6 +195,52 @@ def test_a_service_that_ended_before_it_was_up_ends_the_start(tmp_path: Path) ->
         made._all_take_work()
 
 
+def provided(folder: Path, code: int | None) -> Service:
+    """A TaskManager of a stack that grows; it has not said that it is up. `code`: with which it has ended."""
+    log = folder / "log"
+    log.write_text("no Java\n")
+    made = Service("task_manager", "services.task_manager", "task-manager-1", facts={"ready_file": str(folder / "none")})
+    made.child = cast("Any", SimpleNamespace(exit_code=lambda: code, log=log))
+    return made
+
+
+@pytest.mark.parametrize("code", [-15, -9, 0, 1])
+def test_a_task_manager_that_is_stopped_or_replaced_before_it_was_up_does_not_end_the_start(code: int, tmp_path: Path) -> None:
+    made = supervised([])
+    made.options = Options(task_managers=1, task_managers_most=2)
+    stopped = provided(tmp_path, code)
+    made.services.append(stopped)
+    made.deaths.put(stopped)
+    assert not made._all_take_work(), "it is waited for what takes its place"
+    made._running(stopped).gone()
+    assert made._all_take_work()
+
+
+def test_a_task_manager_that_refuses_its_settings_ends_the_start(tmp_path: Path) -> None:
+    made = supervised([])
+    made.options = Options(task_managers=1, task_managers_most=2)
+    made.services.append(provided(tmp_path, 2))
+    with pytest.raises(LocalError, match="task-manager-1 does not start: no Java"):
+        made._all_take_work()
+
+
+def test_a_task_manager_that_is_being_started_is_not_yet_waited_for(tmp_path: Path) -> None:
+    """The agent starts it on a thread of its own while the main thread goes through what there is."""
+    made = supervised([])
+    made.options = Options(task_managers=0, task_managers_most=2)
+    seen = []
+
+    def spawn(service: Service) -> None:
+        seen.append(made._all_take_work())
+        ready = provided(tmp_path, None)
+        service.child, service.facts = ready.child, ready.facts
+
+    made._spawn = spawn
+    made._start_task_manager("task-manager-1")
+    assert seen == [True] and not made._all_take_work()
+    assert [each.instance for each in made.services] == ["task-manager-1"]
+
+
 def test_a_start_that_fails_ends_also_what_is_being_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that cannot be started, and a service that is to be started a moment later."""
     did = []
