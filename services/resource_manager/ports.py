@@ -36,11 +36,13 @@ def ports(store: Store, provider: Provider) -> dict[type[Body], Port]:  # [R28],
         return TaskManagerFenced(task_manager=effect.task_manager)
 
     def start_worker(effect: StartWorker, fence: Fence) -> WorkerStarted:
-        """Whether the provider has done what it did not confirm is not known: the machine has it stopped."""
+        """Whether the provider has done what it did not confirm is not known: the machine has it stopped. A provider refuses what a
+        leader asks for that was replaced: so each asks etcd once more before it takes a refusal for an outcome."""
         fence.check(store)
         try:
             provider.start(effect.worker, fence.epoch)
         except NotProvided as failure:
+            fence.check(store)
             return WorkerStarted(worker=effect.worker, problem=_words(failure))
         return WorkerStarted(worker=effect.worker)
 
@@ -50,6 +52,7 @@ def ports(store: Store, provider: Provider) -> dict[type[Body], Port]:  # [R28],
         try:
             provider.stop(effect.worker, fence.epoch)
         except NotProvided as failure:
+            fence.check(store)
             raise Unavailable(f"{effect.worker} is not known to be stopped: {failure}") from None
         return WorkerStopped(worker=effect.worker)
 
@@ -58,6 +61,7 @@ def ports(store: Store, provider: Provider) -> dict[type[Body], Port]:  # [R28],
         try:
             listed = provider.workers(fence.epoch)
         except NotProvided as failure:
+            fence.check(store)
             return WorkersListed(number=effect.number, problem=_words(failure))
         if len(listed) > LISTED_MAX:
             return WorkersListed(number=effect.number, problem=f"it has {len(listed)} TaskManagers, and {LISTED_MAX} are too many")
