@@ -59,7 +59,7 @@ def client(ask: Any) -> Any:
 
 def answering(status: str) -> Any:
     reply = JobAcceptedReply(correlation="1", job="j", status=status, warnings=[], events_partition=0)
-    return client(lambda request: SimpleNamespace(result=lambda timeout_s: reply))
+    return client(lambda request, headers=(): SimpleNamespace(result=lambda timeout_s: reply))
 
 
 @pytest.mark.parametrize(("status", "kept"), [("INITIALIZING", 1), ("RUNNING", 0), ("CANCELED", 0)])
@@ -75,7 +75,7 @@ def test_events_that_nobody_will_take_are_not_kept(status: str, kept: int) -> No
 def test_a_refusal_is_the_error_of_its_kind(kind: Any, error: type[Rejected]) -> None:
     """A fault of Millrace is not `Busy`: who sent that again when told to would end process after process."""
     reply = JobRejected(correlation="1", job="j", kind=kind, reason="why", problems=[])
-    millrace = client(lambda request: SimpleNamespace(result=lambda timeout_s: reply))
+    millrace = client(lambda request, headers=(): SimpleNamespace(result=lambda timeout_s: reply))
     millrace._timeout_s, millrace._closed = 0.2, threading.Event()
     with pytest.raises(Rejected) as refused:
         millrace.submit(GRAPH, job="j")
@@ -90,7 +90,7 @@ def test_who_is_not_answered_hears_whether_the_dispatcher_lives(lives: bool, why
     """Without etcd it lives and can store nothing. All that is over when the time-out is, but for that last question."""
     asked: list[tuple[Any, float]] = []
 
-    def ask(request: Any) -> Any:
+    def ask(request: Any, headers: object = ()) -> Any:
         def result(timeout_s: float) -> Any:
             asked.append((request, timeout_s))
             if lives and request.type == "DescribeBlobServer":
@@ -111,7 +111,7 @@ def test_who_is_not_answered_hears_whether_the_dispatcher_lives(lives: bool, why
 
 
 def test_what_cannot_be_sent_is_not_watched() -> None:
-    def full(request: Any) -> Any:
+    def full(request: Any, headers: object = ()) -> Any:
         raise Unavailable("the request cannot be sent")
 
     millrace = client(full)
