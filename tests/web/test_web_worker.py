@@ -63,7 +63,7 @@ class Web:
         until("the web service", lambda: ready.exists() or self.process.poll() is not None)
         assert self.process.poll() is None, log.read_text()[-3000:]
         port = json.loads(ready.read_text())["port"]
-        self._http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=5, trust_env=False)
+        self._http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=LIMIT_S, trust_env=False)
         until("its tables", lambda: self.health()["status"] == "ok")
 
     def health(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class Web:
         self._producer.produce(
             topic, value, key=subject, partition=partition, headers=[("ce_id", f"dispatcher/1/{number}".encode())]
         )
-        self._producer.flush(10)
+        assert self._producer.flush(LIMIT_S) == 0
 
     def job(self, job: str, end: bool = True) -> None:
         self.say("job.events", job, "JobAccepted", job=job, name="n", tasks=TASKS)
@@ -163,7 +163,7 @@ def test_bytes_that_are_no_fact_are_passed_over(web: Web) -> None:
     for value, headers in ((b"[" * 100_000, []), (b"{}", [("ce_id", None)])):
         for partition in range(Topology().job_event_partitions):
             web._producer.produce("job.events", value, partition=partition, headers=headers)
-    web._producer.flush(10)
+    assert web._producer.flush(LIMIT_S) == 0
     web.job("good")
     until("the good one", lambda: web.get("jobs/good").get("job", {}).get("status") == "CANCELED")
     admin = KafkaAdmin(web._kafka)

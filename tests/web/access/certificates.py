@@ -35,7 +35,7 @@ def certify(folder: Path, name: str) -> tuple[Path, Path]:
 
 def served(port: int, trusted: Path) -> httpx.Client:
     context = ssl.create_default_context(cafile=str(trusted))
-    return httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=context, trust_env=False)
+    return httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=context, timeout=60, trust_env=False)
 
 
 def takes_up(port: int, trusted: Path) -> None:
@@ -46,6 +46,6 @@ def takes_up(port: int, trusted: Path) -> None:
             with served(port, trusted) as web:
                 assert web.get("/healthz").status_code == 200
                 return
-        except httpx.ConnectError:
+        except httpx.TransportError:
             assert time.monotonic() < deadline
             time.sleep(0.05)

@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from deploy.local.processes import free_port
 from millrace.io.http.server import HttpServer
 
 CLIENT, SECRET = "millrace", "client s3cr3t/+"
@@ -39,7 +40,7 @@ class Provider:
         self.id_claims: dict[str, Any] = {}
         self._codes: dict[str, dict[str, str]] = {}
         self._server: HttpServer | None = None
-        self.port = 0
+        self.port = free_port()  # not one that systems lend to outgoing connections: it is needed again after a `stop`
 
     @property
     def issuer(self) -> str:

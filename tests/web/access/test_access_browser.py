@@ -10,7 +10,7 @@ import pytest
 from millrace.io.http.server import HttpServer
 from services.web.access import tokens
 from tests.web.access.logins import access_of, login_of, tokens_of
-from tests.web.page.pictures import CHROMIUM, browser
+from tests.web.page.pictures import CHROMIUM, LIMIT_MS, browser
 from tests.web.page.seed import Cluster
 from tests.web.page.test_browser import AXE, RUN_AXE
 
@@ -28,7 +28,7 @@ def test_a_browser_logs_in_and_may_what_its_role_may(tmp_path: Path) -> None:
     try:
         with browser() as chromium:
             view = chromium.new_page(viewport={"width": 390, "height": 760})
-            view.set_default_timeout(60_000)
+            view.set_default_timeout(LIMIT_MS)
             view.goto(f"{where}/jobs")
             view.wait_for_url("**/page/login*")
             view.evaluate(AXE)
@@ -36,7 +36,7 @@ def test_a_browser_logs_in_and_may_what_its_role_may(tmp_path: Path) -> None:
             assert view.evaluate("document.documentElement.scrollWidth <= innerWidth")
             view.fill("#secret", "wrong")
             view.click("button")
-            assert "It is no token of this service" in view.inner_text("[role=alert]")
+            view.locator("[role=alert]", has_text="It is no token of this service").wait_for()
             view.fill("#secret", given["viewer"])
             view.click("button")
             view.wait_for_url("**/page/jobs")
@@ -48,6 +48,7 @@ def test_a_browser_logs_in_and_may_what_its_role_may(tmp_path: Path) -> None:
             view.wait_for_url("**/page/login")
             view.fill("#secret", given["operator"])
             view.click("button")
+            view.wait_for_url(lambda url: "/page/login" not in url)
             view.goto(f"{where}/submit")
             view.click("#send")
             view.wait_for_url("**/page/jobs/hello*")

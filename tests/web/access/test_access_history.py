@@ -45,7 +45,7 @@ def test_a_history_asks_who_it_is(tmp_path: Path) -> None:
         takes_up(json.loads(ready.read_text())["port"], after)
     finally:
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
     assert not [each for each in tokens.values() if each in ready.read_text()]
 
 

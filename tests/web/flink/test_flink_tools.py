@@ -15,6 +15,7 @@ from services.web.flink.ids import job_id
 from tests.web.access.logins import access_of, login_of, tokens_of
 from tests.web.flink.scene import ENDED, FAILED, JOBS, RUNS, VERTEX, WAITS, Commands, made
 from tests.web.flink.tools import dashboard, flink, java_client
+from tests.web.page.pictures import LIMIT_MS
 from tests.web.page.seed import RUNNING, Cluster
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -124,15 +125,16 @@ def test_the_dashboard_shows_every_page_without_an_error(port: int) -> None:
     playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright: it leads Chromium")
     program = shutil.which("chromium") or pytest.skip("there is no Chromium: apt install chromium")
     with playwright.sync_playwright() as starter:
-        browser = starter.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        browser = starter.chromium.launch(executable_path=program, args=["--no-sandbox"], timeout=LIMIT_MS)
         page, wrong = browser.new_page(), []
+        page.set_default_timeout(LIMIT_MS)
         page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("response", lambda answer: wrong.append(f"{answer.status} {answer.url}") if answer.status >= 400 else None)
         for place in PAGES:
             where = place.replace("J", job_id(RUNS)).replace("F", job_id(FAILED)).replace("V", VERTEX)
+            page.goto("about:blank")  # the address behind # alone loads nothing anew
             page.goto(f"http://127.0.0.1:{port}/flink/#/{where}")
-            page.reload()  # the address behind # alone loads nothing anew
             page.wait_for_load_state("networkidle")
             if place in SHOWN:
                 page.get_by_text(SHOWN[place]).first.wait_for(state="attached")
@@ -145,8 +147,9 @@ def test_the_dashboard_cancels_a_job(port: int, commands: Commands) -> None:
     program = shutil.which("chromium") or pytest.skip("there is no Chromium: apt install chromium")
     commands.canceled.clear()
     with playwright.sync_playwright() as starter:
-        browser = starter.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        browser = starter.chromium.launch(executable_path=program, args=["--no-sandbox"], timeout=LIMIT_MS)
         page = browser.new_page()
+        page.set_default_timeout(LIMIT_MS)
         page.goto(f"http://127.0.0.1:{port}/flink/#/job/running/{job_id(WAITS)}/overview")
         page.get_by_text("Cancel Job").click()
         with page.expect_response("**/yarn-cancel") as answer:

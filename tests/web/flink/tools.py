@@ -14,7 +14,7 @@ from deploy.local.java import find_java
 
 HERE = Path(__file__).parent
 LOCK = HERE / "flink.lock"
-LIMIT_S = 120.0
+LIMIT_S = 300.0
 INSTALL_LIMIT_S = 600.0
 
 

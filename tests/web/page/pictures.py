@@ -21,6 +21,8 @@ SCREENS = {
     "queue": "/queue", "taskmanagers": "/taskmanagers", "taskmanager": "/taskmanagers/task-manager-1", "leaders": "/leaders",
     "letters": "/letters?letter=401", "submit": "/submit", "more": "/more", "question": f"/jobs/{RUNNING}/cancel",
 }  # fmt: skip
+LIMIT_MS = 180_000
+"""For a browser to start, and for each thing that it waits for."""
 WIDTHS = {1440: 900, 900: 1000, 390: 844}
 SHOWN = (("overview", 1440, "light"), ("failed", 1440, "light"), ("running", 1440, "dark"))
 """Those that the documents show."""
@@ -42,7 +44,8 @@ def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])  # in containers tests run as root
+        # In containers tests run as root: that needs no sandbox.
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=LIMIT_MS)
         try:
             yield chromium
         finally:

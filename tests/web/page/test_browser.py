@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from .pictures import CHROMIUM, SCREENS, WIDTHS, browser, served
+from .pictures import CHROMIUM, LIMIT_MS, SCREENS, WIDTHS, browser, served
 from .seed import RUNNING, SCRIPT, Cluster
 
 pytestmark = [
@@ -37,7 +37,7 @@ def chromium() -> Iterator[Any]:
 
 def opened(chromium: Any, width: int, scheme: str, said: list[str]) -> Any:
     view = chromium.new_page(viewport={"width": width, "height": WIDTHS[width]}, color_scheme=scheme)
-    view.set_default_timeout(60_000)
+    view.set_default_timeout(LIMIT_MS)
     view.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
     view.on("pageerror", lambda error: said.append(str(error)))
     return view
