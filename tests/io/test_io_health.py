@@ -142,7 +142,7 @@ def test_stop_frees_port_and_thread_although_clients_hold_connections() -> None:
     with httpx.Client() as client, socket.create_connection(("127.0.0.1", port)):
         assert client.get(f"http://127.0.0.1:{port}/health").status_code == 200
         server.stop()
-        assert set(threading.enumerate()) == before
+        assert set(threading.enumerate()) <= before, "those of other tests may end meanwhile"
         again = HealthServer(dict, port=port)
         assert again.start() == port
         again.stop()
@@ -154,12 +154,13 @@ def test_stop_frees_port_and_thread_although_clients_hold_connections() -> None:
 def test_a_connection_whose_request_does_not_come_is_closed(
     before: bytes, sent: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_server, "_HEADERS_WITHIN_S", 0.1)
+    # What is sent at once must come in time although this machine is busy.
+    monkeypatch.setattr(http_server, "_HEADERS_WITHIN_S", 2 if before else 0.1)
     monkeypatch.setattr(http_server, "_IDLE_CONNECTION_S", 1)
     server = HealthServer(dict)
     port = server.start()
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
             client.sendall(before)
             if before:
                 assert client.recv(1000).startswith(b"HTTP/1.1 200 OK")

@@ -50,7 +50,7 @@ class Collected:
         self._there.set()
 
     def wait(self) -> bytes | None:
-        assert self._there.wait(30)
+        assert self._there.wait(120)
         return self.data
 
 
