@@ -32,7 +32,7 @@ from .processes import is_running, log_tail
 DEFAULT = "default"
 SERVICES = ("dispatcher", "resource_manager", "job_master", "task_manager")
 START_LIMIT_S = 180.0
-STOP_LIMIT_S = 30.0
+STOP_LIMIT_S = 60.0  # services have 6 s and Kafka 15 until they are killed, each one after the other; the machine may be busy
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ def url(agent: Agent) -> Iterator[str]:
 
 
 def await_(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not holds():
         assert time.monotonic() < deadline, "it does not come"
         time.sleep(0.01)

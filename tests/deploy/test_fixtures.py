@@ -7,7 +7,7 @@ from confluent_kafka.admin import AdminClient
 
 
 def test_real_kafka_answers(real_kafka):
-    metadata = AdminClient({"bootstrap.servers": real_kafka.bootstrap}).list_topics(timeout=10)
+    metadata = AdminClient({"bootstrap.servers": real_kafka.bootstrap}).list_topics(timeout=60)
     assert len(metadata.brokers) == 1
     assert real_kafka.topic("x") not in metadata.topics
 

@@ -68,12 +68,12 @@ def test_a_brokers_settings_are_read_as_they_were_written(tmp_path):
 def test_the_console_tools_publish_and_read(real_kafka):
     topic = real_kafka.topic("console")
     admin = AdminClient({"bootstrap.servers": real_kafka.bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(120)
     distribution = real_kafka.broker.distribution
     publish = distribution.console_producer(real_kafka.bootstrap, topic)
-    subprocess.run(publish, input='{"type": "SubmitJob"}\n', text=True, check=True, capture_output=True, timeout=60)
+    subprocess.run(publish, input='{"type": "SubmitJob"}\n', text=True, check=True, capture_output=True, timeout=150)
     follow = [*distribution.console_consumer(real_kafka.bootstrap, topic), "--max-messages", "1"]
-    assert subprocess.run(follow, text=True, check=True, capture_output=True, timeout=60).stdout == (
+    assert subprocess.run(follow, text=True, check=True, capture_output=True, timeout=150).stdout == (
         '{"type": "SubmitJob"}\n'
     )
 
@@ -81,16 +81,16 @@ def test_the_console_tools_publish_and_read(real_kafka):
 def test_the_tool_command_becomes_the_tool(real_kafka):
     arguments = ["org.apache.kafka.tools.TopicCommand", "--bootstrap-server", real_kafka.bootstrap, "--list"]
     command = [sys.executable, "-m", "deploy.local.kafka", "tool", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=150)
     assert all(re.fullmatch(r"[A-Za-z0-9._-]+", line) for line in done.stdout.splitlines())
-    wrong = subprocess.run([*command[:3], "tol"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    wrong = subprocess.run([*command[:3], "tol"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=150)
     assert (wrong.returncode, wrong.stderr) == (2, "usage: python -m deploy.local.kafka fetch | tool CLASS ARGS...\n")
 
 
 def test_topics_are_not_made_by_chance(real_kafka):
     admin = AdminClient({"bootstrap.servers": real_kafka.bootstrap})
-    admin.list_topics(real_kafka.topic("nobody-made-it"), timeout=10)
-    assert real_kafka.topic("nobody-made-it") not in admin.list_topics(timeout=10).topics
+    admin.list_topics(real_kafka.topic("nobody-made-it"), timeout=60)
+    assert real_kafka.topic("nobody-made-it") not in admin.list_topics(timeout=60).topics
 
 
 def test_an_idle_broker_writes_nothing(real_kafka):

@@ -24,6 +24,7 @@ from deploy.local.processes import is_running
 from deploy.local.server import LocalServer
 
 ROOT = Path(__file__).parents[2]
+LIMIT_S = 120
 each_kind = pytest.mark.parametrize("kind", [KafkaBroker, EtcdServer])
 quick_kind = pytest.mark.parametrize("kind", [pytest.param(KafkaBroker, marks=pytest.mark.long), EtcdServer])
 """What both do by one piece of code: etcd shows it in a moment, and Kafka, which takes seconds for each start, in `make test-long`."""
@@ -33,10 +34,10 @@ def write(server: LocalServer, value: str) -> None:
     """Put one value into the server, acknowledged."""
     if isinstance(server, KafkaBroker):
         admin = AdminClient({"bootstrap.servers": server.bootstrap})
-        admin.create_topics([NewTopic("kept", 1, 1)])["kept"].result(30)
+        admin.create_topics([NewTopic("kept", 1, 1)])["kept"].result(LIMIT_S)
         producer = Producer({"bootstrap.servers": server.bootstrap, "acks": "all"})
         producer.produce("kept", value.encode())
-        assert producer.flush(30) == 0
+        assert producer.flush(LIMIT_S) == 0
     else:
         client(server).put("/kept", value)
 
@@ -46,11 +47,11 @@ def read(server: LocalServer) -> str | None:
     if isinstance(server, EtcdServer):
         value = client(server).get("/kept")[0]
         return value and value.decode()
-    if "kept" not in AdminClient({"bootstrap.servers": server.bootstrap}).list_topics(timeout=10).topics:
+    if "kept" not in AdminClient({"bootstrap.servers": server.bootstrap}).list_topics(timeout=LIMIT_S).topics:
         return None
     consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": "reader", "enable.auto.commit": False})
     consumer.assign([TopicPartition("kept", 0, 0)])
-    record = consumer.poll(30)
+    record = consumer.poll(LIMIT_S)
     consumer.close()
     return record.value().decode()
 
@@ -146,7 +147,7 @@ def test_a_killed_server_comes_back_with_its_data(kind, tmp_path):
     server.start()
     write(server, "a")
     os.kill(server.pid, signal.SIGKILL)
-    server.child.popen.wait(30)
+    server.child.popen.wait(LIMIT_S)
     assert not server.running
     server.stop()
     with kind(tmp_path / "data") as again:
@@ -271,7 +272,7 @@ def test_no_orphan_when_the_starter_is_killed(kind, tmp_path):
     left = psutil.Process(pid_said_by(parent))
     assert is_running(left)
     parent.kill()
-    parent.wait(30)
+    parent.wait(LIMIT_S)
     with kind(tmp_path / "data") as server:  # at once: waits for the old one or ends it
         assert not is_running(left)
         assert server.ports == server.meta()["ports"]
@@ -283,7 +284,7 @@ def test_what_an_earlier_run_left_behind_is_ended(kind, tmp_path):
     left = psutil.Process(pid_said_by(parent))
     left.suspend()  # so that it cannot follow the signal that its parent's death sends
     parent.kill()
-    parent.wait(30)
+    parent.wait(LIMIT_S)
     assert is_running(left)
     said: list[str] = []
     server = kind(tmp_path / "data")
@@ -307,8 +308,8 @@ def test_ctrl_c_while_it_starts_leaves_nothing(kind, tmp_path):
     next(line for line in parent.stdout if ": starting on port " in line)
     family = psutil.Process(parent.pid).children(recursive=True)
     parent.send_signal(signal.SIGINT)
-    assert parent.wait(60) != 0
-    psutil.wait_procs(family, timeout=60)
+    assert parent.wait(LIMIT_S) != 0
+    psutil.wait_procs(family, timeout=LIMIT_S)
     assert not any(is_running(process) for process in family)
 
 

@@ -183,7 +183,7 @@ def test_a_service_that_was_up_and_ended_before_all_others_were_is_started_again
     made.deaths.put(died)
     assert not made._all_take_work()
     assert made.facts["steps"] == ["dispatcher: ended with -6; starting it again"]
-    assert started.get(timeout=30) is died
+    assert started.get(timeout=120) is died
 
 
 def test_a_service_that_ended_before_it_was_up_ends_the_start(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_a_start_that_fails_ends_also_what_is_being_started_again(monkeypatch: p
 
     made = supervised([])
     made.kafka = made.etcd = Full()
-    died = Service("dispatcher", "services.dispatcher", "dispatcher", delay_s=0.2, started=time.monotonic())
+    died = Service("dispatcher", "services.dispatcher", "dispatcher", delay_s=60, started=time.monotonic())
     made._spawn = lambda service: did.append("the service starts")
 
     def start() -> None:
