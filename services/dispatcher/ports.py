@@ -21,6 +21,7 @@ from millrace.core.messages.effects import (
     JobGraphStored,
     JobResultStored,
     KeepJob,
+    ListStoredJobs,
     PutJobGraph,
     RecoverJobs,
     StoredJob,
@@ -30,6 +31,7 @@ from millrace.io.storage.store import NameTaken, NotFound, Storage, StorageError
 from millrace.runtime.performer import Fence, PerEffect, Port, Refused
 
 from .cleaning import Cleaning, delete_tree
+from .listed import StoredListing
 from .recovering import Recovering
 from .staging import Staging
 from .stored import Unreadable, batches, key_of, stored_of, value_of
@@ -51,6 +53,7 @@ class JobStore:
     ):
         self._store, self._storage, self._wall_ms = store, storage, wall_ms
         self._cleaning, self._recovering = Cleaning(store, storage, staging or Staging()), Recovering(store)
+        self._listing = StoredListing(store, wall_ms)
         # (job, acceptance) of puts that may have been carried out: too late or not, they are tried until that is known. Of the term
         # of `_perhaps_epoch`: a leader that goes on after another one knows nothing of what that one found out
         self._perhaps: set[tuple[str, str]] = set()
@@ -64,6 +67,7 @@ class JobStore:
             CleanJob: self._cleaning.clean,
             KeepJob: PerEffect(self._cleaning.keep),
             RecoverJobs: PerEffect(self._recovering.recover),
+            ListStoredJobs: PerEffect(self._listing.listed),
         }
 
     # PutJobGraph

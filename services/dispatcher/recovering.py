@@ -26,7 +26,7 @@ class Recovering:  # [R32]
         if not effect.after or self._epoch != fence.epoch:
             self._oldest, self._epoch = self._oldest_reported(effect.retained), fence.epoch
         page: dict[str, StoredJob] = {}
-        size = 0
+        size = left_out_ms = 0
         for entry in pages(self._store, JOBS, key_of(effect.after) if effect.after else ""):
             job = job_of(entry)
             try:
@@ -36,12 +36,13 @@ class Recovering:  # [R32]
                 continue
             assert stands is not None, "it was listed"
             if stands.state == "clean" and (stands.ended_ms or 0, job) < self._oldest:
+                left_out_ms = max(left_out_ms, stands.accepted_ms)
                 continue
             size += len(entry.value) + len(job)
             if page and size > PAGE_BYTES:
-                return JobsRecovered(jobs=page, through=next(reversed(page)))
+                return JobsRecovered(jobs=page, through=next(reversed(page)), left_out_ms=left_out_ms)
             page[job] = stands
-        return JobsRecovered(jobs=page, through=None)
+        return JobsRecovered(jobs=page, through=None, left_out_ms=left_out_ms)
 
     def _oldest_reported(self, retained: int) -> tuple[int, str]:
         newest: list[tuple[int, str]] = []  # a heap

@@ -58,6 +58,8 @@ class JobRow(Shape):
     """Its place in the queue."""
     state: str
     """Its status, or QUEUED while it waits for its first slot."""
+    silent: str | None = None
+    """With `archived`: its JobMaster, where that one does not answer."""
 
 
 class Attempt(Shape):
@@ -146,8 +148,9 @@ class LeaderRow(Shape):
 
 class Jobs(Shape):
     as_of: AsOf
-    total: int
-    """How many there are that the filters allow; `jobs` has those of the page."""
+    total: int | None
+    """How many there are that the filters allow; `jobs` has those of the page. null, with `archived` alone: the cluster's store has more
+    than the Dispatcher remembers, and does not count them."""
     jobs: list[JobRow]
     next: str | None
     """The cursor of the next page; null: this is the last."""

@@ -16,7 +16,7 @@ from millrace.cli.exits import Exit
 from millrace.cli.tables import STOPPED, print_job, waited_and_ran
 from millrace.client import Ending, NotFinished, NotFound, OutcomeUnknown, Refused, Result, Unavailable
 from millrace.client.dead_letters import DeadLetters, Letter
-from millrace.core.messages.client import JobSummary
+from millrace.core.messages.client import JobDetails
 from millrace.core.messages.events import DeadLetter
 from services.task_manager.core import leaving
 from tests.cli.details import detail, task
@@ -30,8 +30,8 @@ def run(*args: str) -> int:
     return program.guarded(lambda: program.app(list(args), prog_name="millrace"))
 
 
-def summary(**fields: Any) -> JobSummary:
-    return JobSummary(**{"job": "j", "name": "n", "status": "RUNNING", "accepted_ms": 1_000, **fields})
+def summary(**fields: Any) -> JobDetails:
+    return JobDetails(**{"job": "j", "name": "n", "status": "RUNNING", "accepted_ms": 1_000, **fields})
 
 
 # list
@@ -39,7 +39,7 @@ def summary(**fields: Any) -> JobSummary:
 
 def test_a_job_in_the_queue_is_not_shown_as_running(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = summary(accepted_ms=time.time_ns() // 1_000_000 - 60_000, waiting="all 2 slots are busy", position=3)
-    connect(monkeypatch, list=lambda most: SimpleNamespace(jobs=[waits], total=1))
+    connect(monkeypatch, list_details=lambda limit, cursor: SimpleNamespace(jobs=[waits], total=1, next=None))
     heads, row = CliRunner().invoke(program.app, ["list"]).stdout.splitlines()
     assert heads.split() == ["job", "name", "state", "accepted", "waited", "ran", "waits", "for"]
     assert row.split()[:3] == ["j", "n", "QUEUED"] and "RUNNING" not in row
@@ -60,13 +60,49 @@ def test_what_a_job_waited_is_told_apart_from_what_it_ran(fields: dict[str, Any]
 def test_a_list_can_be_narrowed_by_name_state_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def listed(most: int, **only: Any) -> Any:
-        asked.append((most, only))
-        return SimpleNamespace(jobs=[], total=0)
+    def listed(limit: int, cursor: str, **only: Any) -> Any:
+        asked.append((limit, only))
+        return SimpleNamespace(jobs=[], total=0, next=None)
 
-    connect(monkeypatch, list=listed)
+    connect(monkeypatch, list_details=listed)
     assert run("list", "--name", "nightly", "--state", "queued", "--state", "RUNNING", "--since", "2026-01-31T12:00+00:00", "-n", "7") == 0
     assert asked == [(7, {"name": "nightly", "states": ["QUEUED", "RUNNING"], "since_ms": 1_769_860_800_000})]
+
+
+@pytest.mark.parametrize(("options", "asked", "shown", "said"), [
+    (("--all",), [(1_000, ""), (1_000, "3.j2"), (1_000, "1.j0")], ["j3", "j2", "j1", "j0", "old"], ""),
+    (("-n", "3"), [(3, ""), (1, "3.j2")], ["j3", "j2", "j1", "j0"],
+     "4 jobs, and there are more; all with --all, the next with --cursor 1.j0"),
+    (("--limit", "1", "--cursor", "3.j2"), [(1, "3.j2")], ["j1", "j0"],
+     "2 jobs, and there are more; all with --all, the next with --cursor 1.j0"),
+    (("--most", "2"), [(2, "")], ["j3", "j2"], "2 of 5; all with --all, the next with --cursor 3.j2"),
+])  # fmt: skip
+def test_a_list_goes_on_page_by_page(
+    options: tuple[str, ...], asked: list[Any], shown: list[str], said: str,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Each page here has two jobs, whatever is asked for."""
+    pages = {"": (("j3", "j2"), "3.j2", 5), "3.j2": (("j1", "j0"), "1.j0", None), "1.j0": (("old",), None, None)}
+    calls: list[Any] = []
+
+    def listed(limit: int, cursor: str) -> Any:
+        calls.append((limit, cursor))
+        jobs, following, total = pages[cursor]
+        return SimpleNamespace(jobs=[summary(job=job) for job in jobs], next=following, total=total)
+
+    connect(monkeypatch, list_details=listed)
+    assert run("list", "--json", *options) == 0
+    out = capsys.readouterr()
+    assert (calls, [each["job"] for each in json.loads(out.out)], out.err.strip()) == (asked, shown, said)
+
+
+def test_a_job_of_a_silent_job_master_is_listed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    page = SimpleNamespace(jobs=[summary(silent="job-master/1"), summary(job="k")], total=2, next=None)
+    connect(monkeypatch, list_details=lambda limit, cursor: page)
+    assert run("list") == 0
+    out = capsys.readouterr()
+    assert [line.split()[0] for line in out.out.splitlines()] == ["job", "j", "k"]
+    assert out.err == "job-master/1: no answer; its jobs are shown as the Dispatcher knows them\n"
 
 
 def test_a_state_that_is_none_and_a_time_that_is_none_are_refused(

@@ -23,7 +23,7 @@ from millrace.cli.schema import schema
 from millrace.cli.tables import cause_lines, print_head, print_job, print_result, printable, table, took, unique
 from millrace.client import Ending, LogPiece, NotFinished, Result
 from millrace.core.messages.attempts import Fault
-from millrace.core.messages.client import JobSummary
+from millrace.core.messages.client import JobDetails, JobSummary
 from millrace.core.messages.execution import TimeSpent
 from services.task_manager.slot.attempt.result import _keys
 from tests.cli.details import detail, task
@@ -57,6 +57,15 @@ def test_lines_of_a_job(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
         "   0.00 s  j  a[0] attempt 2 FINISHED",
         "   0.00 s  j  FINISHED",
     ]
+
+
+def test_a_job_is_cancelling_whatever_its_job_master_sends_after_that() -> None:
+    view = View("j")
+    assert view.add({"type": "JobCancelling"}) == "cancel accepted"
+    assert view.add({"type": "JobStateChanged", "status": "RUNNING", "cause": None}) == "RUNNING"
+    assert view.status == "CANCELLING"
+    view.add({"type": "JobCanceled"})
+    assert view.status == "CANCELED"
 
 
 def test_events_that_are_cut_off_are_completed_by_asking(capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,12 +134,12 @@ def test_more_rows_than_are_shown_is_said(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
 def test_a_list_that_is_cut_says_so_also_to_a_program(form: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    summary = JobSummary(job="j", name="n", status="RUNNING", accepted_ms=1_000)
-    listed = SimpleNamespace(jobs=[summary], total=7)
-    cluster = SimpleNamespace(list=lambda most, **only: listed)
+    details = JobDetails(job="j", name="n", status="RUNNING", accepted_ms=1_000)
+    listed = SimpleNamespace(jobs=[details], total=7, next="1000.j")
+    cluster = SimpleNamespace(list_details=lambda limit, cursor: listed)
     monkeypatch.setattr("millrace.cli.jobs.connected", lambda stack: contextlib.nullcontext(cluster))
     shown = CliRunner().invoke(app, ["list", "-n", "1", *form])
-    assert shown.exit_code == 0 and shown.stderr == "1 of 7; more with -n\n"
+    assert shown.exit_code == 0 and shown.stderr == "1 of 7; all with --all, the next with --cursor 1000.j\n"
     assert not form or [each["job"] for each in json.loads(shown.stdout)] == ["j"]
 
 

@@ -89,7 +89,7 @@ def settled(**settings: Any) -> World:
     """A Dispatcher whose recovery is done and that has heard every peer."""
     world = World()
     world.tell(Configured(settings))
-    world.state.recovery = Recovery.DONE
+    world.state.recovery, world.state.unlisted_ms = Recovery.DONE, 0
     world.hear_all()
     return world
 

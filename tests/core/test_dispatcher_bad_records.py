@@ -94,3 +94,12 @@ def test_of_a_bad_page_each_job_is_recovered_however_many_requests_wait(monkeypa
     world.request(asks(client.DescribeJob, OTHER))
     [find] = passed(world, effects.JobsRecovered(jobs={JOB: stored(JOB), OTHER: stored(OTHER)}))
     assert find == Do(f"jobs/{JOB}", effects.FindJob(job=JOB))
+
+
+def test_who_waits_for_a_list_that_is_a_bad_record_is_refused() -> None:
+    world = settled()
+    world.state.unlisted_ms = 5
+    world.request(client.ListJobDetails(reply_to="c", correlation="2"))
+    listed = effects.StoredJobsListed(number=1, jobs=[], more=False)
+    assert bodies(passed(world, listed)) == [client.RequestRefused(correlation="2", kind="internal", reason=FAULT)]
+    assert world.state.listings == {} and passed(world, listed) == []

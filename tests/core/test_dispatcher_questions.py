@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.core.machine import PeerBorn, Publish, Say, Ticked
-from millrace.core.messages import client, effects, jobs
+from millrace.core.messages import client, effects, events, jobs
 from millrace.core.timing import FORWARDED_ANSWER_MS
 from services.dispatcher.core import forwarding
 from services.dispatcher.core.forwarding import AGAIN_MS
@@ -150,5 +150,22 @@ def test_a_job_is_cancelling_as_soon_as_its_cancel_is_accepted() -> None:
     world.tell(jobs.JobStatusChanged(job=JOB, status="RUNNING"), sender=SHARD)
     [told] = bodies(world.request(asks(client.GetJobStatus)))
     assert told.summary.status == "CANCELLING" and world.state.live[JOB].state == "CANCELLING"
-    [listed] = bodies(world.request(client.ListJobs(reply_to="c")))
-    assert {each.job: each.status for each in listed.jobs} == {JOB: "CANCELLING", OTHER: "INITIALIZING"}
+    for request in (client.ListJobs(reply_to="c"), client.ListJobDetails(reply_to="c")):
+        [listed] = bodies(world.request(request))
+        assert {each.job: each.status for each in listed.jobs} == {JOB: "CANCELLING", OTHER: "INITIALIZING"}
+
+
+def test_a_job_that_waits_or_whose_job_master_is_silent_is_cancelling_at_once() -> None:
+    """Nothing of its JobMaster is waited for, and job.events has it, which is what pages and the HTTP API go by."""
+    world = settled()
+    world.accept()
+    world.tell(jobs.JobStatusChanged(job=JOB, status="RUNNING", waiting="no slot is free", position=1), sender=SHARD)
+    world.state.received_from.pop(SHARD)
+    assert world.state.live[JOB].state == "QUEUED"
+    cancel, told, accepted = bodies(world.request(asks(client.CancelJob)))
+    assert (cancel, told) == (jobs.CancelStartedJob(job=JOB), events.JobCancelling(job=JOB, at_ms=world.now_ms))
+    assert accepted.status == "CANCELLING"
+    [shown] = bodies(world.request(asks(client.DescribeJob)))
+    assert (shown.summary.status, shown.summary.state, shown.silent) == ("CANCELLING", "CANCELLING", SHARD)
+    [listed] = bodies(world.request(client.ListJobDetails(reply_to="c", states=["CANCELLING"])))
+    assert [(each.job, each.state, each.silent) for each in listed.jobs] == [(JOB, "CANCELLING", SHARD)]

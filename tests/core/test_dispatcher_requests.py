@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from millrace.core.machine import Do, PeerBorn, Publish, Say
-from millrace.core.messages import client, effects, jobs
+from millrace.core.messages import client, effects, events, jobs
 from millrace.core.messages.records import Client
 from millrace.core.topics import shard_scope
+from millrace.core.trace_context import of_facts
 from services.dispatcher.core import waiting
 from services.dispatcher.core.answers import newest
 from services.dispatcher.core.state import Recovery, State
@@ -99,9 +100,9 @@ def test_a_found_job_that_is_accepted_is_started_and_answered() -> None:
     world = settled()
     world.request(asks(client.CancelJob))
     outputs = world.tell(effects.JobFound(job=JOB, stands=stored()))
-    _, start, cancel, answer = bodies(outputs)
+    _, start, cancel, told, answer = bodies(outputs)
     assert isinstance(start, jobs.StartJob)
-    assert cancel == jobs.CancelStartedJob(job=JOB)
+    assert (cancel, told) == (jobs.CancelStartedJob(job=JOB), events.JobCancelling(job=JOB, at_ms=1_000_000))
     assert answer == client.CancelAccepted(correlation="2", job=JOB, status="CANCELLING")
 
 
@@ -118,7 +119,8 @@ def test_cancel_of_a_live_job_goes_to_its_shard_once() -> None:
     world = settled()
     world.accept()
     accepted = client.CancelAccepted(correlation="2", job=JOB, status="CANCELLING")
-    assert world.request(asks(client.CancelJob)) == [Say(SHARD, jobs.CancelStartedJob(job=JOB)), *reply(accepted)]
+    told = Publish("job.events", JOB, events.JobCancelling(job=JOB, at_ms=world.now_ms), of_facts(None, world.state.live[JOB].acceptance))
+    assert world.request(asks(client.CancelJob)) == [Say(SHARD, jobs.CancelStartedJob(job=JOB)), told, *reply(accepted)]
     assert world.request(asks(client.CancelJob)) == reply(accepted)
 
 

@@ -27,6 +27,7 @@ from services.job_master.core.reporting import job_ended
 from services.job_master.core.scheduling import end
 from services.job_master.core.state import Failure
 from services.task_manager.settings import TaskManagerSettings
+from tests.core.of_dispatcher import settled
 from tests.core.of_job_master import Shard
 from tests.core.of_resource_manager import Driver
 
@@ -49,6 +50,21 @@ def test_a_list_of_the_longest_names_fits(letter: str) -> None:
     listed, total = answers.newest(state, client.ListJobs(most=1_000))
     assert total == 1_000 and len(listed) > 150
     assert largest([Publish("", "", client.JobsListed(correlation=letter * 200, jobs=listed, total=total))]) <= OUTPUT_BYTES_MAX
+
+
+@pytest.mark.parametrize("letter", LETTERS)
+def test_a_page_of_the_longest_names_fits_and_the_next_goes_on(letter: str) -> None:
+    world = settled()
+    ended = EndedJob("1.1", "0" * 64, letter * 255, "FINISHED", 1 << 41, 1 << 41, f"archives/{LONGEST_ID}/1.1/1.2.json", 1 << 41)
+    world.state.ended.update({f"{n:04}{LONGEST_ID[4:]}": ended for n in range(1_000)})
+    world.state.ended_counts["FINISHED"] = 1_000
+    cursor, found = "", []
+    while cursor is not None:
+        outputs = world.request(client.ListJobDetails(reply_to="c", correlation=letter * 200, limit=1_000, cursor=cursor))
+        assert largest(outputs) <= OUTPUT_BYTES_MAX
+        cursor = outputs[0].body.next
+        found += [each.job for each in outputs[0].body.jobs]
+    assert found == sorted(world.state.ended, reverse=True)
 
 
 @pytest.mark.parametrize(("task_managers", "slots_each"), [(2_500, 1), (1_000, 4), (100, 60)])

@@ -21,7 +21,7 @@ NEW = {
     jobs.ReportStartedJob, jobs.QuestionAnswered, jobs.DeclareAgain, slots.SlotUnused, slots.ProgressReported, slots.AttemptAnswered,
     slots.OrderAttempts, client.ReportNow, effects.KeepJob, effects.JobKept, slots.DrainTaskManager, slots.DrainAnswered,
     client.DeregisterCluster, effects.StartWorker, effects.WorkerStarted, effects.StopWorker, effects.WorkerStopped,
-    effects.ListWorkers, effects.WorkersListed,
+    effects.ListWorkers, effects.WorkersListed, client.ListJobDetails, effects.ListStoredJobs, effects.StoredJobsListed,
 }  # fmt: skip
 """What 0.1.0 did not know."""
 EFFECTS = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import Any
 
 from millrace.core.messages import client
@@ -21,6 +22,7 @@ CONTROL = (f"{DISPATCHER}#1", f"{RESOURCE_MANAGER}#1", AWAY, "job-master/1#1")
 ENOUGH_MS = 60_000  # of a shard that is there, beside one that is not
 ANSWERED_MS = 10_000
 LONG_NAMES = 1_000
+LISTED = 60
 
 
 def jobs_of(shard: int, topology: Topology, most: int) -> list[str]:
@@ -78,6 +80,62 @@ def names_are_long(seed: int) -> None:
     cluster.run(lambda: asked in cluster.client.replies(), most_ms=20_000)
     [listed] = cluster.client.replies()[asked]
     assert listed.type == "JobsListed" and 100 < len(listed.jobs) < LONG_NAMES, f"[R15]: {listed}"
+
+
+def lists_go_on(seed: int) -> None:
+    """Ended jobs of which the Dispatcher remembers few, and somebody who reads all of them page by page. Meanwhile others are submitted
+    and end, and perhaps the Dispatcher dies."""
+    chance = random.Random(f"lists {seed}")
+    cluster = Cluster(seed=seed, slots=2, deciding={DISPATCHER: {"retained_jobs": chance.choice((0, 1, 20, 10_000))}})
+    store, before = MemoryStore(cluster.world.etcd, PREFIX), []
+    for number in range(LISTED):
+        job, accepted_ms = f"old-{number}", chance.randrange(1, 20)
+        stored = StoredJob(
+            state="clean", digest="0" * 64, acceptance="0.1", shard=0, accepted_ms=accepted_ms, name=job, status="FINISHED",
+            ended_ms=accepted_ms + chance.randrange(1, 50), archive=f"archives/{job}",
+        )  # fmt: skip
+        store.txn(Txn((), [Put(f"jobs/{job}", stored.model_dump_json().encode())]))
+        before.append((accepted_ms, job))
+    cluster.run(cluster.ready, most_ms=20_000)
+    cluster.client.submit("new-0", workload.single("new-0"))
+    cluster.run(lambda: cluster.ended("new-0") or chance.random() < 0.1, most_ms=20_000)
+    found: list[tuple[int, str]] = []
+    cursor: str | None = ""
+    kill_at = chance.randrange(2 * LISTED)
+    while cursor is not None:
+        listed = _page(cluster, chance.choice((1, 7, 25)), cursor)
+        found += [(each.accepted_ms, each.job) for each in listed.jobs]
+        cursor = listed.next
+        job = f"new-{len(cluster.client.requests)}"
+        cluster.client.submit(job, workload.single(job))
+        if len(found) > kill_at:
+            kill_at = 1 << 40
+            cluster.kill(f"{DISPATCHER}#1")
+            cluster.start(f"{DISPATCHER}#1")
+        cluster.run(most_ms=chance.choice((0, 100, 2_000)))
+    missing = sorted({*before} - {*found}, reverse=True)
+    assert not missing and found == sorted({*found}, reverse=True), f"[R15]: pages lack {missing}, or are in no order: {found}"
+
+
+def large_lists(seed: int) -> None:
+    """Both."""
+    names_are_long(seed)
+    lists_go_on(seed)
+
+
+def _is_answered(cluster: Cluster, asked: str) -> bool:
+    return asked in cluster.client.replies()
+
+
+def _page(cluster: Cluster, limit: int, cursor: str) -> client.JobDetailsListed:
+    """A page; one that is refused is asked for again."""
+    while True:
+        asked = cluster.client.ask(client.ListJobDetails, limit=limit, cursor=cursor)
+        cluster.run(partial(_is_answered, cluster, asked), most_ms=ANSWERED_MS)
+        [told] = cluster.client.replies()[asked]
+        if isinstance(told, client.JobDetailsListed):
+            return told
+        assert isinstance(told, client.RequestRefused) and told.kind == "busy", told
 
 
 def _state(cluster: Cluster, scope: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.silent import a_shard_stays_away, names_are_long
+from tests.simulation.silent import a_shard_stays_away, lists_go_on, names_are_long
 from tests.simulation.trial import quiet_logs
 
 
@@ -17,3 +17,9 @@ def test_a_shard_that_stays_away_starves_nobody_else(seed: int) -> None:
 def test_who_asks_for_the_longest_names_ends_nobody() -> None:
     quiet_logs()
     names_are_long(0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_who_reads_all_jobs_page_by_page_has_each_once(seed: int) -> None:
+    quiet_logs()
+    lists_go_on(seed)

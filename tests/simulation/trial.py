@@ -21,6 +21,7 @@ from millrace.core.messages.client import (
     GetClusterOverview,
     GetJobStatus,
     JobRejected,
+    ListJobDetails,
     ListJobs,
     ListTaskManagers,
     ReportNow,
@@ -36,8 +37,8 @@ from tests.simulation.faults import Faults
 from tests.simulation.slots import Timing
 
 QUESTIONS: tuple[type[Request], ...] = (
-    AwaitJobResult, DescribeBlobServer, DescribeJob, GetClusterOverview, GetJobStatus, ListJobs, ListTaskManagers,
-    ReportNow,
+    AwaitJobResult, DescribeBlobServer, DescribeJob, GetClusterOverview, GetJobStatus, ListJobDetails, ListJobs,
+    ListTaskManagers, ReportNow,
 )  # fmt: skip
 AIMS = ("", "", "", "task-manager", "dispatcher", "resource-manager", "job-master")
 KINDS = (faults_.ALL, faults_.ALL, faults_.WITH_CUTS, faults_.PROCESSES, faults_.CUTS)

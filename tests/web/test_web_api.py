@@ -97,7 +97,7 @@ def test_every_answer_has_its_as_of(web: TestClient) -> None:
      "'CANCELLING', 'FINISHED', 'FAILED' or 'CANCELED'"),
     ("/api/v1/nothing", 404, "Not Found"),
     ("/api/v1/jobs?status=x", 400, "status: no parameter of /api/v1/jobs; there are: state, name, task_manager, since_ms, until_ms, sort, "
-     "limit, cursor"),
+     "limit, cursor, archived"),
     ("/api/v1/jobs?limit=0&until_ms=-1", 400, "until_ms: Input should be greater than or equal to 0; "
      "limit: Input should be greater than or equal to 1"),
     ("/api/v1/jobs/j?name=x", 400, "name: no parameter of /api/v1/jobs/j; there are none"),

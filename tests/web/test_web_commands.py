@@ -12,7 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from millrace.client import Busy, Conflict, Invalid, Job, NotFound, OutcomeUnknown, Refused, Unavailable
-from millrace.core.messages.client import Problem
+from millrace.core.messages.client import JobDetails, JobDetailsListed, Problem
 from services.web.app import application
 from services.web.commands import Commands, KafkaAway, NotAnswered, TooMany
 from services.web.follow import Follows
@@ -30,6 +30,7 @@ class Cluster:
         self.more: list[tuple[dict, dict]] = []
         self.traces: list[str | None] = []
         self.fails: Exception | None = None
+        self.asked: list[Any] = []
         self.go_on = threading.Event()
         self.go_on.set()
 
@@ -45,6 +46,13 @@ class Cluster:
     def cancel(self, job: str) -> str:
         self._answer()
         return "CANCELLING"
+
+    def list_details(self, limit: int, cursor: str, **only: Any) -> JobDetailsListed:
+        self._answer()
+        self.asked.append((limit, cursor, only))
+        old = JobDetails(job="old", name="n", status="FAILED", accepted_ms=5, ended_ms=9, archive="archives/old")
+        lives = JobDetails(job="j", name="n", status="RUNNING", accepted_ms=7, silent="job-master/0")
+        return JobDetailsListed(correlation="", jobs=[lives, old], next="5.old", total=None)
 
     def show(self, job: str) -> Any:
         raise NotFound(f"there is no job {job!r}")
@@ -92,6 +100,31 @@ def test_the_same_key_is_the_same_job_and_another_one_is_another(web: TestClient
     assert first == again != other
     answer = web.post("/api/v1/jobs?job=j", json=GRAPH, headers={"Idempotency-Key": "a"})
     assert answer.status_code == 400
+
+
+def test_archived_jobs_are_listed_by_the_cluster(web: TestClient, cluster: Cluster) -> None:
+    answer = web.get("/api/v1/jobs?archived=true&limit=2&cursor=9.k&state=FAILED&name=n&since_ms=1")
+    assert cluster.asked == [(2, "9.k", {"states": ["FAILED"], "name": "n", "since_ms": 1, "until_ms": None})]
+    found = answer.json()
+    assert (answer.status_code, found["total"], found["next"], list(found)) == (200, None, "5.old", ["as_of", "total", "jobs", "next"])
+    blank = {"name": "n", "running_ms": None, "waiting": None, "position": None}
+    lives = {"ended_ms": None, "since_ms": None, "silent": "job-master/0"}
+    assert found["jobs"] == [
+        {"job": "j", "status": "RUNNING", "state": "RUNNING", "accepted_ms": 7, **lives} | blank,
+        {"job": "old", "status": "FAILED", "state": "FAILED", "accepted_ms": 5, "ended_ms": 9, "since_ms": 9, "silent": None} | blank,
+    ]
+
+
+@pytest.mark.parametrize("wrong", ["sort=name", "task_manager=tm", "cursor=WzFd", "cursor=1.", "limit=1001", "archived=perhaps"])
+def test_archived_jobs_have_one_order(web: TestClient, cluster: Cluster, wrong: str) -> None:
+    answer = web.get("/api/v1/jobs", params=dict([("archived", "true"), tuple(wrong.split("="))]))
+    assert (answer.status_code, answer.json()["errors"][0]["place"][-1]) == (400, wrong.partition("=")[0])
+    assert cluster.asked == []
+
+
+def test_while_no_dispatcher_answers_archived_jobs_are_not_listed(web: TestClient, cluster: Cluster) -> None:
+    cluster.fails = Unavailable("no answer", "dispatcher")
+    assert web.get("/api/v1/jobs?archived=true").status_code == 503
 
 
 def test_a_job_is_canceled(web: TestClient) -> None:

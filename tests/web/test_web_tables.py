@@ -217,6 +217,21 @@ def test_a_reborn_job_master_begins_its_attempts_anew_and_its_late_word_changes_
     assert second == {"subtask": 1, "attempt": 0, "state": "CREATED", "attempts": []}
 
 
+def test_a_job_is_cancelling_as_soon_as_the_dispatcher_has_accepted_that() -> None:
+    """What its JobMaster sent before, or sends about it later, is no news."""
+    story = Story()
+    accepted(story, "j")
+    story.say("JobStateChanged", "j", job="j", status="RUNNING", cause=None)
+    story.say("JobCancelling", "j", job="j")
+    jobs = folded(story.facts)
+    assert [(each["status"], each["state"], each["since_ms"]) for each in jobs.listed()] == [("CANCELLING", "CANCELLING", T0 + 2)]
+    for status in ("RESTARTING", "CANCELLING"):
+        assert jobs.fold(story.say("JobStateChanged", "j", job="j", status=status, cause=None))
+        assert [(each["status"], each["since_ms"]) for each in jobs.listed()] == [("CANCELLING", T0 + 2)]
+    assert jobs.fold(story.say("JobFinished", "j", job="j", archive="a", result=None, spent=None))
+    assert [each["status"] for each in jobs.listed()] == ["FINISHED"]
+
+
 def test_of_a_subtasks_attempts_the_newest_are_kept() -> None:
     story = Story()
     accepted(story, "j")

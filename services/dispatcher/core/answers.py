@@ -139,11 +139,16 @@ def newest(state: State, request: client.ListJobs) -> tuple[list[client.JobSumma
 
 
 def _matches(known: LiveJob | EndedJob, request: client.ListJobs) -> bool:
+    return allowed(request, known.name, known.state, known.accepted_ms)
+
+
+def allowed(request: client.ListJobs | client.ListJobDetails, name: str, state: str, accepted_ms: int) -> bool:
+    """Whether all given fields of the request allow such a job."""
     return (
-        request.name in known.name
-        and (not request.states or known.state in request.states)
-        and (request.since_ms is None or known.accepted_ms >= request.since_ms)
-        and (request.until_ms is None or known.accepted_ms < request.until_ms)
+        request.name in name
+        and (not request.states or state in request.states)
+        and (request.since_ms is None or accepted_ms >= request.since_ms)
+        and (request.until_ms is None or accepted_ms < request.until_ms)
     )
 
 

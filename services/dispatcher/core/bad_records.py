@@ -63,7 +63,15 @@ def _jobs_recovered(state: State, body: effects.JobsRecovered, error: str, envel
     for job, stored in body.jobs.items():
         if stored.state != "clean" and not (job in state.live or job in state.ended or job in state.lookups):
             yield from begin_lookup(state, answers.nobodys_request(job))
+        elif stored.state == "clean":
+            retirement.note_unlisted(state, stored.accepted_ms)
+    retirement.note_unlisted(state, body.left_out_ms)
     yield from recovery.recover_next(state, envelope, body.through)
+
+
+def _stored_jobs_listed(state: State, body: effects.StoredJobsListed, error: str, envelope: Envelope) -> Outputs:
+    listing = state.listings.pop(body.number, None)
+    yield from _refuse([listing.request] if listing is not None else [], envelope.at_ms, error)
 
 
 def _refuse(requests: Iterable[JobRequest | client.Request], at_ms: AtMs, error: str) -> Outputs:
@@ -77,6 +85,7 @@ _INSTEAD: dict[type, Callable[[State, Any, str, Envelope], Outputs]] = {
     effects.JobFound: _lookup,
     effects.JobResultStored: _job_result_stored,
     effects.JobsRecovered: _jobs_recovered,
+    effects.StoredJobsListed: _stored_jobs_listed,
     jobs.JobEnded: _job_ended,
 }
 """Class of a record's body -> what is done instead of its handler."""

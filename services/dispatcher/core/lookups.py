@@ -10,7 +10,7 @@ from millrace.core.messages import effects
 from millrace.core.messages.effects import StoredJob
 from millrace.core.states import INITIALIZING
 
-from . import answers, ending, questions, reports, starting
+from . import answers, ending, questions, reports, retirement, starting
 from .answers import reject
 from .state import JobRequest, State
 from .waiting import end_lookup
@@ -56,6 +56,8 @@ def adopt(state: State, job: str, stored: StoredJob, envelope: Envelope) -> Outp
         yield from starting.announce_accepted(state, job, stored)
     elif stored.state == "dirty":
         yield from ending.announce_ended(state, job, stored, envelope)
+    else:
+        retirement.note_unlisted(state, stored.accepted_ms)
 
 
 def _refuse_unreadable(state: State, requests: Iterable[JobRequest], at_ms: AtMs, reason: str) -> Outputs:

@@ -22,7 +22,7 @@ from millrace.core.messages import effects, jobs
 from millrace.core.messages.records import Client
 from millrace.core.topics import DISPATCHER, Topology
 
-from . import bad_records, births, ending, forwarding, lookups, questions, recovery, reports, timers
+from . import bad_records, births, ending, forwarding, listing, lookups, questions, recovery, reports, timers
 from .state import State
 
 HANDLERS: dict[type, Handler] = {
@@ -41,6 +41,7 @@ HANDLERS: dict[type, Handler] = {
     effects.JobResultStored: ending.on_job_result_stored,
     effects.JobCleaned: ending.on_job_cleaned,
     effects.JobKept: ending.on_job_kept,
+    effects.StoredJobsListed: listing.on_stored_jobs_listed,
     # from JobMasters
     jobs.JobMasterStarted: reports.on_job_master_started,
     jobs.JobStatusChanged: reports.on_job_status_changed,
@@ -68,4 +69,4 @@ class Dispatcher:
         return dispatch(HANDLERS, state, envelope)
 
     def is_idle(self, state: State) -> bool:
-        return not (state.live or state.lookups or state.starts_to_send or state.asked)
+        return not (state.live or state.lookups or state.starts_to_send or state.asked or state.listings)

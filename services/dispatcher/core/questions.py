@@ -9,15 +9,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from millrace.core.machine import Envelope, Output, Say
-from millrace.core.messages import client, jobs
+from millrace.core.machine import Envelope, Output, Publish, Say
+from millrace.core.messages import client, events, jobs
 from millrace.core.messages.attempts import Fault
+from millrace.core.messages.base import parsed
 from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.records import Client
 from millrace.core.timing import FORWARDED_ANSWER_MS
 from millrace.core.topics import RESOURCE_MANAGER, shard_scope
+from millrace.core.trace_context import HEADER, of_facts
 
-from . import admission, answers, forwarding, submission, waiting
+from . import admission, answers, forwarding, listing, submission, waiting
 from .answers import refuse, reject, reply
 from .state import EndedJob, EtcdLookup, JobRequest, LiveJob, State
 
@@ -139,6 +141,8 @@ def _cancel_live(state: State, request: JobRequest, envelope: Envelope, live: Li
     if not live.cancel:
         live.cancel = True
         yield Say(shard_scope(live.shard), jobs.CancelStartedJob(job=request.job))
+        trace = of_facts(parsed(live.graph).get(HEADER), live.acceptance)
+        yield Publish("job.events", request.job, events.JobCancelling(job=request.job, at_ms=envelope.at_ms), trace)
     yield from reply(request, client.CancelAccepted, job=request.job, status=live.shown)
 
 
@@ -313,6 +317,7 @@ class OtherRow:
 
 OTHER_REQUESTS: dict[type[client.Request], OtherRow] = {
     client.ListJobs: OtherRow(_list_jobs),
+    client.ListJobDetails: OtherRow(listing.list_job_details),
     client.DescribeBlobServer: OtherRow(_describe_blob_server),
     client.GetClusterOverview: OtherRow(_cluster_overview, _overview_without),
     client.ListTaskManagers: OtherRow(_list_task_managers, _task_managers_without),

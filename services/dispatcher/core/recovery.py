@@ -16,7 +16,7 @@ Outputs = Iterator[Output]
 
 def on_born(state: State, body: Born, envelope: Envelope) -> Outputs:  # [R24]
     """A new generation knows nothing: accepted jobs come back from etcd."""
-    state.recovery = Recovery.RUNNING
+    state.recovery, state.unlisted_ms = Recovery.RUNNING, 0
     yield Do("jobs", effects.RecoverJobs(retained=state.settings.retained_jobs))
 
 
@@ -25,9 +25,11 @@ def on_jobs_recovered(state: State, body: effects.JobsRecovered, envelope: Envel
     for job, stored in body.jobs.items():
         if job in state.live or job in state.ended or job in state.lookups:
             continue
-        yield from lookups.adopt(state, job, stored, envelope)
         if stored.state == "clean":
             answers.remember(state, job, stored)
+        else:
+            yield from lookups.adopt(state, job, stored, envelope)
+    retirement.note_unlisted(state, body.left_out_ms)
     yield from recover_next(state, envelope, body.through)
 
 

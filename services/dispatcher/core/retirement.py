@@ -115,4 +115,10 @@ def forget_oldest(state: State) -> None:
     excess = len(state.ended) - state.settings.retained_jobs
     if excess > 0 and state.recovery is Recovery.DONE:
         for job in list(islice(state.ended, excess)):
-            del state.ended[job]
+            note_unlisted(state, state.ended.pop(job).accepted_ms)
+
+
+def note_unlisted(state: State, accepted_ms: int) -> None:
+    """A job that was accepted then, and has ended, is in etcd alone."""
+    if state.unlisted_ms is not None:
+        state.unlisted_ms = max(state.unlisted_ms, accepted_ms)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from millrace.core.clocks import NowMs
 from millrace.core.machine import beside, formerly
-from millrace.core.messages.client import JobSummary, SubmitJob, state_of
+from millrace.core.messages.client import JobSummary, ListJobDetails, SubmitJob, state_of
 from millrace.core.messages.execution import TimeSpent
 from millrace.core.states import ENDED_JOB, INITIALIZING, JobStatus
 from millrace.core.topics import Topology
@@ -105,6 +105,14 @@ class ForwardedRequest:
     scope: str
     asked_ms: NowMs
     asking: JobRequest
+
+
+@dataclass(slots=True)
+class Listing:
+    """A ListJobDetails that waits for what etcd has of it."""
+
+    request: ListJobDetails
+    asked_ms: NowMs
 
 
 @dataclass(slots=True)
@@ -251,6 +259,12 @@ class State:
     # Job id -> acceptance that a shard reported before we had looked the job up in etcd.
     # "" where the report was no JobEnded, which alone names the acceptance.
     unverified_reports: Annotated[dict[str, str], formerly("unverified_reports", "early")] = field(default_factory=dict)
+    # When the newest job was accepted that only etcd has; 0: there is none. None: the snapshot is of a build that did not note it.
+    unlisted_ms: int | None = None
+    # Number -> request, in the order in which they came. At most listing.MOST.
+    listings: dict[int, Listing] = field(default_factory=dict)
+    # Requests in this generation that waited for what etcd has of them.
+    listed: int = 0
 
 
 def job_key(job: str) -> str:
@@ -282,5 +296,6 @@ def check(state: State) -> None:
         waits = job in state.lookups or state.recovery is not Recovery.DONE
         assert job not in state.live and waits, f"the report about {job} is never answered"
     assert all(number <= state.questions for number in state.asked)
+    assert all(number <= state.listed for number in state.listings)
     for scope in state.starts_to_send:
         assert scope in state.received_from

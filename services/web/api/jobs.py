@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import JSONResponse
 
 from millrace.client import NotFound
+from millrace.core.messages.client import CURSOR_PATTERN
 from millrace.core.states import JobState
 
 from .. import models
@@ -19,6 +22,7 @@ from .asking import WAIT, JobPath, WaitS, check_ready, shown, wrong_parameter
 
 PAGE_MOST = 1000
 TIME_MOST = 1 << 53
+ARCHIVED_WAIT_S = 10.0
 OLDER_WAIT_S = 2.0
 """For so long a read waits for the cluster: its job may be in the tables the next time."""
 Sort = Literal[
@@ -42,8 +46,15 @@ def jobs(view: View, commands: Commands, kept: Kept) -> APIRouter:
         sort: Annotated[Sort, Query(description="A field; with - before it from the greatest on.")] = "-accepted_ms",
         limit: Annotated[int, Query(ge=1, le=PAGE_MOST)] = 100,
         cursor: Annotated[str, Query(max_length=1000, description="`next` of the page before; all else as it was.")] = "",
+        archived: Annotated[bool, Query(description="Also those that ended so long ago that only the cluster's store has them.")] = False,
     ) -> Response:
-        """The jobs, page by page; newest first unless `sort` says otherwise. Jobs that come meanwhile move no page."""
+        """The jobs, page by page; newest first unless `sort` says otherwise. Jobs that come meanwhile move no page.
+
+        With `archived` the Dispatcher is asked, by `sort=-accepted_ms` and for no `task_manager` alone. Each job then also has `silent`:
+        its JobMaster, where that one does not answer."""
+        if archived and not view.past:
+            only = {"states": state or [], "name": name, "since_ms": since_ms, "until_ms": until_ms}
+            return await _archived(view, commands, limit, cursor, only, sort, task_manager)
         listing = Listing(state or (), name, task_manager, since_ms, until_ms, sort, limit, cursor)
 
         def listed(view: View) -> dict[str, Any]:
@@ -80,6 +91,23 @@ def jobs(view: View, commands: Commands, kept: Kept) -> APIRouter:
             return models.Canceled(job=job, status=None, url=where)
 
     return router
+
+
+async def _archived(
+    view: View, commands: Commands, limit: int, cursor: str, only: dict[str, Any], sort: str, task_manager: str
+) -> Response:
+    """A page of all jobs that the Dispatcher has, or finds in etcd. Raises Refusal for what it cannot be asked."""
+    if sort != "-accepted_ms":
+        raise wrong_parameter("sort", "with archived the order is -accepted_ms")
+    if task_manager:
+        raise wrong_parameter("task_manager", "it is not kept of jobs that ended long ago: ask without archived")
+    if not re.fullmatch(CURSOR_PATTERN, cursor):
+        raise wrong_parameter("cursor", "it is none of a listing with archived")
+    check_ready(view)
+    page = await commands.call(lambda client: client.list_details(limit, cursor, **only), ARCHIVED_WAIT_S)
+    jobs = [{**each.model_dump(exclude={"archive"}), "since_ms": each.ended_ms, "state": each.state} for each in page.jobs]
+    _, as_of = view.ask(lambda view: None)
+    return JSONResponse({"as_of": as_of, "total": page.total, "jobs": jobs, "next": page.next})
 
 
 async def _asked(job: str, commands: Commands) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from millrace.core.jobgraph.compile import PLAN_TASK
 from millrace.core.messages.client import state_of
-from millrace.core.states import ENDED_BY, ENDED_EXECUTION, ENDED_JOB, IN_SLOT
+from millrace.core.states import ENDED_BY, ENDED_EXECUTION, ENDED_JOB, IN_SLOT, JobStatus
 
 from .facts import Fact, Row, Rows, is_news, noted, place_of, shown
 
@@ -223,7 +223,11 @@ def _changes(row: Row | None, fact: Fact) -> Row | None:
         return {"name": body["name"], "accepted_ms": at_ms, "since_ms": since_ms, "tasks": tasks}
     if fact.kind == "JobWaiting":
         return {"waiting": body["reason"], "position": body["position"]}
+    if fact.kind == "JobCancelling":
+        return {"status": JobStatus.CANCELLING.value, "since_ms": at_ms, "cancelling": True}
     if fact.kind == "JobStateChanged":
+        if row is not None and row.get("cancelling"):  # its JobMaster sent that before the cancel came, or repeats it
+            return {"life": fact.life}
         return {"status": body["status"], "since_ms": at_ms, "cause": body.get("cause"), "life": fact.life}
     if fact.kind in ENDED_BY:
         ended = {"status": ENDED_BY[fact.kind], "since_ms": at_ms, "ended_ms": at_ms, "waiting": None, "position": None}

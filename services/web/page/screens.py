@@ -151,6 +151,7 @@ def story(row: Row, described: Row) -> list[Context]:
             "JobAccepted": "stored; from here on it cannot be lost",
             "JobWaiting": each.get("reason", "") + (f"; place {each['position']}" if each.get("position") else ""),
             "JobStateChanged": "the job",
+            "JobCancelling": "a client asked for its end",
         }.get(each["kind"], "")
         kind = each.get("status", "") if each["kind"] == "JobStateChanged" else each["kind"]
         steps.append((each["at_ms"], 0, kind, told))

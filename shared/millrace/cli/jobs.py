@@ -18,6 +18,7 @@ from .options import JobArgument, JsonOption
 
 if TYPE_CHECKING:
     from millrace.client import LogPiece, Millrace
+    from millrace.core.messages.client import JobDetails
     from millrace.core.messages.execution import JobDetail
 
 
@@ -43,29 +44,45 @@ def list_jobs(
         str | None, typer.Option(metavar="TIME", help="Only accepted since: 30m, 2h, 3d ago, 14:30, or 2026-01-31T12:00.")
     ] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="Only accepted before that time.")] = None,
-    most: Annotated[int, typer.Option("-n", "--most", min=1, max=1000, help="How many.")] = 20,
+    limit: Annotated[int, typer.Option("-n", "--limit", "--most", min=1, help="How many.")] = 20,
+    all_of_them: Annotated[bool, typer.Option("--all", help="All of them, however many there are.")] = False,
+    cursor: Annotated[str, typer.Option(metavar="CURSOR", help="Go on behind the jobs that an earlier list ended with.")] = "",
     as_json: JsonOption = False,
     stack: StackOption = "default",
 ) -> None:
     """List the newest jobs, newest first: how each is, how long it waited for a slot, how long it ran.
+
+    Ended jobs are listed for as long as the cluster keeps their names, days after their end. Where more are left, the last line on
+    standard error has a cursor to go on with; jobs that come meanwhile move nothing.
 
     QUEUED is a job that waits for its first slot; it has the status RUNNING in JSON, beside its state.
 
     millrace list --state QUEUED --state RUNNING
 
     millrace list --name nightly --since 2d -n 100 --json
+
+    millrace list --all --state FAILED
     """
     only = _only(name, state, since, until)
+    jobs: list[JobDetails] = []
+    following: str | None = cursor
     with connected(stack) as millrace:
-        listed = millrace.list(most, **only)
+        while following is not None and (all_of_them or len(jobs) < limit):
+            listed = millrace.list_details(1_000 if all_of_them else min(1_000, limit - len(jobs)), following, **only)
+            following = listed.next
+            jobs += listed.jobs
     from .tables import print_json, summary_row, table
 
     if as_json:
-        print_json([{**job.model_dump(), "state": job.state} for job in listed.jobs])
+        print_json([{**job.model_dump(), "state": job.state} for job in jobs])
     else:
-        table(("job", "name", "state", "accepted", "waited", "ran", "waits for"), map(summary_row, listed.jobs))
-    if listed.total > len(listed.jobs):
-        print(f"{len(listed.jobs)} of {listed.total}; more with -n", file=sys.stderr)
+        table(("job", "name", "state", "accepted", "waited", "ran", "waits for"), map(summary_row, jobs))
+    silent = sorted({job.silent for job in jobs if job.silent})
+    if silent:
+        print(f"{', '.join(silent)}: no answer; its jobs are shown as the Dispatcher knows them", file=sys.stderr)
+    if following is not None:
+        count = f"{len(jobs)} of {listed.total}" if listed.total is not None else f"{len(jobs)} jobs, and there are more"
+        print(f"{count}; all with --all, the next with --cursor {following}", file=sys.stderr)
 
 
 def _only(name: str | None, states: list[str] | None, since: str | None, until: str | None) -> dict[str, Any]:

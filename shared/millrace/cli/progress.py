@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from millrace.core.states import ENDED_BY, ExecutionState
+from millrace.core.states import ENDED_BY, ExecutionState, JobStatus
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -45,6 +45,7 @@ class View:
     job: str
     status: str = "ACCEPTED"
     waiting: str | None = None
+    cancelling: bool = False
     parallelism: dict[str, int] = field(default_factory=dict)  # task -> subtasks, producers first
     states: dict[tuple[str, int], tuple[int, str]] = field(default_factory=dict)  # subtask -> (attempt, state)
     progress: dict[tuple[str, int], str] = field(default_factory=dict)  # running subtask -> how far it is
@@ -60,9 +61,12 @@ class View:
             position = event.get("position")
             self.waiting = printable(event["reason"]) + (f" (number {position} in the queue)" if position else "")
             return f"waits: {self.waiting}"
+        if kind == "JobCancelling":
+            self.status, self.cancelling = JobStatus.CANCELLING.value, True
+            return "cancel accepted"
         if kind == "JobStateChanged":
-            self.status = event["status"]
-            return self.status + _because(event, "cause")
+            self.status = self.status if self.cancelling else event["status"]
+            return str(event["status"]) + _because(event, "cause")
         if kind == "AttemptStateChanged":
             return self._attempt(event)
         if kind == "AttemptsProgressing":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import re
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from millrace.core.messages import client
@@ -12,6 +14,9 @@ from millrace.core.messages.execution import JobDetail
 
 from . import errors
 from .session import Session, about
+
+PAGE_MOST = 1_000
+"""Jobs on a page."""
 
 
 class _Shown(NamedTuple):
@@ -58,6 +63,21 @@ class Queries(Session):
     def list(self, most: int = 100, **only: Any) -> client.JobsListed:
         """The newest jobs, newest first. `only`: fields of ListJobs, such as name="nightly", states=["QUEUED"], since_ms=..."""
         return self._ask(client.ListJobs(most=most, **only), client.JobsListed)
+
+    def list_details(self, limit: int = 100, cursor: str = "", **only: Any) -> client.JobDetailsListed:
+        """A page of all jobs, newest first, also of those that only etcd has. `cursor`: `next` of the page before. `only`: fields of
+        ListJobDetails, such as name="nightly", states=["FAILED"], since_ms=... Raises Refused for what is no cursor."""
+        if not re.fullmatch(client.CURSOR_PATTERN, cursor):
+            raise errors.Refused(f"{cursor[:200]!r} is no cursor of a list of jobs: give the one that the page before ended with")
+        return self._ask(client.ListJobDetails(limit=limit, cursor=cursor, **only), client.JobDetailsListed)
+
+    def list_all(self, cursor: str = "", **only: Any) -> Iterator[client.JobDetails]:
+        """All of them from the cursor on, page by page; those that come meanwhile are not among them."""
+        page = self.list_details(PAGE_MOST, cursor, **only)
+        yield from page.jobs
+        while page.next is not None:
+            page = self.list_details(PAGE_MOST, page.next, **only)
+            yield from page.jobs
 
     def overview(self) -> client.ClusterOverview:
         """Where the ResourceManager is `silent`, only the jobs are counted."""

@@ -10,7 +10,7 @@ from tests.simulation.handover import over_and_back
 from tests.simulation.mutants import Mutant
 from tests.simulation.providing import workers_come_and_go
 from tests.simulation.restoring import restored
-from tests.simulation.silent import a_shard_stays_away, names_are_long
+from tests.simulation.silent import a_shard_stays_away, large_lists
 from tests.simulation.slots import Timing
 from tests.simulation.workload import roots, sink
 from tests.simulation.years import years_pass
@@ -168,7 +168,7 @@ BY_NAME: dict[str, tuple[Here, ...]] = {
 
 
 SCENES: dict[int, Callable[[int], None]] = {
-    15: names_are_long,
+    15: large_lists,
     24: restored,
     27: lambda seed: over_and_back(seed, times=2),
     29: beside,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import services.dispatcher.core.answers as answers
 from millrace.core.messages.jobs import DeclareAgain
 from millrace.core.messages.slots import SlotUnused
-from services.dispatcher.core import questions
+from services.dispatcher.core import listing, questions
 from services.job_master.core.machine import HANDLERS as JOB_MASTER
 from services.resource_manager.core import births
 from services.resource_manager.core.machine import HANDLERS as RESOURCE_MANAGER
@@ -16,6 +16,11 @@ from tests.simulation.mutants import mutant
 @mutant(15, "core/bounded.py:fitting", "a list of long names is a record that Kafka refuses, and its sender ends")
 def lists_are_sent_whole() -> None:
     answers.fitting = lambda parts: list(parts)
+
+
+@mutant(15, "dispatcher/core/listing.py:list_job_details", "who reads all jobs page by page has those alone that the Dispatcher remembers")
+def a_list_ends_with_what_is_remembered() -> None:
+    listing._may_be_older = lambda state, request: False
 
 
 @mutant(31, "resource_manager/core/shards.py:on_slot_unused", "a shard that is down is given each slot that becomes free, again and again")

@@ -14,6 +14,8 @@ from .progress import AttemptStatus
 
 JOB_ID_RULE = "it begins with a letter or digit, and at most 99 letters, digits, _, . or - follow"
 JOB_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
+CURSOR_PATTERN = r"[0-9]{1,15}\.[A-Za-z0-9][A-Za-z0-9_.-]{0,99}|"
+"""Of a cursor of ListJobDetails, as a whole: when the last job was accepted, and its id; or empty."""
 JobId = Annotated[str, Field(pattern=JOB_ID_PATTERN)]
 
 
@@ -76,6 +78,25 @@ class ListJobs(Request):
     type: Literal["ListJobs"] = "ListJobs"
     version: Literal[1] = 1
     most: Annotated[int, Field(ge=1, le=1000)] = 100
+    name: Annotated[str, Field(max_length=255)] = ""
+    """Part of the job's name."""
+    states: Annotated[list[JobState], Field(max_length=10)] = empty(list)
+    """Any of these; QUEUED: it waits for its first slot. Empty: all."""
+    since_ms: int | None = None
+    """Accepted at this time or later."""
+    until_ms: int | None = None
+    """Accepted before this time."""
+
+
+class ListJobDetails(Request):
+    """A page of all jobs, newest first: those that live, and those that have ended, for as long as etcd keeps them. Only those that all
+    given fields allow."""
+
+    type: Literal["ListJobDetails"] = "ListJobDetails"
+    version: Literal[1] = 1
+    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+    cursor: Annotated[str, Field(max_length=200)] = ""
+    """`next` of the page before, with all else as it was. Jobs that come meanwhile move no page. Empty: the first page."""
     name: Annotated[str, Field(max_length=255)] = ""
     """Part of the job's name."""
     states: Annotated[list[JobState], Field(max_length=10)] = empty(list)
@@ -223,6 +244,27 @@ class JobsListed(Reply):
     version: Literal[1] = 1
     jobs: list[JobSummary]
     total: int
+
+
+class JobDetails(JobSummary):
+    """A job in one line, as ListJobDetails answers."""
+
+    archive: str | None = None
+    """Of a job that has ended: the path of its archive on the blob server."""
+    silent: str | None = None
+    """The job's JobMaster, where it has not answered in time: the Dispatcher may not have its newest state."""
+
+
+class JobDetailsListed(Reply):
+    """Answers ListJobDetails. There may be fewer than `limit`, where more would not fit into one record."""
+
+    type: Literal["JobDetailsListed"] = "JobDetailsListed"
+    version: Literal[1] = 1
+    jobs: list[JobDetails]
+    next: str | None
+    """The cursor of the next page; null: this is the last one."""
+    total: int | None = None
+    """How many there are on all pages; null: that is not known, because some of them are in etcd alone."""
 
 
 class JobDescribed(Reply):

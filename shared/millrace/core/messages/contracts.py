@@ -49,7 +49,9 @@ def _contracts() -> Iterable[Contract]:
 
 
 FACTS: dict[tuple[str, tuple[str, ...]], tuple[type[Body], ...]] = {
-    ("job.events", (DISPATCHER,)): (events.JobAccepted, events.JobFinished, events.JobFailed, events.JobCanceled),
+    ("job.events", (DISPATCHER,)): (
+        events.JobAccepted, events.JobCancelling, events.JobFinished, events.JobFailed, events.JobCanceled,
+    ),
     ("job.events", (JOB_MASTER,)): (events.JobWaiting, events.JobStateChanged, events.AttemptStateChanged, events.AttemptsProgressing),
     ("cluster.events", (RESOURCE_MANAGER,)): (
         events.TaskManagerJoined, events.TaskManagerGone, events.SlotChanged, events.WorkerChanged, events.ProviderConfigured,

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from ..topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
 from .attempts import AttemptSpec, Fault
 from .base import Body, Part, empty
+from .client import JobDetails, ListJobDetails
 from .execution import Archive
 from .progress import Order
 
@@ -176,6 +177,29 @@ class JobsRecovered(Body):
     version: Literal[1] = 1
     jobs: dict[str, StoredJob]
     through: str | None = None
+    left_out_ms: int = 0
+    """When the newest job was accepted, of those on the way to this page's end that are too old to be listed here."""
+
+
+class ListStoredJobs(Body):
+    """Lists jobs that have ended, from etcd: the Dispatcher does not remember the oldest ones."""
+
+    type: Literal["ListStoredJobs"] = "ListStoredJobs"
+    version: Literal[1] = 1
+    number: int
+    """Of the request that waits for it."""
+    asked: ListJobDetails
+
+
+class StoredJobsListed(Body):
+    """The newest ended jobs that were asked for, newest first: at most `limit`, and not more than fit into one record."""
+
+    type: Literal["StoredJobsListed"] = "StoredJobsListed"
+    version: Literal[1] = 1
+    number: int
+    jobs: list[JobDetails]
+    more: bool
+    """Etcd has others behind these."""
 
 
 # JobMaster -> storage
@@ -362,6 +386,7 @@ EFFECTS_OF: dict[str, dict[type[Body], type[Body] | None]] = {
         CleanJob: JobCleaned,
         KeepJob: JobKept,
         RecoverJobs: JobsRecovered,
+        ListStoredJobs: StoredJobsListed,
     },
     RESOURCE_MANAGER: {
         FenceTaskManager: TaskManagerFenced,

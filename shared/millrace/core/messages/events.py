@@ -53,6 +53,14 @@ class JobStateChanged(JobEvent):
     cause: Fault | None = None
 
 
+class JobCancelling(JobEvent):
+    """Dispatcher: a cancel of the job was accepted. The job is CANCELLING from here on, whatever its JobMaster sends before its end, or
+    where that one is silent."""
+
+    type: Literal["JobCancelling"] = "JobCancelling"
+    version: Literal[1] = 1
+
+
 class AttemptStateChanged(JobEvent):
     """JobMaster: an attempt of a subtask has a new state."""
 
