@@ -60,11 +60,14 @@ FIGURES = {
         Figure("handover", "every leader asked to end while another build waits, 100 tasks running", handover.measure),
         Figure("recovery", "all control services killed with 10,000 jobs; the fold beside a snapshot", recovery.measure),
         Figure("outages", "Kafka, etcd killed or paused, all cores busy -> nobody is blamed for it", outages.measure),
-        Figure("web", "an event at its service -> in the web service's JSON, and what that costs", web.measure),
+        Figure("web", "the web service beside the bare hop, Flink's REST and dashboard, and a cluster without it", web.measure, web.PARTS),
         Figure("idle", "processor and disk of an idle stack, beside Kafka and etcd alone", idle.measure),
     )
 }
-LISTED = "\n\n".join(f"[bold]{figure.name}[/bold]: {figure.what}" for figure in FIGURES.values())
+LISTED = "\n\n".join(
+    f"[bold]{figure.name}[/bold]: {figure.what}" + "".join(f" {figure.name}/{part}" for part in figure.parts)
+    for figure in FIGURES.values()
+)
 
 app = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False, add_completion=False)
 
@@ -79,34 +82,41 @@ app = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False, add_c
 def bench(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME ...]", help="The figures to measure; all without.", show_default=False),
+        typer.Argument(metavar="[NAME ...]", help="The figures to measure, or NAME/PART; all without.", show_default=False),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Few samples: to see that it works, not for figures.")] = False,
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = CHECKOUT / "build" / "bench",
 ) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))  # between the lines of progress
-    unknown = [name for name in names or () if name not in FIGURES]
-    if unknown:
-        raise typer.BadParameter(f"there is no figure {unknown[0]}; there are {', '.join(FIGURES)}")
+    chosen = [_figure(name) for name in names or FIGURES]
     os.environ.setdefault("MILLRACE_HOME", str(CHECKOUT / "build" / "bench" / "home"))
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     table = _table(quick)
     failed = []
-    for name in names or FIGURES:
+    for figure in chosen:
         started = time.monotonic()
         try:
-            found, noisy = measure(FIGURES[name], quick, out.absolute(), _tell)
+            found, noisy = measure(figure, quick, out.absolute(), _tell)
         except Exception:
             traceback.print_exc()
-            failed.append(name)
+            failed.append(figure.name)
             continue
         for row in found.rows:
             table.add_row(*_cells(row, noisy))
-        _tell(f"{name}: done in {time.monotonic() - started:.0f} s, {out / name}.json")
+        _tell(f"{figure.name}: done in {time.monotonic() - started:.0f} s, {out / figure.name}.json")
     Console(width=None if sys.stdout.isatty() else 200).print(table)
     if failed:
         _tell(f"could not be measured: {', '.join(failed)}")
         raise typer.Exit(1)
+
+
+def _figure(name: str) -> Figure:
+    whole, _, part = name.partition("/")
+    if whole not in FIGURES:
+        raise typer.BadParameter(f"there is no figure {whole}; there are {', '.join(FIGURES)}")
+    if part and part not in FIGURES[whole].parts:
+        raise typer.BadParameter(f"{whole} has no part {part}; there are {', '.join(FIGURES[whole].parts) or 'none'}")
+    return FIGURES[whole].part(part) if part else FIGURES[whole]
 
 
 def _table(quick: bool) -> Table:

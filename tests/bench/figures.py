@@ -9,7 +9,7 @@ import math
 import os
 import platform
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,11 @@ class Figure:
     name: str
     what: str
     measure: Callable[[Run], None]
+    parts: Mapping[str, Callable[[Run], None]] = field(default_factory=dict)
+
+    def part(self, name: str) -> Figure:
+        """One part of it, as a figure of its own. Raises KeyError."""
+        return Figure(f"{self.name}-{name}", self.what, self.parts[name])
 
 
 def percentile(samples: Sequence[float], percent: float) -> float:

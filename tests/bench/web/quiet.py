@@ -7,8 +7,8 @@ import time
 import httpx
 import psutil
 
-from .clusters import Cluster, cluster
-from .figures import Row, Run, p50, percentile
+from ..clusters import Cluster, cluster
+from ..figures import Row, Run, p50, percentile
 
 P50_MS, P99_MS = 100.0, 500.0
 WARM_UP = 20
