@@ -47,8 +47,9 @@ def main() -> int:
     staging, keep_ms = Staging(settings.schemes()), int(settings.keep_hours * 3_600_000)
     jobs = JobStore(process.store, process.storage, staging=staging)
     housekeeping = Housekeeping(
-        process.store, process.storage, process.bus, staging, keep_ms, process.fatal, settings.keep_archives
-    )
+        process.store, process.storage, process.bus, staging, keep_ms, process.fatal, settings.keep_archives,
+        int(settings.keep_ended_hours * 3_600_000),
+    )  # fmt: skip
 
     def on_lead(term: Term) -> None:
         client_port.lead(term)

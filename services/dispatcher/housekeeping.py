@@ -54,9 +54,12 @@ class Housekeeping:  # [R18], [R32]
         keep_ms: int,
         fatal: Callable[[str], None],
         archives_most: int = ARCHIVES_MOST,
+        keep_ended_ms: int = 0,
     ) -> None:
+        """`keep_ended_ms`: so long a tombstone stays at least. None goes before nobody can send its job's submission again."""
         self._store, self._storage, self._bus, self._staging = store, storage, bus, staging
         self._keep_ms, self._fatal, self._archives_most = keep_ms, fatal, archives_most
+        self._keep_ended_ms = keep_ended_ms
 
     def lead(self, term: Term) -> None:
         threading.Thread(target=self._run, args=(term,), name="housekeeping", daemon=True).start()
@@ -119,7 +122,7 @@ class Housekeeping:  # [R18], [R32]
             assert stands is not None, "it was listed"
             if stands.state != "clean":
                 live[stands.acceptance] = None
-            elif _is_over(stands.ended_ms or 0, now_ms, asked_ms):
+            elif now_ms - (stands.ended_ms or 0) > self._keep_ended_ms and _is_over(stands.ended_ms or 0, now_ms, asked_ms):
                 over.append(entry)
             if len(over) == BATCH_MOST:
                 self._forget(over, now_ms, asked_ms, fence)

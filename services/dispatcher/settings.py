@@ -43,6 +43,13 @@ class DispatcherSettings(ServiceSettings):
         description="How many archives of ended jobs are kept, the newest, within keep_hours. An etcd that is restored from a backup "
         "knows by them which jobs ended since: keep more than end between two backups.",
     )
+    keep_ended_hours: float = Field(
+        0.0,
+        ge=0,
+        le=10 * 366 * 24,
+        description="How long etcd keeps the names of ended jobs for `list --all` (300 bytes each), also behind their archives. They stay "
+        "as long as client.commands may hold their submission in any case.",
+    )
     sink_schemes: str = Field(
         ",".join(STORES),
         description="Schemes of sinks' URLs whose staged output is deleted, besides files and storage_url's; no other is opened.",

@@ -212,6 +212,19 @@ def test_a_tombstone_goes_when_no_submission_of_its_job_stands_in_client_command
     assert world.holds("old") is None and world.holds("live") is not None
 
 
+def test_a_tombstone_stays_for_as_long_as_its_owner_wants_and_no_shorter_than_it_must(world: World) -> None:
+    world.housekeeping._keep_ended_ms = 2 * REPEATS_MS
+    world.set("old", "clean", ended_ms=world.clock.now_ms())
+    world.sweep(2 * REPEATS_MS)
+    assert world.holds("old") is not None
+    world.sweep(1)
+    assert world.holds("old") is None
+    world.housekeeping._keep_ended_ms = 1
+    world.set("young", "clean", ended_ms=world.clock.now_ms())
+    world.sweep(REPEATS_MS)
+    assert world.holds("young") is not None
+
+
 def test_a_tombstone_stays_while_its_submission_may_be_read_again(world: World) -> None:
     """A new generation of the Dispatcher reads all of client.commands: the job would run a second time."""
     world.request()
