@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,9 @@ from services.task_manager.settings import TaskManagerSettings
 from services.web.access.roles import TABLE
 from services.web.history.settings import HistorySettings
 from services.web.settings import WebSettings
+
+from .call_rows import ABSENT, CALLS
+from .calls import HEAD, rows_of
 
 SHORT = 25
 SUBMISSION = Path(__file__).parents[1] / "transcripts" / "submission.txt"
@@ -199,7 +202,18 @@ def routes_and_roles() -> str:
     ])  # fmt: skip
 
 
+def calls_of(component: str) -> Callable[[], str]:
+    return lambda: _table(HEAD, rows_of(CALLS[component]))
+
+
+def absent_calls() -> str:
+    rows = [(component, each.call, f"`{each.name}`", each.why) for component, calls in ABSENT.items() for each in calls]
+    return _table(("component", "call", "its message would be", "why it is not here"), rows)
+
+
 TABLES = {
+    **{f"calls of the {component.lower()}": calls_of(component) for component in CALLS},
+    "absent calls": absent_calls,
     "metrics": metrics,
     "alerts": alerts,
     "spans": spans,

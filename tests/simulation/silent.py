@@ -29,9 +29,9 @@ def jobs_of(shard: int, topology: Topology, most: int) -> list[str]:
     return [job for job in map("job-{}".format, range(100)) if topology.shard_of(job) == shard][:most]
 
 
-def a_shard_stays_away(seed: int) -> None:
+def a_shard_stays_away(seed: int) -> Cluster:
     """Jobs of two shards wait for slots; one shard dies, perhaps the ResourceManager's log loses its end as well, and the jobs of the
-    other end. When it is back after all, its own do. AssertionError when something does not hold."""
+    other end. When it is back after all, its own do. AssertionError when something does not hold. The cluster as it is then."""
     chance, topology = random.Random(f"silent {seed}"), Topology(shards=2)
     cluster = Cluster(
         topology, seed=seed, task_managers=2, slots=1, control=CONTROL, timing=Timing(run=(1_500, 2_500)),
@@ -63,6 +63,7 @@ def a_shard_stays_away(seed: int) -> None:
     cluster.run(cluster.ready, most_ms=20_000)
     cluster.run(most_ms=3_000)
     audit(cluster)
+    return cluster
 
 
 def names_are_long(seed: int) -> None:
