@@ -40,6 +40,7 @@ from services.task_manager.settings import TaskManagerSettings
 from services.web.access.roles import TABLE
 from services.web.history.settings import HistorySettings
 from services.web.settings import WebSettings
+from tests.conformance import execution, items, masters
 
 from .call_rows import ABSENT, CALLS
 from .calls import HEAD, rows_of
@@ -211,7 +212,23 @@ def absent_calls() -> str:
     return _table(("component", "call", "its message would be", "why it is not here"), rows)
 
 
+def items_of(those: tuple[items.Item, ...]) -> Callable[[], str]:
+    return lambda: _table(items.HEAD, items.rows_of(those))
+
+
+def items_without() -> str:
+    return _table(("in Flink", "why"), items.rows_without((*masters.WITHOUT, *execution.WITHOUT)))
+
+
 TABLES = {
+    "dispatcher items": items_of(masters.DISPATCHER),
+    "leadership items": items_of(masters.LEADERSHIP),
+    "resource items": items_of(masters.RESOURCES),
+    "jobmaster items": items_of(execution.JOB_MASTER),
+    "taskmanager items": items_of(execution.TASK_MANAGER),
+    "store items": items_of(execution.STORES),
+    "better items": items_of(execution.BETTER),
+    "items without a test": items_without,
     **{f"calls of the {component.lower()}": calls_of(component) for component in CALLS},
     "absent calls": absent_calls,
     "metrics": metrics,

@@ -181,13 +181,6 @@ def test_every_fault_has_what_holds_and_a_test() -> None:
         assert fault.strip() and holds.strip() and any(is_test(*each) for each in named(tests)), name
 
 
-def test_every_behaviour_has_a_test_or_a_reason_why_there_is_none() -> None:
-    rows = rows_of("docs/faults.md", "Behaviours")
-    assert len(rows) >= 40
-    for flink, here, tests in rows:
-        assert here.strip().startswith(("none: ", "not there yet")) or any(is_test(*each) for each in named(tests)), flink
-
-
 # ---- completeness
 
 

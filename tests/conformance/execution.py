@@ -1,0 +1,246 @@
+"""Items about JobMaster, TaskManager, stores, and where Flink is known to be weak: see `items.py`."""
+
+from __future__ import annotations
+
+from .items import Item, Without
+
+JM, TM, ST = "test_job_master.py:", "test_task_manager.py:", "test_stores.py:"
+OF_JM, OF_TM, ENDS = "test_job_master_machine.py:", "test_task_manager_machine.py:", "test_task_manager_ends.py:"
+PORTS, BLOBS, TM_PORTS = "test_dispatcher_ports.py:", "test_io_blobs.py:", "test_task_manager_ports.py:"
+
+JOB_MASTER = (
+    Item("JobMasterTest", "testHeartbeatTimeoutWithTaskManager, testTaskManagerBecomesUnreachableTriggersDisconnect, "
+         "testJobFailureWhenGracefulTaskExecutorTermination, testJobFailureWhenTaskExecutorHeartbeatTimeout",
+         "One detector, the ResourceManager: attempts of a lost TaskManager run elsewhere, and that is no failure.", (
+             f"{JM}test_attempts_of_a_lost_task_manager_run_elsewhere",
+             f"{OF_JM}test_a_lost_task_manager_moves_its_attempts_without_counting_a_failure",
+             "tests/transcripts/task_manager_stops.txt",
+         )),
+    Item("JobMasterTest", "testHeartbeatTimeoutWithResourceManager, testReconnectionAfterDisconnect, "
+         "testResourceManagerConnectionAfterStart", "A new life of the ResourceManager is declared to; what runs goes on.", (
+             f"{JM}test_a_new_life_of_the_resource_manager_is_declared_to_and_nothing_that_runs_is_touched",
+         )),
+    Item("JobMasterTest", "testJobMasterRejectsTaskExecutorRegistrationIfJobIdsAreNotEqual",
+         "A slot that is offered for a job that is not here is given back.", (
+             f"{JM}test_a_slot_that_is_offered_for_a_job_that_is_not_here_is_given_back",
+         )),
+    Item("JobMasterTest", "testJobMasterAcknowledgesDuplicateTaskExecutorRegistrations", "A repeat changes nothing.", (
+        f"{JM}test_a_slot_that_is_offered_again_is_taken_once",
+        "test_resource_manager_machine.py:test_a_task_manager_that_registers_again_is_taken_as_it_is",
+    )),
+    Item("JobMasterTest", "testJobMasterDisconnectsOldTaskExecutorIfNewSessionIsSeen", "A later incarnation ends the one before.", (
+        f"{JM}test_a_task_manager_that_came_again_has_lost_what_it_held_before",
+        f"{OF_JM}test_a_lost_earlier_incarnation_leaves_the_slots_of_the_later_one",
+    )),
+    Item("JobMasterTest", "testJobMasterOnlyTerminatesAfterTheSchedulerHasClosed", "A job is kept until its end is stored.", (
+        f"{JM}test_a_job_is_kept_until_its_end_is_stored", f"{OF_JM}test_retired_of_another_acceptance_is_of_another_job",
+    )),
+    Item("JobMasterTest", "testAllocatedSlotReportDoesNotContainStaleInformation", "What is declared has no slot that is given back.", (
+        f"{JM}test_what_is_declared_has_no_slot_that_is_given_back",
+    )),
+    Item("DefaultSchedulerTest", "updateTaskExecutionStateReturnsFalseIfExecutionDoesNotExist",
+         "The state of an attempt that is not known changes nothing.", (
+             f"{JM}test_the_state_of_an_attempt_that_is_not_known_changes_nothing",
+             f"{OF_JM}test_a_late_word_of_an_old_attempt_changes_nothing",
+         )),
+    Item("DefaultSchedulerTest", "skipDeploymentIfVertexVersionOutdated, releaseSlotIfVertexVersionOutdated",
+         "A late slot is given the new attempt, or goes back.", (
+             f"{JM}test_a_slot_that_comes_after_a_restart_is_given_the_new_attempt",
+             f"{JM}test_a_slot_that_comes_when_its_job_ends_is_given_back",
+         )),
+    Item("DefaultSchedulerTest", "jobStatusIsRestartingIfOneVertexIsWaitingForRestart",
+         "A job is RESTARTING while a subtask waits for its restart.", (
+             f"{JM}test_a_job_is_restarting_while_one_of_its_subtasks_waits_for_its_restart",
+         )),
+    Item("DefaultSchedulerTest", "cancelWhileRestartingShouldWaitForRunningTasks", "The end of a cancel waits for what runs.", (
+        f"{JM}test_a_cancel_while_one_subtask_waits_for_its_restart_waits_for_the_running_one",
+    )),
+    Item("DefaultSchedulerTest", "testExceptionHistoryConcurrentRestart, testExceptionHistoryTruncation",
+         "Failures are kept in their order, the last ones of each subtask.", (
+             f"{JM}test_two_failures_at_one_moment_are_both_kept_in_their_order",
+             f"{JM}test_of_the_failures_of_a_subtask_the_last_ones_are_kept",
+             "test_job_master_costs.py:test_the_failures_that_a_job_keeps_are_bounded_in_number_and_bytes",
+         )),
+    Item("ExecutionGraphRestartTest", "testCancelWhileRestarting, testCancelWhileFailing, testFailWhileCanceling, "
+         "testFailExecutionAfterCancel", "A cancel is right at any moment; a failure behind it is CANCELED.", (
+             f"{JM}test_a_cancel_while_one_subtask_waits_for_its_restart_waits_for_the_running_one",
+             f"{JM}test_a_cancel_while_the_job_fails_makes_it_canceled",
+             f"{JM}test_a_failure_while_the_job_is_canceled_does_not_make_it_failed",
+             f"{OF_JM}test_cancel_at_any_moment",
+         )),
+    Item("ExecutionVertexCancelTest", "from CREATED and SCHEDULED; repeated; a late failure behind a cancel",
+         "What does not run is canceled at once, what runs is asked to end once.", (
+             f"{JM}test_what_does_not_run_yet_is_canceled_at_once_and_without_a_message",
+             f"{JM}test_a_cancel_that_is_repeated_is_sent_to_its_task_manager_once",
+             f"{JM}test_a_failure_while_the_job_is_canceled_does_not_make_it_failed",
+         )),
+    Item("ExecutionGraphSuspendTest", "from FAILED and CANCELED: unchanged", "Nothing leaves an end.", (
+        f"{JM}test_nothing_leaves_an_end", f"{OF_JM}test_the_tables_are_total_and_nothing_leaves_an_end",
+    )),
+    Item("FailureRateRestartBackoffTimeStrategyTest", "the number of restarts is bounded, of any strategy",
+         "After its restarts a job fails with the cause.", (f"{OF_JM}test_after_its_restarts_the_job_fails_with_the_cause",)),
+)  # fmt: skip
+
+TASK_MANAGER = (
+    Item("TaskExecutorTest", "testHeartbeatTimeoutWithJobManager, testDisconnectFromJobMasterWhenNewLeader, "
+         "testOfferSlotToJobMasterAfterTimeout", "Attempts run on under the new leader, and each life of a shard is offered its slots.", (
+             f"{TM}test_what_a_job_holds_is_offered_to_each_new_life_of_its_job_master_and_runs_on",
+             f"{JM}test_a_shard_that_is_born_anew_adopts_no_attempt_of_the_life_before",
+             "tests/transcripts/standby.txt",
+         )),
+    Item("TaskExecutorTest", "testHeartbeatTimeoutWithResourceManager, testInitialSlotReportFailure",
+         "Each life of the ResourceManager is told all slots with the registration.", (
+             f"{TM}test_each_life_of_the_resource_manager_is_reported_all_slots_with_the_registration",
+         )),
+    Item("TaskExecutorTest", "testRMHeartbeatStopWhenLeadershipRevoked, testIgnoringSlotRequestsIfNotRegistered",
+         "What is meant for another incarnation is not for this one.", (
+             f"{TM}test_what_is_meant_for_an_earlier_incarnation_ends_nobody",
+             "test_task_manager_shell.py:test_what_stood_in_its_inbox_before_is_not_for_it",
+         )),
+    Item("TaskExecutorTest", "testSlotAcceptance", "A used slot is active; a rejected one is freed and reported.", (
+        f"{TM}test_of_offered_slots_the_used_one_is_active_and_the_other_is_freed_and_reported",
+    )),
+    Item("TaskExecutorTest", "testSubmitTaskBeforeAcceptSlot", "The deployment is the acceptance.", (
+        f"{TM}test_a_task_runs_though_nothing_has_accepted_its_slot_yet",
+    )),
+    Item("TaskExecutorTest", "testRejectedSlotNotFreedIfAnotherOfferIsPending, testAcceptedSlotNotActivatedIfAnotherOfferIsPending",
+         "A late message of an earlier allocation touches no later one.", (
+             f"{TM}test_a_slot_that_was_given_again_is_not_touched_by_what_comes_late_of_its_earlier_job",
+         )),
+    Item("TaskExecutorTest", "testMaximumRegistrationDuration, testMaximumRegistrationDurationAfterConnectionLoss",
+         "One where nothing runs waits; with an attempt in it, it ends when neither Kafka nor etcd answers.", (
+             f"{TM}test_a_task_manager_that_is_not_registered_yet_beats_and_waits",
+             "test_task_manager_shell.py:test_a_task_manager_where_nothing_runs_waits_for_kafka_and_etcd",
+             "test_task_manager_shell.py:test_when_neither_kafka_nor_etcd_answers_it_ends_before_it_is_declared_lost",
+         )),
+    Item("TaskExecutorTest", "testReleaseOfJobResourcesIfJobMasterIsNotCorrect, testReleaseInactiveSlots",
+         "What nobody needs is given back, with what runs in it killed.", (
+             f"{TM}test_what_the_job_master_does_not_know_any_more_is_killed_and_freed",
+             f"{TM}test_an_allocation_that_nobody_uses_is_given_back_and_both_masters_are_notified",
+         )),
+    Item("TaskExecutorTest", "testSyncSlotsWithJobMasterByHeartbeat: with the ResourceManager",
+         "Heartbeats carry all slots now and then.", (f"{TM}test_heartbeats_carry_the_slots_until_both_sides_agree",)),
+    Item("TaskExecutorGateway", "submitTask and cancelTask of an attempt that is there, or not",
+         "An attempt runs once; one that is not there is over.", (
+             f"{TM}test_an_attempt_that_is_deployed_twice_runs_once",
+             f"{TM}test_of_an_attempt_that_is_not_there_the_end_is_reported",
+         )),
+)  # fmt: skip
+
+STORES = (
+    Item("JobResultStoreContractTest", "duplicates; dirty after clean", "The first result stands, whatever comes later.", (
+        f"{ST}test_a_result_that_is_stored_twice_is_stored_once", f"{ST}test_no_result_makes_a_clean_one_dirty_again",
+    )),
+    Item("JobResultStoreContractTest", "clean twice; clean of an unknown one", "Both change nothing.", (
+        f"{ST}test_a_result_is_marked_clean_as_often_as_you_like", f"{ST}test_a_result_of_nobody_is_not_marked_clean",
+    )),
+    Item("JobResultStoreContractTest", "what is visible; getDirtyResults",
+         "A result is there from dirty on; a new leader is told which are dirty.", (
+             f"{ST}test_a_result_is_there_from_dirty_on_and_stays", f"{ST}test_a_new_leader_is_told_which_results_are_dirty",
+         )),
+    Item("FileSystemJobResultStoreTest", "testStoreCleanJobResultDeletesDirtyFile", "The clean result takes the place of the dirty one.", (
+        f"{ST}test_a_clean_result_takes_the_place_of_the_dirty_one",
+    )),
+    Item("DefaultExecutionPlanStoreTest", "recover a missing one; a foreign one is not updated; a failed recovery",
+         "A put is create-if-absent and answers what stands; one broken graph is its own trouble.", (
+             f"{ST}test_a_graph_that_is_not_there_is_none", f"{ST}test_a_graph_of_somebody_else_is_not_replaced",
+             f"{ST}test_one_broken_graph_keeps_no_other_from_being_recovered",
+         )),
+    Item("DefaultExecutionPlanStoreTest", "stop releases all; local clean-up only releases",
+         "Whose term is over changes nothing; the graph stays for the next leader.", (
+             f"{PORTS}test_who_leads_no_more_changes_nothing_and_knows_nothing",
+         )),
+    Item("DefaultExecutionPlanStoreTest", "testGlobalCleanupFailsIfRemovalReturnsFalse",
+         "What cannot be deleted is noted, and swept later.", (
+             f"{PORTS}test_what_cannot_be_deleted_holds_up_nothing",
+             f"{PORTS}test_staged_output_whose_place_hangs_is_told_and_holds_up_no_other",
+         )),
+    Item("BlobServerPutTest", "one content, one key; concurrent puts; failed puts",
+         "One content is stored once, under its hash; a broken upload leaves nothing.", (
+             f"{BLOBS}test_put_and_get", f"{BLOBS}test_many_uploads_of_one_content_store_it_once",
+             f"{BLOBS}test_a_broken_upload_leaves_nothing",
+         )),
+    Item("BlobServerGetTest", "one fetch; corruption; testGetReDownloadsCorruptedPermanentBlobFromBlobStoreInCaseOfRestart",
+         "A file is fetched once and checked at each use; a damaged one is fetched again.", (
+             f"{TM_PORTS}test_uploaded_files_are_fetched_once_and_checked",
+             f"{TM_PORTS}test_a_fetched_file_that_was_changed_here_is_fetched_again",
+             f"{TM_PORTS}test_a_file_with_other_bytes_is_refused", f"{BLOBS}test_client_notices_damage",
+         )),
+    Item("BlobServerDeleteTest", "isolation by job; twice; testJobCleanup", "Each job has its own; deleting twice is fine.", (
+        f"{ST}test_each_job_has_its_own_copy_of_a_file_and_loses_no_other_ones",
+        "test_io_storage.py:test_deleting_what_is_not_there_leaves_the_folder_above_it",
+    )),
+    Item("BlobServerCleanupTest", "transient ones by age; a failed deletion; testBlobServerRetainsJobs",
+         "Uploads go by age, but not what is used; a failed deletion does not stop the others.", (
+             f"{BLOBS}test_use_keeps_a_blob_from_being_swept",
+             "test_io_storage.py:test_sweep_deletes_by_age_with_the_folders_left_empty",
+             "test_housekeeping.py:test_old_uploads_logs_results_and_archives_go_and_young_ones_stay",
+             f"{PORTS}test_nothing_but_a_jobs_own_staging_is_deleted",
+         )),
+)  # fmt: skip
+
+BETTER = (
+    Item("FLINK-9537", "one process for all masters: one job can end all", "What ends processes is passed over, and costs one job.", (
+        "test_parked.py:test_a_job_whose_handling_ends_processes_fails_and_takes_down_nothing_else",
+    )),
+    Item("FLINK-40554, FLINK-30444", "one broken stored plan ends every leader", "It is that job's trouble alone.", (
+        "test_dispatcher.py:test_one_stored_job_that_cannot_be_read_holds_up_no_other",
+        f"{ST}test_one_broken_graph_keeps_no_other_from_being_recovered",
+    )),
+    Item("FLINK-39704", "a result is lost with the leadership, and the job runs again", "It is folded, so the next leader has it.", (
+        f"{JM}test_an_end_that_was_observed_counts_for_the_next_leader",
+        "test_dispatcher.py:test_an_end_that_was_reported_twice_is_announced_once",
+    )),
+    Item("FLINK-31709, FLINK-39989", "ended jobs vanish with the process", "The next leader lists and answers for them.", (
+        "test_dispatcher.py:test_ended_jobs_are_listed_by_the_next_leader",
+        "test_jobs.py:test_an_ended_job_is_answered_for_after_the_dispatcher_was_killed",
+    )),
+    Item("FLINK-40602", "jobs of a silent JobMaster are left out of the list", "They are listed, and shown with who is silent.", (
+        "test_dispatcher.py:test_jobs_of_a_silent_job_master_are_listed_all_the_same",
+    )),
+    Item("FLINK-25486", "data of jobs are deleted at a change of leaders", "A change of leaders deletes nothing: every write is fenced.", (
+        f"{PORTS}test_who_leads_no_more_changes_nothing_and_knows_nothing",
+    )),
+    Item("FLINK-10052, FLINK-6174", "a hiccup of ZooKeeper restarts all jobs", "etcd may be away for a minute; no attempt is touched.", (
+        "test_scenarios.py:test_f7_etcd_away_for_a_minute",
+        "test_election.py:test_a_new_leader_sends_what_the_one_before_had_folded_and_nobody_received",
+    )),
+    Item("FLINK-4911", "running tasks are not adopted by a new JobManager", "They run on under the next leader.", (
+        f"{TM}test_what_a_job_holds_is_offered_to_each_new_life_of_its_job_master_and_runs_on", "tests/transcripts/all_killed.txt",
+    )),
+    Item("FLINK-12763, FLINK-10883", "no queue: a job without a slot fails, or hangs", "It waits in a queue with a reason and a place.", (
+        "test_resource_manager_machine.py:test_a_waiting_job_is_told_why_and_its_place_and_that_it_waits_no_more",
+        "tests/transcripts/queue.txt",
+    )),
+    Item("FLINK-21884 and since", "two detectors of lost TaskManagers, in series", "One detector, which notifies all at once.", (
+        "test_resource_manager_liveness.py:test_a_silent_task_manager_is_lost_once_and_its_jobs_wait_or_move",
+    )),
+)  # fmt: skip
+
+_CHECKPOINTS = "not there yet: checkpoints and savepoints"
+WITHOUT = (
+    Without("JobMasterTest", "testCheckpointPrecedesSavepointRecovery", _CHECKPOINTS),
+    Without("DefaultSchedulerTest", "handleGlobalFailure, handleGlobalFailureWithLocalFailure",
+            "not there yet: a restart of the whole job"),
+    Without("DefaultSchedulerTest", "abortPendingCheckpointsWhenRestartingTasks, restoreStateWhenRestartingTasks", _CHECKPOINTS),
+    Without("ExecutionGraphSuspendTest", "from each other state to SUSPENDED", "not there yet: suspension"),
+    Without("ExecutionVertexCancelTest", "a cancel whose call fails", "none: a message is sent until it is in Kafka"),
+    Without("RestartPipelinedRegionFailoverStrategyTest", "testRegionFailoverForDataConsumptionErrors",
+            "not there yet: exchange data that are lost are not computed again"),
+    Without("ExponentialDelayRestartBackoffTimeStrategyTest", "testMergeMultipleExceptionsIntoOneAttempt, testJitterNoHigherThanMax, "
+            "testResetBackoff", "not there yet: restart strategies beside none and fixed-delay"),
+    Without("FailureRateRestartBackoffTimeStrategyTest", "testFailuresExceedingRate",
+            "not there yet: restart strategies beside none and fixed-delay"),
+    Without("TaskExecutorTest", "testSyncSlotsWithJobMasterByHeartbeat: with the JobMaster",
+            "not there yet: what both hold is compared at each birth of one of them alone"),
+    Without("TaskExecutorPartitionLifecycleTest", "testEnableBatchJobRecoveryAndRetainPartitions",
+            "none: what was published lies in storage, not in a TaskManager"),
+    Without("TaskExecutorRecoveryTest", "slots restored from disk", "none: a TaskManager that is started again has nothing [R28]"),
+    Without("HeartbeatManagerTest", "testHeartbeatManagerIgnoresRecipientUnreachableExceptionIfDisabled",
+            "none: there is one way to be silent, and no call that could fail"),
+    Without("FileSystemJobResultStoreTest", "testDeleteOnCommit", "none: a tombstone stays, so that a late repeat is recognised [R18]"),
+    Without("DefaultExecutionPlanStoreTest", "own changes are not notified", "none: nobody watches the keys of jobs"),
+    Without("AdaptiveSchedulerTest", "68 tests", "not there yet: requirements that change"),
+    Without("BatchJobRecoveryTest", "7 tests", "none: every job is recovered, from the log of its JobMaster"),
+    Without("SpeculativeExecutionTest", "15 tests", "not there yet: speculative attempts"),
+)  # fmt: skip
