@@ -53,7 +53,8 @@ DISPATCHER = (
     )),
     Item("DispatcherTest", "testRequestMultipleJobDetails_returnsRunningOverSuspendedJob, _returnsFinishedOverSuspendedJob",
          "A job is listed once at every moment, live over ended.", (
-             f"{D}test_a_job_is_listed_once_at_every_moment_of_its_life", f"{DC}requests.py:test_list_is_newest_first",
+             f"{D}test_a_job_is_listed_once_at_every_moment_of_its_life",
+             f"{DC}listing.py:test_what_the_state_has_counts_more_than_what_etcd_had",
          )),
     Item("DispatcherTest", "testCacheJobExecutionResult, testThrowExceptionIfJobExecutionResultNotFound, "
          "testRetrieveJobResultAfterSubmissionOfFailedJob",

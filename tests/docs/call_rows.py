@@ -43,6 +43,11 @@ DISPATCHER = (
         "test_dispatcher_end.py:test_a_stored_end_is_announced_answered_and_cleaned_up",
         f"{MACHINE}test_an_ended_job_is_answered_from_what_is_remembered",
     ), "submit, result", "GET /api/v1/jobs/{job}/result"),
+    Call("requestMultipleJobDetails", (client.ListJobDetails, client.JobDetailsListed), (
+        "test_dispatcher_listing.py:test_pages_are_newest_first_and_jobs_that_come_move_none",
+        "test_dispatcher_listing.py:test_a_page_that_may_have_forgotten_jobs_is_merged_with_what_etcd_has",
+        "test_dispatcher_listing.py:test_a_job_is_listed_with_its_archive_and_with_a_job_master_that_is_silent",
+    ), "list", "GET /api/v1/jobs"),
     Call("requestClusterOverview", (client.GetClusterOverview, jobs.Query, client.ClusterOverview), (
         f"{MACHINE}test_questions_about_the_cluster_go_to_the_resource_manager", f"{RM}test_questions_are_answered",
     ), "status", "GET /api/v1/overview"),
@@ -243,7 +248,6 @@ _NO_CHECKPOINTS = "not there yet: checkpoints and savepoints"
 _NO_METRICS = "not there yet; `/metrics` of each service has its own, and the web service those of the cluster"
 ABSENT = {
     "Dispatcher": (
-        Absent("requestMultipleJobDetails", "ListJobDetails", "not there yet; `ListJobs` has the newest 1,000 in one reply"),
         Absent("triggerSavepoint", "TriggerSavepoint", _NO_CHECKPOINTS),
         Absent("stopWithSavepoint", "StopWithSavepoint", _NO_CHECKPOINTS),
         Absent("disposeSavepoint", "DisposeSavepoint", _NO_CHECKPOINTS),
