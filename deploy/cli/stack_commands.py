@@ -135,7 +135,7 @@ def _task_managers(options: dict[str, Any], known: bool, exactly: int | None, le
     if known and least is None and most is None:
         return {}
     from deploy.agent import machine_cores, machine_holds
-    from services.task_manager.settings import memory_bytes
+    from millrace.runtime.inspection import memory_bytes
 
     low = options["task_managers"] if least is None else least
     high = most or options["task_managers_most"] or machine_holds(options["slots"], options["heap_mb"], machine_cores(), memory_bytes())

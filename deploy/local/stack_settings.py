@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML
 
-from services.task_manager.settings import heap_of, memory_bytes
+from millrace.runtime.inspection import memory_bytes
+from services.task_manager.settings import heap_of
 
 from .stack import Options, Stack, write_private
 

@@ -19,6 +19,7 @@ from millrace.io.interfaces import Bus, Compare, Delete, Entry, Store, Txn, Unav
 from millrace.io.storage.store import Storage, StorageError
 from millrace.runtime import troubles
 from millrace.runtime.hosting import Term
+from millrace.runtime.inspection import FOLDER as ASKED
 from millrace.runtime.metrics import FENCED
 from millrace.runtime.performer import Fence, Refused
 
@@ -98,6 +99,7 @@ class Housekeeping:  # [R18], [R32]
         for folder in ("uploads", "archives"):
             self._files(folder, [folder], self._keep_ms, now_ms)
         self._archives(live, unreadable, now_ms)
+        self._files("asked", [ASKED], LEFT_MS, now_ms)
         for folder in ("logs", "results"):  # of a job that runs for longer than they are kept they are still written
             self._files(folder, self._owned_by_none(folder, live), self._keep_ms, now_ms)
         self._files("exchange", self._owned_by_none("exchange", live), LEFT_MS, now_ms)

@@ -10,9 +10,10 @@ import zlib
 from pathlib import Path
 from typing import Any, ClassVar
 
-import psutil
 from pydantic import Field, field_validator
 
+from millrace.runtime.inspection import memory_bytes
+from millrace.runtime.logs import tells_of_secret
 from millrace.runtime.settings import BadSettings, ServiceSettings
 
 from .core.state import State
@@ -92,6 +93,10 @@ class TaskManagerSettings(ServiceSettings):
         """The heap of each slot, in MiB."""
         return self.heap_mb or heap_of(memory_bytes(), self.slots)
 
+    def secret_values(self) -> list[str]:
+        """With those of Spark's settings: keys of object stores may stand there."""
+        return [*super().secret_values(), *(value for name, value in self.conf.items() if tells_of_secret(name))]
+
     def deciding(self) -> dict[str, Any]:
         """What the machine is told in its first record, but its incarnation."""
         return {
@@ -134,16 +139,6 @@ class TaskManagerSettings(ServiceSettings):
 def heap_of(memory: int, slots: int) -> int:
     """The heap in MiB of each of so many slots on a machine with so many bytes of memory, where nobody chose it."""
     return min(max(memory // MEBIBYTE // 2 // slots, LEAST_HEAP_MB), MOST_HEAP_MB)
-
-
-def memory_bytes() -> int:
-    """What this process may use: the machine's memory, or its container's limit."""
-    whole = int(psutil.virtual_memory().total)
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-    except OSError:
-        return whole
-    return min(whole, int(limit)) if limit.isdecimal() else whole
 
 
 def _check_python(python: str | None) -> None:

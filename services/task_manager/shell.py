@@ -102,7 +102,7 @@ class Shell:
         self.journal.begin(self.machine, folded)
         self.replica = SoloReplica(core, folded, who=self.name, build=self.build, now_ms=now_ms)
         log.info("begins", incarnation=self.incarnation, topic=topic, partition=partition, offset=end)
-        self._do(self.replica.begin({**self.deciding, "incarnation": self.incarnation}))
+        self._do(self.replica.begin({**self.deciding, "incarnation": self.incarnation, "build": self.build}))
 
     def turn(self, patience_ms: int) -> bool:
         """Folds what is in the queue (waits for it so long), looks at the time. False: there was nothing."""

@@ -19,11 +19,14 @@ from millrace.client.audit import TOPIC as AUDIT
 from millrace.core.topics import Topology
 from millrace.io.http.server import HttpServer
 from millrace.io.interfaces import Unavailable
+from millrace.io.kafka.bus import KafkaBus
 from millrace.io.kafka.logs import KafkaLogs
 from millrace.io.storage.store import Storage
 from millrace.runtime import logs
+from millrace.runtime.asked import Questions
 from millrace.runtime.exposition import watched
 from millrace.runtime.identity import OtherCluster, check
+from millrace.runtime.inspection import Inspector
 from millrace.runtime.service import read_topology, store_of
 from millrace.runtime.signals import on_stop
 
@@ -36,6 +39,7 @@ from .commands import TIMEOUT_S, Commands
 from .follow import Following, Follows
 from .middleware import REQUESTS_MOST, STREAMS_MOST
 from .page import page
+from .processes import Processes
 from .settings import WebSettings
 from .state import readings
 from .view import View
@@ -78,13 +82,18 @@ def main() -> int:
     failed = False
     health = watched(settings, lambda: _health(app, view, following.state()), lambda: readings(view, following.state))
     commands = Commands(lambda: _client(settings), lambda: following.state().kafka_away, recorder=Recorder(must=login is not None))
+    storage = Storage(settings.storage_url)
+    processes = Processes(commands, storage, settings.instance)
+    bus = KafkaBus(settings.kafka_bootstrap, client_id=settings.instance, on_fatal=_no_more_answers)
+    questions = Questions(bus, topology, settings.instance, Inspector(settings.service, storage), alone=True)
+    questions.start()
     shown = {f"millrace.{name}": str(value) for name, value in settings.describe().items()}
     store = store_of(settings)
     stack = f" --stack {settings.stack}" if settings.stack else ""
-    screens = page(view, following.state, commands, store.get, settings.cluster, stack, login, settings.spark_history)
+    screens = page(view, following.state, commands, processes, store.get, settings.cluster, stack, login, settings.spark_history)
     api = application(
         view, following.state, commands, settings.host, settings.allowed_hosts, shown, settings.flink_dashboard,
-        Storage(settings.storage_url), screens, login, access, settings.spark_history,
+        storage, screens, login, access, settings.spark_history, processes,
     )  # fmt: skip
     server = HttpServer(
         api, settings.host, settings.port, name="api", most_connections=_most_connections(), certificate=access.certificate, key=access.key
@@ -98,7 +107,9 @@ def main() -> int:
         failed = True
         log.critical("the process ends", reason=f"{type(failure).__name__}: {failure}")
     server.stop()
+    questions.stop()
     commands.close()
+    bus.close()
     store.close()
     health.stop()
     following.stop()
@@ -120,6 +131,10 @@ def _ends(reason: str) -> int:
     log.critical("the process ends", reason=reason)
     print(f"web: {reason}", file=sys.stderr)
     return 2
+
+
+def _no_more_answers(reason: str) -> None:
+    log.error("this process answers no questions about itself any more", reason=reason)
 
 
 def _client(settings: WebSettings) -> Millrace:

@@ -22,6 +22,7 @@ from .follow import Follows
 from .kept import Kept
 from .middleware import Head, Limits, Names, RequestId, SameOrigin, SecurityHeaders
 from .problems import add_handlers
+from .processes import Processes
 from .state import state
 from .view import View
 
@@ -49,13 +50,14 @@ def application(
     login: Login | None = None,
     access: Access | None = None,
     spark_history: str = "",
+    processes: Processes | None = None,
 ) -> FastAPI:
     """The application over a view, which asks by `commands`; `follows` says whether the view does.
 
     host: what it listens on; behind loopback it answers to loopback's names alone. allowed_hosts: the names that it answers to instead.
     shown: settings, without secrets, as Flink's tools are shown them. flink_dashboard: the folder with the files of Flink's dashboard.
     storage: where attempts leave their logs. login: finds out who asks; None: everybody may do everything. access: limits, and origins.
-    spark_history: the address of a Spark history server."""
+    spark_history: the address of a Spark history server. processes: asks TaskManagers and services."""
     app = FastAPI(
         title="Millrace",
         version=__version__,
@@ -66,8 +68,9 @@ def application(
         redoc_url=None,
         redirect_slashes=False,
     )
-    kept = Kept(view, commands, storage or Storage("memory://none"))
-    app.add_middleware(ForFlink, flink=flink(view, commands, kept, shown or {}, flink_dashboard))
+    storage = storage or Storage("memory://none")
+    kept, processes = Kept(view, commands, storage), processes or Processes(commands, storage)
+    app.add_middleware(ForFlink, flink=flink(view, commands, kept, shown or {}, flink_dashboard, processes))
     app.add_middleware(Limits)
     app.add_middleware(Guard, login=login, settings=access)
     origins = access.origins if access is not None else []
@@ -83,7 +86,7 @@ def application(
     app.add_middleware(RequestId)  # what is added last comes first
     add_handlers(app)
     app.include_router(state(view, follows))
-    app.include_router(api(view, commands, kept, spark_history))
+    app.include_router(api(view, commands, kept, processes, spark_history))
     if page is not None:
         app.include_router(page)
     describe(app)

@@ -7,7 +7,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from millrace.core.messages.attempts import Fault
-from millrace.core.messages.client import InspectedAttempt
+from millrace.core.messages.client import InspectedAttempt, SlotDescribed
+from millrace.core.messages.processes import ProcessStatus, ThreadDump
 
 from .problems import Mistake
 
@@ -159,6 +160,48 @@ class Jobs(Shape):
 class Job(Shape):
     as_of: AsOf
     job: JobDetail
+
+
+class TaskManagerNow(Shape):
+    """A TaskManager as it answers at this moment. Sizes in bytes."""
+
+    task_manager: str
+    incarnation: int
+    status: ProcessStatus
+    slots: list[SlotDescribed]
+    total: int
+    """How many slots it has; of very many the first are here."""
+
+
+class ServiceNow(Shape):
+    """A process of a service as it answers at this moment."""
+
+    process: str
+    status: ProcessStatus
+    scopes: dict[str, str]
+    """Which it replicates, and what it is in each: leader, standby."""
+
+
+class Services(Shape):
+    services: list[ServiceNow]
+    """Those that have answered within a second, by service and name."""
+
+
+class ThreadDumps(Shape):
+    dumps: list[ThreadDump]
+
+
+class OwnLogRow(Shape):
+    """A log of a process itself."""
+
+    log: str
+    bytes: int
+    modified_ms: int
+    url: str
+
+
+class OwnLogs(Shape):
+    logs: list[OwnLogRow]
 
 
 class TaskManagers(Shape):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from millrace.core.machine import Born, Configured, PassedOver, PeerBorn, Ticked
-from millrace.core.messages import audit, client, effects, events, jobs, records, slots
+from millrace.core.messages import audit, client, effects, events, jobs, processes, records, slots
 from millrace.core.messages.base import Body, Part
 from millrace.core.messages.contracts import CLIENT, CONTRACTS, EVENTS
 from millrace.core.messages.links import LINKS
@@ -28,6 +28,7 @@ from millrace.core.topics import (
     INBOXES,
     JOB_MASTER,
     OPERATOR,
+    PROCESS,
     RESOURCE_MANAGER,
     SERVICES,
     TASK_MANAGER,
@@ -43,7 +44,7 @@ from services.task_manager.core import machine as task_manager
 from tests.core.of_messages import BODIES, RECORDS, WAITS, any_of, encoded, one_of
 
 ROOT = Path(__file__).parents[2]
-MODULES = (audit, client, effects, events, jobs, records, slots)
+MODULES = (audit, client, effects, events, jobs, processes, records, slots)
 ABSTRACT = {client.Request, client.Reply, events.JobEvent, events.ClusterEvent}
 BY_TOPIC = {topic.name: topic for topic in TOPICS}
 TOPOLOGY = Topology(shards=3, task_manager_partitions=5, job_event_partitions=6, reply_partitions=2)
@@ -261,7 +262,8 @@ def test_a_service_says_and_does_what_is_registered_as_its_own_and_all_of_it(ser
 
 def test_every_reply_and_every_public_fact_is_made_somewhere() -> None:
     makers = [*(ROOT / "services").glob("*/core/*.py"), ROOT / "shared" / "millrace" / "client" / "dead_letters.py"]
-    makers += [ROOT / "shared" / "millrace" / "core" / "fold.py", ROOT / "services" / "web" / "access" / "audit.py"]
+    makers += [ROOT / "shared" / "millrace" / "core" / each for each in ("fold.py", "answering.py")]
+    makers += [ROOT / "services" / "web" / "access" / "audit.py"]
     texts = "\n".join(path.read_text() for path in makers)
     unmade = [
         body.__name__ for body in (*client.REPLIES, *EVENTS) if not re.search(rf"\b{body.__name__}\b", texts)
@@ -273,7 +275,7 @@ def test_every_reply_and_every_public_fact_is_made_somewhere() -> None:
 
 
 def test_every_topic_that_code_names_is_in_the_table() -> None:
-    shape = re.compile(r"[a-z]+(-[a-z]+)*\.(commands|replies|events|jobs|cluster)|dead-letters")
+    shape = re.compile(r"[a-z]+(-[a-z]+)*\.(commands|replies|events|jobs|cluster|questions)|dead-letters")
     named_ = {}
     for top in ("shared", "services", "deploy"):
         for path in sorted((ROOT / top).rglob("*.py")):
@@ -285,7 +287,7 @@ def test_every_topic_that_code_names_is_in_the_table() -> None:
 
 
 def test_a_topic_has_writers_readers_and_limits() -> None:
-    parties = {*SERVICES, OPERATOR, WEB, "anyone"}
+    parties = {*SERVICES, OPERATOR, WEB, PROCESS, "anyone"}
     for topic in TOPICS:
         assert topic.writers and topic.readers and topic.carries and topic.key
         assert {*topic.writers, *topic.readers} <= parties
@@ -329,7 +331,7 @@ def test_partitions_are_those_of_the_topology() -> None:
     assert counts == {
         "client.commands": 1, "client.replies": 2, "job.events": 6, "cluster.events": 1, "cluster.identity": 1,
         "dead-letters": 1,
-        "audit.events": 1,
+        "audit.events": 1, "process.questions": 1,
         "dispatcher.commands": 1, "resource-manager.commands": 1, "job-master.commands": 3, "task-manager.commands": 5,
         "web.jobs": 6, "web.cluster": 1,
     }  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.core.machine import PeerBorn, Publish, Say, Ticked
-from millrace.core.messages import client, effects, events, jobs
+from millrace.core.messages import client, effects, events, jobs, processes
 from millrace.core.timing import FORWARDED_ANSWER_MS
 from services.dispatcher.core import forwarding
 from services.dispatcher.core.forwarding import AGAIN_MS
@@ -40,6 +40,47 @@ def test_what_attempts_are_doing_is_asked_of_the_job_master_and_answered_without
     world.finish()
     [told] = bodies(world.request(asked))
     assert (told.attempts, told.reason) == ([], "the job has ended: it is FINISHED")
+
+
+ABOUT = {"task_manager": "a", "reply_to": "c", "correlation": "2"}
+
+
+@pytest.mark.parametrize(
+    ("request_", "ask"),
+    [
+        (client.DescribeTaskManager(**ABOUT), processes.DescribeAsk()),
+        (client.DumpThreads(slot=1, **ABOUT), processes.ThreadsAsk(slot=1)),
+        (client.ListLogs(**ABOUT), processes.LogsAsk()),
+        (client.UploadLog(log="log", start=-5, length=7, **ABOUT), processes.UploadAsk(log="log", start=-5, length=7)),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_a_question_about_a_task_manager_goes_by_the_resource_manager(request_: client.Request, ask: processes.Ask) -> None:
+    world = settled()
+    [asked] = bodies(world.request(request_))
+    assert asked == jobs.AskTaskManager(task_manager="a", ask=ask, reply_to="c", correlation="2", number=1)
+    world.tell(jobs.QuestionAnswered(number=1), sender=RM)
+    assert later(world) == later(world) == [] and world.state.asked == {}
+    assert world.request(request_.model_copy(update={"reply_to": ""})) == [], "who wants no answer asks nobody"
+
+
+def test_a_question_about_a_task_manager_is_answered_without_the_resource_manager_later_than_that_would_answer() -> None:
+    """The ResourceManager waits for a silent TaskManager nearly as long, and machine time may stand at a tick two seconds ago."""
+    world = settled()
+    world.request(client.ListLogs(**ABOUT))
+    overview = client.GetClusterOverview(reply_to="c", correlation="3")
+    world.request(overview)
+    assert [type(each) for each in later(world)] == [client.ClusterOverview], "and others do not wait for it"
+    assert later(world, 1_999) == []
+    [told] = later(world, 1)
+    assert (told.correlation, told.kind, told.silent) == ("2", "busy", RM) and "TaskManager a" in told.reason
+    assert [type(each) for each in bodies(world.request(client.ListLogs(**ABOUT)))] == [client.RequestRefused], "it is silent"
+
+
+def test_while_the_resource_manager_was_never_heard_no_task_manager_is_asked() -> None:
+    world = World()
+    [told] = bodies(world.request(client.ListLogs(**ABOUT)))
+    assert (told.kind, told.reason) == ("busy", "the ResourceManager has not been heard yet; try again")
 
 
 @pytest.mark.parametrize("kind", [client.GetClusterOverview, client.ListTaskManagers])

@@ -346,7 +346,7 @@ def test_what_waits_is_not_launched_for_a_new_life_of_its_shard(late: bool):
 
 def test_every_record_that_may_come_has_a_handler_and_nothing_else():
     links = {body for (_, receiver), bodies in LINKS.items() if receiver == "task-manager" for body in bodies}
-    outcomes = {AttemptLaunched, AttemptKillSent, effects.AttemptOrderSent}
+    outcomes = {AttemptLaunched, AttemptKillSent, effects.AttemptOrderSent, effects.AnswerSought}
     assert outcomes <= set(effects.OUTCOMES)
     assert set(HANDLERS) == links | outcomes | set(LOCAL_FACTS) | {Born, Configured, Ticked, PeerBorn}
 

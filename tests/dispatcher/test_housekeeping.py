@@ -19,6 +19,7 @@ from millrace.io.interfaces import Put, Txn
 from millrace.io.storage.store import Entry, Storage, blob_path, upload_path
 from millrace.runtime import troubles
 from millrace.runtime.hosting import Term
+from millrace.runtime.inspection import FOLDER
 from millrace.runtime.performer import Fence, Refused
 from services.dispatcher import housekeeping
 from services.dispatcher.core.retirement import tombstone_of
@@ -90,6 +91,12 @@ def test_old_uploads_logs_results_and_archives_go_and_young_ones_stay(world: Wor
     kept = [world.file(path, KEEP_MS - 1) for path in kept] + [world.file("snapshots/dispatcher/1-2-x.jsonl.zst", 2 * KEEP_MS)]
     assert world.sweep() == sorted(kept)
     assert sorted(each.name for each in world.storage.local("logs").iterdir()) == ["0.2"], "empty folders go, too"
+
+
+def test_pieces_of_logs_that_were_asked_for_go_after_an_hour(world: World) -> None:
+    world.file(f"{FOLDER}/1", HOUR_MS + 1)
+    kept = [world.file(f"{FOLDER}/2", HOUR_MS - 1), world.file("logs/0.1/a/stdout", HOUR_MS + 1)]
+    assert world.sweep() == sorted(kept)
 
 
 def test_the_oldest_archives_beyond_so_many_go(world: World) -> None:

@@ -14,11 +14,11 @@ from millrace import __version__
 from millrace.core.messages.contracts import CONTRACTS, Contract
 from millrace.core.topics import IDENTITY, INBOXES, TOPICS, Topic, Topology
 
-from .schemas import PUBLIC, RECORDS
+from .schemas import BY_CLIENTS, PUBLIC, RECORDS
 
 INFO = LiteralScalarString("""\
-Millrace runs PySpark jobs. Any Kafka client may publish requests to client.commands and read the answers and facts on
-client.replies, job.events, cluster.events and dead-letters: those five are the contract, see publishing.md.
+Millrace runs PySpark jobs. Any Kafka client may publish requests to client.commands, questions to process.questions, and read
+the answers and facts on client.replies, job.events, cluster.events and dead-letters: those six are the contract, see publishing.md.
 The inboxes (the other topics) are written by Millrace's own services alone and change with any release; they are here
 so that a copied one can be read. This file is made by `python -m tests.docs`.
 """)
@@ -29,6 +29,7 @@ KEYS = {
     "task_manager": "The TaskManager's id; of a LeaderElected its scope.",
     "topic": "The topic that the parked record was on.",
     "to": "The scope that the record is for.",
+    "process": "The name of the process that is asked; empty: all of them.",
     "command": "The command's id.",
 }
 CHANNELS = tuple(topic for topic in TOPICS if not topic.compacted and topic.name != IDENTITY)  # these hold their owner's rows
@@ -94,19 +95,19 @@ def _operations(topic: Topic) -> Made:
     channel = {"$ref": f"#/channels/{_escaped(topic.name)}"}
     writers, readers = (", ".join(each) for each in (topic.writers, topic.readers))
     made: Made = {}
-    if topic.name in INBOXES or topic.name == "client.commands":
+    if topic.name in (*INBOXES, *BY_CLIENTS):
         made[f"receive-{topic.name}"] = {
             "action": "receive",
             "channel": channel,
             "summary": f"{readers} read what {writers} wrote.",
         }
-    if topic.name != "client.commands":
+    if topic.name not in BY_CLIENTS:
         made[f"send-{topic.name}"] = {
             "action": "send",
             "channel": channel,
             "summary": f"{writers} write for {readers}.",
         }
-    if topic.name == "client.commands":
+    if topic.name in BY_CLIENTS:
         made[f"receive-{topic.name}"]["reply"] = {
             "channel": {"$ref": "#/channels/client.replies"},
             "messages": [{"$ref": f"#/channels/client.replies/messages/{name}"} for name in _of("client.replies")],
@@ -136,7 +137,7 @@ def _message(contract: Contract) -> Made:
         "tags": [{"name": "public"}],
         "payload": {"$ref": f"schema/{contract.topic}/{contract.type}.json"},
     }
-    if contract.topic in ("client.commands", "client.replies"):
+    if contract.topic in (*BY_CLIENTS, "client.replies"):
         made["correlationId"] = {"location": "$message.payload#/correlation"}
     return made
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millrace.core.messages import client, jobs, slots
+from millrace.core.messages import client, jobs, processes, slots
 from millrace.core.messages.records import Forked, Hello
 
 from .calls import Absent, Call
@@ -14,6 +14,9 @@ RM, JM, TM, ENDS = (
 )  # fmt: skip
 LIVENESS, WORKERS, DRAINING = (
     "test_resource_manager_liveness.py:", "test_resource_manager_workers.py:", "test_resource_manager_draining.py:",
+)  # fmt: skip
+ASKING, ANSWERING, INSPECTING = (
+    "test_resource_manager_asking.py:", "test_task_manager_answering.py:", "test_task_manager_inspecting.py:",
 )  # fmt: skip
 JOB, SLOTS, TASK_MANAGERS = "GET /api/v1/jobs/{job}", "GET /api/v1/slots", "GET /api/v1/taskmanagers"
 
@@ -69,6 +72,10 @@ DISPATCHER = (
         f"{MACHINE}test_status_of_a_live_job_with_why_it_waits",
         f"{MACHINE}test_a_job_that_a_new_life_of_its_shard_has_started_waits_only_if_that_one_says_so",
     ), "list", "GET /api/v1/jobs"),
+    Call("requestThreadDump and logs of the JobManager: of each process of a service", (processes.AskProcess, client.ProcessDescribed), (
+        "test_io_inspection.py:test_a_process_answers_what_it_is_asked_and_what_all_are_asked",
+        "test_client_processes.py:test_those_that_answer_in_time_are_listed_by_service_and_name",
+    ), "services, describe, logs", "GET /api/v1/services"),
 )  # fmt: skip
 
 RESOURCE_MANAGER = (
@@ -115,6 +122,26 @@ RESOURCE_MANAGER = (
     Call("requestResourceOverview", (client.GetClusterOverview, jobs.Query, client.ClusterOverview), (
         f"{RM}test_questions_are_answered",
     ), "status", "GET /api/v1/overview"),
+    Call(
+        "requestTaskManagerDetailsInfo",
+        (client.DescribeTaskManager, jobs.AskTaskManager, slots.AnswerClient, slots.ClientAnswered, client.TaskManagerDescribed),
+        (
+            f"{ASKING}test_a_question_goes_to_the_task_manager_and_the_dispatcher_learns_when_it_is_answered",
+            f"{ASKING}test_a_silent_task_manager_is_answered_for_in_time_and_once",
+            f"{ANSWERING}test_a_description_has_each_slot_with_what_is_in_it_and_its_jvm",
+        ),
+        "describe", "GET /api/v1/taskmanagers/{name}",
+    ),
+    Call("requestThreadDump, of a TaskManager", (client.DumpThreads, jobs.AskTaskManager, client.ThreadsDumped), (
+        f"{INSPECTING}test_threads_are_those_of_the_process_of_the_jvm_and_of_a_running_attempt",
+        f"{ANSWERING}test_what_is_found_is_published_as_it_is",
+    ), "describe", "GET /api/v1/taskmanagers/{name}/thread-dump"),
+    Call("requestTaskManagerFileUpload", (client.UploadLog, jobs.AskTaskManager, client.LogUploaded), (
+        f"{INSPECTING}test_logs_are_its_own_and_those_of_its_slots", f"{INSPECTING}test_nothing_else_can_be_read",
+    ), "logs", "GET /api/v1/taskmanagers/{name}/logs/{log}"),
+    Call("requestTaskManagerLogList", (client.ListLogs, jobs.AskTaskManager, client.LogsListed), (
+        f"{INSPECTING}test_logs_are_its_own_and_those_of_its_slots",
+    ), "logs", "GET /api/v1/taskmanagers/{name}/logs"),
     Call("what the original has by one process: who is lost, known to a new leader", (jobs.TaskManagersParted,), (
         "test_resource_manager_parted.py:test_one_that_has_registered_is_released_when_a_shard_tells_of_its_loss",
     ), "replay show", INTERNAL),
@@ -237,6 +264,10 @@ TASK_MANAGER = (
     Call("heartbeatFromResourceManager: how often it beats", (slots.TaskManagerRegistered,), (
         f"{RM}test_heartbeats_of_many_stay_below_the_limit",
     ), "taskmanagers", TASK_MANAGERS),
+    Call("requestFileUploadByType, requestLogList, requestThreadDump", (slots.AnswerClient, slots.ClientAnswered), (
+        f"{ANSWERING}test_a_question_is_looked_up_and_nothing_is_kept_of_it",
+        f"{INSPECTING}test_what_a_storage_refuses_is_answered_without_its_address",
+    ), "describe, logs", "GET /api/v1/taskmanagers/{name}/logs"),
 )  # fmt: skip
 
 CALLS = {
@@ -258,9 +289,7 @@ ABSENT = {
     ),
     "ResourceManager": (
         Absent("heartbeatFromJobManager", "JobMasterHeartbeat", "not there yet; `SlotUnused` finds a shard that is away"),
-        Absent("requestTaskManagerDetailsInfo", "DescribeTaskManager", "not there yet; `ListTaskManagers` has its slots"),
         Absent("requestTaskManagerMetricQueryServiceAddresses", "ListTaskManagerMetricEndpoints", _NO_METRICS),
-        Absent("requestTaskManagerFileUpload", "UploadTaskManagerFile", "not there yet; logs of attempts lie in storage, by their ids"),
     ),
     "SlotManager": (
         Absent("setFailUnfulfillableRequest", "NotEnoughResources", "not there yet; a job waits, with the reason, for `timeouts.queue_ms`"),
@@ -277,7 +306,6 @@ ABSENT = {
     ),
     "TaskManager": (
         Absent("triggerCheckpoint", "TriggerTaskCheckpoint", _NO_CHECKPOINTS),
-        Absent("requestFileUploadByType, requestLogList", "UploadFile", "not there yet; logs of attempts lie in storage, by their ids"),
         Absent("offerSlots: which are accepted", "SlotsAccepted", "none: an accepted slot is one that a task is deployed on"),
         Absent("offerSlots: which are not", "SlotsRejected", "none: `FreeSlots` gives a slot back"),
         Absent("a rejection of its registration", "TaskManagerRejected", "none: `ReleaseTaskManager` ends one that is not welcome"),

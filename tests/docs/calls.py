@@ -13,7 +13,9 @@ from pathlib import Path
 
 from millrace.core.messages import slots
 from millrace.core.messages.base import Body
+from millrace.core.messages.client import ProcessDescribed
 from millrace.core.messages.jobs import DeclareAgain, JobMasterDeclared, TaskManagersParted
+from millrace.core.messages.processes import AskProcess
 from millrace.core.messages.records import Forked, Hello
 from services.dispatcher.core import questions
 from services.dispatcher.core.machine import HANDLERS as OF_DISPATCHER
@@ -23,8 +25,10 @@ from services.task_manager.core.machine import HANDLERS as OF_TASK_MANAGER
 
 TRANSCRIPTS = Path(__file__).parents[1] / "transcripts"
 MACHINES = (OF_DISPATCHER, OF_RESOURCE_MANAGER, OF_JOB_MASTER, OF_TASK_MANAGER)
-FOLDED = "core/fold.py:Fold"
-"""What takes a message that is no machine's: of the chains themselves."""
+ELSEWHERE: dict[type[Body], str] = {
+    Hello: "core/fold.py:Fold", Forked: "core/fold.py:Fold", AskProcess: "runtime/asked.py:Questions",
+}  # fmt: skip
+"""What takes a message that is no machine's: of the chains themselves, and of a process that leads nothing."""
 
 _RARE = "test_rare_messages.py:"
 FORK, PARTED, UNUSED = (
@@ -32,11 +36,12 @@ FORK, PARTED, UNUSED = (
     f"{_RARE}test_a_reborn_resource_manager_learns_from_shards_who_is_lost",
     f"{_RARE}test_a_slot_that_a_dead_shard_does_not_use_is_taken_back",
 )
+ASKED = "test_io_inspection.py:test_a_process_answers_what_it_is_asked_and_what_all_are_asked"
 SIMULATED: dict[type[Body], str] = {
     Hello: FORK, Forked: FORK, TaskManagersParted: PARTED, JobMasterDeclared: PARTED, slots.TaskManagerHeartbeat: PARTED,
-    slots.FailSlot: UNUSED, slots.SlotUnused: UNUSED, DeclareAgain: UNUSED,
+    slots.FailSlot: UNUSED, slots.SlotUnused: UNUSED, DeclareAgain: UNUSED, AskProcess: ASKED, ProcessDescribed: ASKED,
 }  # fmt: skip
-"""Messages that no transcript shows: the test of the simulator that sees them sent."""
+"""Messages that no transcript shows: the test that sees them sent."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +81,8 @@ class Absent:
 
 def handlers_of(body: type[Body]) -> Iterator[str]:
     """Where a message is handled. A reply has none: its client has."""
-    if body in (Hello, Forked):
-        yield FOLDED
+    if body in ELSEWHERE:
+        yield ELSEWHERE[body]
     if body in questions.JOB_REQUESTS:
         row = questions.JOB_REQUESTS[body]
         yield from (_place(each) for each in (row.live, row.ended, row.unknown))

@@ -182,7 +182,7 @@ def breaks(released: dict[str, Any], now: dict[str, Any]) -> list[str]:
         if schema is None:
             found.append(f"{name}: is gone")
             continue
-        written_by_clients = name.startswith("client.commands/") or name == "JobGraph.json"
+        written_by_clients = name.partition("/")[0] in schemas.BY_CLIENTS or name == "JobGraph.json"
         wide, narrow = (schema, was) if written_by_clients else (was, schema)
         found += [f"{name}: {reason}" for reason in Comparison(wide, narrow).reasons()]
         if written_by_clients:

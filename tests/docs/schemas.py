@@ -14,7 +14,9 @@ from millrace.core.messages.contracts import CONTRACTS, Contract
 from millrace.edge.schema import Explained
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-PUBLIC = ("client.commands", "client.replies", "job.events", "cluster.events", "dead-letters", "audit.events")
+BY_CLIENTS = ("client.commands", "process.questions")
+"""The topics that clients write."""
+PUBLIC = (*BY_CLIENTS, "client.replies", "job.events", "cluster.events", "dead-letters", "audit.events")
 RECORDS = {
     model.__name__: model
     for model in (records.Elected, records.Tick, records.Message, records.Outcome, records.Client, records.Probe)
@@ -44,7 +46,7 @@ def _inboxes() -> dict[str, Any]:
 
 
 def _schema(contract: Contract) -> dict[str, Any]:
-    written_by_us = contract.topic != "client.commands"
+    written_by_us = contract.topic not in BY_CLIENTS
     schema = contract.body.model_json_schema(
         mode="serialization" if written_by_us else "validation", schema_generator=Explained
     )

@@ -44,6 +44,7 @@ from tests.conformance import execution, items, masters
 
 from .call_rows import ABSENT, CALLS
 from .calls import HEAD, rows_of
+from .schemas import BY_CLIENTS
 
 SHORT = 25
 SUBMISSION = Path(__file__).parents[1] / "transcripts" / "submission.txt"
@@ -77,7 +78,7 @@ def service_messages() -> str:
 
 
 def client_messages() -> str:
-    return _by_topic("client.commands", "client.replies", second="sent by")
+    return _by_topic("client.commands", "process.questions", "client.replies", second="sent by")
 
 
 def public_facts() -> str:
@@ -270,7 +271,7 @@ def _by_topic(*names: str, second: str) -> str:
 
 
 def _said_by(contract: Contract) -> str:
-    return "clients" if contract.topic == "client.commands" else _parties(contract.senders)
+    return "clients" if contract.topic in BY_CLIENTS else _parties(contract.senders)
 
 
 def _parties(parties: Sequence[str]) -> str:

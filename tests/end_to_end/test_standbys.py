@@ -218,3 +218,23 @@ def test_status_shows_every_replica_and_down_ends_them(replicated: RunningStack)
     assert processes_of(replicated.stack.folder) == []
     replicated.up()
     assert replicated.sql("SELECT 3 AS three").rows == [[3]]
+
+
+def test_a_standby_answers_for_itself(replicated: RunningStack) -> None:
+    """No request to a scope reaches a standby: it is asked as a process."""
+
+    def all_four() -> dict[str, list[str]] | None:
+        found: dict[str, list[str]] = {}
+        for each in replicated.client.services():
+            if each.status.service in ("dispatcher", "resource-manager"):
+                found.setdefault(each.status.service, []).extend(each.scopes.values())
+        return found if all(len(roles) == 2 for roles in found.values()) and len(found) == 2 else None
+
+    found = until("two of each", all_four)
+    assert {service: sorted(roles) for service, roles in found.items()} == dict.fromkeys(found, ["leader", "standby"])
+    leader = replicated.leader("dispatcher")
+    (standby,) = [each.process for each in replicated.client.services() if each.scopes.keys() == {"dispatcher"} and each.process != leader]
+    asked = replicated.client.service(standby)
+    file = (replicated.stack.folder / "logs" / f"{standby}.log").read_bytes()
+    assert b"".join(asked.read("log"))[: len(file)] == file != b""
+    assert '" id=' in asked.threads()[0].text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pydantic import TypeAdapter
@@ -22,6 +22,7 @@ NEW = {
     slots.OrderAttempts, client.ReportNow, effects.KeepJob, effects.JobKept, slots.DrainTaskManager, slots.DrainAnswered,
     client.DeregisterCluster, effects.StartWorker, effects.WorkerStarted, effects.StopWorker, effects.WorkerStopped,
     effects.ListWorkers, effects.WorkersListed, client.ListJobDetails, effects.ListStoredJobs, effects.StoredJobsListed,
+    jobs.AskTaskManager, slots.AnswerClient, slots.ClientAnswered, *get_args(client.AboutTaskManager),
 }  # fmt: skip
 """What 0.1.0 did not know."""
 EFFECTS = {

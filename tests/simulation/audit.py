@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import fsspec
 
@@ -14,7 +14,7 @@ from millrace.core.fold import Fold, Parked, ScopeState
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.core.jobgraph.parse import Refused
 from millrace.core.machine import Envelope, Machine, Output
-from millrace.core.messages.client import DescribeJob, GetClusterOverview, ListTaskManagers, ReportNow
+from millrace.core.messages.client import AboutTaskManager, DescribeJob, GetClusterOverview, ListTaskManagers, ReportNow
 from millrace.core.messages.events import JobCanceled, JobFailed, JobFinished
 from millrace.core.messages.jobs import TaskManagerLost
 from millrace.core.messages.records import Key, Message, Record, decode
@@ -36,7 +36,7 @@ from tests.simulation.task_manager import TaskManagerProcess
 from tests.simulation.world import PREFIX
 
 NONE: Mapping[int, str] = {}
-QUESTIONS = (GetClusterOverview, ListTaskManagers, DescribeJob, ReportNow)  # others are asked
+QUESTIONS = (GetClusterOverview, ListTaskManagers, DescribeJob, ReportNow, *get_args(AboutTaskManager))  # others are asked
 ENDINGS = (JobFinished, JobFailed, JobCanceled)
 
 
@@ -223,6 +223,7 @@ def assert_nothing_left(cluster: Cluster) -> None:
             assert not (state.live or state.lookups or state.waiting), f"I11: {scope} has {state.live or state.lookups}"
         elif scope == RESOURCE_MANAGER:
             assert not folded.state.jobs, f"I11: {scope} has jobs {folded.state.jobs}"
+            assert not folded.state.asked, f"[R31]: {scope} waits for answers {folded.state.asked}"
             registered = {name: each.slots for name, each in folded.state.task_managers.items()}
             present = {each.id: each.slot_count for each in cluster.task_managers()}
             assert {name: len(slots) for name, slots in registered.items()} == present, "I11: TaskManagers"

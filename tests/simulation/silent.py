@@ -34,7 +34,7 @@ def a_shard_stays_away(seed: int) -> Cluster:
     other end. When it is back after all, its own do. AssertionError when something does not hold. The cluster as it is then."""
     chance, topology = random.Random(f"silent {seed}"), Topology(shards=2)
     cluster = Cluster(
-        topology, seed=seed, task_managers=2, slots=1, control=CONTROL, timing=Timing(run=(1_500, 2_500)),
+        topology, seed=seed, task_managers=2, slots=1, control=CONTROL, timing=Timing(run=(1_500, 2_500), unanswered=1.0),
         deciding={"task-manager": {"allocation_timeout_ms": 400}},
     )  # fmt: skip
     cluster.run(cluster.ready, most_ms=20_000)
@@ -60,6 +60,10 @@ def a_shard_stays_away(seed: int) -> Cluster:
     cluster.run(lambda: cluster.ended(*there), most_ms=ENOUGH_MS)
     cluster.start(AWAY)
     cluster.run(lambda: cluster.ended(*away), most_ms=ENOUGH_MS)
+    asked = cluster.client.ask(client.DescribeTaskManager, task_manager="1")
+    cluster.run(lambda: asked in cluster.client.replies(), most_ms=ANSWERED_MS)
+    told = cluster.client.replies()[asked][0]
+    assert told.silent == "task-manager/1", f"[R31]: {told}"
     cluster.run(cluster.ready, most_ms=20_000)
     cluster.run(most_ms=3_000)
     audit(cluster)

@@ -11,9 +11,27 @@ from typing import TYPE_CHECKING, Any, Literal
 import fsspec
 
 from millrace.core.messages.base import Body
-from millrace.core.messages.effects import KillAttempt, LaunchAttempt, OrderAttempt
+from millrace.core.messages.effects import FindAnswer, KillAttempt, LaunchAttempt, OrderAttempt
+from millrace.core.messages.processes import (
+    Answer,
+    Ask,
+    DescribeAsk,
+    Description,
+    LogFile,
+    LogFiles,
+    LogPiece,
+    LogsAsk,
+    NoAnswer,
+    ProcessStatus,
+    SlotJvm,
+    ThreadDump,
+    ThreadDumps,
+    ThreadsAsk,
+    UploadedPiece,
+)
 from millrace.core.messages.progress import AttemptProgress, AttemptStatus
 from millrace.core.messages.slots import (
+    AnswerFound,
     AttemptEnded,
     AttemptRunning,
     OrderAnswered,
@@ -47,6 +65,7 @@ class Timing:
     repair: tuple[int, int] = (1_000, 4_000)  # of a broken slot
     answer: tuple[int, int] = (1, 80)  # to an order to a running attempt
     progress: tuple[int, int] = (1_000, 1_500)  # until the first report of a running attempt, and between two
+    unanswered: float = 0.1  # of questions about the TaskManager
     replaced: float = 0.1  # of ended attempts: the JVM is replaced after them
 
 
@@ -126,6 +145,14 @@ class SimulatedSlots:
 
     def order(self, effect: OrderAttempt) -> None:
         self._after(self._world.timing.answer, lambda: self._replies(effect))
+
+    def answer(self, effect: FindAnswer) -> None:
+        """One in so many has no answer: its logs lie on a disk that hangs."""
+        if self._world.random.random() >= self._world.timing.unanswered:
+            self._after(self._world.timing.answer, lambda: self._post(AnswerFound(
+                question=effect.question, reply_to=effect.reply_to, correlation=effect.correlation,
+                task_manager=self.process.rpartition(".")[0], answer=found(effect.ask, len(self._started)),
+            )))  # fmt: skip
 
     def _replies(self, effect: OrderAttempt) -> None:
         running = self._running.get(effect.slot)
@@ -212,6 +239,21 @@ class SimulatedSlots:
         self._numbered += 1
         due_ms = self._world.clock.now_ms() + self._world.random.randint(*span)
         heapq.heappush(self._later, (due_ms, self._numbered, happens))
+
+
+def found(ask: Ask, slots: int) -> Answer:
+    """What a TaskManager answers that has so many slots and one log."""
+    if isinstance(ask, DescribeAsk):
+        texts = {name: name for name in ("service", "host", "version", "python", "system")}
+        status = ProcessStatus(**{**dict.fromkeys(ProcessStatus.model_fields, 1), **texts})
+        return Description(status=status, slots=[SlotJvm(slot=number, no_answer="it has none") for number in range(slots)])
+    if isinstance(ask, ThreadsAsk):
+        return ThreadDumps(dumps=[ThreadDump(of="the process", text='"main"\n    at main.py:1 main\n')])
+    if isinstance(ask, LogsAsk):
+        return LogFiles(logs=[LogFile(log="log", bytes=3, modified_ms=1)])
+    if ask.log != "log":
+        return NoAnswer(kind="not_found", reason=f"there is no log {ask.log}")
+    return UploadedPiece(piece=LogPiece(log="log", path="logs/asked/1", start=0, bytes=3, size=3))
 
 
 def at_work(tasks_done: int) -> AttemptStatus:

@@ -10,11 +10,12 @@ import logging
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import structlog
 
 from millrace.core.messages.client import (
+    AboutTaskManager,
     AwaitJobResult,
     DescribeBlobServer,
     DescribeJob,
@@ -38,7 +39,7 @@ from tests.simulation.slots import Timing
 
 QUESTIONS: tuple[type[Request], ...] = (
     AwaitJobResult, DescribeBlobServer, DescribeJob, GetClusterOverview, GetJobStatus, ListJobDetails, ListJobs,
-    ListTaskManagers, ReportNow,
+    ListTaskManagers, ReportNow, *get_args(AboutTaskManager),
 )  # fmt: skip
 AIMS = ("", "", "", "task-manager", "dispatcher", "resource-manager", "job-master")
 KINDS = (faults_.ALL, faults_.ALL, faults_.WITH_CUTS, faults_.PROCESSES, faults_.CUTS)
@@ -228,13 +229,17 @@ class Trial:
                     self._to_submit.append(busy[0].job)
 
     def _ask(self) -> None:
-        """A client wants to know something, of a job that there may be."""
+        """A client wants to know something, of a job or a TaskManager that there may be."""
         request, job = self._asking.choice(QUESTIONS), self._asking.choice(self.jobs)
         if request is AwaitJobResult:
             if job in self._awaited:
                 return  # who waits for it already would be answered once
             self._awaited.add(job)
         about = {"job": job} if "job" in request.model_fields else {}
+        if "task_manager" in request.model_fields:
+            about["task_manager"] = self._asking.choice(("1", "1", "2", "3", "4"))
+        if "log" in request.model_fields:
+            about["log"] = self._asking.choice(("log", "none"))
         self.cluster.client.ask(request, **about)
 
 

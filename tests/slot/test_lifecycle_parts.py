@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import psutil
@@ -21,7 +22,7 @@ from services.task_manager.slot.client import parse_event
 from services.task_manager.slot.common import faults, jvm, left, platforms, procs
 from services.task_manager.slot.common.conf import classify_conf
 from services.task_manager.slot.common.config import SlotConfig
-from services.task_manager.slot.host import driver
+from services.task_manager.slot.host import driver, looks
 from services.task_manager.slot.host.children import Child, ChildLost, Children
 from services.task_manager.slot.host.driver import DriverLost
 from services.task_manager.slot.host.output import CappedLog, Pipe
@@ -450,3 +451,25 @@ def test_a_control_process_that_is_lost_loses_the_jvm(tmp_path: Path) -> None:
                 await slot.quiet()
 
     asyncio.run(ask())
+
+
+def test_a_look_for_which_there_is_no_process_is_answered_and_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_process(*_: Any) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(looks, "Child", no_process)
+    told: list[Any] = []
+
+    async def scene() -> None:
+        jvm: Any = SimpleNamespace(port=1, secret="", exited=asyncio.get_running_loop().create_future())
+        found = looks.Looks(cast(Children, None), told.append)
+        found.order({"do": "look", "question": "1", "threads": False})
+        async with found.at(jvm):
+            found.order({"do": "look", "question": "2", "threads": False})
+        found.order({"do": "look", "question": "3", "threads": False})
+
+    asyncio.run(scene())
+    again = "its JVM is being started, or made ready for the next attempt; ask again"
+    assert [(each["question"], each["no_answer"]) for each in told] == [
+        ("1", again), ("2", "its JVM cannot be looked at: Resource temporarily unavailable"), ("3", again),
+    ]  # fmt: skip

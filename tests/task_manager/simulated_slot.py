@@ -40,6 +40,7 @@ class SimulatedSlot:
         self.spec: dict[str, Any] = {}
         self.kills: list[tuple[str, str]] = []
         self.passed_on: list[wire.OrderAttempt] = []
+        self.looks: list[wire.Look] = []
         self.beats: list[int] = []
         if prompt:
             self.ready()
@@ -55,6 +56,13 @@ class SimulatedSlot:
             self.kill(order["attempt"], order["why"])
         elif order["do"] == "order":
             self.passed_on.append(order)
+        elif order["do"] == "look":
+            self.looks.append(order)
+            if self.prompt:
+                self.seen(order, None, None, "it has no JVM")
+
+    def seen(self, order: wire.Look, jvm: Any, threads: Any = None, no_answer: Any = None) -> None:
+        self._send("looked", question=order["question"], jvm=jvm, threads=threads, no_answer=no_answer)
 
     def run(self, attempt: str, spec: dict[str, Any], work: str, log: str, blobs: str) -> None:
         assert self.attempt is None, f"{attempt} was ordered while {self.attempt} has not ended"

@@ -43,7 +43,7 @@ def answer(world: World, status: Any, no_answer: str | None = None, question: st
 
 
 def test_who_is_asked_answers_before_who_asks_gives_up() -> None:
-    assert wire.ANSWER_S * 1000 < INSPECTION_ANSWER_MS < FORWARDED_ANSWER_MS
+    assert wire.LOOK_S * 1000 < wire.ANSWER_S * 1000 < INSPECTION_ANSWER_MS < FORWARDED_ANSWER_MS
 
 
 def test_the_slots_wire_has_the_shapes_of_the_messages() -> None:

@@ -101,6 +101,8 @@ def _fields(body: dict[str, Any]) -> str:
         if value is None or value == "" or isinstance(value, (list, bool)):
             continue
         if isinstance(value, dict):
+            if not {"message", "progress"} & value.keys():
+                continue
             value = repr(value["message"]) if "message" in value else _progress(value["progress"])
         told.append(f"{name}={value}")
     if body.get("tasks") and body["type"] == "DeployTasks":

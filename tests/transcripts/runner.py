@@ -184,9 +184,10 @@ class Scenario:
         yield from ()
 
     def ask(self, words: list[str]) -> Iterator[str]:
-        """ask REQUEST [JOB]: CancelJob one, GetClusterOverview, ..."""
+        """ask REQUEST [JOB | FIELD=VALUE...]: CancelJob one, GetClusterOverview, DescribeTaskManager task_manager=1, ..."""
         request: type[client.Request] = getattr(client, words[0])
-        self.cluster.client.ask(request, **({"job": words[1]} if len(words) > 1 else {}))
+        fields = dict(word.partition("=")[::2] if "=" in word else ("job", word) for word in words[1:])
+        self.cluster.client.ask(request, **fields)
         yield from ()
 
     def send(self, words: list[str]) -> Iterator[str]:

@@ -26,6 +26,7 @@ from services.web.app import application
 from services.web.commands import Commands
 from services.web.follow import Follows
 from services.web.view import View
+from tests.client.asked import Asked
 from tests.web.test_web_kept import detail
 from tests.web.test_web_tables import T0, Story, accepted, attempt
 
@@ -50,10 +51,11 @@ CHECKS = (
 """Not that all that its schemas allow is taken: a graph that is an object need be no graph."""
 
 
-class Some:
+class Some(Asked):
     """In place of a client: a cluster that knows job j, with each kind of answer and refusal."""
 
-    def __init__(self) -> None:
+    def __init__(self, storage: Storage) -> None:
+        super().__init__(storage)
         self.jobs: dict[str, Any] = {}
         self._lock = threading.Lock()
 
@@ -127,7 +129,8 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Any:
     cluster.say("TaskManagerJoined", "tm", task_manager="tm", incarnation=1, host="h", slots=1, states=["FREE"])
     for fact in (*story.facts, *cluster.facts):
         view.fold(fact)
-    app = application(view, lambda: Follows("", 0), Commands(Some), storage=Storage(str(folder)))  # type: ignore[arg-type]  # as asked
+    storage = Storage(str(folder))
+    app = application(view, lambda: Follows("", 0), Commands(lambda: Some(storage)), storage=storage)  # type: ignore[arg-type,return-value]  # as asked
     loaded = schemathesis.openapi.from_asgi("/api/v1/openapi.json", app, headers={"Host": "127.0.0.1"})
     return loaded.exclude(path_regex="/streams/")  # which have no end; tests of their own send them what is wrong
 
@@ -170,7 +173,8 @@ def test_it_stands_for_a_client() -> None:
 
     from millrace.client import Millrace
 
-    for name in ("submit", "cancel", "show", "report_now", "result", "files", "status", "events", "dead_letters"):
+    of_jobs = ("submit", "cancel", "show", "report_now", "result", "files", "status", "events")
+    for name in (*of_jobs, "dead_letters", "task_manager", "service", "services"):
         real, mine = inspect.signature(getattr(Millrace, name)), inspect.signature(getattr(Some, name))
         asked = [each.name for each in mine.parameters.values() if each.kind is not each.VAR_KEYWORD]
         assert asked == [each for each in real.parameters if each in asked], name

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from millrace.core.clocks import NowMs
+from millrace.core.clocks import NowMs, after
+from millrace.core.election import QUIET_TICK_MS
 from millrace.core.machine import Envelope, Output, Say
-from millrace.core.messages.jobs import Question, QuestionAnswered
+from millrace.core.messages.jobs import AskTaskManager, Question, QuestionAnswered
 from millrace.core.timing import FORWARDED_ANSWER_MS, FORWARDED_MOST
 
 from .answers import refuse
 from .state import ForwardedRequest, JobRequest, Silence, State
 
+MORE_MS: dict[type[Question], int] = {AskTaskManager: QUIET_TICK_MS}
+"""Question -> how much longer than others it may take. The ResourceManager waits for the TaskManager nearly as long as is waited for it,
+and in a cluster at rest machine time stands at a tick that was so long ago."""
 AGAIN_MS = 10_000  # before a silent scope is asked again; the longer it is silent, the less often
 
 
@@ -34,7 +38,7 @@ def forward(state: State, request: JobRequest, envelope: Envelope, scope: str, b
     if scope in state.silent:
         state.silent[scope].asked_ms = envelope.now_ms
     state.questions += 1
-    state.asked[state.questions] = ForwardedRequest(scope, envelope.now_ms, request)
+    state.asked[state.questions] = ForwardedRequest(scope, after(envelope.now_ms, MORE_MS.get(type(body), 0)), request)
     yield Say(scope, body.model_copy(update={"number": state.questions}))
 
 
@@ -56,7 +60,7 @@ def overdue(state: State, now_ms: NowMs) -> list[tuple[str, JobRequest]]:
     found = []
     for number, forwarded in list(state.asked.items()):
         if now_ms - forwarded.asked_ms < FORWARDED_ANSWER_MS:
-            break  # they are in the order in which they were forwarded
+            continue
         del state.asked[number]
         state.silent.setdefault(forwarded.scope, Silence(forwarded.asked_ms, forwarded.asked_ms))
         found.append((forwarded.scope, forwarded.asking))

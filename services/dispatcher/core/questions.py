@@ -14,6 +14,7 @@ from millrace.core.messages import client, events, jobs
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.base import parsed
 from millrace.core.messages.effects import StoredJob
+from millrace.core.messages.processes import Ask, DescribeAsk, LogsAsk, ThreadsAsk, UploadAsk
 from millrace.core.messages.records import Client
 from millrace.core.timing import FORWARDED_ANSWER_MS
 from millrace.core.topics import RESOURCE_MANAGER, shard_scope
@@ -24,6 +25,7 @@ from .answers import refuse, reject, reply
 from .state import EndedJob, EtcdLookup, JobRequest, LiveJob, State
 
 ETCD = "etcd"
+UNHEARD = "the ResourceManager has not been heard yet; try again"
 
 Outputs = Iterator[Output]
 Live = Callable[[State, JobRequest, Envelope, LiveJob], Outputs]
@@ -300,11 +302,37 @@ Asked = Literal["overview", "task_managers", "deregister", "register"]
 
 def _ask_resource_manager(state: State, request: client.Request, envelope: Envelope, what: Asked) -> Outputs:
     if RESOURCE_MANAGER not in state.received_from:
-        yield from refuse(request, "busy", "the ResourceManager has not been heard yet; try again")
+        yield from refuse(request, "busy", UNHEARD)
         return
     kept = JobRequest(request.type, "", request.reply_to, request.correlation)
     query = jobs.Query(what=what, reply_to=request.reply_to, correlation=request.correlation, jobs=answers.counts(state))
     yield from forward(state, kept, envelope, RESOURCE_MANAGER, query)
+
+
+ASKS: dict[type[client.Request], Callable[[Any], Ask]] = {
+    client.DescribeTaskManager: lambda request: DescribeAsk(),
+    client.DumpThreads: lambda request: ThreadsAsk(slot=request.slot),
+    client.ListLogs: lambda request: LogsAsk(),
+    client.UploadLog: lambda request: UploadAsk(log=request.log, start=request.start, length=request.length),
+}
+"""What a TaskManager is asked for a client's request about it."""
+
+
+def _ask_task_manager(state: State, request: client.AboutTaskManager, envelope: Envelope) -> Outputs:
+    """The ResourceManager knows it, and answers in its place while it is silent: later than others answer, so that is waited for."""
+    if RESOURCE_MANAGER not in state.received_from:
+        yield from refuse(request, "busy", UNHEARD)
+        return
+    kept = JobRequest(request.type, "", request.reply_to, request.correlation, arguments={"task_manager": request.task_manager})
+    body = jobs.AskTaskManager(
+        task_manager=request.task_manager, ask=ASKS[type(request)](request), reply_to=request.reply_to, correlation=request.correlation
+    )  # fmt: skip
+    yield from forward(state, kept, envelope, RESOURCE_MANAGER, body)
+
+
+def _task_manager_without(state: State, request: JobRequest, scope: str) -> Outputs:
+    reason = f"{scope} does not answer, and nobody else asks TaskManager {request.arguments['task_manager']}; try again"
+    return reply(request, client.RequestRefused, kind="busy", reason=reason, silent=scope)
 
 
 @dataclass(frozen=True)
@@ -322,6 +350,7 @@ OTHER_REQUESTS: dict[type[client.Request], OtherRow] = {
     client.GetClusterOverview: OtherRow(_cluster_overview, _overview_without),
     client.ListTaskManagers: OtherRow(_list_task_managers, _task_managers_without),
     client.DeregisterCluster: OtherRow(_deregister_cluster, _deregister_without),
+    **dict.fromkeys(ASKS, OtherRow(_ask_task_manager, _task_manager_without)),
 }
 _WITHOUT = {kind.__name__: row.without for kind, row in JOB_REQUESTS.items()} | {
     kind.__name__: row.without for kind, row in OTHER_REQUESTS.items()

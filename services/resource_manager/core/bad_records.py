@@ -8,11 +8,11 @@ from typing import Any
 from millrace.core.clocks import after
 from millrace.core.machine import Envelope, Output, PassedOver, Say
 from millrace.core.messages.effects import WorkersListed, WorkerStarted, WorkerStopped
-from millrace.core.messages.jobs import JobMasterDeclared, JobQueued, Query, RequestSlots
+from millrace.core.messages.jobs import AskTaskManager, JobMasterDeclared, JobQueued, Query, RequestSlots
 from millrace.core.messages.slots import SlotFreed
 from millrace.core.timing import registration_ms
 
-from . import answers, providing, requests, shards, slot_manager, workers
+from . import answers, asking, providing, requests, shards, slot_manager, workers
 from .state import State, shard_of
 
 Outputs = Iterator[Output]
@@ -68,6 +68,11 @@ def _worker_stopped(state: State, body: WorkerStopped, error: str, envelope: Env
     return workers.on_worker_stopped(state, body, envelope)
 
 
+def _ask_task_manager(state: State, body: AskTaskManager, error: str, envelope: Envelope) -> Outputs:
+    if body.reply_to:
+        yield from asking.refuse(body, "internal", f"a fault of Millrace in handling this request: {error}")
+
+
 _INSTEAD: dict[type, Callable[[State, Any, str, Envelope], Outputs]] = {
     RequestSlots: _request_slots,
     SlotFreed: _slot_freed,
@@ -76,5 +81,6 @@ _INSTEAD: dict[type, Callable[[State, Any, str, Envelope], Outputs]] = {
     WorkerStarted: _worker_started,
     WorkersListed: _workers_listed,
     WorkerStopped: _worker_stopped,
+    AskTaskManager: _ask_task_manager,
 }
 """Class of a record's body -> what is done instead of its handler."""

@@ -19,8 +19,9 @@ from millrace.core.machine import (
     dispatch,
 )
 from millrace.core.messages.effects import TaskManagerFenced, WorkersListed, WorkerStarted, WorkerStopped
-from millrace.core.messages.jobs import JobMasterDeclared, Query, RequestSlots, TaskManagersParted
+from millrace.core.messages.jobs import AskTaskManager, JobMasterDeclared, Query, RequestSlots, TaskManagersParted
 from millrace.core.messages.slots import (
+    ClientAnswered,
     DisconnectTaskManager,
     DrainAnswered,
     RegisterTaskManager,
@@ -31,7 +32,19 @@ from millrace.core.messages.slots import (
 )
 from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER, shard_scope
 
-from . import answers, bad_records, births, providing, registration, requests, shards, slot_manager, timers, workers
+from . import (
+    answers,
+    asking,
+    bad_records,
+    births,
+    providing,
+    registration,
+    requests,
+    shards,
+    slot_manager,
+    timers,
+    workers,
+)
 from .state import State, is_quiet
 
 HANDLERS: dict[type, Handler] = {
@@ -53,8 +66,10 @@ HANDLERS: dict[type, Handler] = {
     SlotFreed: slot_manager.on_slot_freed,
     SlotUnused: shards.on_slot_unused,
     DrainAnswered: providing.on_drain_answered,
+    ClientAnswered: asking.on_client_answered,
     # from the Dispatcher
     Query: answers.on_query,
+    AskTaskManager: asking.on_ask_task_manager,
     # from etcd
     TaskManagerFenced: registration.on_task_manager_fenced,
     # from the provider of TaskManagers
@@ -84,4 +99,5 @@ class ResourceManager:
         yield from slot_manager.grant(state, envelope.id, envelope.at_ms)
 
     def is_idle(self, state: State) -> bool:
-        return not (state.jobs or state.expected or workers.pending(state)) and all(is_quiet(each) for each in state.task_managers.values())
+        waits = state.jobs or state.expected or state.asked or workers.pending(state)
+        return not waits and all(is_quiet(each) for each in state.task_managers.values())

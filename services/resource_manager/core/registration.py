@@ -18,7 +18,7 @@ from millrace.core.messages.slots import (
 from millrace.core.states import SlotState
 from millrace.core.topics import shard_scope, task_manager_key, task_manager_scope
 
-from . import liveness, slot_manager, workers
+from . import asking, liveness, slot_manager, workers
 from .state import Slot, State, TaskManager, task_manager_of
 
 LOST_BEFORE = "an earlier ResourceManager had declared it lost"
@@ -56,7 +56,7 @@ def on_register_task_manager(state: State, body: RegisterTaskManager, envelope: 
         for number, slot in slots.items():  # SlotChanged events about it are counted on [R16]
             slot.changes = again.slots[number].changes if number in again.slots else 0
     since_ms = again.since_ms if again is not None else envelope.at_ms
-    task_manager = TaskManager(life, body.host, since_ms, envelope.at_ms, state.clock_ms, slots)
+    task_manager = TaskManager(life, body.host, since_ms, envelope.at_ms, state.clock_ms, slots, body.build)
     liveness.note_heartbeat(state, task_manager, envelope.at_ms)
     freed += slot_manager.register(state, name, task_manager, body.states)
     freed += workers.registered(state, name, envelope.now_ms, envelope.at_ms)
@@ -121,6 +121,7 @@ def lose(state: State, envelope: Envelope, name: str, reason: str, *, alive: boo
     ))  # fmt: skip
     yield from slot_manager.unregister(state, name)
     yield from workers.lost(state, name, reason, alive=alive, envelope=envelope)
+    yield from asking.answer_lost(state, name, reason)
     yield from adjust_heartbeats(state)
 
 

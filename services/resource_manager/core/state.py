@@ -10,6 +10,7 @@ from millrace.core.clocks import AtMs, NowMs
 from millrace.core.fold import TICK_MS
 from millrace.core.machine import Envelope, formerly
 from millrace.core.states import ALLOCATED_SLOT, HELD_SLOT, WITH_TASK_MANAGER, SlotState, WorkerState
+from millrace.core.timing import FORWARDED_MOST
 from millrace.core.topics import shard_number, task_manager_name
 
 TICK_STEP_MAX_MS = 500
@@ -61,6 +62,7 @@ class TaskManager:
     # the ticks.
     silent_from_ms: Annotated[int, formerly("silent_from_ms", "heard_ms")] = 0
     slots: dict[int, Slot] = field(default_factory=dict)  # by the TaskManager's number of the slot
+    build: str = ""  # "": it is of 0.1.0
 
 
 @dataclass
@@ -126,6 +128,17 @@ class Workers:
 
 
 @dataclass
+class Asked:
+    """A client's question that a TaskManager was asked, and has not answered."""
+
+    task_manager: str
+    reply_to: str
+    correlation: str
+    number: int  # the Dispatcher's, of the question
+    due_ms: NowMs = NowMs(0)  # when the client is answered without it
+
+
+@dataclass
 class State:
     shards: int
     limits: Settings = field(default_factory=Settings)
@@ -159,6 +172,9 @@ class State:
     # TaskManager -> the last incarnation that was declared lost, by an earlier life of ours, or because it did not register.
     # None is registered. The last LOST_KEPT, in the order in which they were noted.
     parted: dict[str, int] = field(default_factory=dict)
+    # Number -> question of a client to a registered TaskManager, in the order in which they came. At most FORWARDED_MOST.
+    asked: dict[int, Asked] = field(default_factory=dict)
+    questions: int = 0  # asked of TaskManagers in this life
 
     @property
     def open(self) -> bool:
@@ -230,5 +246,7 @@ def check(state: State) -> None:
     for name, worker in state.workers.known.items():
         assert (worker.state in WITH_TASK_MANAGER) == (name in state.task_managers), (name, worker)
         assert worker.idle_ms is None or worker.state in WITH_TASK_MANAGER, (name, worker)
+    assert len(state.asked) <= FORWARDED_MOST and all(number <= state.questions for number in state.asked)
+    assert {asked.task_manager for asked in state.asked.values()} <= set(state.task_managers), "nobody would answer"
     if state.open and state.free:
         assert not any(memory <= max(state.free) for memory in state.queues), "a free slot, and who can use it"

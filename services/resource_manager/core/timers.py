@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from millrace.core.machine import Envelope, Output, Ticked
 
-from . import liveness, providing, queue, registration, shards, slot_manager
+from . import asking, liveness, providing, queue, registration, shards, slot_manager
 from .state import State
 
 
@@ -19,3 +19,4 @@ def on_ticked(state: State, body: Ticked, envelope: Envelope) -> Iterator[Output
     yield from slot_manager.grant(state, envelope.id, envelope.at_ms)  # first: no job is sent a reason to wait for what it gets
     yield from providing.on_ticked(state, envelope)
     yield from queue.notify(state, now_ms)
+    yield from asking.answer_overdue(state, now_ms)

@@ -26,7 +26,7 @@ def on_born(state: State, body: Born, envelope: Envelope) -> Iterator[Output]:
 
 def on_configured(state: State, body: Configured, envelope: Envelope) -> Iterator[Output]:
     settings = body.settings
-    state.incarnation, state.host = settings["incarnation"], settings["host"]
+    state.incarnation, state.host, state.build = settings["incarnation"], settings["host"], settings.get("build", "")
     state.allocation_timeout_ms = settings["allocation_timeout_ms"]
     state.slots = {number: Slot(memory_mb) for number, memory_mb in enumerate(settings["slots_memory_mb"])}
     yield from ()
@@ -50,7 +50,7 @@ def on_peer_born(state: State, body: PeerBorn, envelope: Envelope) -> Iterator[O
     if body.peer == RESOURCE_MANAGER:
         specs = [SlotSpec(slot=number, memory_mb=slot.memory_mb) for number, slot in state.slots.items()]
         state.beat_ms = envelope.now_ms
-        yield Say(body.peer, RegisterTaskManager(host=state.host, slots=specs, states=_states(state)))
+        yield Say(body.peer, RegisterTaskManager(host=state.host, slots=specs, states=_states(state), build=state.build))
     else:
         shard = shard_number(body.peer)
         slot_table.give_up_waiting(state, shard)

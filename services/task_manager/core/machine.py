@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from millrace.core.election import QUIET_TICK_MS
 from millrace.core.fold import TICK_MS
 from millrace.core.machine import Born, Configured, Envelope, Handler, Output, PeerBorn, Ticked, dispatch
-from millrace.core.messages.effects import AttemptKillSent, AttemptLaunched, AttemptOrderSent
+from millrace.core.messages.effects import AnswerSought, AttemptKillSent, AttemptLaunched, AttemptOrderSent
 from millrace.core.messages.slots import (
     AllocateSlot,
+    AnswerClient,
+    AnswerFound,
     AttemptEnded,
     AttemptRunning,
     CancelTasks,
@@ -33,6 +35,7 @@ from millrace.core.timing import QUIET_BEATS
 from millrace.core.topics import RESOURCE_MANAGER, shard_scope, task_manager_scope
 
 from . import slot_table
+from .answering import on_answer_client, on_answer_found, on_answer_sought
 from .commands import on_allocate_slot, on_cancel_tasks, on_deploy_tasks, on_free_slots, on_task_manager_registered
 from .leaving import on_drain_task_manager, on_release_task_manager, on_stop_asked, on_unheard
 from .life import on_born, on_configured, on_peer_born, on_ticked
@@ -60,6 +63,7 @@ HANDLERS: dict[type, Handler] = {
     AllocateSlot: on_allocate_slot,
     ReleaseTaskManager: on_release_task_manager,
     DrainTaskManager: on_drain_task_manager,
+    AnswerClient: on_answer_client,
     # JobMasters
     DeployTasks: on_deploy_tasks,
     CancelTasks: on_cancel_tasks,
@@ -73,9 +77,11 @@ HANDLERS: dict[type, Handler] = {
     AttemptEnded: on_attempt_ended,
     SlotsProgressed: on_slots_progressed,
     OrderAnswered: on_order_answered,
+    AnswerFound: on_answer_found,
     AttemptLaunched: on_attempt_launched,
     AttemptKillSent: on_attempt_kill_sent,
     AttemptOrderSent: on_attempt_order_sent,
+    AnswerSought: on_answer_sought,
     StopAsked: on_stop_asked,
     Unheard: on_unheard,
     FellBehind: on_fell_behind,

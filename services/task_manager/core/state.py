@@ -52,6 +52,7 @@ class Slot:
 class State:
     incarnation: int = 0
     host: str = ""
+    build: str = ""
     allocation_timeout_ms: int = 10_000  # of an allocation on which nothing was deployed
     slots: dict[int, Slot] = field(default_factory=dict)  # by number, all from the start to the end
     interval_ms: int = 100  # between heartbeats, as the ResourceManager wants them

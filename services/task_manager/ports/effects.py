@@ -7,10 +7,12 @@ from typing import Protocol
 
 from millrace.core.messages.base import Body
 from millrace.core.messages.effects import (
+    AnswerSought,
     AttemptKillSent,
     AttemptLaunched,
     AttemptOrderSent,
     EndProcess,
+    FindAnswer,
     KillAttempt,
     LaunchAttempt,
     OrderAttempt,
@@ -26,6 +28,8 @@ class SlotsPort(Protocol):
     def kill(self, effect: KillAttempt) -> None: ...
 
     def order(self, effect: OrderAttempt) -> None: ...
+
+    def answer(self, effect: FindAnswer) -> None: ...
 
     def beat(self, patience_ms: int) -> None: ...
 
@@ -45,4 +49,10 @@ def ports(slots: SlotsPort, end: Callable[[EndProcess], None]) -> dict[type[Body
         slots.order(effect)
         return AttemptOrderSent(attempt=effect.attempt)
 
-    return {LaunchAttempt: each(launch), KillAttempt: each(kill), OrderAttempt: each(order), EndProcess: each(end)}
+    def answer(effect: FindAnswer) -> AnswerSought:
+        slots.answer(effect)
+        return AnswerSought(question=effect.question)
+
+    return {
+        LaunchAttempt: each(launch), KillAttempt: each(kill), OrderAttempt: each(order), FindAnswer: each(answer), EndProcess: each(end)
+    }  # fmt: skip

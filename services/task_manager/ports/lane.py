@@ -17,7 +17,8 @@ from millrace.core.faults import fault, infrastructure
 from millrace.core.messages.attempts import ModuleSpec
 from millrace.core.messages.base import Body
 from millrace.core.messages.effects import KillAttempt, LaunchAttempt, OrderAttempt
-from millrace.core.messages.progress import AttemptProgress, AttemptStatus
+from millrace.core.messages.processes import JvmStatus
+from millrace.core.messages.progress import AttemptProgress, AttemptStatus, Order, ReportOrder
 from millrace.core.messages.slots import (
     AttemptEnded,
     AttemptRunning,
@@ -39,6 +40,7 @@ from .uploads import Uploads
 
 AGAIN_S, BROKEN_AGAIN_S = 1.0, 60.0  # until a slot whose host ended, or that is broken, is started again
 FAILED_STARTS_MAX = 3  # of a slot's process, one after the other, before its slot is called broken
+LOOKS_MOST, UNANSWERED_MOST = 8, 100  # looks and orders that wait for an answer of the slot's process
 LOG_TAIL_CHARS_MAX = 500  # of what it printed last, in a reason
 
 log = structlog.get_logger("slots")
@@ -55,6 +57,10 @@ class SlotPort(Protocol):
 
 
 OnEvent = Callable[[wire.Event], None]
+OnStatus = Callable[["AttemptStatus | None", "str | None"], None]
+"""Takes what a running attempt answers, or why it does not."""
+OnLook = Callable[["JvmStatus | None", "str | None", "str | None"], None]
+"""Takes how the slot's JVM is, where its threads are, and why nothing is known of it."""
 SlotFactory = Callable[[int, OnEvent], SlotPort]
 """Starts the slot of this number; it sends its events from then on, on any thread."""
 
@@ -91,7 +97,8 @@ class Lane:
         self._ordered = False  # the process has the order to run it
         self._running = False  # the process reported that it runs
         self._killed: str | None = None  # why it is to be killed, where that came before the order
-        self._unanswered: dict[str, OrderAttempt] = {}  # by its question to the process; orders that have no answer yet
+        self._unanswered: dict[str, OnStatus] = {}  # by its question to the process; orders that have no answer yet
+        self._looks: dict[str, OnLook] = {}  # the same of looks at the JVM
         self._broken = False
         self._failed_starts = 0
         self._count = itertools.count(1)
@@ -129,21 +136,54 @@ class Lane:
                 self._process.order({"do": "kill", "attempt": effect.attempt, "why": effect.why})
 
     def order(self, effect: OrderAttempt) -> None:
-        question = f"{effect.shard}.{effect.question}"
-        with self._lock:
-            self._unanswered[question] = effect
-            process, launched = self._process, self._effect is not None and self._effect.attempt == effect.attempt
-            if process is not None and launched and self._ordered:
-                order = cast(wire.AttemptOrder, {**effect.order.model_dump(), "question": question})
-                process.order({"do": "order", "attempt": effect.attempt, "order": order})
-                return
-        self._report_answer(question, None, "its slot makes it ready" if launched else "it has just ended")
+        def answered(status: AttemptStatus | None, no_answer: str | None) -> None:
+            self._report(OrderAnswered(
+                attempt=effect.attempt, shard=effect.shard, question=effect.question, status=status, no_answer=no_answer
+            ))  # fmt: skip
 
-    def _report_answer(self, question: str, reported: wire.AttemptStatus | None, no_answer: str | None) -> None:
-        """Reports the answer to an order, once. What an attempt sends may be written by user code: the slot's host has looked at it, and so
-        do we."""
-        effect = self._unanswered.pop(question, None)
-        if effect is None:
+        self._order(effect.attempt, f"{effect.shard}.{effect.question}", effect.order, answered)
+
+    @property
+    def running(self) -> str | None:
+        """The name of the running attempt."""
+        effect = self._effect
+        return effect.attempt if effect is not None and self._running else None
+
+    def ask_attempt(self, attempt: str, on_status: OnStatus) -> None:
+        """Asks a running attempt what it does. An answer comes in any case."""
+        self._order(attempt, f"own.{next(self._count)}", ReportOrder(), on_status)
+
+    def look(self, on_look: OnLook, *, threads: bool) -> None:
+        """Looks at the JVM. An answer comes in any case."""
+        if len(self._looks) >= LOOKS_MOST:  # nothing more is put into the pipe of a process that hangs
+            on_look(None, None, f"its slot's process has not answered {LOOKS_MOST} looks")
+            return
+        question = f"look.{next(self._count)}"
+        with self._lock:
+            self._looks[question] = on_look
+            process = self._process
+        if process is not None:
+            process.order({"do": "look", "question": question, "threads": threads})
+        else:
+            self._seen(question, None, None, "the slot's process is being started again")
+
+    def _order(self, attempt: str, question: str, order: Order, on_status: OnStatus) -> None:
+        if len(self._unanswered) >= UNANSWERED_MOST:  # the oldest: its answer was lost, or comes too late
+            self._answered(next(iter(self._unanswered)), None, "its slot's process has not answered")
+        with self._lock:
+            self._unanswered[question] = on_status
+            process, launched = self._process, self._effect is not None and self._effect.attempt == attempt
+            if process is not None and launched and self._ordered:
+                asked = cast(wire.AttemptOrder, {**order.model_dump(), "question": question})
+                process.order({"do": "order", "attempt": attempt, "order": asked})
+                return
+        self._answered(question, None, "its slot makes it ready" if launched else "it has just ended")
+
+    def _answered(self, question: str, reported: wire.AttemptStatus | None, no_answer: str | None) -> None:
+        """Passes on the answer to an order, once. What an attempt sends may be written by user code: the slot's host has looked at it, and
+        so do we."""
+        on_status = self._unanswered.pop(question, None)
+        if on_status is None:
             return
         status: AttemptStatus | None = None
         if reported is not None:
@@ -151,9 +191,20 @@ class Lane:
                 status = AttemptStatus.model_validate(reported)
             except ValidationError:
                 no_answer = "it answers what cannot be read"
-        self._report(OrderAnswered(
-            attempt=effect.attempt, shard=effect.shard, question=effect.question, status=status, no_answer=no_answer
-        ))  # fmt: skip
+        on_status(status, no_answer)
+
+    def _seen(self, question: str, seen: wire.JvmStatus | None, threads: str | None, no_answer: str | None) -> None:
+        """The same of a look. User code can change what a JVM says of itself."""
+        on_look = self._looks.pop(question, None)
+        if on_look is None:
+            return
+        jvm: JvmStatus | None = None
+        if seen is not None:
+            try:
+                jvm = JvmStatus.model_validate(seen)
+            except ValidationError:
+                threads, no_answer = None, "its JVM answers what cannot be read"
+        on_look(jvm, threads, no_answer)
 
     def modules(self) -> list[ModuleSpec]:
         """What the attempt of this slot was launched with."""
@@ -230,7 +281,9 @@ class Lane:
             if effect is not None and effect.attempt == event["attempt"]:
                 self._shared.progress.note(self._number, effect.attempt, AttemptProgress.model_validate(event["progress"]))
         elif event["is"] == "status":
-            self._report_answer(event["question"], event["status"], event["no_answer"])
+            self._answered(event["question"], event["status"], event["no_answer"])
+        elif event["is"] == "looked":
+            self._seen(event["question"], event["jvm"], event["threads"], event["no_answer"])
         elif event["is"] == "replacing":
             if not event["attempt"]:  # else it is the attempt's own JVM
                 self._report(SlotReplacing(slot=self._number, reason=event["reason"]))
@@ -249,8 +302,11 @@ class Lane:
         if self._shared.closing:
             return
         self._process = None
+        why = f"the slot's process ended with {code}"
         for question in list(self._unanswered):
-            self._report_answer(question, None, f"the slot's process ended with {code}")
+            self._answered(question, None, why)
+        for question in list(self._looks):
+            self._seen(question, None, None, why)
         effect = self._effect
         if effect is not None:
             error = infrastructure(f"the slot's process ended with {code}")

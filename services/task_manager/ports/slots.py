@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from millrace.core.messages.base import Body
-from millrace.core.messages.effects import KillAttempt, LaunchAttempt, OrderAttempt
+from millrace.core.messages.effects import FindAnswer, KillAttempt, LaunchAttempt, OrderAttempt
 from millrace.io.storage.store import Storage
 
 from ..kept_files import Keep
 from ..traces import AttemptTraces
+from .inspecting import Inspecting
 from .keeping import Keeping
 from .lane import Lane, Shared, SlotFactory
 from .progress import ProgressReports
@@ -40,7 +41,7 @@ class Slots:
         later: Callable[[float, Callable[[], None]], None] | None = None,
         traces: AttemptTraces | None = None,
     ) -> None:
-        """`folder`: the TaskManager's own. `keep`: of what attempts leave in theirs.
+        """`folder`: the TaskManager's own, of its name. `keep`: of what attempts leave in theirs.
         `submit` runs what may take long (default: threads), `later` after some seconds. `traces` makes spans."""
         self.uploads = Uploads(folder / "blobs", storage, self._modules)
         self._shared = Shared(
@@ -57,6 +58,7 @@ class Slots:
             traces,
         )
         self._lanes = [Lane(self._shared, number) for number in range(count)]
+        self._inspecting = Inspecting(folder.name, self._lanes, folder / "slots", storage, on_fact)
 
     def start(self) -> None:
         """Starts all slots. Nothing of an earlier process is here any more: its working files go."""
@@ -80,6 +82,10 @@ class Slots:
     def order(self, effect: OrderAttempt) -> None:
         """Passes an order on to a running attempt; OrderAnswered follows."""
         self._lanes[effect.slot].order(effect)
+
+    def answer(self, effect: FindAnswer) -> None:
+        """Looks for what a client asks; AnswerFound follows."""
+        self._inspecting.answer(effect)
 
     def beat(self, patience_ms: int) -> None:
         """The TaskManager is at work: sent to the slots with an attempt, which end when they do not get it for so long."""

@@ -6,6 +6,7 @@
     attempt -> host           Attached, Took, then AttemptEvent, which may come from user code: `from_attempt` believes nothing
     host -> control           ControlOrder
     control -> host           ControlAnswer
+    look -> host              LookAnswer, once
 
 What an attempt is given and what it leaves has its types in `attempt_wire`.
 An order to a running attempt needs no code in between: give it a type here, and a handler in `attempt/channel.py`. Standard library
@@ -30,11 +31,16 @@ TIME_MAX = 1 << 42  # ms: in nanoseconds, as a collector has them, it fits into 
 STACK_MAX = 40  # frames, the innermost
 STAGES_MAX = 10  # that run now
 SPANS_MAX = 500  # Spark jobs and stages of an attempt that are noted
+COLLECTORS_MAX = 20
 TEXT_MAX = 160  # characters of a frame or of a stage's name
 PROGRESS_S = 1.0
 """A running attempt reports its progress so often at most, and for the first time after so long."""
 ANSWER_S = 2.0
 """A running attempt that has not answered within this is reported as one that does not answer."""
+LOOK_S = 1.5
+"""The same of a JVM that is looked at."""
+DUMP_CHARS_MAX = 400_000
+"""Of the threads of a JVM."""
 
 
 # TaskManager -> host
@@ -97,13 +103,21 @@ class OrderAttempt(TypedDict):
     order: AttemptOrder
 
 
+class Look(TypedDict):
+    """Look at the JVM. One ``looked`` with this `question` follows in any case. `threads`: where they are, too."""
+
+    do: Literal["look"]
+    question: str
+    threads: bool
+
+
 class Stop(TypedDict):
     """Ends the slot and what runs in it; the event is ``gone``."""
 
     do: Literal["stop"]
 
 
-Order = Start | Run | Kill | OrderAttempt | Stop
+Order = Start | Run | Kill | OrderAttempt | Look | Stop
 
 
 # attempt -> host, and host -> attempt before the attempt runs
@@ -233,10 +247,64 @@ Replacing = TypedDict("Replacing", {"is": Literal["replacing"], "reason": str, "
 Broken = TypedDict("Broken", {"is": Literal["broken"], "reason": str, "hint": str})
 """The slot cannot be started; the host ends."""
 
+Looked = TypedDict(
+    "Looked",
+    {"is": Literal["looked"], "question": str, "jvm": "JvmStatus | None", "threads": "str | None", "no_answer": "str | None"},
+)
+"""`no_answer`: why nothing is known of the JVM."""
+
 Gone = TypedDict("Gone", {"is": Literal["gone"], "code": int, "log_tail": str})
 """Made by the TaskManager's side when the host has ended; nothing of the slot lives any more. `log_tail`: the last that it printed."""
 
-Event = Ready | Running | AttemptProgressed | AttemptAnswered | Ended | Replacing | Broken | Gone
+Event = Ready | Running | AttemptProgressed | AttemptAnswered | Ended | Replacing | Broken | Looked | Gone
+
+
+# look -> host
+
+
+class MemoryUse(TypedDict):
+    """In bytes. `max` None: it has no bound."""
+
+    used: int
+    committed: int
+    max: int | None
+
+
+class Buffers(TypedDict):
+    """Of Java code outside of the heap; bytes but for `count`."""
+
+    count: int
+    used: int
+    capacity: int
+
+
+class Collector(TypedDict):
+    """A garbage collector: how often it ran, and for how long in all."""
+
+    name: str
+    count: int
+    time_ms: int
+
+
+class JvmStatus(TypedDict):
+    """How a JVM is."""
+
+    version: str
+    uptime_ms: int
+    threads: int
+    heap: MemoryUse
+    non_heap: MemoryUse
+    direct: Buffers
+    mapped: Buffers
+    collectors: list[Collector]
+
+
+class LookAnswer(TypedDict, total=False):
+    """What was seen; `reason`: why nothing was."""
+
+    jvm: JvmStatus
+    threads: str
+    reason: str
 
 
 # host -> control

@@ -21,6 +21,14 @@ viewer    GET    /api/v1/openapi.json
 viewer    GET    /api/v1/schema
 viewer    GET    /api/v1/overview
 viewer    GET    /api/v1/taskmanagers
+viewer    GET    /api/v1/taskmanagers/{name}
+viewer    GET    /api/v1/taskmanagers/{name}/thread-dump
+viewer    GET    /api/v1/taskmanagers/{name}/logs
+viewer    GET    /api/v1/taskmanagers/{name}/logs/{log}
+viewer    GET    /api/v1/services
+viewer    GET    /api/v1/services/{name}/thread-dump
+viewer    GET    /api/v1/services/{name}/logs
+viewer    GET    /api/v1/services/{name}/logs/{log}
 viewer    GET    /api/v1/slots
 viewer    GET    /api/v1/leaders
 viewer    GET    /api/v1/jobs
@@ -59,6 +67,8 @@ viewer    GET    /page/
 viewer    GET    /page/queue
 viewer    GET    /page/taskmanagers
 viewer    GET    /page/taskmanagers/{name}
+viewer    GET    /page/services
+viewer    GET    /page/services/{name}
 viewer    GET    /page/leaders
 viewer    GET    /page/more
 viewer    GET    /page/jobs

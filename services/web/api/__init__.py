@@ -6,12 +6,13 @@ from fastapi import APIRouter, Depends
 
 from ..commands import Commands
 from ..kept import Kept
+from ..processes import Processes
 from ..view import View
-from . import cluster, jobs, logs, questions, streams, submissions
+from . import cluster, jobs, logs, processes, questions, streams, submissions
 from .asking import known_alone
 
 
-def api(view: View, commands: Commands, kept: Kept, spark_history: str = "") -> APIRouter:
+def api(view: View, commands: Commands, kept: Kept, asked: Processes, spark_history: str = "") -> APIRouter:
     """All of it. `spark_history`: the address of a Spark history server."""
     router = APIRouter(prefix="/api/v1", dependencies=[Depends(known_alone)])
     for part in (
@@ -22,6 +23,7 @@ def api(view: View, commands: Commands, kept: Kept, spark_history: str = "") -> 
         questions.questions(commands, kept, spark_history),
         questions.letters(commands),
         cluster.cluster(view),
+        processes.processes(view, asked),
     ):
         router.include_router(part)
     return router

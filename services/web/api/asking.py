@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Annotated, Any
 
 from fastapi import Path, Query, Request, Response
 
 from millrace.core.messages.client import JOB_ID_PATTERN
 
-from ..commands import WAIT_MOST_S, WAIT_S
+from ..commands import WAIT_MOST_S, WAIT_S, NoCluster
 from ..problems import Mistake, Refusal
 from ..view import View
 
@@ -37,6 +37,16 @@ def check_ready(view: View) -> None:
     if not view.caught_up:
         detail = "the tables are being brought back: ask again in a moment"
         raise Refusal(503, detail, "starting", headers={"Retry-After": "1"})
+
+
+def only_live(view: View) -> Callable[[], Coroutine[None, None, None]]:
+    """A dependency of what only a running cluster has."""
+
+    async def live() -> None:
+        if view.past:
+            raise NoCluster("this is a history: it has no TaskManagers, slots and leaders; ask the web service of a running cluster")
+
+    return live
 
 
 def wrong_parameter(name: str, message: str) -> Refusal:

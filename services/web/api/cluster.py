@@ -7,10 +7,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from .. import models
-from ..commands import NoCluster
 from ..problems import responses
 from ..view import View
-from .asking import shown
+from .asking import only_live, shown
 
 REFUSED = responses(304, 400, 429, 503)
 
@@ -18,12 +17,7 @@ REFUSED = responses(304, 400, 429, 503)
 def cluster(view: View) -> APIRouter:
     """The reads about the cluster."""
     router = APIRouter(tags=["cluster"], responses=REFUSED)
-
-    async def live() -> None:
-        if view.past:
-            raise NoCluster("this is a history: it has no TaskManagers, slots and leaders; ask the web service of a running cluster")
-
-    now = [Depends(live)]
+    now = [Depends(only_live(view))]
 
     @router.get("/taskmanagers", response_model=models.TaskManagers, dependencies=now)
     async def task_managers(

@@ -13,8 +13,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..kept import Kept
 from ..problems import MEDIA_TYPE
+from ..processes import Processes
 from ..view import View
-from . import VERSION, cluster, failures, jobs, logs, off, operations, taskmanagers, vertices
+from . import VERSION, cluster, failures, job_manager, jobs, logs, off, operations, taskmanagers, vertices
 from .commands import Commands
 from .dashboard import Dashboard
 from .errors import Refusal, add_handlers, answer
@@ -22,7 +23,9 @@ from .paths import DASHBOARD, PREFIX, path_of
 from .source import Source
 
 
-def flink(view: View, commands: Commands, kept: Kept, settings: Mapping[str, str], dashboard: Path | None) -> FastAPI:
+def flink(
+    view: View, commands: Commands, kept: Kept, settings: Mapping[str, str], dashboard: Path | None, processes: Processes
+) -> FastAPI:
     """The application, for paths without a prefix. settings: what is shown as the JobManager's configuration; no secrets. dashboard: the
     folder with the files of Flink's own, which are answered as they are."""
     app = FastAPI(
@@ -37,8 +40,9 @@ def flink(view: View, commands: Commands, kept: Kept, settings: Mapping[str, str
     add_handlers(app)
     source = Source(view)
     for router in (
-        cluster.router(source, settings), jobs.router(source), failures.router(source), vertices.router(source),
-        operations.router(source, commands), taskmanagers.router(source, commands), logs.router(source, kept), off.router(source),
+        cluster.router(source), job_manager.router(source, settings, processes), jobs.router(source), failures.router(source),
+        vertices.router(source), operations.router(source, commands), taskmanagers.router(source, commands, processes),
+        logs.router(source, kept, processes), off.router(source),
     ):  # fmt: skip
         app.include_router(router)
     _describe(app)

@@ -1,23 +1,19 @@
-"""The cluster: counts, what the dashboard is configured with, applications, the JobManager that Flink's tools ask about."""
+"""The cluster: counts, what the dashboard is configured with, applications."""
 
 from __future__ import annotations
 
-import platform
-import sys
-from collections.abc import Mapping
-
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 
 from millrace import __version__
 from millrace.core.states import ENDED_JOB, INITIALIZING, ExecutionState, JobStatus
 
 from . import VERSION
 from . import cluster_shapes as shapes
-from .errors import Refusal, Reply, not_found
+from .errors import Reply
 from .failures import history
 from .jobs import summary
-from .metrics import Agg, Get, aggregated, chosen
-from .shapes import Aggregate, Metric
+from .metrics import Agg, Get, aggregated
+from .shapes import Aggregate
 from .source import Job, Source, duration
 from .taskmanagers import members
 
@@ -31,8 +27,7 @@ APPLICATION_STATES: dict[str, str] = {
 """A job's state -> that of its application, where that is another word."""
 
 
-def router(source: Source, settings: Mapping[str, str]) -> APIRouter:
-    """`settings`: what is shown as the JobManager's configuration; no secrets."""
+def router(source: Source) -> APIRouter:
     api = APIRouter(tags=["cluster"])
 
     @api.get("/config", response_model=shapes.Config)
@@ -65,7 +60,6 @@ def router(source: Source, settings: Mapping[str, str]) -> APIRouter:
         return Reply(body)
 
     _add_applications(api, source)
-    _add_job_manager(api, source, settings)
     return api
 
 
@@ -127,68 +121,3 @@ def _application(job: Job) -> shapes.Application:
         "duration": duration(job.start_ms, job.end_ms, job.now_ms), "status": APPLICATION_STATES.get(job.state, job.state),
         "jobs": {job.state: 1},
     }  # fmt: skip
-
-
-def _add_job_manager(api: APIRouter, source: Source, settings: Mapping[str, str]) -> None:
-    """Its settings and its process are those of the web service: what decides has several processes, and runs no JVM."""
-
-    @api.get("/jobmanager/config", response_model=list[shapes.Setting])
-    async def config() -> Reply:
-        """The settings of the web service."""
-        body: list[shapes.Setting] = [{"key": key, "value": value} for key, value in settings.items()]
-        return Reply(body)
-
-    @api.get("/jobs/{job}/jobmanager/config", response_model=list[shapes.Setting])
-    @api.get("/applications/{job}/jobmanager/config", response_model=list[shapes.Setting])
-    async def config_of_job(job: str) -> Reply:
-        """The same for each job."""
-        source.job(job)
-        return await config()
-
-    @api.get("/jobmanager/environment", response_model=shapes.Environment)
-    async def environment() -> Reply:
-        """The Python in which the web service runs."""
-        jvm: shapes.Jvm = {"version": f"Python {sys.version.split()[0]}", "arch": platform.machine(), "options": []}
-        body: shapes.Environment = {"jvm": jvm, "classpath": []}
-        return Reply(body)
-
-    @api.get("/jobs/{job}/jobmanager/environment", response_model=shapes.Environment)
-    async def environment_of_job(job: str) -> Reply:
-        """The same for each job."""
-        source.job(job)
-        return await environment()
-
-    @api.get("/jobmanager/metrics", response_model=list[Metric])
-    async def metrics(get: Get = None) -> Reply:
-        """What is measured of the cluster."""
-        found = counts(source)
-        values = {
-            "taskSlotsTotal": found["slots-total"], "taskSlotsAvailable": found["slots-available"],
-            "numRegisteredTaskManagers": found["taskmanagers"], "numRunningJobs": found["jobs-running"],
-        }  # fmt: skip
-        return Reply(chosen({name: str(value) for name, value in values.items()}, get))
-
-    @api.get("/jobmanager/logs", response_model=shapes.LogList)
-    async def logs() -> Reply:
-        """None: what decides has several processes, whose logs this service cannot read."""
-        body: shapes.LogList = {"logs": []}
-        return Reply(body)
-
-    @api.get("/jobmanager/log", include_in_schema=False)
-    @api.get("/jobmanager/stdout", include_in_schema=False)
-    @api.get("/jobmanager/logs/{file}", include_in_schema=False)
-    @api.get("/jobs/{job}/jobmanager/log-url", include_in_schema=False)
-    @api.get("/jobs/{job}/taskmanagers/{name}/log-url", include_in_schema=False)
-    async def log() -> Reply:
-        raise Refusal(404, "This file does not exist in JobManager log dir: `millrace status` names the logs of the services.")
-
-    @api.get("/jobmanager/thread-dump", response_model=shapes.ThreadDump)
-    async def threads() -> Reply:
-        """None."""
-        body: shapes.ThreadDump = {"threadInfos": []}
-        return Reply(body)
-
-    @api.get("/jobmanager/profiler", include_in_schema=False)
-    @api.get("/jobmanager/profiler/{file}", include_in_schema=False)
-    async def profiler(request: Request) -> Reply:
-        raise not_found(request.url.path)

@@ -1,14 +1,19 @@
-"""The logs of a TaskManager: what the attempts in its slots write. Its own process and its JVMs write where this service cannot read."""
+"""The logs of a TaskManager: its own and its JVMs', and what the attempts in its slots write."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from fastapi import APIRouter, Depends, Request, Response
 
+from millrace.client import MillraceError
+from millrace.core.messages.processes import LogFile
+
 from ..kept import Kept, Log
+from ..processes import Of, Processes
 from . import cluster_shapes as shapes
-from .errors import Refusal, Reply
+from .errors import Reply
 from .source import Source
 from .taskmanagers import member_of
 
@@ -17,38 +22,41 @@ END_BYTES = 256 << 10
 """Of each attempt's log, where several are answered together."""
 
 
-def router(source: Source, kept: Kept) -> APIRouter:
+def router(source: Source, kept: Kept, processes: Processes) -> APIRouter:
     api = APIRouter(tags=["taskmanagers"], dependencies=[Depends(source.live)])
 
     @api.get("/taskmanagers/{name}/logs", response_model=shapes.LogList)
     async def listed(name: str) -> Reply:
-        """Of each attempt in a slot what it writes to stdout and stderr."""
+        """Its own, those of its JVMs, and of each attempt in a slot what it writes to stdout and stderr."""
         found = await _logs(source, kept, name)
         sizes = await asyncio.to_thread(lambda: [kept.size(log.path) for log in found.values()])
+        own: list[LogFile] = []
+        with contextlib.suppress(MillraceError):  # what attempts write is there, though it does not answer
+            own = await processes.logs(Of(name, False))
         now_ms = source.now_ms()
-        body: shapes.LogList = {
-            "logs": [{"name": file, "size": size, "mtime": now_ms} for file, size in zip(found, sizes, strict=True)]
-        }
+        files: list[shapes.LogFile] = [{"name": each.log, "size": each.bytes, "mtime": each.modified_ms} for each in own]
+        files += [{"name": file, "size": size, "mtime": now_ms} for file, size in zip(found, sizes, strict=True)]
+        body: shapes.LogList = {"logs": files}
         return Reply(body)
 
     @api.get("/taskmanagers/{name}/logs/{file}", include_in_schema=False)
     async def one(request: Request, name: str, file: str) -> Response:
+        range_header = request.headers.get("range", "")
         log = (await _logs(source, kept, name)).get(file)
         if log is None:
-            raise Refusal(404, f"The file {file[:200]} does not exist on the TaskExecutor: no attempt in its slots writes it.")
-        return await kept.answer(log.path, file, request.headers.get("range", ""), TEXT)
+            return await processes.answer(Of(name, False), file, range_header)
+        return await kept.answer(log.path, file, range_header, TEXT)
 
     @api.get("/taskmanagers/{name}/log", include_in_schema=False)
-    async def stderr(name: str) -> Response:
-        return await together(name, "stderr")
+    async def own_log(request: Request, name: str) -> Response:
+        member_of(source, name)
+        return await processes.answer(Of(name, False), "log", request.headers.get("range", ""))
 
     @api.get("/taskmanagers/{name}/stdout", include_in_schema=False)
     async def stdout(name: str) -> Response:
-        return await together(name, "stdout")
-
-    async def together(name: str, stream: str) -> Response:
+        """What attempts print. A TaskManager itself prints nothing."""
         found = await _logs(source, kept, name)
-        texts = await asyncio.to_thread(lambda: [_end(kept, file, log) for file, log in found.items() if log.stream == stream])
+        texts = await asyncio.to_thread(lambda: [_end(kept, file, log) for file, log in found.items() if log.stream == "stdout"])
         nothing = f"No attempt is in a slot of {name}. `millrace logs JOB` has what ended attempts wrote.\n"
         return Response("".join(texts) or nothing, media_type=TEXT)
 

@@ -1,7 +1,7 @@
 """TaskManagers and what is in their slots.
 
-A TaskManager here is a process without a JVM of its own: each of its slots has one. So figures of one JVM are 0, but for the heap, which
-is that of all slots. It and the last heartbeat are in no public fact: the ResourceManager is asked, where it answers.
+A TaskManager here is a process without a JVM of its own: each of its slots has one. So figures of one JVM are those of all slots together.
+They and the last heartbeat are in no public fact: the TaskManager and the ResourceManager are asked, where they answer.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from fastapi import APIRouter, Depends, Request
 
 from millrace.client import MillraceError
-from millrace.core.messages.client import TaskManagerInfo
+from millrace.core.messages.client import TaskManagerDescribed, TaskManagerInfo
+from millrace.core.messages.processes import JvmStatus, ProcessStatus
 
 from ..core.facts import Row
+from ..processes import Of, Processes
 from . import cluster_shapes as shapes
 from .commands import Commands
 from .errors import Refusal, Reply, not_found
@@ -24,19 +26,40 @@ from .ids import job_id
 from .metrics import Agg, Get, aggregated, chosen
 from .shapes import Aggregate, Metric
 from .source import Source
+from .threads import infos
 
 ASKED_EVERY_S = 2.0
-WAIT_S = 1.0
+ASKED_MOST = 20  # TaskManagers at once
+WAIT_S, NOW_WAIT_S = 1.0, 3.0  # for the ResourceManager, and for a TaskManager, which asks its slots
 MIB = 1 << 20
 
 
 class Known:
-    """The TaskManagers as the ResourceManager knows them. It is asked while somebody looks, and not more often than a page does."""
+    """The TaskManagers as the ResourceManager knows them, and as they are themselves. Both are asked while somebody looks, and not more
+    often than a page does."""
 
-    def __init__(self, commands: Commands, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._commands, self._now_s = commands, now_s
+    def __init__(self, commands: Commands, processes: Processes, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._commands, self._processes, self._now_s = commands, processes, now_s
         self._asking, self._asked_s = asyncio.Lock(), -math.inf
         self._known: Mapping[str, TaskManagerInfo] = {}
+        self._machines: dict[tuple[str, int], ProcessStatus] = {}  # name, incarnation -> as it was once: its machine stays what it is
+
+    async def now(self, name: str) -> TaskManagerDescribed | None:
+        """As it is at this moment; None: it does not answer."""
+        try:
+            return await self._processes.task_manager(name, NOW_WAIT_S)
+        except MillraceError:
+            return None
+
+    async def machines(self, members: Mapping[str, tuple[Row, list[Row]]]) -> dict[str, ProcessStatus]:
+        """The machines on which they run, as far as they have answered. Each is asked once."""
+        keys = {name: (name, int(row["incarnation"])) for name, (row, _) in members.items()}
+        unknown = [name for name, key in keys.items() if key not in self._machines][:ASKED_MOST]
+        for name, now in zip(unknown, await asyncio.gather(*map(self.now, unknown)), strict=True):
+            if now is not None:
+                self._machines[keys[name]] = now.status
+        self._machines = {key: self._machines[key] for key in keys.values() if key in self._machines}
+        return {name: self._machines[key] for name, key in keys.items() if key in self._machines}
 
     async def members(self) -> Mapping[str, TaskManagerInfo]:
         """By name; none where it does not answer."""
@@ -51,39 +74,44 @@ class Known:
             return self._known
 
 
-def router(source: Source, commands: Commands) -> APIRouter:
-    api, known = APIRouter(tags=["taskmanagers"], dependencies=[Depends(source.live)]), Known(commands)
+def router(source: Source, commands: Commands, processes: Processes) -> APIRouter:
+    api, known = APIRouter(tags=["taskmanagers"], dependencies=[Depends(source.live)]), Known(commands, processes)
 
     @api.get("/taskmanagers", response_model=shapes.TaskManagers)
     async def task_managers() -> Reply:
         """Those that are registered, by name."""
-        infos = await known.members()
-        found = [_row(member, slots, infos.get(name)) for name, (member, slots) in members(source).items()]
+        rows = members(source)
+        heaps, machines = await known.members(), await known.machines(rows)
+        found = [_row(member, slots, heaps.get(name), machines.get(name)) for name, (member, slots) in rows.items()]
         body: shapes.TaskManagers = {"taskmanagers": found}
         return Reply(body)
 
     @api.get("/taskmanagers/metrics", response_model=list[Aggregate])
     async def over_all(get: Get = None, agg: Agg = None) -> Reply:
-        """What is measured, over all of them."""
-        return Reply(aggregated([_measured(slots) for _, slots in members(source).values()], get, agg))
+        """What is measured, over all of them; of their JVMs over the first."""
+        rows = members(source)
+        asked = list(rows)[:ASKED_MOST] if get is None or "Status." in get else []
+        now = dict(zip(asked, await asyncio.gather(*map(known.now, asked)), strict=True))
+        return Reply(aggregated([_measured(slots, now.get(name)) for name, (_, slots) in rows.items()], get, agg))
 
     @api.get("/taskmanagers/{name}", response_model=shapes.TaskManagerDetail)
     async def details(name: str) -> Reply:
         """One with its slots."""
         member, slots = member_of(source, name)
-        return Reply(detail(member, slots, (await known.members()).get(name)))
+        return Reply(detail(member, slots, (await known.members()).get(name), await known.now(name)))
 
     @api.get("/taskmanagers/{name}/metrics", response_model=list[Metric])
     async def metrics(name: str, get: Get = None) -> Reply:
         """What is measured of it."""
         _, slots = member_of(source, name)
-        return Reply(chosen({metric: str(value) for metric, value in _measured(slots).items()}, get))
+        measured = _measured(slots, await known.now(name))
+        return Reply(chosen({metric: str(value) for metric, value in measured.items()}, get))
 
     @api.get("/taskmanagers/{name}/thread-dump", response_model=shapes.ThreadDump)
     async def threads(name: str) -> Reply:
-        """None: `millrace inspect JOB` has the stacks of running attempts."""
+        """Where its threads are, those of its slots' JVMs, and the Python of running attempts."""
         member_of(source, name)
-        body: shapes.ThreadDump = {"threadInfos": []}
+        body: shapes.ThreadDump = {"threadInfos": list(infos(await processes.threads(Of(name, False))))}
         return Reply(body)
 
     @api.get("/taskmanagers/{name}/profiler", include_in_schema=False)
@@ -111,7 +139,7 @@ def member_of(source: Source, name: str) -> tuple[Row, list[Row]]:
     return found
 
 
-def _row(member: Row, slots: Sequence[Row], info: TaskManagerInfo | None) -> shapes.TaskManager:
+def _row(member: Row, slots: Sequence[Row], info: TaskManagerInfo | None, machine: ProcessStatus | None) -> shapes.TaskManager:
     heap = _heap(slots, info)
     return {
         "id": member["task_manager"],
@@ -124,7 +152,10 @@ def _row(member: Row, slots: Sequence[Row], info: TaskManagerInfo | None) -> sha
         "assignedTasks": sum(slot["job"] is not None for slot in slots),
         "totalResource": _resource(heap),
         "freeResource": _resource(_heap([slot for slot in slots if slot["state"] == "FREE"], info)),
-        "hardware": {"cpuCores": 0, "physicalMemory": 0, "freeMemory": heap * MIB, "managedMemory": 0},
+        "hardware": {
+            "cpuCores": machine.cores if machine is not None else 0, "physicalMemory": machine.memory if machine is not None else 0,
+            "freeMemory": heap * MIB, "managedMemory": 0,
+        },
         "memoryConfiguration": {
             "frameworkHeap": 0, "taskHeap": heap * MIB, "frameworkOffHeap": 0, "taskOffHeap": 0, "networkMemory": 0,
             "managedMemory": 0, "jvmMetaspace": 0, "jvmOverhead": 0, "totalFlinkMemory": heap * MIB, "totalProcessMemory": 0,
@@ -145,28 +176,66 @@ def _resource(heap: int) -> shapes.Resource:
     }  # fmt: skip
 
 
-def detail(member: Row, slots: Sequence[Row], info: TaskManagerInfo | None) -> shapes.TaskManagerDetail:
+def detail(
+    member: Row, slots: Sequence[Row], info: TaskManagerInfo | None, now: TaskManagerDescribed | None
+) -> shapes.TaskManagerDetail:
     held: dict[str, list[Row]] = {}
     for slot in slots:
         if slot["job"] is not None:
             held.setdefault(slot["job"], []).append(slot)
+    jvms = _jvms(now)
     return {
-        **_row(member, slots, info),
+        **_row(member, slots, info, now.status if now is not None else None),
         "allocatedSlots": [
             {"jobId": job_id(job), "resource": _resource(_heap(its, info)), "assignedTasks": len(its)} for job, its in held.items()
         ],
         "metrics": {
-            "heapUsed": 0, "heapCommitted": 0, "heapMax": _heap(slots, info) * MIB, "nonHeapUsed": 0, "nonHeapCommitted": 0,
-            "nonHeapMax": 0, "directCount": 0, "directUsed": 0, "directMax": 0, "mappedCount": 0, "mappedUsed": 0, "mappedMax": 0,
+            "heapUsed": sum(jvm.heap.used for jvm in jvms), "heapCommitted": sum(jvm.heap.committed for jvm in jvms),
+            "heapMax": sum(jvm.heap.max or 0 for jvm in jvms) or _heap(slots, info) * MIB,
+            "nonHeapUsed": sum(jvm.non_heap.used for jvm in jvms), "nonHeapCommitted": sum(jvm.non_heap.committed for jvm in jvms),
+            "nonHeapMax": sum(jvm.non_heap.max or 0 for jvm in jvms),
+            "directCount": sum(jvm.direct.count for jvm in jvms), "directUsed": sum(jvm.direct.used for jvm in jvms),
+            "directMax": sum(jvm.direct.capacity for jvm in jvms), "mappedCount": sum(jvm.mapped.count for jvm in jvms),
+            "mappedUsed": sum(jvm.mapped.used for jvm in jvms), "mappedMax": sum(jvm.mapped.capacity for jvm in jvms),
             "nettyShuffleMemorySegmentsAvailable": 0, "nettyShuffleMemorySegmentsUsed": 0, "nettyShuffleMemorySegmentsTotal": 0,
-            "nettyShuffleMemoryAvailable": 0, "nettyShuffleMemoryUsed": 0, "nettyShuffleMemoryTotal": 0, "garbageCollectors": [],
+            "nettyShuffleMemoryAvailable": 0, "nettyShuffleMemoryUsed": 0, "nettyShuffleMemoryTotal": 0,
+            "garbageCollectors": [{"name": name, "count": count, "time": ms} for name, (count, ms) in _collections(jvms).items()],
         },
     }  # fmt: skip
 
 
-def _measured(slots: list[Row]) -> dict[str, int]:
-    return {
+def _jvms(now: TaskManagerDescribed | None) -> list[JvmStatus]:
+    return [slot.jvm for slot in now.slots if slot.jvm is not None] if now is not None else []
+
+
+def _collections(jvms: Sequence[JvmStatus]) -> dict[str, tuple[int, int]]:
+    """Garbage collector -> how often it ran, and for how many ms, over all JVMs."""
+    found: dict[str, tuple[int, int]] = {}
+    for each in (collector for jvm in jvms for collector in jvm.collectors):
+        count, ms = found.get(each.name, (0, 0))
+        found[each.name] = count + each.count, ms + each.time_ms
+    return found
+
+
+def _measured(slots: Sequence[Row], now: TaskManagerDescribed | None) -> dict[str, int]:
+    """Of the slots, and of their JVMs where the TaskManager answers."""
+    found = {
         "taskSlotsTotal": len(slots),
         "taskSlotsAvailable": sum(slot["state"] == "FREE" for slot in slots),
         "taskSlotsBroken": sum(slot["state"] == "BROKEN" for slot in slots),
     }
+    jvms = _jvms(now)
+    if not jvms:
+        return found
+    for kind, memory in (("Heap", [jvm.heap for jvm in jvms]), ("NonHeap", [jvm.non_heap for jvm in jvms])):
+        found[f"Status.JVM.Memory.{kind}.Used"] = sum(each.used for each in memory)
+        found[f"Status.JVM.Memory.{kind}.Committed"] = sum(each.committed for each in memory)
+        found[f"Status.JVM.Memory.{kind}.Max"] = sum(each.max or 0 for each in memory)
+    for kind, buffers in (("Direct", [jvm.direct for jvm in jvms]), ("Mapped", [jvm.mapped for jvm in jvms])):
+        found[f"Status.JVM.Memory.{kind}.Count"] = sum(each.count for each in buffers)
+        found[f"Status.JVM.Memory.{kind}.MemoryUsed"] = sum(each.used for each in buffers)
+        found[f"Status.JVM.Memory.{kind}.TotalCapacity"] = sum(each.capacity for each in buffers)
+    for name, (count, ms) in _collections(jvms).items():
+        found[f"Status.JVM.GarbageCollector.{name}.Count"], found[f"Status.JVM.GarbageCollector.{name}.Time"] = count, ms
+    found["Status.JVM.Threads.Count"] = sum(jvm.threads for jvm in jvms)
+    return found

@@ -24,6 +24,7 @@ from ..app import application
 from ..commands import Commands
 from ..middleware import REQUESTS_MOST, STREAMS_MOST
 from ..page import page
+from ..processes import Processes
 from ..view import View
 from .archives import Archives
 from .client import Past
@@ -59,10 +60,13 @@ def _run(settings: HistorySettings, up: Callable[[str], None]) -> int:
     commands = Commands(lambda: Past(view, storage))
     shown = {f"millrace.{name}": str(value) for name, value in settings.describe().items()}
     access, login = settings.access, login_of(settings.access)
-    screens = page(view, archives.state, commands, lambda key: None, settings.cluster, login=login, spark_history=settings.spark_history)
+    processes = Processes(commands, storage)
+    screens = page(
+        view, archives.state, commands, processes, lambda key: None, settings.cluster, login=login, spark_history=settings.spark_history
+    )
     api = application(
         view, archives.state, commands, settings.host, settings.allowed_hosts, shown, settings.flink_dashboard, storage, screens,
-        login, access, settings.spark_history,
+        login, access, settings.spark_history, processes,
     )  # fmt: skip
     server = HttpServer(
         api, settings.host, settings.port, name="api", most_connections=STREAMS_MOST + 2 * REQUESTS_MOST,

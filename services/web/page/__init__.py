@@ -11,8 +11,10 @@ from millrace.io.interfaces import Entry
 
 from ..commands import Commands
 from ..follow import Follows
+from ..processes import Processes
 from ..view import View
 from .actions import actions
+from .processes import process_pages
 from .reads import Reads
 from .routes import pages, past_pages
 from .shell import Shell
@@ -25,6 +27,7 @@ def page(
     view: View,
     follows: Callable[[], Follows],
     commands: Commands,
+    processes: Processes,
     stored: Callable[[str], Entry | None],
     cluster: str = "default",
     stack: str = "",
@@ -46,5 +49,6 @@ def page(
         router.include_router(past_pages(shell, view, reads))
         return router
     router.include_router(pages(shell, view, reads))
+    router.include_router(process_pages(shell, view, processes))
     router.include_router(actions(shell, view, commands, reads, stack))
     return router

@@ -22,6 +22,8 @@ PATHS: dict[str, str] = {
     "queue": '<path d="M2.5 4h11M2.5 8h7M2.5 12h4"/><circle cx="12" cy="11" r="2.6"/>',
     "submit": '<path d="M8 10.6V2.6M4.8 5.6 8 2.4l3.2 3.2M2.6 10.4v1.8c0 .8.6 1.4 1.4 1.4h8c.8 0 1.4-.6 1.4-1.4v-1.8"/>',
     "taskmanagers": f'{_PLATES}<path d="M4.8 4.8h.1M4.8 11.2h.1" stroke-width="2"/>',
+    "services": '<rect x="2.4" y="2.4" width="4.8" height="4.8" rx="1"/><rect x="8.8" y="8.8" width="4.8" height="4.8" rx="1"/>'
+    '<path d="M7.2 4.8h2.6c.8 0 1.4.6 1.4 1.4v2.6M4.8 7.2v2.6c0 .8.6 1.4 1.4 1.4h2.6"/>',
     "leaders": '<path d="M3.2 14V2.4M3.2 3h8.9l-2 2.9 2 2.9H3.2"/>',
     "letters": '<rect x="1.9" y="3.2" width="12.2" height="9.6" rx="1.4"/><path d="m2.3 4 5.7 4.6L13.7 4"/>',
     "more": '<path d="M3.4 8h.1M8 8h.1M12.6 8h.1" stroke-width="2.2"/>',

@@ -92,16 +92,6 @@ def _cluster(router: APIRouter, shell: Shell) -> None:
     async def members(request: Request) -> Response:
         return await run_in_threadpool(shell.screen, request, "taskmanagers.html", "taskmanagers", screens.members_screen)
 
-    @router.get(f"{PREFIX}/taskmanagers/{{name}}")
-    async def member(request: Request, name: Annotated[str, Path(max_length=200)]) -> Response:
-        def build(view: View, now_ms: int) -> screens.Context:
-            found = screens.member_screen(view, now_ms, name)
-            if found is None:
-                raise NotShown(f"There is no TaskManager {name}", "It never registered, or it has been gone for long.")
-            return found
-
-        return await _shown(shell, request, "taskmanager.html", "taskmanagers", build)
-
     @router.get(f"{PREFIX}/leaders")
     async def leaders(request: Request) -> Response:
         return await run_in_threadpool(shell.screen, request, "leaders.html", "leaders", screens.leaders_screen)

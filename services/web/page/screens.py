@@ -232,10 +232,14 @@ def _moved(view: View, gone: Sequence[Row]) -> dict[str, int]:
     return found
 
 
-def member_screen(view: View, now_ms: int, name: str) -> Context | None:
-    found = [each for each in (*view.cluster.task_managers(), *view.cluster.task_managers(gone=True)) if each["task_manager"] == name]
-    if not found:
-        return None
+def member_row(view: View, name: str) -> Row | None:
+    """The TaskManager of this name, also one that is gone."""
+    rows = (*view.cluster.task_managers(), *view.cluster.task_managers(gone=True))
+    return next((each for each in rows if each["task_manager"] == name), None)
+
+
+def member_screen(view: View, now_ms: int, member: Row) -> Context:
+    name = member["task_manager"]
     held = {(each["task_manager"], each["slot"]): each for each in view.jobs.in_slots()}
     slots = [slot for slot in view.cluster.slots(held.values()) if slot["task_manager"] == name]
     lanes: dict[int, list[Context]] = {slot["slot"]: [] for slot in slots}
@@ -255,7 +259,7 @@ def member_screen(view: View, now_ms: int, name: str) -> Context | None:
                         "x": round(x, 3), "wide": round(wide, 3), "took_ms": lasted, "runs": each["state"] in IN_SLOT,
                     })  # fmt: skip
     return {
-        "member": found[0], "slots": [{**slot, "since": held.get((name, slot["slot"]))} for slot in slots],
+        "member": member, "slots": [{**slot, "since": held.get((name, slot["slot"]))} for slot in slots],
         "lanes": sorted(lanes.items()), "lane_ms": LANE_MS,
     }  # fmt: skip
 

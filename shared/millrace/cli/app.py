@@ -17,6 +17,7 @@ from .audit import audit
 from .exits import Exit, code_of, message_of
 from .files import files
 from .inspect import inspect as inspect_job
+from .process import describe, services
 from .schema import schema
 from .submit import SubmitCommand, submit
 from .validate import validate
@@ -33,7 +34,7 @@ app = typer.Typer(
 app.command(cls=SubmitCommand, rich_help_panel="Jobs")(submit)
 PANELS: dict[str, list[Callable[..., None]]] = {
     "Jobs": [jobs.list_jobs, jobs.show, jobs.result, jobs.logs, inspect_job, jobs.cancel, jobs.events, files, validate],
-    "The cluster": [cluster.taskmanagers, cluster.slots, cluster.deregister, audit, schema],
+    "The cluster": [cluster.taskmanagers, cluster.slots, services, describe, cluster.deregister, audit, schema],
 }
 for panel, commands in PANELS.items():
     for command in commands:

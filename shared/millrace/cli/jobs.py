@@ -15,6 +15,7 @@ from millrace.core.states import ENDED_JOB, JobStatus
 
 from .connection import StackOption, connected
 from .options import JobArgument, JsonOption
+from .process import print_logs
 
 if TYPE_CHECKING:
     from millrace.client import LogPiece, Millrace
@@ -163,16 +164,33 @@ def result(
 
 
 def logs(
-    job: JobArgument,
+    job: Annotated[
+        str | None, typer.Argument(metavar="[JOB]", help="The job's id, as submit and list print it.", show_default=False)
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until the job's end.")] = False,
     stream: Annotated[Stream, typer.Option(help="Which of the two.")] = Stream.both,
     task: Annotated[str | None, typer.Option(metavar="VERTEX", help="Only the task with this vertex.")] = None,
     every_attempt: Annotated[
         bool, typer.Option("--every-attempt", help="Failed attempts too, not only each subtask's last.")
     ] = False,
+    process: Annotated[
+        str | None, typer.Option(metavar="NAME", help="In place of JOB a TaskManager, or a process of a service: which logs it has itself.")
+    ] = None,
+    log: Annotated[str | None, typer.Option(metavar="ID", help="With --process: the end of this one of them.")] = None,
+    whole: Annotated[bool, typer.Option("--whole", help="With --log: all of it [the last 64 KiB].")] = False,
     stack: StackOption = "default",
 ) -> None:
-    """Print what a job's attempts wrote to stdout and stderr."""
+    """Print what a job's attempts wrote to stdout and stderr; or the own logs of a TaskManager or a service.
+
+    millrace logs JOB --follow
+
+    millrace logs --process task-manager-1 --log slot-0.jvm.log
+    """
+    if (job is None) == (process is None) or (process is None and (log is not None or whole)):
+        raise typer.BadParameter("give either a JOB or --process NAME; --log and --whole go with the second")
+    if job is None:
+        print_logs(process or "", log, whole, stack)
+        return
     printer = _LogPrinter()
     with connected(stack) as millrace, _or_refused(millrace, job):
         if task is not None:

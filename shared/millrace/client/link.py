@@ -20,6 +20,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from millrace.core.messages import client
+from millrace.core.messages.processes import AskProcess
+from millrace.core.topics import PROCESS_QUESTIONS
 
 from .errors import OutcomeUnknown, Refused, Unavailable
 
@@ -71,14 +73,42 @@ class PendingReply:
             self._link.forget(self.correlation)
         if self._reply is None:
             raise OutcomeUnknown(f"{self.what} may not have reached Kafka: {self._failure}")
-        body = _REPLY_TYPES.get(str(self._reply.get("type")))
-        if body is None:
-            raise Unavailable(f"the cluster answers with {self._reply.get('type')}, which this version does not know")
-        return body.model_validate_json(json.dumps(self._reply), extra="ignore")  # a later Dispatcher may say more
+        return _parsed(self._reply)
 
     def settle(self, reply: dict[str, Any] | None, failure: str | None = None) -> None:
         self._reply, self._failure = reply, failure
         self._done.set()
+
+
+class Gathering(PendingReply):
+    """A question to all, on its way."""
+
+    def __init__(self, link: Link, what: str, correlation: str) -> None:
+        super().__init__(link, what, correlation)
+        self._replies: list[dict[str, Any]] = []
+
+    def results(self, within_s: float) -> list[client.Reply]:
+        """The answers that come within this time. Raises Unavailable if Kafka does not take the question."""
+        try:
+            self._done.wait(within_s)  # it is set by a failure alone
+        finally:
+            self._link.forget(self.correlation)
+        if self._failure is not None:
+            raise Unavailable(f"{self.what} has not reached Kafka: {self._failure}")
+        return [_parsed(reply) for reply in list(self._replies)]
+
+    def settle(self, reply: dict[str, Any] | None, failure: str | None = None) -> None:
+        if reply is not None:
+            self._replies.append(reply)
+        else:
+            super().settle(None, failure)
+
+
+def _parsed(reply: dict[str, Any]) -> client.Reply:
+    body = _REPLY_TYPES.get(str(reply.get("type")))
+    if body is None:
+        raise Unavailable(f"the cluster answers with {reply.get('type')}, which this version does not know")
+    return body.model_validate_json(json.dumps(reply), extra="ignore")  # a later Dispatcher may say more
 
 
 class Link:
@@ -155,21 +185,32 @@ class Link:
     def reader(self) -> Consumer:
         return Consumer({**self._config, **_READER, "auto.offset.reset": "earliest"})
 
-    def ask(self, request: client.Request, headers: Sequence[tuple[str, bytes]] = ()) -> PendingReply:
+    def ask(self, request: client.Request | AskProcess, headers: Sequence[tuple[str, bytes]] = ()) -> PendingReply:
         """Sends a request; its fields `reply_to` and `correlation` are set here. Never waits."""
-        correlation = f"{next(self._numbers)}"
         awaits = request.job if isinstance(request, client.AwaitJobResult) else None
-        pending = self._pending[correlation] = PendingReply(self, request.type, correlation, awaits)
-        value = request.model_copy(update={"reply_to": self.reply_to, "correlation": correlation}).model_dump_json()
+        pending = PendingReply(self, request.type, f"{next(self._numbers)}", awaits)
+        self._send(request, pending, headers)
+        return pending
+
+    def ask_all(self, question: AskProcess) -> Gathering:
+        """The same of a question to all processes."""
+        gathering = Gathering(self, question.type, f"{next(self._numbers)}")
+        self._send(question, gathering)
+        return gathering
+
+    def _send(
+        self, request: client.Request | AskProcess, pending: PendingReply, headers: Sequence[tuple[str, bytes]] = ()
+    ) -> None:
+        self._pending[pending.correlation] = pending
+        value = request.model_copy(update={"reply_to": self.reply_to, "correlation": pending.correlation}).model_dump_json()
+        topic, key = (PROCESS_QUESTIONS, request.process.encode()) if isinstance(request, AskProcess) else (REQUESTS, self._key)
         try:
             self._producer.produce(
-                REQUESTS, value, key=self._key, headers=list(headers),
-                on_delivery=lambda error, _: self._delivered(pending, error),
-            )  # fmt: skip
+                topic, value, key=key, headers=list(headers), on_delivery=lambda error, _: self._delivered(pending, error)
+            )
         except (KafkaException, BufferError) as failure:
-            self.forget(correlation)
+            self.forget(pending.correlation)
             raise Unavailable(f"the request cannot be sent: {failure}") from None
-        return pending
 
     def publish(self, topic: str, value: bytes, *, key: bytes | None, headers: Sequence[tuple[str, bytes]] = ()) -> int:
         """Writes one record to partition 0 and waits until Kafka has it; its offset. Raises Refused, Unavailable."""

@@ -13,7 +13,7 @@ from millrace.core.states import ENDED_JOB, JobStatus
 from . import errors, files
 from .files import Files
 from .logs import LogPiece, LogReader
-from .queries import Queries
+from .processes import Processes
 
 LOG_TURN_S = 0.5  # between two looks at logs that are followed
 
@@ -28,7 +28,7 @@ class Result:
     truncated: bool
 
 
-class Results(Queries):
+class Results(Processes):
     """The calls for what a job leaves."""
 
     def result(self, job: str) -> Result:

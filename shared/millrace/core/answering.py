@@ -1,10 +1,11 @@
-"""A client's question that the Dispatcher passed on is answered by whoever knows."""
+"""Clients' questions that others than the Dispatcher answer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from .machine import Output, Publish, Say
+from .messages import client, processes
 from .messages.client import Reply
 from .messages.jobs import QuestionAnswered
 from .topics import DISPATCHER
@@ -15,3 +16,17 @@ def answered(reply_to: str, number: int, reply: Reply) -> Iterator[Output]:
     yield Publish("client.replies", reply_to, reply)
     if number:
         yield Say(DISPATCHER, QuestionAnswered(number=number))
+
+
+def reply_of(process: str, correlation: str, answer: processes.Answer) -> Reply:
+    """What a client is told that asked a process about itself."""
+    match answer:
+        case processes.Description():
+            return client.ProcessDescribed(correlation=correlation, process=process, status=answer.status, scopes=answer.scopes)
+        case processes.ThreadDumps():
+            return client.ThreadsDumped(correlation=correlation, process=process, dumps=answer.dumps)
+        case processes.LogFiles():
+            return client.LogsListed(correlation=correlation, process=process, logs=answer.logs)
+        case processes.UploadedPiece():
+            return client.LogUploaded(correlation=correlation, process=process, piece=answer.piece)
+    return client.RequestRefused(correlation=correlation, kind=answer.kind, reason=answer.reason)

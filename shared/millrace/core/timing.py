@@ -13,8 +13,8 @@ BROKER_RETURN_MS = 3_000
 """After a pause of the broker, clients find their way back to it at different times: the last ones so much later."""
 
 INSPECTION_ANSWER_MS = 2_500
-"""After so long a JobMaster answers what running attempts do with what these have answered. A slot's host answers for one after
-`task_manager/slot/wire.py:ANSWER_S`, which is less."""
+"""After so long a JobMaster answers what running attempts do with what these have answered, and a ResourceManager in place of a
+TaskManager. A slot's host answers for an attempt or a JVM after `task_manager/slot/wire.py:ANSWER_S` at most, which is less."""
 
 FORWARDED_ANSWER_MS = 3_000
 """After so long a Dispatcher answers in place of the scope that it has forwarded a request to."""

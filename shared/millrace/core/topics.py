@@ -12,11 +12,13 @@ JOB_MASTER = "job-master"
 TASK_MANAGER = "task-manager"
 WEB = "web"
 OPERATOR = "operator"
+PROCESS = "each process"  # of the control services and the web service, whether it leads or not
 
 DAY_MS = 24 * 60 * 60 * 1000
 GIB = 1024**3
 RECORD_BYTES_MAX = 1_000_000
 OUTPUT_BYTES_MAX = 900_000  # what a machine may say; larger goes by reference [R15]
+PROCESS_QUESTIONS = "process.questions"
 IDENTITY = "cluster.identity"  # whose Kafka this is: its first record counts [R29]
 
 
@@ -131,7 +133,11 @@ SERVICES = (*CONTROL, TASK_MANAGER)
 INBOXES = frozenset(f"{service}.commands" for service in SERVICES)
 TOPICS: tuple[Topic, ...] = (
     Topic("client.commands", "requests of clients", "any", 1, 7 * DAY_MS, ("anyone",), (DISPATCHER,), retention_bytes=4 * GIB),
-    Topic("client.replies", "answers to requests", "reply_to", "reply_partitions", DAY_MS, CONTROL, ("anyone",), aside=CONTROL),
+    Topic(
+        "client.replies", "answers to requests", "reply_to", "reply_partitions", DAY_MS, (*SERVICES, PROCESS), ("anyone",), aside=CONTROL
+    ),
+    # Who leads nothing has no inbox that others write to, and is asked here what it is, where its threads are, for its log.
+    Topic(PROCESS_QUESTIONS, "questions to processes", "process", 1, DAY_MS, ("anyone",), (PROCESS,), retention_bytes=GIB),
     Topic(
         "job.events", "facts about jobs", "job", "job_event_partitions", 7 * DAY_MS, (DISPATCHER, JOB_MASTER), ("anyone",),
         aside=(JOB_MASTER,),

@@ -36,3 +36,8 @@ def of_output(scope: str, life: int, output: OutboxRecord) -> Headers:
 def of_record(scope: str, record: Part) -> Headers:
     """Of what a leader writes to its own inbox. The id is this process's, with a number: to draw one for each costs a system call."""
     return _headers(f"{_PROCESS}-{next(_NUMBERS)}", str(getattr(record, "record", "")), scope)
+
+
+def of_answer(process: str, question: int, type: str) -> Headers:
+    """Of what a process answers to the question at this offset. It does not speak for a scope."""
+    return _headers(f"{process}/{question}", type, process)

@@ -19,7 +19,7 @@ import re
 import sys
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any, TextIO
 
@@ -35,6 +35,7 @@ _BEARER = re.compile(r"(bearer\s+)[a-z0-9._~+/=-]{8,}", re.IGNORECASE)
 _PASSWORD_IN_URL = re.compile(r"(?<=://)[^/@\s]*:[^/@\s]+(?=@)")
 _MASK = "***"
 REPEAT_S, REPEATS_MOST = 30.0, 200
+TAIL_BYTES = 1 << 20
 # What these say at "info" is about every request; the services say what matters about it.
 _QUIET = ("httpx", "httpcore", "uvicorn.access", "uvicorn.error", "asyncio", "fsspec", "grpc", "urllib3")
 
@@ -52,10 +53,11 @@ def configure(
 
     `format`: json, human, or auto (human if `stream` is a terminal). `stream`: standard error unless given. `secrets`:
     values that are masked wherever they appear. Returns the redaction, which takes further secrets (`add`)."""
+    global _redaction
     out = stream if stream is not None else sys.stderr
     terminal = bool(getattr(out, "isatty", lambda: False)())
     human = format == "human" or (format == "auto" and terminal)
-    redaction = Redaction(secrets)
+    redaction = _redaction = Redaction(secrets)
     sink = _Sink(out)
     number = getattr(logging, level.upper())
     process = {"service": service, "instance": instance} if instance else {"service": service}
@@ -84,6 +86,11 @@ def configure(
     return redaction
 
 
+def tells_of_secret(name: str) -> bool:
+    """Whether what has this name is to be kept secret."""
+    return _SECRET_NAME.search(name) is not None
+
+
 class Redaction:
     """Masks secrets: values under a name that says so, values that were registered, credentials in headers and URLs."""
 
@@ -99,20 +106,30 @@ class Redaction:
     def __call__(self, _: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         return {name: self._masked(name, value) for name, value in event.items()}
 
-    def text(self, text: str) -> str:
-        """The text without secrets."""
+    def text(self, text: str, mask: Callable[[str], str] = lambda secret: _MASK) -> str:
+        """The text without secrets: `mask` says what stands in place of each."""
+
+        def put(found: re.Match[str]) -> str:
+            before = found[1] if found.re.groups else ""
+            return before + mask(found[0][len(before) :])
+
         for secret in self._secrets:
-            text = text.replace(secret, _MASK)
+            text = text.replace(secret, mask(secret))
         if "://" in text and "@" in text:
-            text = _PASSWORD_IN_URL.sub(_MASK, text)
+            text = _PASSWORD_IN_URL.sub(put, text)
         if "-D" in text:
-            text = _SECRET_OPTION.sub(rf"\1{_MASK}", text)
-        return _BEARER.sub(rf"\1{_MASK}", text) if "earer" in text else text
+            text = _SECRET_OPTION.sub(put, text)
+        return _BEARER.sub(put, text) if "earer" in text else text
+
+    def starred(self, data: bytes) -> bytes:
+        """Bytes of a log without secrets: each is as many stars as it had bytes, so that what stands behind it stays where it was."""
+        secrets = (secret.encode("utf-8", "replace").decode("latin-1") for secret in self._secrets)
+        return Redaction(secrets).text(data.decode("latin-1"), lambda secret: "*" * len(secret)).encode("latin-1")
 
     def _masked(self, name: Any, value: Any) -> Any:
         if value is None or isinstance(value, bool):
             return value
-        if isinstance(name, str) and _SECRET_NAME.search(name):
+        if isinstance(name, str) and tells_of_secret(name):
             return _MASK
         if isinstance(value, int | float):
             return value if math.isfinite(value) else str(value)  # JSON knows no NaN
@@ -121,6 +138,39 @@ class Redaction:
         if isinstance(value, list | tuple | set | frozenset):
             return [self._masked(None, each) for each in value]
         return self.text(value if isinstance(value, str) else str(value))
+
+
+class Tail:
+    """The last lines of a log, in memory: for who asks the process for them where its log is no file."""
+
+    def __init__(self, most: int = TAIL_BYTES) -> None:
+        self._most = most
+        self._lines: deque[bytes] = deque()
+        self._lock = threading.Lock()
+        self._kept = self._size = self._changed_ms = 0
+
+    def add(self, line: str) -> None:
+        data = f"{line}\n".encode("utf-8", "backslashreplace")
+        with self._lock:
+            self._lines.append(data)
+            self._kept, self._size, self._changed_ms = self._kept + len(data), self._size + len(data), time.time_ns() // 1_000_000
+            while self._kept > self._most and len(self._lines) > 1:
+                self._kept -= len(self._lines.popleft())
+
+    def kept(self) -> tuple[int, bytes, int]:
+        """(where it begins in all that was written, its bytes, when the last line came in ms since 1970)."""
+        with self._lock:
+            return self._size - self._kept, b"".join(self._lines), self._changed_ms
+
+
+TAIL = Tail()
+"""Of this process."""
+_redaction = Redaction()
+
+
+def starred(data: bytes) -> bytes:
+    """As `Redaction.starred`, with the secrets that this process was configured with."""
+    return _redaction.starred(data)
 
 
 class Repeats:
@@ -159,6 +209,7 @@ class _Sink:
     def msg(self, line: str) -> None:
         with self._lock:
             try:
+                TAIL.add(line)
                 if self._lost:
                     self._write(
                         _json_line(None, "", {"level": "error", "event": "log_lines_lost", "lines": self._lost})

@@ -22,12 +22,14 @@ from millrace.io.kafka.bus import KafkaBus
 from millrace.io.storage.store import Storage, StorageError
 
 from . import logs, readings, traces
+from .asked import Questions
 from .beat import TURNED_MOST_MS, Beat
 from .build import build_of
 from .exposition import watched
 from .forked import await_children
 from .hosting import Hosted, Surroundings
 from .identity import NotProvisioned, OtherCluster, check
+from .inspection import Inspector
 from .loop import ScopeLoop
 from .settings import ServiceSettings
 from .signals import on_stop
@@ -138,10 +140,13 @@ class Process:
         threads = [threading.Thread(target=loop.run, name=loop.scope, daemon=True) for loop in loops]
         for thread in threads:
             thread.start()
+        questions = Questions(self.bus, topology, self.settings.instance, self._inspector(loops))
+        questions.start()
         self.settings.write_ready(health_port=port)
         while not self.stopping.wait(BALANCE_S):
             balance(self.settings.instance, loops)
         log.info("stops", reason=self.failure or "asked to")
+        questions.stop()
         deadline = time.monotonic() + STOP_MOST_S
         for loop in loops:
             loop.stop()
@@ -161,6 +166,10 @@ class Process:
         self.store.close()
         log.info("stopped")
         return code
+
+    def _inspector(self, loops: Sequence[ScopeLoop]) -> Inspector:
+        service = self.settings.service.replace("_", "-")
+        return Inspector(service, self.storage, scopes=lambda: {each["scope"]: each["role"] for each in self._health(loops)["scopes"]})
 
     @staticmethod
     def _health(loops: Sequence[ScopeLoop]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from millrace.core.messages.jobs import DeclareAgain
 from millrace.core.messages.slots import SlotUnused
 from services.dispatcher.core import listing, questions
 from services.job_master.core.machine import HANDLERS as JOB_MASTER
-from services.resource_manager.core import births
+from services.resource_manager.core import asking, births
 from services.resource_manager.core.machine import HANDLERS as RESOURCE_MANAGER
 from services.resource_manager.core.state import State
 from tests.simulation.mutants import mutant
@@ -41,6 +41,11 @@ def who_is_passed_over_is_granted_slots() -> None:
 @mutant(31, "dispatcher/core/questions.py:answer_overdue", "who asks about a job of a dead JobMaster is never answered")
 def who_is_silent_is_waited_for() -> None:
     questions.answer_overdue = lambda state, envelope: iter(())
+
+
+@mutant(31, "resource_manager/core/asking.py:answer_overdue", "a TaskManager whose disk hangs is not named as the one that is silent")
+def a_silent_task_manager_is_waited_for() -> None:
+    asking.answer_overdue = lambda state, now_ms: iter(())
 
 
 @mutant(31, "job_master/core/births.py:on_declare_again", "a shard that is back is never granted anything again")

@@ -17,6 +17,7 @@ from services.web.access.audit import Recorder
 from services.web.app import application
 from services.web.commands import Commands
 from services.web.page import page
+from services.web.processes import Processes
 from tests.web.access.logins import access_of, login_of, tokens_of
 from tests.web.page.seed import RUNNING, Cluster
 from tests.web.page.test_page import NOW
@@ -50,7 +51,7 @@ class Scene:
         login = login_of(folder) if has_login else None
         commands = Commands(lambda: self.cluster, recorder=Recorder(must=has_login))  # type: ignore[arg-type,return-value]  # as called
         view, follows = self.cluster.view, self.follows
-        screens = page(view, follows, commands, self.cluster.stored, login=login)
+        screens = page(view, follows, commands, Processes(commands, self.cluster.storage), self.cluster.stored, login=login)
         self.app = application(view, follows, commands, page=screens, login=login, access=access_of(folder))
 
     @staticmethod

@@ -16,6 +16,7 @@ from services.web.app import application
 from services.web.flink.ids import job_id, vertex_id
 from services.web.follow import Follows
 from services.web.view import View
+from tests.client.asked import Asked
 from tests.web.test_web_tables import Story, accepted, attempt
 
 RUNS, WAITS, ENDED, FAILED, CANCELED = "runs", "waits", "ended", "failed", "canceled"
@@ -33,12 +34,17 @@ MEMBER = TaskManagerInfo(
 )  # fmt: skip
 
 
-class Commands:
+STORAGE = "memory://flink-scene"
+
+
+class Commands(Asked):
     """Cancels as the Dispatcher does, and forgets it."""
 
-    def __init__(self, members: list[TaskManagerInfo] | None = None) -> None:
+    def __init__(self, members: list[TaskManagerInfo] | None = None, unknown: tuple[str, ...] = ()) -> None:
+        """`unknown`: processes that the cluster has no more."""
+        super().__init__(Storage(STORAGE), unknown=unknown)
         self.canceled: list[str] = []
-        self.members = members
+        self.known = members
 
     async def cancel(self, job: str) -> str:
         if job not in JOBS:
@@ -53,9 +59,9 @@ class Commands:
 
     def task_managers(self) -> list[TaskManagerInfo]:
         """As the client library has it."""
-        if self.members is None:
+        if self.known is None:
             raise Unavailable("resource-manager does not answer", "resource-manager")
-        return self.members
+        return self.known
 
     def show(self, job: str) -> Any:
         """As the client library has it: where the attempt in the slot writes."""
@@ -94,6 +100,7 @@ def story() -> list[Any]:
     cluster = Story("cluster.events")
     states = ["FREE", "FREE", "BROKEN"]
     cluster.say("TaskManagerJoined", "tm 7", task_manager="tm", host="h", slots=3, incarnation=7, states=states)
+    cluster.say("LeaderElected", "dispatcher", scope="dispatcher", leader="dispatcher-0", epoch=3, generation=1)
     return [*jobs.facts, *cluster.facts]
 
 
@@ -104,7 +111,7 @@ def made(commands: Any, dashboard: Path | None = None, loaded: bool = True) -> T
     for fact in story():
         view.fold(fact)
     shown = {"millrace.port": "8081"}
-    storage = Storage("memory://flink-scene")
+    storage = Storage(STORAGE)
     storage.put_if_absent(f"logs/{RUNS}/a.0.1/stderr", b"rows: 7\n")
     app = application(view, lambda: Follows("", 2.5), commands, shown=shown, flink_dashboard=dashboard, storage=storage)
     return TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False, follow_redirects=False)

@@ -179,12 +179,73 @@ def test_a_task_manager_has_the_heap_of_its_slots_where_the_resource_manager_ans
     assert (member["slotsNumber"], member["hardware"]["freeMemory"]) == (3, 0)
 
 
-def test_the_logs_of_a_task_manager_are_those_of_the_attempts_in_its_slots(web: TestClient) -> None:
+def test_the_logs_of_a_task_manager_are_its_own_its_jvms_and_those_of_the_attempts_in_its_slots(web: TestClient) -> None:
     logs = web.get("/taskmanagers/tm/logs").json()["logs"]
-    assert [(each["name"], each["size"]) for each in logs] == [("runs.a.0.1.stdout", 0), ("runs.a.0.1.stderr", 8)]
+    assert [(each["name"], each["size"]) for each in logs] == [
+        ("log", 14), ("slot-0.jvm.log", 6), ("runs.a.0.1.stdout", 0), ("runs.a.0.1.stderr", 8),
+    ]  # fmt: skip
     assert web.get("/taskmanagers/tm/logs/runs.a.0.1.stderr").text == "rows: 7\n"
-    assert web.get("/taskmanagers/tm/log").text == "--- runs.a.0.1.stderr\nrows: 7\n\n"
+    assert web.get("/taskmanagers/tm/logs/slot-0.jvm.log").text == "a JVM\n"
+    part = web.get("/taskmanagers/tm/logs/log", headers={"Range": "bytes=2-5"})
+    assert (part.status_code, part.text, part.headers["content-range"]) == (206, "Task", "bytes 2-5/14")
+    assert web.get("/taskmanagers/tm/log").text == "a TaskManager\n"
     assert web.get("/taskmanagers/tm/stdout").text == "--- runs.a.0.1.stdout\n\n"
+
+
+def test_a_task_manager_has_its_machine_and_what_its_jvms_use(web: TestClient) -> None:
+    hardware = {"cpuCores": 4, "physicalMemory": 9 << 30, "freeMemory": 0, "managedMemory": 0}
+    (member,) = web.get("/taskmanagers").json()["taskmanagers"]
+    assert member["hardware"] == hardware
+    metrics = web.get("/taskmanagers/tm").json()["metrics"]
+    assert (metrics["heapUsed"], metrics["heapCommitted"], metrics["heapMax"]) == (30_000_000, 60_000_000, 1_000_000_000)
+    assert (metrics["nonHeapUsed"], metrics["nonHeapMax"], metrics["directCount"], metrics["mappedMax"]) == (90_000_000, 0, 1, 3)
+    assert metrics["garbageCollectors"] == [
+        {"name": "PS-MarkSweep", "count": 2, "time": 80}, {"name": "PS-Scavenge", "count": 9, "time": 120},
+    ]  # fmt: skip
+    asked = "Status.JVM.Memory.Heap.Used,Status.JVM.GarbageCollector.PS-Scavenge.Time,Status.JVM.Threads.Count,none"
+    assert web.get(f"/taskmanagers/tm/metrics?get={asked}").json() == [
+        {"id": "Status.JVM.Memory.Heap.Used", "value": "30000000"}, {"id": "Status.JVM.GarbageCollector.PS-Scavenge.Time", "value": "120"},
+        {"id": "Status.JVM.Threads.Count", "value": "80"},
+    ]  # fmt: skip
+    assert web.get("/taskmanagers/metrics?get=Status.JVM.Memory.NonHeap.Used&agg=sum").json() == [
+        {"id": "Status.JVM.Memory.NonHeap.Used", "sum": 90_000_000}
+    ]
+
+
+def test_a_task_manager_that_does_not_answer_has_what_is_known_without_it() -> None:
+    web = made(Commands([MEMBER], unknown=("tm",)))
+    assert web.get("/taskmanagers/tm").json()["metrics"]["heapMax"] == 3 * 512 << 20
+    measured = [each["id"] for each in web.get("/taskmanagers/tm/metrics").json()]
+    assert measured == ["taskSlotsTotal", "taskSlotsAvailable", "taskSlotsBroken"]
+    assert [each["name"] for each in web.get("/taskmanagers/tm/logs").json()["logs"]] == ["runs.a.0.1.stdout", "runs.a.0.1.stderr"]
+    for asked in ("log", "thread-dump", "logs/log"):
+        answer = web.get(f"/taskmanagers/tm/{asked}")
+        assert (answer.status_code, is_error(answer)) == (404, True)
+
+
+def test_a_thread_dump_has_an_entry_for_each_thread_and_says_what_is_missing(web: TestClient) -> None:
+    infos = web.get("/taskmanagers/tm/thread-dump").json()["threadInfos"]
+    assert [each["threadName"] for each in infos] == [
+        "main", "beat", "the JVM of slot 0: main", "the JVM of slot 0: ...", "the JVM of slot 1",
+    ]  # fmt: skip
+    assert infos[1]["stringifiedThreadInfo"] == '"beat" id=2\n    at millrace/b.py:9 beat\n'
+    assert infos[4]["stringifiedThreadInfo"] == "it hangs\n"
+    names = [each["threadName"] for each in web.get("/jobmanager/thread-dump").json()["threadInfos"]]
+    assert names == ["dispatcher-0: main", "dispatcher-0: beat"]
+
+
+def test_the_logs_of_the_job_manager_are_those_of_the_services_and_its_log_the_leading_dispatchers(web: TestClient) -> None:
+    logs = web.get("/jobmanager/logs").json()["logs"]
+    assert [(each["name"], each["size"], each["mtime"]) for each in logs] == [("dispatcher-0.log", 13, 5), ("dispatcher-0.stdout", 0, 5)]
+    for asked in ("log", "logs/dispatcher-0.log"):
+        assert web.get(f"/jobmanager/{asked}").text == "a Dispatcher\n"
+    assert web.get("/jobmanager/stdout").text == ""
+    for missing in ("dispatcher-0.none", "dispatcher-1.log", "none"):
+        answer = web.get(f"/jobmanager/logs/{missing}")
+        assert (answer.status_code, is_error(answer)) == (404, True)
+    silent = made(Commands(unknown=("dispatcher-0",)))
+    assert silent.get("/jobmanager/logs").json() == {"logs": []}
+    assert silent.get("/jobmanager/log").status_code == 503
 
 
 def test_a_storage_that_is_away_is_no_mistake_of_ours(web: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +307,7 @@ def test_metrics_have_ids_alone_without_get_and_those_asked_for_with_it(web: Tes
     ("GET", "/taskmanagers/tm/logs/none", 404),
     ("GET", "/taskmanagers/tm/logs/runs.a.0.1.stdout", 404),
     ("GET", "/taskmanagers/tm/profiler", 404),
-    ("GET", "/jobmanager/log", 404),
+    ("GET", "/jobmanager/logs/none", 404),
     ("GET", "/applications/none", 404),
     ("GET", "/flink/main.js", 404),
 ])  # fmt: skip

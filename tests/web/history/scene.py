@@ -27,6 +27,7 @@ from services.web.history.client import Past
 from services.web.history.rows import PackedRows
 from services.web.history.spark_events import SparkEvents
 from services.web.page import page
+from services.web.processes import Processes
 from services.web.view import View
 
 T0 = 1_700_000_000_000
@@ -83,7 +84,8 @@ class Scene:
         self.view = View(PackedRows(), {}, most, past=str(folder))
         self.archives = Archives(self.view, self.storage, most, SparkEvents(self.storage, events) if events else None)
         commands = Commands(lambda: Past(self.view, self.storage))
-        screens = page(self.view, self.archives.state, commands, lambda key: None, spark_history=spark_history)
+        processes = Processes(commands, self.storage)
+        screens = page(self.view, self.archives.state, commands, processes, lambda key: None, spark_history=spark_history)
         app = application(
             self.view, self.archives.state, commands, storage=self.storage, page=screens, spark_history=spark_history
         )

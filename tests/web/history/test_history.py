@@ -104,14 +104,15 @@ def test_the_page_is_the_same_and_says_that_it_shows_the_past(scene: Scene) -> N
 
 
 def test_what_only_a_cluster_has_is_refused_with_that(scene: Scene) -> None:
-    for path in ("taskmanagers", "slots", "leaders", "deadletters", "jobs/good/events", "jobs/good/report"):
+    of_one = ("taskmanagers/tm", "taskmanagers/tm/logs/log", "services", "services/dispatcher/thread-dump")
+    for path in ("taskmanagers", *of_one, "slots", "leaders", "deadletters", "jobs/good/events", "jobs/good/report"):
         answer = scene.get(f"/api/v1/{path}", 503)
         assert answer["type"] == "urn:millrace:no-cluster" and "this is a history" in answer["detail"], path
     sent = scene.web.post("/api/v1/jobs", json={"name": "x", "vertices": {"a": {"sql": "SELECT 1"}}})
     assert (sent.status_code, sent.json()["type"]) == (503, "urn:millrace:no-cluster")
     ended = scene.web.post("/api/v1/jobs/good/cancel")
     assert (ended.status_code, ended.json()["detail"]) == (409, "job good is FINISHED: it has ended")
-    for path in ("submit", "queue", "taskmanagers", "leaders", "letters", "jobs/good/again"):
+    for path in ("submit", "queue", "taskmanagers", "services", "leaders", "letters", "jobs/good/again"):
         assert "Only a running cluster has this" in scene.get(f"/page/{path}", 404)
     assert scene.web.post("/page/cancel", data={"job": "good"}).status_code == 404
     scene.get("/api/v1/jobs/nobody", 404)

@@ -18,7 +18,10 @@ CHROMIUM = shutil.which("chromium")
 SCREENS = {
     "overview": "/", "jobs": "/jobs", "running": f"/jobs/{RUNNING}", "failed": f"/jobs/{FAILED}", "logs": f"/jobs/{FAILED}?tab=logs",
     "waiting": f"/jobs/{WAITING}", "finished": f"/jobs/{FINISHED}", "configuration": f"/jobs/{RUNNING}?tab=configuration",
-    "queue": "/queue", "taskmanagers": "/taskmanagers", "taskmanager": "/taskmanagers/task-manager-1", "leaders": "/leaders",
+    "queue": "/queue", "taskmanagers": "/taskmanagers", "taskmanager": "/taskmanagers/task-manager-1",
+    "silent": "/taskmanagers/task-manager-2", "own-logs": "/taskmanagers/task-manager-1?tab=logs",
+    "threads": "/taskmanagers/task-manager-1?tab=threads", "services": "/services", "service": "/services/dispatcher-2",
+    "leaders": "/leaders",
     "letters": "/letters?letter=401", "submit": "/submit", "more": "/more", "question": f"/jobs/{RUNNING}/cancel",
 }  # fmt: skip
 LIMIT_MS = 180_000

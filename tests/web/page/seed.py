@@ -4,6 +4,7 @@ many further jobs as are wanted. Its facts go through the view as those of Kafka
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,12 +18,15 @@ from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.events import DeadLetter
 from millrace.core.messages.execution import Archive, JobDetail
 from millrace.io.interfaces import Entry
+from millrace.io.storage.store import Storage
 from services.web.app import application
 from services.web.commands import Commands
 from services.web.core.facts import Fact
 from services.web.follow import Follows
 from services.web.page import page
+from services.web.processes import Processes
 from services.web.view import View
+from tests.client.asked import Asked
 
 RUNNING, FAILED, FINISHED = "flight-delays-9f3c21ab", "flight-delays-2b7e90c4", "flight-delays-61d09e3f"
 WAITING, STUCK, AGAIN, SCRIPT = (
@@ -67,10 +71,20 @@ CAUSE = {
 ROWS = {"flights": 336_776, "weather": 26_115, "airlines": 16, "joined": 328_521, "report": 43}
 
 
-class Cluster:
+class Cluster(Asked):
     """What Kafka and the blob server are asked. `sent`: the commands that came."""
 
+    members: Mapping[str, int] = {"task-manager-1": 4, "task-manager-3": 2}
+    mute: tuple[str, ...] = ("task-manager-2",)
+    running: Mapping[str, tuple[str, dict[str, str]]] = {
+        "dispatcher-1": ("dispatcher", {"dispatcher": "leader"}), "dispatcher-2": ("dispatcher", {"dispatcher": "standby"}),
+        "job-master-1": ("job-master", {f"job-master/{n}": "leader" for n in range(4)}),
+        "resource-manager-1": ("resource-manager", {"resource-manager": "leader"}), "web-1": ("web", {}),
+    }  # fmt: skip
+
     def __init__(self, now_ms: int, more: int = 0) -> None:
+        self.storage = Storage("memory://page-seed")
+        super().__init__(self.storage)
         self.now_ms = now_ms
         self.view = View({}, {}, 20_000)
         self.view.load({})
@@ -372,9 +386,10 @@ class Cluster:
 
     def app(self, follows: Follows | None = None, login: Any = None, access: Any = None, host: str = "127.0.0.1") -> FastAPI:
         commands = Commands(lambda: self)  # type: ignore[arg-type,return-value]  # it has what is called
+        processes = Processes(commands, self.storage)
 
         def state() -> Follows:
             return follows or Follows("", 0.4)
 
-        screens = page(self.view, state, commands, self.stored, "default", "", login)
-        return application(self.view, state, commands, host, page=screens, login=login, access=access)
+        screens = page(self.view, state, commands, processes, self.stored, "default", "", login)
+        return application(self.view, state, commands, host, page=screens, login=login, access=access, processes=processes)

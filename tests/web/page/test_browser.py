@@ -94,3 +94,26 @@ def test_a_job_is_canceled_by_a_dialog_and_a_graph_checked_as_it_is_typed(page: 
     view.locator("h1", has_text="typed-").wait_for()
     view.close()
     assert said == []
+
+
+def test_a_task_manager_is_looked_at_in_place_and_a_log_is_chosen(page: tuple[str, Cluster], chromium: Any) -> None:
+    said: list[str] = []
+    view, cluster = opened(chromium, 1440, "light", said), page[1]
+    view.goto(f"{page[0]}/taskmanagers/task-manager-1")
+    view.locator("#jvm-0", has_text="30 MB of 1.0 GB").wait_for()
+    cluster.mute = (*cluster.mute, "task-manager-1")
+    view.get_by_text("It does not say how it is:").wait_for()
+    assert view.locator("#slot-0").count() == 1 and view.locator("#jvm-0").count() == 0
+    cluster.mute = cluster.mute[:-1]
+    view.locator("#jvm-0").wait_for()
+    view.get_by_role("link", name="Logs", exact=True).click()
+    view.get_by_label("Log", exact=True).select_option("slot-0.jvm.log")
+    view.locator("#log", has_text="a JVM").wait_for()
+    view.get_by_role("link", name="Threads", exact=True).click()
+    view.get_by_role("region", name="Threads of the JVM of slot 0").wait_for()
+    view.keyboard.press("g")
+    view.keyboard.press("s")
+    view.get_by_role("link", name="dispatcher-2").click()
+    view.locator("h1", has_text="dispatcher-2").wait_for()
+    view.close()
+    assert said == []

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
+from millrace.io.storage.store import Storage
 from services.web.follow import Follows
 from services.web.page import icons, words
 from services.web.page.shell import POLICY, static_files
@@ -21,7 +22,10 @@ STATIC = Path(icons.__file__).parent / "static"
 SCREENS = (
     "/", "/jobs", "/jobs?q=state:failed", f"/jobs/{RUNNING}", f"/jobs/{FAILED}", f"/jobs/{FAILED}?tab=logs", f"/jobs/{WAITING}",
     f"/jobs/{FINISHED}", f"/jobs/{FINISHED}?tab=configuration", f"/jobs/{STUCK}", f"/jobs/{AGAIN}", f"/jobs/{SCRIPT}", "/queue",
-    "/taskmanagers", "/taskmanagers/task-manager-1", "/taskmanagers/task-manager-4", "/leaders", "/letters?letter=401", "/more", "/submit",
+    "/taskmanagers", "/taskmanagers/task-manager-1", "/taskmanagers/task-manager-4", "/leaders",
+    "/taskmanagers/task-manager-2", "/taskmanagers/task-manager-1?tab=logs", "/taskmanagers/task-manager-1?tab=threads&slot=0",
+    "/services", "/services/dispatcher-2", "/services/web-1?tab=logs", "/services/web-1?tab=threads",
+    "/letters?letter=401", "/more", "/submit",
     f"/jobs/{RUNNING}/cancel", f"/jobs/{RUNNING}/again",
 )  # fmt: skip
 
@@ -74,11 +78,13 @@ def test_a_cluster_without_anything_says_so_on_every_screen() -> None:
     cluster.now_ms, cluster.sent, cluster._offsets, cluster._counts = NOW, [], {}, {}
     from services.web.view import View
 
+    cluster.storage, cluster.running, cluster._unknown = Storage("memory://empty"), {}, ()
     cluster.view = View({}, {}, 10)
     cluster.view.load({})
     with TestClient(cluster.app(), base_url="http://127.0.0.1") as web:
         for path, text in (("/", "No TaskManager is here"), ("/jobs", "No job yet"), ("/queue", "Nothing waits"),
-                           ("/taskmanagers", "None is here"), ("/leaders", "No leader was elected yet")):  # fmt: skip
+                           ("/taskmanagers", "None is here"), ("/leaders", "No leader was elected yet"),
+                           ("/services", "No process answers")):  # fmt: skip
             answer = web.get(f"/page{path}")
             assert answer.status_code == 200 and text in said(answer.text), path
 

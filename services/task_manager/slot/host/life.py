@@ -24,6 +24,7 @@ from .channel import AttemptChannel
 from .children import ChildLost, Children, Spare
 from .driver import Driver, DriverLost
 from .ending import complete, failure
+from .looks import Looks
 from .out import Out, Stopped
 from .output import CappedLog
 from .preload import Broken
@@ -45,6 +46,7 @@ class Host:
         self._out = out
         self._children = Children(asyncio.get_running_loop())
         self.attempts = Attempts()
+        self._looks = Looks(self._children, out.send)
         self._drivers = 0
         self._archive = archive.Archive(config, java, spark_home)
         self._foreign: set[int] = set()
@@ -74,6 +76,8 @@ class Host:
                     self._ended(attempt, "killed", error=attempt.killed_error())
         elif order["do"] == "order":
             self._pass_on(order["attempt"], order["order"])
+        elif order["do"] == "look":
+            self._looks.order(order)
         elif order["do"] == "stop":
             raise Stopped
 
@@ -142,7 +146,8 @@ class Host:
         """The next attempt; None if the spare ended meanwhile. Raises DriverLost."""
         if self.attempts.empty:
             await driver.warm()
-        attempt = await self.attempts.first(driver.exited, spare.exited)
+        async with self._looks.at(driver):
+            attempt = await self.attempts.first(driver.exited, spare.exited)
         if driver.exited.done():
             raise DriverLost(driver.why_ended())
         if attempt is not None:
@@ -215,7 +220,8 @@ class Host:
                 except (ChildLost, DriverLost):
                     spare.kill()
                 ends: set[asyncio.Future[Any]] = {spare.exited, driver.exited, attempt.killed}
-                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                async with self._looks.at(driver):
+                    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
                 if attempt.channel:
                     attempt.channel.close()
             await self._finish(driver, spare, attempt, logs)

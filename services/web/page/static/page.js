@@ -148,7 +148,7 @@
     if (e.key === 'Escape' && list() && !$('dialog[open]')) { keep(new Map()); showChosen() }
     if (e.key === 'n' && !$('dialog[open]')) location.href = `${prefix}/submit`
     if (Date.now() - g < 900) {
-      const to = { o: '/', j: '/jobs', q: '/queue', t: '/taskmanagers', l: '/leaders', d: '/letters' }[e.key]
+      const to = { o: '/', j: '/jobs', q: '/queue', t: '/taskmanagers', s: '/services', l: '/leaders', d: '/letters' }[e.key]
       g = 0
       if (to) { location.href = prefix + to; return }
     }

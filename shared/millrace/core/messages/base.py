@@ -25,6 +25,22 @@ class Body(BaseModel):
     version: Any
 
 
+class Request(Body):
+    """A request of a client. Answers go to `client.replies` with its `reply_to` as key and its `correlation`."""
+
+    reply_to: Annotated[str, Field(max_length=200)] = ""
+    """Names the client; the key of the answer. Empty: no answer is wanted (job.events tells of an accepted job, and a refused SubmitJob
+    is a letter on dead-letters)."""
+    correlation: Annotated[str, Field(max_length=200)] = ""
+    """Copied to the answer."""
+
+
+class Reply(Body):
+    """An answer to a request: `correlation` is the request's."""
+
+    correlation: str
+
+
 class Part(BaseModel):
     """A value inside messages."""
 

@@ -8,8 +8,21 @@ from pydantic import Field
 
 from ..states import JobState, JobStatus
 from .attempts import Fault
-from .base import Body, Part, empty
+from .base import Part, empty
+from .base import Reply as Reply
+from .base import Request as Request
 from .execution import JobDetail
+from .processes import AboutTaskManager as AboutTaskManager
+from .processes import DescribeTaskManager as DescribeTaskManager
+from .processes import DumpThreads as DumpThreads
+from .processes import ListLogs as ListLogs
+from .processes import LogsListed as LogsListed
+from .processes import LogUploaded as LogUploaded
+from .processes import ProcessDescribed as ProcessDescribed
+from .processes import SlotDescribed as SlotDescribed
+from .processes import TaskManagerDescribed as TaskManagerDescribed
+from .processes import ThreadsDumped as ThreadsDumped
+from .processes import UploadLog as UploadLog
 from .progress import AttemptStatus
 
 JOB_ID_RULE = "it begins with a letter or digit, and at most 99 letters, digits, _, . or - follow"
@@ -17,16 +30,6 @@ JOB_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
 CURSOR_PATTERN = r"[0-9]{1,15}\.[A-Za-z0-9][A-Za-z0-9_.-]{0,99}|"
 """Of a cursor of ListJobDetails, as a whole: when the last job was accepted, and its id; or empty."""
 JobId = Annotated[str, Field(pattern=JOB_ID_PATTERN)]
-
-
-class Request(Body):
-    """A request of a client. Answers go to `client.replies` with its `reply_to` as key and its `correlation`."""
-
-    reply_to: Annotated[str, Field(max_length=200)] = ""
-    """Names the client; the key of the answer. Empty: no answer is wanted (job.events tells of an accepted job, and a refused SubmitJob
-    is a letter on dead-letters)."""
-    correlation: Annotated[str, Field(max_length=200)] = ""
-    """Copied to the answer."""
 
 
 class SubmitJob(Request):
@@ -151,12 +154,6 @@ class DescribeBlobServer(Request):
 
     type: Literal["DescribeBlobServer"] = "DescribeBlobServer"
     version: Literal[1] = 1
-
-
-class Reply(Body):
-    """An answer to a request: `correlation` is the request's."""
-
-    correlation: str
 
 
 class Problem(Part):
@@ -406,5 +403,6 @@ class BlobServerDescribed(Reply):
 
 AboutJob = CancelJob | DescribeJob | ReportNow | AwaitJobResult | GetJobStatus
 """The requests about a job that was submitted."""
-REQUESTS: tuple[type[Request], ...] = tuple(Request.__subclasses__())
-REPLIES: tuple[type[Reply], ...] = tuple(Reply.__subclasses__())
+REQUESTS: tuple[type[Request], ...] = tuple(sorted(Request.__subclasses__(), key=lambda each: each.__module__ != __name__))
+"""Those that are declared here come first."""
+REPLIES: tuple[type[Reply], ...] = tuple(sorted(Reply.__subclasses__(), key=lambda each: each.__module__ != __name__))

@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..topics import CONTROL, DISPATCHER, JOB_MASTER, OPERATOR, RESOURCE_MANAGER, SERVICES, WEB
-from . import audit, client, events, records
+from ..topics import (
+    CONTROL,
+    DISPATCHER,
+    JOB_MASTER,
+    OPERATOR,
+    PROCESS,
+    PROCESS_QUESTIONS,
+    RESOURCE_MANAGER,
+    SERVICES,
+    WEB,
+)
+from . import audit, client, events, processes, records
 from .base import Body
 from .links import LINKS, REPLY_SENDERS
 
@@ -35,6 +45,7 @@ def _contracts() -> Iterable[Contract]:
             yield Contract(fields["type"].default, fields["version"].default, body, topic, senders, receivers)
 
     yield from of(client.REQUESTS, "client.commands", (CLIENT,), (DISPATCHER,))
+    yield from of((processes.AskProcess,), PROCESS_QUESTIONS, (CLIENT,), (PROCESS,))
     for reply in client.REPLIES:
         yield from of((reply,), "client.replies", REPLY_SENDERS.get(reply, (DISPATCHER,)), (CLIENT,))
     yield from of((records.Hello, records.Forked), "*.commands", SERVICES, SERVICES)

@@ -13,6 +13,7 @@ from .attempts import AttemptSpec, Fault
 from .base import Body, Part, empty
 from .client import JobDetails, ListJobDetails
 from .execution import Archive
+from .processes import AnyAsk
 from .progress import Order
 
 
@@ -294,6 +295,25 @@ class AttemptOrderSent(Body):
     attempt: str
 
 
+class FindAnswer(Body):
+    """Looks at the process, its slots or its logs for a client's question. What is found follows as a local fact, AnswerFound."""
+
+    type: Literal["FindAnswer"] = "FindAnswer"
+    version: Literal[1] = 1
+    ask: AnyAsk
+    question: int
+    reply_to: str
+    correlation: str
+
+
+class AnswerSought(Body):
+    """It is looked for."""
+
+    type: Literal["AnswerSought"] = "AnswerSought"
+    version: Literal[1] = 1
+    question: int
+
+
 class FenceTaskManager(Body):
     """Deletes the key of a TaskManager that was declared lost: one that is cut off from Kafka alone reads in etcd that it must end."""
 
@@ -399,6 +419,7 @@ EFFECTS_OF: dict[str, dict[type[Body], type[Body] | None]] = {
         LaunchAttempt: AttemptLaunched,
         KillAttempt: AttemptKillSent,
         OrderAttempt: AttemptOrderSent,
+        FindAnswer: AnswerSought,
         EndProcess: None,
     },
 }

@@ -8,6 +8,7 @@ from ..states import Ending
 from .attempts import Fault
 from .base import Body, Part, empty
 from .execution import Described
+from .processes import AnyAsk
 
 STARTED_ANEW = "it was started anew"
 """Why a TaskManager's earlier life is over."""
@@ -210,7 +211,20 @@ class Query(Body):
     """Of the question: QuestionAnswered names it."""
 
 
-Question = JobQuestion | Query
+class AskTaskManager(Body):
+    """Let this TaskManager answer the client's question about it, and answer in its place if it is not here, or silent."""
+
+    type: Literal["AskTaskManager"] = "AskTaskManager"
+    version: Literal[1] = 1
+    task_manager: str
+    ask: AnyAsk
+    reply_to: str
+    correlation: str
+    number: int = 0
+    """Of the question: QuestionAnswered names it."""
+
+
+Question = JobQuestion | Query | AskTaskManager
 """Requests of clients that another scope answers. The Dispatcher numbers them."""
 
 

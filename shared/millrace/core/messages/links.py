@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
-from ..topics import CONTROL, DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
+from ..topics import CONTROL, DISPATCHER, JOB_MASTER, PROCESS, RESOURCE_MANAGER, TASK_MANAGER
 from . import client, jobs, slots
 from .base import Body
 
 LINKS: dict[tuple[str, str], tuple[type[Body], ...]] = {
     (DISPATCHER, JOB_MASTER): (jobs.StartJob, jobs.CancelStartedJob, jobs.JobRetired, jobs.DescribeStartedJob, jobs.ReportStartedJob),
     (JOB_MASTER, DISPATCHER): (jobs.JobMasterStarted, jobs.JobStatusChanged, jobs.JobEnded, jobs.QuestionAnswered),
-    (DISPATCHER, RESOURCE_MANAGER): (jobs.Query,),
+    (DISPATCHER, RESOURCE_MANAGER): (jobs.Query, jobs.AskTaskManager),
     (RESOURCE_MANAGER, DISPATCHER): (jobs.QuestionAnswered,),
     (JOB_MASTER, RESOURCE_MANAGER): (jobs.RequestSlots, jobs.TaskManagersParted, jobs.JobMasterDeclared),
     (RESOURCE_MANAGER, JOB_MASTER): (jobs.JobQueued, jobs.DeclareAgain, jobs.TaskManagerLost),
     (TASK_MANAGER, RESOURCE_MANAGER): (
         slots.RegisterTaskManager, slots.SlotReport, slots.TaskManagerHeartbeat, slots.SlotFreed, slots.SlotUnused,
-        slots.DisconnectTaskManager, slots.DrainAnswered,
+        slots.ClientAnswered, slots.DisconnectTaskManager, slots.DrainAnswered,
     ),
     (RESOURCE_MANAGER, TASK_MANAGER): (
-        slots.TaskManagerRegistered, slots.AllocateSlot, slots.ReleaseTaskManager, slots.DrainTaskManager,
+        slots.TaskManagerRegistered, slots.AllocateSlot, slots.ReleaseTaskManager, slots.DrainTaskManager, slots.AnswerClient,
     ),
     (TASK_MANAGER, JOB_MASTER): (slots.OfferSlots, slots.TaskStateChanged, slots.FailSlot, slots.ProgressReported, slots.AttemptAnswered),
     (JOB_MASTER, TASK_MANAGER): (slots.DeployTasks, slots.CancelTasks, slots.FreeSlots, slots.OrderAttempts),
 }  # fmt: skip
 """(sender, receiver) -> messages. Besides, each scope sends Hello and Forked to any other."""
 REPLY_SENDERS: dict[type[Body], tuple[str, ...]] = {
-    client.RequestRefused: CONTROL,
+    client.RequestRefused: (*CONTROL, TASK_MANAGER, PROCESS),
     client.JobDescribed: (DISPATCHER, JOB_MASTER),
     client.JobReported: (DISPATCHER, JOB_MASTER),
     client.ClusterOverview: (DISPATCHER, RESOURCE_MANAGER),
     client.TaskManagersListed: (DISPATCHER, RESOURCE_MANAGER),
     client.ClusterDeregistered: (DISPATCHER, RESOURCE_MANAGER),
+    client.TaskManagerDescribed: (TASK_MANAGER,),
+    client.ProcessDescribed: (PROCESS,),
+    client.ThreadsDumped: (TASK_MANAGER, PROCESS),
+    client.LogsListed: (TASK_MANAGER, PROCESS),
+    client.LogUploaded: (TASK_MANAGER, PROCESS),
 }
 """Replies to clients that not the Dispatcher alone sends: who is asked answers, and the Dispatcher where nobody does in time [R31]."""
 BODIES: tuple[type[Body], ...] = tuple(dict.fromkeys(body for bodies in LINKS.values() for body in bodies))

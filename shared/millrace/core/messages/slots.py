@@ -10,6 +10,7 @@ from ..states import AttemptStateChangedTo, AttemptStateReported, SlotStateFreed
 from .attempts import AttemptReport, AttemptSpec, Fault
 from .base import Body, Part, empty
 from .jobs import SlotSpec
+from .processes import AnyAnswer, AnyAsk
 from .progress import AttemptProgress, AttemptStatus, Order
 
 # TaskManager -> ResourceManager
@@ -33,6 +34,8 @@ class RegisterTaskManager(Body):
     host: str
     slots: list[SlotSpec]
     states: list[ReportedSlot]
+    build: str = ""
+    """Its build. Empty: 0.1.0, which does not know AnswerClient and would end at it."""
 
 
 class SlotReport(Body):
@@ -69,6 +72,14 @@ class SlotUnused(Body):
     version: Literal[1] = 1
     slot: int
     allocation: str
+
+
+class ClientAnswered(Body):
+    """The client whose question was passed on by AnswerClient has its answer."""
+
+    type: Literal["ClientAnswered"] = "ClientAnswered"
+    version: Literal[1] = 1
+    question: int
 
 
 class DisconnectTaskManager(Body):
@@ -127,6 +138,18 @@ class DrainTaskManager(Body):
     type: Literal["DrainTaskManager"] = "DrainTaskManager"
     version: Literal[1] = 1
     incarnation: int
+
+
+class AnswerClient(Body):
+    """Answer this client's question about you on `client.replies`; then ClientAnswered."""
+
+    type: Literal["AnswerClient"] = "AnswerClient"
+    version: Literal[1] = 1
+    ask: AnyAsk
+    question: int
+    """The ResourceManager's own number."""
+    reply_to: str
+    correlation: str
 
 
 # TaskManager -> JobMaster
@@ -341,6 +364,18 @@ class OrderAnswered(Body):
     no_answer: str | None = None
 
 
+class AnswerFound(Body):
+    """What the process, its slots or its logs have of a client's question."""
+
+    type: Literal["AnswerFound"] = "AnswerFound"
+    version: Literal[1] = 1
+    question: int
+    reply_to: str
+    correlation: str
+    task_manager: str
+    answer: AnyAnswer
+
+
 class StopAsked(Body):
     """The process was asked to stop (SIGTERM)."""
 
@@ -372,6 +407,6 @@ class CaughtUp(Body):
 
 LOCAL_FACTS: tuple[type[Body], ...] = (
     SlotReady, SlotReplacing, SlotBroken, AttemptRunning, AttemptEnded, SlotsProgressed,
-    OrderAnswered, StopAsked, Unheard, FellBehind,
+    OrderAnswered, AnswerFound, StopAsked, Unheard, FellBehind,
     CaughtUp,
 )  # fmt: skip
