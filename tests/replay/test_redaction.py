@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 
 from millrace.core.jobgraph.model import JobGraph
+from millrace.core.messages import processes
+from millrace.core.messages.base import Body
+from millrace.core.messages.progress import ReportOrder
+from millrace.core.messages.slots import AnswerClient, AnswerFound, OrderAttempts
 from services.replay.core.recorded import Recorded
 from services.replay.core.redaction import masked, redacted, tokens, walk
 
@@ -118,6 +122,40 @@ def test_what_is_left_to_compare_is_the_same_before_and_after() -> None:
     for value in (GRAPH, {"type": "JobEnded", "archive": {"result": {"columns": ["s"], "rows": [["s", 1]]}}, "staging": ["/secret/.x"]}):
         assert masked(json.dumps(value).encode()) == masked(of("job.events", value).value)
     assert masked(b'{"type":"X","job":"j"}') != masked(b'{"type":"X","job":"k"}')
+
+
+ASKS = (processes.DescribeAsk(), processes.ThreadsAsk(slot=0), processes.LogsAsk(), processes.UploadAsk(log="secret", start=-9))
+TEXTS = dict.fromkeys(("service", "host", "version", "python", "system"), "secret")
+STATUS = processes.ProcessStatus.model_validate({**dict.fromkeys(processes.ProcessStatus.model_fields, 7), **TEXTS})
+ANSWERS = (
+    processes.Description(status=STATUS, slots=[processes.SlotJvm(slot=0, no_answer="secret")], scopes={}),
+    processes.ThreadDumps(dumps=[processes.ThreadDump(of="secret", text='"secret"\n    at secret.py:1 secret')]),
+    processes.LogFiles(logs=[processes.LogFile(log="log", bytes=7, modified_ms=7)]),
+    processes.UploadedPiece(piece=processes.LogPiece(log="log", path="logs/asked/secret", start=0, bytes=7, size=7)),
+    processes.NoAnswer(kind="not_found", reason="there is no log 'secret'"),
+)
+
+
+@pytest.mark.parametrize("body", [
+    OrderAttempts(attempts=["j/0-a/0/1.1"], order=ReportOrder(), question=3),
+    *(AnswerClient(ask=ask, question=3, reply_to="secret", correlation="secret") for ask in ASKS),
+    *(AnswerFound(question=3, reply_to="secret", correlation="secret", task_manager="tm", answer=answer) for answer in ANSWERS),
+], ids=lambda body: body.type)  # fmt: skip
+def test_what_a_process_is_asked_and_answers_can_be_folded_still(body: Body) -> None:
+    found = walk(json.loads(body.model_dump_json()), TOKEN)
+    assert "secret" not in json.dumps(found)
+    again = type(body).model_validate(found)
+    assert masked(again.model_dump_json().encode()) == masked(body.model_dump_json().encode())
+
+
+def test_which_log_a_client_asked_for_may_be_any_text() -> None:
+    request = {"type": "UploadLog", "version": 1, "task_manager": "tm", "log": "secret"}
+    assert walk({"record": "Client", "log": "of-kafka", "request": request}, TOKEN) == {
+        "record": "Client", "log": "of-kafka", "request": {**request, "log": TOKEN("secret")},
+    }  # fmt: skip
+    found = json.loads(of("process.questions", {"type": "AskProcess", "version": 1, "process": "d", "job": 1, "kind": "secret"}).value)
+    assert found.pop("rest").startswith("redacted:x") and found == {"type": "AskProcess", "version": 1}
+    assert of("process.questions", b'{"kind": "secret"}').value.decode() == TOKEN('{"kind": "secret"}')
 
 
 def _texts(value: Any) -> list[str]:

@@ -16,12 +16,14 @@ from typing import Any
 
 from millrace.core.jobgraph.model import READ_FORMATS, WRITE_FORMATS, Edge
 from millrace.core.messages.client import JOB_ID_PATTERN, REQUESTS
+from millrace.core.messages.processes import AskProcess
+from millrace.core.topics import PROCESS_QUESTIONS
 
 from .recorded import Recorded
 
 KEPT = frozenset({
     "acceptance", "after", "allocation", "archive", "attempt", "attempts", "build", "client_log", "cluster", "edge", "effect", "id", "job",
-    "kind", "provider", "worker", "cursor", "next",
+    "kind", "provider", "worker", "cursor", "next", "do", "answers",
     "leader", "life", "log", "log_id", "mode", "record", "recovery", "result", "scope", "sender", "sent_reason", "state", "states",
     "status", "strategy", "task", "task_manager", "through", "to", "topic", "type", "vertex", "vertices", "waiting", "what", "who",
 })  # fmt: skip
@@ -41,7 +43,9 @@ REASONS = frozenset({
 """Messages whose `reason` is in a service's own words, of nobody's job."""
 DIGESTS = ("digest", "sha256")
 FORMATS = (*READ_FORMATS, *WRITE_FORMATS)
-REQUEST_TYPES = {body.model_fields["type"].default for body in REQUESTS}
+REQUEST_TYPES = {body.model_fields["type"].default for body in REQUESTS} | {AskProcess.model_fields["type"].default}
+STRANGERS = frozenset({"client.commands", PROCESS_QUESTIONS})
+"""Topics to which anybody writes."""
 TOKEN = "redacted:"
 Text = Callable[[str], str]
 
@@ -57,7 +61,7 @@ def tokens(secret: bytes) -> Text:
 
 def redacted(recorded: Recorded, token: Text) -> Recorded:
     """A record with tokens for what goes; bytes that are no JSON become one, and so does what a stranger wrote and is no request."""
-    stranger = recorded.topic == "client.commands"
+    stranger = recorded.topic in STRANGERS
     value = _request(recorded.value, token) if stranger else _value(recorded.value, token)
     key = token(recorded.key) if stranger or recorded.topic == "client.replies" else recorded.key
     return recorded._replace(value=value, id=token(recorded.id) if stranger else recorded.id, key=key)
@@ -105,6 +109,8 @@ def walk(value: Any, token: Text, field: str = "") -> Any:
     if isinstance(value, dict):
         if value.get("type") in REASONS and "reason" in value:
             return {name: inner if name == "reason" else walk(inner, token, name) for name, inner in value.items()}
+        if value.get("type") == "UploadLog" or value.get("do") == "upload":  # which log a client asks for may be any text
+            value = {**value, "log": token(str(value.get("log")))}
         if field in MAPS:
             return {name: _edge(inner, token) if field == "inputs" else walk(inner, token) for name, inner in value.items()}
         return {name: walk(inner, token, name) for name, inner in value.items()}
