@@ -45,7 +45,7 @@ def stacks_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("MILLRACE_HOME", str(home))
         yield home
     # What is ended by its parent's death ends a moment after it.
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 90
     while (left := processes_of(home)) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert [(process.pid, process.cmdline()) for process in left] == []

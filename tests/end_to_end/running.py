@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -18,9 +19,10 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from deploy.local.processes import is_running, log_tail
 from deploy.local.stack import Options, Stack
 from millrace.client import Job, Millrace, MillraceError
+from millrace.client import Unavailable as NoAnswer
 from millrace.edge.graph_file import load_script
 from millrace.io.etcd.store import EtcdStore
-from millrace.io.interfaces import Entry
+from millrace.io.interfaces import Entry, Unavailable
 
 LIMIT_S = 180.0
 """How long a test waits for something to happen: not how long it takes, but when it is sure that it does not happen."""
@@ -48,11 +50,11 @@ HOLD = """
 that finds another one at work, neither ended nor stopped, says so too."""
 
 
-def until(what: str, found: Callable[[], T], limit_s: float = LIMIT_S) -> T:
-    """The first true value of `found`, asked again and again; what was waited for is told when it does not come."""
+def until(what: str, found: Callable[[], T], limit_s: float = LIMIT_S, shown: Callable[[], object] = lambda: "") -> T:
+    """The first true value of `found`, asked again and again; what was waited for is told when it does not come, and what is `shown`."""
     deadline = time.monotonic() + limit_s
     while not (value := found()):
-        assert time.monotonic() < deadline, f"waited {limit_s:.0f} s in vain for: {what}"
+        assert time.monotonic() < deadline, f"waited {limit_s:.0f} s in vain for: {what} {shown()}"
         time.sleep(0.02)
     return value
 
@@ -191,7 +193,14 @@ class RunningStack:
         # In the foreground, so that a run of tests that is killed leaves nothing.
         self.facts = self.stack.up(self.options, self.said.append, foreground=True)
         self.token = Path(self.facts["token_file"]).read_text()
-        self.client = Millrace(self.facts["kafka_bootstrap"], token=self.token, timeout_s=30)
+        self.client = until("a connection to Kafka", self._connected)
+
+    def _connected(self) -> Millrace | None:
+        """None: the broker, which has just started, has not answered in the few seconds that a client gives it."""
+        try:
+            return Millrace(self.facts["kafka_bootstrap"], token=self.token, timeout_s=LIMIT_S)
+        except NoAnswer:
+            return None
 
     def down(self) -> None:
         """Stops it; its data stays."""
@@ -311,8 +320,14 @@ class RunningStack:
     def leader_key(self, scope: str) -> Entry | None:
         """Who leads, as etcd has it."""
         store = EtcdStore(self.facts["etcd_endpoint"], "/millrace/default/")
+
+        def asked() -> list[Entry | None]:
+            with contextlib.suppress(Unavailable):  # a busy etcd may need more than the two seconds that a call has
+                return [store.get(f"leaders/{scope}")]
+            return []
+
         try:
-            return store.get(f"leaders/{scope}")
+            return until("an answer of etcd", asked)[0]
         finally:
             store.close()
 

@@ -35,7 +35,7 @@ def history(running: RunningStack, *options: str) -> Iterator[httpx.Client]:
         until("its address", lambda: "page: http" in told.read_text() or process.poll() is not None)
         found = re.search(r"page: (http://\S+)/page/", told.read_text())
         assert found is not None, told.read_text()
-        with httpx.Client(base_url=found.group(1), timeout=10, trust_env=False) as http:
+        with httpx.Client(base_url=found.group(1), timeout=LIMIT_S, trust_env=False) as http:
             until("its first look", lambda: http.get("/healthz").status_code == 200)
             yield http
         process.terminate()
@@ -122,7 +122,7 @@ def test_an_event_log_is_shown_by_the_spark_history_server_that_is_linked(runnin
 
             def jobs_of_it() -> list[dict[str, Any]]:
                 try:
-                    answer = httpx.get(f"{server}/api/v1/applications/{log['application']}/jobs", trust_env=False)
+                    answer = httpx.get(f"{server}/api/v1/applications/{log['application']}/jobs", timeout=LIMIT_S, trust_env=False)
                 except httpx.HTTPError:
                     return []  # it starts
                 found: list[dict[str, Any]] = answer.json() if answer.status_code == 200 else []
@@ -130,7 +130,7 @@ def test_an_event_log_is_shown_by_the_spark_history_server_that_is_linked(runnin
 
             shown = until("it is shown", jobs_of_it)
             assert {each["status"] for each in shown} == {"SUCCEEDED"}
-            assert httpx.get(log["history_url"], follow_redirects=True, trust_env=False).status_code == 200
+            assert httpx.get(log["history_url"], follow_redirects=True, timeout=LIMIT_S, trust_env=False).status_code == 200
 
 
 def _attempts(job: dict[str, Any]) -> list[tuple[Any, ...]]:

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.local.monitoring import config_file
 from millrace.runtime.metrics import TABLE
-from tests.end_to_end.running import Held, RunningStack, until
+from tests.end_to_end.running import LIMIT_S, Held, RunningStack, until
 
 Numbers = dict[tuple[str, str], float]
 """(name, values of its labels) -> the sum over all processes."""
@@ -22,7 +22,7 @@ def numbers(running: RunningStack) -> Numbers:
     """What Prometheus would read now, found as it finds it."""
     found: Numbers = {}
     for target in json.loads(config_file(running.stack.folder).with_name("targets.json").read_text()):
-        text = httpx.get(f"http://{target['targets'][0]}/metrics", timeout=10, trust_env=False).text
+        text = httpx.get(f"http://{target['targets'][0]}/metrics", timeout=LIMIT_S, trust_env=False).text
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 key = sample.name, " ".join(value for _, value in sorted(sample.labels.items()))
@@ -30,10 +30,17 @@ def numbers(running: RunningStack) -> Numbers:
     return found
 
 
+def at_rest(running: RunningStack) -> Numbers:
+    """As `numbers`, when no job lives; {} until then."""
+    now = numbers(running)
+    return {} if any(value for (name, _), value in now.items() if name == "millrace_jobs") else now
+
+
 def test_a_job_is_seen_in_the_metrics_of_all_services(running: RunningStack, tmp_path: Path) -> None:
     targets: list[dict[str, Any]] = json.loads(config_file(running.stack.folder).with_name("targets.json").read_text())
     assert [each["labels"]["instance"] for each in targets] == list(running.stack.facts()["services"])
-    before = numbers(running)
+    # Slots are free before the end of the job that held them is stored, and counted.
+    before = until("no job", lambda: at_rest(running))
     names = {re.sub(r"_(bucket|sum|count)$", "", name) for name, _ in before}
     assert names <= {metric.name for metric in TABLE}
     held = Held(running, tmp_path / "held")

@@ -42,7 +42,7 @@ class Web:
         until("the web service", lambda: self._ready.exists() or self.process.poll() is not None)
         assert self.process.poll() is None, (folder / "logs" / "web-of-test.log").read_text()[-3000:]
         self.port = json.loads(self._ready.read_text())["port"]
-        self._http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=5, trust_env=False)
+        self._http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=LIMIT_S, trust_env=False)
         until("its tables", lambda: self._http.get("/healthz").status_code == 200)
 
     def get(self, path: str) -> dict[str, Any]:
@@ -115,11 +115,18 @@ def test_flinks_command_line_lists_and_cancels_a_job_that_runs(running: RunningS
 
 def test_doctor_finds_a_stack_well_but_for_what_is_not(running: RunningStack) -> None:
     given = ["--stack", running.stack.name, "--json"]
-    shown = CliRunner().invoke(app, ["doctor", *given])
-    report = json.loads(shown.stdout)
-    problems = [finding for finding in report["findings"] if finding["level"] == "problem"]
-    assert {finding["check"] for finding in problems} <= {"etcd", "disk"}, report  # the machine's own etcd may be an old one
-    assert shown.exit_code == (1 if problems else 0)
+    seen: list[dict[str, Any]] = []
+
+    def well() -> bool:
+        """But for its disk, and its own etcd, which may be an old one. A process of a busy machine may answer later than doctor waits."""
+        shown = CliRunner().invoke(app, ["doctor", *given])
+        seen[:] = [json.loads(shown.stdout)]
+        problems = {finding["check"] for finding in seen[0]["findings"] if finding["level"] == "problem"}
+        assert shown.exit_code == (3 if seen[0]["unreachable"] else 1 if problems else 0)
+        return not seen[0]["unreachable"] and problems <= {"etcd", "disk"}
+
+    until("a stack that is well", well, shown=lambda: seen)
+    [report] = seen
     checks = {finding["check"] for finding in report["findings"]}
     wanted = {"java", "disk", "processes", "topics", "clocks", "lag", "dispatcher", "resource-manager", "job-master/0", "TaskManagers"}
     assert wanted <= checks
@@ -129,8 +136,10 @@ def test_doctor_finds_a_stack_well_but_for_what_is_not(running: RunningStack) ->
     KafkaAdmin(running.facts["kafka_bootstrap"]).ensure_topics([("client.replies", 4, {"retention.ms": "1000"})])
     addresses = ["--kafka", running.facts["kafka_bootstrap"], "--etcd", running.facts["etcd_endpoint"], "--json"]
     try:
-        found = json.loads(CliRunner().invoke(app, ["doctor", *addresses]).stdout)["findings"]
-        assert "client.replies has retention.ms=1000 and not 86400000" in [finding["what"] for finding in found]
+        wrong = "client.replies has retention.ms=1000 and not 86400000"
+        until("what was changed", lambda: wrong in [
+            finding["what"] for finding in json.loads(CliRunner().invoke(app, ["doctor", *addresses]).stdout)["findings"]
+        ])  # fmt: skip
     finally:
         KafkaAdmin(running.facts["kafka_bootstrap"]).ensure_topics([("client.replies", 4, {"retention.ms": "86400000"})])
 
