@@ -112,7 +112,7 @@ def _run(
     replied, letters = _answers(kafka)
     history = History(
         answers=load.answers,
-        stored={each.key.removeprefix("jobs/"): json.loads(each.value) for each in store.list("jobs/")[0]},
+        stored=_stored(store),
         events=topic_records(kafka, "job.events", SHARDS),
         failures=load.failures if not spark else {},
         cancels=load.cancels,
@@ -155,6 +155,12 @@ def _replayed(facts: dict[str, Any], record: Path | None, say: Say) -> list[str]
         return [f"replay: {failure}"]
     finally:
         source.close()
+
+
+@patient
+def _stored(store: EtcdStore) -> dict[str, dict[str, Any]]:
+    """Job -> the value of its key."""
+    return {each.key.removeprefix("jobs/"): json.loads(each.value) for each in store.list("jobs/")[0]}
 
 
 def _rest(stack: Stack, scopes: tuple[str, ...]) -> None:

@@ -59,7 +59,15 @@ def test_the_flights_pipeline_gives_the_same(ready, data):
 def test_the_web_service_shows_it_on_the_host(ready):
     url = f"http://127.0.0.1:{ready.settings['WEB_PORT']}/api/v1/jobs"
     job = submit(ready.client, [sql(0)])[0].id
-    until("the job in the web service's list", lambda: job in urllib.request.urlopen(url, timeout=5).read().decode())
+
+    def shown() -> bool:
+        try:
+            with urllib.request.urlopen(url, timeout=60) as answer:
+                return job in answer.read().decode()
+        except OSError:  # it answers 503 until its tables are read
+            return False
+
+    until("the job in the web service's list", shown)
 
 
 def test_prometheus_scrapes_every_container_and_takes_the_rules(ready):
@@ -68,7 +76,7 @@ def test_prometheus_scrapes_every_container_and_takes_the_rules(ready):
     def asked(path: str) -> dict[str, Any]:
         url = f"http://127.0.0.1:{ready.settings['PROMETHEUS_PORT']}/api/v1/{path}"
         try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
+            with urllib.request.urlopen(url, timeout=60) as answer:
                 found: dict[str, Any] = json.load(answer)["data"]
                 return found
         except OSError:
@@ -83,11 +91,12 @@ def test_prometheus_scrapes_every_container_and_takes_the_rules(ready):
         until("all containers to be scraped", lambda: scraped() == {
             "dispatcher": 2, "resource-manager": 2, "job-master": 2, "task-manager": 2, "web": 1,
         })  # fmt: skip
-        rules = [rule for group in asked("rules")["groups"] for rule in group["rules"]]
-        until("the rules to be looked at", lambda: all(
-            rule["health"] == "ok" for group in asked("rules")["groups"] for rule in group["rules"]
-        ))  # fmt: skip
-        assert len(rules) > 20
+
+        def looked_at() -> int:
+            rules = [rule["health"] for group in asked("rules").get("groups", ()) for rule in group["rules"]]
+            return len(rules) if set(rules) == {"ok"} else 0
+
+        assert until("the rules to be looked at", looked_at) > 20
     finally:
         ready.compose("rm", "--force", "--stop", "prometheus", **profiles)
 

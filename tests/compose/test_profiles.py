@@ -48,6 +48,7 @@ def three_of_each(images: None, data: Path) -> Iterator[Cluster]:
     try:
         cluster.up()
         cluster.first_accepted()
+        cluster.whole()  # the questions are asked in the container of the web service
         cluster.ready(SLOTS)
         yield cluster
     finally:
