@@ -28,6 +28,7 @@ def test_an_election_that_comes_behind_a_later_one_makes_no_leader() -> None:
     log = Log(2)
     [late] = log.replicas[0].won(10)
     log.elect(11, which=1)
+    assert log.replicas[0].role is Role.FOLLOWING, "it has seen the later one"
     assert log.append(late.record) == []
     assert [replica.leads for replica in log.replicas] == [False, True]
     assert {replica.folded.epoch for replica in log.replicas} == {11}

@@ -89,7 +89,7 @@ def test_an_older_registration_that_comes_late_is_not_taken() -> None:
     fold.fold(folded, offset, 1_000_000, Elected(generation=1, epoch=1, build="b", who="r"))
     registers = RegisterTaskManager(host="h", slots=[SlotSpec(slot=0, memory_mb=1)], states=[ReportedSlot(slot=0, state="FREE")])
     assert say(8, 1, None, Hello()) and say(8, 2, 1, registers)
-    assert not say(7, 1, None, Hello()) and not say(7, 2, 1, registers)
+    assert not say(7, 9, None, Hello()) and not say(7, 10, 9, registers)
     assert folded.state.task_managers["a"].incarnation == 8
 
 
