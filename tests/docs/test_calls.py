@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import pytest
 import typer
@@ -14,7 +15,7 @@ from services.web.access.roles import FLINK, TABLE
 
 from .call_rows import ABSENT, CALLS, WANTED
 from .calls import SIMULATED, Absent, Call, handlers_of
-from .references import resolve, source, wrong
+from .references import ROOT, resolve, source, wrong
 from .sentences import too_long
 
 MESSAGES = {body.__name__: body for body in (*client.REQUESTS, *client.REPLIES, *links.BODIES, Hello, Forked)}
@@ -47,6 +48,23 @@ def test_a_row_has_no_hole_and_names_what_there_is(component: str, call: Call) -
     assert all(re.fullmatch(r"test_\w+\.py:test_\w+", each) for each in call.tests)
     assert call.cli.startswith("none: ") or set(call.cli.split(", ")) <= COMMANDS
     assert call.rest.startswith("none: ") or set(call.rest.split(", ")) <= ROUTES
+
+
+@cache
+def _with_builders(path: str) -> str:
+    """A file of tests, with the builders that it imports."""
+    file = resolve(path)
+    assert file is not None
+    text = file.read_text()
+    imported = [ROOT / f"{name.replace('.', '/')}.py" for name in re.findall(r"^from (tests\.\S+) import", text, re.MULTILINE)]
+    return "\n".join([text, *(each.read_text() for each in imported if each.is_file())])
+
+
+@pytest.mark.parametrize(("component", "call"), [row for row in ROWS if row[1].messages], ids=lambda each: getattr(each, "name", each))
+def test_the_tests_of_a_row_are_about_one_of_its_messages(component: str, call: Call) -> None:
+    names = "|".join(body.__name__ for body in call.messages)
+    strange = [place for place in call.tests if not re.search(rf"\b({names})\b", _with_builders(place.partition(":")[0]))]
+    assert strange == []
 
 
 @pytest.mark.parametrize("component", WANTED)
