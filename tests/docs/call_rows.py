@@ -138,9 +138,10 @@ RESOURCE_MANAGER = (
     ), "describe", "GET /api/v1/taskmanagers/{name}/thread-dump"),
     Call("requestTaskManagerFileUpload", (client.UploadLog, jobs.AskTaskManager, client.LogUploaded), (
         f"{INSPECTING}test_logs_are_its_own_and_those_of_its_slots", f"{INSPECTING}test_nothing_else_can_be_read",
+        f"{ANSWERING}test_what_is_found_is_published_as_it_is",
     ), "logs", "GET /api/v1/taskmanagers/{name}/logs/{log}"),
     Call("requestTaskManagerLogList", (client.ListLogs, jobs.AskTaskManager, client.LogsListed), (
-        f"{INSPECTING}test_logs_are_its_own_and_those_of_its_slots",
+        f"{INSPECTING}test_logs_are_its_own_and_those_of_its_slots", f"{ANSWERING}test_what_is_found_is_published_as_it_is",
     ), "logs", "GET /api/v1/taskmanagers/{name}/logs"),
     Call("what the original has by one process: who is lost, known to a new leader", (jobs.TaskManagersParted,), (
         "test_resource_manager_parted.py:test_one_that_has_registered_is_released_when_a_shard_tells_of_its_loss",

@@ -61,10 +61,9 @@ def _with_builders(path: str) -> str:
 
 
 @pytest.mark.parametrize(("component", "call"), [row for row in ROWS if row[1].messages], ids=lambda each: getattr(each, "name", each))
-def test_the_tests_of_a_row_are_about_one_of_its_messages(component: str, call: Call) -> None:
+def test_a_test_of_a_row_is_about_one_of_its_messages(component: str, call: Call) -> None:
     names = "|".join(body.__name__ for body in call.messages)
-    strange = [place for place in call.tests if not re.search(rf"\b({names})\b", _with_builders(place.partition(":")[0]))]
-    assert strange == []
+    assert any(re.search(rf"\b({names})\b", _with_builders(place.partition(":")[0])) for place in call.tests)
 
 
 @pytest.mark.parametrize("component", WANTED)
