@@ -18,10 +18,13 @@ from tests.core.of_job_master import ONE, Shard, kinds
 
 @pytest.mark.parametrize(("kind", "retryable"), FAULTS)
 def test_what_follows_is_what_the_table_says(kind: FaultKind, retryable: bool) -> None:
-    job, error = Job("j", "1.1", "1", {}, 0), fault(kind, "no", retryable=retryable)
-    after = [failover.restart_after_ms(restart, job, Subtask(), error, 20) for restart in (Restart(), Restart(strategy="none"))]
+    def after_ms(restart: Restart, subtask: Subtask) -> int | None:
+        error = fault(kind, "no", retryable=retryable)
+        return failover.decide(restart, Job("j", "1.1", "1", {}, 0), subtask, error, 20, 5000).delay_ms
+
+    after = [after_ms(restart, Subtask()) for restart in (Restart(), Restart(strategy="none"))]
     assert after == {MOVE: [0, 0], RESTART: [1000, None], FAIL: [None, None]}[FAULTS[kind, retryable].then]
-    often = failover.restart_after_ms(Restart(), job, Subtask(moves=20), error, 20)
+    often = after_ms(Restart(), Subtask(moves=20))
     assert often == (1000 if FAULTS[kind, retryable].then is RESTART else None), "who is moved too often is not moved again"
 
 

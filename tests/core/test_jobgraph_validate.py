@@ -24,7 +24,11 @@ BAD: dict[str, tuple[object, list[str]]] = {
     ),
     "unknown field, far": (
         graph({"a": CSV}, restart={"zzz": 1}),
-        ["restart.zzz: unknown field zzz (there are strategy, attempts, delay_ms)"],
+        [
+            "restart.zzz: unknown field zzz (there are strategy, attempts, delay_ms, max_failures_per_interval,"
+            " failure_rate_interval_ms, initial_backoff_ms, max_backoff_ms, backoff_multiplier, jitter_factor,"
+            " reset_backoff_threshold_ms, attempts_before_reset_backoff)"
+        ],
     ),
     "unknown field in a source": (
         graph({"a": {"source": {"format": "csv", "pth": "f"}}}),
@@ -70,9 +74,45 @@ BAD: dict[str, tuple[object, list[str]]] = {
             "priority: must be at most 1000, not 1001",
         ],
     ),
+    "a field of another restart strategy": (
+        graph({"a": CSV}, restart={"strategy": "failure-rate", "attempts": 3, "delay_ms": 5}),
+        [
+            "restart.attempts: is a field of fixed-delay, and the strategy is failure-rate"
+            " (failure-rate has max_failures_per_interval, failure_rate_interval_ms, delay_ms)"
+        ],
+    ),
+    "a field of two other strategies": (
+        graph({"a": CSV}, restart={"strategy": "none", "delay_ms": 5}),
+        ["restart.delay_ms: is a field of fixed-delay and failure-rate, and the strategy is none (none has no fields)"],
+    ),
+    "a field of a restart strategy that is not named": (
+        graph({"a": CSV}, restart={"jitter_factor": 0.5}),
+        [
+            "restart.jitter_factor: is a field of exponential-delay, and the strategy is fixed-delay"
+            " (fixed-delay has attempts, delay_ms)"
+        ],
+    ),
+    "values of exponential-delay": (
+        graph(
+            {"a": CSV},
+            restart={"strategy": "exponential-delay", "backoff_multiplier": 1, "jitter_factor": "0.5", "initial_backoff_ms": 0},
+        ),
+        [
+            "restart.initial_backoff_ms: must be at least 1, not 0",
+            "restart.backoff_multiplier: must be at least 1.01, not 1",
+            "restart.jitter_factor: must be a number, not the text '0.5'",
+        ],
+    ),
+    "a first delay above the longest": (
+        graph({"a": CSV}, restart={"strategy": "exponential-delay", "max_backoff_ms": 100}),
+        ["restart.max_backoff_ms: the first delay, 1000 ms, is longer than the longest, 100 ms"],
+    ),
     "unknown restart strategy": (
         graph({"a": CSV}, restart={"strategy": "fixed"}),
-        ["restart.strategy: must be one of fixed-delay, none, not the text 'fixed' (did you mean fixed-delay?)"],
+        [
+            "restart.strategy: must be one of fixed-delay, failure-rate, exponential-delay, none, not the text 'fixed'"
+            " (did you mean fixed-delay?)"
+        ],
     ),
     "a name that is none": (graph({"9a": CSV}), [f"vertices.9a: {ID_RULE}; not the text '9a'"]),
     "an id with a hyphen": (graph({"a-b": CSV}), [f"vertices.a-b: {ID_RULE}; not the text 'a-b'"]),

@@ -10,12 +10,13 @@ from typing import Any, get_args
 
 import fsspec
 
+from millrace.core.faults import FAULTS, MOVE
 from millrace.core.fold import Fold, Parked, ScopeState
-from millrace.core.jobgraph.model import DEFAULT_LIMITS
+from millrace.core.jobgraph.model import DEFAULT_LIMITS, JobGraph
 from millrace.core.jobgraph.parse import Refused
 from millrace.core.machine import Envelope, Machine, Output
 from millrace.core.messages.client import AboutTaskManager, DescribeJob, GetClusterOverview, ListTaskManagers, ReportNow
-from millrace.core.messages.events import JobCanceled, JobFailed, JobFinished
+from millrace.core.messages.events import AttemptStateChanged, JobCanceled, JobFailed, JobFinished
 from millrace.core.messages.jobs import TaskManagerLost
 from millrace.core.messages.records import Key, Message, Record, decode
 from millrace.core.messages.slots import AllocateSlot
@@ -37,6 +38,7 @@ from tests.simulation.world import PREFIX
 
 NONE: Mapping[int, str] = {}
 QUESTIONS = (GetClusterOverview, ListTaskManagers, DescribeJob, ReportNow, *get_args(AboutTaskManager))  # others are asked
+MOVED = {kind for (kind, _), row in FAULTS.items() if row.then is MOVE}
 ENDINGS = (JobFinished, JobFailed, JobCanceled)
 
 
@@ -58,6 +60,7 @@ def audit(cluster: Cluster) -> None:
     assert_epochs(cluster)
     assert_generations(cluster)
     assert_outputs(cluster)
+    assert_restarts(cluster)
     assert_nothing_left(cluster)
     replayed = replay_all(cluster)
     assert_replay(cluster, replayed)
@@ -102,6 +105,31 @@ def assert_room(cluster: Cluster) -> None:
             if told["state"] == "accepted":
                 live[key] = sum(vertex.get("parallelism", 1) for vertex in told["graph"]["vertices"].values())
             assert sum(live.values()) <= most, f"[R30]: {sum(live.values())} subtasks are live, and {most} may be: {live}"
+
+
+def assert_restarts(cluster: Cluster) -> None:
+    """I15: a job is restarted as often as its strategy allows, and fails for want of a restart when it has none left. A reborn JobMaster
+    counts anew. Failures that exponential-delay merges are not counted."""
+    if _reborn(cluster, JOB_MASTER):
+        return
+    for job, status in cluster.statuses().items():
+        stored = cluster.stored(job)
+        archive = json.loads(cluster.world.storage.get(stored.archive)) if stored is not None and stored.archive is not None else {}
+        if not archive.get("detail"):
+            continue
+        restart = JobGraph.model_validate(archive["graph"]).restart
+        most = {
+            "none": 0, "fixed-delay": restart.attempts, "failure-rate": restart.max_failures_per_interval,
+            "exponential-delay": restart.attempts_before_reset_backoff,
+        }[restart.strategy]  # fmt: skip
+        restarts, cause = archive["detail"]["restarts"], archive["cause"] or {}
+        assert most is None or restarts <= most, f"I15: {job} is restarted {restarts} times, and {restart.strategy} allows {most}"
+        spent = cause.get("retryable") and cause.get("kind") not in MOVED and "attempt" in cause
+        assert not spent or restarts == most, f"I15: {job} fails after {restarts} of {most} restarts: {cause}"
+        events = [each for each in cluster.client.events(job) if isinstance(each, AttemptStateChanged) and each.error is not None]
+        failed = {(each.task, each.subtask, each.attempt) for each in events if each.error.retryable and each.error.kind not in MOVED}
+        right = len(failed) == restarts + bool(spent) or (restart.strategy == "exponential-delay" and len(failed) >= restarts)
+        assert right, f"I15: {job}, {status}, has {len(failed)} failures and {restarts} restarts"
 
 
 def _reborn(cluster: Cluster, *services: str) -> bool:

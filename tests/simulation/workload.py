@@ -119,12 +119,26 @@ KINDS: tuple[Callable[..., Graph], ...] = (single, roots, wide, joined, diamond)
 def drawn(seed: int, name: str, kinds: tuple[Callable[..., Graph], ...] = KINDS) -> Graph:
     """A graph of these kinds as the seed says; short delays, so that retries are seen."""
     chance = random.Random(f"{seed}/{name}")
+    fixed = {"attempts": chance.choice((0, 2, 5)), "delay_ms": chance.choice((0, 100, 700))}
     fields: dict[str, Any] = {
-        "restart": {"attempts": chance.choice((0, 2, 5)), "delay_ms": chance.choice((0, 100, 700))},
+        "restart": drawn_restart(random.Random(f"restart {seed}/{name}"), fixed),
         "priority": chance.choice((0, 0, 0, 5)),
         "timeouts": {"run_ms": 3_000, **({"queue_ms": 4_000} if chance.random() < 0.1 else {})},
     }
     return chance.choice(kinds)(name, **fields)
+
+
+def drawn_restart(chance: random.Random, fixed: dict[str, Any]) -> dict[str, Any]:
+    """Each strategy, most jobs the fixed delay. Intervals are longer than any trial, so that `audit` can count what they allow."""
+    delay_ms = fixed["delay_ms"]
+    others = (
+        {"strategy": "none"},
+        {"strategy": "failure-rate", "max_failures_per_interval": chance.choice((1, 3)), "failure_rate_interval_ms": 86_400_000,
+         "delay_ms": delay_ms},
+        {"strategy": "exponential-delay", "initial_backoff_ms": 1 + delay_ms, "max_backoff_ms": 2_000, "jitter_factor": 0.5,
+         "backoff_multiplier": 2, "attempts_before_reset_backoff": chance.choice((1, 3))},
+    )  # fmt: skip
+    return chance.choice((fixed, fixed, fixed, *others))
 
 
 def drawn_behaviour(seed: int, failing: float = 0.12) -> Script:

@@ -114,14 +114,10 @@ def fail_attempt(state: State, job: Job, allocation: str, error: Fault, at_ms: A
 
 def _retry_or_fail(state: State, job: Job, task: str, index: int, error: Fault, at_ms: AtMs) -> None:
     subtask, restart = job.tasks[task].rows[index], running_plan(state, job).graph.restart
-    delay_ms = failover.restart_after_ms(restart, job, subtask, error, state.settings.moves_most)
-    if delay_ms is None:
+    decided = failover.decide(restart, job, subtask, error, state.settings.moves_most, state.now_ms)
+    if decided.delay_ms is None:
         where = {"task": task, "subtask": index, "attempt": subtask.attempt}
         failover.fail(job, failover.shortened(error).model_copy(update=where), at_ms)
         return
-    if failover.is_move(error):
-        subtask.moves += 1
-    else:
-        job.restarts += 1
     move_subtask(subtask, ExecutionState.CREATED)
-    retry_at(state, job, task, index, after(state.now_ms, delay_ms))
+    retry_at(state, job, task, index, after(state.now_ms, decided.delay_ms))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from millrace.core import faults
 from millrace.core.bounded import fields_fitting
-from millrace.core.clocks import AtMs
+from millrace.core.clocks import AtMs, NowMs
 from millrace.core.jobgraph.model import Restart
 from millrace.core.messages.attempts import Fault
 from millrace.core.states import ENDING_JOB, JobStatus
 
+from .restarts import STRATEGIES, Decision
 from .state import Failure, Job, Subtask, move_job
 
 MOVE_FIRST_MS, MOVE_MOST_MS = 100, 10_000
@@ -24,21 +25,21 @@ CAUSE_BYTES_MAX = 64_000
 """Of a job's cause, which JobEnded holds twice."""
 
 
-def restart_after_ms(
-    restart: Restart, job: Job, subtask: Subtask, error: Fault, moves_most: int
-) -> int | None:
-    """The delay until the subtask's next attempt; None: the job fails. fixed-delay or none, as the graph says.
+def decide(restart: Restart, job: Job, subtask: Subtask, error: Fault, moves_most: int, now_ms: NowMs) -> Decision:
+    """What follows this failure, which is counted.
 
     A moved attempt goes on at once, the next ones with a growing backoff: what moved them may need a moment. A subtask that was moved
     too often fails the job: then it is likely to be what ends its slots.
     """
     if is_move(error):
         if subtask.moves >= moves_most:
-            return None
-        return min(MOVE_FIRST_MS << subtask.moves - 1, MOVE_MOST_MS) if subtask.moves else 0
-    if faults.then(error) is faults.FAIL or restart.strategy == "none" or job.restarts >= restart.attempts:
-        return None
-    return restart.delay_ms
+            return Decision(None, f"moved {subtask.moves} times, as often as may be (moves_most)")
+        subtask.moves += 1
+        delay_ms = min(MOVE_FIRST_MS << subtask.moves - 2, MOVE_MOST_MS) if subtask.moves > 1 else 0
+        return Decision(delay_ms, f"move {subtask.moves} of {moves_most}")
+    if faults.then(error) is faults.FAIL:
+        return Decision(None, f"{error.kind or 'this'} would come again: never tried again")
+    return STRATEGIES[restart.strategy](restart, job, now_ms)
 
 
 def is_move(error: Fault) -> bool:

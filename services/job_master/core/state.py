@@ -117,6 +117,15 @@ class TimeSpent:
     ran: dict[str, int] = field(default_factory=dict)  # what attempts that are over did with their own time -> ms, all together
 
 
+@dataclass(slots=True)
+class Backoff:
+    """What the job's restart strategy remembers of its failures: failure-rate when the last ones were, exponential-delay the rest."""
+
+    failed_ms: list[NowMs] = field(default_factory=list)  # oldest first, at most one more than may be within the interval
+    attempts: int = 0  # restarts since the delays began anew
+    restart_ms: NowMs | None = None  # when the last restart was, or will be, due
+
+
 @dataclass
 class Job:
     """One job and its ExecutionGraph. `life` names the generation in which this state began: attempt numbers count anew in each,
@@ -136,7 +145,8 @@ class Job:
     planned: AttemptReport | None = None  # the plan attempt's report
     slots: dict[str, HeldSlot] = field(default_factory=dict)  # allocation -> slot; each is in State.allocations
     wanted: int = 0  # slots last requested of the ResourceManager
-    restarts: int = 0  # failures retried so far
+    restarts: int = 0  # failures retried so far; what was merged into a restart that was due already does not count
+    backoff: Backoff | None = None  # None: it has had no failure that a strategy must remember
     queue_due_ms: NowMs | None = None  # until the first attempt; in State.due
     waiting: str | None = None
     position: int | None = None

@@ -86,6 +86,8 @@ NARROW = here("kill", aim="dispatcher", faults=3, deciding={"dispatcher": {"max_
 TALK = ("StartJob", "RequestSlots", "OfferSlots", "DeployTasks", "JobEnded")
 HOLES = here("hole", after=TALK, waits=(0, 1), stalls=0.3)
 
+RETRIED = here("kill", faults=2, replicas=2, failing=0.6, canceled=0.05, graphs=(roots,))
+
 BY_NAME: dict[str, tuple[Here, ...]] = {
     "a hole is taken for whole": (HOLES,),
     "a chain starts anywhere": (
@@ -103,6 +105,9 @@ BY_NAME: dict[str, tuple[Here, ...]] = {
         here("lose", "kill", aim="task-manager", after=(RUNS,), waits=SOON, task_managers=2, slots=1, timing=LONG),
     ),
     "nobody is declared lost": (here("lose", "kill", aim="task-manager", after=(RUNS,), waits=SOON, task_managers=2, timing=LONG),),
+    "a restart is not counted": (RETRIED,),
+    "a failure within the interval is forgotten": (RETRIED,),
+    "jitter is drawn": (RETRIED,),
     "a job ends before its sinks are published": (
         here("pause:job-master", after=("JobEnded",), waits=SOON, stalls=0.3, failing=0.05, graphs=(sink,)),
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import services.job_master.core.scheduling as scheduling
@@ -10,7 +12,7 @@ from millrace.core.messages import events, jobs, slots
 from millrace.core.states import ENDED_JOB
 from services.dispatcher.core import admission, answers, ending, lookups, submission
 from services.dispatcher.core.machine import HANDLERS as DISPATCHER
-from services.job_master.core import attempts, deployment, execution_graph, failover, lifecycle, publication
+from services.job_master.core import attempts, deployment, execution_graph, failover, lifecycle, publication, restarts
 from services.job_master.core.machine import HANDLERS as JOB_MASTER
 from tests.simulation.mutants import around, around_handler, mutant
 
@@ -133,6 +135,36 @@ def nobody_minds_a_lost_task_manager() -> None:
 @mutant(28, "job_master/core/failover.py:is_move", "a lost TaskManager counts as a failure of the job's own")
 def a_move_counts_as_a_failure() -> None:
     failover.is_move = lambda error: False
+
+
+@mutant(28, "job_master/core/restarts.py:_fixed_delay", "a job is restarted more often than its strategy allows")
+def a_restart_is_not_counted() -> None:
+    def fixed_delay(original: Any, restart: Any, job: Any, now_ms: int) -> Any:
+        decided = original(restart, job, now_ms)
+        job.restarts = 0
+        return decided
+
+    around_strategy("fixed-delay", fixed_delay)
+
+
+@mutant(28, "job_master/core/restarts.py:_failure_rate", "the failures within an interval are not remembered")
+def a_failure_within_the_interval_is_forgotten() -> None:
+    def failure_rate(original: Any, restart: Any, job: Any, now_ms: int) -> Any:
+        job.backoff = None
+        return original(restart, job, now_ms)
+
+    around_strategy("failure-rate", failure_rate)
+
+
+@mutant(1, "job_master/core/restarts.py:_jitter_ms", "each replica draws another delay")
+def jitter_is_drawn() -> None:
+    drawn = itertools.count()
+    restarts._jitter_ms = lambda job, most_ms: next(drawn) % (most_ms + 1)
+
+
+def around_strategy(name: str, wrapper: Callable[..., Any]) -> None:
+    original = restarts.STRATEGIES[name]
+    restarts.STRATEGIES[name] = lambda *given: wrapper(original, *given)
 
 
 @mutant(5, "job_master/core/scheduling.py:_give_back", "a slot that is not wanted any more is taken all the same")

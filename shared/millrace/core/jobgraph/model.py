@@ -260,14 +260,30 @@ class Standing(_Model):
 
 
 class Restart(_Model):
-    """What follows a failed attempt that may be tried again."""
+    """What follows a failed attempt that may be tried again. Each strategy takes its own fields alone."""
 
-    strategy: Literal["fixed-delay", "none"] = "fixed-delay"
-    """fixed-delay tries again after delay_ms; none fails the job at once."""
+    strategy: Literal["fixed-delay", "failure-rate", "exponential-delay", "none"] = "fixed-delay"
+    """fixed-delay and failure-rate try again after delay_ms, exponential-delay after ever longer delays; none fails the job at once."""
     attempts: Annotated[int, Field(ge=0, le=1000)] = 3
-    """How many restarts the job has in all."""
+    """fixed-delay: how many restarts the job has in all."""
     delay_ms: Annotated[int, Field(ge=0, le=86_400_000)] = 1000
-    """Time between a failure and the next attempt."""
+    """fixed-delay, failure-rate: time between a failure and the next attempt."""
+    max_failures_per_interval: Annotated[int, Field(ge=1, le=1000)] = 1
+    """failure-rate: how many failures are tried again within an interval; one more fails the job."""
+    failure_rate_interval_ms: Annotated[int, Field(ge=1, le=86_400_000)] = 60_000
+    """failure-rate: that interval."""
+    initial_backoff_ms: Annotated[int, Field(ge=1, le=86_400_000)] = 1000
+    """exponential-delay: the first delay, and the shortest one."""
+    max_backoff_ms: Annotated[int, Field(ge=1, le=86_400_000)] = 60_000
+    """exponential-delay: the longest delay."""
+    backoff_multiplier: Annotated[float, Field(ge=1.01, le=1000, allow_inf_nan=False)] = 1.5
+    """exponential-delay: each delay is so many times as long as the one before."""
+    jitter_factor: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.1
+    """exponential-delay: each delay is up to this part of it longer or shorter, so that jobs do not come back all at once."""
+    reset_backoff_threshold_ms: Annotated[int, Field(ge=1, le=31_536_000_000)] = 3_600_000
+    """exponential-delay: after so long without a failure, counted from the last restart, delays and restarts begin anew."""
+    attempts_before_reset_backoff: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """exponential-delay: how many restarts there are until such a time; null: no limit."""
 
 
 class Timeouts(_Model):

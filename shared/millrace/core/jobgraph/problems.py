@@ -147,6 +147,7 @@ def _problem(kind: str, place: Place, detail: Mapping[str, Any]) -> Problem:
     wanted = {
         "string_type": "must be text",
         "int_type": "must be a whole number",
+        "float_type": "must be a number",
         "dict_type": "must be a mapping",
         "model_type": "must be a mapping",
         "model_attributes_type": "must be a mapping",

@@ -28,6 +28,7 @@ from .model import (
 from .parameters import Substitution
 from .parse import measure
 from .problems import HINTED_MOST, Place, Problem, bounded, did_you_mean, found, kinds_of, nearest, structure_problems
+from .restarts import restart_problems
 
 _FIELDS = [field.alias or name for name, field in Vertex.model_fields.items()]
 _NO_SINK_OPTIONS = {
@@ -140,6 +141,7 @@ def _rules(raw: dict[str, Any], seen: dict[str, _Seen], limits: Limits) -> Itera
     yield from _edges(seen)
     yield from _cycles(seen)
     yield from _sinks(seen)
+    yield from restart_problems(raw.get("restart"))
     yield from _modules(raw.get("modules"), seen)
     yield from environment_problems(raw.get("env"), limits)
     yield from _result(raw.get("result"), seen)
