@@ -6,10 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from millrace.core.faults import FAIL, FAULTS, MOVE, RESTART, fault
+from millrace.core.clocks import NowMs
+from millrace.core.faults import (
+    ANALYSIS,
+    CLASSES,
+    FAIL,
+    FAULTS,
+    INFRASTRUCTURE,
+    LOST,
+    MEMORY,
+    MOVE,
+    RESTART,
+    USER,
+    class_of,
+    fault,
+    infrastructure,
+)
 from millrace.core.jobgraph.model import Restart
-from millrace.core.messages.attempts import FaultKind
+from millrace.core.messages.attempts import Fault, FaultKind
 from services.job_master.core import failover
+from services.job_master.core.restarts import Decision
 from services.job_master.core.state import Job, Subtask
 from services.task_manager.slot.attempt import recurring
 from services.task_manager.slot.common import jvm
@@ -20,12 +36,67 @@ from tests.core.of_job_master import ONE, Shard, kinds
 def test_what_follows_is_what_the_table_says(kind: FaultKind, retryable: bool) -> None:
     def after_ms(restart: Restart, subtask: Subtask) -> int | None:
         error = fault(kind, "no", retryable=retryable)
-        return failover.decide(restart, Job("j", "1.1", "1", {}, 0), subtask, error, 20, 5000).delay_ms
+        return failover.decide(restart, Job("j", "1.1", "1", {}, 0), subtask, error, 20, NowMs(5000)).delay_ms
 
     after = [after_ms(restart, Subtask()) for restart in (Restart(), Restart(strategy="none"))]
     assert after == {MOVE: [0, 0], RESTART: [1000, None], FAIL: [None, None]}[FAULTS[kind, retryable].then]
-    often = after_ms(Restart(), Subtask(moves=20))
+    often = after_ms(Restart(), Subtask(moves=20, broken=20))
     assert often == (1000 if FAULTS[kind, retryable].then is RESTART else None), "who is moved too often is not moved again"
+
+
+FAILED = {
+    LOST: fault("lost", "gone", retryable=True),
+    INFRASTRUCTURE: infrastructure("the slot broke"),
+    MEMORY: fault("jvm", "no heap", retryable=True, condition="OUT_OF_MEMORY"),
+    USER: fault("user", "boom", retryable=True),
+    ANALYSIS: fault("analysis", "no such column"),
+}
+
+
+@pytest.mark.parametrize("kind", FAILED)
+def test_each_class_of_fault_has_a_budget_of_its_own(kind: str) -> None:
+    assert list(FAILED) == list(CLASSES) and class_of(FAILED[kind]) == kind
+    job, subtask = Job("j", "1.1", "1", {}, 0), Subtask()
+    restart = Restart(attempts=1, delay_ms=700, out_of_memory_attempts=1)
+
+    def follows(error: Fault) -> Decision:
+        return failover.decide(restart, job, subtask, error, 1, NowMs(5000))
+
+    while follows(FAILED[kind]).delay_ms is not None:
+        pass  # until its own budget is used
+    left = {
+        LOST: (0, "lost executor: move 1 of 1"),
+        INFRASTRUCTURE: (0, "infrastructure: move 1 of 1"),
+        MEMORY: (700, "out of memory: restart 1 of 1"),
+        USER: (700, "fixed-delay: restart 1 of 1"),
+        ANALYSIS: (None, "analysis: it would fail again"),
+    }
+    used = {
+        LOST: (None, "lost executor: 1 of 1 moves used"),
+        INFRASTRUCTURE: (None, "infrastructure: 1 of 1 moves used"),
+        MEMORY: (None, "out of memory: 1 of 1 restarts used"),
+        USER: (None, "fixed-delay: 1 of 1 restarts used"),
+        ANALYSIS: (None, "analysis: it would fail again"),
+    }
+    assert {each: follows(error) for each, error in FAILED.items()} == {**left, kind: used[kind]}
+
+
+@pytest.mark.parametrize("error", [
+    fault("jvm", "no heap", retryable=True, condition="OUT_OF_MEMORY"),
+    fault("user", "no memory", retryable=True, condition="MemoryError"),
+    fault("killed", "ended by SIGKILL", retryable=True, condition="SIGKILL"),
+])  # fmt: skip
+def test_out_of_memory_is_told_by_its_condition(error: Fault) -> None:
+    assert class_of(error) is MEMORY
+    job = Job("j", "1.1", "1", {}, 0)
+    none = failover.decide(Restart(strategy="none"), job, Subtask(), error, 20, NowMs(0))
+    assert none == (None, "out of memory: 0 of 0 restarts used"), "a script alone is not run again"
+    first = failover.decide(Restart(strategy="exponential-delay", initial_backoff_ms=70), job, Subtask(), error, 20, NowMs(0))
+    assert first == (70, "out of memory: restart 1 of 3") and job.backoff is None
+
+
+def test_what_a_build_to_come_calls_otherwise_goes_by_whether_it_may_heal() -> None:
+    assert class_of(Fault(kind="quota", retryable=True)) is USER and class_of(Fault(kind="quota")) is ANALYSIS
 
 
 def test_lost_rows_of_the_exchange_are_not_looked_for_on_twenty_other_slots() -> None:

@@ -45,6 +45,7 @@ def test_the_defaults_are_flinks_but_for_the_strategy_and_its_attempts() -> None
         "strategy": "fixed-delay", "attempts": 3, "delay_ms": 1000, "max_failures_per_interval": 1, "failure_rate_interval_ms": 60_000,
         "initial_backoff_ms": 1000, "max_backoff_ms": 60_000, "backoff_multiplier": 1.5, "jitter_factor": 0.1,
         "reset_backoff_threshold_ms": HOUR_MS, "attempts_before_reset_backoff": None,
+        "out_of_memory_attempts": 3,
     }  # fmt: skip
 
 

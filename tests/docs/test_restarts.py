@@ -8,8 +8,9 @@ import pytest
 import yaml
 
 from millrace.core.clocks import NowMs
+from millrace.core.faults import CLASSES
 from millrace.core.jobgraph.model import JobGraph, Restart
-from millrace.core.jobgraph.restarts import FIELDS
+from millrace.core.jobgraph.restarts import ANY, FIELDS
 from millrace.core.jobgraph.validate import validate
 from services.job_master.core.restarts import STRATEGIES
 from services.job_master.core.state import Job
@@ -42,8 +43,14 @@ def test_its_table_has_each_field_of_each_strategy_with_its_default() -> None:
         if field.strip():
             its[field.strip(" `")] = default.strip()
     defaults = {name: "no limit" if value is None else str(value) for name, value in Restart().model_dump().items()}
-    assert table == {name: {field: defaults[field] for field in fields} for name, fields in FIELDS.items()}
+    assert table.pop("these three") == {ANY: defaults[ANY]}
+    assert table == {name: {field: defaults[field] for field in fields if field != ANY} for name, fields in FIELDS.items()}
     assert set(table) == set(STRATEGIES)
+
+
+def test_its_classes_and_budgets_are_those_of_the_code() -> None:
+    rows = [[cell.strip() for cell in row] for row in rows_of("docs/restarts.md", "Which failures count")]
+    assert rows == [[name, *its] for name, its in CLASSES.items()]
 
 
 @pytest.mark.parametrize("strategy", FIELDS)

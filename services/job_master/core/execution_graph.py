@@ -157,7 +157,7 @@ def _describe(plan: Plan | None, job: Job, most: int) -> dict[str, Any]:
         "accepted_ms": job.accepted_ms,
         "since_ms": job.since_ms,
         "ended_ms": job.ended_ms or None,
-        "restarts": job.restarts,
+        "restarts": job.restarts + job.memory_restarts,
         "waiting": job.waiting,
         "position": job.position,
         "cause": job.cause.json_value() if job.cause is not None else None,

@@ -9,7 +9,7 @@ from millrace.core.jobgraph.model import Restart
 from millrace.core.messages.attempts import Fault
 from millrace.core.states import ENDING_JOB, JobStatus
 
-from .restarts import STRATEGIES, Decision
+from .restarts import STRATEGIES, Decision, out_of_memory
 from .state import Failure, Job, Subtask, move_job
 
 MOVE_FIRST_MS, MOVE_MOST_MS = 100, 10_000
@@ -26,20 +26,30 @@ CAUSE_BYTES_MAX = 64_000
 
 
 def decide(restart: Restart, job: Job, subtask: Subtask, error: Fault, moves_most: int, now_ms: NowMs) -> Decision:
-    """What follows this failure, which is counted.
-
-    A moved attempt goes on at once, the next ones with a growing backoff: what moved them may need a moment. A subtask that was moved
-    too often fails the job: then it is likely to be what ends its slots.
-    """
+    """What follows this failure, which is counted: the class of the fault decides whose budget it spends."""
     if is_move(error):
-        if subtask.moves >= moves_most:
-            return Decision(None, f"moved {subtask.moves} times, as often as may be (moves_most)")
-        subtask.moves += 1
-        delay_ms = min(MOVE_FIRST_MS << subtask.moves - 2, MOVE_MOST_MS) if subtask.moves > 1 else 0
-        return Decision(delay_ms, f"move {subtask.moves} of {moves_most}")
-    if faults.then(error) is faults.FAIL:
-        return Decision(None, f"{error.kind or 'this'} would come again: never tried again")
+        return _move(subtask, error, moves_most)
+    kind = faults.class_of(error)
+    if kind is faults.ANALYSIS:
+        return Decision(None, f"{error.kind or 'this'}: it would fail again")
+    if kind is faults.MEMORY:
+        return out_of_memory(restart, job)
     return STRATEGIES[restart.strategy](restart, job, now_ms)
+
+
+def _move(subtask: Subtask, error: Fault, most: int) -> Decision:
+    """A moved attempt goes on at once, the next ones with a growing backoff: what moved them may need a moment. A subtask that was moved
+    too often fails the job: then it is likely to be what ends its slots."""
+    is_lost = faults.class_of(error) is faults.LOST
+    before = subtask.moves if is_lost else subtask.broken
+    if before >= most:
+        return Decision(None, f"{faults.class_of(error)}: {before} of {most} moves used")
+    if is_lost:
+        subtask.moves += 1
+    else:
+        subtask.broken += 1
+    delay_ms = min(MOVE_FIRST_MS << before - 1, MOVE_MOST_MS) if before else 0
+    return Decision(delay_ms, f"{faults.class_of(error)}: move {before + 1} of {most}")
 
 
 def is_move(error: Fault) -> bool:

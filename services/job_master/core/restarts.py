@@ -22,6 +22,16 @@ class Decision(NamedTuple):
     why: str  # for people: which budget decided, and how much of it is used
 
 
+def out_of_memory(restart: Restart, job: Job) -> Decision:
+    """What follows an attempt that ran out of memory: a budget of its own, with the strategy's first delay."""
+    if restart.strategy == "none" or job.memory_restarts >= restart.out_of_memory_attempts:
+        most = 0 if restart.strategy == "none" else restart.out_of_memory_attempts
+        return Decision(None, f"out of memory: {job.memory_restarts} of {most} restarts used")
+    job.memory_restarts += 1
+    delay_ms = restart.initial_backoff_ms if restart.strategy == "exponential-delay" else restart.delay_ms
+    return Decision(delay_ms, f"out of memory: restart {job.memory_restarts} of {restart.out_of_memory_attempts}")
+
+
 def _none(restart: Restart, job: Job, now_ms: NowMs) -> Decision:
     return Decision(None, "none: nothing is tried again")
 

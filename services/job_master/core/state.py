@@ -45,6 +45,7 @@ class Subtask:
     allocation: str | None = None  # while IN_SLOT: a key of Job.slots
     task_manager: Scope = Scope("")  # of the current or last attempt
     moves: int = 0  # attempts lost with their TaskManager or slot
+    broken: int = 0  # attempts that the infrastructure ended otherwise
     deployed_ms: AtMs = NEVER
     running_ms: AtMs = NEVER
     ended_ms: AtMs = NEVER
@@ -146,6 +147,7 @@ class Job:
     slots: dict[str, HeldSlot] = field(default_factory=dict)  # allocation -> slot; each is in State.allocations
     wanted: int = 0  # slots last requested of the ResourceManager
     restarts: int = 0  # failures retried so far; what was merged into a restart that was due already does not count
+    memory_restarts: int = 0  # attempts that ran out of memory and were run again
     backoff: Backoff | None = None  # None: it has had no failure that a strategy must remember
     queue_due_ms: NowMs | None = None  # until the first attempt; in State.due
     waiting: str | None = None

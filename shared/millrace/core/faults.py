@@ -14,6 +14,22 @@ THEN = {
 }
 
 
+LOST, INFRASTRUCTURE, MEMORY, USER, ANALYSIS = "lost executor", "infrastructure", "out of memory", "user", "analysis"
+CLASSES: dict[str, tuple[str, str]] = {
+    LOST: ("the TaskManager or the slot of an attempt is lost", "`moves_most` moves a subtask"),
+    INFRASTRUCTURE: ("a slot breaks, or its JVM is ended from outside", "`moves_most` moves a subtask"),
+    MEMORY: (
+        "the JVM or Python of an attempt runs out of memory",
+        "`out_of_memory_attempts` restarts of the job; none with the strategy `none`",
+    ),
+    USER: ("all else that may heal", "what the strategy says"),
+    ANALYSIS: ("what would fail again", "none: the job fails"),
+}
+"""Class of a fault -> what it is, and its budget. Each class has its own, and spends of no other."""
+OF_MEMORY = ("OUT_OF_MEMORY", "MemoryError", "SIGKILL")
+"""Conditions of the faults of class MEMORY. SIGKILL: of an attempt's process, which nobody but the system ends so."""
+
+
 class Row(NamedTuple):
     """What faults of one kind mean."""
 
@@ -105,3 +121,13 @@ def then(error: Fault) -> str:
     """What follows this fault. One of an unknown kind goes by its `retryable`: it may be of another build's TaskManager."""
     row = FAULTS.get((error.kind, error.retryable))
     return row.then if row is not None else RESTART if error.retryable else FAIL
+
+
+def class_of(error: Fault) -> str:
+    """A key of CLASSES: whose budget a failure spends."""
+    follows = then(error)
+    if follows is MOVE:
+        return LOST if error.kind == "lost" else INFRASTRUCTURE
+    if follows is FAIL:
+        return ANALYSIS
+    return MEMORY if error.condition in OF_MEMORY else USER

@@ -284,6 +284,8 @@ class Restart(_Model):
     """exponential-delay: after so long without a failure, counted from the last restart, delays and restarts begin anew."""
     attempts_before_reset_backoff: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """exponential-delay: how many restarts there are until such a time; null: no limit."""
+    out_of_memory_attempts: Annotated[int, Field(ge=0, le=1000)] = 3
+    """All but none: restarts of the job in all after an attempt ran out of memory, apart from the strategy's own."""
 
 
 class Timeouts(_Model):
