@@ -196,8 +196,15 @@ def _defaults(was: Schema, now: Schema) -> Iterator[str]:
         old, new = (each["$defs"].get(where, {}) if where else each for each in (was, now))
         for name, field in old.get("properties", {}).items():
             now_is = new.get("properties", {}).get(name)
-            if "default" in field and now_is is not None and now_is.get("default") != field["default"]:
+            if "default" in field and now_is is not None and not _means(now_is.get("default"), field["default"]):
                 yield f"{_at(where, name)}: left out, it meant {field['default']!r} and means {now_is.get('default')!r}"
+
+
+def _means(now: Any, was: Any) -> bool:
+    """Whether a default has the meaning that it had. An object may have more fields now: each is left out where the object is."""
+    if isinstance(now, dict) and isinstance(was, dict):
+        return all(name in now and now[name] == value for name, value in was.items())
+    return bool(now == was)
 
 
 def releases() -> list[Path]:
