@@ -74,39 +74,6 @@ BAD: dict[str, tuple[object, list[str]]] = {
             "priority: must be at most 1000, not 1001",
         ],
     ),
-    "a field of another restart strategy": (
-        graph({"a": CSV}, restart={"strategy": "failure-rate", "attempts": 3, "delay_ms": 5}),
-        [
-            "restart.attempts: is a field of fixed-delay, and the strategy is failure-rate"
-            " (failure-rate has max_failures_per_interval, failure_rate_interval_ms, delay_ms)"
-        ],
-    ),
-    "a field of two other strategies": (
-        graph({"a": CSV}, restart={"strategy": "none", "delay_ms": 5}),
-        ["restart.delay_ms: is a field of fixed-delay and failure-rate, and the strategy is none (none has no fields)"],
-    ),
-    "a field of a restart strategy that is not named": (
-        graph({"a": CSV}, restart={"jitter_factor": 0.5}),
-        [
-            "restart.jitter_factor: is a field of exponential-delay, and the strategy is fixed-delay"
-            " (fixed-delay has attempts, delay_ms)"
-        ],
-    ),
-    "values of exponential-delay": (
-        graph(
-            {"a": CSV},
-            restart={"strategy": "exponential-delay", "backoff_multiplier": 1, "jitter_factor": "0.5", "initial_backoff_ms": 0},
-        ),
-        [
-            "restart.initial_backoff_ms: must be at least 1, not 0",
-            "restart.backoff_multiplier: must be at least 1.01, not 1",
-            "restart.jitter_factor: must be a number, not the text '0.5'",
-        ],
-    ),
-    "a first delay above the longest": (
-        graph({"a": CSV}, restart={"strategy": "exponential-delay", "max_backoff_ms": 100}),
-        ["restart.max_backoff_ms: the first delay, 1000 ms, is longer than the longest, 100 ms"],
-    ),
     "unknown restart strategy": (
         graph({"a": CSV}, restart={"strategy": "fixed"}),
         [
