@@ -12,7 +12,7 @@ BAD: dict[str, tuple[object, list[str]]] = {
         graph({"a": CSV}, restart={"strategy": "failure-rate", "attempts": 3, "delay_ms": 5}),
         [
             "restart.attempts: is a field of fixed-delay, and the strategy is failure-rate"
-            " (failure-rate has max_failures_per_interval, failure_rate_interval_ms, delay_ms)"
+            " (failure-rate has max_failures_per_interval, failure_rate_interval_ms, delay_ms, out_of_memory_attempts)"
         ],
     ),
     "a field of two other strategies": (
@@ -23,7 +23,7 @@ BAD: dict[str, tuple[object, list[str]]] = {
         graph({"a": CSV}, restart={"jitter_factor": 0.5}),
         [
             "restart.jitter_factor: is a field of exponential-delay, and the strategy is fixed-delay"
-            " (fixed-delay has attempts, delay_ms)"
+            " (fixed-delay has attempts, delay_ms, out_of_memory_attempts)"
         ],
     ),
     "values of exponential-delay": (

@@ -27,7 +27,7 @@ BAD: dict[str, tuple[object, list[str]]] = {
         [
             "restart.zzz: unknown field zzz (there are strategy, attempts, delay_ms, max_failures_per_interval,"
             " failure_rate_interval_ms, initial_backoff_ms, max_backoff_ms, backoff_multiplier, jitter_factor,"
-            " reset_backoff_threshold_ms, attempts_before_reset_backoff)"
+            " reset_backoff_threshold_ms, attempts_before_reset_backoff, out_of_memory_attempts)"
         ],
     ),
     "unknown field in a source": (
