@@ -153,6 +153,24 @@ def test_what_a_collector_refuses_or_cannot_be_sent_is_counted(monkeypatch: pyte
     sending.stop()
 
 
+def test_a_collector_that_is_away_gives_one_line_in_words_of_our_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sent, dropped = counted()
+    with Collector() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    logs.configure("test", "json")
+    sending = traces.begin(ServiceSettings())
+    assert sending is not None
+    for batch in (1, 2, 3):
+        sending.put(some())
+        eventually(lambda batch=batch: counted() == (sent, dropped + 2 * batch), "all of them counted")
+    sending.stop()
+    told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(each["level"], each["event"]) for each in told] == [("info", "traces are on"), ("warning", traces.NOT_TAKEN)]
+
+
 def test_a_trace_that_its_publisher_does_not_want_to_be_kept_is_not_sent() -> None:
     came: list[Span] = []
     sending = Traces(lambda spans: bool(came.extend(spans)) or True, lambda: None)

@@ -310,6 +310,53 @@ def test_a_look_at_spark_that_takes_long_delays_the_next_one_little(monkeypatch:
     ours.close()  # which ends the thread
 
 
+class Last:
+    """A look at Spark which reports who took it."""
+
+    last: tuple[dict[str, int], list[Any]] = (PROGRESS, [])
+
+    def __init__(self, hangs: threading.Event | None = None) -> None:
+        self._hangs, self.by = hangs, []
+
+    def look(self) -> None: ...
+
+    def look_last(self) -> None:
+        self.by.append(threading.get_ident())
+        if self._hangs is not None:
+            self._hangs.wait(LIMIT_S)
+
+
+def test_the_last_look_at_spark_is_awaited() -> None:
+    ours, theirs = socket.socketpair()
+    spark = Last()
+    service = channel_module._Service(Channel(theirs), spark, "/nowhere")
+    looking = threading.Thread(target=service.report_progress, daemon=True)
+    looking.start()
+    service.look_last()
+    assert spark.by == [looking.ident]
+    looking.join(LIMIT_S)
+    assert not looking.is_alive(), "it looks no more"
+    service.look_last()
+    assert len(spark.by) == 1
+    ours.close()
+    theirs.close()
+
+
+def test_a_jvm_that_hangs_at_the_last_look_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel_module, "_LAST_S", 0.01)
+    ours, theirs = socket.socketpair()
+    hangs = threading.Event()
+    service = channel_module._Service(Channel(theirs), Last(hangs), "/nowhere")
+    looking = threading.Thread(target=service.report_progress, daemon=True)
+    looking.start()
+    service.look_last()  # which comes back
+    assert looking.is_alive() and not hangs.is_set()
+    hangs.set()
+    looking.join(LIMIT_S)
+    ours.close()
+    theirs.close()
+
+
 def test_a_stack_has_places_and_no_values() -> None:
     secret = "hunter2"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -20,6 +21,8 @@ class Collector:
     """Sends spans of one process. What OTEL_RESOURCE_ATTRIBUTES says of it stays where this says nothing."""
 
     def __init__(self, service: str, instance: str, cluster: str) -> None:
+        # What it logs of a collector that is away comes several times for each batch, in other words each time: `Traces` says it once.
+        logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
         self._exporter = OTLPSpanExporter()
         self._scope = InstrumentationScope("millrace", __version__)
         self._resource = Resource.create({

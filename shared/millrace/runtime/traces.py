@@ -34,6 +34,7 @@ BATCH_MOST = 512
 TOGETHER_S = 0.2  # a span waits so long for others
 STOP_S = 1.0  # for the last spans of a process that ends in order
 MESSAGE_MOST = 500
+NOT_TAKEN = "the collector takes no spans: they are dropped, and counted in millrace_spans_total"
 ERROR = "error.type"
 Value = str | int
 
@@ -169,6 +170,8 @@ class Traces:
             batch = self._take()
             try:
                 outcome = SENT if not batch or self._send(batch) else DROPPED
+                if outcome == DROPPED:
+                    log.warning(NOT_TAKEN)  # always the same words, so that a collector that is away for hours fills no log
             except Exception:
                 log.exception("spans are lost", spans=len(batch))
                 outcome = DROPPED

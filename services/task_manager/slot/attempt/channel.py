@@ -22,7 +22,7 @@ from .spark_status import SparkStatus
 from .stack import stack_of
 
 PAUSE_MOST_S = 5.0  # between two looks at Spark
-_LAST_S = 2.0  # for the last look at Spark, while another one goes on
+_LAST_S = 2.0  # for the last look at Spark: the JVM may hang
 _FRESH_S = 0.5
 """A question waits so long for figures of this moment; older ones must do if the JVM hangs."""
 
@@ -82,8 +82,8 @@ class _Service:
         self._work = work
         self._began_s = time.monotonic()
         self._main = threading.get_ident()
-        self._looking = threading.Lock()
         self._wanted, self._there = threading.Event(), threading.Event()  # figures of this moment
+        self._ending, self._over = threading.Event(), threading.Event()  # the last look at Spark
 
     def take_orders(self) -> None:
         """Carries out one order after the other until the channel ends."""
@@ -107,25 +107,25 @@ class _Service:
         return {"elapsed_ms": elapsed_ms, "progress": progress, "stages": stages, "stack": stack}
 
     def look_last(self) -> None:
-        if self._looking.acquire(timeout=_LAST_S):  # the JVM may hang
-            try:
-                self._spark.look_last()
-            except Exception:
-                pass
-            finally:
-                self._looking.release()
+        """Has the other thread look at Spark once more, as its last act. It waits no longer than _LAST_S, whatever hangs."""
+        self._ending.set()
+        self._wanted.set()
+        self._over.wait(_LAST_S)
 
     def report_progress(self) -> None:
-        """Looks at Spark about once a second, sooner when asked, and reports what has changed; the first time in any case."""
+        """Looks at Spark about once a second, sooner when asked, and reports what has changed; the first time in any case. Ends with the
+        last look, or when it fails."""
         sent: wire.Progress | None = None
         next_s = time.monotonic() + wire.PROGRESS_S
         try:
             while True:
                 asked = self._wanted.wait(max(0.0, next_s - time.monotonic()))
                 self._wanted.clear()
+                if self._ending.is_set():
+                    self._spark.look_last()
+                    return
                 began_s = time.monotonic()
-                with self._looking:
-                    self._spark.look()
+                self._spark.look()
                 self._there.set()
                 if asked:
                     continue
@@ -137,6 +137,8 @@ class _Service:
                     sent = progress
         except Exception:
             pass  # the JVM or the channel is gone, or user code has changed what this stands on
+        finally:
+            self._over.set()
 
 
 def _identity(fd: int) -> tuple[int, int] | None:
