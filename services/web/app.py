@@ -20,6 +20,7 @@ from .commands import Commands
 from .flink.app import FlinkErrors, ForFlink, flink
 from .follow import Follows
 from .kept import Kept
+from .measured import Measured
 from .middleware import Head, Limits, Names, RequestId, SameOrigin, SecurityHeaders
 from .problems import add_handlers
 from .processes import Processes
@@ -83,7 +84,8 @@ def application(
         app.add_middleware(Names, names=names)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(FlinkErrors)
-    app.add_middleware(RequestId)  # what is added last comes first
+    app.add_middleware(RequestId)
+    app.add_middleware(Measured)  # what is added last comes first
     add_handlers(app)
     app.include_router(state(view, follows))
     app.include_router(api(view, commands, kept, processes, spark_history))

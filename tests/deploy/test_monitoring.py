@@ -22,7 +22,7 @@ PROMTOOL = shutil.which("promtool")
 OF_PROMETHEUS = {"up": ("job", "instance"), "ALERTS": ("alertname", "alertstate", "severity")}
 OF_TARGETS = ("job", "instance")
 SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("",), "gauge": ("",)}
-WORDS = frozenset(["sum", "max", "count", "rate", "increase", "deriv", "changes", "histogram_quantile", "or", "and", "vector"])
+WORDS = frozenset(["sum", "max", "count", "rate", "increase", "deriv", "changes", "histogram_quantile", "topk", "or", "and", "vector"])
 BY_NAME: dict[str, Metric] = {metric.name + suffix: metric for metric in TABLE for suffix in SUFFIXES[metric.kind]}
 _SELECTED = re.compile(r"(?<![\w$])([a-zA-Z_:][\w:]*)\s*(\{[^}]*\})?")
 

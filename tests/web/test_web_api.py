@@ -17,12 +17,15 @@ from starlette.testclient import TestClient
 from millrace.client import NotFound
 from millrace.core.states import JobStatus, StatusShown
 from millrace.io.interfaces import Unavailable
+from millrace.runtime.metrics import WEB_REQUESTS
 from services.web.app import application
 from services.web.commands import Commands
 from services.web.follow import Following, Follows
+from services.web.measured import Measured
 from services.web.settings import WebSettings
 from services.web.view import View
 from services.web.worker import _agent, fact_of
+from tests.io.of_metrics import value_of
 
 
 class Empty:
@@ -377,6 +380,50 @@ def test_metrics_are_what_prometheus_reads(web: TestClient) -> None:
     assert 'millrace_web_slots{state="BROKEN"} 0.0' in lines
     assert 'millrace_web_offset{partition="0",topic="job.events"} 1.0' in lines
     assert all(re.fullmatch(r"#.*|[a-z_]+(\{.*\})? [0-9.e+-]+", line) for line in lines), lines
+
+
+def test_requests_are_counted_by_route_method_and_class_of_status(web: TestClient) -> None:
+    asked = [
+        ("GET", "/api/v1/jobs/j", "/api/v1/jobs/{job}", "2xx"), ("GET", "/api/v1/jobs/another", "/api/v1/jobs/{job}", "4xx"),
+        ("HEAD", "/api/v1/overview", "/api/v1/overview", "2xx"), ("GET", "/v1/jobs/overview", "/v1/jobs/overview", "2xx"),
+        ("GET", "/flink/jobs/overview", "/v1/jobs/overview", "2xx"), ("GET", "/nowhere/at/all", "other", "4xx"),
+        ("BREW", "/api/v1/jobs", "other", "4xx"),
+    ]  # fmt: skip
+
+    def counted() -> list[float]:
+        found = [(route, "other" if method == "BREW" else method, status) for method, _, route, status in asked]
+        return [value_of(WEB_REQUESTS, *labels, suffix="_count") for labels in found]
+
+    before = counted()
+    for method, path, _, _ in asked:
+        web.request(method, path)
+    assert [now - then for now, then in zip(counted(), before, strict=True)] == [1, 1, 1, 2, 2, 1, 1]
+    web.get("/api/v1/overview", headers={"Host": "another.example"})
+    assert value_of(WEB_REQUESTS, "/api/v1/overview", "GET", "4xx", suffix="_count") >= 1, "what others refuse is counted, too"
+
+
+def test_a_stream_is_counted_when_it_begins_and_a_client_that_leaves_before_is_none() -> None:
+    async def scene(path: str, status: int | None) -> float:
+        labels = ("/api/v1/streams/jobs" if "streams" in path else "/api/v1/jobs", "GET", f"{status // 100}xx" if status else "none")
+        before = value_of(WEB_REQUESTS, *labels, suffix="_count")
+        seen: list[float] = []
+
+        async def stays(scope: Any, receive: Any, send: Any) -> None:
+            if status:
+                await send({"type": "http.response.start", "status": status, "headers": []})
+                seen.append(value_of(WEB_REQUESTS, *labels, suffix="_count") - before)
+            raise asyncio.CancelledError
+
+        async def send(message: Any) -> None: ...
+
+        with pytest.raises(asyncio.CancelledError):
+            await Measured(stays)({"type": "http", "method": "GET", "path": path}, None, send)  # type: ignore[arg-type]  # not asked
+        assert value_of(WEB_REQUESTS, *labels, suffix="_count") - before == 1
+        return seen[0] if seen else 0
+
+    assert asyncio.run(scene("/api/v1/streams/jobs", 200)) == 1
+    assert asyncio.run(scene("/api/v1/jobs", 200)) == 0, "it is counted at its end"
+    asyncio.run(scene("/api/v1/jobs", None))
 
 
 @pytest.mark.parametrize(("given", "field"), [

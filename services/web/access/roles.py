@@ -6,13 +6,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from ..flink.paths import DASHBOARD, FIRST_WORDS, path_of
+from ..flink.paths import DASHBOARD, FIRST_WORDS, PREFIX, path_of
 from .who import ROLES
 
 Needs = Literal["nobody", "viewer", "operator", "admin"]
 """The least role; nobody: without a login."""
 _ORDER: tuple[Needs, ...] = ("nobody", *ROLES)
-Rules = Mapping[str, Sequence[tuple["re.Pattern[str]", Needs]]]
+Rules = Mapping[str, Sequence[tuple["re.Pattern[str]", Needs, str]]]
+FILES, NO_ROUTE = f"{DASHBOARD}/{{file}}", "other"
+"""What requests of the dashboard's files are counted as, and those that stand in no table."""
 
 TABLE = """
 nobody    GET    /healthz
@@ -174,12 +176,12 @@ admin     DELETE /cluster
 
 
 def _rules(*tables: str) -> Rules:
-    found: dict[str, list[tuple[re.Pattern[str], Needs]]] = {}
+    found: dict[str, list[tuple[re.Pattern[str], Needs, str]]] = {}
     for line in "".join(tables).split("\n"):
         if line:
             needs, method, path = line.split()
             assert needs in _ORDER, line
-            found.setdefault(method, []).append((re.compile(_pattern(path)), needs))
+            found.setdefault(method, []).append((re.compile(_pattern(path)), needs, path))
     return found
 
 
@@ -195,12 +197,27 @@ _OWN, _FLINK = _rules(TABLE, PAGE), _rules(FLINK)
 def needed(method: str, path: str) -> Needs | None:
     """The least role for a request; None: it stands in no table. Where a path fits several rows the strictest counts."""
     asked = path_of(path)
-    word = (asked or "").partition("/")[2].partition("/")[0]
-    if path.startswith(DASHBOARD) and word not in FIRST_WORDS and method == "GET" and asked != "/openapi.json":
-        return "viewer"  # a file of the dashboard
+    if _is_file(method, path, asked):
+        return "viewer"
     rules = _OWN if asked is None else _FLINK
-    found = [needs for pattern, needs in rules.get(method, ()) if pattern.fullmatch(path if asked is None else asked)]
+    found = [needs for pattern, needs, _ in rules.get(method, ()) if pattern.fullmatch(path if asked is None else asked)]
     return max(found, key=_ORDER.index, default=None)
+
+
+def route_of(method: str, path: str) -> str:
+    """The row that a request is counted under: of few texts, whatever a client asks for."""
+    asked = path_of(path)
+    if _is_file(method, path, asked) or path == DASHBOARD:
+        return FILES
+    rules, prefix, of = (_OWN, "", path) if asked is None else (_FLINK, PREFIX, asked)
+    found = (row for pattern, _, row in rules.get(method, ()) if pattern.fullmatch(of))
+    return next((prefix + row for row in found), NO_ROUTE)
+
+
+def _is_file(method: str, path: str, asked: str | None) -> bool:
+    """Whether it is one of the dashboard's."""
+    word = (asked or "").partition("/")[2].partition("/")[0]
+    return path.startswith(DASHBOARD) and word not in FIRST_WORDS and method == "GET" and asked != "/openapi.json"
 
 
 def changes(method: str, path: str) -> bool:

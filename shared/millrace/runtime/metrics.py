@@ -310,3 +310,14 @@ WEB_OFFSET = Shown(
 WEB_FOLLOWS = Shown("millrace_web_follows", (WEB,), "1: Kafka answers, and what it has is read.")
 WEB_FOLD_AGE = Shown("millrace_web_last_fold_age_seconds", (WEB,), "Since the last record was taken in.")
 WEB_AS_OF = Shown("millrace_web_as_of_seconds", (WEB,), "Kafka's stamp of the newest record that it shows, in Unix time.")
+NO_ANSWER = "none"
+WEB_REQUESTS = Timed(
+    "millrace_web_request_seconds", (WEB,),
+    "From a request over HTTP to the end of its answer, or of a stream to its beginning. A status of none: its client left before.",
+    {
+        "route": "the routes (docs/access.md, and Flink's below /v1), `/flink/{file}`, and other",
+        "method": ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"),
+        "status": ("2xx", "3xx", "4xx", "5xx", NO_ANSWER),
+    },
+    (0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60),
+)  # fmt: skip

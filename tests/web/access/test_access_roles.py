@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from services.web.access.roles import FLINK, PAGE, TABLE, changes, needed
+from services.web.access.roles import FLINK, PAGE, TABLE, changes, needed, route_of
 from services.web.access.settings import Access
 from tests.web.access.logins import login_of
 from tests.web.page.seed import Cluster
@@ -49,6 +49,16 @@ def test_every_route_has_a_row_and_every_row_a_route(tmp_path: Any) -> None:
 ])  # fmt: skip
 def test_who_is_needed(method: str, path: str, role: str | None) -> None:
     assert needed(method, path) == role
+
+
+@pytest.mark.parametrize(("method", "path", "route"), [
+    ("GET", "/api/v1/jobs/j", "/api/v1/jobs/{job}"), ("GET", "/jobs/overview", "/v1/jobs/overview"),
+    ("GET", "/flink/v1/jobs/j/", "/v1/jobs/{job}"), ("GET", "/page/jobs/j", "/page/jobs/{job}"), ("GET", "/flink/main.js", "/flink/{file}"),
+    ("GET", "/flink", "/flink/{file}"), ("DELETE", "/api/v1/jobs/j", "other"), ("GET", "/jobs/j/x/y", "other"), ("GET", "/%2e", "other"),
+    ("OPTIONS", "/api/v1/jobs", "other"),
+])  # fmt: skip
+def test_a_request_is_counted_under_its_row(method: str, path: str, route: str) -> None:
+    assert route_of(method, path) == route
 
 
 def test_what_counts_as_a_command() -> None:
