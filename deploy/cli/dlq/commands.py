@@ -10,12 +10,13 @@ import typer
 
 from millrace.cli.connection import StackOption, connected
 from millrace.cli.exits import Exit
+from millrace.cli.fates import REPEATS_MOST, Fate, still_wrong
 from millrace.cli.options import JsonOption
 from millrace.cli.times import past_ms
 
 from . import inboxes
 from .inboxes import PassedOver
-from .plan import Fate, Filter, decide, numbered, still_wrong
+from .plan import Filter, decide, numbered
 
 if TYPE_CHECKING:
     from millrace.client import Millrace
@@ -152,7 +153,7 @@ def redrive(
     force: Annotated[bool, typer.Option("--force", help="Send also what is still no valid request by this version's rules.")] = False,
     most_repeats: Annotated[
         int, typer.Option("--most-repeats", min=1, help="Leave a record that was sent again so often.")
-    ] = 3,
+    ] = REPEATS_MOST,
     per_second: Annotated[float, typer.Option("--per-second", min=0.1, help="Send no faster.")] = 50.0,
     as_json: JsonOption = False,
     stack: StackOption = "default",

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING
 
 import typer
+
+from millrace.cli.fates import Fate, fate_of
 
 from .inboxes import PassedOver
 
 if TYPE_CHECKING:
     from millrace.client.dead_letters import DeadLetters, Letter, Original
-
-
-class Fate(Enum):
-    """What redrive does with a letter: sends it, or leaves it for this reason."""
-
-    SEND = "send"
-    SENT = "sent already"
-    OFTEN = "sent too often"
-    GONE = "gone"
-    WRONG = "still wrong"
-    ELSEWHERE = "not a client's"
-    FOLDED = "of an inbox"
 
 
 @dataclass(frozen=True)
@@ -77,46 +65,9 @@ def numbered(letters: Iterable[Letter], texts: list[str]) -> list[Letter]:
 
 def decide(letters: DeadLetters, letter: Letter | PassedOver, most_repeats: int, force: bool) -> Decision:
     """What redrive does with a letter. Its record is read from Kafka for that. force: send also what is still wrong."""
-    from millrace.client.dead_letters import Gone
-    from millrace.client.link import REQUESTS
-
     if isinstance(letter, PassedOver):
         return Decision(letter, Fate.FOLDED, letter.refusal)
-    if letter.topic != REQUESTS:
-        return Decision(letter, Fate.ELSEWHERE, f"it was on {letter.topic}")
-    if letter.redriven is not None:
-        return Decision(letter, Fate.SENT, f"to offset {letter.redriven.offset}")
-    try:
-        original = letters.original(letter)
-    except Gone as gone:
-        return Decision(letter, Fate.GONE, str(gone))
-    repeats = max(letter.repeats, original.repeats)
-    if repeats >= most_repeats:
-        return Decision(letter, Fate.OFTEN, f"{repeats} times")
-    wrong = None if force else still_wrong(letter, original.value)
-    return Decision(letter, Fate.SEND, "", original) if wrong is None else Decision(letter, Fate.WRONG, wrong)
-
-
-def still_wrong(letter: Letter, value: bytes) -> str | None:
-    """Why a record would be parked again, or refused with nobody to hear it; None: by letter and record nothing is wrong."""
-    from millrace.core.jobgraph.model import DEFAULT_LIMITS
-    from millrace.core.jobgraph.parse import Refused
-    from millrace.core.messages.client import SubmitJob
-    from millrace.edge.requests import check_graph, decode
-
-    if letter.is_conflict:
-        return "its id is another job's, and stays so: publish it under another id"
-    try:
-        request = decode(value, DEFAULT_LIMITS)
-    except Refused as refused:
-        return str(refused)
-    if isinstance(request, SubmitJob):
-        if request.accept_before_ms is not None and request.accept_before_ms * 1_000_000 < time.time_ns():
-            return "its accept_before_ms has passed: it would be rejected as late; publish it with a later one, or with none"
-        found = check_graph(request.graph, request.parameters, DEFAULT_LIMITS)
-        if found.problems:
-            return str(found.problems[0])
-    return None
+    return Decision(letter, *fate_of(letters, letter, most_repeats, force))
 
 
 @dataclass(frozen=True)

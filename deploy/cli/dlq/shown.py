@@ -8,11 +8,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from millrace.cli.fates import Fate
 from millrace.cli.progress import printable
 from millrace.cli.tables import print_json, table, when
 
 from .inboxes import PassedOver
-from .plan import Decision, Fate, groups, tries
+from .plan import Decision, groups, tries
 
 if TYPE_CHECKING:
     from millrace.client.dead_letters import Letter

@@ -14,9 +14,9 @@ from fastapi.responses import RedirectResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData, UploadFile
 
+from millrace.cli.fates import Fate, Found, fate_of
 from millrace.client import Millrace, MillraceError, NotFound, new_id
 from millrace.client.dead_letters import Letter
-from millrace.client.link import REQUESTS
 from millrace.core.messages.client import JOB_ID_PATTERN
 from millrace.core.states import ENDED_JOB
 from millrace.core.trace_context import HEADER
@@ -207,26 +207,23 @@ async def _uploads(form: FormData) -> tuple[dict[str, FilePath | bytes], dict[st
 def _redrive(router: APIRouter, shell: Shell, commands: Commands, reads: Reads, stack: str) -> None:
     @router.post(f"{PREFIX}/redrive")
     async def redrive(request: Request) -> Response:
-        """Without `sure` it asks first."""
+        """Without `sure` it shows what would become of each, and asks. What would come to nothing is never sent. `all`: those that were not
+        sent again."""
         form = await form_of(shell, request)
         numbers = {int(n) for each in form.getlist("letter") if (n := str(each)).isdigit() and len(n) < 19}
+        every = form.get("all") == "yes"
         try:
-            letters = [each for each in await reads.letters(anew=True) if each.number in numbers and each.topic == REQUESTS][:LETTERS_MOST]
+            letters = [each for each in await reads.letters(anew=True) if (each.redriven is None if every else each.number in numbers)]
+            letters = letters[:LETTERS_MOST]
+            fates = await commands.call(lambda client: [fate_of(client.dead_letters(), each) for each in letters])
         except MillraceError as failure:
             return await _done(shell, request, "letters", "They cannot be read now", [("", str(failure), "bad")], f"{PREFIX}/letters")
+        going = [letter for letter, found in zip(letters, fates, strict=True) if found.fate is Fate.SEND]
         if form.get("sure") != "yes":
-            named = " ".join(str(each.number) for each in letters[:20]) + (" ..." if len(letters) > 20 else "")
-            twice = sum(each.redriven is not None for each in letters)
-            why = "They go as they were, with their own ids: a job that was accepted meanwhile stays one job."
-            why += f" {count(twice, 'letter')} of them {'was' if twice == 1 else 'were'} sent again before." if twice else ""
-            return await run_in_threadpool(lambda: shell.page(
-                request, "question.html", "letters", headline=f"Send {count(len(letters), 'letter')} again?", why=why, danger=False,
-                verb=f"Send {count(len(letters), 'letter')} again", action=f"{PREFIX}/redrive", keep="Leave them", back=f"{PREFIX}/letters",
-                fields=[("letter", each.number) for each in letters], names=[f"letter {each.number}: {each.kind}" for each in letters],
-                command=f"millrace dlq redrive{stack} {named} --yes",
-            ))  # fmt: skip
-        done = []
-        for letter in letters:
+            return await run_in_threadpool(lambda: shell.page(request, "question.html", "letters", **_preview(letters, fates, stack)))
+        done = [(f"letter {letter.number}", f"was left: {_left(found)}", "wait")
+                for letter, found in zip(letters, fates, strict=True) if found.fate is not Fate.SEND]  # fmt: skip
+        for letter in going:
             try:
                 await commands.redrive(letter.number, partial(_sent, letter))
                 done.append((f"letter {letter.number}", "was sent again", "ok"))
@@ -234,6 +231,31 @@ def _redrive(router: APIRouter, shell: Shell, commands: Commands, reads: Reads, 
                 done.append((f"letter {letter.number}", str(failure), "wait" if isinstance(failure, NotAnswered) else "bad"))
         worked = sum(tone == "ok" for _, _, tone in done)
         return await _done(shell, request, "letters", f"{worked} of {count(len(done), 'letter')} sent again", done, f"{PREFIX}/letters")
+
+
+def _preview(letters: Sequence[Letter], fates: Sequence[Found], stack: str) -> dict[str, Any]:
+    """The question before letters are sent: what would become of them, by fate."""
+    going = [letter for letter, found in zip(letters, fates, strict=True) if found.fate is Fate.SEND]
+    groups: dict[tuple[str, str], list[str]] = {}
+    for letter, found in zip(letters, fates, strict=True):
+        would = "sent" if found.fate is Fate.SEND else f"left: {found.fate.value}"
+        groups.setdefault((would, letter.kind), []).append(f"letter {letter.number}" + (f": {found.why}" if found.why else ""))
+    named = " ".join(str(each.number) for each in going[:20]) + (" ..." if len(going) > 20 else "")
+    left = len(letters) - len(going)
+    why = "Nothing was sent yet. They go as they were, with their own ids: a job that was accepted meanwhile stays one job."
+    return {
+        "headline": f"Send {count(len(going), 'letter')} again?" if going else "None of them would be accepted now",
+        "why": why + (f" {count(left, 'letter')} would come to nothing, and {'stays' if left == 1 else 'stay'}." if left else "")
+        if going else "Nothing was sent, and nothing would be gained by it: below is why.",
+        "groups": [(len(some), would, kind, some[0]) for (would, kind), some in groups.items()],
+        "danger": not going, "verb": f"Send {count(len(going), 'letter')} again", "action": f"{PREFIX}/redrive", "keep": "Leave them",
+        "back": f"{PREFIX}/letters", "fields": [("letter", each.number) for each in going], "names": [],
+        "command": f"millrace dlq redrive{stack} {named} --yes" if going else "",
+    }  # fmt: skip
+
+
+def _left(found: Found) -> str:
+    return found.fate.value + (f", {found.why}" if found.why else "")
 
 
 def _sent(letter: Letter, client: Millrace) -> None:

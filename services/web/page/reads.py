@@ -11,9 +11,11 @@ from typing import Any, TypeVar
 
 import structlog
 
+from millrace.cli.fates import Found, fate_of
 from millrace.client import Millrace, MillraceError, Result, files
 from millrace.client.dead_letters import Letter
 from millrace.core.messages.attempts import Fault
+from millrace.core.messages.client import JobReported
 from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.execution import Archive, JobDetail
 from millrace.core.states import ENDED_JOB
@@ -26,6 +28,10 @@ KEPT_MOST = 64
 DETAIL_S = 1.0
 """So long a live job's detail is shown again without asking its JobMaster."""
 LETTERS_S = 5.0
+FATE_S = 30.0
+REPORT_S = 2.0
+"""So long a report is shown again without asking the attempts; each of them looks at Spark for it."""
+REPORT_WAIT_S = 5.0
 WAIT_S = 2.0
 LOG_BYTES = 256 << 10
 """Of a log, from its end."""
@@ -109,6 +115,17 @@ class Reads:
         found = await self._once(("spark", known.version), lambda client: logs_in(client.files(job).kept))
         return [(each, address) for each in found if (address := each.shown_at(self._spark_history))]
 
+    async def report(self, job: str) -> tuple[JobReported | None, str]:
+        """What the attempts of a live job do at this moment; and why that is not known."""
+        found: tuple[JobReported | None, str] | None = self._find(("report", job), REPORT_S)
+        if found is None:
+            try:
+                found = await self._commands.call(lambda client: client.report_now(job), REPORT_WAIT_S), ""
+            except MillraceError as failure:
+                found = None, str(failure)
+            self._keep(("report", job), found)
+        return found
+
     async def lines(self, path: str, stream: str) -> tuple[bytes, int]:
         """The end of what an attempt wrote, and how long all of it is. `path` is of a job's detail, never of a request."""
         return await self._commands.call(lambda client: client.log_end(path, stream, LOG_BYTES), WAIT_S)
@@ -119,6 +136,15 @@ class Reads:
         if found is None:
             found = await self._commands.call(lambda client: client.dead_letters().read()[::-1])
             self._keep("letters", found)
+        return found
+
+    async def fate(self, letter: Letter) -> Found:
+        """What would become of a letter that is sent again now. Raises MillraceError."""
+        key = ("fate", letter.number, letter.redriven is not None)
+        found: Found | None = self._find(key, FATE_S)
+        if found is None:
+            found = (await self._commands.call(lambda client: fate_of(client.dead_letters(), letter), WAIT_S))._replace(original=None)
+            self._keep(key, found)
         return found
 
     async def _once(self, key: Hashable, call: Callable[[Millrace], T]) -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 from typing import Annotated, Literal
 
@@ -12,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from millrace.client import MillraceError
 from millrace.core.messages.client import JOB_ID_PATTERN
+from millrace.core.states import ENDED_JOB
 
 from ..api.asking import known_alone
 from ..view import View
@@ -23,7 +25,7 @@ LETTERS_MOST = 200
 LINES_MOST = 2000
 JobPath = Annotated[str, Path(pattern=JOB_ID_PATTERN)]
 Text = Annotated[str, Query(max_length=300)]
-Tab = Literal["result", "logs", "story", "configuration"]
+Tab = Literal["now", "result", "logs", "story", "configuration"]
 Stream = Literal["stdout", "stderr"]
 
 
@@ -127,6 +129,8 @@ def _job(router: APIRouter, shell: Shell, view: View, reads: Reads) -> None:
         ended = row is not None and row["status"] == "FINISHED"
         opened: Tab = tab or ("result" if ended else "story")
         given = await _tab(reads, known, opened, attempt, stream, find)
+        if opened == "now" and row is not None and row["status"] not in ENDED_JOB:
+            given["report"], given["result_missing"] = await reads.report(job)
         if row is not None and row["ended_ms"] is not None:
             with contextlib.suppress(MillraceError):  # without them the rest is shown
                 given["spark"] = await reads.spark(job, known)
@@ -141,14 +145,14 @@ def _job(router: APIRouter, shell: Shell, view: View, reads: Reads) -> None:
                 raise NotShown(f"There is no job {job} among those that are shown", why)
             return {**found, "tab": opened, **given}
 
-        version = f"{known.version}{given.get('log_size', '')}"
+        version = f"{known.version}{given.get('log_size', '')}{time.monotonic_ns() if given['report'] else given['result_missing']}"
         return await _shown(shell, request, "job.html", "jobs", build, version)
 
 
 async def _tab(reads: Reads, known: Known, tab: Tab, attempt: str | None, stream: Stream, find: str) -> screens.Context:
     """What the open tab alone needs."""
     given: screens.Context = {
-        "spark": (),
+        "spark": (), "report": None,
         "result": None, "result_missing": "", "logs": (), "lines": (), "log_size": 0, "chosen_log": None, "stream": stream, "find": find,
         "configuration": redacted(known.graph) if tab == "configuration" and known.graph else "",
     }  # fmt: skip
@@ -188,11 +192,18 @@ def _letters(router: APIRouter, shell: Shell, reads: Reads) -> None:
         except MillraceError as failure:
             missing = str(failure)
         chosen = next((each for each in found if each.number == letter), None)
-        given = {"found": found[:LETTERS_MOST], "total": len(found), "missing": missing, "chosen": chosen,
-                 "open_total": sum(each.redriven is None for each in found)}  # fmt: skip
-        return await run_in_threadpool(
-            shell.screen, request, "letters.html", "letters", lambda view, now_ms: given, f"{len(found)}{missing}"
-        )
+        fate, fate_missing = None, ""
+        if chosen is not None:
+            try:
+                fate = await reads.fate(chosen)
+            except MillraceError as failure:
+                fate_missing = str(failure)
+        given = {
+            "found": found[:LETTERS_MOST], "total": len(found), "missing": missing, "chosen": chosen, "fate": fate,
+            "fate_missing": fate_missing, "open_total": sum(each.redriven is None for each in found),
+        }  # fmt: skip
+        version = f"{len(found)}{missing}{fate.fate if fate else ''}{fate_missing}"
+        return await run_in_threadpool(shell.screen, request, "letters.html", "letters", lambda view, now_ms: given, version)
 
 
 class NotShown(Exception):

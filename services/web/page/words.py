@@ -12,6 +12,7 @@ from millrace.core.states import INITIALIZING, ExecutionState, JobStatus, SlotSt
 __all__ = ["label", "one_line", "printable"]
 
 NBSP = "\u00a0"
+LIBRARIES = ("pyspark/", "py4j/", "pandas/", "pyarrow/", "socket.py:", "threading.py:", "selectors.py:", "subprocess.py:", "<")
 Row = Mapping[str, Any]
 
 
@@ -85,6 +86,11 @@ def size(n: int | None) -> str:
 def sentence(parts: Sequence[str]) -> str:
     """a, b and c."""
     return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else "".join(parts)
+
+
+def own_frame(stack: Sequence[str]) -> int:
+    """Which frame of a Python stack is the user's own: the innermost that is not of Spark's or Python's libraries. -1: none."""
+    return next((n for n in reversed(range(len(stack))) if not stack[n].startswith(LIBRARIES)), -1)
 
 
 def first_line(text: str) -> str:

@@ -17,7 +17,8 @@ from .seed import FAILED, FINISHED, RUNNING, WAITING, Cluster
 CHROMIUM = shutil.which("chromium")
 SCREENS = {
     "overview": "/", "jobs": "/jobs", "running": f"/jobs/{RUNNING}", "failed": f"/jobs/{FAILED}", "logs": f"/jobs/{FAILED}?tab=logs",
-    "waiting": f"/jobs/{WAITING}", "finished": f"/jobs/{FINISHED}", "configuration": f"/jobs/{RUNNING}?tab=configuration",
+    "waiting": f"/jobs/{WAITING}", "finished": f"/jobs/{FINISHED}", "now": f"/jobs/{RUNNING}?tab=now",
+    "configuration": f"/jobs/{RUNNING}?tab=configuration",
     "queue": "/queue", "taskmanagers": "/taskmanagers", "taskmanager": "/taskmanagers/task-manager-1",
     "silent": "/taskmanagers/task-manager-2", "own-logs": "/taskmanagers/task-manager-1?tab=logs",
     "threads": "/taskmanagers/task-manager-1?tab=threads", "services": "/services", "service": "/services/dispatcher-2",

@@ -11,12 +11,13 @@ from typing import Any
 from fastapi import FastAPI
 
 from millrace.client import Job, NotFound, Refused, Result, Shown
-from millrace.client.dead_letters import Letter
+from millrace.client.dead_letters import Gone, Letter, Original
 from millrace.core.messages.attempts import Fault
-from millrace.core.messages.client import JobSummary
+from millrace.core.messages.client import JobReported, JobSummary
 from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.events import DeadLetter
 from millrace.core.messages.execution import Archive, JobDetail
+from millrace.core.messages.progress import AttemptProgress
 from millrace.io.interfaces import Entry
 from millrace.io.storage.store import Storage
 from services.web.app import application
@@ -272,6 +273,18 @@ class Cluster(Asked):
         summary = JobSummary(job=job, name=row["name"], status=row["status"], accepted_ms=row["accepted_ms"])
         return Shown(summary, self.detail(job), None)
 
+    def report_now(self, job: str) -> JobReported:
+        progress = {name: 0 for name in AttemptProgress.model_fields} | {
+            "stages_done": 1, "stages_active": 1, "stages_total": 3, "tasks_done": 5, "tasks_total": 8, "rows_read": 120_400,
+            "rows_written": 81_030, "rows_per_s": 20_110,
+        }  # fmt: skip
+        status = {"elapsed_ms": 6469, "progress": progress, "stages": [
+            {"stage": 14, "name": "join of flights and <b>&amp; weather", "tasks_done": 5, "tasks_total": 8},
+        ], "stack": ["ranking.py:16 rank", "pyspark/sql/dataframe.py:1240 collect"]}  # fmt: skip
+        attempts = [{"task": "joined", "subtask": 1, "attempt": 2, "task_manager": "task-manager-2", "running_ms": 1, "status": status}]
+        return JobReported.model_validate({"job": job, "correlation": "", "running": 1, "attempts": attempts if job == RUNNING else [],
+                                           "reason": None if job == RUNNING else "it waits for slots"})  # fmt: skip
+
     def detail(self, job: str) -> JobDetail:
         described = self.view.jobs.described(job)
         assert described is not None
@@ -357,9 +370,19 @@ class Cluster(Asked):
                 size_bytes=812, sha256="b6" * 32, head_base64="e30=", at_ms=self.now_ms - (10 - n) * MINUTE,
             )) for n, reason in enumerate(reasons * 3)
         ]  # fmt: skip
+
+
+        def original(letter: Letter) -> Original:
+            """Of the busy ones a submission that is taken now."""
+            if letter.number % 3 == 2:
+                raise Gone(f"letter {letter.number} keeps the first 2 of 812 bytes; the rest was deleted")
+            graph = {"name": "orders", "vertices": {"a": {"sql": "SELECT 1"}}}
+            value = {"type": "SubmitJob", "version": 1, "job": f"orders-{letter.number}", "graph": graph}
+            return Original(json.dumps(value).encode(), None, (), "there")
+
         return SimpleNamespace(
             read=lambda: letters,
-            original=lambda letter: letter,
+            original=original,
             redrive=lambda letter, _: self.sent.append(("redrive", letter.number)),
         )
 

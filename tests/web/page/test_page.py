@@ -20,7 +20,8 @@ from .seed import AGAIN, FAILED, FINISHED, RUNNING, SCRIPT, SECRET, STUCK, WAITI
 NOW = 1_700_000_000_000
 STATIC = Path(icons.__file__).parent / "static"
 SCREENS = (
-    "/", "/jobs", "/jobs?q=state:failed", f"/jobs/{RUNNING}", f"/jobs/{FAILED}", f"/jobs/{FAILED}?tab=logs", f"/jobs/{WAITING}",
+    "/", "/jobs", "/jobs?q=state:failed", f"/jobs/{RUNNING}", f"/jobs/{RUNNING}?tab=now", f"/jobs/{FAILED}",
+    f"/jobs/{FAILED}?tab=logs", f"/jobs/{WAITING}",
     f"/jobs/{FINISHED}", f"/jobs/{FINISHED}?tab=configuration", f"/jobs/{STUCK}", f"/jobs/{AGAIN}", f"/jobs/{SCRIPT}", "/queue",
     "/taskmanagers", "/taskmanagers/task-manager-1", "/taskmanagers/task-manager-4", "/leaders",
     "/taskmanagers/task-manager-2", "/taskmanagers/task-manager-1?tab=logs", "/taskmanagers/task-manager-1?tab=threads&slot=0",
@@ -122,6 +123,18 @@ def test_a_running_job_shows_its_graph_attempts_and_critical_path(web: TestClien
     assert "critical path: @plan[0] 684 ms, flights[1] 3.6 s, joined[1] 6.5 s" in text
     assert "Lost, moved: task-manager-4 was lost (no heartbeat for 612 ms)" in text
     assert 'aria-label="joined[1] attempt 2 on task-manager-2: Running, 6.5 s so far, from 5.9 s after acceptance"' in html
+
+
+def test_what_a_running_job_does_now_is_asked_of_its_attempts(web: TestClient) -> None:
+    html = web.get(f"/page/jobs/{RUNNING}?tab=now").text
+    text = said(html)
+    assert "joined[1] attempt 2 on task-manager-2 For 6.5 s: stages 1 of 3, Spark tasks 5 of 8; 120,400 rows read, 81,030 written" in text
+    assert "join of flights and &lt;b&gt;&amp;amp; weather 5 of 8" in text and "1 ranking.py:16 rank 2 pyspark/sql" in text
+    assert '<li class="hit"><b>1</b><span>ranking.py:16 rank' in html
+    assert f"millrace inspect {RUNNING}" in text
+    assert "No attempt says what it does it waits for slots" in said(web.get(f"/page/jobs/{WAITING}?tab=now").text)
+    ended = web.get(f"/page/jobs/{FINISHED}?tab=now").text
+    assert "None runs at this moment." in said(ended) and "Now" not in re.findall(r'class="tab"[^>]*>(\w+)', ended)
 
 
 def test_a_failed_job_begins_with_its_cause_and_the_line(web: TestClient) -> None:
@@ -243,12 +256,31 @@ def test_a_text_that_is_no_graph_is_told_and_breaks_nothing(web: TestClient, tex
     assert web.post("/page/submit", data={"token": token(web), "graph": text, "check": "yes"}).status_code == 200
 
 
-def test_dead_letters_are_sent_again_after_a_question(web: TestClient, cluster: Cluster) -> None:
-    form = {"token": token(web), "letter": ["400", "401", "9999"]}
+def test_dead_letters_are_sent_again_after_what_would_become_of_each_is_shown(web: TestClient, cluster: Cluster) -> None:
+    form = {"token": token(web), "letter": ["400", "401", "402", "9999"]}
     asked = said(web.post("/page/redrive", data=form).text)
-    assert "Send 2 letters again?" in asked and "millrace dlq redrive 401 400 --yes" in asked and cluster.sent == []
-    assert "2 of 2 letters sent again" in said(web.post("/page/redrive", data={**form, "sure": "yes"}).text)
-    assert cluster.sent == [("redrive", 401), ("redrive", 400)]
+    assert "Send 1 letter again? Nothing was sent yet." in asked and "2 letters would come to nothing, and stay." in asked
+    assert "1 sent busy: SubmitJob letter 400" in asked
+    assert "1 left: still wrong conflict: SubmitJob letter 401: its id is another job's, and stays so" in asked
+    assert "1 left: gone not JSON letter 402: letter 402 keeps the first 2 of 812 bytes" in asked
+    assert "millrace dlq redrive 400 --yes" in asked and cluster.sent == []
+    done = said(web.post("/page/redrive", data={**form, "sure": "yes"}).text)
+    assert "1 of 3 letters sent again" in done and "letter 401 was left: still wrong, its id is another job's" in done
+    assert cluster.sent == [("redrive", 400)]
+
+
+def test_what_all_dead_letters_would_come_to_is_asked_for_at_once(web: TestClient, cluster: Cluster) -> None:
+    asked = said(web.post("/page/redrive", data={"token": token(web), "all": "yes"}).text)
+    assert "Send 3 letters again?" in asked and "3 sent busy: SubmitJob letter 406" in asked and cluster.sent == []
+    none = said(web.post("/page/redrive", data={"token": token(web), "letter": ["401"]}).text)
+    assert "None of them would be accepted now" in none and "Send 0" not in none
+
+
+def test_a_chosen_dead_letter_says_what_would_become_of_it(web: TestClient) -> None:
+    assert "It would be accepted now, as far as can be told" in said(web.get("/page/letters?letter=400").text)
+    wrong = said(web.get("/page/letters?letter=401").text)
+    assert "Sent again it would come to nothing still wrong: its id is another job's, and stays so" in wrong
+    assert "Sent again it would come to nothing gone: letter 402 keeps" in said(web.get("/page/letters?letter=402").text)
 
 
 # what others made
