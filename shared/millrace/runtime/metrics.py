@@ -316,7 +316,7 @@ WEB_REQUESTS = Timed(
     "From a request over HTTP to the end of its answer, or of a stream to its beginning. A status of none: its client left before.",
     {
         "route": "the routes (docs/access.md, and Flink's below /v1), `/flink/{file}`, and other",
-        "method": ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"),
+        "method": ("GET", "HEAD", "POST", "PATCH"),
         "status": ("2xx", "3xx", "4xx", "5xx", NO_ANSWER),
     },
     (0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60),

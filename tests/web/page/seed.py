@@ -374,7 +374,7 @@ class Cluster(Asked):
 
         def original(letter: Letter) -> Original:
             """Of the busy ones a submission that is taken now."""
-            if letter.number % 3 == 2:
+            if letter.reason.startswith("not JSON"):
                 raise Gone(f"letter {letter.number} keeps the first 2 of 812 bytes; the rest was deleted")
             graph = {"name": "orders", "vertices": {"a": {"sql": "SELECT 1"}}}
             value = {"type": "SubmitJob", "version": 1, "job": f"orders-{letter.number}", "graph": graph}

@@ -260,8 +260,8 @@ def test_dead_letters_are_sent_again_after_what_would_become_of_each_is_shown(we
     form = {"token": token(web), "letter": ["400", "401", "402", "9999"]}
     asked = said(web.post("/page/redrive", data=form).text)
     assert "Send 1 letter again? Nothing was sent yet." in asked and "2 letters would come to nothing, and stay." in asked
-    assert "1 sent busy: SubmitJob letter 400" in asked
-    assert "1 left: still wrong conflict: SubmitJob letter 401: its id is another job's, and stays so" in asked
+    assert "1 sent busy letter 400" in asked
+    assert "1 left: still wrong conflict letter 401: its id is another job's, and stays so" in asked
     assert "1 left: gone not JSON letter 402: letter 402 keeps the first 2 of 812 bytes" in asked
     assert "millrace dlq redrive 400 --yes" in asked and cluster.sent == []
     done = said(web.post("/page/redrive", data={**form, "sure": "yes"}).text)
@@ -271,7 +271,7 @@ def test_dead_letters_are_sent_again_after_what_would_become_of_each_is_shown(we
 
 def test_what_all_dead_letters_would_come_to_is_asked_for_at_once(web: TestClient, cluster: Cluster) -> None:
     asked = said(web.post("/page/redrive", data={"token": token(web), "all": "yes"}).text)
-    assert "Send 3 letters again?" in asked and "3 sent busy: SubmitJob letter 406" in asked and cluster.sent == []
+    assert "Send 3 letters again?" in asked and "3 sent busy letter 406" in asked and cluster.sent == []
     none = said(web.post("/page/redrive", data={"token": token(web), "letter": ["401"]}).text)
     assert "None of them would be accepted now" in none and "Send 0" not in none
 
