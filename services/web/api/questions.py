@@ -10,6 +10,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from millrace.client.dead_letters import Gone, Letter
 from millrace.core.jobgraph.model import JobGraph
+from millrace.core.messages.client import JobReported
 from millrace.edge.schema import Explained
 
 from .. import models
@@ -25,6 +26,11 @@ LETTERS_MOST = 1000
 EVENTS_MOST = 10_000
 
 
+async def what_it_does(commands: Commands, job: str, wait_s: float, task: str = "", subtask: int | None = None) -> JobReported:
+    """What the running attempts of a job do at this moment. Raises MillraceError."""
+    return await commands.call(lambda client: client.report_now(job, task, subtask), wait_s)
+
+
 def questions(commands: Commands, kept: Kept, spark_history: str) -> APIRouter:
     """Each is asked by Kafka, like any client's question."""
     router = APIRouter(tags=["questions"], responses=ANSWERED)
@@ -32,7 +38,7 @@ def questions(commands: Commands, kept: Kept, spark_history: str) -> APIRouter:
     @router.get("/jobs/{job}/report")
     async def report(job: JobPath, task: OnlyTask = "", subtask: OnlyNumber = None, wait_s: WaitS = WAIT) -> models.Report:
         """What the running attempts of a job do at this moment: each is asked."""
-        found = await commands.call(lambda client: client.report_now(job, task, subtask), wait_s)
+        found = await what_it_does(commands, job, wait_s, task, subtask)
         return models.Report.model_validate(found.model_dump(exclude={"type", "version", "correlation"}))
 
     @router.get("/jobs/{job}/result")

@@ -15,12 +15,12 @@ from millrace.cli.fates import Found, fate_of
 from millrace.client import Millrace, MillraceError, Result, files
 from millrace.client.dead_letters import Letter
 from millrace.core.messages.attempts import Fault
-from millrace.core.messages.client import JobReported
 from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.execution import Archive, JobDetail
 from millrace.core.states import ENDED_JOB
 from millrace.io.interfaces import Entry
 
+from ..api.questions import what_it_does
 from ..commands import Commands
 from ..spark_logs import SparkLog, logs_in
 
@@ -115,12 +115,12 @@ class Reads:
         found = await self._once(("spark", known.version), lambda client: logs_in(client.files(job).kept))
         return [(each, address) for each in found if (address := each.shown_at(self._spark_history))]
 
-    async def report(self, job: str) -> tuple[JobReported | None, str]:
+    async def report(self, job: str) -> tuple[Any, str]:
         """What the attempts of a live job do at this moment; and why that is not known."""
-        found: tuple[JobReported | None, str] | None = self._find(("report", job), REPORT_S)
+        found: tuple[Any, str] | None = self._find(("report", job), REPORT_S)
         if found is None:
             try:
-                found = await self._commands.call(lambda client: client.report_now(job), REPORT_WAIT_S), ""
+                found = await what_it_does(self._commands, job, REPORT_WAIT_S), ""
             except MillraceError as failure:
                 found = None, str(failure)
             self._keep(("report", job), found)
