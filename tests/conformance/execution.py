@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .items import Item, Without
 
+RESTARTS = "test_job_master_restarts.py:"
 JM, TM, ST = "test_job_master.py:", "test_task_manager.py:", "test_stores.py:"
 OF_JM, OF_TM, ENDS = "test_job_master_machine.py:", "test_task_manager_machine.py:", "test_task_manager_ends.py:"
 PORTS, BLOBS, TM_PORTS = "test_dispatcher_ports.py:", "test_io_blobs.py:", "test_task_manager_ports.py:"
@@ -77,8 +78,26 @@ JOB_MASTER = (
     Item("ExecutionGraphSuspendTest", "from FAILED and CANCELED: unchanged", "Nothing leaves an end.", (
         f"{JM}test_nothing_leaves_an_end", f"{OF_JM}test_the_tables_are_total_and_nothing_leaves_an_end",
     )),
-    Item("FailureRateRestartBackoffTimeStrategyTest", "the number of restarts is bounded, of any strategy",
-         "After its restarts a job fails with the cause.", (f"{OF_JM}test_after_its_restarts_the_job_fails_with_the_cause",)),
+    Item("FailureRateRestartBackoffTimeStrategyTest", "testFailuresExceedingRate",
+         "Exactly so many failures within an interval are allowed; the next one fails the job.", (
+             f"{RESTARTS}test_failure_rate_allows_exactly_so_many_failures_within_an_interval",
+             f"{RESTARTS}test_the_failure_that_is_too_many_fails_the_job",
+         )),
+    Item("ExponentialDelayRestartBackoffTimeStrategyTest", "testMergeMultipleExceptionsIntoOneAttempt",
+         "Failures while a restart waits are merged into it, and do not count.", (
+             f"{RESTARTS}test_failures_while_a_restart_waits_are_merged_into_it",
+             f"{RESTARTS}test_a_job_is_restarting_while_one_subtask_waits_and_merged_failures_return_together",
+         )),
+    Item("ExponentialDelayRestartBackoffTimeStrategyTest", "testJitterNoHigherThanMax, testResetBackoff",
+         "Jitter stays within the first and the longest delay; a quiet time begins the delays anew.", (
+             f"{RESTARTS}test_jitter_stays_within_the_first_and_the_longest_delay",
+             f"{RESTARTS}test_a_quiet_time_begins_the_delays_anew",
+         )),
+    Item("FixedDelayRestartBackoffTimeStrategyTest", "the number of restarts; no restart strategy",
+         "After its restarts a job fails with the cause; with none it fails at once.", (
+             f"{RESTARTS}test_fixed_delay_restarts_so_often_and_no_more", f"{RESTARTS}test_none_fails_at_once",
+             f"{OF_JM}test_after_its_restarts_the_job_fails_with_the_cause",
+         )),
 )  # fmt: skip
 
 TASK_MANAGER = (
@@ -227,10 +246,6 @@ WITHOUT = (
     Without("ExecutionVertexCancelTest", "a cancel whose call fails", "none: a message is sent until it is in Kafka"),
     Without("RestartPipelinedRegionFailoverStrategyTest", "testRegionFailoverForDataConsumptionErrors",
             "not there yet: exchange data that are lost are not computed again"),
-    Without("ExponentialDelayRestartBackoffTimeStrategyTest", "testMergeMultipleExceptionsIntoOneAttempt, testJitterNoHigherThanMax, "
-            "testResetBackoff", "not there yet: restart strategies beside none and fixed-delay"),
-    Without("FailureRateRestartBackoffTimeStrategyTest", "testFailuresExceedingRate",
-            "not there yet: restart strategies beside none and fixed-delay"),
     Without("TaskExecutorTest", "testSyncSlotsWithJobMasterByHeartbeat: with the JobMaster",
             "not there yet: what both hold is compared at each birth of one of them alone"),
     Without("TaskExecutorPartitionLifecycleTest", "testEnableBatchJobRecoveryAndRetainPartitions",
