@@ -273,7 +273,7 @@ class Cluster(Asked):
         summary = JobSummary(job=job, name=row["name"], status=row["status"], accepted_ms=row["accepted_ms"])
         return Shown(summary, self.detail(job), None)
 
-    def report_now(self, job: str) -> JobReported:
+    def report_now(self, job: str, task: str = "", subtask: int | None = None) -> JobReported:
         progress = {name: 0 for name in AttemptProgress.model_fields} | {
             "stages_done": 1, "stages_active": 1, "stages_total": 3, "tasks_done": 5, "tasks_total": 8, "rows_read": 120_400,
             "rows_written": 81_030, "rows_per_s": 20_110,
