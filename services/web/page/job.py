@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from millrace.core.faults import FAULTS
@@ -14,6 +14,7 @@ from millrace.core.states import ENDED_JOB, IN_SLOT, INITIALIZING, NOT_DEPLOYED,
 
 from ..core.plans import inputs_of
 from . import layout
+from .folding import folded
 from .timeline import Reading, Timeline, timeline, took
 from .words import (
     ATTEMPTS,
@@ -40,6 +41,7 @@ LOUDEST = (*NOTABLE, _E.CANCELING.value, _E.SCHEDULED.value, _E.CREATED.value, _
 PIECES_MOST = 24
 """Subtasks that have a piece of the bar each; of more, each state has its share."""
 BOXES_MOST = 60
+"""Of more tasks, most are drawn together (`folding.py`)."""
 Row = Mapping[str, Any]
 
 
@@ -83,6 +85,10 @@ class TaskBox:
     reads: tuple[str, ...] = ()
     attempts: tuple[AttemptLine, ...] = ()
     failed_vertex: str = ""
+    spread: str = ""
+    """How far its subtasks are apart."""
+    members: tuple[TaskBox, ...] = ()
+    """Of a group, its tasks."""
 
     @property
     def shown(self) -> Shown:
@@ -127,6 +133,10 @@ class JobShown:
     places: tuple[int, ...] = ()
     spent: tuple[tuple[str, int, str], ...] = ()
     has_edges: bool = True
+    drawn: tuple[TaskBox, ...] = ()
+    """The boxes of the picture: the tasks, or groups of them."""
+    lines: tuple[EdgeLine, ...] = ()
+    """Its edges."""
 
     @property
     def shown(self) -> Shown:
@@ -138,7 +148,7 @@ class JobShown:
 
     def task(self, id: str | None) -> TaskBox | None:
         """The one that is asked for; else the one that tells most."""
-        found = next((task for task in self.tasks if task.id == id), None)
+        found = next((task for task in (*self.tasks, *self.drawn) if task.id == id), None)
         told = [task for state in NOTABLE for task in self.tasks if task.state == state]
         return found or (told[0] if told else self.tasks[-1] if self.tasks else None)
 
@@ -162,22 +172,27 @@ def reading_of(tasks: Sequence[Row], plan: Plan | None) -> Reading:
     return inputs_of(plan)
 
 
-def job_shown(row: Row, described: Row, detail: JobDetail | None, plan: Plan | None, now_ms: int) -> JobShown:
-    """`row`: of the table of jobs; `described`: as that table does."""
+def job_shown(row: Row, described: Row, detail: JobDetail | None, plan: Plan | None, now_ms: int, asked: str | None = None) -> JobShown:
+    """`row`: of the table of jobs; `described`: as that table does. `asked`: the task that is looked at."""
     accepted_ms, ended_ms = described["accepted_ms"], described["ended_ms"]
     tasks = [task for task in described["tasks"] if task["task"] != PLAN_TASK]
     details = {task.task: {each.subtask: each for each in task.subtasks} for task in detail.tasks} if detail is not None else {}
     reading = reading_of(row["tasks"], plan)
     time = timeline(described["tasks"], reading, accepted_ms, ended_ms, now_ms)
     boxes = tuple(_box(task, details.get(task["task"], {}), plan, reading, now_ms) for task in tasks)
-    edges = tuple(_edges(boxes, details, plan, reading, time))
+    edges = tuple(_edges(boxes, details, plan, reading, time, {task["task"]: _flow(task) for task in tasks}))
     upstream = {box.id: [producer for producer, _ in reading.get(box.id, ())] for box in boxes}
-    picture = layout.drawn(upstream, {box.id: len(box.vertices) for box in boxes}) if 0 < len(boxes) <= BOXES_MOST else None
+    drawn, lines = boxes, edges
+    if len(boxes) > BOXES_MOST:
+        drawn, lines, upstream = _folded(boxes, edges, upstream, asked)
+    has_picture = drawn and (reading or len(boxes) <= BOXES_MOST)
+    picture = layout.drawn(upstream, {box.id: len(box.vertices) for box in drawn}) if has_picture else None
     used = in_slots(described)
     return JobShown(
         described["job"], printable(described["name"]), described["status"], state_shown(described["status"], described["waiting"], used),
         accepted_ms, ended_ms, tuple(_facts(described, detail, used, now_ms)), boxes, edges, picture, time, described["waiting"],
         described["position"], _places(row.get("past", ())), _spent(described.get("spent")), bool(reading),
+        drawn, lines,
     )  # fmt: skip
 
 
@@ -230,7 +245,7 @@ def _box(task: Row, details: Mapping[int, SubtaskDetail], plan: Plan | None, rea
         task["task"], _name(vertices), vertices, len(states), state, progress(task, share), done,
         _caption(task, details, reading, running, state, failed), length(max(lengths, default=None)),
         tuple(_reads(task["task"], plan, reading)),
-        tuple(_attempts(task, details, now_ms)), str((failed or {}).get("vertex") or ""),
+        tuple(_attempts(task, details, now_ms)), str((failed or {}).get("vertex") or ""), _spread(task, details, now_ms),
     )  # fmt: skip
 
 
@@ -284,9 +299,71 @@ def _attempts(task: Row, details: Mapping[int, SubtaskDetail], now_ms: int) -> I
             yield AttemptLine(subtask["subtask"], each["attempt"], shown, where, whole, length(took(each, now_ms)), said)
 
 
+def _spread(task: Row, details: Mapping[int, SubtaskDetail], now_ms: int) -> str:
+    """Which of several subtasks took longest and which made most rows, beside those in the middle."""
+    lasted = sorted((t, each["subtask"]) for each in task["subtasks"] if each["attempts"] and (t := took(each["attempts"][-1], now_ms)))
+    made = {n: [out.rows for out in each.outputs.values()] for n, each in details.items()}
+    rows = sorted((sum(each), n) for n, some in made.items() if (each := [one for one in some if one is not None]))
+    parts = []
+    if len(lasted) > 1:
+        parts.append(f"longest [{lasted[-1][1]}] {length(lasted[-1][0])}, median {length(lasted[len(lasted) // 2][0])}")
+    if len(rows) > 1:
+        parts.append(f"most rows [{rows[-1][1]}] {number(rows[-1][0])}, median {number(rows[len(rows) // 2][0])}")
+    return "; ".join(parts)
+
+
+def _flow(task: Row) -> tuple[int, int]:
+    """Rows that its running attempts have written so far, and write a second."""
+    last = [each["attempts"][-1].get("progress") or {} for each in task["subtasks"] if each["state"] == "RUNNING"]
+    return sum(each.get("rows_written") or 0 for each in last), sum(each.get("rows_per_s") or 0 for each in last)
+
+
+def _folded(
+    boxes: Sequence[TaskBox], edges: Sequence[EdgeLine], upstream: Mapping[str, Sequence[str]], asked: str | None
+) -> tuple[tuple[TaskBox, ...], tuple[EdgeLine, ...], dict[str, list[str]]]:
+    """The boxes and edges that are drawn of very many, and which box reads which."""
+    telling = [box.id for state in NOTABLE for box in boxes if box.state == state]
+    critical = [name for each in edges if each.is_critical for name in (each.producer, each.reader)]
+    asked_for = [box.id for box in boxes if box.id == asked]
+    found = folded(upstream, list(dict.fromkeys([*asked_for, *telling, *critical])))
+    known = {box.id: box for box in boxes}
+    together: dict[str, list[TaskBox]] = {}
+    for name, box in found.of.items():
+        together.setdefault(box, []).append(known[name])
+    drawn = tuple(known.get(name) or _group(name, together[name]) for name in found.upstream)
+    joined: dict[tuple[str, str], list[EdgeLine]] = {}
+    for each in edges:
+        if (key := (found.of[each.producer], found.of[each.reader]))[0] != key[1]:
+            joined.setdefault(key, []).append(each)
+    lines = tuple(_line(*key, some) for key, some in joined.items())
+    return drawn, lines, found.upstream
+
+
+def _group(name: str, tasks: Sequence[TaskBox]) -> TaskBox:
+    states = [task.state for task in tasks]
+    state = next((each for each in LOUDEST if each in states), ExecutionState.FINISHED.value)
+    counts = {each: states.count(each) for each in (*LOUDEST, ExecutionState.FINISHED.value) if each in states}
+    says = ", ".join(f"{n} {ATTEMPTS.get(each, UNKNOWN).word.lower()}" for each, n in counts.items())
+    return TaskBox(
+        name, count(len(tasks), "task"), (("drawn together", "drawn together"),), sum(task.parallelism for task in tasks), state,
+        tuple(_shares(states)), sum(task.done for task in tasks), says, "", members=tuple(tasks),
+    )  # fmt: skip
+
+
+def _line(producer: str, reader: str, some: Sequence[EdgeLine]) -> EdgeLine:
+    if len(some) == 1:
+        return replace(some[0], producer=producer, reader=reader)
+    return EdgeLine(
+        producer, reader, "", count(len(some), "edge"), any(each.is_critical for each in some), any(each.is_flowing for each in some),
+        all(each.is_idle for each in some),
+    )  # fmt: skip
+
+
 def _edges(
-    boxes: Sequence[TaskBox], details: Mapping[str, Mapping[int, SubtaskDetail]], plan: Plan | None, reading: Reading, time: Timeline
-) -> Iterator[EdgeLine]:
+    boxes: Sequence[TaskBox], details: Mapping[str, Mapping[int, SubtaskDetail]], plan: Plan | None, reading: Reading, time: Timeline,
+    flows: Mapping[str, tuple[int, int]],
+) -> Iterator[EdgeLine]:  # fmt: skip
+    """`flows`: of each task, what its running attempts write. It counts where all of that goes one way."""
     states = {box.id: box.state for box in boxes}
     steps = {(one[0], two[0]) for one, two in zip(time.critical, time.critical[1:], strict=False)}
     for box in boxes:
@@ -297,11 +374,22 @@ def _edges(
             rows = sum(out.rows or 0 for out in made) if made and all(out.rows is not None for out in made) else None
             whole = sum(out.bytes or 0 for out in made) if made and all(out.bytes is not None for out in made) else None
             is_done = states.get(producer) == "FINISHED"
+            written, rate = flows.get(producer, (0, 0)) if _hands_on_one(producer, plan) else (0, 0)
+            rows = (rows or 0) + written if written else rows
             told = "" if rows is None else count(rows, "row") + ("" if is_done else " so far")
             yield EdgeLine(
-                producer, box.id, told or ("" if is_done else "no rows yet"), edge + (f" · {size(whole)}" if whole is not None else ""),
+                producer, box.id, told or ("" if is_done else "no rows yet"),
+                edge + (f" · {rate:,} a second" if written and rate else f" · {size(whole)}" if whole is not None else ""),
                 (producer, box.id) in steps, box.state == "RUNNING", states.get(producer) in NOT_DEPLOYED,
             )  # fmt: skip
+
+
+def _hands_on_one(task: str, plan: Plan | None) -> bool:
+    """Whether a task writes the rows of one vertex alone, and to no sink: then Spark's count is of these."""
+    if plan is None:
+        return False
+    read = {each.vertex for other in plan.tasks.values() for some in other.inputs.values() for each in some if each.task == task}
+    return len(read) == 1 and not any(plan.graph.vertices[name].kind == "sink" for name in plan.tasks[task].vertices)
 
 
 def _facts(described: Row, detail: JobDetail | None, used: int, now_ms: int) -> Iterator[tuple[str, str, str]]:

@@ -109,7 +109,7 @@ def job_screen(view: View, now_ms: int, job: str, known: Known, task: str | None
     if row is None or described is None:
         return None
     plan = plan_of(known.graph, [each["task"] for each in described["tasks"]])
-    shown: JobShown = job_shown(row, described, known.detail, plan, now_ms)
+    shown: JobShown = job_shown(row, described, known.detail, plan, now_ms, task)
     detail_cause = known.cause or (known.detail.cause if known.detail is not None else None)
     return {
         "shown": shown, "row": row, "chosen": shown.task(task), "cause": cause_of(detail_cause or _fault(row["cause"])),

@@ -229,7 +229,9 @@ class Cluster(Asked):
         self.attempt(RUNNING, "joined", 1, ("task-manager-4", 0), t + 4300, t + 5900, "FAILED", error=lost)
         self.attempt(RUNNING, "joined", 1, ("task-manager-2", 0), t + 5931, number=2)
         self.job("AttemptsProgressing", RUNNING, t + 12_000, attempts=[
-            {"task": "joined", "subtask": 1, "attempt": 2, "progress": {"tasks_done": 5, "tasks_total": 8}},
+            {"task": "joined", "subtask": 1, "attempt": 2, "progress": {
+                "tasks_done": 5, "tasks_total": 8, "rows_written": 81_030, "rows_per_s": 20_110,
+            }},
         ])  # fmt: skip
 
     def _sources(self, job: str, t: int) -> None:
