@@ -93,7 +93,7 @@ def main() -> int:
     screens = page(view, following.state, commands, processes, store.get, settings.cluster, stack, login, settings.spark_history)
     api = application(
         view, following.state, commands, settings.host, settings.allowed_hosts, shown, settings.flink_dashboard,
-        storage, screens, login, access, settings.spark_history, processes,
+        storage, screens, login, access, settings.spark_history, processes, store.get,
     )  # fmt: skip
     server = HttpServer(
         api, settings.host, settings.port, name="api", most_connections=_most_connections(), certificate=access.certificate, key=access.key

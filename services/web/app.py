@@ -11,6 +11,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from millrace import __version__
 from millrace.io.addresses import is_loopback
+from millrace.io.interfaces import Entry
 from millrace.io.storage.store import Storage
 
 from .access.guard import Guard
@@ -52,13 +53,15 @@ def application(
     access: Access | None = None,
     spark_history: str = "",
     processes: Processes | None = None,
+    stored: Callable[[str], Entry | None] = lambda key: None,
 ) -> FastAPI:
     """The application over a view, which asks by `commands`; `follows` says whether the view does.
 
     host: what it listens on; behind loopback it answers to loopback's names alone. allowed_hosts: the names that it answers to instead.
     shown: settings, without secrets, as Flink's tools are shown them. flink_dashboard: the folder with the files of Flink's dashboard.
     storage: where attempts leave their logs. login: finds out who asks; None: everybody may do everything. access: limits, and origins.
-    spark_history: the address of a Spark history server. processes: asks TaskManagers and services."""
+    spark_history: the address of a Spark history server. processes: asks TaskManagers and services. stored: what etcd holds of a job,
+    by its key."""
     app = FastAPI(
         title="Millrace",
         version=__version__,
@@ -70,7 +73,7 @@ def application(
         redirect_slashes=False,
     )
     storage = storage or Storage("memory://none")
-    kept, processes = Kept(view, commands, storage), processes or Processes(commands, storage)
+    kept, processes = Kept(view, commands, storage, stored), processes or Processes(commands, storage)
     app.add_middleware(ForFlink, flink=flink(view, commands, kept, shown or {}, flink_dashboard, processes))
     app.add_middleware(Limits)
     app.add_middleware(Guard, login=login, settings=access)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import codecs
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 from starlette.responses import Response, StreamingResponse
 
+from millrace.core.messages.effects import StoredJob
 from millrace.core.messages.execution import Archive, JobDetail
 from millrace.core.states import ENDED_EXECUTION, NOT_DEPLOYED, ExecutionState
 from millrace.io.http.ranges import byte_range
+from millrace.io.interfaces import Entry, Unavailable
 from millrace.io.storage.store import NotFound, Storage, StorageError
 
 from .commands import Commands
@@ -41,17 +43,31 @@ class Log:
 class Kept:
     """Details of jobs, and files, for any number of requests. Whatever is not there is a Refusal."""
 
-    def __init__(self, view: View, commands: Commands, storage: Storage) -> None:
-        self._view, self._commands, self._storage = view, commands, storage
-        self._archives: dict[str, JobDetail | None] = {}
+    def __init__(
+        self, view: View, commands: Commands, storage: Storage, stored: Callable[[str], Entry | None] = lambda key: None
+    ) -> None:
+        """`stored`: what etcd holds of a job, by its key. Raises Unavailable."""
+        self._view, self._commands, self._storage, self._stored = view, commands, storage, stored
+        self._archives: dict[str, Archive] = {}
         self._keeping = threading.Lock()
 
     async def detail(self, job: str) -> JobDetail | None:
         """The job as its JobMaster has or had it: of an ended one from its archive, else the cluster is asked. None: nobody can tell."""
         row = self._view.ask(lambda view: view.jobs.row(job))[0]
         if row is not None and row["archive"] is not None:
-            return await self._commands.work(lambda: self._archived(row["archive"]))
+            return await self._commands.work(lambda: self._archived(row["archive"]).detail)
         return (await self._commands.call(lambda client: client.show(job))).detail
+
+    async def graph(self, job: str) -> Mapping[str, Any] | None:
+        """The graph as it was stored: of an ended job from its archive, of a live one from etcd. None: neither has it now."""
+        row = self._view.ask(lambda view: view.jobs.row(job))[0]
+        try:
+            if row is not None and row["archive"] is not None:
+                return (await asyncio.to_thread(self._archived, row["archive"])).graph or None
+            entry = await asyncio.to_thread(self._stored, f"jobs/{job}")
+            return StoredJob.model_validate_json(entry.value).graph if entry is not None else None
+        except (Refusal, Unavailable, ValidationError):
+            return None
 
     async def logs(self, job: str) -> list[Log]:
         """What its attempts write, of each subtask the last ten."""
@@ -95,7 +111,7 @@ class Kept:
         body = self._storage.chunks(path, start, end - start)
         return StreamingResponse(_whole(body, end - start), 206 if partial else 200, headers, media_type)
 
-    def _archived(self, path: str) -> JobDetail | None:
+    def _archived(self, path: str) -> Archive:
         with self._keeping:
             if path in self._archives:
                 return self._archives[path]
@@ -103,7 +119,7 @@ class Kept:
             size = self._storage.size(path)
             if size > ARCHIVE_MOST:
                 raise Refusal(503, f"the archive of the job has {size} bytes, more than are read here")
-            detail = Archive.model_validate_json(self._storage.get(path), extra="ignore").detail
+            archive = Archive.model_validate_json(self._storage.get(path), extra="ignore")
         except NotFound:
             raise Refusal(404, "the archive of the job was deleted") from None
         except ValidationError:
@@ -111,10 +127,10 @@ class Kept:
         except StorageError as failure:
             raise Refusal(503, f"the archive of the job cannot be read: {failure.what}", "storage-away") from None
         with self._keeping:
-            self._archives[path] = detail
+            self._archives[path] = archive
             while len(self._archives) > DETAILS_KEPT:
                 self._archives.pop(next(iter(self._archives)))
-        return detail
+        return archive
 
 
 def shape(detail: JobDetail) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def flink(
     add_handlers(app)
     source = Source(view)
     for router in (
-        cluster.router(source), job_manager.router(source, settings, processes), jobs.router(source), failures.router(source),
+        cluster.router(source), job_manager.router(source, settings, processes), jobs.router(source, kept), failures.router(source),
         vertices.router(source), operations.router(source, commands), taskmanagers.router(source, commands, processes),
         logs.router(source, kept, processes), off.router(source),
     ):  # fmt: skip

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
 from fastapi import APIRouter
 
+from millrace.core.jobgraph.model import Restart
+
+from ..kept import Kept
 from . import shapes
 from .errors import Reply
 from .metrics import Get, chosen
@@ -14,13 +18,14 @@ from .source import Attempt, Job, Source, Task, duration
 
 JOB_TYPE = "BATCH"
 SCHEDULER = "Default"  # not the adaptive ones, which have pages of their own
+DEFAULT_RESTART = "Cluster level default restart strategy"
 SHIPPED: dict[str, tuple[str, str]] = {
     "hash": ("HASH", "blocking"), "broadcast": ("BROADCAST", "blocking"), "forward": ("FORWARD", "blocking"),
 }  # fmt: skip
 """Kind of an edge -> how Flink calls it. Each goes through storage: its readers begin when it is whole."""
 
 
-def router(source: Source) -> APIRouter:
+def router(source: Source, kept: Kept) -> APIRouter:
     api = APIRouter(tags=["jobs"])
 
     @api.get("/jobs", response_model=shapes.Jobs)
@@ -50,8 +55,9 @@ def router(source: Source) -> APIRouter:
 
     @api.get("/jobs/{job}/config", response_model=shapes.JobConfig)
     async def config(job: str) -> Reply:
-        """How it is executed."""
-        return Reply(config_of(source.job(job)))
+        """How it is executed: with the restart settings of its graph, where that is known now."""
+        found = source.job(job)
+        return Reply(config_of(found, await kept.graph(found.row["job"])))
 
     @api.get("/jobs/{job}/accumulators", response_model=shapes.JobAccumulators)
     async def accumulators(job: str) -> Reply:
@@ -177,12 +183,23 @@ def _node(job: Job, task: Task) -> shapes.PlanNode:
     return node
 
 
-def config_of(job: Job) -> shapes.JobConfig:
+def restart_of(graph: Mapping[str, Any] | None) -> str:
+    """Its restart strategy in the words of Flink."""
+    given = (graph or {}).get("restart") or {}
+    if graph is None or given.get("strategy", "fixed-delay") not in ("fixed-delay", "none"):
+        return str(given.get("strategy") or DEFAULT_RESTART)
+    restart = Restart.model_validate({name: value for name, value in given.items() if name in ("strategy", "attempts", "delay_ms")})
+    if restart.strategy == "none":
+        return "Restart deactivated."
+    return f"Restart with fixed delay (PT{restart.delay_ms / 1000:g}S). #{restart.attempts} restart attempts."
+
+
+def config_of(job: Job, graph: Mapping[str, Any] | None) -> shapes.JobConfig:
     return {
         "jid": job.id,
         "name": job.name,
         "execution-config": {
-            "restart-strategy": "Cluster level default restart strategy",
+            "restart-strategy": restart_of(graph),
             "job-parallelism": max((len(task.subtasks) for task in job.tasks), default=1),
             "object-reuse-mode": False,
             "user-config": {"millrace.job": str(job.row["job"])},

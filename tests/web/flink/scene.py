@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -104,7 +105,9 @@ def story() -> list[Any]:
     return [*jobs.facts, *cluster.facts]
 
 
-def made(commands: Any, dashboard: Path | None = None, loaded: bool = True) -> TestClient:
+def made(
+    commands: Any, dashboard: Path | None = None, loaded: bool = True, stored: Callable[[str], Any] = lambda key: None
+) -> TestClient:
     view = View({}, {}, 10)
     if loaded:
         view.load({})
@@ -113,7 +116,7 @@ def made(commands: Any, dashboard: Path | None = None, loaded: bool = True) -> T
     shown = {"millrace.port": "8081"}
     storage = Storage(STORAGE)
     storage.put_if_absent(f"logs/{RUNS}/a.0.1/stderr", b"rows: 7\n")
-    app = application(view, lambda: Follows("", 2.5), commands, shown=shown, flink_dashboard=dashboard, storage=storage)
+    app = application(view, lambda: Follows("", 2.5), commands, shown=shown, flink_dashboard=dashboard, storage=storage, stored=stored)
     return TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False, follow_redirects=False)
 
 

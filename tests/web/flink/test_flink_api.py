@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
+from millrace.core.messages.effects import StoredJob
+from millrace.io.interfaces import Entry
 from millrace.io.storage.store import Storage, StorageError
 from services.web.flink import cluster_shapes, shapes
 from services.web.flink.ids import job_id
@@ -389,3 +392,19 @@ def test_the_dashboards_files_are_answered_and_nothing_beside_them(commands: Com
         answer = web.get(f"/flink/{name}")
         assert answer.status_code in (400, 404) and answer.text != "no"
     assert is_error(web.get("/flink/none.js")) and is_error(web.post("/flink/main.js"))
+
+
+@pytest.mark.parametrize(("graph", "told"), [
+    ({}, "Restart with fixed delay (PT1S). #3 restart attempts."),
+    ({"restart": {"attempts": 7, "delay_ms": 1500}}, "Restart with fixed delay (PT1.5S). #7 restart attempts."),
+    ({"restart": {"strategy": "none"}}, "Restart deactivated."),
+    ({"restart": {"strategy": "of-a-later-build"}}, "of-a-later-build"),
+    (None, "Cluster level default restart strategy"),
+])  # fmt: skip
+def test_the_restart_settings_of_a_job_are_shown_in_the_words_of_flink(graph: dict[str, Any] | None, told: str) -> None:
+    stored = StoredJob(state="accepted", digest="", acceptance="a", shard=0, accepted_ms=1, graph=graph)
+    entry = Entry(f"jobs/{RUNS}", json.dumps(stored.model_dump(mode="json")).encode(), 1, 1) if graph is not None else None
+    with made(Commands(), stored={f"jobs/{RUNS}": entry}.get) as web:
+        assert web.get(path("/jobs/J/config")).json()["execution-config"]["restart-strategy"] == told
+        ended = web.get(path("/jobs/J/config", ENDED)).json()
+        assert ended["execution-config"]["restart-strategy"] == "Cluster level default restart strategy", "its archive is gone"
