@@ -240,6 +240,7 @@ def _preview(letters: Sequence[Letter], fates: Sequence[Found], stack: str) -> d
     for letter, found in zip(letters, fates, strict=True):
         would = "sent" if found.fate is Fate.SEND else f"left: {found.fate.value}"
         groups.setdefault((would, letter.kind), []).append(f"letter {letter.number}" + (f": {found.why}" if found.why else ""))
+    shown = sorted(groups.items(), key=lambda each: each[0][0] != "sent")
     named = " ".join(str(each.number) for each in going[:20]) + (" ..." if len(going) > 20 else "")
     left = len(letters) - len(going)
     why = "Nothing was sent yet. They go as they were, with their own ids: a job that was accepted meanwhile stays one job."
@@ -247,7 +248,7 @@ def _preview(letters: Sequence[Letter], fates: Sequence[Found], stack: str) -> d
         "headline": f"Send {count(len(going), 'letter')} again?" if going else "None of them would be accepted now",
         "why": why + (f" {count(left, 'letter')} would come to nothing, and {'stays' if left == 1 else 'stay'}." if left else "")
         if going else "Nothing was sent, and nothing would be gained by it: below is why.",
-        "groups": [(len(some), would, kind, some[0]) for (would, kind), some in groups.items()],
+        "groups": [(len(some), would, kind, some[0]) for (would, kind), some in shown],
         "danger": not going, "verb": f"Send {count(len(going), 'letter')} again", "action": f"{PREFIX}/redrive", "keep": "Leave them",
         "back": f"{PREFIX}/letters", "fields": [("letter", each.number) for each in going], "names": [],
         "command": f"millrace dlq redrive{stack} {named} --yes" if going else "",

@@ -306,9 +306,9 @@ def _spread(task: Row, details: Mapping[int, SubtaskDetail], now_ms: int) -> str
     rows = sorted((sum(each), n) for n, some in made.items() if (each := [one for one in some if one is not None]))
     parts = []
     if len(lasted) > 1:
-        parts.append(f"longest [{lasted[-1][1]}] {length(lasted[-1][0])}, median {length(lasted[len(lasted) // 2][0])}")
-    if len(rows) > 1:
-        parts.append(f"most rows [{rows[-1][1]}] {number(rows[-1][0])}, median {number(rows[len(rows) // 2][0])}")
+        parts.append(f"longest [{lasted[-1][1]}] {length(lasted[-1][0])}, median {length(lasted[(len(lasted) - 1) // 2][0])}")
+    if len(rows) > 1 and rows[-1][0] > rows[(len(rows) - 1) // 2][0]:
+        parts.append(f"most rows [{rows[-1][1]}] {number(rows[-1][0])}, median {number(rows[(len(rows) - 1) // 2][0])}")
     return "; ".join(parts)
 
 
@@ -376,10 +376,10 @@ def _edges(
             is_done = states.get(producer) == "FINISHED"
             written, rate = flows.get(producer, (0, 0)) if _hands_on_one(producer, plan) else (0, 0)
             rows = (rows or 0) + written if written else rows
-            told = "" if rows is None else count(rows, "row") + ("" if is_done else " so far")
+            more = [f"{rate:,}/s"] if written and rate else [size(whole)] if whole is not None and is_done else []
             yield EdgeLine(
-                producer, box.id, told or ("" if is_done else "no rows yet"),
-                edge + (f" · {rate:,} a second" if written and rate else f" · {size(whole)}" if whole is not None else ""),
+                producer, box.id, count(rows, "row") if rows is not None else "" if is_done else "no rows yet",
+                " · ".join([edge, *more] if is_done or rows is None else ["so far", *more]),
                 (producer, box.id) in steps, box.state == "RUNNING", states.get(producer) in NOT_DEPLOYED,
             )  # fmt: skip
 
