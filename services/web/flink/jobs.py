@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from fastapi import APIRouter
+from pydantic import ValidationError
 
 from millrace.core.jobgraph.model import Restart
 
@@ -184,14 +185,35 @@ def _node(job: Job, task: Task) -> shapes.PlanNode:
 
 
 def restart_of(graph: Mapping[str, Any] | None) -> str:
-    """Its restart strategy in the words of Flink."""
-    given = (graph or {}).get("restart") or {}
-    if graph is None or given.get("strategy", "fixed-delay") not in ("fixed-delay", "none"):
-        return str(given.get("strategy") or DEFAULT_RESTART)
-    restart = Restart.model_validate({name: value for name, value in given.items() if name in ("strategy", "attempts", "delay_ms")})
+    """Its restart strategy in the words of Flink. Not all graphs have one in them: what is left at its default is left out."""
+    try:
+        restart = Restart.model_validate(graph.get("restart") or {}, extra="ignore") if graph is not None else None
+    except ValidationError:  # of a later build
+        restart = None
+    if restart is None:
+        return DEFAULT_RESTART
     if restart.strategy == "none":
         return "Restart deactivated."
-    return f"Restart with fixed delay (PT{restart.delay_ms / 1000:g}S). #{restart.attempts} restart attempts."
+    if restart.strategy == "failure-rate":
+        return (
+            f"Failure rate restart with maximum of {restart.max_failures_per_interval} failures within interval "
+            f"{_duration(restart.failure_rate_interval_ms)} and fixed delay {_duration(restart.delay_ms)}."
+        )
+    if restart.strategy == "exponential-delay":
+        return (
+            f"Restart with exponential delay: starting at {_duration(restart.initial_backoff_ms)}, increasing by "
+            f"{restart.backoff_multiplier:f}, with maximum {_duration(restart.max_backoff_ms)}. Delay resets after "
+            f"{_duration(restart.reset_backoff_threshold_ms)} with jitter {restart.jitter_factor:f}"
+        )
+    return f"Restart with fixed delay ({_duration(restart.delay_ms)}). #{restart.attempts} restart attempts."
+
+
+def _duration(ms: int) -> str:
+    """As Java's Duration writes it."""
+    minutes, rest = divmod(ms, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    parts = [f"{hours}H"] * bool(hours) + [f"{minutes}M"] * bool(minutes) + [f"{rest / 1000:g}S"] * bool(rest)
+    return "PT" + ("".join(parts) or "0S")
 
 
 def config_of(job: Job, graph: Mapping[str, Any] | None) -> shapes.JobConfig:

@@ -398,7 +398,12 @@ def test_the_dashboards_files_are_answered_and_nothing_beside_them(commands: Com
     ({}, "Restart with fixed delay (PT1S). #3 restart attempts."),
     ({"restart": {"attempts": 7, "delay_ms": 1500}}, "Restart with fixed delay (PT1.5S). #7 restart attempts."),
     ({"restart": {"strategy": "none"}}, "Restart deactivated."),
-    ({"restart": {"strategy": "of-a-later-build"}}, "of-a-later-build"),
+    ({"restart": {"strategy": "failure-rate", "max_failures_per_interval": 5, "delay_ms": 15_000}},
+     "Failure rate restart with maximum of 5 failures within interval PT1M and fixed delay PT15S."),
+    ({"restart": {"strategy": "exponential-delay", "max_backoff_ms": 90_000, "backoff_multiplier": 2.0}},
+     "Restart with exponential delay: starting at PT1S, increasing by 2.000000, with maximum PT1M30S. "
+     "Delay resets after PT1H with jitter 0.100000"),
+    ({"restart": {"strategy": "of-a-later-build"}}, "Cluster level default restart strategy"),
     (None, "Cluster level default restart strategy"),
 ])  # fmt: skip
 def test_the_restart_settings_of_a_job_are_shown_in_the_words_of_flink(graph: dict[str, Any] | None, told: str) -> None:
