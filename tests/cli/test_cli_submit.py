@@ -274,7 +274,7 @@ def test_a_bug_is_not_hidden(sent: Client, graph: Path) -> None:
 def test_no_stack_is_one_sentence(tmp_path: Path, graph: Path) -> None:
     env = {"MILLRACE_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
     command = [sys.executable, "-c", "from deploy.cli import main; main()", "submit", str(graph), "--stack", "none"]
-    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=150)
     assert (ended.returncode, ended.stdout) == (Exit.UNAVAILABLE, "")
     assert ended.stderr == (
         "millrace: there is no stack 'none': start one with millrace up --stack none, or name a cluster's Kafka in "
@@ -289,7 +289,7 @@ def test_who_is_not_answered_hears_of_it_within_ten_seconds() -> None:
 def test_no_kafka_is_one_sentence_within_ten_seconds(tmp_path: Path, graph: Path) -> None:
     env = {"MILLRACE_KAFKA_BOOTSTRAP": "127.0.0.1:1", "PATH": "/usr/bin:/bin"}
     command = [sys.executable, "-c", "from deploy.cli import main; main()", "submit", str(graph)]
-    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=150)
     assert ended.returncode == Exit.UNAVAILABLE
     assert ended.stderr.startswith("millrace: Kafka at 127.0.0.1:1 does not answer within 5 s")
     assert ended.stderr.count("\n") == 1

@@ -155,7 +155,7 @@ def test_what_the_terminals_encoding_cannot_show_is_no_error(tmp_path: Path) -> 
     file.write_text(json.dumps(GRAPH))
     env = {**os.environ, "PYTHONIOENCODING": "ascii"}
     command = [sys.executable, "-c", "from deploy.cli import main; main()", "validate", str(file)]
-    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=150, check=False)
     assert (ended.returncode, ended.stdout) == (0, f"{tmp_path}/a?o.json: a job graph: valid\n"), ended.stderr
 
 
@@ -170,5 +170,5 @@ def test_what_the_terminals_encoding_cannot_show_is_no_error(tmp_path: Path) -> 
 def test_output_that_is_closed_or_full_is_no_fault_of_the_program(to: str, code: int, said: str) -> None:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "shared")])}
     command = f"exec {sys.executable} -c 'from deploy.cli import main; main()' schema JobGraph {to}"
-    ended = subprocess.run(["sh", "-c", command], cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(["sh", "-c", command], cwd=ROOT, env=env, capture_output=True, text=True, timeout=150)
     assert (ended.returncode, ended.stderr) == (code, said)

@@ -32,7 +32,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("data", REFUSED, ids=[str(data[:20]) for data in REFUSED])
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 def test_what_is_no_bounded_json_is_refused_with_a_reason(data: bytes) -> None:
     with pytest.raises(Refused) as error:
         parse_json(data)

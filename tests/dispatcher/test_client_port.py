@@ -171,11 +171,11 @@ def test_the_ports_thread_copies_until_its_term_ends(storage: Storage) -> None:
     port = world.port(failed.append)
     port.lead(term)
     world.ask(1)
-    assert copied.wait(20)
+    assert copied.wait(120)
     term.ended.set()
     thread = next((each for each in threading.enumerate() if each.name == "client-port"), None)
     if thread is not None:
-        thread.join(20)
+        thread.join(120)
         assert not thread.is_alive()
     assert failed == []
 
@@ -186,7 +186,7 @@ def test_a_port_that_fails_ends_the_process(storage: Storage) -> None:
     world.ask(1)
     term = Term(world.term().epoch, world.folded, None)
     world.port(lambda reason: ended.set()).lead(term)
-    assert ended.wait(20)
+    assert ended.wait(120)
 
 
 def test_a_record_that_the_intake_fails_at_is_a_dead_letter_and_ends_nothing(storage: Storage) -> None:

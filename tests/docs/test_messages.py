@@ -111,7 +111,7 @@ def _run(block: str, kafka: RealKafka) -> str:
         block = block.replace(tool, f"{shlex.quote(sys.executable)} -m deploy.local.kafka tool {name}")
     environment = {**os.environ, "KAFKA": kafka.bootstrap}
     done = subprocess.run(
-        ["bash", "-euc", block], cwd=ROOT, env=environment, text=True, capture_output=True, timeout=90, check=False
+        ["bash", "-euc", block], cwd=ROOT, env=environment, text=True, capture_output=True, timeout=150, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from deploy.provision import provision
 from millrace.client import Millrace
 from millrace.core.topics import Topology
 from millrace.io.etcd.store import EtcdStore
+from millrace.io.interfaces import Entry, Unavailable
 from millrace.io.kafka.admin import KafkaAdmin
 from tests.end_to_end.running import Watched, until
 from tests.task_manager.timed import query
@@ -85,7 +86,7 @@ class Cluster:
         """Runs etcdctl of the same package."""
         assert self.etcd.etcd is not None
         program = self.etcd.etcd.path.with_name("etcdctl")
-        subprocess.run([program, *map(str, arguments)], check=True, capture_output=True, timeout=60)
+        subprocess.run([program, *map(str, arguments)], check=True, capture_output=True, timeout=180)
 
     def restore(self, backup: Path) -> None:
         """In the way of etcd's own documents."""
@@ -111,10 +112,17 @@ class Cluster:
     def states(self) -> dict[str, str]:
         """Job -> its status, or "accepted", as etcd has it."""
         store = EtcdStore(self.etcd.endpoint, PREFIX)
+
+        def listed() -> list[list[Entry]]:
+            with suppress(Unavailable):  # a busy etcd may need more than the two seconds that a call has
+                return [store.list("jobs/")[0]]
+            return []
+
         try:
-            values = {entry.key.removeprefix("jobs/"): json.loads(entry.value) for entry in store.list("jobs/")[0]}
+            [entries] = until("an answer of etcd", listed)
         finally:
             store.close()
+        values = {entry.key.removeprefix("jobs/"): json.loads(entry.value) for entry in entries}
         return {job: value.get("status") or value["state"] for job, value in values.items()}
 
 

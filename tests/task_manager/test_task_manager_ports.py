@@ -77,7 +77,7 @@ def test_logs_are_kept_of_an_attempt_whose_files_cannot_be(tmp_path: Path, monke
     assert told.status == "failed" and (status == "failed" or "no space is left" in told.error.message)
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 def test_a_pipe_that_user_code_put_in_a_logs_place_is_not_waited_for(tmp_path: Path) -> None:
     world = World(tmp_path, f"memory://{tmp_path.name}")
     world.launch()

@@ -15,7 +15,7 @@ from tests.core.of_attempts import spec_of
 from tests.task_manager.simulated_slot import OnEvent
 from tests.task_manager.timed import TimedSlot, query
 
-LIMIT_S = 20
+LIMIT_S = 120
 ATTEMPT = "j/one/0/1"
 
 
