@@ -305,7 +305,7 @@ def _spread(task: Row, details: Mapping[int, SubtaskDetail], now_ms: int) -> str
     made = {n: [out.rows for out in each.outputs.values()] for n, each in details.items()}
     rows = sorted((sum(each), n) for n, some in made.items() if (each := [one for one in some if one is not None]))
     parts = []
-    if len(lasted) > 1:
+    if len(lasted) > 1 and lasted[-1][0] > lasted[(len(lasted) - 1) // 2][0]:
         parts.append(f"longest [{lasted[-1][1]}] {length(lasted[-1][0])}, median {length(lasted[(len(lasted) - 1) // 2][0])}")
     if len(rows) > 1 and rows[-1][0] > rows[(len(rows) - 1) // 2][0]:
         parts.append(f"most rows [{rows[-1][1]}] {number(rows[-1][0])}, median {number(rows[(len(rows) - 1) // 2][0])}")
