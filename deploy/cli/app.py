@@ -6,6 +6,7 @@ from millrace.cli.app import app, guarded, run, unwrap
 
 from . import doctor, replay, stack_commands, token
 from .agent import agent
+from .application import run_application
 from .dlq.commands import dlq
 from .history import history
 
@@ -19,6 +20,7 @@ app.add_typer(dlq, rich_help_panel="The cluster")
 app.add_typer(replay.app, name="replay", rich_help_panel="The cluster")
 app.add_typer(token.app, name="token", rich_help_panel="The cluster")
 stack_commands.register(app)
+app.command("run-application", rich_help_panel="Jobs")(run_application)
 app.command(rich_help_panel="The cluster")(history)
 app.command(rich_help_panel="The cluster")(agent)
 for command in (doctor.doctor, doctor.bundle):

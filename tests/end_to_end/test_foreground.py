@@ -14,7 +14,7 @@ import pytest
 from deploy.local.downloads import CHECKOUT
 from deploy.local.stack import Stack
 from tests.bench.clusters import environment
-from tests.end_to_end.running import processes_of
+from tests.end_to_end.running import processes_of, until
 
 PROGRAM = (sys.executable, "-c", "from deploy.cli import main; main()")
 
@@ -32,6 +32,11 @@ class Command:
     def demo(self) -> Stack:
         """The stack of a demo: it bears its process's number."""
         return Stack(f"demo-{self.process.pid}")
+
+    @property
+    def application(self) -> Stack:
+        """The same of `run-application`."""
+        return Stack(f"application-{self.process.pid}")
 
     def until(self, words: str) -> None:
         """Reads what it says up to the line that has these words."""
@@ -55,7 +60,8 @@ def commands(stacks_home: Path) -> Iterator[list[Command]]:
     for each in made:
         each.process.kill()
         each.process.wait()
-        each.demo.down(purge=True)  # of one that did not come to its end
+        for stack in (each.demo, each.application):
+            stack.down(purge=True)  # of one that did not come to its end
 
 
 def start(commands: list[Command], *words: str) -> Command:
@@ -74,6 +80,28 @@ def test_ctrl_c_ends_a_stack_in_the_foreground_and_its_data_stays(commands: list
     assert stack.status()["state"] == "stopped"
     assert processes_of(stack.folder) == []
     assert (stack.folder / "etcd").is_dir()
+
+
+def test_an_application_has_its_result_as_its_exit_code_and_leaves_nothing(commands: list[Command], tmp_path: Path) -> None:
+    """As docs/submitting.md has it."""
+    (tmp_path / "hello.yaml").write_text('name: hello\nvertices: {hello: {sql: "SELECT \'Hello\' AS word"}}\n')
+    done = start(commands, "run-application", str(tmp_path / "hello.yaml"), "--slots", "1", "--heap-mb", "512")
+    code, out, err = done.end()
+    assert (code, "Hello" in out, "FINISHED" in err) == (0, True, True), err
+    assert (processes_of(done.application.folder), done.application.folder.exists()) == ([], False)
+
+
+def test_ctrl_c_cancels_an_application_and_ends_all_of_it(commands: list[Command], tmp_path: Path) -> None:
+    (tmp_path / "long.py").write_text(f"import pathlib, time\npathlib.Path({str(tmp_path / 'runs')!r}).touch()\ntime.sleep(600)\n")
+    (tmp_path / "long.yaml").write_text("name: long\nvertices: {long: {spark_app: {script: long.py}}}\n")
+    run = start(commands, "run-application", str(tmp_path / "long.yaml"), "--slots", "1", "--heap-mb", "512")
+    until("the script's first line", (tmp_path / "runs").exists)
+    folder = run.application.folder
+    assert folder.is_dir() and processes_of(folder)
+    run.process.send_signal(signal.SIGINT)
+    code, _, err = run.end()
+    assert code == 130 and "is CANCELED" in err, err
+    assert (processes_of(folder), folder.exists()) == ([], False)
 
 
 @pytest.mark.long
