@@ -21,6 +21,7 @@ from millrace.io.interfaces import Bus, Compare, Put, Store, Txn, Unavailable
 from millrace.io.kafka.admin import KafkaAdmin
 from millrace.io.kafka.bus import KafkaBus
 from millrace.io.storage.store import Storage, StorageError
+from millrace.runtime import shut_down
 from millrace.runtime.identity import OtherCluster, Owner, await_end_of_0_1_0, claim, of_store, take
 
 ASK_AGAIN_S = 0.2
@@ -46,6 +47,8 @@ def provision(admin: KafkaAdmin, store: Store, topology: Topology, name: str = "
         raise OtherTopology(
             f"the cluster has {standing}, and not {asdict(topology)}: counts are fixed for a cluster's life"
         )
+    if (ended := shut_down.reopen(store)) is not None:
+        lines.append(f"opened again; {ended}".replace("is shut down", "was shut down"))
     return lines + admin.ensure_topics([(topic.name, topic.count(topology), topic.config()) for topic in TOPICS])
 
 

@@ -33,7 +33,7 @@ SHARED = {
     "a control plane": ("tests/client/",),
 }
 """What takes long to start -> how the paths of the tests begin that share it. One worker runs them all, so that it starts once."""
-OWN_STACKS = ("growing", "standbys", "foreground", "chaos", "clusters", "restore", "upgrade", "settings", "traces")
+OWN_STACKS = ("growing", "standbys", "foreground", "shutdown", "chaos", "clusters", "restore", "upgrade", "settings", "traces")
 ALONE = tuple(f"tests/end_to_end/test_{name}.py" for name in OWN_STACKS)
 """Whichever worker is free takes these: they start and break stacks of their own."""
 

@@ -294,6 +294,8 @@ def _print_status(found: dict[str, Any]) -> None:
 
     print(f"stack {found['stack']} in {found['folder']}: {found['state']}")
     if found["state"] == "stopped":
+        if found["shut_down"]:
+            print(found["shut_down"])
         name = "" if found["stack"] == "default" else f" --stack {found['stack']}"
         print(f"start it: millrace up --detach{name}")
     else:
@@ -358,6 +360,10 @@ def _stay(local: Any) -> None:
         signal.signal(number, lambda *_: asked.append(1))
     while not asked and local.supervisor() is not None:
         time.sleep(0.3)
+    ended = None if asked else local.facts().get("shut_down")
+    if ended:
+        _print_line(ended)
+        return
     _print_living(local, purge=False)
     _print_line("stopping")
     local.down()

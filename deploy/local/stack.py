@@ -228,7 +228,7 @@ class Stack:
             "state": facts.get("state", "stopped") if running else "stopped",
             **{
                 key: facts.get(key)
-                for key in ("kafka_bootstrap", "etcd_endpoint", "blob_url", "web_url", "token_file", "warnings", "options")
+                for key in ("kafka_bootstrap", "etcd_endpoint", "blob_url", "web_url", "token_file", "warnings", "options", "shut_down")
             },
             "services": services,
             "prometheus_config": str(monitoring.config_file(self.folder)),

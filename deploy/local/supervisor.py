@@ -36,6 +36,7 @@ from millrace.runtime.identity import OtherCluster, StillRuns
 from millrace.runtime.signals import on_stop
 
 from . import monitoring
+from .closed import shut_down_in
 from .downloads import CHECKOUT
 from .errors import LocalError
 from .etcd import EtcdServer
@@ -77,7 +78,7 @@ class Supervisor:
         self.etcd = EtcdServer(stack.folder / "etcd")
         self.facts: dict[str, Any] = {**stack.facts(), "pid": os.getpid(), "created": psutil.Process().create_time()}
         self.left: dict[str, Any] = self.facts.get("services", {})
-        self.facts |= {"name": stack.name, "state": "starting", "steps": [], "warnings": []}
+        self.facts |= {"name": stack.name, "state": "starting", "steps": [], "warnings": [], "shut_down": None}
         self.deaths: queue.SimpleQueue[Service | LocalServer | None] = queue.SimpleQueue()
         self.warnings: dict[str, str | None] = {}  # what about -> the warning that stands
         self.stopping = threading.Event()
@@ -364,9 +365,19 @@ class Supervisor:
         threading.Thread(target=self._cut_logs, name="logs", daemon=True).start()
         while not self.stopping.is_set():
             what = self.deaths.get()
-            if what is None or self.stopping.is_set():
+            if what is None or self.stopping.is_set() or self._is_shut_down(what):
                 return
             self._start_again(what)
+
+    def _is_shut_down(self, what: Service | LocalServer) -> bool:
+        """Whether it has ended because the cluster is shut down: then the stack ends, too."""
+        ended = what.child is not None and what.child.exit_code() == 0 and isinstance(what, Service)
+        reason = shut_down_in(self.etcd.endpoint) if ended else None
+        if reason is not None:
+            self._write_facts(shut_down=reason)
+            self._report(reason)
+            self.stopping.set()
+        return reason is not None
 
     def _cut_logs(self) -> None:
         while not self.stopping.wait(CUT_LOGS_S):

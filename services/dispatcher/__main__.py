@@ -55,8 +55,9 @@ def main() -> int:
         client_port.lead(term)
         housekeeping.lead(term)
 
+    deciding = {**settings.deciding(port), "reopened": process.reopened}
     ports = performing(jobs.ports(), process.traces)
-    hosted = Hosted(Dispatcher(topology), ports, settings.deciding(port), on_lead, measures.counts, shows)
+    hosted = Hosted(Dispatcher(topology), ports, deciding, on_lead, measures.counts, shows)
     return process.run([hosted], topology, stop_also=blobs.stop)
 
 

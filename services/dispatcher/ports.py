@@ -15,6 +15,8 @@ import structlog
 from millrace.core.messages.base import Body
 from millrace.core.messages.effects import (
     CleanJob,
+    ClusterEnded,
+    EndCluster,
     EndJob,
     FindJob,
     JobFound,
@@ -28,6 +30,7 @@ from millrace.core.messages.effects import (
 )
 from millrace.io.interfaces import Compare, Entry, Put, Store, Txn, Unavailable, UnknownOutcome
 from millrace.io.storage.store import NameTaken, NotFound, Storage, StorageError, blob_path, upload_path
+from millrace.runtime import shut_down
 from millrace.runtime.performer import Fence, PerEffect, Port, Refused
 
 from .cleaning import Cleaning, delete_tree
@@ -68,6 +71,7 @@ class JobStore:
             KeepJob: PerEffect(self._cleaning.keep),
             RecoverJobs: PerEffect(self._recovering.recover),
             ListStoredJobs: PerEffect(self._listing.listed),
+            EndCluster: PerEffect(self.end_cluster),
         }
 
     # PutJobGraph
@@ -175,6 +179,20 @@ class JobStore:
             if self._store.txn(Txn([fence.compare(), *compares], puts)).succeeded:
                 known |= {effect.job: effect.ending for effect, _ in wanted}
         outcomes.update((job, JobResultStored(job=job, stands=stands)) for job, stands in known.items())
+
+    # EndCluster
+
+    def end_cluster(self, effect: EndCluster, fence: Fence) -> ClusterEnded:  # [R34]
+        """Unless the cluster was opened again after it: then a leader of before died between the key and its outcome."""
+        reads = self._store.txn(Txn([], [], [fence.compare().key, shut_down.REOPENED])).reads
+        fence.check_read(reads)
+        reopened = reads[shut_down.REOPENED]
+        if reopened is None or reopened.value.decode(errors="replace") != effect.name:
+            compare = Compare(shut_down.REOPENED, reopened.mod_revision if reopened is not None else 0)
+            ended = shut_down.Ended(name=effect.name, shut_down=effect.shut_down)
+            if not self._store.txn(Txn([fence.compare(), compare], [Put(shut_down.KEY, ended.value())])).succeeded:
+                raise Refused
+        return ClusterEnded(name=effect.name)
 
     def _archive(self, effect: EndJob) -> bool:
         assert effect.ending.archive is not None, "an ending names its archive"

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from millrace.client import Job, Millrace, MillraceError, OutcomeUnknown, Rejected, Unavailable
 from millrace.core.messages.audit import Verb
+from millrace.core.messages.client import ShutDown
 
 from .access.audit import Recorder
 from .access.who import current
@@ -118,6 +119,10 @@ class Commands:
     async def cancel(self, job: str, wait_s: float = WAIT_S) -> str:
         """Asks for a job's end: its status now."""
         return await self.call(self._recorded("cancel", job, lambda client: client.cancel(job)), wait_s)
+
+    async def shut_down(self, wait_s: float = WAIT_S) -> ShutDown:
+        """Has the cluster end in order: how far that is."""
+        return await self.call(self._recorded("shut_down", "cluster", lambda client: client.shut_down()), wait_s)
 
     async def redrive(self, number: int, send: Callable[[Millrace], T], wait_s: float = WAIT_S) -> T:
         """Sends the record of a dead letter again, by `send`."""

@@ -147,6 +147,21 @@ class LeaderRow(Shape):
     since_ms: int
 
 
+class ShutDownState(Shape):
+    """How far the cluster's end is."""
+
+    step: Literal["SUSPENDING", "RELEASING", "ENDING"]
+    """Jobs are suspended; then TaskManagers are stopped; then the services end."""
+    since_ms: int
+    live: int
+    """Jobs that have not ended: they are kept."""
+    suspended: int
+    workers: int
+    """TaskManagers that the provider has not stopped yet."""
+    silent: list[str]
+    """Who has not answered in time."""
+
+
 class Jobs(Shape):
     as_of: AsOf
     total: int | None

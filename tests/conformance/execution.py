@@ -75,6 +75,12 @@ JOB_MASTER = (
              f"{JM}test_a_cancel_that_is_repeated_is_sent_to_its_task_manager_once",
              f"{JM}test_a_failure_while_the_job_is_canceled_does_not_make_it_failed",
          )),
+    Item("ExecutionGraphSuspendTest", "from each other state to SUSPENDED",
+         "What runs, waits or is tried again is suspended; what is ending comes to its end.", (
+             "test_job_master_suspension.py:test_what_runs_is_canceled_and_runs_again_later",
+             "test_job_master_suspension.py:test_who_waits_for_a_slot_or_a_retry_is_suspended_at_once",
+             "test_job_master_suspension.py:test_a_job_that_is_ending_comes_to_its_end",
+         )),
     Item("ExecutionGraphSuspendTest", "from FAILED and CANCELED: unchanged", "Nothing leaves an end.", (
         f"{JM}test_nothing_leaves_an_end", f"{OF_JM}test_the_tables_are_total_and_nothing_leaves_an_end",
     )),
@@ -242,7 +248,6 @@ WITHOUT = (
     Without("DefaultSchedulerTest", "handleGlobalFailure, handleGlobalFailureWithLocalFailure",
             "not there yet: a restart of the whole job"),
     Without("DefaultSchedulerTest", "abortPendingCheckpointsWhenRestartingTasks, restoreStateWhenRestartingTasks", _CHECKPOINTS),
-    Without("ExecutionGraphSuspendTest", "from each other state to SUSPENDED", "not there yet: suspension"),
     Without("ExecutionVertexCancelTest", "a cancel whose call fails", "none: a message is sent until it is in Kafka"),
     Without("RestartPipelinedRegionFailoverStrategyTest", "testRegionFailoverForDataConsumptionErrors",
             "not there yet: exchange data that are lost are not computed again"),

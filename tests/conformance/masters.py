@@ -12,6 +12,13 @@ DISPATCHER = (
         "tests/transcripts/submission.txt",
         f"{DC}submit.py:test_a_stored_submission_is_announced_then_starts_at_its_shard_and_is_acknowledged",
     )),
+    Item("DispatcherTest, DispatcherResourceCleanupTest and JobMasterServiceLeadershipRunnerTest",
+         "testJobSuspensionWhenDispatcherIsTerminated, testLocalCleanupWhenJobNotFinished, testShutDownSignalsJobAsNotFinished",
+         "Jobs of a cluster that is shut down are SUSPENDED, kept in etcd, and go on later.", (
+             "test_job_master_suspension.py:test_what_runs_is_canceled_and_runs_again_later",
+             "test_shutting.py:test_a_cluster_that_is_shut_down_runs_nothing_and_its_jobs_go_on_later",
+             "tests/transcripts/shutdown.txt",
+         )),
     Item("DispatcherTest", "testDuplicateJobSubmissionWithGloballyTerminatedButDirtyJob",
          "An id whose end is dirty is the same job, and nothing runs; another graph is refused.", (
              f"{DC}submit.py:test_an_ended_job_that_only_etcd_knows_is_cleaned_up",
@@ -267,15 +274,12 @@ RESOURCES = (
 
 WITHOUT = (
     Without("DispatcherTest", "testInvalidCallDuringInitialization", "not there yet: savepoints"),
-    Without("DispatcherTest", "testJobSuspensionWhenDispatcherIsTerminated",
-            "not there yet: suspension; jobs run on without their masters"),
     Without("DispatcherTest", "testOnRemovedJobGraphDoesNotCleanUpHAFiles",
             "not there yet: keys that others write; only a leader writes a job's key, and it compares its epoch"),
     Without("DispatcherTest", "testJobResourceRequirementsAreGuardedAgainstConcurrentModification, "
             "testInvalidResourceRequirementsUpdate, testPersistErrorHandling", "not there yet: requirements that change"),
     Without("DispatcherTest", "testRecoverJobFailsWhenJobNotFound, testRecoverJobSuccessfully, "
             "testRemainingSuspendedJobsCleanedWhenApplicationReachesTerminalState", "none: recovery is of all jobs, and by itself"),
-    Without("DispatcherResourceCleanupTest", "testLocalCleanupWhenJobNotFinished", "not there yet: suspension"),
     Without("SessionDispatcherLeaderProcessTest", "onAddedExecutionPlan_submitsRecoveredJob, _ifNotRunning_isBeingIgnored, "
             "_duplicateJobSubmissionDueToFalsePositive_willBeIgnored, _failingRecovery_propagatesTheFailure",
             "not there yet: keys that others write"),
@@ -283,7 +287,6 @@ WITHOUT = (
             "closeAsync_doesNotCompleteUncompletedShutDownFuture", "none: a term has no process of its own to shut down"),
     Without("DefaultLeaderElectionServiceTest", "testLazyDriverInstantiation, testErrorOnComponentIdReuse",
             "none: one kind of election, always on; names of scopes are fixed"),
-    Without("JobMasterServiceLeadershipRunnerTest", "testShutDownSignalsJobAsNotFinished", "not there yet: suspension"),
     Without("FineGrainedSlotManagerTest", "testGracePeriodForNotificationAboutNotEnoughResources",
             "not there yet: a grace period; a job waits for `timeouts.queue_ms`, or for ever"),
 )  # fmt: skip

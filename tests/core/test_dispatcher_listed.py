@@ -12,7 +12,7 @@ from millrace.io.interfaces import Put, Txn
 from services.dispatcher import listed as listed_
 from services.dispatcher.listed import StoredListing
 from tests.core.of_dispatcher import stored
-from tests.core.test_dispatcher_ports import World
+from tests.core.of_dispatcher_ports import World
 
 
 @pytest.fixture

@@ -48,6 +48,10 @@ def shard_in(stage: str) -> Shard:
         shard.told("a1", "FAILED", error=FATAL)
     if stage in ("cancelling", "canceled"):
         shard(jobs.CancelStartedJob(job="j"))
+    if stage.startswith("suspen"):
+        shard(jobs.SuspendJobs())
+    if stage == "suspended":
+        shard.told("a1", "CANCELED")
     if stage == "canceled" and "a1" in shard.state.allocations:
         shard.told("a1", "CANCELED")
     return shard
@@ -57,7 +61,7 @@ STAGES = {
     "unknown": None, "scheduled": JobStatus.RUNNING, "deploying": JobStatus.RUNNING, "running": JobStatus.RUNNING,
     "between": JobStatus.RUNNING, "restarting": JobStatus.RESTARTING, "failing": JobStatus.FAILING,
     "cancelling": JobStatus.CANCELLING, "publishing": JobStatus.RUNNING, "published": JobStatus.FINISHED,
-    "failed": JobStatus.FAILED, "canceled": JobStatus.CANCELED,
+    "failed": JobStatus.FAILED, "canceled": JobStatus.CANCELED, "suspending": JobStatus.SUSPENDED, "suspended": JobStatus.SUSPENDED,
 }  # fmt: skip
 
 
@@ -76,6 +80,8 @@ MESSAGES: dict[str, tuple[Any, str]] = {
     "start again": (jobs.StartJob(job="j", acceptance="acc-j", graph=TWO, accepted_ms=500), D),
     "start of another": (jobs.StartJob(job="j", acceptance="later", graph=TWO, accepted_ms=900), D),
     "cancel": (jobs.CancelStartedJob(job="j"), D),
+    "suspend": (jobs.SuspendJobs(), D),
+    "resume": (jobs.ResumeJobs(), D),
     "retired": (jobs.JobRetired(job="j", acceptance="acc-j"), D),
     "retired another": (jobs.JobRetired(job="j", acceptance="later"), D),
     "describe": (jobs.DescribeStartedJob(job="j", reply_to="me", correlation="c"), D),

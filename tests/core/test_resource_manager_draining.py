@@ -182,3 +182,18 @@ def test_a_few_short_jobs_go_to_those_that_have_work_so_that_others_become_idle(
         driver.ask(f"job-{number}", 0)
         driver.free(f"task-manager/{W1}", next(n for n, slot in driver.state.task_managers[W1].slots.items() if slot.allocation))
     assert driver.states() == {W1: "REGISTERED", W2: "DRAINING"}
+
+
+def test_a_dispatcher_that_deregisters_for_itself_learns_how_many_are_left() -> None:
+    driver = Provided(task_managers_max=3)
+    driver.ask("j", 2)
+    driver.wait(300)
+    driver.runs(W1)
+    for number, left in ((1, 1), (2, 1)):
+        query = Query(what="deregister", reply_to="", correlation="", number=number)
+        assert driver.say("dispatcher", query) == [Say("dispatcher", QuestionAnswered(number=number, workers=left))]
+        driver.tick()
+    driver.stopped(W1)
+    assert driver.say("dispatcher", Query(what="deregister", reply_to="", correlation="", number=3)) == [
+        Say("dispatcher", QuestionAnswered(number=3, workers=0))
+    ]

@@ -8,9 +8,11 @@ from dataclasses import asdict
 import pytest
 
 from deploy.provision import OtherTopology, provision
+from millrace.core.messages.client import ShutDown
 from millrace.core.topics import TOPICS, Topology
 from millrace.io.interfaces import Delete, Put, Txn
 from millrace.io.kafka.admin import KafkaAdmin
+from millrace.runtime import shut_down
 from millrace.runtime.identity import StillRuns, of_store
 from millrace.runtime.snapshots import Pointer
 from tests.simulation import Clock
@@ -69,3 +71,13 @@ def test_an_etcd_that_lost_its_data_is_not_told_other_counts_than_the_logs_have(
     assert len(provision(admin, store, Topology(shards=2))) == 1
     with pytest.raises(OtherTopology, match="the cluster has .*'shards': 2"):
         provision(admin, store, Topology())
+
+
+def test_a_cluster_that_is_shut_down_is_opened_again(cluster: tuple[KafkaAdmin, MemoryStore]) -> None:
+    admin, store = cluster
+    provision(admin, store, Topology())
+    seen = ShutDown(step="ENDING", since_ms=1, live=1, suspended=1, workers=0)
+    store.txn(Txn([], [Put(shut_down.KEY, shut_down.Ended(name="1.7", shut_down=seen).value())]))
+    assert provision(admin, store, Topology()) == ["opened again; the cluster was shut down: 1 job kept, 1 suspended"]
+    assert (store.get(shut_down.KEY), shut_down.name_of_last(store)) == (None, "1.7")
+    assert provision(admin, store, Topology()) == []

@@ -57,6 +57,10 @@ DISPATCHER = (
     Call("cancelJob", (client.CancelJob, client.CancelAccepted, client.RequestRefused), (
         f"{MACHINE}test_cancel_of_a_live_job_goes_to_its_shard_once", f"{MACHINE}test_cancel_of_an_ended_job",
     ), "cancel", "POST /api/v1/jobs/{job}/cancel"),
+    Call("shutDownCluster", (client.ShutDownCluster, client.ClusterShutDown), (
+        "test_dispatcher_closing.py:test_it_goes_step_by_step_and_is_answered_at_once_and_at_the_end",
+        "test_dispatcher_closing.py:test_who_does_not_answer_is_waited_for_and_named",
+    ), "shutdown", "POST /api/v1/shutdown"),
     Call("requestThreadDump, of the attempts of a job", (client.ReportNow, client.JobReported), (
         "test_dispatcher_questions.py:test_what_attempts_are_doing_is_asked_of_the_job_master_and_answered_without_it_if_it_is_dead",
         "test_job_master_inspection.py:test_attempts_are_asked_and_the_client_is_answered_when_all_have",
@@ -199,6 +203,10 @@ JOB_MASTER = (
     Call("cancel", (jobs.CancelStartedJob,), (
         f"{JM}test_cancel_at_any_moment", f"{JM}test_finished_in_the_midst_of_a_cancel_is_canceled",
     ), "cancel", "POST /api/v1/jobs/{job}/cancel"),
+    Call("suspend", (jobs.SuspendJobs, jobs.JobsSuspended, jobs.ResumeJobs), (
+        "test_job_master_suspension.py:test_what_runs_is_canceled_and_runs_again_later",
+        "test_job_master_suspension.py:test_asked_again_it_answers_again_and_a_job_that_comes_then_is_suspended",
+    ), "shutdown", "POST /api/v1/shutdown"),
     Call("close, of the JobManagerRunner", (jobs.JobRetired,), (
         f"{JM}test_retired_while_running_frees_everything", f"{JM}test_retired_of_another_acceptance_is_of_another_job",
     ), "show", JOB),
@@ -286,7 +294,6 @@ ABSENT = {
         Absent("requestOperatorBackPressureStats", "GetBackPressure", "not there yet: a subtask reads what others have published, whole"),
         Absent("requestMetricQueryServiceAddresses", "ListMetricEndpoints", _NO_METRICS),
         Absent("requestTaskManagerMetricQueryServiceAddresses", "ListTaskManagerMetricEndpoints", _NO_METRICS),
-        Absent("shutDownCluster", "ShutDownCluster", "not there yet; `millrace down` ends a local cluster, and its jobs stay"),
     ),
     "ResourceManager": (
         Absent("heartbeatFromJobManager", "JobMasterHeartbeat", "not there yet; `SlotUnused` finds a shard that is away"),
@@ -297,7 +304,6 @@ ABSENT = {
     ),
     "JobMaster": (
         Absent("notifyNotEnoughResourcesAvailable: give up", "NotEnoughResources", "as above"),
-        Absent("suspend", "SuspendJob", "not there yet; jobs run on without their masters"),
         Absent("updateJobResourceRequirements", "UpdateRequirements", "not there yet: the graph has the parallelism"),
         Absent("triggerCheckpoint", "TriggerCheckpoint", _NO_CHECKPOINTS),
         Absent("acknowledgeCheckpoint", "AcknowledgeCheckpoint", _NO_CHECKPOINTS),

@@ -23,6 +23,7 @@ NEW = {
     client.DeregisterCluster, effects.StartWorker, effects.WorkerStarted, effects.StopWorker, effects.WorkerStopped,
     effects.ListWorkers, effects.WorkersListed, client.ListJobDetails, effects.ListStoredJobs, effects.StoredJobsListed,
     jobs.AskTaskManager, slots.AnswerClient, slots.ClientAnswered, *get_args(client.AboutTaskManager),
+    client.ShutDownCluster, jobs.SuspendJobs, jobs.ResumeJobs, jobs.JobsSuspended, effects.EndCluster, effects.ClusterEnded,
 }  # fmt: skip
 """What 0.1.0 did not know."""
 EFFECTS = {

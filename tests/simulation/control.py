@@ -12,8 +12,9 @@ from millrace.core.fold import Diverged, OutboxRecord, ScopeState
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.core.replica import Replica
 from millrace.core.topics import DISPATCHER, shard_scope
-from millrace.io.interfaces import OffsetGone, Received, Unavailable
+from millrace.io.interfaces import Entry, OffsetGone, Received, Unavailable
 from millrace.io.storage.store import StorageError
+from millrace.runtime import shut_down
 from millrace.runtime.beat import LEASE_RENEW_S, RETRY_S, Beat
 from millrace.runtime.hosting import Hosted, Surroundings, Term
 from millrace.runtime.loop import HELD_MS, WAIT_S, ScopeLoop
@@ -139,7 +140,8 @@ class ControlProcess:
         self.bus = PacedBus(world, f"{name}.{world.next_start()}", self._fatal)
         self.store = MemoryStore(world.etcd, PREFIX, name)
         self._performers: list[SteppedPerformer] = []
-        self.beat = Beat(self.store, lambda: self.loops, world.clock.now_ms)
+        self.ended = False  # it has read that the cluster is shut down, and ends as at SIGTERM
+        self.beat = Beat(self.store, lambda: self.loops, world.clock.now_ms, shut_down=self._shut_down)
         self._beat_ms, self._beats_well = 0, True
         self._balance_ms = world.clock.now_ms() + int(1000 * BALANCE_S)
         self._port: ClientPortTurns | None = None
@@ -178,7 +180,7 @@ class ControlProcess:
                 port.lead(term)
                 housekeeping.lead(term)
 
-            told = {"retained_jobs": 10_000, **deciding}
+            told = {"retained_jobs": 10_000, "reopened": shut_down.name_of_last(self.store), **deciding}
             return [Hosted(machine, jobs.ports(), told, on_lead, port.measures.counts, dispatcher_metrics.shows)]
         if service == "resource-manager":
             machine = Checked(ResourceManager(topology.shards), check_resource_manager)
@@ -198,6 +200,13 @@ class ControlProcess:
         made = SteppedPerformer(self.world, *given)
         self._performers.append(made)
         return made
+
+    def _shut_down(self, entry: Entry | None) -> None:
+        self.ended = self.ended or shut_down.parsed(entry) is not None
+
+    def _end(self) -> bool:
+        self.stop()
+        return True
 
     def _fatal(self, reason: str) -> None:
         self.failure = reason
@@ -220,6 +229,8 @@ class ControlProcess:
     def ready(self) -> list[Callable[[], bool]]:
         """The steps for which there is something to do."""
         found: list[Callable[[], bool]] = []
+        if self.ended:
+            return [self._end]
         if self.bus.moves:
             found.append(self.bus.some)
         if self.world.clock.now_ms() >= self._beat_ms or (self._beats_well and self.beat.lost):

@@ -18,11 +18,15 @@ import fsspec
 
 from millrace.core.messages import client
 from millrace.core.topics import RESOURCE_MANAGER, Topology
+from millrace.runtime import shut_down
 from tests.simulation import workload
 from tests.simulation.audit import audit
 from tests.simulation.cluster import Cluster
+from tests.simulation.control import ControlProcess
 from tests.simulation.provider import MemoryProvider
 from tests.simulation.slots import ANALYSIS_ERROR, Behaviour, Timing
+from tests.simulation.store import MemoryStore
+from tests.simulation.world import PREFIX
 from tests.transcripts.flow import Flow
 
 SEPARATOR = "----"
@@ -163,6 +167,11 @@ class Scenario:
             getattr(self.cluster, what)(name)
         yield from ()
 
+    def open_again(self, words: list[str]) -> Iterator[str]:
+        """open: a cluster that is shut down is provisioned again; `start` its services then."""
+        assert shut_down.reopen(MemoryStore(self.cluster.world.etcd, PREFIX)) is not None, "it is not shut down"
+        yield from ()
+
     def provide(self, words: list[str]) -> Iterator[str]:
         """provider away | refuses | loses-answers | mute | doubles | heals | loses ID: what is wrong with it from now on."""
         assert self._provider is not None, "a scenario with a provider begins with most=N"
@@ -200,7 +209,7 @@ class Scenario:
     def go(self, words: list[str]) -> Iterator[str]:
         """run N ms | until CONDITION...: prints what flowed. quietly: does not.
 
-        Conditions: ready; rest (all jobs have ended, all slots are free); ended JOB...; status JOB STATUS;
+        Conditions: ready; rest (all jobs have ended, all slots are free); over (no control service runs); ended JOB...; status JOB STATUS;
         attempt JOB TASK STATE; stored JOB (in etcd); said TYPE [WORD] (a record of this type, with this word in it)."""
         quietly = words[0] == "quietly"
         words = words[quietly:]
@@ -221,6 +230,9 @@ class Scenario:
             return cluster.ready
         if kind == "rest":
             return cluster.at_rest
+        if kind == "over":
+            control = [each for each in cluster.processes.values() if isinstance(each, ControlProcess)]
+            return lambda: not any(each.alive for each in control)
         if kind == "ended":
             return lambda: cluster.ended(*rest)
         if kind == "stored":
@@ -306,6 +318,7 @@ COMMANDS: dict[str, Callable[[Scenario, list[str]], Iterator[str]]] = {
     "kill": lambda scenario, words: scenario.process(words, "kill"),
     "stop": lambda scenario, words: scenario.process(words, "stop"),
     "start": lambda scenario, words: scenario.process(words, "start"),
+    "open": Scenario.open_again,
     "provider": Scenario.provide,
     "submit": Scenario.submit,
     "ask": Scenario.ask,

@@ -12,7 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from millrace.client import Busy, Conflict, Invalid, Job, NotFound, OutcomeUnknown, Refused, Unavailable
-from millrace.core.messages.client import JobDetails, JobDetailsListed, Problem
+from millrace.core.messages.client import JobDetails, JobDetailsListed, Problem, ShutDown
 from services.web.app import application
 from services.web.commands import Commands, KafkaAway, NotAnswered, TooMany
 from services.web.follow import Follows
@@ -53,6 +53,10 @@ class Cluster:
         old = JobDetails(job="old", name="n", status="FAILED", accepted_ms=5, ended_ms=9, archive="archives/old")
         lives = JobDetails(job="j", name="n", status="RUNNING", accepted_ms=7, silent="job-master/0")
         return JobDetailsListed(correlation="", jobs=[lives, old], next="5.old", total=None)
+
+    def shut_down(self) -> ShutDown:
+        self._answer()
+        return ShutDown(step="SUSPENDING", since_ms=7, live=3, suspended=1, workers=2)
 
     def show(self, job: str) -> Any:
         raise NotFound(f"there is no job {job!r}")
@@ -100,6 +104,14 @@ def test_the_same_key_is_the_same_job_and_another_one_is_another(web: TestClient
     assert first == again != other
     answer = web.post("/api/v1/jobs?job=j", json=GRAPH, headers={"Idempotency-Key": "a"})
     assert answer.status_code == 400
+
+
+def test_the_cluster_is_shut_down(web: TestClient, cluster: Cluster) -> None:
+    answer = web.post("/api/v1/shutdown")
+    told = {"step": "SUSPENDING", "since_ms": 7, "live": 3, "suspended": 1, "workers": 2, "silent": []}
+    assert (answer.status_code, answer.json()) == (202, told)
+    cluster.fails = Unavailable("no answer", "dispatcher")
+    assert web.post("/api/v1/shutdown").status_code == 503
 
 
 def test_archived_jobs_are_listed_by_the_cluster(web: TestClient, cluster: Cluster) -> None:

@@ -19,7 +19,7 @@ from schemathesis.specs.openapi import checks as of_openapi
 from millrace.client import Job, MillraceError, NotFinished, NotFound, Refused, Result, Shown
 from millrace.client.dead_letters import Letter
 from millrace.client.files import Files, KeptFile
-from millrace.core.messages.client import JobReported, JobSummary
+from millrace.core.messages.client import JobDetails, JobDetailsListed, JobReported, JobSummary, ShutDown
 from millrace.core.messages.events import DeadLetter
 from millrace.io.storage.store import Storage
 from services.web.app import application
@@ -69,6 +69,13 @@ class Some(Asked):
         if job == "done":
             raise Refused("job done is FINISHED")
         return "CANCELLING"
+
+    def list_details(self, limit: int, cursor: str, **only: Any) -> JobDetailsListed:
+        details = JobDetails(job="j", name="n", status="RUNNING", accepted_ms=T0, silent="job-master/0")
+        return JobDetailsListed(correlation="1", jobs=[details], next="1.j")
+
+    def shut_down(self) -> ShutDown:
+        return ShutDown(step="SUSPENDING", since_ms=T0, live=1, suspended=0, workers=0)
 
     def show(self, job: str) -> Shown:
         self._known(job)

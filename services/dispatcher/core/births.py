@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from millrace.core.machine import Configured, Envelope, Output, PeerBorn, settings_of
 from millrace.core.topics import JOB_MASTER
 
-from . import forwarding, questions, retirement, starting
+from . import closing, forwarding, questions, retirement, starting
 from .state import Settings, State
 
 Outputs = Iterator[Output]
@@ -16,7 +16,8 @@ Outputs = Iterator[Output]
 def on_configured(state: State, body: Configured, envelope: Envelope) -> Outputs:
     state.settings = settings_of(Settings, body)
     retirement.forget_oldest(state)
-    yield from ()
+    if state.closing is not None and state.closing.name == state.settings.reopened:
+        yield from closing.reopen(state)
 
 
 def on_peer_born(state: State, body: PeerBorn, envelope: Envelope) -> Outputs:  # [R10]
@@ -25,5 +26,9 @@ def on_peer_born(state: State, body: PeerBorn, envelope: Envelope) -> Outputs:  
     state.received_from[body.peer] = None
     for request in forwarding.withdraw(state, body.peer):
         yield from questions.answer_without(state, request, envelope, body.peer)
-    if body.peer.startswith(f"{JOB_MASTER}/"):
+    if not body.peer.startswith(f"{JOB_MASTER}/"):
+        return
+    if state.closing is None:
         yield from starting.start_all(state, body.peer)
+    else:
+        yield from closing.suspend(state, state.closing, body.peer)

@@ -15,6 +15,7 @@ from millrace.core.machine import Envelope, Output, Say
 from millrace.core.messages.jobs import AskTaskManager, Question, QuestionAnswered
 from millrace.core.timing import FORWARDED_ANSWER_MS, FORWARDED_MOST
 
+from . import closing
 from .answers import refuse
 from .state import ForwardedRequest, JobRequest, Silence, State
 
@@ -46,7 +47,9 @@ def on_question_answered(state: State, body: QuestionAnswered, envelope: Envelop
     """The answer may have come too late for its client, but shows that the scope is back."""
     state.asked.pop(body.number, None)
     state.silent.pop(envelope.sender, None)
-    yield from ()
+    if state.closing is not None and body.number == state.closing.number:
+        state.closing.workers = body.workers
+        yield from closing.advance(state, envelope)
 
 
 def withdraw(state: State, scope: str) -> list[JobRequest]:

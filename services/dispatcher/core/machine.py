@@ -22,7 +22,7 @@ from millrace.core.messages import effects, jobs
 from millrace.core.messages.records import Client
 from millrace.core.topics import DISPATCHER, Topology
 
-from . import bad_records, births, ending, forwarding, listing, lookups, questions, recovery, reports, timers
+from . import bad_records, births, closing, ending, forwarding, listing, lookups, questions, recovery, reports, timers
 from .state import State
 
 HANDLERS: dict[type, Handler] = {
@@ -42,10 +42,12 @@ HANDLERS: dict[type, Handler] = {
     effects.JobCleaned: ending.on_job_cleaned,
     effects.JobKept: ending.on_job_kept,
     effects.StoredJobsListed: listing.on_stored_jobs_listed,
+    effects.ClusterEnded: closing.on_cluster_ended,
     # from JobMasters
     jobs.JobMasterStarted: reports.on_job_master_started,
     jobs.JobStatusChanged: reports.on_job_status_changed,
     jobs.JobEnded: ending.on_job_ended,
+    jobs.JobsSuspended: closing.on_jobs_suspended,
     # from JobMasters and the ResourceManager
     jobs.QuestionAnswered: forwarding.on_question_answered,
 }
@@ -69,4 +71,6 @@ class Dispatcher:
         return dispatch(HANDLERS, state, envelope)
 
     def is_idle(self, state: State) -> bool:
+        if state.closing is not None:
+            return state.closing.step == "ENDING"
         return not (state.live or state.lookups or state.starts_to_send or state.asked or state.listings)

@@ -20,7 +20,7 @@ from millrace.core.timing import FORWARDED_ANSWER_MS
 from millrace.core.topics import RESOURCE_MANAGER, shard_scope
 from millrace.core.trace_context import HEADER, of_facts
 
-from . import admission, answers, forwarding, listing, submission, waiting
+from . import admission, answers, closing, forwarding, listing, submission, waiting
 from .answers import refuse, reject, reply
 from .state import EndedJob, EtcdLookup, JobRequest, LiveJob, State
 
@@ -349,6 +349,7 @@ OTHER_REQUESTS: dict[type[client.Request], OtherRow] = {
     client.DescribeBlobServer: OtherRow(_describe_blob_server),
     client.GetClusterOverview: OtherRow(_cluster_overview, _overview_without),
     client.ListTaskManagers: OtherRow(_list_task_managers, _task_managers_without),
+    client.ShutDownCluster: OtherRow(closing.shut_down_cluster),
     client.DeregisterCluster: OtherRow(_deregister_cluster, _deregister_without),
     **dict.fromkeys(ASKS, OtherRow(_ask_task_manager, _task_manager_without)),
 }

@@ -42,6 +42,8 @@ def announce_accepted(state: State, job: str, stored: StoredJob, put: str = "") 
     event = events.JobAccepted(job=job, at_ms=stored.accepted_ms, name=live.name, tasks=answers.tasks_of(graph))
     yield Publish("job.events", job, event, of_facts(graph.get(HEADER), live.acceptance))
     scope = shard_scope(live.shard)
+    if state.closing is not None:
+        return  # it is started when the cluster is up again
     if scope in state.received_from and (scope in state.starts_to_send or state.put_since_tick >= FLOOD_A_TICK):
         state.starts_to_send.setdefault(scope, []).insert(0, job)  # the last of those that wait
     else:

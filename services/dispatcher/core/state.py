@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from millrace.core.clocks import NowMs
 from millrace.core.machine import beside, formerly
@@ -30,6 +30,8 @@ class Settings:
     """Ended jobs kept in state; older ones are looked up in etcd."""
     blob_url: str = ""
     blob_max_bytes: int = 0
+    reopened: str = ""
+    """Name of the end of the cluster after which it was last opened again."""
     cluster: str = ""
     """Its uuid; every acceptance carries its beginning [R29]."""
 
@@ -122,6 +124,27 @@ class Silence:
     since_ms: NowMs
     asked_ms: NowMs
     """When it was asked last."""
+
+
+@dataclass(slots=True)
+class Closing:
+    """The cluster is being shut down."""
+
+    name: str
+    since_ms: int
+    due_ms: NowMs
+    """When it goes on without those who have not answered."""
+    step: Literal["SUSPENDING", "RELEASING", "ENDING"] = "SUSPENDING"
+    shards: dict[str, None] = field(default_factory=dict)
+    """Scopes whose attempts may still run."""
+    number: int = 0
+    """Of the last question to the ResourceManager; 0: none was asked."""
+    asked_ms: NowMs = NowMs(0)
+    workers: int | None = None
+    """TaskManagers that the provider has not stopped; None: the ResourceManager has not answered."""
+    silent: list[str] = field(default_factory=list)
+    awaiting: list[JobRequest] = field(default_factory=list)
+    """Answered when the services end."""
 
 
 @dataclass(slots=True)
@@ -261,6 +284,7 @@ class State:
     unverified_reports: Annotated[dict[str, str], formerly("unverified_reports", "early")] = field(default_factory=dict)
     # When the newest job was accepted that only etcd has; 0: there is none. None: the snapshot is of a build that did not note it.
     unlisted_ms: int | None = None
+    closing: Closing | None = None
     # Number -> request, in the order in which they came. At most listing.MOST.
     listings: dict[int, Listing] = field(default_factory=dict)
     # Requests in this generation that waited for what etcd has of them.

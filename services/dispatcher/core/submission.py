@@ -19,6 +19,8 @@ from .state import EndedJob, EtcdLookup, JobRequest, LiveJob, State, Submission,
 
 UNDONE = "it was decided on before the Dispatcher lost its log, and no job came of it; submit again"
 
+CLOSED = "the cluster is being shut down: submit again when it was started again"
+
 
 def job_request(record: Client, request: client.SubmitJob) -> JobRequest:
     """What is kept of a submission; `submitted` only where the client port found it valid."""
@@ -59,6 +61,9 @@ def store_submission(state: State, request: JobRequest, envelope: Envelope) -> I
     """Stores a submission in etcd, where create-if-absent decides [R18]."""
     submission, settings = request.submitted, state.settings
     assert submission is not None
+    if state.closing is not None:
+        yield from reject(request, envelope.at_ms, "busy", CLOSED, retry_after_ms=admission.RETRY_AFTER_MS)
+        return
     graph = parsed(submission.graph)
     subtasks = admission.subtasks_of(graph)
     wide = admission.too_wide(subtasks=subtasks, max_subtasks=settings.max_live_subtasks)

@@ -101,8 +101,11 @@ def fail_attempt(state: State, job: Job, allocation: str, error: Fault, at_ms: A
     note_attempt(job, job.tasks[task], subtask, at_ms)
     subtask.ended_ms = at_ms
     if subtask.state is ExecutionState.CANCELING:
-        move_subtask(subtask, ExecutionState.CANCELED)
-        yield attempt_state_changed(job, task, index, at_ms)
+        suspended = job.status not in ENDING_JOB
+        move_subtask(subtask, ExecutionState.CREATED if suspended else ExecutionState.CANCELED)
+        yield attempt_state_changed(job, task, index, at_ms, now=ExecutionState.CANCELED)
+        if suspended:
+            retry_at(state, job, task, index, state.now_ms)
         return
     move_subtask(subtask, ExecutionState.FAILED)
     kept = failover.shortened(error)

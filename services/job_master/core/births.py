@@ -9,7 +9,7 @@ from millrace.core.messages.jobs import STARTED_ANEW, DeclareAgain, JobMasterDec
 from millrace.core.states import ENDED_JOB
 from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER, task_manager_name
 
-from . import holding
+from . import holding, suspension
 from .plans import plan_of
 from .reporting import job_ended, job_started, report_status, status_changed
 from .slot_pool import request_slots
@@ -29,6 +29,7 @@ def on_born(state: State, body: Born, envelope: Envelope) -> Iterator[Output]:
 def on_peer_born(state: State, body: PeerBorn, envelope: Envelope) -> Iterator[Output]:  # [R10]
     if body.peer == DISPATCHER:
         yield from _declare_jobs(state, envelope)
+        yield from suspension.resume(state, envelope.at_ms)  # it does not know that the cluster was to be shut down
     elif body.peer == RESOURCE_MANAGER:
         yield from _declare_requests(state)
         state.declared_to = body.life

@@ -22,6 +22,7 @@ from millrace.core.messages.jobs import (
 )
 from millrace.core.states import ENDED_JOB, ENDING_JOB, JobStatus
 
+from . import suspension
 from .execution_graph import begin, describe
 from .failover import fail
 from .plans import plan_of
@@ -57,6 +58,8 @@ def on_start_job(state: State, body: StartJob, envelope: Envelope) -> Iterator[O
     yield from settle(state, job, envelope.at_ms, JobStatus.CREATED)
     yield job_started(job)
     yield from notify_status(job, JobStatus.CREATED, envelope.at_ms)
+    if state.suspending:
+        yield from suspension.suspend(state, job, envelope.at_ms)
 
 
 def new_job(state: State, body: StartJob, graph: dict[str, Any], envelope: Envelope) -> Job:

@@ -25,7 +25,7 @@ from millrace.core.machine import (
 from millrace.core.messages import effects, jobs, slots
 from millrace.core.topics import DISPATCHER, RESOURCE_MANAGER, shard_scope
 
-from . import attempts, bad_records, births, earlier, holding, inspection, lifecycle, scheduling
+from . import attempts, bad_records, births, earlier, holding, inspection, lifecycle, scheduling, suspension
 from .plans import compile_stored
 from .state import State
 
@@ -47,6 +47,8 @@ HANDLERS: dict[type, Handler] = {
     jobs.JobRetired: lifecycle.on_job_retired,
     jobs.DescribeStartedJob: lifecycle.on_describe_started_job,
     jobs.ReportStartedJob: inspection.on_report_started_job,
+    jobs.SuspendJobs: suspension.on_suspend_jobs,
+    jobs.ResumeJobs: suspension.on_resume_jobs,
     # from the ResourceManager
     jobs.JobQueued: holding.on_job_queued,
     jobs.TaskManagerLost: holding.on_task_manager_lost,
@@ -85,7 +87,9 @@ class JobMaster:
         state.now_ms = after(envelope.now_ms, since_tick_ms)
         if state.plans is None:
             state.plans = {}
-        return dispatch(HANDLERS, state, envelope)
+        yield from dispatch(HANDLERS, state, envelope)
+        if state.suspending:
+            yield from suspension.report(state)
 
     def of_earlier(self, field: str, value: Any) -> Any:
         """A field of a state that another build wrote into a snapshot, in this one's shape."""

@@ -54,17 +54,19 @@ def advance(
 
 def settle(state: State, job: Job, at_ms: AtMs, before: JobStatus, idle: Sequence[str] = ()) -> Iterator[Output]:
     """The phases of `advance`, all but the notice of the job's status."""
-    if job.status not in ENDING_JOB:
+    if job.status not in (*ENDING_JOB, JobStatus.SUSPENDED):
         _schedule(state, job, at_ms)
         yield from _fill(state, job, at_ms, idle)
     if job.status in ENDING_JOB and before not in ENDING_JOB:
-        yield from _cancel_attempts(state, job)
+        _forget_waiting(state, job)
+        canceled = job.status is JobStatus.CANCELLING
+        yield from cancel_attempts(state, job, "the job is canceled" if canceled else "another task of the job failed")
     yield from _give_back(state, job, idle)
     yield from _request(job)
     spend(job, at_ms)
     if job.status in ENDING_JOB:
         yield from _end_failing(state, job, at_ms)
-    else:
+    elif job.status is not JobStatus.SUSPENDED:
         yield from _end_finished(state, job, at_ms)
 
 
@@ -106,13 +108,17 @@ def _fill(state: State, job: Job, at_ms: AtMs, idle: Sequence[str]) -> Iterator[
     yield from events
 
 
-def _cancel_attempts(state: State, job: Job) -> Iterator[Output]:
-    """Once, when the job begins to end: cancels what runs; what does not run yet is canceled at once."""
+def _forget_waiting(state: State, job: Job) -> None:
+    """Once, when the job begins to end: what does not run yet is canceled at once."""
     for task in job.tasks.values():
         for index in (*task.ready, *task.retry):
             move_subtask(task.rows[index], ExecutionState.CANCELED)
         task.ready, task.retry = [], {}
     set_timer(state, job)
+
+
+def cancel_attempts(state: State, job: Job, reason: str) -> Iterator[Output]:
+    """Cancels what runs."""
     plan = plan_of(state, job)
     cancels: dict[Scope, list[str]] = {}
     place = {name: number for number, name in enumerate(job.tasks)}
@@ -126,7 +132,6 @@ def _cancel_attempts(state: State, job: Job) -> Iterator[Output]:
             assert plan is not None, f"{job.id} has attempts and no plan"
             attempt = attempt_name(job, task_folder(plan, slot.task), index, subtask.attempt)
             cancels.setdefault(slot.task_manager, []).append(attempt)
-    reason = "the job is canceled" if job.status is JobStatus.CANCELLING else "another task of the job failed"
     for task_manager, attempts in cancels.items():
         yield Say(task_manager, CancelTasks(attempts=attempts, reason=reason))
 
@@ -138,7 +143,7 @@ def _give_back(state: State, job: Job, idle: Sequence[str]) -> Iterator[Output]:
 
 def _request(job: Job) -> Iterator[Output]:
     """Sends the ResourceManager the number of slots that the job wants, when it has changed."""
-    wanted = scheduled_count(job) + len(job.slots)
+    wanted = (0 if job.status is JobStatus.SUSPENDED else scheduled_count(job)) + len(job.slots)
     if wanted != job.wanted:
         job.wanted = wanted
         if wanted == 0:

@@ -176,6 +176,8 @@ class State:
     declared_to: int = 0  # the life of the ResourceManager to which the held slots were declared [R11]
     inspections: dict[int, Inspection] = field(default_factory=dict)  # by the number of the question to the attempts, oldest first
     inspected: int = 0  # the last such number
+    suspending: bool = False  # the cluster is being shut down
+    suspension_told: bool = False  # the Dispatcher was sent JobsSuspended for it
     plans: dict[str, Plan | None] = beside()  # acceptance of a known job -> its plan, see `plans.plan_of`
 
 
@@ -213,7 +215,7 @@ def check(state: State) -> None:  # [R5]
         slots = {allocation: (slot.task, slot.subtask) for allocation, slot in job.slots.items()}
         assert slots == in_slots, f"{job.id}: slots hold {slots}, subtasks say {in_slots}"
         assert not (job.status in ENDED_JOB and job.slots), f"{job.id} has ended and holds slots"
-        timers = [] if job.status in (*ENDING_JOB, *ENDED_JOB) else _timers(job)
+        timers = [] if job.status in (*ENDING_JOB, *ENDED_JOB, JobStatus.SUSPENDED) else _timers(job)
         due = state.due.get(job.id)
         assert due == min(timers, default=None), f"{job.id} has the timers {timers}, and {due} is due"
 

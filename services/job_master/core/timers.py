@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millrace.core.clocks import NowMs
-from millrace.core.states import ENDED_JOB, ENDING_JOB
+from millrace.core.states import ENDED_JOB, ENDING_JOB, JobStatus
 
 from .state import Job, State
 
@@ -14,11 +14,11 @@ def is_due(state: State, job: Job) -> bool:
 
 
 def set_timer(state: State, job: Job) -> None:
-    """Finds the earliest timer among all. An ending job has none."""
+    """Finds the earliest timer among all. A job that is ending or suspended has none."""
     times = [due for task in job.tasks.values() for due in task.retry.values()]
     if job.queue_due_ms is not None:
         times.append(job.queue_due_ms)
-    if times and job.status not in (*ENDING_JOB, *ENDED_JOB):
+    if times and job.status not in (*ENDING_JOB, *ENDED_JOB, JobStatus.SUSPENDED):
         state.due[job.id] = min(times)
     else:
         state.due.pop(job.id, None)
@@ -27,4 +27,6 @@ def set_timer(state: State, job: Job) -> None:
 def retry_at(state: State, job: Job, task: str, index: int, due: NowMs) -> None:
     """The subtask, which is CREATED again, is scheduled at this time."""
     job.tasks[task].retry[index] = due
+    if job.status is JobStatus.SUSPENDED:
+        return
     state.due[job.id] = min(due, state.due.get(job.id, due))

@@ -23,7 +23,7 @@ from .recorded import Recorded
 
 KEPT = frozenset({
     "acceptance", "after", "allocation", "archive", "attempt", "attempts", "build", "client_log", "cluster", "edge", "effect", "id", "job",
-    "kind", "provider", "worker", "cursor", "next", "do", "answers",
+    "kind", "provider", "worker", "cursor", "next", "do", "answers", "step",
     "leader", "life", "log", "log_id", "mode", "record", "recovery", "result", "scope", "sender", "sent_reason", "state", "states",
     "status", "strategy", "task", "task_manager", "through", "to", "topic", "type", "vertex", "vertices", "waiting", "what", "who",
 })  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from millrace.core.answering import answered
 from millrace.core.bounded import fitting
-from millrace.core.machine import Envelope, Output
+from millrace.core.machine import Envelope, Output, Say
 from millrace.core.messages.client import (
     ClusterDeregistered,
     ClusterOverview,
@@ -17,7 +17,8 @@ from millrace.core.messages.client import (
     TaskManagerInfo,
     TaskManagersListed,
 )
-from millrace.core.messages.jobs import Query
+from millrace.core.messages.jobs import Query, QuestionAnswered
+from millrace.core.topics import DISPATCHER
 
 from .state import State
 from .workers import pending
@@ -28,6 +29,8 @@ def on_query(state: State, body: Query, envelope: Envelope) -> Iterator[Output]:
         state.workers.deregistered = body.what == "deregister"  # the next tick does the rest
     if body.reply_to:  # else the client wants no answer
         yield from answered(body.reply_to, body.number, _ANSWERS[body.what](state, body))
+    elif body.number and body.what in ("deregister", "register"):  # the Dispatcher asks for itself
+        yield Say(DISPATCHER, QuestionAnswered(number=body.number, workers=len(state.workers.known)))
 
 
 def refuse(body: Query, error: str) -> Iterator[Output]:

@@ -52,6 +52,7 @@ operator  POST   /api/v1/jobs
 operator  POST   /api/v1/jobs/{job}/cancel
 operator  GET    /api/v1/deadletters
 admin     POST   /api/v1/deadletters/{number}/redrive
+admin     POST   /api/v1/shutdown
 """
 """Our own API. Dead letters hold the beginnings of others' requests."""
 

@@ -22,7 +22,7 @@ def api(view: View, commands: Commands, kept: Kept, asked: Processes, spark_hist
         logs.logs(view, kept),
         questions.questions(commands, kept, spark_history),
         questions.letters(commands),
-        cluster.cluster(view),
+        cluster.cluster(view, commands),
         processes.processes(view, asked),
     ):
         router.include_router(part)

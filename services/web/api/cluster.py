@@ -7,15 +7,16 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from .. import models
+from ..commands import Commands
 from ..problems import responses
 from ..view import View
-from .asking import only_live, shown
+from .asking import WAIT, WaitS, only_live, shown
 
 REFUSED = responses(304, 400, 429, 503)
 
 
-def cluster(view: View) -> APIRouter:
-    """The reads about the cluster."""
+def cluster(view: View, commands: Commands) -> APIRouter:
+    """The reads about the cluster, and its end."""
     router = APIRouter(tags=["cluster"], responses=REFUSED)
     now = [Depends(only_live(view))]
 
@@ -41,6 +42,11 @@ def cluster(view: View) -> APIRouter:
     async def overview(request: Request) -> Response:
         """How many there are of everything."""
         return shown(request, view, overview_of)
+
+    @router.post("/shutdown", status_code=202, responses=responses(403, 504), dependencies=now)
+    async def shutdown(wait_s: WaitS = WAIT) -> models.ShutDownState:
+        """Ends the cluster in order, and keeps its jobs; they go on when it is started again. A repeat tells how far that is."""
+        return models.ShutDownState.model_validate((await commands.shut_down(wait_s)).model_dump())
 
     return router
 

@@ -35,7 +35,7 @@ def jobs(view: View, commands: Commands, kept: Kept) -> APIRouter:
     """What is asked of jobs that were submitted."""
     router = APIRouter(tags=["jobs"])
 
-    @router.get("/jobs", response_model=models.Jobs, responses=responses(304, 400, 429, 503))
+    @router.get("/jobs", response_model=models.Jobs, responses=responses(304, 400, 429, 503, 504))
     async def jobs(
         request: Request,
         state: Annotated[list[JobState] | None, Query(max_length=20, description="Only jobs in one of these; may be repeated.")] = None,

@@ -22,7 +22,7 @@ COMMIT = f"millrace-{__version__}"
 """Where Flink tells its own: what it is that answers."""
 APPLICATION_STATES: dict[str, str] = {
     INITIALIZING: JobStatus.CREATED.value, JobStatus.RESTARTING: JobStatus.RUNNING.value,
-    JobStatus.CANCELLING: ExecutionState.CANCELING.value,
+    JobStatus.CANCELLING: ExecutionState.CANCELING.value, JobStatus.SUSPENDED: JobStatus.RUNNING.value,
 }  # fmt: skip
 """A job's state -> that of its application, where that is another word."""
 

@@ -49,6 +49,6 @@ def router(source: Source) -> APIRouter:
 
     @api.delete("/cluster")
     async def shut_down() -> Reply:
-        raise Refusal(403, "A cluster is not ended over REST: `millrace down` does that.")
+        raise Refusal(403, "A cluster is not ended here: `millrace shutdown` does that, or POST /api/v1/shutdown.")
 
     return api

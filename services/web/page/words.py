@@ -122,6 +122,7 @@ JOBS: dict[str, Shown] = {
     JobStatus.RESTARTING.value: Shown("Restarting", "again", "again"),
     JobStatus.FAILING.value: Shown("Failing", "warn", "bad"),
     JobStatus.CANCELLING.value: Shown("Cancelling", "cancelling", "off"),
+    JobStatus.SUSPENDED.value: Shown("Suspended", "clock", "wait"),
     JobStatus.FINISHED.value: Shown("Finished", "done", "ok"),
     JobStatus.FAILED.value: Shown("Failed", "failed", "bad"),
     JobStatus.CANCELED.value: Shown("Canceled", "canceled", "off"),

@@ -1,4 +1,4 @@
-"""Commands about the cluster: taskmanagers, slots, deregister."""
+"""Commands about the cluster: taskmanagers, slots, deregister, shutdown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from millrace.core.states import SlotState
+from millrace.core.states import ENDED_JOB, SlotState
 
 from .connection import StackOption, connected
 from .options import JsonOption
@@ -61,3 +61,35 @@ def deregister(
         print("TaskManagers are started again when slots are short")
     else:
         print(f"{count} TaskManager{'' if count == 1 else 's'} of the provider: stopped, and none is started until --undo")
+
+
+def shutdown(
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Without the question.")] = False,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Return when all is done that can be.")] = True,
+    stack: StackOption = "default",
+) -> None:
+    """Shut the cluster down in order, and keep its jobs.
+
+    From then on no job is accepted. Jobs that run are SUSPENDED: their attempts end, what has FINISHED is kept. TaskManagers that a
+    provider has started are stopped, then the services end. Jobs go on when the cluster is started again. A repeat changes nothing.
+
+    Exit codes: 0 done, 1 refused, 3 the cluster does not answer, or a part of it did not end what it runs.
+    """
+    from .exits import Exit
+
+    with connected(stack) as millrace:
+        if not yes:
+            counts = millrace.overview().jobs
+            live = sum(count for status, count in counts.items() if status not in ENDED_JOB)
+            typer.confirm(f"{live} job{'' if live == 1 else 's'} will be suspended and kept. Shut the cluster down?", abort=True, err=True)
+        seen = millrace.shut_down(wait=wait)
+    if seen.step != "ENDING":
+        print(f"the cluster is being shut down: {seen.live} jobs are kept")
+        return
+    print(f"the cluster is shut down: {seen.live} jobs are kept, {seen.suspended} of them suspended")
+    if seen.workers:
+        print(f"{seen.workers} TaskManagers of the provider are not stopped yet", file=sys.stderr)
+    if seen.silent:
+        print(f"no answer of {', '.join(seen.silent)}: attempts of its jobs may still run", file=sys.stderr)
+    if seen.workers or seen.silent:
+        raise typer.Exit(Exit.UNAVAILABLE)

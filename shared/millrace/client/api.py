@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 LATE_S = 2.0  # before a client gives up, its submission's time is up: the answer that it is too late may still come
 LATE_SHARE = 5  # ... a fifth of a short time-out
 LIVES_S = 1.0  # for the Dispatcher's sign of life, when a submission was not answered
+SHUT_DOWN_S = 60.0  # more than each part is waited for
 ASK_AGAIN_S = 20.0  # a waiting request dies with a Dispatcher that loses its log; then another one is answered
 REJECTED = {"invalid": errors.Invalid, "conflict": errors.Conflict, "late": errors.TooLate, "busy": errors.Busy}
 
@@ -196,6 +197,13 @@ class Millrace(Results):
         if done.silent is not None:
             raise errors.Unavailable(f"{done.silent} does not answer: say it again when it is back", done.silent)
         return done.workers
+
+    def shut_down(self, wait: bool = False, timeout_s: float = SHUT_DOWN_S) -> client.ShutDown:
+        """Ends the cluster in order: its jobs are suspended and kept, and go on when it is started again. Returns how far that is; with
+        `wait` when all is done, right before the services end. A repeat changes nothing."""
+        request = client.ShutDownCluster(wait=wait)
+        limit_s = self._timeout_s if not wait else max(self._timeout_s, timeout_s)
+        return self._ask(request, client.ClusterShutDown, limit_s).shut_down
 
     # events
 

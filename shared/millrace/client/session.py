@@ -59,11 +59,12 @@ class Session:
 
     # requests
 
-    def _ask(self, request: client.Request, kind: type[R]) -> R:
+    def _ask(self, request: client.Request, kind: type[R], within_s: float | None = None) -> R:
         """The answer. A Dispatcher that is too busy for one is asked again within the time-out."""
-        deadline = time.monotonic() + self._timeout_s
+        limit_s = self._timeout_s if within_s is None else within_s
+        deadline = time.monotonic() + limit_s
         try:
-            reply = self._link.ask(request).result(self._timeout_s)
+            reply = self._link.ask(request).result(limit_s)
             while isinstance(reply, client.RequestRefused) and reply.kind == "busy" and time.monotonic() < deadline:
                 self._closed.wait(BUSY_S)
                 reply = self._link.ask(request).result(max(BUSY_S, deadline - time.monotonic()))

@@ -18,6 +18,7 @@ class JobStatus(str, Enum):
     RESTARTING = "RESTARTING"
     FAILING = "FAILING"
     CANCELLING = "CANCELLING"
+    SUSPENDED = "SUSPENDED"  # the cluster is being shut down; it goes on when the cluster is up again
     FINISHED = "FINISHED"
     FAILED = "FAILED"
     CANCELED = "CANCELED"
@@ -26,10 +27,11 @@ class JobStatus(str, Enum):
 _J = JobStatus
 JOB_TRANSITIONS: dict[JobStatus, tuple[JobStatus, ...]] = {
     _J.CREATED: (_J.RUNNING, _J.FAILING, _J.CANCELLING),
-    _J.RUNNING: (_J.RESTARTING, _J.FAILING, _J.CANCELLING, _J.FINISHED),
-    _J.RESTARTING: (_J.RUNNING, _J.FAILING, _J.CANCELLING),
+    _J.RUNNING: (_J.RESTARTING, _J.FAILING, _J.CANCELLING, _J.SUSPENDED, _J.FINISHED),
+    _J.RESTARTING: (_J.RUNNING, _J.FAILING, _J.CANCELLING, _J.SUSPENDED),
     _J.FAILING: (_J.FAILED, _J.CANCELLING),
     _J.CANCELLING: (_J.CANCELED,),
+    _J.SUSPENDED: (_J.RUNNING, _J.FAILING, _J.CANCELLING),
     _J.FINISHED: (),
     _J.FAILED: (),
     _J.CANCELED: (),
@@ -44,7 +46,7 @@ Ending = Literal["FINISHED", "FAILED", "CANCELED"]
 """Of a job or an attempt."""
 INITIALIZING = "INITIALIZING"
 """Shown by the Dispatcher until the job's JobMaster has answered."""
-StatusShown = Literal["INITIALIZING", "CREATED", "RUNNING", "RESTARTING", "FAILING", "CANCELLING", Ending]
+StatusShown = Literal["INITIALIZING", "CREATED", "RUNNING", "RESTARTING", "FAILING", "CANCELLING", "SUSPENDED", Ending]
 """A job's status as events and replies carry it."""
 JobState = Literal["QUEUED", StatusShown]
 """A job's status as people are shown it: QUEUED is one that waits for its first slot, whatever its status."""
@@ -69,7 +71,7 @@ EXECUTION_TRANSITIONS: dict[ExecutionState, tuple[ExecutionState, ...]] = {
     _E.SCHEDULED: (_E.DEPLOYING, _E.CANCELED),
     _E.DEPLOYING: (_E.RUNNING, _E.FINISHED, _E.FAILED, _E.CANCELING),
     _E.RUNNING: (_E.FINISHED, _E.FAILED, _E.CANCELING),
-    _E.CANCELING: (_E.CANCELED,),
+    _E.CANCELING: (_E.CANCELED, _E.CREATED),  # CREATED: its job is suspended, and goes on later
     _E.FINISHED: (),  # what it has published lies in storage that outlives its TaskManager
     _E.FAILED: (_E.CREATED,),  # a retry
     _E.CANCELED: (),

@@ -11,6 +11,7 @@ from millrace.io.interfaces import Entry, Store, Unavailable
 
 from .hosting import monotonic_ms
 from .loop import ScopeLoop
+from .shut_down import KEY as SHUT_DOWN
 
 LEASE_TTL_S = 5
 LEASE_RENEW_S = 1.5
@@ -30,9 +31,12 @@ class Beat(threading.Thread):
         loops: Callable[[], Sequence[ScopeLoop]],
         clock: Callable[[], int] = monotonic_ms,
         fatal: Callable[[str], None] = lambda reason: None,
+        shut_down: Callable[[Entry | None], None] = lambda entry: None,
     ) -> None:
+        """`shut_down` is given what stands in etcd of the cluster's end, now and whenever that changes. Must not wait."""
         super().__init__(name="beat", daemon=True)
         self._store, self._loops, self._clock, self._fatal = store, loops, clock, fatal
+        self._shut_down = shut_down
         self._lease: int | None = None
         self._stopping = threading.Event()
         self._lost = threading.Event()
@@ -107,6 +111,7 @@ class Beat(threading.Thread):
                     (loop.generations.generation_key, loop.raised),
                 ):
                     self._watch_key(key, notify)
+            self._watch_key(SHUT_DOWN, self._shut_down)
         except Unavailable:
             self._lost.set()  # some keys are not watched yet
             raise

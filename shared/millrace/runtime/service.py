@@ -17,11 +17,11 @@ from millrace import __version__
 from millrace.core.balance import given_away
 from millrace.core.topics import Topology, second_producer_topics
 from millrace.io.etcd.store import EtcdStore
-from millrace.io.interfaces import Store, Unavailable
+from millrace.io.interfaces import Entry, Store, Unavailable
 from millrace.io.kafka.bus import KafkaBus
 from millrace.io.storage.store import Storage, StorageError
 
-from . import logs, readings, traces
+from . import logs, readings, shut_down, traces
 from .asked import Questions
 from .beat import TURNED_MOST_MS, Beat
 from .build import build_of
@@ -38,6 +38,10 @@ STOP_MOST_S = 4.0
 BALANCE_S = 5.0  # between two looks whether others should lead some of this process's scopes
 
 log = structlog.get_logger("service")
+
+
+class Closed(Unavailable):
+    """The cluster is shut down."""
 
 
 class TopologyMissing(NotProvisioned):
@@ -73,6 +77,7 @@ class Process:
         self.settings = settings
         self.stopping = threading.Event()
         self.failure: str | None = None
+        self.ended: shut_down.Ended | None = None  # the cluster is shut down
         self.wake: Callable[[], None] = lambda: None  # called when `stopping` is set
         logs.configure(
             settings.service, settings.log_format, settings.log_level,
@@ -86,7 +91,7 @@ class Process:
         aside = second_producer_topics(settings.service.replace("_", "-"))
         self.bus = KafkaBus(settings.kafka_bootstrap, client_id=settings.instance, on_fatal=self.fatal, aside=aside)
         self.storage = Storage(settings.storage_url)
-        self.cluster = ""
+        self.cluster = self.reopened = ""
         on_stop(self._stop)
         await_children()
 
@@ -96,6 +101,14 @@ class Process:
             self.failure = reason
             log.critical("the process ends", reason=reason)
         self._stop()
+
+    def _shut_down(self, entry: Entry | None) -> None:
+        """The process ends with the cluster, and says how that was left."""
+        ended = shut_down.parsed(entry)
+        if ended is not None and self.ended is None:
+            self.ended = ended
+            log.info("the cluster is shut down", **ended.shut_down.model_dump())
+            self._stop()
 
     def _stop(self) -> None:
         self.stopping.set()
@@ -109,7 +122,11 @@ class Process:
             try:
                 topology = read_topology(self.store)
                 self.cluster = check(self.bus, self.store, self.storage, self.settings.cluster)
-                return topology
+                ended = shut_down.parsed(self.store.get(shut_down.KEY))
+                if ended is None:
+                    self.reopened = shut_down.name_of_last(self.store)
+                    return topology
+                raise Closed(f"{ended}; `python -m deploy.provision`, or `millrace up`, opens it again")
             except OtherCluster as other:
                 log.critical("the process ends", reason=str(other))
                 print(f"{self.settings.service.replace('_', '-')}: {other}", file=sys.stderr)
@@ -124,7 +141,7 @@ class Process:
     def run(self, hosted: Sequence[Hosted], topology: Topology, stop_also: Callable[[], None] = lambda: None) -> int:
         """Hosts the machines until the end; returns the exit code."""
         loops: list[ScopeLoop] = []
-        beat = Beat(self.store, lambda: loops, fatal=self.fatal)
+        beat = Beat(self.store, lambda: loops, fatal=self.fatal, shut_down=self._shut_down)
         build = build_of([each.machine for each in hosted])
         around = Surroundings(
             self.bus, self.store, self.storage, topology, self.settings.instance, build, beat.lease, self.fatal,
@@ -145,7 +162,7 @@ class Process:
         self.settings.write_ready(health_port=port)
         while not self.stopping.wait(BALANCE_S):
             balance(self.settings.instance, loops)
-        log.info("stops", reason=self.failure or "asked to")
+        log.info("stops", reason=self.failure or (str(self.ended) if self.ended is not None else "asked to"))
         questions.stop()
         deadline = time.monotonic() + STOP_MOST_S
         for loop in loops:

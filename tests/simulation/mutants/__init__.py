@@ -52,4 +52,16 @@ def around_handler(handlers: dict[type, Handler], message: type, wrapper: Callab
     handlers[message] = lambda state, body, envelope: wrapper(original, state, body, envelope)
 
 
-from tests.simulation.mutants import chains, clusters, growth, jobs, log, outside, restored, silent, slots, workers  # noqa: E402, F401
+from tests.simulation.mutants import (  # noqa: E402, F401
+    chains,
+    clusters,
+    growth,
+    jobs,
+    log,
+    outside,
+    restored,
+    shutting,
+    silent,
+    slots,
+    workers,
+)

@@ -10,6 +10,7 @@ from tests.simulation.handover import over_and_back
 from tests.simulation.mutants import Mutant
 from tests.simulation.providing import workers_come_and_go
 from tests.simulation.restoring import restored
+from tests.simulation.shutting import shut_down_and_up
 from tests.simulation.silent import a_shard_stays_away, large_lists
 from tests.simulation.slots import Timing
 from tests.simulation.workload import roots, sink
@@ -180,8 +181,10 @@ SCENES: dict[int, Callable[[int], None]] = {
     31: a_shard_stays_away,
     32: years_pass,
     33: workers_come_and_go,
+    34: shut_down_and_up,
 }
-"""Rule -> what is run instead of a trial, for the mutants in `restored.py`, `clusters.py`, `silent.py`, `growth.py` and `workers.py`."""
+"""Rule -> what is run instead of a trial, for the mutants in `restored.py`, `clusters.py`, `silent.py`, `growth.py`, `workers.py` and
+`shutting.py`."""
 
 
 def drawn(mutant: Mutant, seed: int) -> Here:

@@ -119,7 +119,7 @@ def _live(name: str, seeds: int, results: Connection) -> None:
 def run(mutant: Mutant, seed: int) -> str | None:
     """A seed of a mutant: what did not hold."""
     scene = SCENES.get(mutant.rule)
-    if scene is None or not mutant.apply.__module__.endswith((".restored", ".clusters", ".silent", ".growth", ".workers")):
+    if scene is None or not mutant.apply.__module__.endswith((".restored", ".clusters", ".silent", ".growth", ".workers", ".shutting")):
         return run_seed(seed, **drawn(mutant, seed)).failure
     quiet_logs()
     try:

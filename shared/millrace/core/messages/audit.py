@@ -12,7 +12,7 @@ from .base import Body
 Role = Literal["viewer", "operator", "admin"]
 How = Literal["none", "token", "oidc"]
 """How it is known who it is; none: there is no login."""
-Verb = Literal["submit", "cancel", "redrive"]
+Verb = Literal["submit", "cancel", "redrive", "shut_down"]
 Outcome = Literal["done", "refused", "unknown"]
 
 
@@ -33,7 +33,7 @@ class CommandRequested(Body):
     """Where the request came from."""
     verb: Verb
     target: str
-    """The job, or the number of the dead letter."""
+    """The job, or the number of the dead letter; of `shut_down` the cluster."""
     at_ms: int
 
 

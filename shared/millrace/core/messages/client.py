@@ -149,6 +149,16 @@ class DeregisterCluster(Request):
     undo: bool = False
 
 
+class ShutDownCluster(Request):
+    """Ends the cluster in order, and keeps its jobs: none is accepted any more, those that run are SUSPENDED, TaskManagers that a provider
+    has started are stopped, then the services end. Jobs go on when the cluster is started again. A repeat asks how far it is."""
+
+    type: Literal["ShutDownCluster"] = "ShutDownCluster"
+    version: Literal[1] = 1
+    wait: bool = False
+    """Answer when all is done that can be, right before the services end."""
+
+
 class DescribeBlobServer(Request):
     """Where blobs are put and got."""
 
@@ -390,6 +400,30 @@ class ClusterDeregistered(Reply):
     workers: int
     """TaskManagers that the provider has started, and that are to be stopped; with `undo`, that are not."""
     silent: str | None = None
+
+
+class ShutDown(Part):
+    """How far the cluster's end is."""
+
+    step: Literal["SUSPENDING", "RELEASING", "ENDING"]
+    """Jobs are suspended; then TaskManagers are stopped; then the services end."""
+    since_ms: int
+    live: int
+    """Jobs that have not ended: they are kept."""
+    suspended: int
+    """Those of them that are SUSPENDED, or were not begun."""
+    workers: int
+    """TaskManagers that the provider has not stopped yet, as far as that is known."""
+    silent: list[str] = empty(list)
+    """Who has not answered in time: the attempts of such a JobMaster may still run."""
+
+
+class ClusterShutDown(Reply):
+    """Answers ShutDownCluster."""
+
+    type: Literal["ClusterShutDown"] = "ClusterShutDown"
+    version: Literal[1] = 1
+    shut_down: ShutDown
 
 
 class BlobServerDescribed(Reply):

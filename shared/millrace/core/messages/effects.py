@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ..topics import DISPATCHER, JOB_MASTER, RESOURCE_MANAGER, TASK_MANAGER
 from .attempts import AttemptSpec, Fault
 from .base import Body, Part, empty
-from .client import JobDetails, ListJobDetails
+from .client import JobDetails, ListJobDetails, ShutDown
 from .execution import Archive
 from .processes import AnyAsk
 from .progress import Order
@@ -201,6 +201,24 @@ class StoredJobsListed(Body):
     jobs: list[JobDetails]
     more: bool
     """Etcd has others behind these."""
+
+
+class EndCluster(Body):
+    """Writes into etcd that the cluster is shut down. Every service that reads it ends; none begins before the cluster is opened again."""
+
+    type: Literal["EndCluster"] = "EndCluster"
+    version: Literal[1] = 1
+    name: str
+    """Of this end: the cluster is opened again by it."""
+    shut_down: ShutDown
+
+
+class ClusterEnded(Body):
+    """It stands in etcd."""
+
+    type: Literal["ClusterEnded"] = "ClusterEnded"
+    version: Literal[1] = 1
+    name: str
 
 
 # JobMaster -> storage
@@ -407,6 +425,7 @@ EFFECTS_OF: dict[str, dict[type[Body], type[Body] | None]] = {
         KeepJob: JobKept,
         RecoverJobs: JobsRecovered,
         ListStoredJobs: StoredJobsListed,
+        EndCluster: ClusterEnded,
     },
     RESOURCE_MANAGER: {
         FenceTaskManager: TaskManagerFenced,

@@ -37,6 +37,21 @@ class CancelStartedJob(Body):
     job: str
 
 
+class SuspendJobs(Body):
+    """The cluster is being shut down: suspend all jobs. Their attempts end, their slots go back, and what has FINISHED is kept. The
+    JobMaster owes a JobsSuspended. Sent again to a new life of the JobMaster."""
+
+    type: Literal["SuspendJobs"] = "SuspendJobs"
+    version: Literal[1] = 1
+
+
+class ResumeJobs(Body):
+    """The cluster was started again: all suspended jobs go on."""
+
+    type: Literal["ResumeJobs"] = "ResumeJobs"
+    version: Literal[1] = 1
+
+
 class JobRetired(Body):
     """The job's ending is stored: the JobMaster forgets the job."""
 
@@ -85,9 +100,20 @@ class QuestionAnswered(Body):
     type: Literal["QuestionAnswered"] = "QuestionAnswered"
     version: Literal[1] = 1
     number: int
+    workers: int = 0
+    """Of a "deregister" for the Dispatcher itself: TaskManagers that the provider has not stopped yet."""
 
 
 # JobMaster -> Dispatcher
+
+
+class JobsSuspended(Body):
+    """Answers SuspendJobs: no attempt of this shard runs, and it holds no slot."""
+
+    type: Literal["JobsSuspended"] = "JobsSuspended"
+    version: Literal[1] = 1
+    jobs: int
+    """That are SUSPENDED."""
 
 
 class JobMasterStarted(Body):

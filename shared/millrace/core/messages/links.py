@@ -7,8 +7,13 @@ from . import client, jobs, slots
 from .base import Body
 
 LINKS: dict[tuple[str, str], tuple[type[Body], ...]] = {
-    (DISPATCHER, JOB_MASTER): (jobs.StartJob, jobs.CancelStartedJob, jobs.JobRetired, jobs.DescribeStartedJob, jobs.ReportStartedJob),
-    (JOB_MASTER, DISPATCHER): (jobs.JobMasterStarted, jobs.JobStatusChanged, jobs.JobEnded, jobs.QuestionAnswered),
+    (DISPATCHER, JOB_MASTER): (
+        jobs.StartJob, jobs.CancelStartedJob, jobs.JobRetired, jobs.DescribeStartedJob, jobs.ReportStartedJob,
+        jobs.SuspendJobs, jobs.ResumeJobs,
+    ),
+    (JOB_MASTER, DISPATCHER): (
+        jobs.JobMasterStarted, jobs.JobStatusChanged, jobs.JobEnded, jobs.QuestionAnswered, jobs.JobsSuspended,
+    ),
     (DISPATCHER, RESOURCE_MANAGER): (jobs.Query, jobs.AskTaskManager),
     (RESOURCE_MANAGER, DISPATCHER): (jobs.QuestionAnswered,),
     (JOB_MASTER, RESOURCE_MANAGER): (jobs.RequestSlots, jobs.TaskManagersParted, jobs.JobMasterDeclared),
