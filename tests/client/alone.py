@@ -9,8 +9,13 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
+from deploy.local.downloads import only_one
+
 ROOT = Path(__file__).resolve().parents[2]
 INSTALL_MOST_S = 150
+ENVIRONMENT = "environment"
 
 
 @dataclass(frozen=True)
@@ -28,9 +33,23 @@ class Alone:
         )
 
 
+def shared(factory: pytest.TempPathFactory) -> Alone:
+    """The one of this run, which tests leave as it is; whoever asks first installs it, and all workers have it."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "client-alone"
+    done = folder / "done"
+    with only_one(folder.with_name("client-alone.lock")):
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # what somebody began
+            folder.mkdir()
+            install(folder)
+            done.touch()
+    return Alone(folder / ENVIRONMENT)
+
+
 def install(folder: Path) -> Alone:
     """Builds the wheel and installs it with the versions of the lock file."""
-    source, environment = folder / "source", folder / "environment"
+    source, environment = folder / "source", folder / ENVIRONMENT
     shutil.copytree(ROOT / "shared", source, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "build"))
     _do(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, source)
     [wheel] = folder.glob("*.whl")

@@ -26,5 +26,5 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def millrace(plane: ControlPlane) -> Iterator[Millrace]:
-    with Millrace(plane.kafka.bootstrap, token=plane.token) as client:
+    with Millrace(plane.kafka.bootstrap, token=plane.token, timeout_s=60) as client:
         yield client

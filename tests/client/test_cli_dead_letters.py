@@ -49,7 +49,7 @@ class Desk:
         start = self.letters.end()
         for value in values:
             producer.produce("client.commands", value, key=key, headers=headers or [])
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
 
         def all_parked() -> list[int]:
             found = [each.number for each in self.letters.read() if each.number >= start]

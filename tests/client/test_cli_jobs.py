@@ -13,6 +13,7 @@ import pytest
 
 from millrace.client import Millrace, new_id
 from tests.client.cluster import ControlPlane
+from tests.contract.conftest import eventually
 
 GRAPH = "name: one\nvertices:\n  one: {sql: 'SELECT 1 AS a'}\n"
 
@@ -32,7 +33,7 @@ def start(plane: ControlPlane, *args: str | Path) -> subprocess.Popen[str]:
 
 def run(plane: ControlPlane, *args: str | Path, code: int = 0) -> tuple[str, str]:
     process = start(plane, *args)
-    out, err = process.communicate(timeout=90)
+    out, err = process.communicate(timeout=150)
     assert process.returncode == code, f"{args}: {out}{err}"
     return out, err
 
@@ -41,7 +42,7 @@ def test_submit_show_list_cancel_result_events(plane: ControlPlane, graph: Path)
     out, err = run(plane, "submit", graph)
     job = out.strip()
     assert (job.startswith("one-"), err) == (True, "")
-    shown, _ = run(plane, "show", job)
+    shown = eventually(lambda: "waits " in (told := run(plane, "show", job)[0]) and told, "why it waits")
     assert f"job       {job}\n" in shown
     assert "waits     no TaskManager is registered" in shown
     listed = json.loads(run(plane, "list", "--json")[0])
@@ -68,7 +69,7 @@ def test_wait_for_a_job_that_is_canceled(plane: ControlPlane, millrace: Millrace
     first = process.stderr.readline()
     assert job in first
     millrace.cancel(job)
-    out, err = process.communicate(timeout=90)
+    out, err = process.communicate(timeout=150)
     assert (process.returncode, out) == (5, "")
     assert err.splitlines()[-1].endswith("CANCELED")
 
@@ -79,7 +80,7 @@ def test_ctrl_c_leaves_the_job(plane: ControlPlane, millrace: Millrace, graph: P
     assert process.stderr is not None
     process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=90)
+    _, err = process.communicate(timeout=150)
     assert process.returncode == 130
     assert err.splitlines()[-1] == (
         f"job {job} goes on. Follow it: millrace events {job} -f    cancel it: millrace cancel {job}"
@@ -116,7 +117,7 @@ def test_without_etcd_a_submission_is_given_up_and_not_accepted_behind_its_users
     why = "the Dispatcher lives, and has not stored it in time; is etcd there?"
     assert err == f"millrace: it is not known whether job {job} was accepted ({why}); ask: millrace show {job}\n"
     until_known = start(plane, "submit", graph, "--job", new_id("cli"))  # its answer stands behind that of the first
-    assert until_known.communicate(timeout=90)[1] == ""
+    assert until_known.communicate(timeout=150)[1] == ""
     assert run(plane, "show", job, code=1)[1] == f"millrace: there is no job {job}\n"
 
 
@@ -133,4 +134,4 @@ def test_who_stops_reading_hears_no_complaint(plane: ControlPlane) -> None:
     assert process.stderr is not None
     err = process.stderr.read()
     process.stderr.close()
-    assert (process.wait(60), err) == (1, "")
+    assert (process.wait(120), err) == (1, "")

@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import millrace
-from tests.client.alone import ROOT, Alone, install
+from tests.client.alone import ROOT, Alone, shared
 from tests.deploy.test_packaging import declared, imports
 
 pytestmark = pytest.mark.timeout(400)
@@ -33,7 +33,7 @@ print(json.dumps({
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
-    return install(tmp_path_factory.mktemp("alone"))
+    return shared(tmp_path_factory)
 
 
 def asked_for() -> list[Requirement]:

@@ -34,7 +34,7 @@ def test_who_did_what_is_listed_also_what_became_unknown(
     plane.start("web", access__tokens=file)
     port = json.loads((plane.folder / "web.ready").read_text())["port"]
     mine = {"Authorization": f"Bearer {token}"}
-    web = httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=30, trust_env=False, headers=mine)
+    web = httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=90, trust_env=False, headers=mine)
     deadline = time.monotonic() + READY_MOST_S
     try:
         while web.get("/overview").status_code != 200:

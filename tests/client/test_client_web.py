@@ -20,7 +20,7 @@ vertices:
     python: mine:one
 """
 MODULE = b"def one():\n    return None\n"
-LIMIT_S = 60.0
+LIMIT_S = 150.0
 
 
 class Web:
@@ -33,7 +33,7 @@ class Web:
     def start(self) -> None:
         self._plane.start("web", blob_token=self._plane.token)
         port = json.loads((self._plane.folder / "web.ready").read_text())["port"]
-        self.http = httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=30, trust_env=False)
+        self.http = httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=90, trust_env=False)
         deadline = time.monotonic() + READY_MOST_S
         while self.http.get("/overview").status_code != 200:
             assert time.monotonic() < deadline, self.http.get("/overview").text
@@ -42,7 +42,7 @@ class Web:
     def kill(self) -> None:
         self.http.close()
         self._plane.children["web"].popen.kill()
-        self._plane.children.pop("web").popen.wait(30)
+        self._plane.children.pop("web").popen.wait(60)
 
     def events(self, path: str, last_id: str | None = None) -> Iterator[tuple[str, Any, str]]:
         """(event, data, the id so far) as they come."""

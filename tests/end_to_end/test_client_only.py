@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
-from tests.client.alone import ROOT, install
-from tests.end_to_end.running import RunningStack
+import pytest
+
+from tests.client.alone import ROOT, shared
+from tests.end_to_end.running import LIMIT_S, RunningStack
 
 LIBRARY = """
 import json, os
@@ -18,8 +19,10 @@ with Millrace(os.environ["MILLRACE_KAFKA_BOOTSTRAP"], token=os.environ["MILLRACE
 """
 
 
-def test_the_client_alone_submits_jobs_and_gets_their_results_logs_and_files(running: RunningStack, tmp_path: Path) -> None:
-    alone = install(tmp_path)
+def test_the_client_alone_submits_jobs_and_gets_their_results_logs_and_files(
+    running: RunningStack, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    alone = shared(tmp_path_factory)
     cluster = {"MILLRACE_KAFKA_BOOTSTRAP": running.facts["kafka_bootstrap"], "MILLRACE_TOKEN": running.token}
 
     def ran(*command: str) -> str:
@@ -31,7 +34,7 @@ def test_the_client_alone_submits_jobs_and_gets_their_results_logs_and_files(run
     assert json.loads(ran("python", "-c", LIBRARY)) == ["JobFinished", [[1]]]
     script = running.python_file("open('left.txt', 'w').write('kept')\nprint('written')")
     job = ran("millrace", "submit", str(script)).strip()
-    assert running.client.wait(job, 90).status == "FINISHED"
+    assert running.client.wait(job, LIMIT_S).status == "FINISHED"
     assert ran("millrace", "logs", job) == "written\n"
     assert ran("millrace", "files", job, "--get", "left.txt") == "kept"
     assert f"job       {job}" in ran("millrace", "show", job)
