@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +11,8 @@ import pytest
 
 from deploy.local.processes import is_running
 from deploy.local.stack import Options
+from millrace.io.kafka.logs import KafkaLogs
+from tests.contract.conftest import asked
 from tests.end_to_end.running import Held, RunningStack, until
 
 IDLE_MS = 4_000
@@ -28,29 +30,46 @@ def growing(stacks_home: Path, archives: Path) -> Iterator[RunningStack]:
 
 @pytest.fixture
 def empty(growing: RunningStack) -> RunningStack:
-    """No TaskManager is there, nor is one on its way."""
-    until("the last TaskManager to go", lambda: processes(growing) == [] and counts(growing) == (0, 0))
+    """No TaskManager is there, nor is one on its way, and the ResourceManager knows that: it gives their names again."""
+    until("the last TaskManager to go", lambda: processes(growing) == [] and counts(growing) == (0, 0) and not provided(growing))
     return growing
 
 
+def provided(running: RunningStack) -> set[str]:
+    """Those that the provider was asked for and that the ResourceManager does not know to have ended, by the facts about them."""
+    logs = KafkaLogs(running.facts["kafka_bootstrap"], client_id="tests")
+    at, end = asked(lambda: logs.offsets("cluster.events", 0))
+    found: set[str] = set()
+    reader = logs.reader("cluster.events", 0, at)
+    while at < end:
+        for message in reader.scan(1_000, 1_000):
+            fact = json.loads(message.value())
+            if fact["type"] == "WorkerChanged":
+                (found.discard if fact["state"] == "STOPPED" else found.add)(fact["worker"])
+            at = message.offset() + 1
+    reader.close()
+    return found
+
+
 def processes(running: RunningStack) -> list[str]:
-    """The TaskManagers whose processes run."""
-    return [name for name in running.stack.facts()["services"] if name.startswith("task-manager-")]
+    """The TaskManagers whose processes run, by name: two that are started at once stand there in any order."""
+    return sorted(name for name in running.stack.facts()["services"] if name.startswith("task-manager-"))
 
 
 def counts(running: RunningStack) -> tuple[int, int]:
     """TaskManagers that are registered, and that are being started."""
-    seen = running.client.overview()
+    seen = until("an answer of the ResourceManager", lambda: (it := running.client.overview()).silent is None and it)
     return seen.task_managers, seen.provided.starting
 
 
-def test_the_first_job_starts_one_and_it_goes_when_it_is_idle(empty: RunningStack) -> None:
-    job = empty.sql("SELECT 1 AS a")
-    waiting = job.event("JobWaiting")
+def test_the_first_job_starts_one_and_it_goes_when_it_is_idle(empty: RunningStack, tmp_path: Path) -> None:
+    held = Held(empty, tmp_path / "held")
+    waiting = held.watched.event("JobWaiting")
     assert waiting["reason"] == "no TaskManager is registered; task-manager-1 is being started"
-    assert job.rows == [[1]]
+    held.started()
     assert processes(empty) == ["task-manager-1"] and counts(empty) == (1, 0)
     family = [psutil.Process(empty.pid("task-manager-1")), *psutil.Process(empty.pid("task-manager-1")).children(recursive=True)]
+    assert held.let_go().end["type"] == "JobFinished"
     until("it to go", lambda: processes(empty) == [] and counts(empty) == (0, 0))
     assert not any(is_running(process) for process in family)
     assert empty.sql("SELECT 2 AS a").rows == [[2]], "and another one comes"
@@ -77,23 +96,24 @@ def test_one_that_is_killed_is_replaced_and_its_task_runs_again(empty: RunningSt
     assert held.watched.attempts() == [("main", 0, 1), ("main", 0, 2)]
 
 
-def test_the_leader_dies_while_one_starts_and_exactly_one_comes(empty: RunningStack) -> None:
+def test_the_leader_dies_while_one_starts_and_exactly_one_comes(empty: RunningStack, tmp_path: Path) -> None:
     leader = empty.leader("resource-manager")
-    job = empty.sql("SELECT 3 AS a")
+    held = Held(empty, tmp_path / "held")
     seen: set[tuple[str, int]] = set()
 
     def begun() -> bool:
-        seen.update((name, empty.pid(name)) for name in processes(empty))
+        services = empty.stack.facts()["services"]
+        seen.update((name, service["pid"]) for name, service in services.items() if name.startswith("task-manager-"))
         return bool(seen)
 
     until("one to be started", begun)
     empty.kill(leader)
-    while not any(event["type"] == "JobFinished" for event in job.events):
-        begun()
-        time.sleep(0.02)
-    begun()
-    assert job.rows == [[3]] and [name for name, _ in seen] == ["task-manager-1"], "no other came meanwhile"
+    until("the job at work", lambda: begun() and held.pids)
     assert counts(empty) == (1, 0)
+    assert held.let_go().end["type"] == "JobFinished"
+    begun()
+    assert [name for name, _ in seen] == ["task-manager-1"], "no other came meanwhile"
+    assert held.watched.attempts() == [("main", 0, 1)]
 
 
 def test_a_stack_that_was_down_begins_without_any(growing: RunningStack) -> None:

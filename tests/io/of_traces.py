@@ -14,6 +14,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
+from deploy.local.processes import free_port
+
 
 @dataclass(frozen=True)
 class Seen:
@@ -39,7 +41,8 @@ class Collector:
     """Listens on a port of its own inside a `with`. `status`: what it answers. `spans`: all that came, repeats too."""
 
     def __init__(self) -> None:
-        self._port = 0
+        # Not one that systems lend to outgoing connections: while it is away, another process's would have it.
+        self._port = free_port()
         self.status = 200
         self.spans: list[Seen] = []
         self.headers: list[dict[str, str]] = []
@@ -62,7 +65,6 @@ class Collector:
             def log_message(self, *_: Any) -> None: ...
 
         self._server = ThreadingHTTPServer(("127.0.0.1", self._port), Handler)
-        self._port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         return self
 
@@ -83,7 +85,7 @@ class Collector:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._port}"
 
-    def until(self, what: str, found: Any, limit_s: float = 60) -> Any:
+    def until(self, what: str, found: Any, limit_s: float = 180) -> Any:
         """The first true value of `found(spans so far)`."""
         with self._changed:
             value = self._changed.wait_for(lambda: found(list(self.spans)), limit_s)
