@@ -46,7 +46,7 @@ def local_spark(folder: Path) -> Iterator[Any]:
         session.stop()
         gateway.shutdown()
         gateway.proc.stdin.close()
-        gateway.proc.wait(timeout=30)
+        gateway.proc.wait(timeout=120)
         SparkContext._gateway = SparkContext._jvm = None
 
 

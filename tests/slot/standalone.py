@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -87,5 +87,5 @@ def standalone(folder: Path, workers: int = 1, cores: int = 2, before: Sequence[
             started.kill()
             started.wait()
         for executor in executors:
-            if executor.is_running():
+            with suppress(psutil.NoSuchProcess):
                 executor.kill()

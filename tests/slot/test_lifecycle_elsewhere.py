@@ -15,7 +15,7 @@ import pytest
 
 from services.task_manager.slot.common import platforms, procs
 from tests.slot import elsewhere
-from tests.slot.lifecycle import Slot, below, lives, wait_until
+from tests.slot.lifecycle import PATIENCE_S, Slot, below, lives, wait_until
 
 pytestmark = pytest.mark.timeout(600)
 ROOT = str(Path(procs.__file__).parents[3])
@@ -34,7 +34,7 @@ def run(code: str, site: str, **more: str) -> subprocess.Popen[str]:
 
 def test_a_machine_is_known_by_what_it_has(site: str) -> None:
     code = "from services.task_manager.slot.common import procs; print(type(procs.HERE).__name__)"
-    assert run(code, site).communicate(timeout=60)[0] == "Elsewhere\n"
+    assert run(code, site).communicate(timeout=PATIENCE_S)[0] == "Elsewhere\n"
     assert isinstance(platforms.here(), platforms.Linux if sys.platform == "linux" else platforms.Elsewhere)
 
 
@@ -96,6 +96,7 @@ def test_what_a_killed_host_leaves_is_found_by_its_environment(monkeypatch: pyte
     child = subprocess.Popen(["sh", "-c", "setsid sleep 3600 & echo $!; sleep 3600"], env=env, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     escaped = int(child.stdout.readline())
+    wait_until(lambda: psutil.Process(escaped).cmdline() == ["sleep", "3600"], "what left")  # while it becomes that, it has no marker
     assert set(procs.marked("a-killed-host")) >= {child.pid, escaped}
     assert procs.kill_marked("a-killed-host") == []
     assert not lives(child.pid) and not lives(escaped)
@@ -147,7 +148,7 @@ def test_all_of_a_slot_ends_with_its_host(slot: Slot) -> None:
     family = [process.pid for process in below(slot.process.pid)]
     assert len(family) > 3
     os.kill(slot.process.pid, signal.SIGKILL)
-    while (event := slot.events.get(timeout=60))["is"] != "gone":
+    while (event := slot.events.get(timeout=PATIENCE_S))["is"] != "gone":
         pass
     assert event["code"] == -signal.SIGKILL
     wait_until(lambda: not any(lives(pid) for pid in family), "the end of all that the slot ran")

@@ -174,7 +174,7 @@ def test_a_broken_archive_is_no_harm_and_no_noise(tmp_path: Path) -> None:
     Path(archive.path).parent.mkdir()
     Path(archive.path).write_bytes(b"no archive at all")
     command = [find_java(None), *config.java_options, *archive.options(), "-version"]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    told = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     assert (told.returncode, told.stdout) == (0, "")
     assert "archive" not in told.stderr
 
@@ -196,8 +196,7 @@ sys.stdin.read()
     try:
         assert manager.stdout is not None
         pids = [int(pid) for pid in manager.stdout.readline().split()]
-        assert len(pids) >= 6, "host, JVM, control process, attempt, its child, Python daemon"
-        assert all(map(lives, pids))
+        assert len([pid for pid in pids if lives(pid)]) >= 6, "host, JVM, control process, attempt, its child, Python daemon"
     finally:
         manager.kill()
         manager.communicate()

@@ -39,6 +39,12 @@ def ask(slot: Slot, attempt: Attempt, question: str = "q") -> dict[str, Any]:
     return answer
 
 
+def answered(slot: Slot, attempt: Attempt) -> dict[str, Any]:
+    """Its status. A busy machine may need longer than the two seconds that an attempt has for its answer: it is asked again then."""
+    status: dict[str, Any] = wait_until(lambda: ask(slot, attempt)["status"], "an answer of the attempt")
+    return status
+
+
 def test_a_running_attempt_reports_how_far_it_is(slot: Slot, tmp_path: Any) -> None:
     attempt = start(slot, tmp_path / "go", "spark.range(10).count()\nwork()")
     while not ((progress := slot.until("progress")["progress"])["stages_active"] and progress["tasks_total"] > 3):
@@ -99,7 +105,7 @@ def test_progress_counts_this_attempt_alone_and_is_reported_once_per_interval_at
     elapsed_s = time.monotonic() - began_s  # no less than the attempt's own; the first report waits one interval
     assert len([each for each in slot.seen if each["is"] == "progress"]) <= elapsed_s / wire.PROGRESS_S
     attempt = start(slot, tmp_path / "go", "while not os.path.exists(GO): time.sleep(0.02)")
-    progress = ask(slot, attempt)["status"]["progress"]
+    progress = answered(slot, attempt)["progress"]
     assert not any(progress.values()), "jobs of the attempt before it"
     (tmp_path / "go").touch()
     slot.end(attempt)
@@ -143,14 +149,16 @@ assert CHANNELS
 @pytest.mark.parametrize("code", HOSTILE.values(), ids=HOSTILE.keys())
 def test_an_attempt_that_misuses_its_channel_harms_nobody(slot: Slot, code: str) -> None:
     slot.seen.clear()
+    began_s = time.monotonic()
     attempt = slot.start(FIND + code + "\nprint('begun', flush=True)\ntime.sleep(3600)")
     slot.until("running")
     wait_until(lambda: "begun" in attempt.stdout, "the script began")
     answers = [ask(slot, attempt, str(number)) for number in range(3)]
     slot.kill(attempt, "enough")
     slot.end(attempt)
+    elapsed_s = time.monotonic() - began_s
     assert all(answer["no_answer"] or wire.status_is_sound(answer["status"]) for answer in answers)
-    assert len([each for each in slot.seen if each["is"] == "progress"]) < 20
+    assert len([each for each in slot.seen if each["is"] == "progress"]) <= 1 + 2 * elapsed_s / wire.PROGRESS_S
     assert {each["is"] for each in slot.seen} <= {"running", "progress", "status", "ended", "ready"}
     assert lives(slot.process.pid)
     assert attempt.ended["status"] == "killed"
@@ -175,6 +183,7 @@ def test_an_attempt_that_is_traced_notes_its_spark_jobs_with_their_stages(slot: 
     code = SESSION + (
         "import os, time\nbegan = int(time.time() * 1000)\nsc.setJobDescription('two stages')\n"
         "spark.range(0, 1000, 1, 2).repartition(2).rdd.count()\nsc.setJobDescription(None)\n"
+        "sc._jsc.sc().listenerBus().waitUntilEmpty()\n"  # an attempt that ends waits for it, but for no longer than some seconds
         "print(os.environ['TRACEPARENT'], began)\n1 // 0"
     )
     attempt = slot.start(code, spec={"traceparent": GIVEN, "traced": True})

@@ -15,7 +15,7 @@ from .spark_spans import SparkSpans
 _JOBS_MAX = 100  # looked at in one turn, the newest
 _STAGES_MAX = 50
 _MISSES_MAX = 10  # looks at a stage that is not there, before it counts as forgotten
-_HEARD_MS = 1000
+_HEARD_MS = 5000  # a slot has the least priority: on a busy machine the end of a job comes late
 _WINDOW = 6  # looks that a rate is taken over
 
 
