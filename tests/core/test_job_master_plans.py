@@ -46,3 +46,4 @@ def test_a_plan_is_compiled_once_for_a_state_and_anew_after_a_snapshot() -> None
 
 def test_a_graph_that_this_build_cannot_read_has_no_plan() -> None:
     assert plans.compile_stored({"name": "x", "unheard_of": 1}) is None
+    assert plans.compile_stored(TWO, plans.PLANNER + 1) is None, "a later build's"

@@ -190,12 +190,12 @@ def test_columns_that_are_the_result_are_handed_over() -> None:
 
 @pytest.mark.parametrize("shape", EARLIER_SHAPES)
 def test_a_job_that_an_earlier_build_began_keeps_its_plan(shape: str) -> None:
-    assert told(compile_graph(plan_of(shape).graph, forward_only=True)) == EARLIER_SHAPES[shape]
+    assert told(compile_graph(plan_of(shape).graph, planner=0)) == EARLIER_SHAPES[shape]
 
 
 def test_an_earlier_build_planned_what_two_inputs_are_hashed_by() -> None:
     graph = plan_of("a\nb\nc <- a:h(k) b:h(k)").graph
-    assert compile_graph(graph, forward_only=True).needs_planning
+    assert compile_graph(graph, planner=0).needs_planning
 
 
 @pytest.mark.parametrize("source", [{"format": "jdbc"}, {"format": "com.example.Source", "path": "/in"}])

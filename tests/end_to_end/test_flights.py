@@ -58,3 +58,8 @@ def test_every_cell_is_what_pandas_computes(running: RunningStack, tmp_path: Pat
     assert again == [[event["task"], event["subtask"]] for event in failed if event["error"]["kind"] == "lost"]
     assert len(again) == len(failed)
     assert {event["status"] for event in job.events if event["type"] == "JobStateChanged"} >= {"RUNNING"}
+    detail = running.client.show(job.id).detail
+    assert detail is not None and detail.spent is not None
+    spent = detail.spent.model_dump()
+    assert sum(spent.values()) == detail.ended_ms - detail.accepted_ms
+    assert all(spent[part] > 0 for part in ("start_ms", "plan_ms", "compute_ms", "exchange_ms")), spent

@@ -59,3 +59,40 @@ def test_an_executor_that_is_killed_changes_no_cell(running: RunningStack, clust
     assert {attempt for _, _, attempt in job.attempts()} == {1}, "Spark itself replaces an executor"
     assert len(cluster.started()) > 2, "two were wanted at any time"
     until("the end of all executors", lambda: not cluster.executors())
+
+
+COMES_AND_GOES = """
+    import os, sys, time
+    from pyspark.sql import SparkSession
+    sc = SparkSession.builder.getOrCreate().sparkContext
+    both, again = sys.argv[1:]
+
+    def wait_for(path):
+        def wait(rows):
+            while not os.path.exists(path):
+                time.sleep(0.05)
+            return rows
+        return sc.parallelize(range(2), 2).mapPartitions(wait).count()
+
+    print(wait_for(both))
+    while not os.path.exists(again):
+        time.sleep(0.05)
+    print(wait_for(again))
+    """
+DYNAMIC = {
+    **EXECUTORS, "spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+    "spark.dynamicAllocation.minExecutors": "0", "spark.dynamicAllocation.executorIdleTimeout": "1s",
+}  # fmt: skip
+
+
+def test_executors_come_with_the_work_and_go_without_it(running: RunningStack, cluster: Standalone, tmp_path: Path) -> None:
+    both, again = tmp_path / "both", tmp_path / "again"
+    before = len(cluster.started())
+    job = running.script(COMES_AND_GOES, [both, again], settings={"timeouts": {"start_ms": None}}, master=cluster.url, conf=DYNAMIC)
+    until("an executor for each task", lambda: len(cluster.executors()) == 2, 2 * LIMIT_S)
+    both.touch()
+    until("no executor without work", lambda: not cluster.executors(), 2 * LIMIT_S)
+    gone = len(cluster.started())
+    again.touch()
+    assert job.end["type"] == "JobFinished", job.end
+    assert (gone - before >= 2, len(cluster.started()) > gone) == (True, True)

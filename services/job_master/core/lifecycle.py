@@ -8,6 +8,7 @@ from typing import Any
 from millrace.core.answering import answered
 from millrace.core.clocks import AtMs, after
 from millrace.core.faults import fault
+from millrace.core.jobgraph.compile import PLANNER
 from millrace.core.machine import Envelope, Output
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.client import JobDescribed, JobSummary, Reply, RequestRefused
@@ -72,7 +73,7 @@ def new_job(state: State, body: StartJob, graph: dict[str, Any], envelope: Envel
         accepted_ms=AtMs(body.accepted_ms),
         since_ms=envelope.at_ms,
         spent=TimeSpent(AtMs(body.accepted_ms)),
-        one_plan=True,
+        planner=PLANNER,
     )
     state.jobs[job.id] = job
     return job

@@ -96,6 +96,6 @@ class JobMaster:
         if field != "jobs":
             return value
         return {
-            name: earlier.today(job, compile_stored(job["graph"], forward_only=True)) if earlier.is_earlier(job) else job
+            name: earlier.today(job, compile_stored(job["graph"], 0)) if earlier.is_earlier(job) else job
             for name, job in value.items()
         }

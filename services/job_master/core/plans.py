@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import ValidationError
-
-from millrace.core.jobgraph.compile import Plan, compile_graph
+from millrace.core.jobgraph.compile import PLANNER, Plan, compile_graph
 from millrace.core.jobgraph.model import JobGraph
 
 from .state import Job, State
@@ -16,7 +14,7 @@ from .state import Job, State
 def plan_of(state: State, job: Job) -> Plan | None:
     """The job's plan; None if this build cannot read its graph: such a job is failing or has ended."""
     if job.acceptance not in state.plans:
-        state.plans[job.acceptance] = compile_stored(job.graph, forward_only=not job.one_plan)
+        state.plans[job.acceptance] = compile_stored(job.graph, job.planner)
     return state.plans[job.acceptance]
 
 
@@ -27,9 +25,9 @@ def running_plan(state: State, job: Job) -> Plan:
     return plan
 
 
-def compile_stored(graph: Mapping[str, Any], *, forward_only: bool = False) -> Plan | None:
-    """The plan of a stored graph; None if this build cannot read it. forward_only: as for `compile_graph`."""
+def compile_stored(graph: Mapping[str, Any], planner: int = PLANNER) -> Plan | None:
+    """The plan of a stored graph; None if this build cannot read it, or has not this planner."""
     try:
-        return compile_graph(JobGraph.model_validate(graph), forward_only=forward_only)
-    except ValidationError:
+        return compile_graph(JobGraph.model_validate(graph), planner)
+    except ValueError:  # pydantic's is one
         return None

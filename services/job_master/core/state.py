@@ -139,7 +139,7 @@ class Job:
     accepted_ms: AtMs
     status: JobStatus = JobStatus.CREATED
     since_ms: AtMs = NEVER  # of this status
-    one_plan: bool = False  # vertices of parallelism 1 are one task; not in a job that a build before 0.2 began
+    planner: int = 0  # the number of the one that made its tasks; a build before 0.2 noted none
     tasks: dict[str, Task] = field(default_factory=dict)  # by id, and @plan, if the plan needs it
     failures: list[Failure] = field(default_factory=list)  # the last ones, oldest first
     kept_bytes: int = 0  # of what attempts reported and is kept: `planned`, `results`, the tasks' schemas

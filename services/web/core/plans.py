@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from millrace.core.jobgraph.compile import PLAN_TASK, Plan, compile_graph
+from millrace.core.jobgraph.compile import PLAN_TASK, PLANNER, Plan, compile_graph
 from millrace.core.jobgraph.model import JobGraph
 
 
@@ -13,9 +13,9 @@ def plan_of(graph: Mapping[str, Any] | None, tasks: Sequence[str]) -> Plan | Non
     """The plan that a job runs by; None where its graph is not known, or is planned otherwise by this build."""
     if not graph:
         return None
-    for forward_only in (False, True):
+    for planner in range(PLANNER, -1, -1):
         try:
-            plan = compile_graph(JobGraph.model_validate(graph), forward_only=forward_only)
+            plan = compile_graph(JobGraph.model_validate(graph), planner)
         except (ValueError, KeyError, AssertionError):
             return None
         if set(plan.tasks) == {task for task in tasks if task != PLAN_TASK}:

@@ -16,6 +16,9 @@ from ..messages.attempts import InputEdge, OutputEdge
 from .model import JobGraph, Vertex
 from .problems import Problem
 
+PLANNER = 1
+"""The number of this planner. A job keeps the one that it began with: its tasks are in snapshots. 0: builds before 0.2."""
+
 PLAN_TASK = "@plan"  # the task id of a plan attempt; no vertex can be called so
 COPIED_FORMATS = frozenset(("avro", "csv", "json", "orc", "parquet", "text", "xml"))  # of files, whose list can be pinned
 COLUMNAR_FORMATS = frozenset(("orc", "parquet"))  # of those, the ones that are far cheaper to read than to write
@@ -75,8 +78,11 @@ class Plan:
     needs_planning: bool  # a plan attempt goes first
 
 
-def compile_graph(graph: JobGraph, *, forward_only: bool = False) -> Plan:
-    """The plan of a valid graph (one that `validate` returned). forward_only: as builds before 0.2 planned it, for jobs that they began."""
+def compile_graph(graph: JobGraph, planner: int = PLANNER) -> Plan:
+    """The plan of a valid graph (one that `validate` returned). Raises ValueError for a planner that this build has not."""
+    if not 0 <= planner <= PLANNER:
+        raise ValueError(f"planner {planner} is of another build; this one has 0 to {PLANNER}")
+    forward_only = planner == 0
     order = vertex_order(graph.vertices)
     result = result_vertex(graph.vertices, graph.result)
     members = chains(graph.vertices, order, result, forward_only)
