@@ -77,6 +77,10 @@ LEFT = {
         "jvm.java.util.Locale.setDefault(jvm.java.util.Locale('tr', 'TR'))",
         "jvm.java.util.Locale.getDefault().toString()",
     ),
+    "name of a Java class": (
+        "from py4j.java_gateway import java_import; java_import(jvm, 'java.util.Stack'); java_import(jvm, 'java.util.zip.*')",
+        "[type(getattr(jvm, name)).__name__ for name in ('Stack', 'CRC32', 'SparkConf')]",
+    ),
     "log level": ("sc.setLogLevel('DEBUG')", "jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel().toString()"),
     "logger of its own": (
         "c = jvm.org.apache.logging.log4j; "

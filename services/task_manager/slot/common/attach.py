@@ -9,6 +9,8 @@ from typing import Any
 
 from . import conf as spark_settings
 
+SESSION = "org.apache.spark.sql.classic.SparkSession"
+
 _WORKERS: dict[str, str] = {}
 """Environment variables that Spark gives to the Python workers of this process's jobs, whichever of its contexts runs them."""
 
@@ -24,17 +26,24 @@ class OtherContext(Exception):
     """The JVM does not hold the context that was expected: somebody stopped it."""
 
 
-def connect(port: int, secret: str) -> Any:
+def connect(port: int, secret: str, imported: bool = False) -> Any:
     """A Py4J gateway to the JVM that listens on ``port``.
+
+    imported: what PySpark imports was imported by a connection before; a JVM keeps that for all, and each import is a call.
 
     The secret is in the environment for this call only: a child of the attempt would join our JVM instead of starting its own.
     """
-    from pyspark.java_gateway import launch_gateway
+    from pyspark import java_gateway
 
+    names = vars(java_gateway)
+    java_import = names["java_import"]
     os.environ.update(PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret)
+    if imported:
+        names["java_import"] = lambda *_: None
     try:
-        return launch_gateway()
+        return java_gateway.launch_gateway()
     finally:
+        names["java_import"] = java_import
         del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
 
 
@@ -44,37 +53,51 @@ def attach(port: int, secret: str, application_id: str) -> Any:
     Afterwards ``SparkSession.builder.getOrCreate()``, ``SparkContext.getOrCreate()`` and a first ``SparkContext(...)`` give
     this session's context, and stopping it ends the session, not the JVM's context.
     """
-    from pyspark import SparkConf, SparkContext
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    gateway = connect(port, secret)
+    gateway = connect(port, secret, imported=True)
     SparkContext._ensure_initialized(gateway=gateway)
-    jvm = gateway.jvm
-    prepared = jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession()
+    # A name as a whole is one call; by its parts it is one for each.
+    prepared = getattr(gateway.jvm, SESSION).getDefaultSession()
     if not prepared.isDefined():
         raise OtherContext("No session was prepared in the JVM.")
     jsession = prepared.get()
-    jsc = jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(jsession.sparkContext())
+    jsc = getattr(gateway.jvm, "org.apache.spark.api.java.JavaSparkContext").fromSparkContext(jsession.sparkContext())
     # After a real stop getOrCreate would silently build a new context.
     found = jsc.sc().applicationId()
     if found != application_id or jsc.sc().isStopped():
         raise OtherContext(f"The JVM runs {found}, not {application_id}, or stopped it.")
-    context = SparkContext(gateway=gateway, jsc=jsc, conf=SparkConf(_jconf=jsc.sc().conf()))
+    context = SparkContext(gateway=gateway, jsc=jsc, conf=_attached_conf(jsc))
     session = SparkSession(context, jsession)
     _own_session_only(gateway, jsc)
     return session
 
 
+def _attached_conf(jsc: Any) -> Any:
+    """The JVM's settings for a context that is being made. Of all of them that only asks for the variables of executors; PySpark would
+    make three calls to the JVM for each setting that there is."""
+    from pyspark import SparkConf
+
+    class AttachedConf(SparkConf):
+        def getAll(self) -> list[tuple[str, str]]:
+            found = jsc.sc().conf().getExecutorEnv()
+            pairs = [found.apply(at) for at in range(found.size())]
+            return [(f"spark.executorEnv.{pair._1()}", pair._2()) for pair in pairs]
+
+    return AttachedConf(_jconf=jsc.sc().conf())
+
+
 def _own_session_only(gateway: Any, jsc: Any) -> None:
     """Changes SparkContext and SparkSession of this process so that they never make or end a context in the JVM."""
-    from pyspark import SparkConf, SparkContext
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
     from pyspark.sql.context import SQLContext
 
     make_context = SparkContext.__init__
     get_session = SparkSession.Builder.getOrCreate
     given = True  # the attached context has not been asked for by name yet
-    sessions = gateway.jvm.org.apache.spark.sql.classic.SparkSession
+    sessions = getattr(gateway.jvm, SESSION)
 
     def init(self: Any, master: Any = None, appName: Any = None, sparkHome: Any = None, pyFiles: Any = None,
              environment: Any = None, batchSize: int = 0, serializer: Any = None, conf: Any = None,
@@ -92,7 +115,7 @@ def _own_session_only(gateway: Any, jsc: Any) -> None:
         if serializer is not None:
             others["serializer"] = serializer
         make_context(self, pyFiles=pyFiles, environment={**_WORKERS, **(environment or {})}, batchSize=batchSize, gateway=gateway, jsc=jsc,
-                     conf=SparkConf(_jconf=jsc.sc().conf()), **others)  # fmt: skip
+                     conf=_attached_conf(jsc), **others)  # fmt: skip
         if appName or "spark.app.name" in wanted:
             self.appName = appName or wanted["spark.app.name"]
 

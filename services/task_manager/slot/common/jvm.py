@@ -141,6 +141,9 @@ STACK = "-Xss4m"
 """Of a thread, taken as it is used. Spark plans recursively: the plan of 200 vertices in a chain is too deep for Java's own 1 MB."""
 
 
+WAREHOUSE = "spark.sql.warehouse.dir"
+
+
 def warehouse(folder: str) -> str:
     """Where warehouses lie that nobody chose."""
     return "file:" + os.path.join(folder, "warehouse")
@@ -156,7 +159,7 @@ def spark_conf(config: SlotConfig, static_conf: dict[str, str], folder: str) -> 
         if re.match(r"spark://(127\.|localhost[:,])", master):
             conf.update({"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"})
     conf["spark.driver.memory"] = f"{config.heap_mb}m"
-    conf["spark.sql.warehouse.dir"] = warehouse(folder)
+    conf[WAREHOUSE] = warehouse(folder)
     conf.update(config.conf)
     conf.update(static_conf)
     conf[MASTER] = master

@@ -19,7 +19,6 @@ from .quiet import Workers, quiet_down
 from .reset import Baseline
 from .warming import Warming
 
-WAREHOUSE = "spark.sql.warehouse.dir"
 WARMING_ROUNDS = 3
 
 
@@ -28,6 +27,7 @@ class Control:
 
     def __init__(self, gateway: Any, folder: str, jvm_pid: int) -> None:
         self._gateway = gateway
+        self._classes = getattr(gateway.jvm, attach.SESSION)
         self._folder = folder
         self._workers = Workers(jvm_pid)
         self._sessions = 0
@@ -70,7 +70,7 @@ class Control:
         rounds = WARMING_ROUNDS if self._context._jsc.sc().isLocal() else 0  # executors elsewhere serve others, too
         self._warming = Warming(steps(SparkSession(self._context, self._new_session({})), folder) * rounds, folder)
         self._baseline = Baseline(self._gateway, self._context._jsc)
-        self._own_warehouses = self._context.getConf().get(WAREHOUSE) == jvm.warehouse(self._folder)
+        self._own_warehouses = self._context.getConf().get(jvm.WAREHOUSE) == jvm.warehouse(self._folder)
         self._prepare()
         if self._session.sql("SELECT 1").collect()[0].getInt(0) != 1:
             raise RuntimeError("The Spark of the slot computes wrongly.")
@@ -105,7 +105,7 @@ class Control:
 
     def _new_session(self, options: dict[str, str]) -> Any:
         """The JVM's session with a state that it shares with no other."""
-        return self._gateway.jvm.org.apache.spark.sql.classic.SparkSession(self._context._jsc.sc(), options)
+        return self._classes(self._context._jsc.sc(), options)
 
     def _warehouse(self) -> str:
         return os.path.join(self._folder, "warehouse", str(self._sessions))
@@ -114,8 +114,8 @@ class Control:
         """Makes a session with a catalog, a cache and a warehouse of its own (unless a warehouse was asked for), and makes it the JVM's
         default one. A query to try it would take as long as a small job's."""
         self._sessions += 1
-        self._session = self._new_session({WAREHOUSE: "file:" + self._warehouse()} if self._own_warehouses else {})
-        self._gateway.jvm.org.apache.spark.sql.classic.SparkSession.setDefaultSession(self._session)
+        self._session = self._new_session({jvm.WAREHOUSE: "file:" + self._warehouse()} if self._own_warehouses else {})
+        self._classes.setDefaultSession(self._session)
         self._session.sessionState()  # made when first asked for, which would be by the attempt
 
 

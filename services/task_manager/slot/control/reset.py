@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..common.config import MODULES_FOLDER
+from ..common.jvm import WAREHOUSE
 
 # Threads that serve the gateway have the JVM's default names. A thread of the pool is renamed when its task is over.
 _CONNECTION = re.compile(r"Thread\[(?:#\d+,)?(Thread-\d+),")
@@ -30,6 +31,11 @@ def _values(java_map: Any) -> Any:
     return java_map.__getattr__("values")()
 
 
+def _items(scala_set: Any) -> Iterator[Any]:
+    sequence = scala_set.toSeq()
+    return (sequence.apply(at) for at in range(sequence.size()))
+
+
 class Baseline:
     """What the JVM was like before any attempt; ``restore`` makes it so again.
 
@@ -39,6 +45,7 @@ class Baseline:
     def __init__(self, gateway: Any, jsc: Any) -> None:
         # Not above: a host checks that its Python has Py4J after it has imported this.
         from py4j.java_gateway import JavaObject
+        from py4j.protocol import DEFAULT_JVM_ID
 
         jvm = gateway.jvm
         self._jvm = jvm
@@ -48,9 +55,12 @@ class Baseline:
         self.local = sc.isLocal()
         self._scheduler = sc.taskScheduler()
         self._tracker = jsc.statusTracker()
-        self._thread = jvm.java.lang.Thread
-        self._lists = jvm.java.util.ArrayList
-        self._maps = jvm.java.util.HashMap
+        # The classes are kept: to find one again by its name takes a call for each part of that.
+        self._thread, self._system = jvm.java.lang.Thread, jvm.java.lang.System
+        self._lists, self._maps, self._sets = jvm.java.util.ArrayList, jvm.java.util.HashMap, jvm.java.util.HashSet
+        self._zones, self._locales = jvm.java.util.TimeZone, jvm.java.util.Locale
+        self._sequences = jvm.scala.collection.immutable.ArraySeq
+        self._utils, self._java = jvm.org.apache.spark.util.Utils, jvm.scala.jdk.javaapi.CollectionConverters
         self._texts = jvm.java.lang.StringBuilder
         self._other_threads = jvm.java.util.regex.Pattern.compile(_OTHERS)
         self._bus = sc.listenerBus()
@@ -67,17 +77,18 @@ class Baseline:
         self._none = getattr(getattr(jvm, "scala.None$"), "MODULE$")
         server = JavaObject("GATEWAY_SERVER", gateway._gateway_client)
         self._bindings = server.getGateway().getBindings().keySet()
-        self._fixed_references = [key for key in self._lists(self._bindings) if not _OBJECT.match(key)]
+        self._fixed_references = [key for key in self._each(self._bindings) if not _OBJECT.match(key)]
+        self._view = JavaObject(DEFAULT_JVM_ID[1:], gateway._gateway_client)  # without the letter that means a reference
 
     def remember(self) -> None:
         """Takes the snapshot, after the first query has loaded what loads itself."""
-        system = self._jvm.java.lang.System
-        self._properties = system.getProperties().clone()
+        self._properties = self._system.getProperties().clone()
         self._hadoop = self._hadoop_conf.getPropsWithPrefix("")
-        self._conf_text = self._spark_conf.toDebugString()
-        self._conf = dict(self._pairs())
-        self._zone = self._jvm.java.util.TimeZone.getDefault()
-        self._locale = self._jvm.java.util.Locale.getDefault()
+        self._conf = self._settings()
+        self._warehouse = self._spark_conf.get(WAREHOUSE)
+        self._zone, self._locale = self._zones.getDefault(), self._locales.getDefault()
+        self._single_imports = self._maps(self._view.getSingleImportsMap())
+        self._star_imports = self._sets(self._view.getStarImports())
         self._level = self._loggers.getRootLogger().getLevel()
         self._logger_count = self._loggers.getConfiguration().getLoggers().size()
         self._jars = self.scala_context.addedJars().toString()
@@ -111,7 +122,7 @@ class Baseline:
 
     def stop_streams(self, queries: Any) -> None:
         """Stops the streaming queries of a session."""
-        for query in self._lists(_values(queries)):
+        for query in self._each(_values(queries)):
             query.stop()
 
     def restore(self) -> str | None:
@@ -124,7 +135,7 @@ class Baseline:
         if not self.local and not all(name.startswith(MODULES_FOLDER) for name in self._added()):
             # Executors keep what they were sent. The names of modules are an attempt's own, so these do no harm.
             return "a file was sent to the executors"
-        self._bindings.retainAll(self._own_references())
+        self._bindings.retainAll(self._java.asJava(self._utils.stringToSeq(",".join(self._own_references()))))
         self.clear_storage()
         self._restore_added_files()
         self._restore_settings()
@@ -145,13 +156,19 @@ class Baseline:
     def _others(self, collection: Any, known: Any) -> Iterator[Any]:
         rest = self._lists(collection)
         rest.removeAll(known)
-        yield from rest
+        return self._each(rest)
+
+    def _each(self, collection: Any) -> Iterator[Any]:
+        """The elements of a Java collection. Py4J's own iteration ends with an exception, which PySpark makes readable by 70 calls."""
+        listed = self._lists(collection)
+        for at in range(listed.size()):
+            yield listed.get(at)
 
     def clear_storage(self) -> None:
         """Drops cached data, shuffle files and the checkpoint folder. Nothing may run in the JVM."""
         cached = self._jsc.getPersistentRDDs()
         if cached.size():
-            for rdd in self._lists(_values(cached)):
+            for rdd in self._each(_values(cached)):
                 rdd.unpersist(False)
         shuffles = self._shuffles.keys().mkString(",")
         for number in filter(None, shuffles.split(",")):
@@ -181,19 +198,18 @@ class Baseline:
                     os.unlink(path)
 
     def _restore_settings(self) -> None:
-        jvm = self._jvm
-        system = jvm.java.lang.System
-        if not system.getProperties().equals(self._properties):
-            system.setProperties(self._properties.clone())
-        jvm.java.util.TimeZone.setDefault(self._zone)
-        jvm.java.util.Locale.setDefault(self._locale)
-        if self._spark_conf.toDebugString() != self._conf_text:
-            now = dict(self._pairs())
-            for key in now.keys() - self._conf.keys():
-                self._spark_conf.remove(key)
-            for key, value in self._conf.items():
-                if now.get(key) != value:
-                    self._spark_conf.set(key, value)
+        if not self._system.getProperties().equals(self._properties):
+            self._system.setProperties(self._properties.clone())
+        self._zones.setDefault(self._zone)
+        self._locales.setDefault(self._locale)
+        self._restore_imports()
+        self._spark_conf.set(WAREHOUSE, self._warehouse)  # Spark sets it for each session that has state of its own
+        settings = self._settings()
+        if not settings.equals(self._conf):
+            for pair in _items(settings.diff(self._conf)):
+                self._spark_conf.remove(pair._1())
+            for pair in _items(self._conf.diff(settings)):
+                self._spark_conf.set(pair._1(), pair._2())
         if (warehouse := self._hadoop.get(_SET_BY_SPARK)) is not None:
             self._hadoop_conf.set(_SET_BY_SPARK, warehouse)
         now = self._hadoop_conf.getPropsWithPrefix("")
@@ -202,7 +218,7 @@ class Baseline:
                 self._hadoop_conf.unset(key)
             changed = self._maps(self._hadoop)
             changed.entrySet().removeAll(now.entrySet())
-            for key in self._lists(changed.keySet()):
+            for key in self._each(changed.keySet()):
                 self._hadoop_conf.set(key, changed[key])
 
     def _restore_logging(self) -> None:
@@ -211,6 +227,17 @@ class Baseline:
         if not self._loggers.getRootLogger().getLevel().equals(self._level):
             self._jvm.org.apache.logging.log4j.core.config.Configurator.setRootLevel(self._level)
 
-    def _pairs(self) -> Iterator[tuple[str, str]]:
-        for pair in self._spark_conf.getAll():
-            yield pair._1(), pair._2()
+    def _restore_imports(self) -> None:
+        """The names that Python may use for Java's classes: a connection's imports are seen by all that come after it."""
+        view = self._view
+        if view.getSingleImportsMap().equals(self._single_imports) and view.getStarImports().equals(self._star_imports):
+            return
+        view.clearImports()
+        for name in self._each(_values(self._single_imports)):
+            view.addSingleImport(name)
+        for name in self._each(self._star_imports):
+            view.addStarImport(f"{name}.*")
+
+    def _settings(self) -> Any:
+        """The settings of the context: a Scala set of pairs. (Their text leaves out what looks like a secret.)"""
+        return self._sequences.unsafeWrapArray(self._spark_conf.getAll()).toSet()
