@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import fields
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from millrace.runtime.settings import BadSettings, ServiceSettings
 
@@ -15,6 +15,15 @@ from .providers import Provider, Standalone
 from .providers.process import ByAgent
 
 DEFAULTS = Settings()
+
+
+class TenantLimits(BaseModel):
+    """What a tenant may have."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    slots: int | None = Field(None, ge=0, le=1_000_000)
+    weight: int = Field(1, ge=1, le=1000)
 
 
 class ResourceManagerSettings(ServiceSettings):
@@ -39,6 +48,17 @@ class ResourceManagerSettings(ServiceSettings):
         DEFAULTS.ageing_ms, ge=1, description="So much waiting for slots outweighs one step of priority: no job waits for ever."
     )
 
+    not_enough_resources_ms: int | None = Field(
+        None,
+        ge=1,
+        description="A job that wants what the cluster cannot have (larger slots, more of them at once, more than its tenant may have) "
+        "fails after so long; null: it waits until there is.",
+    )
+    tenants: dict[Annotated[str, Field(pattern=r"^(\*|[A-Za-z0-9][A-Za-z0-9_.-]{0,62})?$")], TenantLimits] = Field(
+        {},
+        description="Tenant, as a job's `tenant` names it -> `slots`, which its jobs may hold together at most, and `weight`, its share "
+        'while others wait (1 without it). "*" holds for each tenant that is not named, "" for jobs that name none.',
+    )
     provider: str = Field(
         "standalone",
         pattern=r"^(standalone|process|[\w.]+:\w+)$",
@@ -85,7 +105,8 @@ class ResourceManagerSettings(ServiceSettings):
     def deciding(self) -> dict[str, Any]:
         """What the machine is given in its log."""
         decided = {each.name: getattr(self, each.name) for each in fields(Settings)}
-        return {**decided, "provider": "" if self.provider == "standalone" else self.provider}
+        tenants = {name: limits.model_dump(exclude_none=True) for name, limits in self.tenants.items()}
+        return {**decided, "tenants": tenants, "provider": "" if self.provider == "standalone" else self.provider}
 
     def make_provider(self) -> Provider:
         """Raises BadSettings."""

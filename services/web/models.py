@@ -57,6 +57,8 @@ class JobRow(Shape):
     """Why it waits for slots; null: it does not."""
     position: int | None
     """Its place in the queue."""
+    expected_ms: int | None
+    """When it has what it waits for, by how often slots were freed lately; null: that cannot be told."""
     state: str
     """Its status, or QUEUED while it waits for its first slot."""
     silent: str | None = None

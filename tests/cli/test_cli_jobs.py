@@ -37,6 +37,34 @@ def summary(**fields: Any) -> JobDetails:
 # list
 
 
+def test_the_queue_is_shown_with_place_and_expectation(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    first = summary(job="first", waiting="all 2 slots are busy", position=1, expected_ms=now_ms + 125_900)
+    never = summary(job="never", waiting="needs 9 MB a slot, the largest has 1 MB")
+    asked = []
+
+    def listed(most: int, **only: Any) -> Any:
+        asked.append((most, only))
+        return SimpleNamespace(jobs=[first, never], total=3)
+
+    connect(monkeypatch, list=listed)
+    shown = CliRunner().invoke(program.app, ["queue", "-n", "2"])
+    heads, one, two = shown.stdout.splitlines()
+    assert heads.split() == ["place", "job", "name", "accepted", "expected", "in", "why"]
+    assert one.split()[:3] == ["1", "first", "n"] and "2 m 5 s" in one and one.rstrip().endswith("all 2 slots are busy")
+    assert two.split()[:2] == ["never", "n"]
+    assert asked == [(2, {"in_queue": True})] and "2 of 3; more with -n" in shown.stderr
+    told = json.loads(CliRunner().invoke(program.app, ["queue", "--json"]).stdout)
+    assert [(each["job"], each["position"], each["state"]) for each in told] == [("first", 1, "QUEUED"), ("never", None, "QUEUED")]
+
+
+def test_a_job_that_waits_is_shown_with_the_time_that_it_may_expect(monkeypatch: pytest.MonkeyPatch) -> None:
+    soon_ms = time.time_ns() // 1_000_000 + 60_900
+    waits = summary(waiting="busy", position=3, expected_ms=soon_ms)
+    connect(monkeypatch, list_details=lambda limit, cursor: SimpleNamespace(jobs=[waits], total=1, next=None))
+    assert "busy (number 3, in about 1 m 0 s)" in CliRunner().invoke(program.app, ["list"]).stdout
+
+
 def test_a_job_in_the_queue_is_not_shown_as_running(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = summary(accepted_ms=time.time_ns() // 1_000_000 - 60_000, waiting="all 2 slots are busy", position=3)
     connect(monkeypatch, list_details=lambda limit, cursor: SimpleNamespace(jobs=[waits], total=1, next=None))

@@ -69,10 +69,10 @@ class Driver:
         return self.say(scope, RegisterTaskManager(host=f"host-{name}", slots=slots, states=given), life)
 
     def ask(
-        self, job: str, slots: int = 1, *, shard: str = JM0, priority: int = 0, since_ms: int = 0, memory_mb: Any = None
+        self, job: str, slots: int = 1, *, shard: str = JM0, priority: int = 0, since_ms: int = 0, memory_mb: Any = None, **more: Any
     ):
         return self.say(
-            shard, RequestSlots(job=job, slots=slots, priority=priority, since_ms=since_ms, memory_mb=memory_mb)
+            shard, RequestSlots(job=job, slots=slots, priority=priority, since_ms=since_ms, memory_mb=memory_mb, **more)
         )
 
     def allocation(self, scope: str = TM_A, slot: int = 0) -> str:

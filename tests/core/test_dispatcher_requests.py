@@ -208,6 +208,22 @@ def test_list_gives_what_is_asked_for_by_name_state_and_time() -> None:
     assert names(world, since_ms=accepted_ms[1], states=["INITIALIZING"]) == ["job-2"]
 
 
+def test_the_queue_is_listed_in_its_order_with_what_is_expected() -> None:
+    world = settled()
+    places: dict[str, tuple[str | None, int | None, int | None]] = {
+        "job-0": ("all are busy", 2, 9_000), "job-1": (None, None, None), "job-2": ("too small", None, None),
+        "job-3": ("all are busy", 1, 7_000), "job-4": ("too small", None, None),
+    }  # fmt: skip
+    for job, (why, position, expected_ms) in places.items():
+        world.now_ms += 1
+        world.accept(job)
+        told = jobs.JobStatusChanged(job=job, status="RUNNING", waiting=why, position=position, expected_ms=expected_ms)
+        world.tell(told, sender=shard_scope(world.state.live[job].shard))
+    [listed] = bodies(world.request(client.ListJobs(reply_to="c", in_queue=True, most=3)))
+    told = [(each.job, each.position, each.expected_ms) for each in listed.jobs]
+    assert (told, listed.total) == ([("job-3", 1, 7_000), ("job-0", 2, 9_000), ("job-2", None, None)], 4)
+
+
 def test_the_time_in_the_queue_is_told_apart_from_the_time_of_running() -> None:
     world = settled()
     world.accept()

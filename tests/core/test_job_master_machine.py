@@ -419,6 +419,7 @@ def test_every_message_that_may_come_has_a_handler_and_no_job_is_needed_for_it()
         (jobs.CancelStartedJob(job="none"), D),
         (jobs.JobRetired(job="none", acceptance="x"), D),
         (jobs.JobQueued(job="none", reason="x", position=1), RM),
+        (jobs.NotEnoughResources(job="none", reason="x"), RM),
         (slots.FailSlot(allocation="none", job="none", reason="x"), TM),
         (effects.SinkPublished(job="none", vertex="v"), ""),
         (PeerBorn(TM, 3), TM),

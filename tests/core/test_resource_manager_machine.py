@@ -234,7 +234,7 @@ def test_who_wants_nothing_leaves_the_queue_without_a_word():
     driver.ask("j")
     driver.tick()
     assert driver.ask("j", 0) == []
-    assert (driver.state.jobs, driver.state.queues) == ({}, {})
+    assert (driver.state.jobs, driver.state.waiting.places) == ({}, {})
     assert driver.ask("never", 0) == []
 
 
@@ -296,7 +296,7 @@ def test_a_reborn_shard_is_forgotten_until_it_declares_and_what_its_jobs_hold_st
     driver.ask("waiting")
     driver.tick()
     assert driver.say(JM0, PeerBorn(JM0, 8), 8) == []
-    assert (driver.state.queues, set(driver.state.jobs)) == ({}, {"held"})
+    assert (driver.state.waiting.places, set(driver.state.jobs)) == ({}, {"held"})
     assert driver.ask("waiting") == []
     assert driver.tick() == [queued("waiting", "the 1 slot of 1 TaskManager is busy", 1)]
     assert driver.ask("held") == []

@@ -24,6 +24,7 @@ NEW = {
     effects.ListWorkers, effects.WorkersListed, client.ListJobDetails, effects.ListStoredJobs, effects.StoredJobsListed,
     jobs.AskTaskManager, slots.AnswerClient, slots.ClientAnswered, *get_args(client.AboutTaskManager),
     client.ShutDownCluster, jobs.SuspendJobs, jobs.ResumeJobs, jobs.JobsSuspended, effects.EndCluster, effects.ClusterEnded,
+    jobs.NotEnoughResources,
 }  # fmt: skip
 """What 0.1.0 did not know."""
 EFFECTS = {

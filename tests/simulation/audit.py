@@ -33,6 +33,7 @@ from services.task_manager.core.machine import TaskManager
 from tests.simulation.book import Checked
 from tests.simulation.cluster import Cluster
 from tests.simulation.control import ControlProcess
+from tests.simulation.sharing import Sharing
 from tests.simulation.task_manager import TaskManagerProcess
 from tests.simulation.world import PREFIX
 
@@ -393,12 +394,13 @@ class Listening(Checked):
 
     def __init__(self, machine: Machine, heard: Heard) -> None:
         super().__init__(machine, lambda state: None)
-        self._heard = heard
+        self._heard, self._sharing = heard, Sharing()
 
     def handle(self, state: Any, envelope: Envelope) -> Iterator[Output]:
         if envelope.sender:
             self._heard.take(self.scope, envelope)
-        return self._machine.handle(state, envelope)
+        said = self._machine.handle(state, envelope)
+        return self._sharing.watched(state, said) if self.scope == RESOURCE_MANAGER else said
 
 
 def _busy(folded: ScopeState, record: Record) -> bool:

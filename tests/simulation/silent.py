@@ -44,7 +44,7 @@ def a_shard_stays_away(seed: int) -> Cluster:
     cluster.run(lambda: len(cluster.world.book.living) == 2, most_ms=20_000)
     for job in away:
         cluster.client.submit(job, workload.single(job))
-    cluster.run(lambda: sum(map(len, _state(cluster, RESOURCE_MANAGER).queues.values())) == len(away), most_ms=1_000)
+    cluster.run(lambda: len(_state(cluster, RESOURCE_MANAGER).waiting) == len(away), most_ms=1_000)
     cluster.kill(AWAY)
     for job in there[2:]:
         cluster.client.submit(job, workload.single(job))

@@ -119,7 +119,7 @@ def test_archived_jobs_are_listed_by_the_cluster(web: TestClient, cluster: Clust
     assert cluster.asked == [(2, "9.k", {"states": ["FAILED"], "name": "n", "since_ms": 1, "until_ms": None})]
     found = answer.json()
     assert (answer.status_code, found["total"], found["next"], list(found)) == (200, None, "5.old", ["as_of", "total", "jobs", "next"])
-    blank = {"name": "n", "running_ms": None, "waiting": None, "position": None}
+    blank = {"name": "n", "running_ms": None, "waiting": None, "position": None, "expected_ms": None}
     lives = {"ended_ms": None, "since_ms": None, "silent": "job-master/0"}
     assert found["jobs"] == [
         {"job": "j", "status": "RUNNING", "state": "RUNNING", "accepted_ms": 7, **lives} | blank,

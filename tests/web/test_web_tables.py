@@ -68,12 +68,13 @@ def test_a_job_from_its_acceptance_to_its_end() -> None:
     after_waiting = folded(story.facts[:3])
     assert after_waiting.listed() == [{
         "job": "j", "name": "name of j", "status": "RUNNING", "accepted_ms": T0, "since_ms": T0 + 1, "running_ms": None,
-        "ended_ms": None, "waiting": "no slot is free", "position": 3, "state": "QUEUED",
+        "ended_ms": None, "waiting": "no slot is free", "position": 3, "expected_ms": None, "state": "QUEUED",
     }]  # fmt: skip
     jobs = folded(story.facts)
     assert jobs.described("j") == {
         "job": "j", "name": "name of j", "status": "FINISHED", "accepted_ms": T0, "since_ms": T0 + 8, "running_ms": T0 + 3,
-        "ended_ms": T0 + 8, "state": "FINISHED", "waiting": None, "position": None, "cause": None, "archive": "archives/j", "spent": SPENT,
+        "ended_ms": T0 + 8, "state": "FINISHED", "waiting": None, "position": None, "expected_ms": None,
+        "cause": None, "archive": "archives/j", "spent": SPENT,
         "tasks": [{"task": "a", "subtasks": [
             {"subtask": 0, "attempt": 2, "state": "FINISHED", "attempts": [
                 {"attempt": 1, "task_manager": "tm", "slot": 1, "error": {"kind": "user", "message": "no"}, "state": "FAILED",
@@ -278,7 +279,7 @@ def test_what_was_said_too_long_ago_is_missing_and_no_error() -> None:
     jobs = folded(whole_job().facts[4:5])
     assert jobs.listed() == [{
         "job": "j", "name": "", "status": "INITIALIZING", "accepted_ms": None, "since_ms": None, "ended_ms": None,
-        "running_ms": T0 + 4, "waiting": None, "position": None, "state": "INITIALIZING",
+        "running_ms": T0 + 4, "waiting": None, "position": None, "expected_ms": None, "state": "INITIALIZING",
     }]  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -129,13 +130,24 @@ def remember(state: State, job: str, stored: StoredJob) -> None:
 
 
 def newest(state: State, request: client.ListJobs) -> tuple[list[client.JobSummary], int]:
-    """(jobs, how many there are) of those that match: the ones accepted last, newest first. Fewer than `most` where they would not fit
-    into one reply."""
+    """(jobs, how many there are) of those that match: the ones accepted last, newest first, or the first ones in the queue. Fewer than
+    `most` where they would not fit into one reply."""
     jobs: dict[str, LiveJob | EndedJob] = {**state.ended, **state.live}
+    if request.in_queue:
+        jobs = {job: live for job, live in state.live.items() if live.waiting is not None}
     if request.name or request.states or request.since_ms is not None or request.until_ms is not None:
         jobs = {job: known for job, known in jobs.items() if _matches(known, request)}
-    picked = heapq.nlargest(request.most, jobs.items(), key=lambda item: (item[1].accepted_ms, item[0]))
+    if request.in_queue:
+        picked = heapq.nsmallest(request.most, jobs.items(), key=lambda item: _standing(*item))
+    else:
+        picked = heapq.nlargest(request.most, jobs.items(), key=lambda item: (item[1].accepted_ms, item[0]))
     return fitting(known.summary(job) for job, known in picked), len(jobs)
+
+
+def _standing(job: str, known: LiveJob | EndedJob) -> tuple[float, int, str]:
+    """Where a job stands in the queue: who has a place, then who waits longest."""
+    place = known.position if isinstance(known, LiveJob) else None
+    return math.inf if place is None else place, known.accepted_ms, job
 
 
 def _matches(known: LiveJob | EndedJob, request: client.ListJobs) -> bool:

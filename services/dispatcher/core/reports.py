@@ -23,7 +23,7 @@ def on_job_master_started(state: State, body: jobs.JobMasterStarted, envelope: E
     """The JobMaster has taken the job over. If the job waits, JobStatusChanged follows."""
     live = state.live.get(body.job)
     if live is not None:
-        live.status, live.waiting, live.position = body.status, None, None
+        live.status, live.waiting, live.position, live.expected_ms = body.status, None, None, None
     else:
         yield from _report_of_no_live_job(state, body.job, envelope)
 
@@ -31,7 +31,8 @@ def on_job_master_started(state: State, body: jobs.JobMasterStarted, envelope: E
 def on_job_status_changed(state: State, body: jobs.JobStatusChanged, envelope: Envelope) -> Outputs:
     live = state.live.get(body.job)
     if live is not None:
-        live.status, live.waiting, live.position, live.running_ms = body.status, body.waiting, body.position, body.running_ms
+        live.status, live.waiting, live.running_ms = body.status, body.waiting, body.running_ms
+        live.position, live.expected_ms = body.position, body.expected_ms
     else:
         yield from _report_of_no_live_job(state, body.job, envelope)
 

@@ -170,6 +170,7 @@ class LiveJob:
     status: str = INITIALIZING
     waiting: str | None = None
     position: int | None = None
+    expected_ms: int | None = None
     running_ms: int | None = None  # when it was first given a slot, if its JobMaster reported that
     log: str = ""
     offset: int = -1  # the place of its submission in client.commands
@@ -186,6 +187,7 @@ class LiveJob:
             accepted_ms=self.accepted_ms,
             waiting=self.waiting,
             position=self.position,
+            expected_ms=self.expected_ms,
             running_ms=self.running_ms,
         )
 

@@ -59,7 +59,7 @@ def _declare_requests(state: State) -> Iterator[Output]:
         if job.wanted:
             yield request_slots(job)
         if job.waiting is not None:  # its life before sent the reason; this one sends it again if it still holds
-            job.waiting, job.position = None, None
+            job.waiting, job.position, job.expected_ms = None, None, None
             yield status_changed(job)
     if state.lost:
         yield Say(RESOURCE_MANAGER, TaskManagersParted(lost=dict(state.lost)))

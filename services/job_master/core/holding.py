@@ -8,12 +8,13 @@ from millrace.core.allocation import granted_in, life_of
 from millrace.core.clocks import AtMs
 from millrace.core.faults import fault
 from millrace.core.machine import Envelope, Forget, Output, Say
-from millrace.core.messages.jobs import LOST_KEPT, JobQueued, TaskManagerLost
+from millrace.core.messages.jobs import LOST_KEPT, JobQueued, NotEnoughResources, TaskManagerLost
 from millrace.core.messages.slots import FailSlot, FreeSlots, OfferSlots, SlotOffer
-from millrace.core.states import ENDED_JOB
+from millrace.core.states import ENDED_JOB, ENDING_JOB
 from millrace.core.topics import Scope, task_manager_name, task_manager_scope
 
 from .attempts import fail_attempt
+from .failover import fail
 from .reporting import job_waiting, status_changed
 from .scheduling import advance
 from .slot_pool import drop_slot, hold_slot, slots_on
@@ -55,14 +56,24 @@ def on_job_queued(state: State, body: JobQueued, envelope: Envelope) -> Iterator
     job = state.jobs.get(body.job)
     if job is None or job.status in ENDED_JOB or not job.wanted:
         return
-    if (job.waiting, job.position) == (body.reason, body.position):
+    if (job.waiting, job.position, job.expected_ms) == (body.reason, body.position, body.expected_ms):
         return
-    job.waiting, job.position = body.reason, body.position
+    job.waiting, job.position, job.expected_ms = body.reason, body.position, body.expected_ms
     if body.reason is None:
         job.running_ms = job.running_ms or envelope.at_ms
     yield status_changed(job)
     if body.reason is not None:
         yield job_waiting(job, envelope.at_ms)
+
+
+def on_not_enough_resources(state: State, body: NotEnoughResources, envelope: Envelope) -> Iterator[Output]:
+    """The job fails, whatever `restart` says: it would wait for the same again. Its attempts that run are canceled."""
+    job = state.jobs.get(body.job)
+    if job is None or job.status in (*ENDED_JOB, *ENDING_JOB) or not job.wanted:
+        return
+    before = job.status
+    fail(job, fault("timeout", f"not enough resources: {body.reason}"), envelope.at_ms)
+    yield from advance(state, job, envelope.at_ms, before)
 
 
 def on_task_manager_lost(state: State, body: TaskManagerLost, envelope: Envelope) -> Iterator[Output]:

@@ -158,6 +158,7 @@ def on_describe_started_job(state: State, body: DescribeStartedJob, envelope: En
             ended_ms=job.ended_ms or None,
             waiting=job.waiting,
             position=job.position,
+            expected_ms=job.expected_ms,
             running_ms=job.running_ms or None,
         )
         detail = describe(plan_of(state, job), job)

@@ -51,6 +51,7 @@ HANDLERS: dict[type, Handler] = {
     jobs.ResumeJobs: suspension.on_resume_jobs,
     # from the ResourceManager
     jobs.JobQueued: holding.on_job_queued,
+    jobs.NotEnoughResources: holding.on_not_enough_resources,
     jobs.TaskManagerLost: holding.on_task_manager_lost,
     jobs.DeclareAgain: births.on_declare_again,
     # from TaskManagers

@@ -40,7 +40,10 @@ def job_waiting(job: Job, at_ms: AtMs) -> Publish:
     """`job.waiting` is the reason, and not None."""
     assert job.waiting is not None
     number = event_number(job, "JobWaiting")
-    return job_event(job, JobWaiting(job=job.id, at_ms=at_ms, count=number, reason=job.waiting, position=job.position))
+    event = JobWaiting(
+        job=job.id, at_ms=at_ms, count=number, reason=job.waiting, position=job.position, expected_ms=job.expected_ms
+    )
+    return job_event(job, event)
 
 
 def attempt_state_changed(
@@ -75,6 +78,7 @@ def status_changed(job: Job) -> Say:
         status=job.status.value,
         waiting=job.waiting,
         position=job.position,
+        expected_ms=job.expected_ms,
         running_ms=job.running_ms or None,
     )
     return Say(DISPATCHER, changed)

@@ -147,7 +147,7 @@ def _request(job: Job) -> Iterator[Output]:
     if wanted != job.wanted:
         job.wanted = wanted
         if wanted == 0:
-            job.waiting, job.position = None, None
+            job.waiting, job.position, job.expected_ms = None, None, None
         yield request_slots(job)
 
 
@@ -169,7 +169,7 @@ def end(state: State, job: Job, at_ms: AtMs) -> Iterator[Output]:
     """The job has reached its end here; what counts is what the Dispatcher stores of it."""
     ends = {JobStatus.FAILING: JobStatus.FAILED, JobStatus.CANCELLING: JobStatus.CANCELED}
     move_job(job, ends.get(job.status, JobStatus.FINISHED), at_ms)
-    job.ended_ms, job.waiting, job.position = at_ms, None, None
+    job.ended_ms, job.waiting, job.position, job.expected_ms = at_ms, None, None, None
     assert not job.slots, f"{job.id} ends and holds {list(job.slots)}"
     set_timer(state, job)
     yield job_ended(job, plan_of(state, job))

@@ -60,5 +60,7 @@ def request_slots(job: Job) -> Say:
             priority=job.graph.get("priority", 0),
             since_ms=job.accepted_ms,
             memory_mb=job.graph.get("resources", {}).get("memory_mb"),
+            tenant=job.graph.get("tenant", ""),
+            together=job.graph.get("together", False),
         ),
     )

@@ -152,6 +152,7 @@ class Job:
     queue_due_ms: NowMs | None = None  # until the first attempt; in State.due
     waiting: str | None = None
     position: int | None = None
+    expected_ms: int | None = None  # when it has what it waits for, as the ResourceManager expects
     cause: Fault | None = None  # why it is FAILING or FAILED
     sinks: dict[str, bool] = field(default_factory=dict)  # sinks being published -> published
     results: dict[int, ResultRows] = field(default_factory=dict)  # subtask -> its part: rows, or a path

@@ -34,11 +34,12 @@ PAYLOADS = frozenset({"args", "conf", "detail", "env", "options", "parameters", 
 """Fields whose numbers go, too, and the names of what is in them."""
 MAPS = frozenset({
     "effects", "ended", "expected", "inputs", "jobs", "key_types", "live", "lookups", "outbox", "outputs", "peers", "pinned", "results",
-    "schemas", "sinks", "slots", "sources", "task_managers", "tasks", "vertices",
+    "schemas", "sinks", "slots", "sources", "task_managers", "tasks", "tenants", "vertices",
 })  # fmt: skip
 """Fields that are kept by ids, or by names that an owner chose: such a name is no field, though it may be spelt like one."""
 REASONS = frozenset({
-    "CancelTasks", "DisconnectTaskManager", "JobQueued", "JobWaiting", "ReleaseTaskManager", "TaskManagerGone", "TaskManagerLost",
+    "CancelTasks", "DisconnectTaskManager", "JobQueued", "JobWaiting", "NotEnoughResources", "ReleaseTaskManager", "TaskManagerGone",
+    "TaskManagerLost",
 })  # fmt: skip
 """Messages whose `reason` is in a service's own words, of nobody's job."""
 DIGESTS = ("digest", "sha256")

@@ -46,7 +46,7 @@ def _overview(state: State, body: Query) -> ClusterOverview:
         task_managers=len(state.task_managers),
         slots=sum(len(each.slots) for each in state.task_managers.values()),
         free_slots=sum(len(keys) for keys in state.free.values()),
-        waiting_jobs=sum(len(waiting) for waiting in state.queues.values()),
+        waiting_jobs=len(state.waiting),
         provided=_provided(state) if state.limits.provider else None,
     )
 

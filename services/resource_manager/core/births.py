@@ -11,7 +11,7 @@ from millrace.core.timing import registration_ms
 from millrace.core.topics import JOB_MASTER, shard_number, task_manager_name
 
 from . import providing, registration, requests
-from .state import DECLARE_MS, Settings, State
+from .state import DECLARE_MS, Settings, State, waiting_of
 
 Outputs = Iterator[Output]
 
@@ -31,6 +31,7 @@ def on_born(state: State, body: Born, envelope: Envelope) -> Outputs:
 def on_configured(state: State, body: Configured, envelope: Envelope) -> Outputs:
     before = state.lost_after_ms
     state.limits = settings_of(Settings, body)
+    state.waiting = waiting_of(state)
     yield from registration.adjust_heartbeats(state, before)
     yield from providing.on_configured(state, envelope.at_ms)
 

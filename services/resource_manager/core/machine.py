@@ -45,7 +45,7 @@ from . import (
     timers,
     workers,
 )
-from .state import State, is_quiet
+from .state import State, is_quiet, waiting_of
 
 HANDLERS: dict[type, Handler] = {
     # from the core
@@ -95,8 +95,11 @@ class ResourceManager:
 
     def handle(self, state: State, envelope: Envelope) -> Iterator[Output]:
         """Any record may have freed a slot or made a job want one, so each ends with granting."""
+        if state.waiting is None:
+            state.queues = {}
+            state.waiting = waiting_of(state)
         yield from dispatch(HANDLERS, state, envelope)
-        yield from slot_manager.grant(state, envelope.id, envelope.at_ms)
+        yield from slot_manager.grant(state, envelope)
 
     def is_idle(self, state: State) -> bool:
         waits = state.jobs or state.expected or state.asked or workers.pending(state)

@@ -85,7 +85,7 @@ def _drain(state: State, envelope: Envelope) -> Outputs:
     """Asks those that have been idle for long enough, the highest number first, and no more than are not needed."""
     now_ms, limits = envelope.now_ms, state.limits
     quiet = _quiet(state, now_ms)
-    if state.queues:
+    if state.waiting:
         return  # who waits may get what is idle
     asked = sum(each.state is WorkerState.DRAINING for each in state.workers.known.values())
     left = len(state.task_managers) - asked - limits.task_managers_min

@@ -8,18 +8,19 @@ at each tick: each notification leads to three more records, and jobs that start
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
+from typing import NamedTuple
 
-from millrace.core.clocks import NowMs
+from millrace.core.clocks import AtMs, NowMs, after
 from millrace.core.machine import Say
-from millrace.core.messages.jobs import JobQueued
+from millrace.core.messages.jobs import JobQueued, NotEnoughResources
 from millrace.core.states import SlotState
 from millrace.core.topics import shard_scope
 
-from . import scaling
+from . import pace, scaling
 from .state import Job, State
+from .waiting import Wanted
 
 PLACES_MAX = 100
 PLACES_EVERY_MS = 1000
@@ -31,18 +32,16 @@ def update(state: State, name: str) -> Iterator[Say]:
     """Puts a job into or out of the queue after what it wants or holds has changed; forgets a job that does neither."""
     job = state.jobs[name]
     if state.queues_for(job):
-        queue = state.queues.setdefault(job.memory_mb, [])
-        at = bisect_left(queue, (job.rank, name))
-        if queue[at : at + 1] != [(job.rank, name)]:
-            queue.insert(at, (job.rank, name))
-            if job.sent_reason is None:
-                state.unnotified[name] = None
+        was = name in state.waiting.places
+        state.waiting.add(name, job.lacks, job.tenant, job.rank)
+        if not was and job.sent_reason is None:
+            state.unnotified[name] = None
         return
     remove(state, name)
     if job.waits:  # still, but its shard is excluded: a reason is sent again when that declares
-        job.sent_reason = job.sent_position = None
+        job.sent_reason = job.sent_position = job.sent_expected_ms = None
     elif job.sent_reason is not None:
-        job.sent_reason = job.sent_position = None
+        job.sent_reason = job.sent_position = job.sent_expected_ms = None
         yield Say(shard_scope(job.shard), JobQueued(job=name, reason=None, position=None))
     if not job.wanted and not job.held:
         del state.jobs[name]
@@ -50,50 +49,100 @@ def update(state: State, name: str) -> Iterator[Say]:
 
 def remove(state: State, name: str) -> None:
     """Takes a job out of the queue, if it is there. Its shard is sent nothing."""
-    job = state.jobs[name]
-    queue = state.queues.get(job.memory_mb, [])
-    at = bisect_left(queue, (job.rank, name))
-    if queue[at : at + 1] == [(job.rank, name)]:
-        del queue[at]
-        if not queue:
-            del state.queues[job.memory_mb]
+    state.waiting.remove(name)
     state.unnotified.pop(name, None)
     state.placed.pop(name, None)
 
 
-def notify(state: State, now_ms: NowMs) -> Iterator[Say]:
+class Place(NamedTuple):
+    """Where a job stands in the queue, why it waits, and until when."""
+
+    position: int | None
+    reason: str
+    expected_ms: int | None = None
+
+
+def notify(state: State, now_ms: NowMs, at_ms: AtMs) -> Iterator[Say]:
     """Notifies the shards of jobs that began to wait, and once a second of places and reasons that changed."""
-    again = now_ms - state.places_sent_ms >= PLACES_EVERY_MS and bool(state.queues)
+    again = now_ms - state.places_sent_ms >= PLACES_EVERY_MS and bool(state.waiting)
     if not state.unnotified and not again:
         return
-    found = {name: (position, reason) for name, position, reason in _places(state)}
+    found = dict(_places(state, at_ms))
     begun = islice(state.unnotified, NOTIFIED_A_TICK)
     names = dict.fromkeys([*begun, *state.placed, *found] if again else begun)
     for name in names:
         state.unnotified.pop(name, None)
         job = state.jobs[name]
-        position, reason = found.get(name, (None, BEYOND))
-        if position is None:
+        place = found.get(name, Place(None, BEYOND))
+        if place.position is None:
             state.placed.pop(name, None)
         else:
             state.placed[name] = None
-        if (job.sent_reason, job.sent_position) != (reason, position):
-            job.sent_reason, job.sent_position = reason, position
-            yield Say(shard_scope(job.shard), JobQueued(job=name, reason=reason, position=position))
+        moved = (job.sent_reason, job.sent_position) != (place.reason, place.position)
+        if moved or pace.is_news(job.sent_expected_ms, place.expected_ms, at_ms):
+            job.sent_reason, job.sent_position, job.sent_expected_ms = place.reason, place.position, place.expected_ms
+            yield Say(
+                shard_scope(job.shard),
+                JobQueued(job=name, reason=place.reason, position=place.position, expected_ms=place.expected_ms),
+            )
     if again:
         state.places_sent_ms = now_ms
+        yield from _give_up(state, found, now_ms)
 
 
-def _places(state: State) -> Iterator[tuple[str, int | None, str]]:
-    """(job, place, reason) of the first jobs in the queue. Also of the first ones for which no registered slot is large enough: they
-    delay no other job and have no place."""
-    census = _SlotCensus(state)
-    possible = [queue for memory, queue in state.queues.items() if census.fits(memory)]
-    for position, (_, name) in enumerate(islice(heapq.merge(*possible), PLACES_MAX), 1):
-        yield name, position, census.reason(state.jobs[name])
-    others = [queue for memory, queue in state.queues.items() if not census.fits(memory)]
+def _give_up(state: State, found: Mapping[str, Place], now_ms: NowMs) -> Iterator[Say]:
+    """Notifies the shards of jobs that have wanted for too long what the cluster cannot have: they fail."""
+    limit_ms = state.limits.not_enough_resources_ms
+    for name, place in found.items():
+        job = state.jobs[name]
+        if place.position is not None or limit_ms is None or not state.open:
+            job.never_ms = None
+        elif job.never_ms is None:
+            job.never_ms = now_ms
+        elif now_ms >= after(job.never_ms, limit_ms):
+            job.never_ms = now_ms  # it is sent again where its shard did not get it
+            yield Say(shard_scope(job.shard), NotEnoughResources(job=name, reason=place.reason))
+
+
+def _places(state: State, at_ms: AtMs) -> Iterator[tuple[str, Place]]:
+    """The first jobs in the queue. Also the first ones that no registered slots can serve: they delay no other job and have no place."""
+    census, slots = _SlotCensus(state), 0
+    for position, (name, limited) in enumerate(islice(in_order(state, census.fits), PLACES_MAX), 1):
+        job = state.jobs[name]
+        expected_ms = pace.expected_ms(state, slots + job.lacks.need, at_ms) if state.open and not limited else None
+        slots += job.wanted - job.held
+        yield name, Place(position, census.reason(job), expected_ms)
+    others = [queue for wanted, tenant, queue in state.waiting.jobs() if not census.fits(wanted, tenant)]
     for _, name in islice(heapq.merge(*others), PLACES_MAX):
-        yield name, None, census.reason(state.jobs[name])
+        yield name, Place(None, census.reason(state.jobs[name]))
+
+
+def in_order(state: State, fits: Callable[[Wanted, str], bool]) -> Iterator[tuple[str, bool]]:
+    """The jobs in the order in which they get what they want, if slots are freed and nothing else happens. Last those that wait for their
+    own tenant's slots, each with True."""
+    waiting, more = state.waiting, dict[str, int]()
+    heads = [(waiting.share(tenant), *queue[0], 0, wanted, tenant) for wanted, tenant, queue in waiting.jobs() if fits(wanted, tenant)]
+    heapq.heapify(heads)
+    limited: list[tuple[int, int, str, int, Wanted, str]] = []  # by the quota of their tenant
+    is_last = False
+    while heads or limited:
+        if not heads:
+            heads, limited, is_last = sorted(limited), [], True
+        share, rank, name, index, wanted, tenant = heads[0]
+        now = waiting.share(tenant, more.get(tenant, 0))
+        if share != now:
+            heapq.heapreplace(heads, (now, rank, name, index, wanted, tenant))
+            continue
+        if not (is_last or waiting.allows(tenant, more.get(tenant, 0) + wanted.need)):
+            limited.append(heapq.heappop(heads))
+            continue
+        yield name, is_last
+        more[tenant] = more.get(tenant, 0) + state.jobs[name].wanted - state.jobs[name].held
+        queue = waiting.lines[wanted].jobs[tenant]
+        if index + 1 < len(queue):
+            heapq.heapreplace(heads, (now, *queue[index + 1], index + 1, wanted, tenant))
+        else:
+            heapq.heappop(heads)
 
 
 class _SlotCensus:
@@ -101,51 +150,77 @@ class _SlotCensus:
 
     def __init__(self, state: State) -> None:
         self._state = state
+        limits = state.limits
         there = (slot.memory_mb for each in state.task_managers.values() for slot in each.slots.values())
-        new = [state.limits.worker_memory_mb] if state.limits.provider and state.limits.task_managers_max else []
+        new = [limits.worker_memory_mb] if limits.provider and limits.task_managers_max else []
         self._largest = max([*there, *new], default=0)
         self._outlook = scaling.outlook(state)
         self._counts: dict[int, str] = {}  # by memory_mb
 
-    def fits(self, memory_mb: int) -> bool:
-        return memory_mb <= self._largest or not self._largest
+    def fits(self, wanted: Wanted, tenant: str) -> bool:
+        """Whether it could be given what it wants, if all that is registered or may be started were free."""
+        return not self._never(wanted, tenant)
+
+    def _never(self, wanted: Wanted, tenant: str) -> str:
+        """Why not; "" if it could."""
+        memory_mb, need = wanted
+        if self._largest and memory_mb > self._largest:
+            return f"needs {memory_mb} MB a slot, the largest has {self._largest} MB"
+        quota = self._state.waiting.quota(tenant)
+        if quota is not None and need > quota:
+            may = f"{_plural(quota, 'slot')} at most" if quota else "none"
+            return f"needs {_plural(need, 'slot')}{' at once' if need > 1 else ''}, and its tenant {tenant or '(none)'} may have {may}"
+        most = scaling.slots_most(self._state, memory_mb)
+        if need > 1 and self._state.task_managers and need > most:
+            return f"needs {need} slots at once, and there are {most} at most"
+        return ""
 
     def reason(self, job: Job) -> str:
         """One sentence on why a job waits."""
-        part = f"{job.held} of {job.wanted} slots: " if job.wanted > 1 else ""
+        wanted = job.lacks
+        at_once = " at once" if wanted.need > 1 else ""
+        part = f"{job.held} of {job.wanted} slots{at_once}: " if job.wanted > 1 else ""
         state = self._state
         if not state.open:
             missing = state.shards - len(state.declared | state.silent)
             whom = _plural(missing, "JobMaster shard") if missing else "TaskManagers"
             return f"{part}the ResourceManager has just started and waits to hear from {whom}"
-        if not self.fits(job.memory_mb):
-            return f"{part}needs {job.memory_mb} MB a slot, the largest has {self._largest} MB"
+        if never := self._never(wanted, job.tenant):
+            return part + never
+        if not state.waiting.allows(job.tenant, wanted.need):
+            quota, held = state.waiting.quota(job.tenant), state.waiting.held.get(job.tenant, 0)
+            return f"{part}its tenant {job.tenant or '(none)'} has {held} of the {_plural(quota or 0, 'slot')} of its quota"
         if job.memory_mb not in self._counts:
             self._counts[job.memory_mb] = self._count(job.memory_mb) if state.task_managers else "no TaskManager is registered"
         outlook = f"; {self._outlook}" if self._outlook and job.memory_mb <= state.limits.worker_memory_mb else ""
         return part + self._counts[job.memory_mb] + outlook
 
     def _count(self, memory_mb: int) -> str:
-        counts = {"busy": 0, "starting": 0, "broken": 0}
+        counts = {"busy": 0, "free": 0, "kept": 0, "starting": 0, "broken": 0}
         hosts, why = 0, ""
+        kept = {size: turn.kept_for for size, turn in self._state.turns.items() if turn.kept_for}
         for name, task_manager in self._state.task_managers.items():
             fitting = [slot for slot in task_manager.slots.values() if slot.memory_mb >= memory_mb]
             hosts += bool(fitting)
             for slot in fitting:
-                starting, broken = slot.state is SlotState.STARTING, slot.state is SlotState.BROKEN
-                counts["starting" if starting else "broken" if broken else "busy"] += 1
+                word = _WORDS.get(slot.state, "busy")
+                counts["kept" if word == "free" and slot.memory_mb in kept else word] += 1
                 why = why or (f" ({name}: {slot.broken})" if slot.broken else "")
         total = sum(counts.values())
         if not total:
             return "no TaskManager has a slot"
         size = f" with {memory_mb} MB" if memory_mb else ""
         whole = f"{_plural(total, 'slot')}{size} of {_plural(hosts, 'TaskManager')}"
-        some = {word: number for word, number in counts.items() if number}
+        for_whom = next((f" for {job}" for size_mb, job in kept.items() if size_mb >= memory_mb), "")
+        some = {f"kept{for_whom}" if word == "kept" else word: number for word, number in counts.items() if number}
         if len(some) == 1:
             (word,) = some
             return f"the {whole} is {word}{why}" if total == 1 else f"all {whole} are {word}{why}"
         each = (f"{number} {'is' if number == 1 else 'are'} {word}" for word, number in some.items())
         return f"of {whole} {', '.join(each)}{why}"
+
+
+_WORDS = {SlotState.STARTING: "starting", SlotState.BROKEN: "broken", SlotState.FREE: "free"}
 
 
 def _plural(number: int, word: str) -> str:

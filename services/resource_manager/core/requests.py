@@ -24,12 +24,16 @@ def on_request_slots(state: State, body: RequestSlots, envelope: Envelope) -> It
         job = state.jobs[body.job] = Job()
     queue.remove(state, body.job)
     if not body.slots:
-        job.sent_reason = job.sent_position = None  # its shard knows that it does not wait
+        job.sent_reason = job.sent_position = job.sent_expected_ms = None  # its shard knows that it does not wait
     job.wanted, job.shard, job.priority, job.since_ms = body.slots, shard_of(envelope), body.priority, body.since_ms
     if job.life != envelope.life:
         job.life = envelope.life
         job.earlier = sum(life_of(each) < job.life for each in _allocations(state, body.job)) if job.held else 0
-    job.memory_mb = body.memory_mb or 0
+    job.memory_mb, job.together = body.memory_mb or 0, body.together
+    if job.tenant != body.tenant:
+        state.waiting.hold(job.tenant, -job.held)
+        job.tenant = body.tenant
+        state.waiting.hold(job.tenant, job.held)
     job.rank = matching.rank(job.priority, job.since_ms, state.limits.ageing_ms)
     yield from queue.update(state, body.job)
 
@@ -52,6 +56,6 @@ def forget_request(state: State, name: str) -> None:
     """What a job wanted is dropped until its shard requests it again."""
     job = state.jobs[name]
     queue.remove(state, name)
-    job.wanted, job.sent_reason, job.sent_position = 0, None, None
+    job.wanted, job.sent_reason, job.sent_position, job.sent_expected_ms = 0, None, None, None
     for _ in queue.update(state, name):
         raise AssertionError("a job was never queued, and its shard is notified that it does not wait any more")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import chain
 from typing import NamedTuple
 
 from millrace.core.states import SlotState
@@ -17,21 +16,50 @@ COMING_SLOT = (SlotState.STARTING, SlotState.RELEASING)
 def missing(state: State) -> int:
     """How many more workers the waiting jobs, and the slots that are kept free, need besides those that are being started.
 
-    A job that needs more memory than a slot of a worker has needs none: it would wait on."""
-    limits = state.limits
+    A job that needs more memory than a slot of a worker has needs none, nor one beyond its tenant's quota: it would wait on."""
+    limits, waiting = state.limits, state.waiting
     spare = limits.task_managers_spare * limits.worker_slots if state.jobs else 0
-    fitting = [memory for memory in state.queues if memory <= limits.worker_memory_mb]
+    fitting = [wanted.memory_mb for wanted in waiting.lines if wanted.memory_mb <= limits.worker_memory_mb]
     if not fitting and not spare:
         return 0
-    coming = len(pending(state)) * limits.worker_slots + _coming_slots(state, max(fitting, default=0))
-    most = coming + limits.task_managers_max * limits.worker_slots
-    demand = 0
-    for _, name in chain.from_iterable(state.queues[memory] for memory in fitting):
-        demand += state.jobs[name].wanted - state.jobs[name].held
-        if demand >= most:
-            break  # more than that is not started at once
-    over = max(0, coming - demand) + sum(map(len, state.free.values()))
+    largest = max(fitting, default=0)
+    free = sum(map(len, state.free.values()))
+    usable = sum(len(slots) for size, slots in state.free.items() if size >= largest) if fitting else 0
+    coming = len(pending(state)) * limits.worker_slots + _coming_slots(state, largest) + usable
+    demand = _demand(state, coming + limits.task_managers_max * limits.worker_slots)
+    over = max(0, coming - demand) + free - usable
     return -(-(max(0, demand - coming) + max(0, spare - over)) // limits.worker_slots)
+
+
+def _demand(state: State, most: int) -> int:
+    """The slots that waiting jobs lack and may have, up to `most`: more than that is not started at once."""
+    waiting, left, demand = state.waiting, dict[str, int](), 0
+    for wanted, tenant, queue in waiting.jobs():
+        if wanted.memory_mb > state.limits.worker_memory_mb:
+            continue
+        quota = waiting.quota(tenant)
+        room = most if quota is None else left.setdefault(tenant, max(0, quota - waiting.held.get(tenant, 0)))
+        for _, name in queue:
+            lacks = state.jobs[name].wanted - state.jobs[name].held
+            if lacks > room and wanted.need > 1:
+                break
+            taken = min(lacks, room)
+            demand, room = demand + taken, room - taken
+            if demand >= most or not room:
+                break
+        left[tenant] = room
+        if demand >= most:
+            break
+    return min(demand, most)
+
+
+def slots_most(state: State, memory_mb: int) -> int:
+    """So many slots of at least this size there can be: those that are registered, and those that may still be started."""
+    limits = state.limits
+    new = limits.provider and memory_mb <= limits.worker_memory_mb and not state.workers.deregistered
+    more = (len(pending(state)) + room(state).workers) * limits.worker_slots if new else 0
+    there = sum(slot.memory_mb >= memory_mb for each in state.task_managers.values() for slot in each.slots.values())
+    return there + more
 
 
 def below_least(state: State) -> int:

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from millrace.core.allocation import allocation_name, life_of
-from millrace.core.clocks import AtMs
+from millrace.core.clocks import AtMs, NowMs, after
 from millrace.core.machine import Envelope, Output, Publish, Say
 from millrace.core.messages.events import SlotChanged
 from millrace.core.messages.slots import AllocateSlot, ReportedSlot, SlotFreed, SlotReport, TaskManagerHeartbeat
 from millrace.core.states import ALLOCATED_SLOT, HELD_SLOT, UNUSABLE_SLOT, SlotState
 from millrace.core.topics import task_manager_scope
 
-from . import liveness, matching, queue, workers
-from .state import Job, Slot, State, TaskManager, is_quiet, slot_key, task_manager_of
+from . import liveness, matching, pace, queue, workers
+from .state import Job, Slot, State, TaskManager, Turn, is_quiet, slot_key, task_manager_of
 
 Outputs = Iterator[Output]
 
@@ -42,28 +42,55 @@ def on_slot_freed(state: State, body: SlotFreed, envelope: Envelope) -> Outputs:
     task_manager = state.task_managers.get(name)
     slot = task_manager.slots.get(body.slot) if task_manager is not None else None
     if slot is not None and slot.allocation == body.allocation:
+        pace.note_freed(state, envelope.at_ms)
         yield from _change_and_publish(state, name, body.slot, SlotState(body.state), None, None, envelope.at_ms)
 
 
-def grant(state: State, record: str, at_ms: AtMs) -> Outputs:  # [R11]
-    """Grants free slots to waiting jobs until nothing fits. `record`: the id of the record that led to it."""
+def grant(state: State, envelope: Envelope) -> Outputs:  # [R11]
+    """Grants free slots to waiting jobs until nothing fits."""
     if not state.open:
         return
     others: list[Output] = []  # the grants go first: a submission waits for them
-    while (found := matching.match_slots(state.queues, state.free)) is not None:
-        name, (task_manager, slot) = found
+    while (found := _next(state, envelope.now_ms)).job is not None:
+        name = found.job
         job = state.jobs[name]
-        allocation = allocation_name(record, state.granted, job.life)
-        state.granted += 1
-        granter = state.task_managers[task_manager]
-        if is_quiet(granter):
-            liveness.note_heartbeat(state, granter, at_ms)
-        workers.keep(state, task_manager)
-        allocate = AllocateSlot(slot=slot, allocation=allocation, job=name, shard=job.shard)
-        # A shard that is offered a slot before it receives the loss for which it needs one gives the slot back.
-        yield Say(task_manager_scope(task_manager), allocate, after="TaskManagerLost")
-        others += _change(state, task_manager, slot, SlotState.PENDING, allocation, name)
+        for size in found.sizes:
+            task_manager, slot = next(iter(state.free[size].values()))
+            allocation = allocation_name(envelope.id, state.granted, job.life)
+            state.granted += 1
+            granter = state.task_managers[task_manager]
+            if is_quiet(granter):
+                liveness.note_heartbeat(state, granter, envelope.at_ms)
+            workers.keep(state, task_manager)
+            allocate = AllocateSlot(slot=slot, allocation=allocation, job=name, shard=job.shard)
+            # A shard that is offered a slot before it receives the loss for which it needs one gives the slot back.
+            yield Say(task_manager_scope(task_manager), allocate, after="TaskManagerLost")
+            others += _change(state, task_manager, slot, SlotState.PENDING, allocation, name)
     yield from others
+
+
+def _next(state: State, now_ms: NowMs) -> matching.Match:
+    """What is granted next; notes whose turn it was."""
+    turns, found = state.turns, matching.Match()
+    if not state.waiting:
+        turns.clear()
+        state.freed = []
+    elif state.free:
+        for turn in turns.values():
+            if turn.kept_ms is not None and now_ms >= after(turn.kept_ms, state.limits.ageing_ms):
+                turn.passed = 0  # what runs in the slots that are missing may never end
+        due = [size for size, turn in turns.items() if turn.passed >= matching.PASSED_MAX]
+        found = matching.match_slots(state.waiting, state.free, due)
+        for size in dict.fromkeys(found.sizes):
+            turn = turns.setdefault(size, Turn())
+            turn.passed = turn.passed + 1 if size in found.passed else 0
+    for size in dict.fromkeys((*found.kept, *turns)):
+        turn = turns.setdefault(size, Turn())
+        turn.kept_for = found.kept.get(size, "")
+        turn.kept_ms = (now_ms if turn.kept_ms is None else turn.kept_ms) if turn.kept_for else None
+        if turn == Turn() or size not in state.waiting.slots:
+            del turns[size]
+    return found
 
 
 def give_last(state: State, name: str) -> None:
@@ -77,6 +104,8 @@ def give_last(state: State, name: str) -> None:
 def register(state: State, name: str, task_manager: TaskManager, states: Sequence[ReportedSlot]) -> Outputs:
     """Adds a TaskManager's slots, with the allocations that they carry. TaskManagerJoined has their states."""
     state.task_managers[name] = task_manager
+    for slot in task_manager.slots.values():
+        state.waiting.count_slot(slot.memory_mb, 1)
     for number, now, allocation, job in _usable_reports(state, name, states):
         yield from _change(state, name, number, now, allocation, job)
 
@@ -141,6 +170,8 @@ def _change(state: State, name: str, number: int, now: SlotState, allocation: st
             del state.free[slot.memory_mb]
     elif now is SlotState.FREE and slot.state is not SlotState.FREE:
         state.free.setdefault(slot.memory_mb, {})[key] = (name, number)
+    broken = SlotState.BROKEN
+    state.waiting.count_slot(slot.memory_mb, (slot.state is broken) - (now is broken))
     _count(state, slot, -1)
     slot.state, slot.allocation, slot.job = now, allocation, job
     _count(state, slot, 1)
@@ -157,5 +188,6 @@ def _count(state: State, slot: Slot, by: int) -> None:
         return
     job = state.jobs.setdefault(slot.job, Job())
     job.held += by
+    state.waiting.hold(job.tenant, by)
     if life_of(slot.allocation) < job.life:
         job.earlier += by

@@ -8,14 +8,18 @@ from typing import Annotated
 from millrace.core.allocation import life_of
 from millrace.core.clocks import AtMs, NowMs
 from millrace.core.fold import TICK_MS
-from millrace.core.machine import Envelope, formerly
+from millrace.core.machine import Envelope, beside, formerly
 from millrace.core.states import ALLOCATED_SLOT, HELD_SLOT, WITH_TASK_MANAGER, SlotState, WorkerState
 from millrace.core.timing import FORWARDED_MOST
 from millrace.core.topics import shard_number, task_manager_name
 
+from .matching import PASSED_MAX
+from .waiting import Waiting, Wanted
+
 TICK_STEP_MAX_MS = 500
 QUIET_STEP_MAX_MS = 1000  # the same while no slot is allocated: ticks come every two seconds then, and a longer silence is allowed
 AWAY_MS = 500  # by which the broker's clock went on further between two ticks than machine time: the broker or the leader was away
+FREED_KEPT = 32
 DECLARE_MS = 10_000  # of machine time, in which a JobMaster that died with the ResourceManager is back [R31]
 
 
@@ -27,6 +31,10 @@ class Settings:
     beats_per_s_max: int = 1000  # of all TaskManagers together
     lost_after_ms: int = 600  # at least; four intervals where those have grown, and never less than four ticks
     ageing_ms: int = 60_000  # of waiting outweigh one step of priority
+    # tenant -> "slots": what its jobs may hold together, and "weight": its share among tenants; "*": each tenant that is not named.
+    tenants: dict[str, dict[str, int]] = field(default_factory=dict)
+    # After which a job fails that wants what the cluster cannot have; None: it waits on.
+    not_enough_resources_ms: int | None = None
     # The provider that starts and stops TaskManagers. "": none, they come by themselves, and none of what follows decides anything.
     provider: str = ""
     task_managers_min: int = 0  # so many are kept, needed or not
@@ -77,15 +85,34 @@ class Job:
     priority: int = 0
     since_ms: int = 0
     memory_mb: int = 0  # a slot at least
+    tenant: str = ""
+    together: bool = False  # it gets all slots that it lacks at once, or none
+    never_ms: NowMs | None = None  # since when the cluster cannot have what it wants; None: it can, or that was not looked at
     rank: int = 0  # place in the queue, by matching.rank
     # Of the last JobQueued. The reason is None where its shard takes the job for one that does not wait.
     sent_reason: Annotated[str | None, formerly("sent_reason", "told")] = None
     sent_position: Annotated[int | None, formerly("sent_position", "told_position")] = None
+    sent_expected_ms: int | None = None
 
     @property
     def waits(self) -> bool:  # [R11]
         """Whether it is to be granted more."""
         return self.held < self.wanted and not self.earlier
+
+    @property
+    def lacks(self) -> Wanted:
+        """What it is granted next, while it waits."""
+        return Wanted(self.memory_mb, self.wanted - self.held if self.together else 1)
+
+
+@dataclass
+class Turn:
+    """Of the slots of one size. `passed`: granted one after the other to jobs that are not first in one queue of all. `kept_ms`: since
+    when free ones are kept for `kept_for`, which wants several at once; None: they are not."""
+
+    passed: int = 0
+    kept_ms: NowMs | None = None
+    kept_for: str = ""
 
 
 @dataclass
@@ -150,15 +177,19 @@ class State:
     # Id -> TaskManager: those that count as alive.
     task_managers: dict[str, TaskManager] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)
-    # memory_mb -> sorted (rank, job) of the jobs that wait; no group is empty.
-    queues: dict[int, list[tuple[int, str]]] = field(default_factory=dict)
+    queues: dict[int, list[tuple[int, str]]] = field(default_factory=dict)  # in snapshots of builds before; `waiting` has it now
+    waiting: Waiting = beside()  # the jobs that wait
+    # memory_mb -> whose turn it is, where it is not that of whom the policy would take.
+    turns: dict[int, Turn] = field(default_factory=dict)
     # memory_mb -> key -> (TaskManager, slot) of the FREE slots, longest free first; no group is empty.
     free: dict[int, dict[str, tuple[str, int]]] = field(default_factory=dict)
-    # Waiting jobs whose shard has not been notified yet; all are in `queues`.
+    # Waiting jobs whose shard has not been notified yet; all are in `waiting`.
     unnotified: Annotated[dict[str, None], formerly("unnotified", "untold")] = field(default_factory=dict)
-    # Waiting jobs whose place was sent; all are in `queues`.
+    # Waiting jobs whose place was sent; all are in `waiting`.
     placed: dict[str, None] = field(default_factory=dict)
     places_sent_ms: Annotated[NowMs, formerly("places_sent_ms", "told_ms")] = NowMs(0)  # when changed places were last sent
+    # When slots were last freed, while jobs waited: the last FREED_KEPT.
+    freed: list[AtMs] = field(default_factory=list)
     # Shards that have declared [R11].
     declared: dict[int, None] = field(default_factory=dict)
     declare_ms: NowMs = NowMs(0)  # until then those that have not are waited for
@@ -190,6 +221,22 @@ class State:
         """A TaskManager sends a heartbeat, and looks for its acknowledgement, once a tick at most. With less than four ticks it would end
         between two heartbeats."""
         return max(self.limits.lost_after_ms, 4 * max(self.interval_ms, TICK_MS))
+
+
+def waiting_of(state: State) -> Waiting:
+    """`state.waiting`, made anew."""
+    waiting = Waiting(state.limits.tenants)
+    for job in state.jobs.values():
+        if job.held:
+            waiting.hold(job.tenant, job.held)
+    for task_manager in state.task_managers.values():
+        for slot in task_manager.slots.values():
+            if slot.state is not SlotState.BROKEN:
+                waiting.count_slot(slot.memory_mb, 1)
+    for name, job in state.jobs.items():
+        if state.queues_for(job):
+            waiting.add(name, job.lacks, job.tenant, job.rank)
+    return waiting
 
 
 def is_quiet(task_manager: TaskManager) -> bool:
@@ -229,14 +276,12 @@ def check(state: State) -> None:
     assert held == {job: known.held for job, known in state.jobs.items() if known.held}, (held, state.jobs)
     assert earlier == {job: known.earlier for job, known in state.jobs.items() if known.earlier}, (earlier, state.jobs)
     assert free == {key: memory for memory, keys in state.free.items() for key in keys}
-    assert all(state.free.values()) and all(state.queues.values()), "an empty group stays"
+    assert all(state.free.values()), "an empty group stays"
+    if state.waiting is None:  # a snapshot of which no record was folded
+        state.waiting = waiting_of(state)
+    assert state.waiting == waiting_of(state), (state.waiting, waiting_of(state))
     waiting = {job for job, known in state.jobs.items() if state.queues_for(known)}
-    queued = [(memory, rank, job) for memory, queue in state.queues.items() for rank, job in queue]
-    assert len(queued) == len(waiting) and {job for _, _, job in queued} == waiting, (queued, waiting)
-    for memory, rank, job in queued:
-        assert (memory, rank) == (state.jobs[job].memory_mb, state.jobs[job].rank), job
-    for queue in state.queues.values():
-        assert queue == sorted(queue)
+    assert set(state.waiting.places) == waiting, (state.waiting.places, waiting)
     for job, known in state.jobs.items():
         assert known.wanted or known.held, f"{job} is known for nothing"
         assert job in waiting or known.sent_reason is None, f"{job} does not wait, and its shard was sent a reason"
@@ -248,5 +293,20 @@ def check(state: State) -> None:
         assert worker.idle_ms is None or worker.state in WITH_TASK_MANAGER, (name, worker)
     assert len(state.asked) <= FORWARDED_MOST and all(number <= state.questions for number in state.asked)
     assert {asked.task_manager for asked in state.asked.values()} <= set(state.task_managers), "nobody would answer"
-    if state.open and state.free:
-        assert not any(memory <= max(state.free) for memory in state.queues), "a free slot, and who can use it"
+    for size, turn in state.turns.items():
+        assert 0 <= turn.passed <= PASSED_MAX and (turn.kept_ms is None) == (not turn.kept_for), (size, turn)
+    _check_granted(state)
+
+
+def _check_granted(state: State) -> None:
+    """No free slots, and who can use them."""
+    if not state.open:
+        return
+    for known in state.jobs.values():
+        if state.queues_for(known) and state.waiting.allows(known.tenant, known.lacks.need):
+            free = [
+                len(keys)
+                for size, keys in state.free.items()
+                if size >= known.memory_mb and not (size in state.turns and state.turns[size].kept_for)
+            ]
+            assert sum(free) < known.lacks.need, f"{state.free} are free, and a job waits for {known.lacks}"

@@ -16,7 +16,7 @@ def on_ticked(state: State, body: Ticked, envelope: Envelope) -> Iterator[Output
     yield from registration.lose_silent(state, envelope)
     yield from registration.lose_unregistered(state, now_ms)
     yield from shards.exclude_undeclared(state, now_ms)
-    yield from slot_manager.grant(state, envelope.id, envelope.at_ms)  # first: no job is sent a reason to wait for what it gets
+    yield from slot_manager.grant(state, envelope)  # first: no job is sent a reason to wait for what it gets
     yield from providing.on_ticked(state, envelope)
-    yield from queue.notify(state, now_ms)
+    yield from queue.notify(state, now_ms, envelope.at_ms)
     yield from asking.answer_overdue(state, now_ms)

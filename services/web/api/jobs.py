@@ -121,7 +121,7 @@ async def _asked(job: str, commands: Commands) -> dict[str, Any]:
         known = of_failure(refused)
         raise Refusal(404, f"{unknown}: it was not accepted: {known.detail}", known.kind, known.mistakes) from None
     one = found.summary
-    names = ("job", "name", "status", "accepted_ms", "running_ms", "ended_ms", "waiting", "position", "state")
+    names = ("job", "name", "status", "accepted_ms", "running_ms", "ended_ms", "waiting", "position", "expected_ms", "state")
     since_ms = found.detail.since_ms if found.detail is not None else None
     detail = shape(found.detail) if found.detail is not None else {"cause": None, "spent": None, "tasks": []}
     return {**{name: getattr(one, name) for name in names}, "since_ms": since_ms, "archive": None, **detail}

@@ -77,7 +77,7 @@ class Jobs:
         before = job or _blank(body["job"])
         planned = before["planned"] or body["task"] == PLAN_TASK
         running_ms = before.get("running_ms") or body["at_ms"]
-        changes = {"waiting": None, "position": None, "planned": planned, "running_ms": running_ms}
+        changes = {"waiting": None, "position": None, "expected_ms": None, "planned": planned, "running_ms": running_ms}
         if any(before.get(name) != value for name, value in changes.items()):
             self._rows[body["job"]] = {**before, **changes, "as_of": place_of(fact)}
             if before["status"] not in ENDED_JOB:
@@ -206,7 +206,8 @@ def subtask_key(job: str, task: str, subtask: int) -> str:
 def _blank(job: str) -> Row:
     return {
         "job": job, "name": "", "status": "INITIALIZING", "accepted_ms": None, "since_ms": None, "ended_ms": None,
-        "running_ms": None, "waiting": None, "position": None, "cause": None, "archive": None, "tasks": [], "planned": False, "life": 0,
+        "running_ms": None, "waiting": None, "position": None, "expected_ms": None,
+        "cause": None, "archive": None, "tasks": [], "planned": False, "life": 0,
         "seen": {}, "as_of": None,
     }  # fmt: skip
 
@@ -222,7 +223,7 @@ def _changes(row: Row | None, fact: Fact) -> Row | None:
         since_ms = row["since_ms"] if row is not None and row["since_ms"] else at_ms
         return {"name": body["name"], "accepted_ms": at_ms, "since_ms": since_ms, "tasks": tasks}
     if fact.kind == "JobWaiting":
-        return {"waiting": body["reason"], "position": body["position"]}
+        return {"waiting": body["reason"], "position": body["position"], "expected_ms": body.get("expected_ms")}
     if fact.kind == "JobCancelling":
         return {"status": JobStatus.CANCELLING.value, "since_ms": at_ms, "cancelling": True}
     if fact.kind == "JobStateChanged":
@@ -230,7 +231,9 @@ def _changes(row: Row | None, fact: Fact) -> Row | None:
             return {"life": fact.life}
         return {"status": body["status"], "since_ms": at_ms, "cause": body.get("cause"), "life": fact.life}
     if fact.kind in ENDED_BY:
-        ended = {"status": ENDED_BY[fact.kind], "since_ms": at_ms, "ended_ms": at_ms, "waiting": None, "position": None}
+        ended = {
+            "status": ENDED_BY[fact.kind], "since_ms": at_ms, "ended_ms": at_ms, "waiting": None, "position": None, "expected_ms": None,
+        }  # fmt: skip
         return {
             **ended, "archive": body.get("archive"), "cause": body.get("cause"), "spent": body.get("spent"),
             "rows": _rows_of(body.get("result")),
@@ -274,7 +277,7 @@ def _attempts(row: Row | None, fact: Fact, reported: Row | None) -> list[Row]:
 
 def summary(row: Row) -> Row:
     """A job in one line."""
-    names = ("job", "name", "status", "accepted_ms", "since_ms", "running_ms", "ended_ms", "waiting", "position")
+    names = ("job", "name", "status", "accepted_ms", "since_ms", "running_ms", "ended_ms", "waiting", "position", "expected_ms")
     return {**{name: row.get(name) for name in names}, "state": state_of(row["status"], row["waiting"], row.get("running_ms"))}
 
 

@@ -130,6 +130,7 @@ class JobShown:
     timeline: Timeline
     waiting: str | None = None
     position: int | None = None
+    expected_ms: int | None = None
     places: tuple[int, ...] = ()
     spent: tuple[tuple[str, int, str], ...] = ()
     has_edges: bool = True
@@ -191,7 +192,7 @@ def job_shown(row: Row, described: Row, detail: JobDetail | None, plan: Plan | N
     return JobShown(
         described["job"], printable(described["name"]), described["status"], state_shown(described["status"], described["waiting"], used),
         accepted_ms, ended_ms, tuple(_facts(described, detail, used, now_ms)), boxes, edges, picture, time, described["waiting"],
-        described["position"], _places(row.get("past", ())), _spent(described.get("spent")), bool(reading),
+        described["position"], described.get("expected_ms"), _places(row.get("past", ())), _spent(described.get("spent")), bool(reading),
         drawn, lines,
     )  # fmt: skip
 

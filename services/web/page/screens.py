@@ -81,6 +81,7 @@ def job_row(view: View, row: Row, state: str, now_ms: int) -> Context:
         "done": sum(each["state"] == "FINISHED" for each in subtasks), "subtasks": len(subtasks), "slots": in_slots(described),
         "pieces": progress({"subtasks": subtasks}, is_live=is_live) if subtasks else (), "live": is_live,
         "took_ms": (row["ended_ms"] or now_ms) - row["accepted_ms"] if row["accepted_ms"] else None, "position": row["position"],
+        "expected_ms": row.get("expected_ms"),
         "waiting": row["waiting"],
     }  # fmt: skip
 

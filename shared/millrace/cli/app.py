@@ -33,7 +33,7 @@ app = typer.Typer(
 
 app.command(cls=SubmitCommand, rich_help_panel="Jobs")(submit)
 PANELS: dict[str, list[Callable[..., None]]] = {
-    "Jobs": [jobs.list_jobs, jobs.show, jobs.result, jobs.logs, inspect_job, jobs.cancel, jobs.events, files, validate],
+    "Jobs": [jobs.list_jobs, jobs.queue, jobs.show, jobs.result, jobs.logs, inspect_job, jobs.cancel, jobs.events, files, validate],
     "The cluster": [
         cluster.taskmanagers, cluster.slots, services, describe, cluster.deregister, cluster.shutdown, audit, schema,
     ],

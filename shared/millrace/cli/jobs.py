@@ -86,6 +86,27 @@ def list_jobs(
         print(f"{count}; all with --all, the next with --cursor {following}", file=sys.stderr)
 
 
+def queue(
+    most: Annotated[int, typer.Option("-n", "--most", min=1, max=1000, help="How many.")] = 20,
+    as_json: JsonOption = False,
+    stack: StackOption = "default",
+) -> None:
+    """Show the jobs that wait for slots, in the order in which they get them: place, how long yet, and why.
+
+    A job without a place wants what no registered slot has, or more than a hundred go before it.
+    """
+    with connected(stack) as millrace:
+        listed = millrace.list(most, in_queue=True)
+    from .tables import print_json, queue_row, table
+
+    if as_json:
+        print_json([{**job.model_dump(), "state": job.state} for job in listed.jobs])
+    else:
+        table(("place", "job", "name", "accepted", "expected in", "why"), map(queue_row, listed.jobs))
+    if listed.total > len(listed.jobs):
+        print(f"{len(listed.jobs)} of {listed.total}; more with -n", file=sys.stderr)
+
+
 def _only(name: str | None, states: list[str] | None, since: str | None, until: str | None) -> dict[str, Any]:
     """Fields of ListJobs. Raises typer.BadParameter."""
     from .times import past_ms

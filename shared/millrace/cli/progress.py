@@ -58,8 +58,10 @@ class View:
             self.parallelism = {task["task"]: task["parallelism"] for task in event["tasks"]} | self.parallelism
             return f"accepted, {len(self.parallelism)} task{'s' * (len(self.parallelism) != 1)}"
         if kind == "JobWaiting":
-            position = event.get("position")
-            self.waiting = printable(event["reason"]) + (f" (number {position} in the queue)" if position else "")
+            from .tables import place
+
+            stands = place(event.get("position"), event.get("expected_ms"), event.get("at_ms", 0), " in the queue")
+            self.waiting = printable(event["reason"]) + stands
             return f"waits: {self.waiting}"
         if kind == "JobCancelling":
             self.status, self.cancelling = JobStatus.CANCELLING.value, True

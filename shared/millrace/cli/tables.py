@@ -69,13 +69,26 @@ def took(start_ms: int | None, end_ms: int | None) -> str:
     return f"{minutes} m {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} m"
 
 
+def place(position: int | None, expected_ms: int | None, now_ms: int, where: str = "") -> str:
+    """Of a job that waits: its number, and in how much time it has its slots, if that is known."""
+    if not position:
+        return ""
+    return f" (number {position}{where}{f', in about {took(now_ms, max(expected_ms, now_ms))}' if expected_ms else ''})"
+
+
 def summary_row(summary: JobSummary) -> tuple[str, str, str, str, str, str, str]:
     """Job, name, state, when it was accepted, how long it waited and ran, what it waits for."""
-    waiting = summary.waiting or ""
-    if waiting and summary.position:
-        waiting += f" (number {summary.position})"
+    waiting = (summary.waiting or "") + place(summary.position, summary.expected_ms, time.time_ns() // 1_000_000)
     name = " ".join(printable(summary.name).split())  # a name of two lines would look like a further field
     return summary.job, name, summary.state, when(summary.accepted_ms), *waited_and_ran(summary), waiting
+
+
+def queue_row(summary: JobSummary) -> tuple[object, ...]:
+    """Place, job, name, when it was accepted, in how much time it has its slots, why it waits."""
+    now_ms = time.time_ns() // 1_000_000
+    expected = took(now_ms, max(summary.expected_ms, now_ms)) if summary.expected_ms else ""
+    name = " ".join(printable(summary.name).split())
+    return summary.position or "", summary.job, name, when(summary.accepted_ms), expected, summary.waiting or ""
 
 
 def waited_and_ran(summary: JobSummary) -> tuple[str, str]:

@@ -93,7 +93,8 @@ FAULTS: dict[tuple[str, bool], Row] = {
     ),
     ("killed", False): Row(FAIL, "it was ended because its job is", "nothing"),
     ("timeout", False): Row(
-        FAIL, "no slot within `timeouts.queue_ms`", "raise the time-out, or start more TaskManagers",
+        FAIL, "no slot within `timeouts.queue_ms`; or it wants what the cluster has not had for `not_enough_resources_ms`",
+        "raise the time-out, want less, or start more or larger TaskManagers",
     ),
     ("infrastructure", False): Row(
         FAIL, "rows that a finished task handed on are gone from the exchange; a fault of Millrace",

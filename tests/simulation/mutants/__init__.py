@@ -60,6 +60,7 @@ from tests.simulation.mutants import (  # noqa: E402, F401
     log,
     outside,
     restored,
+    sharing,
     shutting,
     silent,
     slots,

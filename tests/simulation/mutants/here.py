@@ -10,6 +10,7 @@ from tests.simulation.handover import over_and_back
 from tests.simulation.mutants import Mutant
 from tests.simulation.providing import workers_come_and_go
 from tests.simulation.restoring import restored
+from tests.simulation.sharing import GANGS, SHARED
 from tests.simulation.shutting import shut_down_and_up
 from tests.simulation.silent import a_shard_stays_away, large_lists
 from tests.simulation.slots import Timing
@@ -75,6 +76,7 @@ BY_RULE: dict[int, tuple[Here, ...]] = {
     26: (here("kill", faults=2, poison=("job-1",), steps_most=8_000),),
     30: (here("bomb", "scratch", "kill", faults=3, steps_most=8_000),),
     31: (here("stranger", "kill"),),
+    35: ({"faults": 3, "kinds": ("kill",), "aim": "resource-manager", "shape": {**SHARED, "canceled": 0.05, "failing": 0.05}},),
     28: (
         here("cut_off", "pause", "one_way", "kill", aim="task-manager", task_managers=2, timing=LONG),
         here("twin", "lose", "stop", "kill", aim="task-manager", task_managers=3, timing=LONG),
@@ -169,6 +171,7 @@ BY_NAME: dict[str, tuple[Here, ...]] = {
     "who is cut off is patient": (CUT_OFF,),
     "who is declared lost goes on": (here("etcd+pause:task-manager", task_managers=2),),
     "who wakes launches at once": (WAKES,),
+    "a gang is given what is free": ({"faults": 3, "kinds": ("kill",), "aim": "resource-manager", "shape": GANGS},),
     "messages of an earlier life count": (here("twin", after=(RUNS,), waits=SOON, aim="task-manager", timing=LONG),),
 }
 

@@ -23,6 +23,7 @@ READ_FORMATS = ("csv", "json", "parquet", "orc", "text", "avro", "xml", "binaryF
 WriteFormat = Literal["parquet", "csv", "json", "orc", "text", "avro", "xml"]
 WRITE_FORMATS: tuple[WriteFormat, ...] = get_args(WriteFormat)
 
+TENANT = r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,62})?$"
 ENV_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 ENV_RESERVED = ("MILLRACE_", "PYSPARK_", "SPARK_")
 ENV_RULE = "a variable's name is a letter or _, then letters, digits or _, at most 255 characters in all"
@@ -331,7 +332,11 @@ class JobGraph(_Model):
     resources: Resources = Resources()
     """What the job needs of each slot."""
     priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
-    """Higher goes first when slots are short."""
+    """Higher goes first when slots are short, among jobs of the same tenant."""
+    together: bool = False
+    """Its subtasks that may run at the same time start together or not at all: for code whose processes wait for each other."""
+    tenant: Annotated[str, Field(pattern=TENANT, max_length=63)] = ""
+    """For whom it runs: the cluster's settings may give a tenant a share of the slots, and a limit. Empty: none."""
     sources: dict[VertexId, Standing] = empty(dict)
     """Where the vertices' queries stand in the user's file; `millrace submit` fills it in. It changes nothing but how errors are told."""
     traceparent: Annotated[str | None, BeforeValidator(_text_or_none)] = None

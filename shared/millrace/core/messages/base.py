@@ -47,6 +47,11 @@ class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
+def unless_set(value: object) -> bool:
+    """Of a field of later versions: where it has its default, messages are as before."""
+    return not value
+
+
 def empty(kind: type[dict[Any, Any]] | type[list[Any]]) -> Any:
     """The default of a field that may be left out: a new dict or list. One written as `= {}` is copied for each message, by
     copy.deepcopy."""

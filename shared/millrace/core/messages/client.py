@@ -89,6 +89,8 @@ class ListJobs(Request):
     """Accepted at this time or later."""
     until_ms: int | None = None
     """Accepted before this time."""
+    in_queue: bool = False
+    """Those that wait for slots, in the order of the queue."""
 
 
 class ListJobDetails(Request):
@@ -230,6 +232,8 @@ class JobSummary(Part):
     """Why it waits, if it does."""
     position: int | None = None
     """Its place in the queue for slots, from 1."""
+    expected_ms: int | None = None
+    """When it has what it waits for, by how often slots were freed lately; null: that cannot be told."""
     running_ms: int | None = None
     """When it was first given a slot; of a job that has not ended known only if it had to wait."""
 

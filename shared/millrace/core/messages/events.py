@@ -7,11 +7,13 @@ and a reader knows it by that. The ending that counts is the one in etcd; `JobFi
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from ..states import WorkerStateShown
 from .attempts import Fault, ResultRows
-from .base import Body, Part
+from .base import Body, Part, unless_set
 from .execution import TaskOutline, TimeSpent
 from .progress import AttemptProgress
 
@@ -42,6 +44,8 @@ class JobWaiting(JobEvent):
     version: Literal[1] = 1
     reason: str
     position: int | None
+    expected_ms: Annotated[int | None, Field(exclude_if=unless_set)] = None
+    """When it has what it waits for, by how often slots were freed lately; null: that cannot be told."""
 
 
 class JobStateChanged(JobEvent):

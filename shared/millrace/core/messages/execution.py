@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from .attempts import Count, Fault, FilesLeft, Open, ResultRows
-from .base import empty
+from .base import empty, unless_set
 from .progress import AttemptProgress
 
 
@@ -123,6 +123,8 @@ class JobDetail(Open):
     """Attempts that failed and were run again as `restart` says."""
     waiting: str | None = None
     position: int | None = None
+    expected_ms: Annotated[int | None, Field(exclude_if=unless_set)] = None
+    """When it has what it waits for."""
     cause: Fault | None = None
     sinks: dict[str, bool] = empty(dict)
     """Sinks that are being published -> whether they are."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from ..states import Ending
 from .attempts import Fault
-from .base import Body, Part, empty
+from .base import Body, Part, empty, unless_set
 from .execution import Described
 from .processes import AnyAsk
 
@@ -134,6 +136,7 @@ class JobStatusChanged(Body):
     status: str
     waiting: str | None = None
     position: int | None = None
+    expected_ms: Annotated[int | None, Field(exclude_if=unless_set)] = None
     running_ms: int | None = None
     """When the job was first given a slot."""
 
@@ -170,6 +173,10 @@ class RequestSlots(Body):
     since_ms: int
     """When the job was accepted: who waits longer goes first among equals."""
     memory_mb: int | None = None
+    tenant: Annotated[str, Field(exclude_if=unless_set)] = ""
+    """Whose quota and share count."""
+    together: Annotated[bool, Field(exclude_if=unless_set)] = False
+    """What it lacks is granted all at once, or not at all."""
 
 
 LOST_KEPT = 5_000
@@ -212,6 +219,17 @@ class JobQueued(Body):
     job: str
     reason: str | None
     position: int | None
+    expected_ms: Annotated[int | None, Field(exclude_if=unless_set)] = None
+    """When it has what it waits for, by how often slots were freed lately; null: that cannot be told."""
+
+
+class NotEnoughResources(Body):
+    """The job wants what the cluster cannot have, and has waited for it long enough: it fails with this reason."""
+
+    type: Literal["NotEnoughResources"] = "NotEnoughResources"
+    version: Literal[1] = 1
+    job: str
+    reason: str
 
 
 class TaskManagerLost(Body):

@@ -17,7 +17,7 @@ LINKS: dict[tuple[str, str], tuple[type[Body], ...]] = {
     (DISPATCHER, RESOURCE_MANAGER): (jobs.Query, jobs.AskTaskManager),
     (RESOURCE_MANAGER, DISPATCHER): (jobs.QuestionAnswered,),
     (JOB_MASTER, RESOURCE_MANAGER): (jobs.RequestSlots, jobs.TaskManagersParted, jobs.JobMasterDeclared),
-    (RESOURCE_MANAGER, JOB_MASTER): (jobs.JobQueued, jobs.DeclareAgain, jobs.TaskManagerLost),
+    (RESOURCE_MANAGER, JOB_MASTER): (jobs.JobQueued, jobs.NotEnoughResources, jobs.DeclareAgain, jobs.TaskManagerLost),
     (TASK_MANAGER, RESOURCE_MANAGER): (
         slots.RegisterTaskManager, slots.SlotReport, slots.TaskManagerHeartbeat, slots.SlotFreed, slots.SlotUnused,
         slots.ClientAnswered, slots.DisconnectTaskManager, slots.DrainAnswered,

@@ -1,0 +1,39 @@
+"""When a waiting job may expect its slots, by how often slots were freed lately. A policy over the state's `freed`."""
+
+from __future__ import annotations
+
+from millrace.core.clocks import AtMs
+
+from .state import FREED_KEPT, State
+
+FREED_LEAST = 3
+"""Slots that were freed while jobs waited: from fewer nothing is concluded."""
+STEP_MS = 15_000
+"""What is expected is sent again when it is further off than this, and than a quarter of the time that is left."""
+
+
+def note_freed(state: State, at_ms: AtMs) -> None:
+    """A slot was freed. Only while jobs wait does this say how often it happens."""
+    if state.waiting:
+        state.freed = [*state.freed[1 - FREED_KEPT :], at_ms]
+
+
+def pace_ms(state: State, at_ms: AtMs) -> int | None:
+    """The time between two freed slots; None: not known. Where none was freed for long, it is longer."""
+    freed = state.freed
+    if len(freed) < FREED_LEAST:
+        return None
+    return max((freed[-1] - freed[0]) // (len(freed) - 1), (at_ms - freed[0]) // len(freed))
+
+
+def expected_ms(state: State, slots: int, at_ms: AtMs) -> int | None:
+    """When so many slots will have been freed, as a time, to the second."""
+    pace = pace_ms(state, at_ms)
+    return None if pace is None else round(max(at_ms, state.freed[-1] + pace * slots) / 1000) * 1000
+
+
+def is_news(sent_ms: int | None, now_ms: int | None, at_ms: AtMs) -> bool:
+    """Whether another expectation is worth a message."""
+    if sent_ms is None or now_ms is None:
+        return sent_ms is not now_ms
+    return abs(now_ms - sent_ms) > max(STEP_MS, abs(sent_ms - at_ms) // 4)

@@ -1,0 +1,144 @@
+"""Who waits, by what is wanted and by tenant, so that the next one is found without a search among ten thousand.
+
+All of it follows from the jobs, the slots and the settings, so no snapshot holds it: `of` builds it anew. A **line** has the jobs that
+want slots of at least the same size, and as many of them at once.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+SHARE = 1_000_000
+"""Of a slot that a tenant of weight 1 holds."""
+OTHERS = "*"
+"""Names the tenants that the settings do not name."""
+NO_LIMITS: Mapping[str, int] = {}
+
+
+class Wanted(NamedTuple):
+    """What a job wants: slots of at least `memory_mb`, and `need` of them at once or none."""
+
+    memory_mb: int
+    need: int
+
+
+@dataclass
+class Line:
+    """The jobs that want the same. Lists are sorted."""
+
+    jobs: dict[str, list[tuple[int, str]]] = field(default_factory=dict)  # tenant -> (rank, job); none is empty
+    # The first job of each tenant whose quota allows what it wants.
+    by_share: list[tuple[int, int, str]] = field(default_factory=list)  # (share of its tenant, rank, job)
+    by_rank: list[tuple[int, str]] = field(default_factory=list)
+
+
+@dataclass
+class Waiting:
+    """`tenants`: tenant -> its limits, from the settings."""
+
+    tenants: Mapping[str, Mapping[str, int]]
+    lines: dict[Wanted, Line] = field(default_factory=dict)  # none is empty
+    places: dict[str, tuple[Wanted, str, int]] = field(default_factory=dict)  # job -> its line, its tenant, its rank
+    held: dict[str, int] = field(default_factory=dict)  # tenant -> slots that its jobs hold; no 0
+    slots: dict[int, int] = field(default_factory=dict)  # memory_mb -> slots that are registered and not broken; no 0
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    # limits of tenants
+
+    def quota(self, tenant: str) -> int | None:
+        """Slots that its jobs may hold together; None: any number."""
+        return self._limits(tenant).get("slots")
+
+    def share(self, tenant: str, more: int = 0) -> int:  # [R35]
+        """What it holds, or would hold with so many more, by its weight."""
+        return (self.held.get(tenant, 0) + more) * SHARE // self._limits(tenant).get("weight", 1)
+
+    def allows(self, tenant: str, more: int) -> bool:  # [R35]
+        """Whether its quota allows so many more slots."""
+        quota = self.quota(tenant)
+        return quota is None or self.held.get(tenant, 0) + more <= quota
+
+    def _limits(self, tenant: str) -> Mapping[str, int]:
+        return self.tenants.get(tenant, self.tenants.get(OTHERS, NO_LIMITS))
+
+    # what changes
+
+    def add(self, name: str, wanted: Wanted, tenant: str, rank: int) -> None:
+        """Takes a job in, or to another place."""
+        if self.places.get(name) == (wanted, tenant, rank):
+            return
+        self.remove(name)
+        line = self.lines.setdefault(wanted, Line())
+        self._leave(wanted, tenant)
+        insort(line.jobs.setdefault(tenant, []), (rank, name))
+        self._enter(wanted, tenant)
+        self.places[name] = (wanted, tenant, rank)
+
+    def remove(self, name: str) -> None:
+        """Takes a job out, if it is there."""
+        place = self.places.pop(name, None)
+        if place is None:
+            return
+        wanted, tenant, rank = place
+        line = self.lines[wanted]
+        self._leave(wanted, tenant)
+        queue = line.jobs[tenant]
+        del queue[bisect_left(queue, (rank, name))]
+        if queue:
+            self._enter(wanted, tenant)
+            return
+        del line.jobs[tenant]
+        if not line.jobs:
+            del self.lines[wanted]
+
+    def hold(self, tenant: str, by: int) -> None:
+        """A tenant's jobs hold more slots, or fewer."""
+        its = [wanted for wanted, line in self.lines.items() if tenant in line.jobs]
+        for wanted in its:
+            self._leave(wanted, tenant)
+        _add(self.held, tenant, by)
+        for wanted in its:
+            self._enter(wanted, tenant)
+
+    def count_slot(self, memory_mb: int, by: int) -> None:
+        """A slot is registered, or is not any more."""
+        _add(self.slots, memory_mb, by)
+
+    def _enter(self, wanted: Wanted, tenant: str) -> None:
+        line = self.lines[wanted]
+        if self.allows(tenant, wanted.need):
+            head = line.jobs[tenant][0]
+            insort(line.by_share, (self.share(tenant), *head))
+            insort(line.by_rank, head)
+
+    def _leave(self, wanted: Wanted, tenant: str) -> None:
+        line = self.lines[wanted]
+        if tenant in line.jobs and self.allows(tenant, wanted.need):
+            head = line.jobs[tenant][0]
+            del line.by_share[bisect_left(line.by_share, (self.share(tenant), *head))]
+            del line.by_rank[bisect_left(line.by_rank, head)]
+
+    # what is asked
+
+    def jobs(self) -> Iterator[tuple[Wanted, str, list[tuple[int, str]]]]:
+        """(what is wanted, tenant, its jobs in order) of all that wait."""
+        for wanted, line in self.lines.items():
+            for tenant, queue in line.jobs.items():
+                yield wanted, tenant, queue
+
+    def registered(self, memory_mb: int) -> int:
+        """Slots of at least this size that are not broken."""
+        return sum(number for size, number in self.slots.items() if size >= memory_mb)
+
+
+def _add(counts: dict, key: str | int, by: int) -> None:  # type: ignore[type-arg]  # of either key
+    now = counts.get(key, 0) + by
+    if now:
+        counts[key] = now
+    else:
+        counts.pop(key, None)

@@ -1,0 +1,57 @@
+"""docs/queue.md: its settings and its graph are taken, and its picture of the queue is what comes of them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import yaml
+
+from millrace.core.jobgraph.model import JobGraph
+from millrace.core.jobgraph.validate import validate
+from millrace.core.machine import Configured
+from services.resource_manager.settings import ResourceManagerSettings, TenantLimits
+from tests.core.of_resource_manager import TM_B
+from tests.core.test_resource_manager_tenants import driver
+
+TEXT = (Path(__file__).parents[2] / "docs" / "queue.md").read_text()
+BLOCKS = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)]
+
+
+def test_its_graphs_name_a_tenant_and_want_their_slots_together() -> None:
+    first, second = (validate({**block, "modules": []}) for block in BLOCKS if "vertices" in block)
+    assert isinstance(first, JobGraph) and (first.tenant, first.together) == ("research", False)
+    assert isinstance(second, JobGraph) and (second.tenant, second.together) == ("", True)
+
+
+def test_its_settings_are_those_of_a_resource_manager() -> None:
+    (block,) = (block for block in BLOCKS if "resource_manager" in block)
+    field = ResourceManagerSettings.model_fields["tenants"]
+    assert {name: TenantLimits.model_validate(each) for name, each in block["resource_manager"]["tenants"].items()}
+    assert field.default == {}
+
+
+def test_its_queue_is_what_these_settings_lead_to() -> None:
+    (block,) = (block for block in BLOCKS if "resource_manager" in block)
+    cluster = driver(4096, 4096)
+    cluster.register(TM_B, memory_mb=(4096, 4096))
+    limits = {name: TenantLimits.model_validate(each) for name, each in block["resource_manager"]["tenants"].items()}
+    cluster.core(Configured({"tenants": {name: each.model_dump(exclude_none=True) for name, each in limits.items()}}))
+    wants = (
+        ("explore-1", "research", 2, None), ("hourly-1", "", 2, None), ("explore-2", "research", 1, None), ("hourly-3", "", 1, None),
+        ("model-1", "research", 1, 65536), ("daily-1", "reports", 1, None),
+    )  # fmt: skip
+    for since_ms, (job, tenant, slots, memory_mb) in enumerate(wants):
+        cluster.ask(job, slots, tenant=tenant, since_ms=since_ms, memory_mb=memory_mb)
+    found = {each.body.job: (each.body.position, each.body.reason) for each in cluster.tick()}
+    shown = re.findall(r"^    (\d*) +([a-z]+-\d) +\w+ +[-\d]+ [:\d]+ +(?:[\d.]+ s)? +(\S.*)$", TEXT, re.MULTILINE)
+    assert {job: (int(place) if place else None, why) for place, job, why in shown} == found
+
+
+def test_what_it_shows_of_a_gang_is_what_one_is_told() -> None:
+    cluster = driver(1024, 1024)
+    cluster.register(TM_B, memory_mb=(1024, 1024))
+    cluster.ask("single")
+    cluster.ask("training-1", 4, together=True, since_ms=1)
+    (told,) = cluster.tick()
+    assert f"{told.body.reason} (number {told.body.position})\n" in TEXT

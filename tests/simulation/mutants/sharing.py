@@ -1,0 +1,28 @@
+"""Mutants of quotas, shares and turns [R35]."""
+
+from __future__ import annotations
+
+from services.resource_manager.core import matching
+from services.resource_manager.core.state import Job
+from services.resource_manager.core.waiting import Waiting, Wanted
+from tests.simulation.mutants import mutant
+
+
+@mutant(35, "resource_manager/core/waiting.py:Waiting.allows", "a tenant takes what its quota leaves to others")
+def quotas_are_not_looked_at() -> None:
+    Waiting.allows = lambda self, tenant, more: True
+
+
+@mutant(35, "resource_manager/core/waiting.py:Waiting.share", "who has most gets what is freed, for it asked first")
+def what_a_tenant_holds_does_not_count() -> None:
+    Waiting.share = lambda self, tenant, more=0: 0
+
+
+@mutant(35, "resource_manager/core/state.py:Job.lacks", "two jobs hold half of what each of them needs, and wait for each other")
+def a_gang_is_given_what_is_free() -> None:
+    Job.lacks = property(lambda self: Wanted(self.memory_mb, 1))
+
+
+@mutant(35, "resource_manager/core/matching.py:PASSED_MAX", "who holds its share waits for ever while others come and go")
+def nobody_has_a_turn() -> None:
+    matching.PASSED_MAX = 1 << 40
