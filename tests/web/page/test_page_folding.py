@@ -68,6 +68,7 @@ def test_a_job_of_very_many_tasks_has_a_picture_and_each_task_can_be_chosen(monk
         boxes = re.findall(r'class="node [^"]*" href="\?task=([^&]*)&', html)
         assert set(boxes) == {"~0-0", "~1-1", "join-7"} or set(boxes) == {"~0-0", "~1-1", "join-7", "read-7"}
         assert "79 created" in text and "finished" in text
+        assert html.count("<") // 2 < 2500, "nodes: those of tasks that are drawn together are listed where the group is chosen"
         group = said(web.get("/page/jobs/wide-1?task=~1-1").text)
         assert "Drawn together: 79 created. Choose one to see it alone." in group
         chosen = web.get("/page/jobs/wide-1?task=join-9").text
