@@ -115,6 +115,32 @@ class JobDetail(JobRow):
     tasks: list[Task]
 
 
+class ConcurrentFailure(Shape):
+    """An attempt that failed. `error.decided` has its number among the failures of the job, and what followed."""
+
+    at_ms: int | None
+    task: str
+    subtask: int
+    attempt: int
+    task_manager: str | None
+    error: Fault
+
+
+class JobFailure(ConcurrentFailure):
+    """One that made the job restart or fail."""
+
+    concurrent: list[ConcurrentFailure]
+    """What failed while the job restarted or failed for it, the oldest first."""
+
+
+class Failures(Shape):
+    as_of: AsOf
+    failures: list[JobFailure]
+    """The newest first."""
+    omitted: int
+    """How many are not listed: of a subtask the newest ten attempts are kept."""
+
+
 class TaskManagerRow(Shape):
     task_manager: str
     incarnation: int

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from deploy.cli import app as program
 from millrace.cli.exits import Exit
-from millrace.cli.tables import STOPPED, print_job, waited_and_ran
+from millrace.cli.tables import STOPPED, print_job, waited_and_ran, when
 from millrace.client import Ending, NotFinished, NotFound, OutcomeUnknown, Refused, Result, Unavailable
 from millrace.client.dead_letters import DeadLetters, Letter
 from millrace.core.messages.client import JobDetails
@@ -235,9 +235,29 @@ def test_show_says_why_there_is_a_second_attempt(capsys: pytest.CaptureFixture[s
     print_job(summary(), detail(task("main", subtask)), None)
     said = capsys.readouterr().out.splitlines()
     assert said[-3:] == [
-        "earlier attempts",
+        "failures",
         "  main[0] attempt 1 on task-manager-1: its TaskManager was stopped (as `millrace down` does)",
         "  main[0] attempt 2 on tm-2: ValueError: 7",
+    ]
+
+
+def test_show_says_what_followed_each_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    def failed(attempt: int, message: str, **decided: Any) -> dict[str, Any]:
+        error = {"kind": "user", "message": message, "decided": decided}
+        return {"attempt": attempt, "at_ms": 1_000 * decided["number"], "task_manager": "tm", "error": error}
+
+    first = [failed(1, "boom", number=3, then="restart", delay_ms=50, why="fixed-delay: restart 1 of 1"),
+             failed(2, "boom", number=5, then="fail", why="fixed-delay: 1 of 1 restarts used")]  # fmt: skip
+    second = [failed(1, "gone", number=4, then="move", delay_ms=0, why="lost executor: move 1 of 20", concurrent_with=3)]
+    subtasks = [{"subtask": n, "state": "FAILED", "attempt": 2 - n, "failures": its} for n, its in enumerate((first, second))]
+    print_job(summary(status="FAILED"), detail(task("main", *subtasks)).model_copy(update={"failed": 5}), None)
+    said = capsys.readouterr().out.splitlines()
+    assert said[-5:] == [
+        "failures",
+        "  2 earlier ones are not listed",
+        f"  {when(3_000)}  main[0] attempt 1 on tm: boom: restarted after 50 ms (fixed-delay: restart 1 of 1)",
+        f"    and {when(4_000)}  main[1] attempt 1 on tm: gone: moved at once (lost executor: move 1 of 20)",
+        f"  {when(5_000)}  main[0] attempt 2 on tm: boom: the job failed (fixed-delay: 1 of 1 restarts used)",
     ]
 
 

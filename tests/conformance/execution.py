@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from .items import Item, Without
 
-RESTARTS = "test_job_master_restarts.py:"
 JM, TM, ST = "test_job_master.py:", "test_task_manager.py:", "test_stores.py:"
+RESTARTS, RESETTING = "test_job_master_restarts.py:", "test_job_master_resetting.py:"
 OF_JM, OF_TM, ENDS = "test_job_master_machine.py:", "test_task_manager_machine.py:", "test_task_manager_ends.py:"
 PORTS, BLOBS, TM_PORTS = "test_dispatcher_ports.py:", "test_io_blobs.py:", "test_task_manager_ports.py:"
 
@@ -57,7 +57,10 @@ JOB_MASTER = (
         f"{JM}test_a_cancel_while_one_subtask_waits_for_its_restart_waits_for_the_running_one",
     )),
     Item("DefaultSchedulerTest", "testExceptionHistoryConcurrentRestart, testExceptionHistoryTruncation",
-         "Failures are kept in their order, the last ones of each subtask.", (
+         "Failures are kept in their order, the last ones of each subtask, below the one that caused the restart.", (
+             "test_job_master_history.py:test_what_fails_while_a_restart_waits_is_concurrent_with_what_caused_it",
+             "test_job_master_history.py:test_the_history_is_truncated_and_says_by_how_much",
+             "test_flink_api.py:test_what_failed_while_a_job_restarted_is_below_what_caused_that",
              f"{JM}test_two_failures_at_one_moment_are_both_kept_in_their_order",
              f"{JM}test_of_the_failures_of_a_subtask_the_last_ones_are_kept",
              "test_job_master_costs.py:test_the_failures_that_a_job_keeps_are_bounded_in_number_and_bytes",
@@ -84,6 +87,17 @@ JOB_MASTER = (
     Item("ExecutionGraphSuspendTest", "from FAILED and CANCELED: unchanged", "Nothing leaves an end.", (
         f"{JM}test_nothing_leaves_an_end", f"{OF_JM}test_the_tables_are_total_and_nothing_leaves_an_end",
     )),
+    Item("RestartPipelinedRegionFailoverStrategyTest", "testRegionFailoverForDataConsumptionErrors",
+         "Who wrote rows that are gone runs again, and all that has read of them.", (
+             f"{RESETTING}test_rows_that_are_gone_are_made_anew_and_all_that_read_of_them_runs_again",
+             f"{RESETTING}test_what_has_finished_after_reading_of_them_runs_again_too",
+             "tests/transcripts/lost_rows.txt",
+         )),
+    Item("DefaultSchedulerTest", "handleGlobalFailure, handleGlobalFailureWithLocalFailure",
+         "Where a job asks for full restarts, a failure runs all of it again; others that fail meanwhile are a part of that.", (
+             f"{RESETTING}test_a_full_restart_runs_all_subtasks_again_after_one_failure",
+             f"{RESETTING}test_a_lost_task_manager_restarts_all_of_a_job_whose_restarts_are_full",
+         )),
     Item("FailureRateRestartBackoffTimeStrategyTest", "testFailuresExceedingRate",
          "Exactly so many failures within an interval are allowed; the next one fails the job.", (
              f"{RESTARTS}test_failure_rate_allows_exactly_so_many_failures_within_an_interval",
@@ -245,12 +259,8 @@ BETTER = (
 _CHECKPOINTS = "not there yet: checkpoints and savepoints"
 WITHOUT = (
     Without("JobMasterTest", "testCheckpointPrecedesSavepointRecovery", _CHECKPOINTS),
-    Without("DefaultSchedulerTest", "handleGlobalFailure, handleGlobalFailureWithLocalFailure",
-            "not there yet: a restart of the whole job"),
     Without("DefaultSchedulerTest", "abortPendingCheckpointsWhenRestartingTasks, restoreStateWhenRestartingTasks", _CHECKPOINTS),
     Without("ExecutionVertexCancelTest", "a cancel whose call fails", "none: a message is sent until it is in Kafka"),
-    Without("RestartPipelinedRegionFailoverStrategyTest", "testRegionFailoverForDataConsumptionErrors",
-            "not there yet: exchange data that are lost are not computed again"),
     Without("TaskExecutorTest", "testSyncSlotsWithJobMasterByHeartbeat: with the JobMaster",
             "not there yet: what both hold is compared at each birth of one of them alone"),
     Without("TaskExecutorPartitionLifecycleTest", "testEnableBatchJobRecoveryAndRetainPartitions",

@@ -136,7 +136,8 @@ def test_after_its_restarts_the_job_fails_with_the_cause() -> None:
     assert "task-manager DeployTasks" in kinds(shard.told("a1", "FAILED", error=USER))
     said = shard.told("a1", "FAILED", error=USER)
     assert kinds(said)[-1] == "dispatcher JobEnded FAILED"
-    assert shard.job.cause.json_value() == {**USER, "task": "q", "subtask": 0, "attempt": 2}
+    decided = {"number": 2, "then": "fail", "why": "fixed-delay: 1 of 1 restarts used"}
+    assert shard.job.cause.json_value() == {**USER, "decided": decided, "task": "q", "subtask": 0, "attempt": 2}
 
 
 def test_an_error_that_cannot_heal_is_never_retried() -> None:
@@ -434,7 +435,9 @@ def test_the_tables_are_total_and_nothing_leaves_an_end() -> None:
     assert set(EXECUTION_TRANSITIONS) == set(ExecutionState)
     for status in (JobStatus.FINISHED, JobStatus.FAILED, JobStatus.CANCELED):
         assert JOB_TRANSITIONS[status] == ()
-    assert EXECUTION_TRANSITIONS[ExecutionState.FINISHED] == EXECUTION_TRANSITIONS[ExecutionState.CANCELED] == ()
+    assert EXECUTION_TRANSITIONS[ExecutionState.CANCELED] == ()
+    for state in (ExecutionState.FINISHED, ExecutionState.FAILED):
+        assert EXECUTION_TRANSITIONS[state] == (ExecutionState.CREATED,), "it may run again, as its next attempt, and nothing else"
 
 
 @pytest.mark.parametrize("told", ["RUNNING", "FINISHED", "FAILED", "CANCELED"])

@@ -42,7 +42,8 @@ def delays(restart: Restart, count: int, acceptance: str = "1.1") -> list[int | 
 def test_the_defaults_are_flinks_but_for_the_strategy_and_its_attempts() -> None:
     """Flink without checkpoints has none, and fixed-delay tries once there; three attempts are what graphs of 0.1.0 rely on."""
     assert Restart().model_dump() == {
-        "strategy": "fixed-delay", "attempts": 3, "delay_ms": 1000, "max_failures_per_interval": 1, "failure_rate_interval_ms": 60_000,
+        "strategy": "fixed-delay", "scope": "region", "attempts": 3, "delay_ms": 1000,
+        "max_failures_per_interval": 1, "failure_rate_interval_ms": 60_000,
         "initial_backoff_ms": 1000, "max_backoff_ms": 60_000, "backoff_multiplier": 1.5, "jitter_factor": 0.1,
         "reset_backoff_threshold_ms": HOUR_MS, "attempts_before_reset_backoff": None,
         "out_of_memory_attempts": 3,
@@ -172,7 +173,9 @@ def test_the_failure_that_is_too_many_fails_the_job() -> None:
     for number in (0, 1):
         assert fail(shard, number)[1:] == ["task-manager DeployTasks", "event AttemptStateChanged DEPLOYING"]
     assert fail(shard, 2)[:2] == ["event AttemptStateChanged FAILED", "task-manager CancelTasks"]
-    assert shard.job.status is JobStatus.FAILING and shard.job.cause.json_value() == {**USER, "task": "c", "subtask": 0, "attempt": 1}
+    assert shard.job.status is JobStatus.FAILING
+    decided = {"number": 3, "then": "fail", "why": "failure-rate: 3 failures within 60000 ms, and 2 may be"}
+    assert shard.job.cause.json_value() == {**USER, "decided": decided, "task": "c", "subtask": 0, "attempt": 1}
 
 
 def test_a_lost_task_manager_spends_nothing_of_a_strategys_budget() -> None:

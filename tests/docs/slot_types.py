@@ -14,9 +14,9 @@ from millrace.core.messages import attempts
 from .asyncapi import _sentences
 
 MODELS = (
-    attempts.Fault, Source, Sink, SparkApp, attempts.InputSpec, attempts.VertexSpec, attempts.OutputSpec, attempts.PinnedSource,
-    attempts.ModuleSpec, attempts.QueryPlace, attempts.AttemptSpec, attempts.OutputReport, attempts.ResultRows, attempts.FilesLeft,
-    attempts.OwnTime, attempts.AttemptReport,
+    attempts.Decided, attempts.Fault, Source, Sink, SparkApp, attempts.InputSpec, attempts.VertexSpec, attempts.OutputSpec,
+    attempts.PinnedSource, attempts.ModuleSpec, attempts.QueryPlace, attempts.AttemptSpec, attempts.OutputReport, attempts.ResultRows,
+    attempts.FilesLeft, attempts.OwnTime, attempts.AttemptReport,
 )  # fmt: skip
 AS_IN_THE_GRAPH = {"source": "Source", "sink": "Sink", "spark_app": "SparkApp"}
 """Fields of VertexSpec that are free objects in the released schema: the job's graph has looked at them."""

@@ -56,4 +56,4 @@ def test_its_classes_and_budgets_are_those_of_the_code() -> None:
 @pytest.mark.parametrize("strategy", FIELDS)
 def test_each_field_belongs_to_a_strategy(strategy: str) -> None:
     assert set(FIELDS[strategy]) <= set(Restart.model_fields)
-    assert set(Restart.model_fields) == {"strategy", *(field for fields in FIELDS.values() for field in fields)}
+    assert set(Restart.model_fields) == {"strategy", "scope", *(field for fields in FIELDS.values() for field in fields)}

@@ -61,6 +61,7 @@ class Book:
     replaced: dict[str, None] = field(default_factory=dict)  # those that were stopped while another was started in their place
     finished: dict[str, None] = field(default_factory=dict)  # attempts that did
     written: dict[str, str] = field(default_factory=dict)  # folder of an output -> the attempt that finished it
+    read: dict[str, list[str]] = field(default_factory=dict)  # attempt -> folders that it was given
 
     def record_folded(self, machine: Machine, folded: ScopeState, branch: Branch, before_ms: int, before_epoch: int) -> None:
         """I9: replicas that have folded the same records would say the same, and know the same. Machine time neither jumps, whatever the
@@ -109,6 +110,7 @@ class Book:
             for each in vertex["inputs"].values():
                 for folder in each.get("folders", ()):
                     assert folder in self.written, f"I7: {living.attempt} reads {folder}, which no attempt finished"
+                    self.read.setdefault(living.attempt, []).append(folder)
         if other is None or not stray:
             self.living[subtask] = living
         self.slots[slot] = living.attempt

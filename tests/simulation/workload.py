@@ -138,7 +138,8 @@ def drawn_restart(chance: random.Random, fixed: dict[str, Any]) -> dict[str, Any
         {"strategy": "exponential-delay", "initial_backoff_ms": 1 + delay_ms, "max_backoff_ms": 2_000, "jitter_factor": 0.5,
          "backoff_multiplier": 2, "attempts_before_reset_backoff": chance.choice((1, 3))},
     )  # fmt: skip
-    return chance.choice((fixed, fixed, fixed, *others))
+    scope = {"scope": "full"} if chance.random() < 0.15 else {}
+    return {**chance.choice((fixed, fixed, fixed, *others)), **scope}
 
 
 def drawn_behaviour(seed: int, failing: float = 0.12) -> Script:
@@ -146,6 +147,9 @@ def drawn_behaviour(seed: int, failing: float = 0.12) -> Script:
 
     def behave(spec: dict[str, Any]) -> Behaviour:
         name = f"{seed}/{spec['job']}/{spec['task']}/{spec['subtask']}/{spec['attempt']}"
+        folders = folders_of(spec)
+        if folders and zlib.crc32(f"lost {name}".encode()) % 1_000 < 1_000 * failing / 8:
+            return Behaviour("fail", error=lost_rows(folders[: 1 + zlib.crc32(name.encode()) % len(folders)]))
         drawn = (zlib.crc32(name.encode()) % 10_000) / 10_000 / failing
         if drawn >= 1:
             return Behaviour()
@@ -156,6 +160,16 @@ def drawn_behaviour(seed: int, failing: float = 0.12) -> Script:
         return Behaviour("hang") if drawn < 0.8 else Behaviour("break")
 
     return behave
+
+
+def folders_of(spec: dict[str, Any]) -> list[str]:
+    """What an attempt reads of others."""
+    return [each for vertex in spec["vertices"] for edge in vertex["inputs"].values() for each in edge.get("folders", ())]
+
+
+def lost_rows(folders: list[str]) -> dict[str, Any]:
+    """The error of an attempt that does not find what others have handed on."""
+    return {"kind": "infrastructure", "retryable": False, "condition": "EXCHANGE_LOST", "message": "gone", "lost": "\n".join(folders)}
 
 
 def _sha256() -> str:

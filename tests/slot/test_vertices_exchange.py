@@ -276,6 +276,7 @@ def test_rows_that_are_gone_from_the_exchange_are_said_at_once_and_not_looked_fo
     shutil.rmtree(exchange.folder / "q")
     error = attempts.fail({"id": "c", "sql": "SELECT * FROM q", "inputs": {"q": edge}})
     assert (error["kind"], error["retryable"], error["condition"]) == ("infrastructure", False, "EXCHANGE_LOST")
+    assert error["lost"].split("\n") == edge["folders"]
 
 
 def test_little_data_makes_few_files(attempts: Attempts, exchange: Exchange) -> None:

@@ -153,6 +153,9 @@ class Scenario:
 
     def _behave(self, spec: dict[str, Any]) -> Behaviour:
         following = self._behaviours.get((spec["job"], spec["task"]))
+        if following and following[0] == "lost":
+            following.pop(0)
+            return Behaviour("fail", error=workload.lost_rows(workload.folders_of(spec)))
         return BEHAVIOURS[following.pop(0) if len(following) > 1 else following[0]] if following else Behaviour()
 
     def attempts(self, words: list[str]) -> Iterator[str]:

@@ -114,6 +114,19 @@ def test_a_refusal_is_one_line(web: TestClient, path: str, status: int, error: s
     assert answer.headers["content-type"] == "application/problem+json"
 
 
+def test_the_failures_of_a_job(view: View, web: TestClient) -> None:
+    assert web.get("/api/v1/jobs/j/failures").json() == {"as_of": AS_OF, "failures": [], "omitted": 0}
+    error = {"kind": "user", "retryable": True, "message": "boom", "decided": {"number": 2, "then": "restart", "delay_ms": 50, "why": "x"}}
+    failed = {"job": "j", "task": "a", "subtask": 0, "attempt": 1, "state": "FAILED", "task_manager": "tm", "slot": None, "error": error}
+    view.fold(fact_of(record("job.events", 2, "job-master/0/1/5", type="AttemptStateChanged", **{**failed, "count": 2})))
+    answer = web.get("/api/v1/jobs/j/failures").json()
+    assert (answer["omitted"], [each["concurrent"] for each in answer["failures"]]) == (1, [[]])
+    [failure] = answer["failures"]
+    assert (failure["at_ms"], failure["task"], failure["subtask"], failure["attempt"], failure["task_manager"]) == (T0, "a", 0, 1, "tm")
+    assert failure["error"]["decided"]["why"] == "x"
+    assert web.get("/api/v1/jobs/k/failures").status_code == 404
+
+
 def test_what_is_only_read_cannot_be_changed(web: TestClient) -> None:
     for path in ("slots", "overview", "leaders", "taskmanagers", "jobs/j"):
         answer = web.post(f"/api/v1/{path}", json={})

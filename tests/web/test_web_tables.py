@@ -9,6 +9,7 @@ import pytest
 
 from services.web.core.cluster import GONE_KEPT, LED_KEPT, Cluster
 from services.web.core.facts import Fact, Row
+from services.web.core.failures import failures_of
 from services.web.core.jobs import ATTEMPTS_KEPT, PAST_KEPT, Jobs
 from services.web.view import View
 
@@ -86,6 +87,35 @@ def test_a_job_from_its_acceptance_to_its_end() -> None:
         ]}],
     }  # fmt: skip
     assert (jobs.statuses(), jobs.described("k"), jobs.described("j/a/0")) == ({"FINISHED": 1}, None, None)
+
+
+def test_the_failure_history_of_a_job() -> None:
+    story, job = Story(), "j"
+    accepted(story, job, parallelism=2)
+    told = [
+        (0, 1, {"number": 3, "then": "restart", "delay_ms": 50, "why": "x"}),
+        (1, 1, {"number": 4, "then": "move", "delay_ms": 0, "why": "y", "concurrent_with": 3}),
+        (0, 2, {"number": 5, "then": "fail", "why": "z"}),
+    ]
+    for subtask, number, decided in told:
+        attempt(story, job, "FAILED", number=number, subtask=subtask, error={"kind": "user", "message": "no", "decided": decided})
+    described = folded(story.facts).described(job)
+    assert described is not None
+
+    def entry(n: int) -> Row:
+        subtask, number, decided = told[n]
+        error = {"kind": "user", "message": "no", "decided": decided}
+        return {"at_ms": T0 + 1 + n, "task": "a", "subtask": subtask, "attempt": number, "task_manager": "tm", "error": error}
+
+    assert failures_of(described) == ([{**entry(2), "concurrent": []}, {**entry(0), "concurrent": [entry(1)]}], 2)
+    assert failures_of({"tasks": []}) == ([], 0)
+
+
+def test_failures_of_an_earlier_build_are_listed_one_by_one() -> None:
+    described = folded(whole_job().facts).described("j")
+    assert described is not None
+    [only], omitted = failures_of(described)
+    assert (only["attempt"], only["concurrent"], omitted) == (1, [], 0)
 
 
 def test_what_was_said_about_a_job_itself_is_kept_in_its_order_and_bounded() -> None:

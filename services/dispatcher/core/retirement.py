@@ -19,7 +19,7 @@ KEPT_AFTER_MS = 12 * 3_600_000
 """A repeat so long after a job's end leads to KeepJob, for those who delete tombstones. They take an earlier one for a part of the job."""
 SMALL_RESULT_BYTES = 16 * 1024
 CAUSE_MESSAGE_MOST = 2_000
-CAUSE_FIELDS = ("kind", "condition", "message", "vertex", "line", "column", "file", "subtask", "attempt", "exit_code")
+CAUSE_FIELDS = ("kind", "condition", "message", "vertex", "line", "column", "file", "subtask", "attempt", "exit_code", "decided")
 
 
 def archive_path(job: str, acceptance: str, record: str) -> str:

@@ -7,15 +7,17 @@ from typing import NamedTuple
 
 from millrace.core.clocks import AtMs, after
 from millrace.core.faults import fault
+from millrace.core.jobgraph.compile import PLAN_TASK
 from millrace.core.machine import Envelope, Output
 from millrace.core.messages.attempts import AttemptReport, Fault
 from millrace.core.messages.slots import ReportedProgress, TaskStateChanged
 from millrace.core.states import ENDING_JOB, IN_SLOT, ExecutionState
 
-from . import failover, publication
+from . import failover, publication, resetting
 from .execution_graph import attempt_name, mark_published, task_folder
 from .plans import plan_of, running_plan
 from .reporting import attempt_state_changed
+from .restarts import Decision
 from .scheduling import advance
 from .slot_pool import vacate_slot
 from .state import Failure, Job, State, move_subtask
@@ -84,13 +86,13 @@ def _finish(
     move_subtask(subtask, ExecutionState.FINISHED)
     subtask.ended_ms = at_ms
     publication.keep_report(job, plan, task, index, report)
-    mark_published(plan, job, task, index)
+    mark_published(plan, job, task, index, at_ms)
     yield attempt_state_changed(job, task, index, at_ms)
 
 
 def fail_attempt(state: State, job: Job, allocation: str, error: Fault, at_ms: AtMs) -> Iterator[Output]:
-    """The attempt in this slot is over without a result: it was canceled, or it failed and is tried again, or the job fails with it.
-    Its slot is idle now."""
+    """The attempt in this slot is over without a result: it was canceled, or it failed and is tried again, perhaps with others, or the job
+    fails with it. Its slot is idle now."""
     slot = job.slots[allocation]
     task, index = slot.task, slot.subtask
     assert task is not None
@@ -101,26 +103,40 @@ def fail_attempt(state: State, job: Job, allocation: str, error: Fault, at_ms: A
     note_attempt(job, job.tasks[task], subtask, at_ms)
     subtask.ended_ms = at_ms
     if subtask.state is ExecutionState.CANCELING:
-        suspended = job.status not in ENDING_JOB
-        move_subtask(subtask, ExecutionState.CREATED if suspended else ExecutionState.CANCELED)
+        again = job.status not in ENDING_JOB  # the job is suspended, or the subtask is to run again
+        move_subtask(subtask, ExecutionState.CREATED if again else ExecutionState.CANCELED)
         yield attempt_state_changed(job, task, index, at_ms, now=ExecutionState.CANCELED)
-        if suspended:
+        if again and task == PLAN_TASK:
             retry_at(state, job, task, index, state.now_ms)
+        elif again:
+            job.tasks[task].held[index] = None
         return
     move_subtask(subtask, ExecutionState.FAILED)
-    kept = failover.shortened(error)
+    lost, decision = _decide(state, job, task, index, error)
+    kept = failover.note(job, failover.shortened(error), decision)
     failover.keep_failure(job, Failure(task, index, subtask.attempt, at_ms, subtask.task_manager, kept))
     yield attempt_state_changed(job, task, index, at_ms, error=kept)
-    if job.status not in ENDING_JOB:
-        _retry_or_fail(state, job, task, index, error, at_ms)
-
-
-def _retry_or_fail(state: State, job: Job, task: str, index: int, error: Fault, at_ms: AtMs) -> None:
-    subtask, restart = job.tasks[task].rows[index], running_plan(state, job).graph.restart
-    decided = failover.decide(restart, job, subtask, error, state.settings.moves_most, state.now_ms)
-    if decided.delay_ms is None:
+    if decision.delay_ms is None:
         where = {"task": task, "subtask": index, "attempt": subtask.attempt}
-        failover.fail(job, failover.shortened(error).model_copy(update=where), at_ms)
-        return
-    move_subtask(subtask, ExecutionState.CREATED)
-    retry_at(state, job, task, index, after(state.now_ms, decided.delay_ms))
+        failover.fail(job, kept.model_copy(update=where), at_ms)
+    elif lost is not None:
+        resetting.reset(state, job, lost, decision.delay_ms, at_ms)
+    else:
+        move_subtask(subtask, ExecutionState.CREATED)
+        retry_at(state, job, task, index, after(state.now_ms, decision.delay_ms))
+
+
+def _decide(
+    state: State, job: Job, task: str, index: int, error: Fault
+) -> tuple[list[resetting.Place] | None, Decision]:
+    """What follows a failure. First: the subtasks that run again, if it is not this one alone."""
+    if job.status in ENDING_JOB:
+        return None, Decision(None, "the job is ending already")
+    plan, subtask = running_plan(state, job), job.tasks[task].rows[index]
+    lost = resetting.lost_producers(job, plan, task, index, error)
+    if lost is not None:
+        decision = failover.recompute(job, state.settings.moves_most)
+        return resetting.readers_of(job, plan, [*lost, (task, index)]), decision
+    decision = failover.decide(plan.graph.restart, job, subtask, error, state.settings.moves_most, state.now_ms)
+    is_full = plan.graph.restart.scope == "full" and task != PLAN_TASK
+    return resetting.everything(job) if is_full else None, decision

@@ -7,43 +7,43 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from millrace.core.clocks import NowMs
+from millrace.core.clocks import AtMs, NowMs
 from millrace.core.jobgraph.compile import PLAN_TASK, Plan
 from millrace.core.jobgraph.specs import folder_name
 from millrace.core.states import ENDED_JOB, ENDING_JOB, ExecutionState
 from millrace.core.topics import task_manager_name
 
-from .state import Failure, Job, Subtask, Task, move_subtask
+from .state import NEVER, Failure, Job, Subtask, Task, move_subtask
 from .time_spent import parts_of
 
 SHOWN_SUBTASKS = (1000, 100, 10, 0)  # of a job, in `show` and its archive: the most that fit
 SHOWN_BYTES = 400_000
 
 
-def begin(plan: Plan, job: Job) -> None:
+def begin(plan: Plan, job: Job, at_ms: AtMs = NEVER) -> None:
     """Makes the tasks of a new job and schedules what may run first: the planning attempt, where the plan needs one."""
     job.tasks = {PLAN_TASK: Task(1)} if plan.needs_planning else {}
     for task in plan.tasks.values():
         job.tasks[task.id] = Task(task.parallelism, blocked=len(task.whole))
     if plan.needs_planning:
-        schedule(job.tasks[PLAN_TASK], 0)
+        schedule(job.tasks[PLAN_TASK], 0, at_ms)
     else:
-        _begin_sources(plan, job)
+        _begin_sources(plan, job, at_ms)
 
 
-def _begin_sources(plan: Plan, job: Job) -> None:
+def _begin_sources(plan: Plan, job: Job, at_ms: AtMs) -> None:
     for task in plan.tasks.values():
         if not task.upstream:
-            _unblock(plan, job, task.id)
+            _unblock(plan, job, task.id, at_ms)
 
 
-def mark_published(plan: Plan, job: Job, task: str, index: int) -> None:  # [R30]
+def mark_published(plan: Plan, job: Job, task: str, index: int, at_ms: AtMs = NEVER) -> None:  # [R30]
     """This subtask has published: what waited for that may run. A reader by hash or broadcast is looked at when the whole task has
     finished, a reader by forward at its one subtask."""
     done = job.tasks[task]
     done.finished += 1
     if task == PLAN_TASK:
-        _begin_sources(plan, job)
+        _begin_sources(plan, job, at_ms)
         return
     whole = done.finished == done.parallelism
     for name in plan.tasks[task].readers:
@@ -51,20 +51,41 @@ def mark_published(plan: Plan, job: Job, task: str, index: int) -> None:  # [R30
         if whole and task in plan.tasks[name].whole:
             reader.blocked -= 1
             if reader.blocked == 0:
-                _unblock(plan, job, name)
+                _unblock(plan, job, name, at_ms)
         elif reader.blocked == 0:
-            _schedule_aligned(plan, job, name, index)
+            _schedule_aligned(plan, job, name, index, at_ms)
 
 
-def _unblock(plan: Plan, job: Job, task: str) -> None:
+def _unblock(plan: Plan, job: Job, task: str, at_ms: AtMs) -> None:
     for index in range(job.tasks[task].parallelism):
-        _schedule_aligned(plan, job, task, index)
+        _schedule_aligned(plan, job, task, index, at_ms)
 
 
-def _schedule_aligned(plan: Plan, job: Job, task: str, index: int) -> None:
+def _schedule_aligned(plan: Plan, job: Job, task: str, index: int, at_ms: AtMs) -> None:
     """Schedules a subtask of a task that is not blocked, once the subtasks that it reads by forward have published."""
-    if index not in job.tasks[task].rows and all(_has_published(job, other, index) for other in plan.tasks[task].aligned):
-        schedule(job.tasks[task], index)
+    its = job.tasks[task]
+    if index in its.rows and (index not in its.held or job.held_until_ms is not None):
+        return
+    if all(_has_published(job, other, index) for other in plan.tasks[task].aligned):
+        its.held.pop(index, None)
+        schedule(its, index, at_ms)
+
+
+def release(plan: Plan, job: Job, at_ms: AtMs) -> None:
+    """Schedules what is held and need not be any more."""
+    for name in plan.tasks:
+        if job.tasks[name].held and not job.tasks[name].blocked:
+            for index in list(job.tasks[name].held):
+                _schedule_aligned(plan, job, name, index, at_ms)
+
+
+def withdraw(plan: Plan, job: Job, task: str, index: int) -> None:
+    """What this subtask has published counts no more: the reverse of `mark_published`."""
+    done = job.tasks[task]
+    if done.finished == done.parallelism:
+        for name in plan.tasks[task].readers:
+            job.tasks[name].blocked += task in plan.tasks[name].whole
+    done.finished -= 1
 
 
 def _has_published(job: Job, task: str, index: int) -> bool:
@@ -72,20 +93,21 @@ def _has_published(job: Job, task: str, index: int) -> bool:
     return row is not None and row.state is ExecutionState.FINISHED
 
 
-def schedule(task: Task, index: int) -> None:
+def schedule(task: Task, index: int, at_ms: AtMs = NEVER) -> None:
     """The subtask wants a slot from now on."""
     row = task.rows.setdefault(index, Subtask())
     if row.state is not ExecutionState.SCHEDULED:
         move_subtask(row, ExecutionState.SCHEDULED)
+    row.scheduled_ms = at_ms
     heapq.heappush(task.ready, index)
 
 
-def schedule_due(job: Job, now_ms: NowMs) -> None:
+def schedule_due(job: Job, now_ms: NowMs, at_ms: AtMs = NEVER) -> None:
     """Schedules the subtasks whose retry is due."""
     for task in job.tasks.values():
         for index in [index for index, due in task.retry.items() if due <= now_ms]:
             del task.retry[index]
-            schedule(task, index)
+            schedule(task, index, at_ms)
 
 
 def scheduled(job: Job) -> Iterator[tuple[str, int]]:
@@ -156,6 +178,7 @@ def _describe(plan: Plan | None, job: Job, most: int) -> dict[str, Any]:
         "status": job.status.value,
         "accepted_ms": job.accepted_ms,
         "since_ms": job.since_ms,
+        "entered": dict(job.entered),
         "ended_ms": job.ended_ms or None,
         "restarts": job.restarts + job.memory_restarts,
         "waiting": job.waiting,
@@ -164,6 +187,7 @@ def _describe(plan: Plan | None, job: Job, most: int) -> dict[str, Any]:
         "cause": job.cause.json_value() if job.cause is not None else None,
         "sinks": dict(job.sinks),
         "tasks": tasks,
+        **({"failed": job.failed} if job.failed else {}),
         **({} if (spent := parts_of(job)) is None else {"spent": spent}),
     }
 
@@ -178,8 +202,10 @@ def _describe_subtask(
         "state": subtask.state.value,
         "attempt": subtask.attempt,
         "task_manager": task_manager_name(subtask.task_manager),
+        **({"scheduled_ms": subtask.scheduled_ms} if subtask.scheduled_ms else {}),
         "deployed_ms": subtask.deployed_ms or None,
         "running_ms": subtask.running_ms or None,
+        **({"canceling_ms": subtask.canceling_ms} if subtask.canceling_ms else {}),
         "ended_ms": subtask.ended_ms or None,
         "logs": [
             {"attempt": n, "path": log_folder(job, attempt_name(job, folder, index, n))}

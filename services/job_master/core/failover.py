@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from millrace.core import faults
 from millrace.core.bounded import fields_fitting
 from millrace.core.clocks import AtMs, NowMs
 from millrace.core.jobgraph.model import Restart
-from millrace.core.messages.attempts import Fault
+from millrace.core.messages.attempts import Decided, Fault
 from millrace.core.states import ENDING_JOB, JobStatus
 
 from .restarts import STRATEGIES, Decision, out_of_memory
@@ -48,8 +50,35 @@ def _move(subtask: Subtask, error: Fault, most: int) -> Decision:
         subtask.moves += 1
     else:
         subtask.broken += 1
-    delay_ms = min(MOVE_FIRST_MS << before - 1, MOVE_MOST_MS) if before else 0
-    return Decision(delay_ms, f"{faults.class_of(error)}: move {before + 1} of {most}")
+    return Decision(_move_delay_ms(before), f"{faults.class_of(error)}: move {before + 1} of {most}")
+
+
+def recompute(job: Job, most: int) -> Decision:
+    """Rows that finished subtasks have handed on are gone: they are made anew, so often and ever later."""
+    if job.recomputed >= most:
+        return Decision(None, f"lost exchange data: made anew {job.recomputed} of {most} times")
+    job.recomputed += 1
+    return Decision(_move_delay_ms(job.recomputed - 1), f"lost exchange data: made anew, time {job.recomputed} of {most}")
+
+
+def _move_delay_ms(before: int) -> int:
+    return min(MOVE_FIRST_MS << before - 1, MOVE_MOST_MS) if before else 0
+
+
+def note(job: Job, error: Fault, decision: Decision) -> Fault:
+    """The error with what is decided on it. A failure while the job restarts or fails for an earlier one is concurrent with that, as in
+    Flink's exception history."""
+    job.failed += 1
+    waits = job.held_until_ms is not None or any(task.retry or task.held for task in job.tasks.values())
+    restarting = decision.delay_ms is not None and waits
+    given: dict[str, Any] = {"number": job.failed, "then": "fail", "why": decision.why}
+    if decision.delay_ms is not None:
+        given |= {"then": "move" if is_move(error) else "restart", "delay_ms": decision.delay_ms}
+    if job.root and (restarting or job.status in ENDING_JOB):
+        given["concurrent_with"] = job.root
+    else:
+        job.root = job.failed
+    return error.model_copy(update={"decided": Decided(**given)})
 
 
 def is_move(error: Fault) -> bool:
@@ -57,8 +86,8 @@ def is_move(error: Fault) -> bool:
 
 
 def shortened(error: Fault) -> Fault:
-    """An error without its stack trace (which the attempt's stderr has), bounded."""
-    kept = {name: value for name, value in error.json_value().items() if name != "detail"}
+    """An error without its stack trace (which the attempt's stderr has), bounded. Only a JobMaster says what is decided on it."""
+    kept = {name: value for name, value in error.json_value().items() if name not in ("detail", "decided")}
     for name, value in kept.items():
         if isinstance(value, str):
             kept[name] = value[: MESSAGE_CHARS if name == "message" else FIELD_CHARS]

@@ -49,7 +49,7 @@ def on_start_job(state: State, body: StartJob, envelope: Envelope) -> Iterator[O
     if plan is None:
         fail(job, _unreadable(), envelope.at_ms)
     else:
-        begin(plan, job)
+        begin(plan, job, envelope.at_ms)
         queue_ms = plan.graph.timeouts.queue_ms
         job.queue_due_ms = None if queue_ms is None else after(state.now_ms, queue_ms)
         set_timer(state, job)
@@ -72,6 +72,7 @@ def new_job(state: State, body: StartJob, graph: dict[str, Any], envelope: Envel
         graph=dict(graph),
         accepted_ms=AtMs(body.accepted_ms),
         since_ms=envelope.at_ms,
+        entered={JobStatus.CREATED.value: envelope.at_ms},
         spent=TimeSpent(AtMs(body.accepted_ms)),
         planner=PLANNER,
     )

@@ -61,6 +61,12 @@ def keep_report(job: Job, plan: Plan, task: str, index: int, report: AttemptRepo
     row.outputs = {vertex: (each.rows, each.bytes) for vertex, each in outputs.items() if vertex in plan.graph.vertices}
 
 
+def forget_result(job: Job, plan: Plan, task: str, index: int) -> None:
+    """The subtask runs again: its part of the result does not count any more."""
+    if plan.result in plan.tasks[task].vertices and (result := job.results.pop(index, None)) is not None:
+        job.kept_bytes -= bytes_of(result.json_value())
+
+
 def reports_too_large(job: Job, plan: Plan, task: str, report: AttemptReport) -> Fault | None:
     """The error of an attempt that reports more than the job may still keep: a report can be 700 KB, and there can be thousands [R30]."""
     schemas, planned, result = _kept_parts(plan, task, report)

@@ -19,7 +19,7 @@ from millrace.core.topics import Scope
 
 from . import publication
 from .deployment import SPEC_BYTES_MAX, deploy_tasks, deployment, spec_bytes, too_large
-from .execution_graph import all_finished, attempt_name, schedule_due, scheduled, scheduled_count, task_folder
+from .execution_graph import all_finished, attempt_name, release, schedule_due, scheduled, scheduled_count, task_folder
 from .failover import fail
 from .plans import plan_of, running_plan
 from .reporting import attempt_state_changed, job_ended, job_state_changed, report_status
@@ -57,10 +57,11 @@ def settle(state: State, job: Job, at_ms: AtMs, before: JobStatus, idle: Sequenc
     if job.status not in (*ENDING_JOB, JobStatus.SUSPENDED):
         _schedule(state, job, at_ms)
         yield from _fill(state, job, at_ms, idle)
+        yield from _send_cancels(state, job, "it is to run again")
     if job.status in ENDING_JOB and before not in ENDING_JOB:
-        _forget_waiting(state, job)
+        _forget_waiting(state, job, at_ms)
         canceled = job.status is JobStatus.CANCELLING
-        yield from cancel_attempts(state, job, "the job is canceled" if canceled else "another task of the job failed")
+        yield from cancel_attempts(state, job, "the job is canceled" if canceled else "another task of the job failed", at_ms)
     yield from _give_back(state, job, idle)
     yield from _request(job)
     spend(job, at_ms)
@@ -73,9 +74,14 @@ def settle(state: State, job: Job, at_ms: AtMs, before: JobStatus, idle: Sequenc
 def _schedule(state: State, job: Job, at_ms: AtMs) -> None:
     """Schedules the retries that are due. The job is RESTARTING while others wait, else RUNNING."""
     if is_due(state, job):
-        schedule_due(job, state.now_ms)
+        schedule_due(job, state.now_ms, at_ms)
+        if job.held_until_ms is not None and job.held_until_ms <= state.now_ms:
+            job.held_until_ms = None
         set_timer(state, job)
-    status = JobStatus.RESTARTING if any(task.retry for task in job.tasks.values()) else JobStatus.RUNNING
+    if job.held_until_ms is None and any(task.held for task in job.tasks.values()):
+        release(running_plan(state, job), job, at_ms)
+    waits = job.held_until_ms is not None or any(task.retry for task in job.tasks.values())
+    status = JobStatus.RESTARTING if waits else JobStatus.RUNNING
     if job.status is not status:
         move_job(job, status, at_ms)
 
@@ -108,30 +114,42 @@ def _fill(state: State, job: Job, at_ms: AtMs, idle: Sequence[str]) -> Iterator[
     yield from events
 
 
-def _forget_waiting(state: State, job: Job) -> None:
+def _forget_waiting(state: State, job: Job, at_ms: AtMs) -> None:
     """Once, when the job begins to end: what does not run yet is canceled at once."""
     for task in job.tasks.values():
-        for index in (*task.ready, *task.retry):
-            move_subtask(task.rows[index], ExecutionState.CANCELED)
-        task.ready, task.retry = [], {}
+        for index in (*task.ready, *task.retry, *task.held):
+            row = task.rows[index]
+            move_subtask(row, ExecutionState.CANCELED)
+            row.ended_ms = row.ended_ms or at_ms  # of one that has run: when its last attempt ended
+        task.ready, task.retry, task.held = [], {}, {}
+    job.held_until_ms = None
     set_timer(state, job)
 
 
-def cancel_attempts(state: State, job: Job, reason: str) -> Iterator[Output]:
+def cancel_attempts(state: State, job: Job, reason: str, at_ms: AtMs) -> Iterator[Output]:
     """Cancels what runs."""
-    plan = plan_of(state, job)
-    cancels: dict[Scope, list[str]] = {}
     place = {name: number for number, name in enumerate(job.tasks)}
-    held = [(place[slot.task], slot.subtask, slot) for slot in job.slots.values() if slot.task is not None]
-    for _, index, slot in sorted(held, key=lambda each: each[:2]):
-        assert slot.task is not None
-        subtask = job.tasks[slot.task].rows[index]
+    held = [(place[slot.task], slot.subtask, slot.task) for slot in job.slots.values() if slot.task is not None]
+    for _, index, name in sorted(held):
+        subtask = job.tasks[name].rows[index]
         if subtask.state in (ExecutionState.DEPLOYING, ExecutionState.RUNNING):
             stopped(job, subtask)
             move_subtask(subtask, ExecutionState.CANCELING)
+            subtask.canceling_ms = at_ms
+            job.to_cancel.append((name, index))
+    yield from _send_cancels(state, job, reason)
+
+
+def _send_cancels(state: State, job: Job, reason: str) -> Iterator[Output]:
+    """Cancels the attempts in `to_cancel` that have not ended meanwhile, all of one TaskManager in one message."""
+    plan, cancels = plan_of(state, job), dict[Scope, list[str]]()
+    for name, index in job.to_cancel:
+        subtask = job.tasks[name].rows[index]
+        if subtask.state is ExecutionState.CANCELING:
             assert plan is not None, f"{job.id} has attempts and no plan"
-            attempt = attempt_name(job, task_folder(plan, slot.task), index, subtask.attempt)
-            cancels.setdefault(slot.task_manager, []).append(attempt)
+            attempt = attempt_name(job, task_folder(plan, name), index, subtask.attempt)
+            cancels.setdefault(subtask.task_manager, []).append(attempt)
+    job.to_cancel = []
     for task_manager, attempts in cancels.items():
         yield Say(task_manager, CancelTasks(attempts=attempts, reason=reason))
 

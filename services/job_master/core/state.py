@@ -46,8 +46,10 @@ class Subtask:
     task_manager: Scope = Scope("")  # of the current or last attempt
     moves: int = 0  # attempts lost with their TaskManager or slot
     broken: int = 0  # attempts that the infrastructure ended otherwise
+    scheduled_ms: AtMs = NEVER  # this one and the next ones: when its current attempt last came into that state
     deployed_ms: AtMs = NEVER
     running_ms: AtMs = NEVER
+    canceling_ms: AtMs = NEVER
     ended_ms: AtMs = NEVER
     outputs: dict[str, tuple[int | None, int | None]] | None = None  # FINISHED: vertex -> its rows and bytes
     files: tuple[int, int, int] | None = None  # FINISHED: of what the attempt left: files kept, their bytes, files not kept
@@ -64,6 +66,7 @@ class Task:
     rows: dict[int, Subtask] = field(default_factory=dict)  # index -> subtask; without a row: CREATED, and it has not run
     ready: list[int] = field(default_factory=list)  # the SCHEDULED ones, as a heap: the first goes first
     retry: dict[int, NowMs] = field(default_factory=dict)  # those CREATED after a failure -> when the next attempt is due
+    held: dict[int, None] = field(default_factory=dict)  # those CREATED to run again: not before what they read has published
     schemas: dict[str, str] = field(default_factory=dict)  # vertex -> schema of its rows (Spark's JSON), the same of all subtasks
     schemas_of: int = 0  # the subtask that reported them first
 
@@ -139,14 +142,20 @@ class Job:
     accepted_ms: AtMs
     status: JobStatus = JobStatus.CREATED
     since_ms: AtMs = NEVER  # of this status
+    entered: dict[str, AtMs] = field(default_factory=dict)  # status -> when it last came into it
     planner: int = 0  # the number of the one that made its tasks; a build before 0.2 noted none
     tasks: dict[str, Task] = field(default_factory=dict)  # by id, and @plan, if the plan needs it
+    failed: int = 0  # failures so far: the number of the last one
+    root: int = 0  # the number of the last failure that was concurrent with none; 0: there was none
     failures: list[Failure] = field(default_factory=list)  # the last ones, oldest first
     kept_bytes: int = 0  # of what attempts reported and is kept: `planned`, `results`, the tasks' schemas
     planned: AttemptReport | None = None  # the plan attempt's report
     slots: dict[str, HeldSlot] = field(default_factory=dict)  # allocation -> slot; each is in State.allocations
     wanted: int = 0  # slots last requested of the ResourceManager
     restarts: int = 0  # failures retried so far; what was merged into a restart that was due already does not count
+    recomputed: int = 0  # how often rows that were gone from the exchange were made anew
+    held_until_ms: NowMs | None = None  # before that, nothing of what is held is scheduled; in State.due
+    to_cancel: list[tuple[str, int]] = field(default_factory=list)  # CANCELING subtasks; within a handler only
     memory_restarts: int = 0  # attempts that ran out of memory and were run again
     backoff: Backoff | None = None  # None: it has had no failure that a strategy must remember
     queue_due_ms: NowMs | None = None  # until the first attempt; in State.due
@@ -185,6 +194,7 @@ class State:
 def move_job(job: Job, status: JobStatus, at_ms: AtMs) -> None:
     check_job(job.status, status)
     job.status, job.since_ms = status, at_ms
+    job.entered[status.value] = at_ms
 
 
 def move_subtask(subtask: Subtask, state: ExecutionState) -> None:
@@ -203,6 +213,7 @@ def check(state: State) -> None:  # [R5]
     assert not gone, f"plans are kept of jobs that are not: {sorted(gone)}"
     for job in state.jobs.values():
         _check_spent(job)
+        assert not job.to_cancel, f"{job.id}: {job.to_cancel} are not told that they are canceled"
         in_slots = {}
         for name, task in job.tasks.items():
             _check_task(f"{job.id} {name}", task, job.status in (*ENDING_JOB, *ENDED_JOB))
@@ -243,7 +254,8 @@ def _check_spent(job: Job) -> None:
 
 def _timers(job: Job) -> list[NowMs]:
     queue = [] if job.queue_due_ms is None else [job.queue_due_ms]
-    return [*queue, *(due for task in job.tasks.values() for due in task.retry.values())]
+    held = [] if job.held_until_ms is None else [job.held_until_ms]
+    return [*queue, *held, *(due for task in job.tasks.values() for due in task.retry.values())]
 
 
 def _check_task(where: str, task: Task, over: bool) -> None:
@@ -253,6 +265,7 @@ def _check_task(where: str, task: Task, over: bool) -> None:
         indexes.setdefault(subtask.state, []).append(index)
     scheduled, created = indexes.get(ExecutionState.SCHEDULED, []), indexes.get(ExecutionState.CREATED, [])
     assert sorted(task.ready) == sorted(scheduled), f"{where}: {task.ready} are ready, {scheduled} are scheduled"
-    assert sorted(task.retry) == sorted(created), f"{where}: {task.retry} wait for their retry, {created} are created"
+    waiting = sorted([*task.retry, *task.held])
+    assert waiting == sorted(created), f"{where}: {task.retry} wait for their retry, {task.held} are held, {created} are created"
     assert task.finished == len(indexes.get(ExecutionState.FINISHED, [])), f"{where}: {task.finished} finished"
-    assert not (over and (task.ready or task.retry)), f"{where} of a job that is ending: {task.ready}, {task.retry}"
+    assert not (over and (task.ready or task.retry or task.held)), f"{where} of a job that is ending: {task}"

@@ -16,6 +16,8 @@ def is_due(state: State, job: Job) -> bool:
 def set_timer(state: State, job: Job) -> None:
     """Finds the earliest timer among all. A job that is ending or suspended has none."""
     times = [due for task in job.tasks.values() for due in task.retry.values()]
+    if job.held_until_ms is not None:
+        times.append(job.held_until_ms)
     if job.queue_due_ms is not None:
         times.append(job.queue_due_ms)
     if times and job.status not in (*ENDING_JOB, *ENDED_JOB, JobStatus.SUSPENDED):

@@ -14,6 +14,16 @@ if TYPE_CHECKING:
 FaultKind = Literal["lost", "infrastructure", "timeout", "user", "jvm", "killed", "exit", "analysis", "missing_path", "internal"]
 
 
+class Decided(TypedDict):
+    """What a JobMaster decided on a failed attempt: its place in the failure history of the job."""
+
+    number: NotRequired[int]
+    then: NotRequired[str]
+    delay_ms: NotRequired[int | None]
+    why: NotRequired[str]
+    concurrent_with: NotRequired[int | None]
+
+
 class Fault(TypedDict):
     """Why an attempt, or its job, failed. `kind` and `retryable` say what follows: `millrace.core.faults` has the table of them."""
 
@@ -33,6 +43,8 @@ class Fault(TypedDict):
     task: NotRequired[str | None]
     subtask: NotRequired[int | None]
     attempt: NotRequired[int | None]
+    lost: NotRequired[str | None]
+    decided: NotRequired[Decided | None]
 
 
 class Source(TypedDict):

@@ -14,6 +14,7 @@ from millrace.core.states import JobState
 
 from .. import models
 from ..commands import Commands, NotAnswered
+from ..core.failures import failures_of
 from ..kept import Kept, shape
 from ..listing import BadCursor, Listing
 from ..problems import Refusal, of_failure, responses
@@ -90,7 +91,24 @@ def jobs(view: View, commands: Commands, kept: Kept) -> APIRouter:
             response.status_code, response.headers["Location"] = 202, where
             return models.Canceled(job=job, status=None, url=where)
 
+    _add_failures(router, view, commands)
     return router
+
+
+def _add_failures(router: APIRouter, view: View, commands: Commands) -> None:
+    @router.get("/jobs/{job}/failures", response_model=models.Failures, responses=responses(304, 400, 404, 429, 503, 504))
+    async def failures(request: Request, job: JobPath) -> Response:
+        """What failed in a job and what followed, the newest first; below what made it restart or fail what failed meanwhile."""
+        check_ready(view)
+        older = None
+        if view.ask(lambda view: view.jobs.row(job))[0] is None:
+            older = await _asked(job, commands)
+
+        def listed(view: View) -> dict[str, Any]:
+            found, omitted = failures_of(view.jobs.described(job) or older or {"tasks": []})
+            return {"failures": found, "omitted": omitted}
+
+        return shown(request, view, listed)
 
 
 async def _archived(

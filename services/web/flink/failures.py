@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
+from millrace.core.faults import told
+from millrace.core.messages.attempts import Decided
 from millrace.core.states import ENDED_JOB, JobStatus
 
 from . import shapes
@@ -44,19 +46,28 @@ def router(source: Source) -> APIRouter:
 
 
 def history(job: Job) -> list[shapes.Failure]:
-    """The attempts that failed, the newest first. The last one is the cause of a failed job, and stands for it."""
+    """The attempts that failed, the newest first, each with those that failed while the job restarted, or failed, for it. The last one is
+    the cause of a failed job, and stands for it."""
     failed = [(attempt.times.get("FAILED", 0), task, attempt) for task, attempt in job.attempts() if attempt.row["error"]]
-    failed.sort(key=lambda each: each[0], reverse=True)
+    failed.sort(key=lambda each: (decided_of(each[2]).get("number") or 0, each[0]), reverse=True)
     cause = job.row["cause"] if job.state == "FAILED" else None
-    if cause and not (failed and _is_of(cause, failed[0][1], failed[0][2])):
+    if cause and not any(_is_of(cause, task, attempt) for _, task, attempt in failed):
         known: list[shapes.ConcurrentFailure] = [_entry(fault_of(failed[0][2]), *failed[0])] if failed else []
         return [_alone(_entry(cause, job.end_ms, None, None), known), *_each(failed[1:])]
     return list(_each(failed))
 
 
 def _each(failed: list[tuple[int, Task, Attempt]]) -> Iterator[shapes.Failure]:
+    roots = {decided_of(attempt).get("number") for _, _, attempt in failed}
+    others: dict[int, list[shapes.ConcurrentFailure]] = {}
     for at_ms, task, attempt in failed:
-        yield _alone(_entry(fault_of(attempt), at_ms, task, attempt), [])
+        entry = _entry(fault_of(attempt), at_ms, task, attempt)
+        decided = decided_of(attempt)
+        root: int = decided.get("concurrent_with") or 0
+        if root and root in roots:
+            others.setdefault(root, []).insert(0, entry)  # before its root, for the newest come first
+        else:
+            yield _alone(entry, others.pop(decided.get("number", 0), []))
 
 
 def _alone(entry: shapes.ConcurrentFailure, others: list[shapes.ConcurrentFailure]) -> shapes.Failure:
@@ -65,6 +76,9 @@ def _alone(entry: shapes.ConcurrentFailure, others: list[shapes.ConcurrentFailur
 
 def _is_of(cause: Mapping[str, Any], task: Task, attempt: Attempt) -> bool:
     """Whether it is the fault of this attempt."""
+    number = (cause.get("decided") or {}).get("number")
+    if number:
+        return bool(number == decided_of(attempt).get("number"))
     place = (cause.get("task"), cause.get("subtask"), cause.get("attempt"))
     return place == (task.name, attempt.subtask, attempt.row["attempt"])
 
@@ -72,6 +86,12 @@ def _is_of(cause: Mapping[str, Any], task: Task, attempt: Attempt) -> bool:
 def fault_of(attempt: Attempt) -> Mapping[str, Any]:
     fault: Mapping[str, Any] = attempt.row["error"]
     return fault
+
+
+def decided_of(attempt: Attempt) -> Mapping[str, Any]:
+    """What was decided on its failure; empty: an earlier build decided it."""
+    decided: Mapping[str, Any] = fault_of(attempt).get("decided") or {}
+    return decided
 
 
 def _entry(fault: Mapping[str, Any], at_ms: int, task: Task | None, attempt: Attempt | None) -> shapes.ConcurrentFailure:
@@ -100,6 +120,8 @@ def readable(fault: Mapping[str, Any]) -> str:
         lines.append(f"\tat {where}")
     if fault.get("frame"):
         lines.append(f"\tat {fault['frame']}")
+    if fault.get("decided"):
+        lines.append(f"\tthen {told(Decided.model_validate(fault['decided']))}")
     return "\n".join(lines)
 
 

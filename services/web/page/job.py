@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from millrace.core.faults import FAULTS
+from millrace.core.faults import FAULTS, told
 from millrace.core.jobgraph.compile import PLAN_TASK, Plan
-from millrace.core.messages.attempts import Fault
+from millrace.core.messages.attempts import Decided, Fault
 from millrace.core.messages.execution import JobDetail, SubtaskDetail
 from millrace.core.states import ENDED_JOB, IN_SLOT, INITIALIZING, NOT_DEPLOYED, ExecutionState, JobStatus
 
@@ -296,6 +296,8 @@ def _attempts(task: Row, details: Mapping[int, SubtaskDetail], now_ms: int) -> I
             rows = [out.rows for out in detail.outputs.values()] if detail is not None and each is subtask["attempts"][-1] else []
             whole = number(sum(n or 0 for n in rows)) if rows and None not in rows else ""
             said = printable(str(error.get("message") or "")).strip().partition("\n")[0]
+            if error.get("decided"):
+                said += f": {printable(told(Decided.model_validate(error['decided'])))}"
             shown = ATTEMPTS.get(attempt_state(each), UNKNOWN)
             yield AttemptLine(subtask["subtask"], each["attempt"], shown, where, whole, length(took(each, now_ms)), said)
 
@@ -458,12 +460,13 @@ def cause_of(cause: Fault | None) -> Cause | None:
     )  # fmt: skip
     if cause.frame:
         places.append(cause.frame)
-    told = "is not the job's doing: it is run elsewhere" if cause.kind in LOST_KINDS else "may heal: it was tried again" if (
+    kind = "is not the job's doing: it is run elsewhere" if cause.kind in LOST_KINDS else "may heal: it was tried again" if (
         cause.retryable
     ) else "is not tried again: it stays until code or data change"  # fmt: skip
+    decided = f", and then {told(cause.decided)}" if cause.decided is not None else ""
     attempt = f"{label(cause.task)}[{cause.subtask}], attempt {cause.attempt}" if cause.task and cause.attempt else ""
     headline = f"{where} failed: {head}" if where else head
     return Cause(
         headline, rest.strip(), tuple(places), cause.condition or "", row.help if row is not None else "",
-        f"A failure of this kind {told}.", attempt, printable(cause.detail),
+        f"A failure of this kind {kind}{decided}.", attempt, printable(cause.detail),
     )  # fmt: skip

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from millrace.core.faults import told
 from millrace.core.states import NOT_DEPLOYED, JobStatus
 from millrace.core.stragglers import stragglers
 
@@ -129,9 +130,9 @@ def print_job(summary: JobSummary, detail: JobDetail | None, cause: Fault | None
     table(("task", "subtask", "state", "attempt", "TaskManager", "took", "rows"), _subtask_rows(detail))
     for line in _uneven(detail):
         print(line)
-    earlier = list(_earlier(detail))
-    if earlier:
-        print("\nearlier attempts", *earlier, sep="\n")
+    failures = list(_failures(detail))
+    if failures:
+        print("\nfailures", *failures, sep="\n")
 
 
 def _subtask_rows(detail: JobDetail) -> Iterator[tuple[object, ...]]:
@@ -156,16 +157,24 @@ def _uneven(detail: JobDetail) -> Iterator[str]:
         yield f"\n{label(each.task)}[{each.subtask}] {others}: {advice}"
 
 
-def _earlier(detail: JobDetail) -> Iterator[str]:
-    """Why there was more than one attempt: the last few of each subtask, as its JobMaster keeps them."""
-    for task in detail.tasks:
-        for subtask in task.subtasks:
-            for failure in subtask.failures:
-                if failure.attempt < subtask.attempt or subtask.state in NOT_DEPLOYED:
-                    message = printable(failure.error.message or failure.error.kind or "no reason is known").splitlines()[0]
-                    stopped = " (as `millrace down` does)" if message == STOPPED else ""
-                    place = f" on {failure.task_manager}" if failure.task_manager else ""
-                    yield f"  {label(task.task)}[{subtask.subtask}] attempt {failure.attempt}{place}: {message}{stopped}"
+def _failures(detail: JobDetail) -> Iterator[str]:
+    """What failed, the oldest first, and what was decided on it; below what caused a restart what failed meanwhile. A JobMaster keeps the
+    last few of each subtask."""
+    found = [(failure, task, subtask) for task in detail.tasks for subtask in task.subtasks for failure in subtask.failures]
+    found.sort(key=lambda each: each[0].error.decided.number if each[0].error.decided is not None else 0)
+    if detail.failed > len(found):
+        yield f"  {detail.failed - len(found)} earlier ones are not listed"
+    for failure, task, subtask in found:
+        decided = failure.error.decided
+        if decided is None and failure.attempt == subtask.attempt and subtask.state not in NOT_DEPLOYED:
+            continue  # of an earlier build, which does not say what followed: the cause has it
+        message = printable(failure.error.message or failure.error.kind or "no reason is known").splitlines()[0]
+        stopped = " (as `millrace down` does)" if message == STOPPED else ""
+        place = f" on {failure.task_manager}" if failure.task_manager else ""
+        follows = f": {printable(told(decided))}" if decided is not None else ""
+        indent = "  " if decided is None or decided.concurrent_with is None else "    and "
+        when_ = f"{when(failure.at_ms)}  " if decided is not None else ""
+        yield f"{indent}{when_}{label(task.task)}[{subtask.subtask}] attempt {failure.attempt}{place}: {message}{stopped}{follows}"
 
 
 def cause_lines(cause: Fault | None) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .messages.attempts import Fault, FaultKind
+from .messages.attempts import Decided, Fault, FaultKind
 
 MOVE, RESTART, FAIL = "moves", "restarts", "fails"
 THEN = {
@@ -97,7 +97,7 @@ FAULTS: dict[tuple[str, bool], Row] = {
         "raise the time-out, want less, or start more or larger TaskManagers",
     ),
     ("infrastructure", False): Row(
-        FAIL, "rows that a finished task handed on are gone from the exchange; a fault of Millrace",
+        FAIL, "rows that a finished task handed on are gone from the exchange, though it ran anew; a fault of Millrace",
         "submit the job under another id; see what deletes files in the cluster's storage; report a fault of Millrace",
     ),
     ("internal", False): Row(
@@ -132,3 +132,12 @@ def class_of(error: Fault) -> str:
     if follows is FAIL:
         return ANALYSIS
     return MEMORY if error.condition in OF_MEMORY else USER
+
+
+def told(decided: Decided | None) -> str:
+    """What was decided on a failure, in a few words; empty: that is not known, for an earlier build decided it."""
+    if decided is None:
+        return ""
+    after = f"after {decided.delay_ms} ms" if decided.delay_ms else "at once"
+    follows = {"restart": f"restarted {after}", "move": f"moved {after}", "fail": "the job failed"}.get(decided.then, decided.then)
+    return f"{follows} ({decided.why})" if decided.why else follows

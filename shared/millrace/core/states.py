@@ -68,11 +68,13 @@ class ExecutionState(str, Enum):
 _E = ExecutionState
 EXECUTION_TRANSITIONS: dict[ExecutionState, tuple[ExecutionState, ...]] = {
     _E.CREATED: (_E.SCHEDULED, _E.CANCELED),
-    _E.SCHEDULED: (_E.DEPLOYING, _E.CANCELED),
+    _E.SCHEDULED: (_E.DEPLOYING, _E.CANCELED, _E.CREATED),
     _E.DEPLOYING: (_E.RUNNING, _E.FINISHED, _E.FAILED, _E.CANCELING),
     _E.RUNNING: (_E.FINISHED, _E.FAILED, _E.CANCELING),
-    _E.CANCELING: (_E.CANCELED, _E.CREATED),  # CREATED: its job is suspended, and goes on later
-    _E.FINISHED: (),  # what it has published lies in storage that outlives its TaskManager
+    _E.CANCELING: (_E.CANCELED, _E.CREATED),  # CREATED: its job is suspended, and goes on later; or it is to run again
+    # What it has published lies in storage that outlives its TaskManager. It runs again where that is lost, or was made of what is lost,
+    # or where all of the job does: as the ones that are SCHEDULED.
+    _E.FINISHED: (_E.CREATED,),
     _E.FAILED: (_E.CREATED,),  # a retry
     _E.CANCELED: (),
 }

@@ -14,7 +14,7 @@ from tests.simulation.sharing import GANGS, SHARED
 from tests.simulation.shutting import shut_down_and_up
 from tests.simulation.silent import a_shard_stays_away, large_lists
 from tests.simulation.slots import Timing
-from tests.simulation.workload import roots, sink
+from tests.simulation.workload import diamond, joined, roots, sink
 from tests.simulation.years import years_pass
 
 Here = dict[str, Any]
@@ -111,6 +111,7 @@ BY_NAME: dict[str, tuple[Here, ...]] = {
     "a restart is not counted": (RETRIED,),
     "a failure within the interval is forgotten": (RETRIED,),
     "jitter is drawn": (RETRIED,),
+    "readers of what is made anew go on": (here("kill", faults=2, failing=0.4, canceled=0.05, graphs=(diamond, joined)),),
     "a job ends before its sinks are published": (
         here("pause:job-master", after=("JobEnded",), waits=SOON, stalls=0.3, failing=0.05, graphs=(sink,)),
     ),

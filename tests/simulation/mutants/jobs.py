@@ -12,7 +12,16 @@ from millrace.core.messages import events, jobs, slots
 from millrace.core.states import ENDED_JOB
 from services.dispatcher.core import admission, answers, ending, lookups, submission
 from services.dispatcher.core.machine import HANDLERS as DISPATCHER
-from services.job_master.core import attempts, deployment, execution_graph, failover, lifecycle, publication, restarts
+from services.job_master.core import (
+    attempts,
+    deployment,
+    execution_graph,
+    failover,
+    lifecycle,
+    publication,
+    resetting,
+    restarts,
+)
 from services.job_master.core.machine import HANDLERS as JOB_MASTER
 from tests.simulation.mutants import around, around_handler, mutant
 
@@ -118,11 +127,11 @@ def exchange_folders_are_named_without_their_life() -> None:
 
 @mutant(20, "job_master/core/scheduling.py:_fill", "a retry has the name of the attempt that failed")
 def attempt_numbers_are_not_counted() -> None:
-    def schedule_due(original: Any, job: Any, now_ms: int) -> None:
+    def schedule_due(original: Any, job: Any, now_ms: int, at_ms: int) -> None:
         for task in job.tasks.values():
             for index, due in task.retry.items():
                 task.rows[index].attempt -= due <= now_ms
-        original(job, now_ms)
+        original(job, now_ms, at_ms)
 
     around(scheduling, "schedule_due", schedule_due)
 
@@ -162,6 +171,11 @@ def jitter_is_drawn() -> None:
     restarts._jitter_ms = lambda job, most_ms: next(drawn) % (most_ms + 1)
 
 
+@mutant(28, "job_master/core/resetting.py:readers_of", "who has read rows that are made anew goes on with the old ones")
+def readers_of_what_is_made_anew_go_on() -> None:
+    resetting.readers_of = lambda job, plan, places: places
+
+
 def around_strategy(name: str, wrapper: Callable[..., Any]) -> None:
     original = restarts.STRATEGIES[name]
     restarts.STRATEGIES[name] = lambda *given: wrapper(original, *given)
@@ -187,7 +201,7 @@ def a_job_ends_before_its_sinks_are_published() -> None:
 
 @mutant(20, "job_master/core/execution_graph.py:mark_published", "a task reads what its producers have not published")
 def tasks_do_not_wait_for_their_producers() -> None:
-    def begin_all(plan: Any, job: Any) -> None:
+    def begin_all(plan: Any, job: Any, at_ms: int) -> None:
         for name in plan.tasks:
             for index in range(job.tasks[name].parallelism):
                 execution_graph.schedule(job.tasks[name], index)

@@ -347,8 +347,8 @@ def records_above_the_snapshot_are_deleted() -> None:
 def a_set_is_iterated() -> None:
     turns = itertools.count()  # as hashes of objects, not the same twice
 
-    def schedule(original: Any, task: Any, index: int) -> None:
-        original(task, index)
+    def schedule(original: Any, task: Any, *given: int) -> None:
+        original(task, *given)
         task.ready.sort(reverse=next(turns) % 2 == 1)
 
     around(execution_graph, "schedule", schedule)

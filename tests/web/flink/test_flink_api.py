@@ -15,9 +15,12 @@ from millrace.core.messages.effects import StoredJob
 from millrace.io.interfaces import Entry
 from millrace.io.storage.store import Storage, StorageError
 from services.web.flink import cluster_shapes, shapes
+from services.web.flink.failures import history
 from services.web.flink.ids import job_id
-from tests.web.flink.scene import CANCELED, ENDED, FAILED, JOBS, MEMBER, RUNS, WAITS, Commands, made, path
-from tests.web.test_web_tables import T0
+from services.web.flink.source import Source
+from services.web.view import View
+from tests.web.flink.scene import CANCELED, ENDED, FAILED, FAULT, JOBS, MEMBER, RUNS, WAITS, Commands, made, path
+from tests.web.test_web_tables import T0, Story, accepted, attempt
 
 READS: dict[str, Any] = {
     "/config": cluster_shapes.Config,
@@ -157,6 +160,31 @@ def test_a_failed_job_has_its_cause_first_and_its_user_line(web: TestClient) -> 
     assert (len(short["entries"]), short["truncated"]) == (1, True)
     none = web.get(path("/jobs/J/exceptions?failureLabelFilter=kind:lost", FAILED)).json()["exceptionHistory"]
     assert none == {"entries": [], "truncated": False}
+
+
+def test_what_failed_while_a_job_restarted_is_below_what_caused_that() -> None:
+    """As in Flink's history: testExceptionHistoryConcurrentRestart, and its truncation."""
+    jobs = Story()
+    accepted(jobs, "j", parallelism=2)
+    decisions = [
+        {"number": 1, "then": "restart", "delay_ms": 50, "why": "fixed-delay: restart 1 of 1"},
+        {"number": 2, "then": "move", "delay_ms": 0, "why": "lost executor: move 1 of 20", "concurrent_with": 1},
+        {"number": 3, "then": "fail", "why": "fixed-delay: 1 of 1 restarts used"},
+    ]
+    for (subtask, number), decided in zip(((0, 1), (1, 1), (0, 2)), decisions, strict=True):
+        attempt(jobs, "j", "FAILED", number=number, subtask=subtask, error={**FAULT, "decided": decided}, slot=None)
+    jobs.say("JobFailed", "j", job="j", archive=None, cause={**FAULT, "subtask": 0, "attempt": 2, "decided": decisions[-1]})
+    view = View({}, {}, 10)
+    view.load({})
+    for fact in jobs.facts:
+        view.fold(fact)
+    entries = history(Source(view).job("j"))
+    assert [(each["taskName"], [other["taskName"] for other in each["concurrentExceptions"]]) for each in entries] == [
+        ("a (1/2) - execution #1", []),
+        ("a (1/2) - execution #0", ["a (2/2) - execution #0"]),
+    ]
+    assert entries[0]["stacktrace"].endswith("\tthen the job failed (fixed-delay: 1 of 1 restarts used)")
+    assert entries[1]["stacktrace"].endswith("\tthen restarted after 50 ms (fixed-delay: restart 1 of 1)")
 
 
 def test_how_a_job_ended(web: TestClient) -> None:

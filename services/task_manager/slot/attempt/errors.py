@@ -52,9 +52,11 @@ class AttemptError(Exception):
         kind: FaultKind = "analysis",
         retryable: bool = False,
         vertex: str | None = None,
+        lost: str | None = None,
     ) -> None:
         super().__init__(message)
         self.condition, self.message, self.retryable, self.vertex = condition, message, retryable, vertex
+        self.lost = lost
         self.kind: FaultKind = kind
 
 
@@ -98,6 +100,8 @@ def describe(exception: BaseException, spec: AttemptSpec) -> Fault:
     if isinstance(exception, AttemptError):
         error = fault(exception.kind, exception.message, retryable=exception.retryable, condition=exception.condition)
         error["vertex"] = exception.vertex
+        if exception.lost is not None:
+            error["lost"] = exception.lost
     elif isinstance(exception, SystemExit):
         error = _exit_call(exception)
     elif isinstance(exception, KeyboardInterrupt):

@@ -15,6 +15,7 @@ from . import frames
 from .errors import AttemptError
 
 SHARE = "__share"
+LOST_CHARS = 8_000  # of the folders that are named as lost
 # Safe because the folder is the attempt's own: nothing has to be renamed at the end, and nobody looks for a marker.
 _IN_PLACE = {
     "mapreduce.fileoutputcommitter.algorithm.version": "2",
@@ -29,23 +30,29 @@ _COLLATED = re.compile(r"\bcollate (?!UTF8_BINARY\b)", re.IGNORECASE)
 def read(session: Any, edge: InputSpec) -> Any:
     """The DataFrame of an input that other attempts published.
 
-    Raises AttemptError EXCHANGE_LOST if a published folder is gone: no other attempt would find it.
+    Raises AttemptError EXCHANGE_LOST if a published folder is gone: no other attempt would find it. Who wrote it is run again.
     """
-    folders = []
+    folders: list[str] = []
+    gone: list[str] = []
     for folder in edge["folders"]:
         path, fs = frames.path_and_fs(session, folder)
         if not fs.exists(path):
-            raise AttemptError(
-                "EXCHANGE_LOST",
-                f"Rows that a finished task handed on are gone: {folder} does not exist any more. Submit the job under another id"
-                " to make them again, and see what deletes files below the cluster's storage",
-                kind="infrastructure",
-            )
+            gone.append(folder)
+            continue
         if edge["edge"] == "hash":
             folder = f"{folder.rstrip('/')}/{SHARE}={edge['share']}"
             if not fs.exists(session._jvm.org.apache.hadoop.fs.Path(folder)):
                 continue
         folders.append(folder)
+    if gone:
+        more = f", nor do {len(gone) - 1} more" if len(gone) > 1 else ""
+        raise AttemptError(
+            "EXCHANGE_LOST",
+            f"Rows that a finished task handed on are gone: {gone[0]} does not exist any more{more}. Whoever wrote them runs again, up to"
+            " `moves_most` times in a job; see what deletes files below the cluster's storage",
+            kind="infrastructure",
+            lost=_listed(gone),
+        )
     schema = edge["schema"]
     assert schema is not None, "only a chained input comes without"
     if not folders:
@@ -55,6 +62,18 @@ def read(session: Any, edge: InputSpec) -> Any:
     # A job may pass over bad files of its sources; of its exchange each row counts.
     reader = reader.option("ignoreCorruptFiles", "false").option("ignoreMissingFiles", "false")
     return frames.frame(reader.parquet(frames.sequence(session, [frames.literal(each) for each in folders])), session)
+
+
+def _listed(gone: Sequence[str]) -> str:
+    """As many as fit: what is not among them is found missing by the next attempt."""
+    kept: list[str] = []
+    left = LOST_CHARS
+    for folder in gone:
+        left -= len(folder) + 1
+        if kept and left < 0:
+            break
+        kept.append(folder)
+    return "\n".join(kept)
 
 
 def bytes_in(session: Any, folders: list[str]) -> int:

@@ -265,6 +265,8 @@ class Restart(_Model):
 
     strategy: Literal["fixed-delay", "failure-rate", "exponential-delay", "none"] = "fixed-delay"
     """fixed-delay and failure-rate try again after delay_ms, exponential-delay after ever longer delays; none fails the job at once."""
+    scope: Literal["region", "full"] = "region"
+    """What runs again after a failure: region, the subtask that failed; full, all subtasks of the job."""
     attempts: Annotated[int, Field(ge=0, le=1000)] = 3
     """fixed-delay: how many restarts the job has in all."""
     delay_ms: Annotated[int, Field(ge=0, le=86_400_000)] = 1000

@@ -64,6 +64,21 @@ FaultKind = Literal[
 """Every `kind` of fault that this build makes, in a core or in a slot."""
 
 
+class Decided(Open):
+    """What a JobMaster decided on a failed attempt: its place in the failure history of the job."""
+
+    number: int = 0
+    """Of this failure among all of the job, from 1."""
+    then: str = ""
+    """restart, move or fail (the job)."""
+    delay_ms: int | None = None
+    """Until the next attempt of the subtask."""
+    why: str = ""
+    """Which budget decided, and how much of it is used."""
+    concurrent_with: int | None = None
+    """The number of an earlier failure: this one came while the job was restarting, or failing, for that one."""
+
+
 class Fault(Open):
     """Why an attempt, or its job, failed. `kind` and `retryable` say what follows: `millrace.core.faults` has the table of them."""
 
@@ -97,6 +112,10 @@ class Fault(Open):
     """Of a job's cause: the task, the subtask and the number of the attempt that failed last."""
     subtask: int | None = None
     attempt: int | None = None
+    lost: str | None = None
+    """Of rows that are gone from the exchange: the folders that are not there, one a line, as far as they fit."""
+    decided: Decided | None = None
+    """Of a failed attempt, and of a job's cause: what followed."""
 
 
 # What an attempt is given

@@ -60,8 +60,11 @@ class SubtaskDetail(Open):
     attempt: int
     """0: there was none yet."""
     task_manager: str
+    scheduled_ms: int | None = None
+    """This one and the next ones: when its current, or last, attempt came into that state."""
     deployed_ms: int | None = None
     running_ms: int | None = None
+    canceling_ms: int | None = None
     ended_ms: int | None = None
     logs: list[LogPlace] = empty(list)
     """Of the last ten attempts."""
@@ -118,9 +121,13 @@ class JobDetail(Open):
     accepted_ms: int
     since_ms: int
     """Since when it has this status."""
+    entered: dict[str, int] = empty(dict)
+    """Status -> when the job last came into it."""
     ended_ms: int | None = None
     restarts: int = 0
     """Attempts that failed and were run again as `restart` says."""
+    failed: int = 0
+    """Attempts that failed in all. The subtasks list the last few: `error.decided` of each has its number, and what followed."""
     waiting: str | None = None
     position: int | None = None
     expected_ms: Annotated[int | None, Field(exclude_if=unless_set)] = None

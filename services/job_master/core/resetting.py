@@ -1,0 +1,93 @@
+"""Subtasks that run again though they have finished, or still run: what has handed on rows that are gone, and all that reads of it; or all
+subtasks of a job whose restarts are full.
+
+Whoever has read rows of an attempt must not go on beside others that read those of its successor: a query may give other rows, or give
+them in another order, each time. So whatever reads of a subtask that runs again, near or far, runs again, too.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from millrace.core.clocks import AtMs, NowMs, after
+from millrace.core.jobgraph.compile import PLAN_TASK, Plan, producers
+from millrace.core.jobgraph.specs import folder_name
+from millrace.core.messages.attempts import Fault
+from millrace.core.states import ExecutionState
+
+from .deployment import run_folder
+from .execution_graph import withdraw
+from .plans import running_plan
+from .publication import forget_result
+from .state import Job, State, move_subtask
+from .time_spent import stopped
+from .timers import set_timer
+
+EXCHANGE_LOST = "EXCHANGE_LOST"
+Place = tuple[str, int]
+"""A task, and the number of a subtask."""
+
+
+def lost_producers(job: Job, plan: Plan, task: str, index: int, error: Fault) -> list[Place] | None:
+    """The finished subtasks whose rows this attempt did not find; empty: they run again already. None: the error is another one, or of a
+    TaskManager of an earlier build, which does not name them."""
+    if error.condition != EXCHANGE_LOST or not error.lost or task == PLAN_TASK:
+        return None
+    found: list[Place] = []
+    is_named = False
+    for name, number in producers(plan, task, index):
+        row = job.tasks[name].rows[number]
+        folder = f"/{run_folder(job)}/{folder_name(plan.tasks[name])}/{number}/"
+        is_named = is_named or folder in error.lost
+        if f"{folder}{row.attempt}/" in error.lost and row.state is ExecutionState.FINISHED:
+            found.append((name, number))
+    return found if is_named else None
+
+
+def readers_of(job: Job, plan: Plan, places: list[Place]) -> list[Place]:
+    """These and all that read of them, near or far, as far as they have begun."""
+    found = dict.fromkeys(places)
+    left = list(places)
+    while left:
+        name, number = left.pop()
+        for reader in plan.tasks[name].readers:
+            rows = job.tasks[reader].rows
+            its = rows if name in plan.tasks[reader].whole else [number] if number in rows else []
+            more = [(reader, each) for each in its if (reader, each) not in found]
+            found.update(dict.fromkeys(more))
+            left += more
+    return list(found)
+
+
+def everything(job: Job) -> list[Place]:
+    """All that has begun, but the plan: it goes on to hold for all attempts."""
+    return [(name, index) for name, task in job.tasks.items() if name != PLAN_TASK for index in task.rows]
+
+
+def reset(state: State, job: Job, places: list[Place], delay_ms: int, at_ms: AtMs) -> None:
+    """These run again, once their attempts have ended, their producers have published, and the delay is over."""
+    plan = running_plan(state, job)
+    for name, index in places:
+        task = job.tasks[name]
+        row = task.rows[index]
+        if row.state in (ExecutionState.DEPLOYING, ExecutionState.RUNNING):
+            stopped(job, row)
+            move_subtask(row, ExecutionState.CANCELING)
+            row.canceling_ms = at_ms
+            job.to_cancel.append((name, index))
+            continue
+        if row.state is ExecutionState.CANCELING:
+            continue
+        if row.state is ExecutionState.FINISHED:
+            withdraw(plan, job, name, index)
+            forget_result(job, plan, name, index)
+        elif row.state is ExecutionState.SCHEDULED:
+            task.ready.remove(index)
+            heapq.heapify(task.ready)
+        task.retry.pop(index, None)
+        if row.state is not ExecutionState.CREATED:
+            move_subtask(row, ExecutionState.CREATED)
+        task.held[index] = None
+    if delay_ms:
+        job.held_until_ms = after(max(state.now_ms, job.held_until_ms or NowMs(0)), delay_ms)
+    set_timer(state, job)

@@ -1,0 +1,183 @@
+"""Subtasks that run again though they had finished or still ran: rows of the exchange that are gone, and full restarts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millrace.core.machine import Say, Ticked
+from millrace.core.messages import jobs, slots
+from millrace.core.messages.attempts import Fault
+from millrace.core.states import JobStatus
+from services.job_master.core.execution_graph import describe
+from services.job_master.core.plans import running_plan
+from services.job_master.core.resetting import lost_producers, readers_of
+from tests.core.of_job_master import RM, TM, TWO, USER, Shard, kinds
+from tests.core.test_job_master_restarts import FOUR, fail
+
+CHAIN: dict[str, Any] = {
+    "name": "chain",
+    "vertices": {
+        "a": {"sql": "SELECT 1 AS x"},
+        "b": {"sql": "SELECT x FROM a", "parallelism": 2, "inputs": {"a": "hash(x)"}},
+        "c": {"sql": "SELECT x FROM b", "inputs": {"b": "broadcast"}},
+    },
+}
+FOLDERS = {"a": "0-a", "b": "1-b", "c": "2-c"}
+
+
+def lost(*places: str) -> dict[str, Any]:
+    folders = "\n".join(f"/x/acc-j/1/{place}" for place in places)
+    return {"kind": "infrastructure", "retryable": False, "condition": "EXCHANGE_LOST", "message": "gone", "lost": folders}
+
+
+def word(shard: Shard, allocation: str, state: str, **more: Any) -> list[Any]:
+    held = shard.job.slots[allocation]
+    row = shard.job.tasks[held.task].rows[held.subtask]
+    if state == "FINISHED":
+        more = {"report": {"outputs": {held.task: {"schema": "{}", "rows": 1, "bytes": 9}}}}
+    attempt = f"j/{FOLDERS[held.task]}/{held.subtask}/1.{row.attempt}"
+    return shard(slots.TaskStateChanged(allocation=allocation, attempt=attempt, state=state, **more), TM)
+
+
+def states(shard: Shard) -> dict[str, list[str]]:
+    return {
+        name: [f"{row.state.value} {row.attempt}" for _, row in sorted(task.rows.items())] for name, task in shard.job.tasks.items()
+    }
+
+
+def begun(graph: dict[str, Any] = TWO, **more: Any) -> Shard:
+    """a has finished, and both subtasks of b are deployed, in a1 and a2."""
+    shard = Shard()
+    shard.start({**graph, **more})
+    shard.offer("a1")
+    word(shard, "a1", "FINISHED")
+    shard.offer("a2")
+    return shard
+
+
+def specs(said: list[Any]) -> list[Any]:
+    sent = [each.body for each in said if isinstance(each, Say) and isinstance(each.body, slots.DeployTasks)]
+    return [task.spec.json_value() for body in sent for task in body.tasks]
+
+
+def test_rows_that_are_gone_are_made_anew_and_all_that_read_of_them_runs_again() -> None:
+    shard = begun()
+    said = word(shard, "a1", "FAILED", error=lost("0-a/0/1/0-a"))
+    assert kinds(said) == [
+        "event AttemptStateChanged FAILED",
+        "task-manager DeployTasks",
+        "event AttemptStateChanged DEPLOYING",
+        "task-manager CancelTasks",
+    ]
+    assert said[-1].body.attempts == ["j/1-b/1/1.1"] and specs(said)[0]["attempt"] == 2
+    assert states(shard) == {"a": ["DEPLOYING 2"], "b": ["CREATED 1", "CANCELING 1"]}
+    decided = shard.job.failures[0].error.decided.json_value()
+    assert decided == {"number": 1, "then": "restart", "why": "lost exchange data: made anew, time 1 of 20", "delay_ms": 0}
+    assert kinds(word(shard, "a2", "CANCELED")) == [
+        "event AttemptStateChanged CANCELED", "task-manager FreeSlots", "resource-manager RequestSlots 1",
+    ]  # fmt: skip
+    said = word(shard, "a1", "FINISHED")
+    assert [each["vertices"][0]["inputs"]["a"]["folders"] for each in specs(said)] == [["/x/acc-j/1/0-a/0/2/0-a"]]
+    shard.offer("a3")
+    assert states(shard) == {"a": ["FINISHED 2"], "b": ["DEPLOYING 2", "DEPLOYING 2"]}
+    word(shard, "a1", "FINISHED")
+    assert kinds(word(shard, "a3", "FINISHED"))[-1] == "dispatcher JobEnded FINISHED"
+    assert (shard.job.restarts, shard.job.recomputed) == (0, 1), "it spends nothing of the strategy"
+
+
+def test_what_has_finished_after_reading_of_them_runs_again_too() -> None:
+    shard = begun(CHAIN)
+    word(shard, "a1", "FINISHED")
+    word(shard, "a2", "FINISHED")
+    assert states(shard) == {"a": ["FINISHED 1"], "b": ["FINISHED 1", "FINISHED 1"], "c": ["DEPLOYING 1"]}
+    [allocation] = shard.job.slots
+    word(shard, allocation, "FAILED", error=lost("1-b/1/1/0-b"))
+    assert states(shard) == {"a": ["FINISHED 1"], "b": ["FINISHED 1", "DEPLOYING 2"], "c": ["CREATED 1"]}
+    shard.job.recomputed = 0  # without the delay of a second time
+    said = word(shard, allocation, "FAILED", error=lost("0-a/0/1/0-a"))
+    assert states(shard) == {"a": ["DEPLOYING 2"], "b": ["CREATED 1", "CREATED 2"], "c": ["CREATED 1"]}
+    assert specs(said)[0]["task"] == "a"
+    word(shard, allocation, "FINISHED")
+    shard.offer("b2")
+    assert states(shard) == {"a": ["FINISHED 2"], "b": ["DEPLOYING 2", "DEPLOYING 3"], "c": ["CREATED 1"]}
+    word(shard, "b2", "FINISHED")
+    said = word(shard, allocation, "FINISHED")
+    folders = specs(said)[0]["vertices"][0]["inputs"]["b"]["folders"]
+    assert [each.split("/")[-3:-1] for each in folders] == [["0", "2"], ["1", "3"]]
+    assert kinds(word(shard, allocation, "FINISHED"))[-1] == "dispatcher JobEnded FINISHED"
+
+
+def test_who_misses_rows_that_are_made_anew_already_waits_for_them() -> None:
+    shard = begun()
+    plan = running_plan(shard.state, shard.job)
+    shard.job.tasks["a"].rows[0].attempt = 2  # it has run again since
+    assert lost_producers(shard.job, plan, "b", 0, Fault.model_validate(lost("0-a/0/1/0-a"))) == []
+    assert lost_producers(shard.job, plan, "b", 0, Fault.model_validate(lost("0-a/0/2/0-a"))) == [("a", 0)]
+    assert lost_producers(shard.job, plan, "b", 0, Fault.model_validate(lost("9-z/0/2/0-a"))) is None, "it reads no such rows"
+    assert lost_producers(shard.job, plan, "b", 0, Fault.model_validate({**lost(), "lost": None})) is None
+    assert readers_of(shard.job, plan, [("a", 0)]) == [("a", 0), ("b", 0), ("b", 1)]
+
+
+def test_rows_that_are_lost_again_and_again_fail_the_job() -> None:
+    shard = begun()
+    shard.job.recomputed = 20
+    said = word(shard, "a1", "FAILED", error=lost("0-a/0/1/0-a"))
+    assert kinds(said)[1:2] == ["task-manager CancelTasks"] and shard.job.status is JobStatus.FAILING
+    assert shard.job.cause.decided.why == "lost exchange data: made anew 20 of 20 times"
+
+
+def test_the_second_time_waits_and_the_job_is_restarting_meanwhile() -> None:
+    shard = begun()
+    shard.job.recomputed = 1
+    said = word(shard, "a1", "FAILED", error=lost("0-a/0/1/0-a"))
+    assert shard.job.status is JobStatus.RESTARTING and not specs(said)
+    word(shard, "a2", "CANCELED")
+    assert states(shard) == {"a": ["CREATED 1"], "b": ["CREATED 1", "CREATED 1"]}
+    shard.now += 300
+    assert kinds(shard(Ticked(), ""))[0] == "resource-manager RequestSlots 1"
+    assert shard.job.status is JobStatus.RUNNING
+
+
+def test_a_cancel_while_subtasks_wait_to_run_again() -> None:
+    shard = begun()
+    shard.job.recomputed = 1
+    word(shard, "a1", "FAILED", error=lost("0-a/0/1/0-a"))
+    assert kinds(shard(jobs.CancelStartedJob(job="j"))) == [
+        "dispatcher JobStatusChanged CANCELLING", "event JobStateChanged CANCELLING",
+    ], "its one living attempt is canceled already"  # fmt: skip
+    assert kinds(word(shard, "a2", "CANCELED"))[-1] == "dispatcher JobEnded CANCELED"
+
+
+def test_a_full_restart_runs_all_subtasks_again_after_one_failure() -> None:
+    shard = Shard()
+    shard.start({**FOUR, "restart": {"scope": "full", "delay_ms": 100}})
+    shard.offer("a0", "a1", "a2", "a3")
+    shard.told("a3", "FINISHED", attempt="j/3-d/0/1.1", report={"outputs": {"d": {"schema": "{}"}}})
+    assert fail(shard, 0) == [
+        "event AttemptStateChanged FAILED",
+        "task-manager CancelTasks",
+        "task-manager FreeSlots",
+        "resource-manager RequestSlots 2",
+        "dispatcher JobStatusChanged RESTARTING",
+        "event JobStateChanged RESTARTING",
+    ]
+    for number, task in ((1, "b"), (2, "c")):
+        attempt = f"j/{number}-{task}/0/1.1"
+        shard(slots.TaskStateChanged(allocation=f"a{number}", attempt=attempt, state="CANCELED"), TM)
+    assert states(shard) == {task: ["CREATED 1"] for task in "abcd"} and shard.job.wanted == 0
+    shard.now += 300
+    assert kinds(shard(Ticked(), ""))[0] == "resource-manager RequestSlots 4"
+    shard.offer("b0", "b1", "b2", "b3")
+    assert states(shard) == {task: ["DEPLOYING 2"] for task in "abcd"}
+    assert describe(None, shard.job)["restarts"] == 1
+
+
+def test_a_lost_task_manager_restarts_all_of_a_job_whose_restarts_are_full() -> None:
+    shard = Shard()
+    shard.start({**FOUR, "restart": {"scope": "full"}})
+    shard.offer("a0", "a1")
+    shard.offer("a2", "a3", tm="task-manager/t2")
+    said = shard(jobs.TaskManagerLost(task_manager="t1", incarnation=1, reason="silent"), RM)
+    assert [each.to for each in said if isinstance(each, Say) and isinstance(each.body, slots.CancelTasks)] == ["task-manager/t2"]
+    assert states(shard) == {"a": ["SCHEDULED 1"], "b": ["SCHEDULED 1"], "c": ["CANCELING 1"], "d": ["CANCELING 1"]}
+    assert USER and (shard.job.restarts, len(shard.job.failures)) == (0, 1)
