@@ -51,11 +51,14 @@ if TYPE_CHECKING:
 STOP_MOST_S = 3.0
 LOOK_S = 0.5
 FILES_OF_ITS_OWN = 200
+SWITCH_S = 0.001
+"""For so long one thread keeps the other from going on: one folds facts, the other answers. Python's own 5 ms are an event's whole way."""
 
 log = structlog.get_logger("web")
 
 
 def main() -> int:
+    sys.setswitchinterval(SWITCH_S)
     settings = WebSettings.load_or_exit()
     logs.configure(
         settings.service, settings.log_format, settings.log_level,
@@ -95,9 +98,11 @@ def main() -> int:
         view, following.state, commands, settings.host, settings.allowed_hosts, shown, settings.flink_dashboard,
         storage, screens, login, access, settings.spark_history, processes, store.get,
     )  # fmt: skip
+    unchecked = login is None and access.requests_per_s is None  # else each request is somebody's, and counted
     server = HttpServer(
-        api, settings.host, settings.port, name="api", most_connections=_most_connections(), certificate=access.certificate, key=access.key
-    )
+        api, settings.host, settings.port, name="api", most_connections=_most_connections(), certificate=access.certificate, key=access.key,
+        again=api.state.answers.again if unchecked else None,
+    )  # fmt: skip
     try:
         ports = {"health_port": health.start(), "port": server.start()}
         if access.certificate:

@@ -16,6 +16,7 @@ from millrace.io.storage.store import Storage
 
 from .access.guard import Guard
 from .access.settings import Access
+from .again import Answers, KeepAnswers
 from .api import api
 from .commands import Commands
 from .flink.app import FlinkErrors, ForFlink, flink
@@ -88,7 +89,9 @@ def application(
     app.add_middleware(SecurityHeaders)
     app.add_middleware(FlinkErrors)
     app.add_middleware(RequestId)
-    app.add_middleware(Measured)  # what is added last comes first
+    app.add_middleware(Measured)
+    app.state.answers = Answers(view)
+    app.add_middleware(KeepAnswers, answers=app.state.answers)  # what is added last comes first
     add_handlers(app)
     app.include_router(state(view, follows))
     app.include_router(api(view, commands, kept, processes, spark_history))

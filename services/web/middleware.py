@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from urllib.parse import urlsplit
 
+import anyio
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -172,10 +172,11 @@ class Limits(Middleware):
             nonlocal taken, whole
             if whole:
                 return await receive()  # waits for the end of the connection
-            try:
-                message = await asyncio.wait_for(receive(), self._step_most_s)
-            except asyncio.TimeoutError:
-                raise Refusal(408, f"no more of the body came for {self._step_most_s:g} s", headers=closed) from None
+            message: Message | None = None
+            with anyio.move_on_after(self._step_most_s):
+                message = await receive()
+            if message is None:
+                raise Refusal(408, f"no more of the body came for {self._step_most_s:g} s", headers=closed)
             taken += len(message.get("body", b""))
             whole = not message.get("more_body", False)
             if taken > most:
@@ -183,10 +184,10 @@ class Limits(Middleware):
             return message
 
         async def send_soon(message: Message) -> None:
-            try:
-                await asyncio.wait_for(send(message), self._step_most_s)
-            except asyncio.TimeoutError:
-                raise ClientDisconnect from None  # nobody reads it
+            with anyio.move_on_after(self._step_most_s) as patience:  # not wait_for, which makes a task for each
+                await send(message)
+            if patience.cancelled_caught:
+                raise ClientDisconnect  # nobody reads it
 
         size = headers.get("content-length", "0")
         if size.isdigit() and int(size) > most:

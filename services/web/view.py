@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from .changes import Changes
+from .changes import Changes, Level, Subject
 from .core.cluster import TOPIC as CLUSTER_EVENTS
 from .core.cluster import Cluster
 from .core.facts import Fact, Rows
@@ -37,6 +38,7 @@ class View:
         """Of the tables, since this process began."""
         self._rows = {JOB_EVENTS: jobs, CLUSTER_EVENTS: cluster}
         self._as_of: dict[str, dict[int, list[int]]] = {JOB_EVENTS: {}, CLUSTER_EVENTS: {}}
+        self._told = b""  # as of when the tables are, as JSON; empty: it is to be made
         if past:  # its facts have no offsets of Kafka; those that it gives grow from process to process, for streams that are resumed
             self._as_of[JOB_EVENTS][0] = [time.time_ns() // 1000, 0]
         self._lock = threading.Lock()
@@ -54,6 +56,7 @@ class View:
                     if (topic, partition) not in self.holes:  # else it is our own, of what came too early
                         self._reached(topic, partition, offset - 1, 0)
             self.folded_at_s = time.monotonic()
+            self.changes.note_all()
             self.ready = True
 
     @property
@@ -97,22 +100,39 @@ class View:
     def _fold(self, fact: Fact) -> None:
         self.folded_at_s = time.monotonic()
         self._reached(fact.topic, fact.partition, fact.offset, fact.stamp_ms)
-        table = self.jobs if fact.topic == JOB_EVENTS else self.cluster
-        news = table.fold(fact)
+        if fact.topic != JOB_EVENTS:
+            job, news, level = "", self.cluster.fold(fact), Level.LINE
+        else:
+            job = str(fact.body["job"])
+            before = self.jobs.row(job)
+            news = self.jobs.fold(fact)
+            level = Level.PROGRESS if fact.kind == "AttemptsProgressing" else Level.ATTEMPT
+            level = level if before is not None and self.jobs.row(job) is before else Level.LINE
         self.folded["news" if news else "known"] += 1
         if news:
-            self.changes.note(str(fact.body["job"]) if table is self.jobs else "")
+            self.changes.note(job, level)
 
     def ask(self, question: Callable[[View], T]) -> tuple[T, dict[str, Any]]:
         """An answer, and as of when it is: the last offset of each partition, and the newest stamp among them."""
         with self._lock:
-            answer = question(self)
-            offsets = {
-                topic: {str(partition): place[0] for partition, place in sorted(places.items()) if place[0] >= 0}
-                for topic, places in self._as_of.items()
-            }
-            stamps = [place[1] for places in self._as_of.values() for place in places.values()]
-        return answer, {"offsets": offsets, "time_ms": max(stamps, default=0)}
+            return question(self), self._now()
+
+    def unchanged(self, subject: Subject, number: int) -> bytes | None:
+        """As of when the tables are, as JSON, if the subject has not changed behind this number of a change; None: it has, or it is not
+        known any more."""
+        with self._lock:
+            if self.changes.last(subject) > number or (not isinstance(subject, Level) and self.jobs.row(subject) is None):
+                return None
+            self._told = self._told or json.dumps(self._now()).encode()
+            return self._told
+
+    def _now(self) -> dict[str, Any]:
+        offsets = {
+            topic: {str(partition): place[0] for partition, place in sorted(places.items()) if place[0] >= 0}
+            for topic, places in self._as_of.items()
+        }
+        stamps = [place[1] for places in self._as_of.values() for place in places.values()]
+        return {"offsets": offsets, "time_ms": max(stamps, default=0)}
 
     def _comes_too_early(self, topic: str, partition: int, offset: int) -> bool:
         """Whether records before this one have not come. Were it taken in, they would be known from then on, and nobody would read them."""
@@ -126,6 +146,7 @@ class View:
         return False
 
     def _reached(self, topic: str, partition: int, offset: int, stamp_ms: int) -> None:
+        self._told = b""
         known = self._as_of[topic].get(partition, [-1, 0])
         if offset > known[0]:
             self._as_of[topic][partition] = [offset, max(stamp_ms, known[1])]

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import sys
 import tempfile
 from collections.abc import Mapping
 from typing import Any
@@ -29,6 +30,8 @@ CHANGELOGS = {JOB_EVENTS: "web.jobs", CLUSTER_EVENTS: "web.cluster"}
 TOPICS = (*CHANGELOGS, *CHANGELOGS.values())
 GROUP = "web"
 RETRY_S = 0.5
+INTERNED_MOST = 64
+"""Characters of a text that is kept once, however many rows have it: the names of jobs, tasks, TaskManagers and states."""
 SESSION_S = 6.0  # Kafka takes no less; one that is started again under its name waits for nothing
 
 
@@ -169,4 +172,7 @@ def fact_of(message: Any) -> Fact:
     body = json.loads(message.value)
     if not isinstance(body, dict):
         raise ValueError("it is no JSON object")
+    for name, value in body.items():
+        if type(value) is str and len(value) <= INTERNED_MOST:
+            body[name] = sys.intern(value)
     return Fact(message.topic, message.partition, message.offset, int(message.timestamp * 1000), life, body)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -274,6 +275,55 @@ def test_a_thousand_idle_streams_take_little_and_more_than_there_may_be_are_refu
             assert (another.status, another.headers["retry-after"]) == (429, "1")
         for each in followers:
             await each.__aexit__()
+
+    asyncio.run(run())
+
+
+def test_who_follows_all_jobs_is_not_woken_by_progress_and_who_follows_one_not_by_another() -> None:
+    view, story = fresh(), Story()
+    for job in ("a", "b"):
+        accepted(story, job)
+        attempt(story, job, "RUNNING")
+    tell(view, story)
+
+    def progress(job: str, rows: int) -> None:
+        told = [{"task": "a", "subtask": 0, "attempt": 1, "progress": {"rows_read": rows}}]
+        story.say("AttemptsProgressing", job, job=job, attempts=told)
+
+    async def run() -> None:
+        app = app_of(view)
+        async with Follower(app, "/api/v1/streams/jobs") as all_jobs, Follower(app, "/api/v1/streams/jobs/a") as one:
+            await all_jobs.synced()
+            await one.synced()
+            tell(view, story, lambda: progress("b", 1))
+            tell(view, story, lambda: progress("a", 2))
+            [(name, data)] = await one.synced()
+            assert (name, data["job"]["tasks"][0]["subtasks"][0]["attempts"][0]["progress"]) == ("job", {"rows_read": 2})
+            tell(view, story, lambda: story.say("JobWaiting", "b", job="b", reason="r", position=1))
+            tell(view, story, lambda: progress("a", 3))
+            assert ids(await all_jobs.synced()) == ["b"], "the first that it is sent"
+            [(_, data)] = await one.synced()
+            assert data["job"]["tasks"][0]["subtasks"][0]["attempts"][0]["progress"] == {"rows_read": 3}
+
+    asyncio.run(run())
+
+
+def test_what_is_sent_to_many_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    view, story, made = fresh(), Story(), []
+    accepted(story, "a")
+    tell(view, story)
+    monkeypatch.setattr(streams, "summary", lambda row: made.append(row["job"]) or {"job": row["job"]})
+
+    async def run() -> None:
+        async with AsyncExitStack() as opened:
+            app = app_of(view)
+            all_jobs = [await opened.enter_async_context(Follower(app, "/api/v1/streams/jobs")) for _ in range(10)]
+            for each in all_jobs:
+                assert ids(await each.synced()) == ["a"]
+            tell(view, story, lambda: story.say("JobStateChanged", "a", job="a", status="RUNNING", cause=None))
+            for each in all_jobs:
+                assert ids(await each.synced()) == ["a"]
+            assert made == ["a", "a"]
 
     asyncio.run(run())
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import Any
 
 import pytest
 
+from millrace.core.states import ENDED_JOB, IN_SLOT
 from services.web.core.cluster import GONE_KEPT, LED_KEPT, Cluster
 from services.web.core.facts import Fact, Row
 from services.web.core.failures import failures_of
@@ -430,3 +432,36 @@ def test_a_record_that_is_no_fact_is_counted_and_changes_nothing() -> None:
 
 def test_a_job_that_was_forgotten_meanwhile_is_no_news() -> None:
     assert not folded(whole_job().facts).is_newer("k", {})
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_in_slots_and_how_many_there_are_is_kept_as_it_is_counted(seed: int) -> None:
+    """Facts of some jobs in any order, also of later lives and behind a job's end; one job is forgotten for the next that ends."""
+    draw, story = random.Random(seed), Story()
+    for _ in range(60):
+        job, life = draw.choice("abcd"), draw.randint(1, 2)
+        kind = draw.choice(("accepted", "status", "end", "attempt", "attempt", "attempt", "plan"))
+        if kind == "accepted":
+            accepted(story, job, parallelism=2)
+        elif kind == "status":
+            story.say("JobStateChanged", job, life, job=job, status=draw.choice(("RUNNING", "RESTARTING")), cause=None)
+        elif kind == "end" and draw.random() < 0.3:
+            story.say("JobCanceled", job, life, job=job, archive=None)
+        else:
+            task = "@plan" if kind == "plan" else "a"
+            state = draw.choice(("DEPLOYING", "RUNNING", "FINISHED", "CANCELED"))
+            attempt(story, job, state, subtask=draw.randint(0, 2), life=life, task=task)
+    jobs = Jobs({}, 1)
+    for fact in story.facts:
+        jobs.fold(fact)
+        described = [(row["job"], jobs.described(row["job"]) or {}, row["status"]) for row in jobs.rows()]
+        held = [
+            (job, task["task"], each["subtask"], each["attempts"][-1]["attempt"]) for job, shown, status in described
+            for task in shown["tasks"] for each in task["subtasks"] if status not in ENDED_JOB and each["state"] in IN_SLOT
+        ]  # fmt: skip
+        found = [(each["job"], each["task"], each["subtask"], each["attempt"]) for each in jobs.in_slots()]
+        assert sorted(found) == sorted(held)
+        assert jobs.statuses() == Counter(status for _, _, status in described)
+        loaded = Jobs(jobs._rows, 1)
+        loaded.load()
+        assert (sorted(map(str, loaded.in_slots())), loaded.statuses()) == (sorted(map(str, jobs.in_slots())), jobs.statuses())

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Annotated, Any
+from collections.abc import Callable, Coroutine
+from typing import Annotated
 
 from fastapi import Path, Query, Request, Response
 
 from millrace.core.messages.client import JOB_ID_PATTERN
 
+from ..again import Question, keep, told
+from ..changes import Level, Subject
 from ..commands import WAIT_MOST_S, WAIT_S, NoCluster
 from ..problems import Mistake, Refusal
 from ..view import View
@@ -20,16 +20,18 @@ WaitS = Annotated[float, Query(ge=0, le=WAIT_MOST_S, description="For so long th
 WAIT = WAIT_S
 
 
-def shown(request: Request, view: View, question: Callable[[View], Mapping[str, Any]]) -> Response:
+def shown(request: Request, view: View, question: Question, told_by: Subject | None = Level.PROGRESS) -> Response:
     """The view's answer as JSON, with as of when it is, and with an ETag: 304 where the asker has the same answer, as of whenever.
-    Raises Refusal while the tables are brought back."""
+    `told_by`: what must change before it is another one; None: the view alone does not tell. Raises Refusal while the tables are brought
+    back."""
     check_ready(view)
-    found, as_of = view.ask(question)
-    body = json.dumps(found, separators=(",", ":"))
-    headers = {"ETag": f'W/"{hashlib.sha1(body.encode(), usedforsecurity=False).hexdigest()}"'}
-    if _is_known(request.headers.get("if-none-match", ""), headers["ETag"]):
+    found, as_of = told(view, question, Level.PROGRESS if told_by is None else told_by)
+    if told_by is not None:
+        keep(request.scope, found, question)
+    headers = {"ETag": found.etag.decode()}
+    if found.is_known(request.headers.get("if-none-match", "").encode("latin-1")):
         return Response(status_code=304, headers=headers)
-    return Response(f'{{"as_of":{json.dumps(as_of)},{body[1:]}', headers=headers, media_type="application/json")
+    return Response(found.body(as_of), headers=headers, media_type="application/json")
 
 
 def check_ready(view: View) -> None:
@@ -52,12 +54,6 @@ def only_live(view: View) -> Callable[[], Coroutine[None, None, None]]:
 def wrong_parameter(name: str, message: str) -> Refusal:
     """For what no type can tell."""
     return Refusal(400, f"{name}: {message}", "invalid-parameter", [Mistake(place=[name], message=message)])
-
-
-def _is_known(given: str, tag: str) -> bool:
-    """RFC 9110: compared without the sign of a weak one."""
-    strong = tag.removeprefix("W/")
-    return any(each.strip().removeprefix("W/") in (strong, "*") for each in given.split(","))
 
 
 async def known_alone(request: Request) -> None:

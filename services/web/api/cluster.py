@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from .. import models
+from ..changes import Level
 from ..commands import Commands
 from ..problems import responses
 from ..view import View
@@ -26,22 +28,22 @@ def cluster(view: View, commands: Commands) -> APIRouter:
         gone: Annotated[bool, Query(description="Those that are gone, instead of those that are registered.")] = False,
     ) -> Response:
         """The TaskManagers, by name."""
-        return shown(request, view, lambda view: {"task_managers": view.cluster.task_managers(gone)})
+        return shown(request, view, lambda view: {"task_managers": view.cluster.task_managers(gone)}, Level.LINE)
 
     @router.get("/slots", response_model=models.Slots, dependencies=now)
     async def slots(request: Request) -> Response:
         """The slots of the registered TaskManagers, and what is in them."""
-        return shown(request, view, lambda view: {"slots": slots_of(view)})
+        return shown(request, view, lambda view: {"slots": slots_of(view)}, Level.ATTEMPT)
 
     @router.get("/leaders", response_model=models.Leaders, dependencies=now)
     async def leaders(request: Request) -> Response:
         """Who was last elected for each scope."""
-        return shown(request, view, lambda view: {"leaders": view.cluster.leaders()})
+        return shown(request, view, lambda view: {"leaders": view.cluster.leaders()}, Level.LINE)
 
     @router.get("/overview", response_model=models.Overview)
     async def overview(request: Request) -> Response:
         """How many there are of everything."""
-        return shown(request, view, overview_of)
+        return shown(request, view, overview_of, Level.ATTEMPT)
 
     @router.post("/shutdown", status_code=202, responses=responses(403, 504), dependencies=now)
     async def shutdown(wait_s: WaitS = WAIT) -> models.ShutDownState:
@@ -58,8 +60,13 @@ def slots_of(view: View) -> list[dict[str, Any]]:
 
 def overview_of(view: View) -> dict[str, Any]:
     """The counts."""
+    return counts_of(view, slots_of(view))
+
+
+def counts_of(view: View, slots: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The counts, of these slots."""
     states: dict[str, int] = {}
-    for slot in slots_of(view):
+    for slot in slots:
         states[slot["state"]] = states.get(slot["state"], 0) + 1
     provider = view.cluster.provider()
     return {

@@ -13,6 +13,7 @@ from millrace.core.messages.client import CURSOR_PATTERN
 from millrace.core.states import JobState
 
 from .. import models
+from ..changes import Level
 from ..commands import Commands, NotAnswered
 from ..core.failures import failures_of
 from ..kept import Kept, shape
@@ -65,7 +66,7 @@ def jobs(view: View, commands: Commands, kept: Kept) -> APIRouter:
                 raise wrong_parameter("cursor", str(bad)) from None
             return {"total": total, "jobs": found, "next": more}
 
-        return shown(request, view, listed)
+        return shown(request, view, listed, Level.PROGRESS if task_manager else Level.LINE)
 
     @router.get("/jobs/{job}", response_model=models.Job, responses=responses(304, 400, 404, 429, 503, 504))
     async def job(request: Request, job: JobPath) -> Response:
@@ -75,7 +76,7 @@ def jobs(view: View, commands: Commands, kept: Kept) -> APIRouter:
         older = None
         if view.ask(lambda view: view.jobs.row(job))[0] is None:
             older = await _asked(job, commands)
-        return shown(request, view, lambda view: {"job": view.jobs.described(job) or older})
+        return shown(request, view, lambda view: {"job": view.jobs.described(job) or older}, job if older is None else None)
 
     @router.post(
         "/jobs/{job}/cancel",

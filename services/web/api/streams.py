@@ -14,18 +14,19 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Response
 from fastapi.responses import StreamingResponse
 
-from ..changes import GATHER_S, Waker
+from ..changes import GATHER_S, Level, Subject, Waker
 from ..core.cluster import TOPIC as CLUSTER_EVENTS
 from ..core.jobs import TOPIC as JOB_EVENTS
 from ..core.jobs import summary
 from ..problems import Refusal, responses
 from ..view import View
 from .asking import JobPath, check_ready, wrong_parameter
-from .cluster import overview_of, slots_of
+from .cluster import counts_of, slots_of
 
 HEARTBEAT_S = 15.0
 BATCH = 100
 """Jobs in one event."""
+TEXTS_MOST = 100
 EVENT_ID = re.compile(r"((?:\d{1,6}:\d{1,18}(?:,\d{1,6}:\d{1,18})*)?)/((?:\d{1,6}:\d{1,18})?)")
 TYPE = "text/event-stream"
 CLUSTER_EVERY_S = 0.25
@@ -34,7 +35,7 @@ Event = Callable[[View], tuple[str, str]]
 """Its name and its data, made when it is sent: a reader that is slow keeps no rows."""
 News = Callable[[View, "Seen | None", "Iterable[str] | None"], "tuple[list[Event], bool]"]
 """What is to be sent to one who has seen that (None: nothing), and whether it is the last. The third is what has changed since the last
-time; None: that is not known, and found by the offsets."""
+time, of what is followed; None: that is not known, and found by the offsets."""
 LastEventId = Annotated[
     str | None,
     Header(max_length=4000, description="The id of the last event that came: only what has changed since is sent."),
@@ -44,23 +45,23 @@ LastEventId = Annotated[
 def streams(view: View) -> APIRouter:
     """What is followed."""
     router = APIRouter(tags=["streams"])
-    waker, cluster_now = Waker(view.changes), _ClusterNow()
+    waker, cluster_now, jobs_now = Waker(view.changes), _ClusterNow(), _JobsNow()
     described: dict[str, Any] = {
         "response_class": StreamingResponse,
         "responses": {200: {"description": "Events", "content": {TYPE: {"schema": {"type": "string"}}}}, **responses(400, 429, 503)},
     }
 
-    def stream(news: News, last_event_id: str | None, every_s: float = GATHER_S) -> Response:
+    def stream(news: News, last_event_id: str | None, follows: Subject, every_s: float = GATHER_S) -> Response:
         check_ready(view)
         seen = None if last_event_id is None else _seen(last_event_id)
-        events = _events(view, waker, news, seen, every_s)
+        events = _events(view, waker, news, seen, follows, every_s)
         return StreamingResponse(events, media_type=TYPE, headers={"X-Accel-Buffering": "no"})
 
     @router.get("/streams/jobs", **described)
     async def jobs(last_event_id: LastEventId = None) -> Response:
         """Events `jobs`: {"jobs": [...]} with each job, as in the list, that is new or has changed. First all that there are, or all that
         have changed since `Last-Event-ID`. Within them `synced`, once, when these are sent."""
-        return stream(_jobs, last_event_id)
+        return stream(jobs_now.news, last_event_id, Level.LINE)
 
     @router.get("/streams/jobs/{job}", **{**described, "responses": {
         204: {"description": "It has ended, and `Last-Event-ID` is of its end."}, **described["responses"], **responses(404),
@@ -75,56 +76,74 @@ def streams(view: View) -> APIRouter:
             seen = _seen(last_event_id)[JOB_EVENTS]
             if not view.ask(lambda view: view.jobs.is_newer(job, seen, whole=True))[0]:
                 return Response(status_code=204)  # a browser that is answered so asks no more
-        return stream(lambda *given: _job(job, *given), last_event_id)
+        return stream(lambda *given: _job(job, *given), last_event_id, job)
 
     @router.get("/streams/cluster", **described)
     async def cluster(last_event_id: LastEventId = None) -> Response:
         """Events `cluster`: {"overview", "task_managers", "slots", "leaders"}, at first and whenever one of them has changed."""
-        return stream(cluster_now.news(), last_event_id, CLUSTER_EVERY_S)
+        return stream(cluster_now.news(), last_event_id, Level.ATTEMPT, CLUSTER_EVERY_S)
 
     return router
 
 
-async def _events(view: View, waker: Waker, news: News, seen: Seen | None, every_s: float) -> AsyncIterator[str]:
+async def _events(
+    view: View, waker: Waker, news: News, seen: Seen | None, follows: Subject, every_s: float
+) -> AsyncIterator[str]:  # fmt: skip
     number = -1
     yield "retry: 1000\n\n"
     while True:
 
         def ask(view: View, number: int = number, seen: Seen | None = seen) -> tuple[list[Event], bool, int]:
-            changed = view.changes.since(number) if number >= 0 else None
+            changed = view.changes.since(number, follows) if number >= 0 else None
             return *news(view, seen, changed), view.changes.number
 
         (events, last, now), as_of = view.ask(ask)
         seen = {topic: {int(n): offset for n, offset in places.items()} for topic, places in as_of["offsets"].items()}
+        behind = ""
         for each in events:
+            if behind:
+                yield behind
             name, data = view.ask(each)[0]
-            yield f"event: {name}\ndata: {data}\n\n"
+            behind = f"event: {name}\ndata: {data}\n\n"
         if events or number < 0:  # one id, behind all: who misses some of them is given all of them again
-            yield f"id: {_id(seen)}\nevent: synced\ndata: {_json({'time_ms': as_of['time_ms']})}\n\n"
+            yield f"{behind}id: {_id(seen)}\nevent: synced\ndata: {_json({'time_ms': as_of['time_ms']})}\n\n"
         if last:
             return
         number = now
-        await waker.wait(number, HEARTBEAT_S, every_s)
-        if view.changes.number == number:
+        await waker.wait(follows, number, HEARTBEAT_S, every_s)
+        if view.changes.last(follows) <= number:
             yield ": nothing new\n\n"
 
 
-def _jobs(view: View, seen: Seen | None, changed: Iterable[str] | None) -> tuple[list[Event], bool]:
-    if changed is not None:
-        found = [job for job in changed if job]
-    else:
-        found = [
-            row["job"] for row in view.jobs.rows() if seen is None or view.jobs.is_newer(row["job"], seen.get(JOB_EVENTS, {}))
-        ]
-    return [_some_jobs(found[n : n + BATCH]) for n in range(0, len(found), BATCH)], False
+class _JobsNow:
+    """The lines of jobs that have changed, as all their followers are sent them: made once for all who are sent the same at one moment."""
 
+    def __init__(self) -> None:
+        self._number, self._texts = -1, dict[tuple[str, ...], str]()
 
-def _some_jobs(jobs: list[str]) -> Event:
-    def event(view: View) -> tuple[str, str]:
-        rows = [row for job in jobs if (row := view.jobs.row(job)) is not None]
-        return "jobs", _json({"jobs": [summary(row) for row in rows]})
+    def news(self, view: View, seen: Seen | None, changed: Iterable[str] | None) -> tuple[list[Event], bool]:
+        if changed is not None:
+            found = [job for job in changed if job]
+        else:
+            found = [
+                row["job"] for row in view.jobs.rows() if seen is None or view.jobs.is_newer(row["job"], seen.get(JOB_EVENTS, {}))
+            ]
+        return [self._some(tuple(found[n : n + BATCH])) for n in range(0, len(found), BATCH)], False
 
-    return event
+    def _some(self, jobs: tuple[str, ...]) -> Event:
+        def event(view: View) -> tuple[str, str]:
+            number = view.changes.last(Level.LINE)
+            if number != self._number:
+                self._number, self._texts = number, {}
+            text = self._texts.get(jobs)
+            if text is None:
+                rows = [row for job in jobs if (row := view.jobs.row(job)) is not None]
+                text = _json({"jobs": [summary(row) for row in rows]})
+                if len(self._texts) < TEXTS_MOST:
+                    self._texts[jobs] = text
+            return "jobs", text
+
+        return event
 
 
 def _job(job: str, view: View, seen: Seen | None, changed: Iterable[str] | None) -> tuple[list[Event], bool]:
@@ -143,10 +162,10 @@ class _ClusterNow:
         self._number, self._text = -1, ""
 
     def text(self, view: View) -> str:
-        if self._number != view.changes.number:
-            self._number = view.changes.number
+        if self._number != (number := view.changes.last(Level.ATTEMPT)):
+            self._number, slots = number, slots_of(view)
             self._text = _json({
-                "overview": overview_of(view), "task_managers": view.cluster.task_managers(), "slots": slots_of(view),
+                "overview": counts_of(view, slots), "task_managers": view.cluster.task_managers(), "slots": slots,
                 "leaders": view.cluster.leaders(),
             })  # fmt: skip
         return self._text

@@ -28,12 +28,18 @@ class Jobs:
         self._live: dict[str, None] = {}
         self._ended: list[tuple[int, str]] = []  # (ended_ms, job), sorted
         self._progress: dict[str, Row] = {}  # of a subtask, by its row's key: at_ms, attempt, progress
+        self._held: dict[str, dict[str, Row]] = {}  # of a live job, by its subtasks' keys: the attempts that hold a slot
+        self._counts: dict[str, int] = {}  # of jobs by status
 
     def load(self) -> None:
         """Looks through the rows, which were kept over a restart."""
         jobs = [row for key, row in list(self._rows.items()) if "/" not in key]
         self._live = {row["job"]: None for row in jobs if row["status"] not in ENDED_JOB}
         self._ended = sorted((row["ended_ms"], row["job"]) for row in jobs if row["status"] in ENDED_JOB)
+        self._held, self._counts = {}, {}
+        for row in jobs:
+            self._count(None, row)
+            self._hold_all(row)
 
     # folding
 
@@ -56,6 +62,9 @@ class Jobs:
         job = fact.body["job"]
         new = noted(row or _blank(job), fact, **changes, past=_past(row, fact))
         self._rows[job] = new
+        self._count(row, new)
+        if new["status"] in ENDED_JOB or row is None or any(name in changes for name in ("tasks", "life")):
+            self._hold_all(new)
         if new["status"] in ENDED_JOB:
             self._live.pop(job, None)
             insort(self._ended, (new["ended_ms"], job))
@@ -79,10 +88,34 @@ class Jobs:
         running_ms = before.get("running_ms") or body["at_ms"]
         changes = {"waiting": None, "position": None, "expected_ms": None, "planned": planned, "running_ms": running_ms}
         if any(before.get(name) != value for name, value in changes.items()):
-            self._rows[body["job"]] = {**before, **changes, "as_of": place_of(fact)}
+            before = self._rows[body["job"]] = {**before, **changes, "as_of": place_of(fact)}
+            self._count(job, before)
             if before["status"] not in ENDED_JOB:
                 self._live[body["job"]] = None
+        self._hold(before, body["task"], body["subtask"])
         return True
+
+    def _count(self, before: Row | None, after: Row | None) -> None:
+        for row, step in ((before, -1), (after, 1)):
+            if row is not None:
+                self._counts[row["status"]] = self._counts.get(row["status"], 0) + step
+
+    def _hold_all(self, job: Row) -> None:
+        self._held.pop(job["job"], None)
+        if job["status"] not in ENDED_JOB:
+            for task, number in _subtasks(job):
+                self._hold(job, task, number)
+
+    def _hold(self, job: Row, task: str, number: int) -> None:
+        """Notes whether the last attempt of a subtask holds a slot."""
+        key = subtask_key(job["job"], task, number)
+        row, held = self._rows.get(key), self._held.get(job["job"], {})
+        holds = row is not None and row["state"] in IN_SLOT and row["life"] >= job.get("life", 0) and job["status"] not in ENDED_JOB
+        if row is not None and holds and _has(job, task, number):
+            held[key] = {"job": job["job"], "task": task, "subtask": number, **row["attempts"][-1]}
+            self._held[job["job"]] = held
+        elif held.pop(key, None) is not None and not held:
+            del self._held[job["job"]]
 
     def _progressing(self, fact: Fact) -> bool:
         """A row has what an attempt reported last once that has ended. Written each second, its changelog would have little else."""
@@ -120,6 +153,7 @@ class Jobs:
             self._drop(job)
 
     def _drop(self, job: str) -> None:
+        self._count(self._rows[job], None)
         for key in [job, *(subtask_key(job, task, n) for task, n in _subtasks(self._rows[job]))]:
             self._rows.pop(key, None)
             self._progress.pop(key, None)
@@ -168,20 +202,12 @@ class Jobs:
 
     def statuses(self) -> dict[str, int]:
         """How many jobs there are of each status."""
-        counts: dict[str, int] = {}
-        for job in self._jobs():
-            status = self._rows[job]["status"]
-            counts[status] = counts.get(status, 0) + 1
-        return counts
+        return {status: count for status, count in self._counts.items() if count}
 
     def in_slots(self) -> Iterator[Row]:
-        """The attempts that hold a slot: job, task, subtask and the attempt."""
-        for job in self._live:
-            row = self._rows[job]
-            for task, number in _subtasks(row):
-                subtask = self._subtask(row, task, number)
-                if subtask["state"] in IN_SLOT:
-                    yield {"job": job, "task": task, "subtask": number, **subtask["attempts"][-1]}
+        """The attempts that hold a slot: job, task, subtask and the attempt. They are not to be changed."""
+        for held in self._held.values():
+            yield from held.values()
 
     def _jobs(self) -> list[str]:
         return [*self._live, *(job for _, job in self._ended)]
@@ -279,6 +305,13 @@ def summary(row: Row) -> Row:
     """A job in one line."""
     names = ("job", "name", "status", "accepted_ms", "since_ms", "running_ms", "ended_ms", "waiting", "position", "expected_ms")
     return {**{name: row.get(name) for name in names}, "state": state_of(row["status"], row["waiting"], row.get("running_ms"))}
+
+
+def _has(row: Row, task: str, number: int) -> bool:
+    """Whether it is one of the job's subtasks."""
+    if task == PLAN_TASK:
+        return bool(row["planned"]) and number == 0
+    return any(each["task"] == task and 0 <= number < each["parallelism"] for each in row["tasks"])
 
 
 def _subtasks(row: Row) -> Iterator[tuple[str, int]]:

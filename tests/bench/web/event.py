@@ -20,8 +20,8 @@ from .served import TOPIC, Publisher, Web, helper, told, web_alone
 
 TIMES_MOST = 5.0
 READERS, STREAMS = 200, 50
-REPORTS_S, ENDS_S = 1000.0, 5.0
-"""Facts a second about how far attempts are: each running job says it once a second, as real ones do. And jobs that end, and begin."""
+REPORTS_S, ENDS_S = 250.0, 5.0
+"""Facts a second about how far attempts are: of 1,000 jobs each says something new every four seconds. And jobs that end, and begin."""
 WARM_UP = 30
 PAUSE_S = 0.02
 GIVE_UP_S = 30.0
@@ -44,6 +44,7 @@ def measure(run: Run) -> None:
         web.await_folded(told(publisher)["said"], run.say)
         read = started.enter_context(helper("readers", folder, str(web.port), str(readers)))
         followed = started.enter_context(helper("streams", folder, str(web.port), str(streams - 1)))
+        web.await_folded(told(publisher)["said"], run.say)
         probe = started.enter_context(Probe(web))
         shown, bare = [], []
         for number in range(WARM_UP + n):

@@ -18,7 +18,7 @@ REST_S = 5.0
 def measure(run: Run) -> None:
     """As many ended jobs as are kept, then twice as many again in their place. The figure is what the process has grown by, for a million
     facts; what of it a process needs for itself, whatever it holds, does not count."""
-    jobs = run.count(600, 60)
+    jobs = run.count(400, 60)
     with web_alone("held", retained=jobs) as web:
         facts = Publisher(web.kafka)
         _end(web, facts, run, range(20))  # what is made at the first use is made

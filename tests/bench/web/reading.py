@@ -1,4 +1,7 @@
-"""Reads of one running job a second, beside Flink's JobManager: by the same client over the same connections, each server on one core."""
+"""Reads of one running job a second, beside Flink's JobManager: by the same client over the same connections, each server on one core.
+
+Also for each second that the server's process used the processor: others on the machine take nothing from that figure.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 
 from deploy.local.java import find_java
 from deploy.local.processes import free_port, log_tail, spawn
@@ -26,14 +30,14 @@ from .served import Publisher, keep_to, parted_cores, web_alone
 TIMES_LEAST = 5.0
 TURNS = 5
 CONNECTIONS = 8
-WARM_S = 15.0
+WARM_S = 10.0
 """Of reads: by then Java has compiled what answers them."""
 JOB = "running-0"
 HERE = Path(__file__).parent
 
 
 def measure(run: Run) -> None:
-    turns, seconds = run.count(TURNS, 1), run.count(5, 1)
+    turns, seconds = run.count(TURNS, 1), run.count(3, 1)
     with ExitStack() as started:
         web = started.enter_context(web_alone("reading"))
         facts = Publisher(web.kafka)
@@ -49,24 +53,29 @@ def measure(run: Run) -> None:
         }  # fmt: skip
         others = ",".join(map(str, parted[1])) if parted else ""
         found: dict[str, list[float]] = {name: [] for name in lanes}
+        a_core: dict[str, list[float]] = {name: [] for name in lanes}
+        servers = {"ours": web.process, "flinks": psutil.Process(pid), "as_flink": web.process}
         sizes: dict[str, int] = {}
         for turn in range(turns + 1):
             for name, lane in lanes.items():
+                before = sum(servers[name].cpu_times()[:2])
                 told = reads(*lane, seconds if turn else run.count(int(WARM_S), 1), others)
                 sizes[name] = told["bytes"]
                 if turn:
                     found[name].append(told["reads"] / told["seconds"])
+                    a_core[name].append(told["reads"] / (sum(servers[name].cpu_times()[:2]) - before))
             if turn:
                 run.say(f"{turn} of {turns}: " + ", ".join(f"{name} {each[-1]:,.0f} a second" for name, each in found.items()))
-    run.samples["reading"] = {"a_second": found, "answer_bytes": sizes, "cores": [sorted(each) for each in parted or ()]}
+    cores = [sorted(each) for each in parted or ()]
+    run.samples["reading"] = {"a_second": found, "a_core_second": a_core, "answer_bytes": sizes, "cores": cores}
     for name, what in (("ours", "reads of a job a second, warm"), ("as_flink", "the same in Flink's shape")):
-        times = p50(found[name]) / p50(found["flinks"])
-        asked = name == "ours"
-        run.rows.append(Row(
-            what, turns, f"{p50(found[name]):,.0f}", f"{sizes[name]:,} bytes each",
-            f"Flink's JobManager {p50(found['flinks']):,.0f}, {sizes['flinks']:,} bytes", f"{times:.1f} x",
-            f"{TIMES_LEAST:.0f} x" if asked else "", times >= TIMES_LEAST if asked else None,
-        ))  # fmt: skip
+        for of, samples in (("", found), (", of its processor", a_core)):
+            times, asked = p50(samples[name]) / p50(samples["flinks"]), name == "ours" and not of
+            run.rows.append(Row(
+                what + of, turns, f"{p50(samples[name]):,.0f}", f"{sizes[name]:,} bytes each",
+                f"Flink's JobManager {p50(samples['flinks']):,.0f}, {sizes['flinks']:,} bytes", f"{times:.1f} x",
+                f"{TIMES_LEAST:.0f} x" if asked else "", times >= TIMES_LEAST if asked else None,
+            ))  # fmt: skip
 
 
 def reads(port: int, path: str, seconds: float, cores: str) -> dict[str, Any]:

@@ -15,9 +15,11 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import h11
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -30,6 +32,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from millrace.io.addresses import joined
 
+RAW = "millrace.raw"
+"""In the scope of a request that came alone and whole: its bytes, where its server may answer it again by them."""
+Again = Callable[[bytes], "bytes | None"]
+"""The bytes of a request -> the whole answer, if that is the same as before; None: it is to be made."""
 _MOST_CONNECTIONS = 256
 _HEADERS_WITHIN_S = 10.0
 _IDLE_CONNECTION_S = 15
@@ -79,9 +85,11 @@ class HttpServer:
         most_connections: int = _MOST_CONNECTIONS,
         certificate: Path | None = None,
         key: Path | None = None,
+        again: Again | None = None,
     ) -> None:
         """`fatal` is told when it ends and was not to. Beyond `most_connections` each is answered 503, and closed. `certificate`, `key`:
-        PEM files, for TLS; without them it speaks plain HTTP."""
+        PEM files, for TLS; without them it speaks plain HTTP. `again` answers what it knows, before anything of it is read; it is called in
+        the server's thread."""
         self._fatal, self._stopping = fatal, False
         self._host, self._port, self._name = host, port, name
         self._certificate, self._key = certificate, key
@@ -90,7 +98,7 @@ class HttpServer:
         self._server = _Server(
             uvicorn.Config(
                 app,
-                http=_Protocol,
+                http=partial(_Protocol, again=again),  # type: ignore[arg-type]  # it is called as a class is
                 loop="asyncio",
                 ws="none",
                 lifespan="off",
@@ -236,16 +244,27 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(H11Protocol):
-    """Closes a connection whose request does not come: uvicorn alone would hold it for ever."""
+    """Closes a connection whose request does not come: uvicorn alone would hold it for ever. Answers again what was answered before."""
 
     _patience: asyncio.TimerHandle | None = None
+    _again_s = 0.0
+
+    def __init__(self, *args: Any, again: Again | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._again = again
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._expect_request()
 
     def data_received(self, data: bytes) -> None:
+        alone = self._again is not None and data.endswith(b"\r\n\r\n") and self._is_idle()
+        if alone and self._answer_again(data):
+            return
+        before = self.scope
         super().data_received(data)
+        if alone and self.scope is not before and self.conn.their_state is h11.DONE and not self.conn.trailing_data[0]:
+            cast(dict[str, Any], self.scope)[RAW] = data  # the application is called later
         self._expect_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -255,6 +274,34 @@ class _Protocol(H11Protocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._forget()  # from here to the next byte the idle limit holds
+
+    def timeout_keep_alive_handler(self) -> None:
+        left_s = self._again_s + self.timeout_keep_alive - self.loop.time()
+        if left_s > 0:
+            self.timeout_keep_alive_task = self.loop.call_later(left_s, self.timeout_keep_alive_handler)
+        else:
+            super().timeout_keep_alive_handler()
+
+    def _is_idle(self) -> bool:
+        """No request is under way or has begun to come, and what was sent goes out."""
+        return (
+            (self.cycle is None or self.cycle.response_complete)
+            and self.conn.their_state is h11.IDLE
+            and not self.conn.trailing_data[0]
+            and not self.flow.write_paused
+            and (self.limit_concurrency is None or len(self.connections) < self.limit_concurrency)
+        )
+
+    def _answer_again(self, data: bytes) -> bool:
+        answer = self._again(data) if self._again is not None else None
+        if answer is None:
+            return False
+        self.transport.write(answer)
+        self._forget()
+        self._again_s = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+        return True
 
     def _expect_request(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
