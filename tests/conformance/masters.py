@@ -235,6 +235,12 @@ RESOURCES = (
              f"{RM}test_a_job_is_told_why_no_slot_comes",
              f"{WORK}test_each_limit_holds_and_is_named",
          )),
+    Item("FineGrainedSlotManagerTest", "testGracePeriodForNotificationAboutNotEnoughResources",
+         "A job that wants what the cluster cannot have fails after a time, if one is set.", (
+             "test_resource_manager_not_enough.py:test_a_job_that_wants_what_there_is_not_fails_after_the_time_that_is_set",
+             "test_resource_manager_not_enough.py:test_who_could_be_served_meanwhile_has_its_time_anew",
+             "test_rare_messages.py:test_a_job_that_no_slot_is_large_enough_for_fails_after_a_while",
+         )),
     Item("FineGrainedSlotManagerTest", "testMaxTotalResourceCpuExceeded, testMaxTotalResourceMemoryExceeded",
          "Each limit holds, and is named.", (f"{WORK}test_each_limit_holds_and_is_named",)),
     Item("FineGrainedSlotManagerTest", "testReclaimInactiveSlotsOnClearRequirements",
@@ -287,6 +293,4 @@ WITHOUT = (
             "closeAsync_doesNotCompleteUncompletedShutDownFuture", "none: a term has no process of its own to shut down"),
     Without("DefaultLeaderElectionServiceTest", "testLazyDriverInstantiation, testErrorOnComponentIdReuse",
             "none: one kind of election, always on; names of scopes are fixed"),
-    Without("FineGrainedSlotManagerTest", "testGracePeriodForNotificationAboutNotEnoughResources",
-            "not there yet: a grace period; a job waits for `timeouts.queue_ms`, or for ever"),
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from millrace.core.messages import client, jobs, processes, slots
 from millrace.core.messages.records import Forked, Hello
 
-from .calls import Absent, Call
+from .calls import TOO_LARGE, Absent, Call
 
 INTERNAL = "none: it restores what a new leader must know"
 SUBMIT, MACHINE = "test_dispatcher_submit.py:", "test_dispatcher_requests.py:"
@@ -188,6 +188,10 @@ SLOT_MANAGER = (
          scenario="tests/transcripts/resource_manager_killed.txt"),
     Call("freeSlot", tests=(f"{RM}test_a_freed_slot_goes_to_the_next_in_the_queue",), cli="slots", rest=SLOTS,
          done_by=("resource_manager/core/slot_manager.py:on_slot_freed",), scenario="tests/transcripts/submission.txt"),
+    Call("setFailUnfulfillableRequest", tests=(
+        "test_resource_manager_not_enough.py:test_a_job_that_wants_what_there_is_not_fails_after_the_time_that_is_set",
+        "test_resource_manager_not_enough.py:test_without_the_setting_it_waits",
+    ), cli="show", rest=JOB, done_by=("resource_manager/core/queue.py:_give_up",), scenario=TOO_LARGE),
     Call("checkTaskManagerTimeouts, of idle ones", tests=(f"{DRAINING}test_one_that_is_idle_is_asked_and_stopped_when_it_agrees",
                                                           f"{DRAINING}test_a_slot_that_is_granted_meanwhile_keeps_it"),
          cli="taskmanagers", rest=TASK_MANAGERS, done_by=("resource_manager/core/providing.py:on_ticked",),
@@ -233,6 +237,10 @@ JOB_MASTER = (
     ), "show", JOB),
     Call("notifyNotEnoughResourcesAvailable: why a job waits", (jobs.JobQueued,), (
         f"{JM}test_a_job_that_waits_says_why_and_where_it_stands",
+    ), "show", JOB),
+    Call("notifyNotEnoughResourcesAvailable: it fails", (jobs.NotEnoughResources,), (
+        "test_job_master_queue.py:test_a_job_fails_that_wants_what_the_cluster_cannot_have",
+        "test_resource_manager_not_enough.py:test_a_job_that_wants_what_there_is_not_fails_after_the_time_that_is_set",
     ), "show", JOB),
     Call("what attempts answer", (slots.AttemptAnswered,), (
         "test_job_master_inspection.py:test_attempts_are_asked_and_the_client_is_answered_when_all_have",
@@ -299,11 +307,8 @@ ABSENT = {
         Absent("heartbeatFromJobManager", "JobMasterHeartbeat", "not there yet; `SlotUnused` finds a shard that is away"),
         Absent("requestTaskManagerMetricQueryServiceAddresses", "ListTaskManagerMetricEndpoints", _NO_METRICS),
     ),
-    "SlotManager": (
-        Absent("setFailUnfulfillableRequest", "NotEnoughResources", "not there yet; a job waits, with the reason, for `timeouts.queue_ms`"),
-    ),
+    "SlotManager": (),
     "JobMaster": (
-        Absent("notifyNotEnoughResourcesAvailable: give up", "NotEnoughResources", "as above"),
         Absent("updateJobResourceRequirements", "UpdateRequirements", "not there yet: the graph has the parallelism"),
         Absent("triggerCheckpoint", "TriggerCheckpoint", _NO_CHECKPOINTS),
         Absent("acknowledgeCheckpoint", "AcknowledgeCheckpoint", _NO_CHECKPOINTS),

@@ -14,7 +14,7 @@ from pathlib import Path
 from millrace.core.messages import slots
 from millrace.core.messages.base import Body
 from millrace.core.messages.client import ProcessDescribed
-from millrace.core.messages.jobs import DeclareAgain, JobMasterDeclared, TaskManagersParted
+from millrace.core.messages.jobs import DeclareAgain, JobMasterDeclared, NotEnoughResources, TaskManagersParted
 from millrace.core.messages.processes import AskProcess
 from millrace.core.messages.records import Forked, Hello
 from services.dispatcher.core import questions
@@ -31,15 +31,17 @@ ELSEWHERE: dict[type[Body], str] = {
 """What takes a message that is no machine's: of the chains themselves, and of a process that leads nothing."""
 
 _RARE = "test_rare_messages.py:"
-FORK, PARTED, UNUSED = (
+FORK, PARTED, UNUSED, TOO_LARGE = (
     f"{_RARE}test_a_log_that_was_cut_while_nobody_had_read_it_is_found_by_a_peer",
     f"{_RARE}test_a_reborn_resource_manager_learns_from_shards_who_is_lost",
     f"{_RARE}test_a_slot_that_a_dead_shard_does_not_use_is_taken_back",
+    f"{_RARE}test_a_job_that_no_slot_is_large_enough_for_fails_after_a_while",
 )
 ASKED = "test_io_inspection.py:test_a_process_answers_what_it_is_asked_and_what_all_are_asked"
 SIMULATED: dict[type[Body], str] = {
     Hello: FORK, Forked: FORK, TaskManagersParted: PARTED, JobMasterDeclared: PARTED, slots.TaskManagerHeartbeat: PARTED,
-    slots.FailSlot: UNUSED, slots.SlotUnused: UNUSED, DeclareAgain: UNUSED, AskProcess: ASKED, ProcessDescribed: ASKED,
+    slots.FailSlot: UNUSED, slots.SlotUnused: UNUSED, DeclareAgain: UNUSED, NotEnoughResources: TOO_LARGE,
+    AskProcess: ASKED, ProcessDescribed: ASKED,
 }  # fmt: skip
 """Messages that no transcript shows: the test that sees them sent."""
 

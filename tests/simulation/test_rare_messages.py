@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from millrace.core.messages.base import Body
-from millrace.core.messages.jobs import DeclareAgain, JobMasterDeclared, JobQueued, TaskManagersParted
+from millrace.core.messages.jobs import (
+    DeclareAgain,
+    JobMasterDeclared,
+    JobQueued,
+    NotEnoughResources,
+    TaskManagersParted,
+)
 from millrace.core.messages.records import Forked, Hello, Message, decode
 from millrace.core.messages.slots import FailSlot, SlotUnused, TaskManagerHeartbeat
 from tests.simulation import workload
@@ -85,3 +91,11 @@ def test_a_reborn_resource_manager_learns_from_shards_who_is_lost(cluster: Clust
 def test_a_slot_that_a_dead_shard_does_not_use_is_taken_back() -> None:
     cluster = a_shard_stays_away(0)
     assert {FailSlot, SlotUnused, DeclareAgain} <= sent(cluster)
+
+
+def test_a_job_that_no_slot_is_large_enough_for_fails_after_a_while() -> None:
+    cluster = Cluster(task_managers=1, slots=1, seed=1, deciding={RM: {"not_enough_resources_ms": 2_000}})
+    cluster.run(cluster.ready, most_ms=20_000)
+    cluster.client.submit("large", workload.single("large", resources={"memory_mb": 1 << 20}))
+    rest(cluster, "large")
+    assert cluster.statuses()["large"] == "FAILED" and NotEnoughResources in sent(cluster)
