@@ -120,3 +120,12 @@ def test_a_service_is_asked_though_the_resource_manager_is_away(cluster: Cluster
 @pytest.mark.parametrize("args", [(), ("j", "--process", "tm"), ("j", "--log", "log"), ("j", "--whole")])
 def test_logs_are_of_a_job_or_of_a_process(cluster: Cluster, args: tuple[str, ...]) -> None:
     assert "give either a JOB or --process NAME" in run("logs", *args, code=2).stderr
+
+
+@pytest.mark.parametrize(
+    "args", [("--follow",), ("--stream", "stderr"), ("--task", "a"), ("--every-attempt",), ("--whole",)], ids=lambda args: args[0]
+)
+def test_what_is_of_a_jobs_logs_is_refused_of_a_process(cluster: Cluster, args: tuple[str, ...]) -> None:
+    said = "--log ID" if args == ("--whole",) else "of a JOB's logs"
+    assert said in " ".join(run("logs", "--process", "tm", *args, code=2).stderr.replace("│", " ").split())
+    assert cluster.asked == []

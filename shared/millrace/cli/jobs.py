@@ -186,7 +186,7 @@ def result(
 
 def logs(
     job: Annotated[
-        str | None, typer.Argument(metavar="[JOB]", help="The job's id, as submit and list print it.", show_default=False)
+        str | None, typer.Argument(metavar="JOB", help="The job's id, as submit and list print it.", show_default=False)
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until the job's end.")] = False,
     stream: Annotated[Stream, typer.Option(help="Which of the two.")] = Stream.both,
@@ -198,7 +198,7 @@ def logs(
         str | None, typer.Option(metavar="NAME", help="In place of JOB a TaskManager, or a process of a service: which logs it has itself.")
     ] = None,
     log: Annotated[str | None, typer.Option(metavar="ID", help="With --process: the end of this one of them.")] = None,
-    whole: Annotated[bool, typer.Option("--whole", help="With --log: all of it [the last 64 KiB].")] = False,
+    whole: Annotated[bool, typer.Option("--whole", help="With --log: all of it, not only the last 64 KiB.")] = False,
     stack: StackOption = "default",
 ) -> None:
     """Print what a job's attempts wrote to stdout and stderr; or the own logs of a TaskManager or a service.
@@ -209,7 +209,11 @@ def logs(
     """
     if (job is None) == (process is None) or (process is None and (log is not None or whole)):
         raise typer.BadParameter("give either a JOB or --process NAME; --log and --whole go with the second")
+    if whole and log is None:
+        raise typer.BadParameter("it is of one log: give --log ID, too", param_hint="--whole")
     if job is None:
+        if follow or every_attempt or task is not None or stream is not Stream.both:
+            raise typer.BadParameter("--follow, --stream, --task and --every-attempt are of a JOB's logs")
         print_logs(process or "", log, whole, stack)
         return
     printer = _LogPrinter()
@@ -298,7 +302,7 @@ def cancel(
 
 def events(
     job: Annotated[
-        str | None, typer.Argument(metavar="[JOB]", help="Only of this job [all].", show_default=False)
+        str | None, typer.Argument(metavar="JOB", help="Only of this job [all].", show_default=False)
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As they are, one JSON object a line.")] = False,
