@@ -26,9 +26,9 @@ def test_its_graphs_name_a_tenant_and_want_their_slots_together() -> None:
 
 def test_its_settings_are_those_of_a_resource_manager() -> None:
     (block,) = (block for block in BLOCKS if "resource_manager" in block)
-    field = ResourceManagerSettings.model_fields["tenants"]
-    assert {name: TenantLimits.model_validate(each) for name, each in block["resource_manager"]["tenants"].items()}
-    assert field.default == {}
+    read = ResourceManagerSettings(**block["resource_manager"])
+    told = {"research": {"slots": 2, "weight": 1}, "reports": {"weight": 3}, "*": {"slots": 8, "weight": 1}}
+    assert read.deciding()["tenants"] == told
 
 
 def test_its_queue_is_what_these_settings_lead_to() -> None:
