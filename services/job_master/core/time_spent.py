@@ -49,7 +49,7 @@ def _phase(job: Job, spent: TimeSpent) -> str:
         return PUBLISH
     if spent.running:
         return PLAN if PLAN_TASK in job.tasks and not job.tasks[PLAN_TASK].finished else RUN
-    if any(task.ready or task.retry for task in job.tasks.values()):
+    if any(task.ready or task.retry or task.held for task in job.tasks.values()):
         return QUEUE
     return START if job.slots else PUBLISH
 
