@@ -73,7 +73,7 @@ def test_a_stored_end_is_announced_answered_and_cleaned_up() -> None:
     tombstone = stands.model_copy(update={"state": "clean"})
     clean = effects.CleanJob(job=JOB, tombstone=tombstone, exchange=f"exchange/{stands.acceptance}")
     assert world.tell(effects.JobResultStored(job=JOB, stands=stands)) == [
-        Publish("job.events", JOB, finished),
+        Publish("job.events", JOB, finished, after="JobCancelling"),
         Say(SHARD, jobs.JobRetired(job=JOB, acceptance=stands.acceptance)),
         Do(f"jobs/{JOB}", clean, after_said=True),
         Publish("client.replies", "c", result),

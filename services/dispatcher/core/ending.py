@@ -62,7 +62,8 @@ def announce_ended(state: State, job: str, stored: StoredJob, envelope: Envelope
     answers.remember(state, job, stored)
     retirement.forget_oldest(state)
     state.unverified_reports.pop(job, None)
-    yield Publish("job.events", job, _event(job, stored, envelope, ending), ending.trace if ending is not None else "")
+    trace = ending.trace if ending is not None else ""
+    yield Publish("job.events", job, _event(job, stored, envelope, ending), trace, after="JobCancelling")
     yield Say(shard_scope(stored.shard), jobs.JobRetired(job=job, acceptance=stored.acceptance))
     if stored.state == "dirty":
         clean = effects.CleanJob(

@@ -144,7 +144,8 @@ def _cancel_live(state: State, request: JobRequest, envelope: Envelope, live: Li
         live.cancel = True
         yield Say(shard_scope(live.shard), jobs.CancelStartedJob(job=request.job))
         trace = of_facts(parsed(live.graph).get(HEADER), live.acceptance)
-        yield Publish("job.events", request.job, events.JobCancelling(job=request.job, at_ms=envelope.at_ms), trace)
+        told = events.JobCancelling(job=request.job, at_ms=envelope.at_ms)
+        yield Publish("job.events", request.job, told, trace, after="JobAccepted")
     yield from reply(request, client.CancelAccepted, job=request.job, status=live.shown)
 
 

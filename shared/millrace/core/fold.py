@@ -56,7 +56,7 @@ class OutboxRecord:
     key: str
     type: str
     value: str  # the record's JSON
-    after: str = ""  # topic or type: sent once all of that before this one are in Kafka (`Say.after`)
+    after: str = ""  # topic or type: sent once all of that before this one are in Kafka (`Say.after`, `Publish.after`)
     trace: str = ""  # `Publish.trace`
 
 
@@ -336,7 +336,7 @@ class Fold:
                 return key[1]
         elif isinstance(output, Publish):
             partition = self.topology.partition(output.topic, output.key)
-            spoken = self._publish(folded, output.topic, partition, output.key, output.body, output.trace)
+            spoken = self._publish(folded, output.topic, partition, output.key, output.body, output.after, output.trace)
         elif isinstance(output, Do):
             effect = f"{folded.generation}.{key[0]}.{key[1]}"
             value = encode(output.effect).decode()
@@ -379,8 +379,10 @@ class Fold:
         peer.said = key
         return self._put(folded, topic, partition, output.to, output.body.type, value, output.after)
 
-    def _publish(self, folded: ScopeState, topic: str, partition: int, key: str, body: Body, trace: str = "") -> OutboxRecord:
-        return self._put(folded, topic, partition, key, body.type, encode(body).decode(), trace=trace)
+    def _publish(
+        self, folded: ScopeState, topic: str, partition: int, key: str, body: Body, after: str = "", trace: str = ""
+    ) -> OutboxRecord:
+        return self._put(folded, topic, partition, key, body.type, encode(body).decode(), after, trace)
 
     def _put(
         self, folded: ScopeState, topic: str, partition: int, key: str, kind: str, value: str, after: str = "", trace: str = ""

@@ -82,13 +82,15 @@ class Say(NamedTuple):
 
 
 class Publish(NamedTuple):
-    """A fact or an answer on a public topic."""
+    """A fact or an answer on a public topic. `after`: as of Say. A record that could not be sent is sent again by the next leader, behind
+    those that could, even of its own partition."""
 
     topic: str
     key: str
     body: Body
     trace: str = ""
     """The `traceparent` of who reads it; empty: that of its key (`runtime/envelope.py`)."""
+    after: str = ""
 
 
 class Do(NamedTuple):
