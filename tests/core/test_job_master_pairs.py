@@ -90,6 +90,7 @@ MESSAGES: dict[str, tuple[Any, str]] = {
     "answered another": (slots.AttemptAnswered(attempt=FIRST, question=99, no_answer="it has ended"), TM),
     "declare again": (jobs.DeclareAgain(), RM),
     "queued": (jobs.JobQueued(job="j", reason="no slots", position=1), RM),
+    "not enough": (jobs.NotEnoughResources(job="j", reason="it wants more than there can be"), RM),
     "lost": (jobs.TaskManagerLost(task_manager="t1", incarnation=1, reason="silent"), RM),
     "lost long ago": (jobs.TaskManagerLost(task_manager="t1", incarnation=0, reason="silent"), RM),
     "lost another": (jobs.TaskManagerLost(task_manager="t2", incarnation=1, reason="silent"), RM),

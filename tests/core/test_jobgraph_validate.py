@@ -25,7 +25,7 @@ BAD: dict[str, tuple[object, list[str]]] = {
     "unknown field, far": (
         graph({"a": CSV}, restart={"zzz": 1}),
         [
-            "restart.zzz: unknown field zzz (there are strategy, attempts, delay_ms, max_failures_per_interval,"
+            "restart.zzz: unknown field zzz (there are strategy, scope, attempts, delay_ms, max_failures_per_interval,"
             " failure_rate_interval_ms, initial_backoff_ms, max_backoff_ms, backoff_multiplier, jitter_factor,"
             " reset_backoff_threshold_ms, attempts_before_reset_backoff, out_of_memory_attempts)"
         ],
@@ -411,8 +411,8 @@ def test_every_mistake_is_told_at_once() -> None:
         "vertices.b.sqll: unknown kind or field sqll (did you mean sql?)",
         (
             "foo: unknown field foo"
-            " (there are name, parameters, vertices, modules, env, conf, master, restart, timeouts, resources, priority, sources,"
-            " traceparent, result)"
+            " (there are name, parameters, vertices, modules, env, conf, master, restart, timeouts, resources, priority, together,"
+            " tenant, sources, traceparent, result)"
         ),
         "vertices.c.sql: unknown parameter ${x} (declare it under parameters, or write $${x} for the text itself)",
         "vertices.b.inputs.zz: no vertex is called zz (vertices are a, b, c)",

@@ -183,11 +183,11 @@ def _describe(plan: Plan | None, job: Job, most: int) -> dict[str, Any]:
         "restarts": job.restarts + job.memory_restarts,
         "waiting": job.waiting,
         "position": job.position,
-        "expected_ms": job.expected_ms,
         "cause": job.cause.json_value() if job.cause is not None else None,
         "sinks": dict(job.sinks),
         "tasks": tasks,
         **({"failed": job.failed} if job.failed else {}),
+        **({} if job.expected_ms is None else {"expected_ms": job.expected_ms}),
         **({} if (spent := parts_of(job)) is None else {"spent": spent}),
     }
 

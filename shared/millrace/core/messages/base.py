@@ -49,7 +49,7 @@ class Part(BaseModel):
 
 def unless_set(value: object) -> bool:
     """Of a field of later versions: where it has its default, messages are as before."""
-    return not value
+    return value is None or value is False or value == ""  # not 0, which is a value
 
 
 def empty(kind: type[dict[Any, Any]] | type[list[Any]]) -> Any:
