@@ -10,7 +10,7 @@ from millrace.core.messages.attempts import Fault
 from millrace.core.states import JobStatus
 from services.job_master.core.execution_graph import describe
 from services.job_master.core.plans import running_plan
-from services.job_master.core.resetting import lost_producers, readers_of
+from services.job_master.core.resetting import lost_producers, readers_of, reset
 from tests.core.of_job_master import RM, TM, TWO, USER, Shard, kinds
 from tests.core.test_job_master_restarts import FOUR, fail
 
@@ -181,3 +181,55 @@ def test_a_lost_task_manager_restarts_all_of_a_job_whose_restarts_are_full() -> 
     assert [each.to for each in said if isinstance(each, Say) and isinstance(each.body, slots.CancelTasks)] == ["task-manager/t2"]
     assert states(shard) == {"a": ["SCHEDULED 1"], "b": ["SCHEDULED 1"], "c": ["CANCELING 1"], "d": ["CANCELING 1"]}
     assert USER and (shard.job.restarts, len(shard.job.failures)) == (0, 1)
+
+
+def test_the_columns_of_a_withdrawn_attempt_count_no_more() -> None:
+    """A pivot of rows that are made anew may have others."""
+    shard = begun()
+    before = shard.job.kept_bytes
+    word(shard, "a1", "FAILED", error=lost("0-a/0/1/0-a"))
+    assert (shard.job.tasks["a"].schemas, shard.job.kept_bytes < before) == ({}, True)
+    attempt = f"j/0-a/0/1.{shard.job.tasks['a'].rows[0].attempt}"
+    report = {"outputs": {"a": {"schema": "{other}", "rows": 1, "bytes": 9}}}
+    shard(slots.TaskStateChanged(allocation="a1", attempt=attempt, state="FINISHED", report=report), TM)
+    assert (shard.job.status, shard.job.tasks["a"].schemas) == (JobStatus.RUNNING, {"a": "{other}"})
+
+
+def test_a_retry_that_waits_is_not_shortened_by_what_is_made_anew() -> None:
+    shard = begun(restart={"delay_ms": 60_000})
+    word(shard, "a2", "FAILED", error=USER)
+    word(shard, "a1", "FAILED", error=lost("0-a/0/1/0-a"))
+    assert shard.job.status is JobStatus.RESTARTING
+    shard.now += 59_000
+    shard(Ticked(), "")
+    assert states(shard)["a"] == ["CREATED 1"]
+    shard.now += 2_000
+    shard(Ticked(), "")
+    assert states(shard)["a"] == ["SCHEDULED 1"]
+
+
+def test_two_delays_at_once_last_as_long_as_the_longer_one() -> None:
+    shard = begun()
+    for recomputed in (3, 3):
+        places = [("b", 0), ("b", 1)]
+        reset(shard.state, shard.job, places, 1_000 * recomputed, shard.job.accepted_ms)
+    assert shard.job.held_until_ms == shard.state.now_ms + 3_000
+
+
+def test_a_failure_long_after_rows_were_lost_stands_for_itself() -> None:
+    shard = begun()
+    word(shard, "a1", "FAILED", error=lost("0-a/0/1/0-a"))
+    word(shard, "a2", "CANCELED")
+    word(shard, "a1", "FAILED", error=USER)
+    assert [each.error.decided.concurrent_with for each in shard.job.failures] == [None, None]
+
+
+def test_the_next_attempt_has_nothing_of_a_canceled_one() -> None:
+    shard = begun()
+    word(shard, "a1", "FAILED", error=lost("0-a/0/1/0-a"))
+    word(shard, "a2", "CANCELED")
+    assert shard.job.tasks["b"].rows[1].canceling_ms
+    word(shard, "a1", "FINISHED")
+    shard.offer("a3")
+    assert states(shard)["b"] == ["DEPLOYING 2", "DEPLOYING 2"]
+    assert not any(row.canceling_ms or row.files for row in shard.job.tasks["b"].rows.values())

@@ -134,3 +134,14 @@ def test_the_time_out_of_the_queue_begins_anew() -> None:
     assert shard.job.status is JobStatus.RUNNING
     shard.now += 2_000
     assert kinds(shard(Ticked(), ""))[-1] == "dispatcher JobEnded FAILED"
+
+
+def test_a_job_whose_graph_this_build_cannot_read_fails_and_the_others_go_on() -> None:
+    shard = Shard()
+    shard.start()
+    shard.start(TWO, "k")
+    suspend(shard)
+    shard.state.jobs["j"].planner = 99
+    shard.state.plans = {}
+    said = kinds(shard(jobs.ResumeJobs()))
+    assert "dispatcher JobEnded FAILED" in said and shard.state.jobs["k"].status is JobStatus.RUNNING

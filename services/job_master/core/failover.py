@@ -65,11 +65,16 @@ def _move_delay_ms(before: int) -> int:
     return min(MOVE_FIRST_MS << before - 1, MOVE_MOST_MS) if before else 0
 
 
+def unreadable() -> Fault:
+    message = "the stored JobGraph cannot be read by this version of Millrace: submit it again"
+    return faults.fault("infrastructure", message)
+
+
 def note(job: Job, error: Fault, decision: Decision) -> Fault:
     """The error with what is decided on it. A failure while the job restarts or fails for an earlier one is concurrent with that, as in
     Flink's exception history."""
     job.failed += 1
-    waits = job.held_until_ms is not None or any(task.retry or task.held for task in job.tasks.values())
+    waits = job.held_until_ms is not None or any(task.retry for task in job.tasks.values())
     restarting = decision.delay_ms is not None and waits
     given: dict[str, Any] = {"number": job.failed, "then": "fail", "why": decision.why}
     if decision.delay_ms is not None:

@@ -10,7 +10,6 @@ from millrace.core.clocks import AtMs, after
 from millrace.core.faults import fault
 from millrace.core.jobgraph.compile import PLANNER
 from millrace.core.machine import Envelope, Output
-from millrace.core.messages.attempts import Fault
 from millrace.core.messages.client import JobDescribed, JobSummary, Reply, RequestRefused
 from millrace.core.messages.effects import SinkPublished
 from millrace.core.messages.execution import JobDetail
@@ -25,7 +24,7 @@ from millrace.core.states import ENDED_JOB, ENDING_JOB, JobStatus
 
 from . import suspension
 from .execution_graph import begin, describe
-from .failover import fail
+from .failover import fail, unreadable
 from .plans import plan_of
 from .reporting import job_ended, job_started, status_changed
 from .scheduling import advance, notify_status, settle
@@ -47,7 +46,7 @@ def on_start_job(state: State, body: StartJob, envelope: Envelope) -> Iterator[O
     job = new_job(state, body, body.graph, envelope)
     plan = plan_of(state, job)
     if plan is None:
-        fail(job, _unreadable(), envelope.at_ms)
+        fail(job, unreadable(), envelope.at_ms)
     else:
         begin(plan, job, envelope.at_ms)
         queue_ms = plan.graph.timeouts.queue_ms
@@ -171,8 +170,3 @@ def has_ended(body: JobQuestion) -> RequestRefused:
     """Answers a question about a job that is live no more."""
     reason = f"the job {body.job} has just ended: ask again"
     return RequestRefused(correlation=body.correlation, kind="not_found", reason=reason)
-
-
-def _unreadable() -> Fault:
-    message = "the stored JobGraph cannot be read by this version of Millrace: submit it again"
-    return fault("infrastructure", message)

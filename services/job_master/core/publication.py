@@ -67,6 +67,14 @@ def forget_result(job: Job, plan: Plan, task: str, index: int) -> None:
         job.kept_bytes -= bytes_of(result.json_value())
 
 
+def forget_schemas(job: Job, task: str) -> None:
+    """None of its subtasks counts any more: the next one that finishes says what columns it has. All that read the others runs again."""
+    done = job.tasks[task]
+    if not done.finished and done.schemas:
+        job.kept_bytes -= bytes_of(done.schemas)
+        done.schemas, done.schemas_of = {}, 0
+
+
 def reports_too_large(job: Job, plan: Plan, task: str, report: AttemptReport) -> Fault | None:
     """The error of an attempt that reports more than the job may still keep: a report can be 700 KB, and there can be thousands [R30]."""
     schemas, planned, result = _kept_parts(plan, task, report)

@@ -18,7 +18,7 @@ from millrace.core.states import ExecutionState
 from .deployment import run_folder
 from .execution_graph import withdraw
 from .plans import running_plan
-from .publication import forget_result
+from .publication import forget_result, forget_schemas
 from .state import Job, State, move_subtask
 from .time_spent import stopped
 from .timers import set_timer
@@ -46,13 +46,18 @@ def lost_producers(job: Job, plan: Plan, task: str, index: int, error: Fault) ->
 
 def readers_of(job: Job, plan: Plan, places: list[Place]) -> list[Place]:
     """These and all that read of them, near or far, as far as they have begun."""
-    found = dict.fromkeys(places)
+    found, entered = dict.fromkeys(places), dict[str, None]()
     left = list(places)
     while left:
         name, number = left.pop()
         for reader in plan.tasks[name].readers:
             rows = job.tasks[reader].rows
-            its = rows if name in plan.tasks[reader].whole else [number] if number in rows else []
+            its = [number] if number in rows else []
+            if name in plan.tasks[reader].whole:
+                if reader in entered:  # with all of its subtasks; to look at them for each of ours would take seconds
+                    continue
+                entered[reader] = None
+                its = list(rows)
             more = [(reader, each) for each in its if (reader, each) not in found]
             found.update(dict.fromkeys(more))
             left += more
@@ -67,6 +72,7 @@ def everything(job: Job) -> list[Place]:
 def reset(state: State, job: Job, places: list[Place], delay_ms: int, at_ms: AtMs) -> None:
     """These run again, once their attempts have ended, their producers have published, and the delay is over."""
     plan = running_plan(state, job)
+    until_ms = after(state.now_ms, delay_ms)
     for name, index in places:
         task = job.tasks[name]
         row = task.rows[index]
@@ -81,13 +87,15 @@ def reset(state: State, job: Job, places: list[Place], delay_ms: int, at_ms: AtM
         if row.state is ExecutionState.FINISHED:
             withdraw(plan, job, name, index)
             forget_result(job, plan, name, index)
+            forget_schemas(job, name)
         elif row.state is ExecutionState.SCHEDULED:
             task.ready.remove(index)
             heapq.heapify(task.ready)
-        task.retry.pop(index, None)
+        until_ms = max(until_ms, task.retry.pop(index, until_ms))  # its own delay is not shortened
         if row.state is not ExecutionState.CREATED:
             move_subtask(row, ExecutionState.CREATED)
         task.held[index] = None
-    if delay_ms:
-        job.held_until_ms = after(max(state.now_ms, job.held_until_ms or NowMs(0)), delay_ms)
+    until_ms = max(until_ms, job.held_until_ms or NowMs(0))
+    if until_ms > state.now_ms:
+        job.held_until_ms = until_ms
     set_timer(state, job)

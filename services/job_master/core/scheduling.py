@@ -100,7 +100,7 @@ def _fill(state: State, job: Job, at_ms: AtMs, idle: Sequence[str]) -> Iterator[
         heapq.heappop(job.tasks[task].ready)
         subtask.attempt += 1
         subtask.allocation, subtask.task_manager = allocation, slot.task_manager
-        subtask.deployed_ms, subtask.running_ms, subtask.ended_ms = at_ms, AtMs(0), AtMs(0)
+        subtask.deployed_ms, subtask.running_ms, subtask.canceling_ms, subtask.ended_ms = at_ms, AtMs(0), AtMs(0), AtMs(0)
         slot.task, slot.subtask = task, index
         move_subtask(subtask, ExecutionState.DEPLOYING)
         job.running_ms = job.running_ms or at_ms

@@ -201,7 +201,7 @@ def move_subtask(subtask: Subtask, state: ExecutionState) -> None:
     check_execution(subtask.state, state)
     subtask.state = state
     if state is not ExecutionState.FINISHED:
-        subtask.outputs = None
+        subtask.outputs = subtask.files = None
 
 
 def check(state: State) -> None:  # [R5]

@@ -10,7 +10,8 @@ from millrace.core.messages.jobs import JobsSuspended, ResumeJobs, SuspendJobs
 from millrace.core.states import ENDED_JOB, ENDING_JOB, JobStatus
 from millrace.core.topics import DISPATCHER
 
-from .plans import running_plan
+from .failover import fail, unreadable
+from .plans import plan_of
 from .scheduling import advance, cancel_attempts
 from .state import Job, State, move_job
 from .timers import set_timer
@@ -55,9 +56,13 @@ def resume(state: State, at_ms: AtMs) -> Iterator[Output]:
     """The time-out of the queue begins anew."""
     state.suspending = False
     for job in [job for job in state.jobs.values() if job.status is JobStatus.SUSPENDED]:
-        queue_ms = running_plan(state, job).graph.timeouts.queue_ms
-        if job.queue_due_ms is not None and queue_ms is not None:
-            job.queue_due_ms = after(state.now_ms, queue_ms)
-        move_job(job, JobStatus.RUNNING, at_ms)
+        plan = plan_of(state, job)
+        if plan is None:  # another build suspended it
+            fail(job, unreadable(), at_ms)
+        else:
+            queue_ms = plan.graph.timeouts.queue_ms
+            if job.queue_due_ms is not None and queue_ms is not None:
+                job.queue_due_ms = after(state.now_ms, queue_ms)
+            move_job(job, JobStatus.RUNNING, at_ms)
         set_timer(state, job)
         yield from advance(state, job, at_ms, JobStatus.SUSPENDED)
