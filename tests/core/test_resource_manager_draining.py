@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from millrace.core.machine import Configured, Do, Forget, Publish, Say
+from millrace.core.machine import Configured, Do, Forget, PeerBorn, Publish, Say
 from millrace.core.messages.client import ClusterDeregistered
 from millrace.core.messages.effects import FenceTaskManager, ListWorkers, WorkersListed
 from millrace.core.messages.events import TaskManagerGone
 from millrace.core.messages.jobs import Query, QuestionAnswered
 from millrace.core.messages.slots import DrainAnswered, DrainTaskManager, ReleaseTaskManager
+from millrace.core.topics import Scope
 from services.resource_manager.core.providing import DEREGISTERED
 from tests.core.of_resource_manager import lost
 from tests.core.of_workers import SETTINGS, W1, W2, W3, Provided, grants
@@ -158,10 +159,23 @@ def test_a_cluster_that_is_deregistered_stops_its_workers_and_starts_none_until_
     assert driver.states() == {W1: "REQUESTED", W2: "REQUESTED"}
 
 
-def test_nobody_is_stopped_while_a_job_waits() -> None:
-    driver = idle()
-    driver.ask("large", memory_mb=512_000)
-    assert not [each for each in driver.wait(2 * IDLE_MS) if isinstance(each, Say) and isinstance(each.body, DrainTaskManager)]
+def drained(driver: Provided) -> bool:
+    return any(isinstance(each, Say) and isinstance(each.body, DrainTaskManager) for each in driver.wait(2 * IDLE_MS))
+
+
+def test_nobody_is_stopped_while_a_job_waits_that_may_get_its_slots() -> None:
+    driver = idle(task_managers_max=1)
+    driver.register("task-manager/by-hand", 5, (512,))
+    driver.ask("gang", 3, together=True)
+    driver.ask("other", 0)
+    assert not drained(driver)
+
+
+def test_a_job_that_no_slot_is_for_keeps_nobody() -> None:
+    for settings, wants in (({}, {"memory_mb": 512_000}), ({"tenants": {"x": {"slots": 0}}}, {"tenant": "x"})):
+        driver = idle(**settings)
+        driver.ask("waits", **wants)
+        assert drained(driver)
 
 
 def test_a_few_short_jobs_go_to_those_that_have_work_so_that_others_become_idle() -> None:
@@ -197,3 +211,27 @@ def test_a_dispatcher_that_deregisters_for_itself_learns_how_many_are_left() -> 
     assert driver.say("dispatcher", Query(what="deregister", reply_to="", correlation="", number=3)) == [
         Say("dispatcher", QuestionAnswered(number=3, workers=0))
     ]
+
+
+def test_to_shut_a_cluster_down_and_open_it_again_undoes_nothing_that_a_user_did() -> None:
+    driver = idle()
+    driver.say("dispatcher", Query(what="deregister", reply_to="c", correlation="1", number=4))
+    for number, what in ((5, "deregister"), (6, "register")):
+        driver.say("dispatcher", Query(what=what, reply_to="", correlation="", number=number))
+    assert (driver.state.workers.deregistered, driver.state.workers.closing) == (True, False)
+    driver.say("dispatcher", Query(what="register", reply_to="c", correlation="2", number=7))
+    assert not driver.state.workers.released
+
+
+def test_a_dispatcher_that_lost_its_log_shuts_nothing_down_any_more() -> None:
+    driver = idle()
+    driver.say("dispatcher", Query(what="deregister", reply_to="", correlation="", number=5))
+    assert driver.state.workers.released
+    driver.core(PeerBorn(Scope("dispatcher"), 2))
+    assert not driver.state.workers.released
+
+
+def test_what_a_provider_has_is_not_nothing_before_it_was_asked() -> None:
+    driver = Provided(listed={})
+    query = Query(what="deregister", reply_to="", correlation="", number=1)
+    assert driver.say("dispatcher", query) == [Say("dispatcher", QuestionAnswered(number=1, workers=1))]

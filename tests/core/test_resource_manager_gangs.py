@@ -127,3 +127,18 @@ def test_task_managers_are_started_for_what_a_gang_lacks_beside_what_is_free() -
     said = [made.tick() for _ in range(4)]
     assert list(made.state.workers.known) == ["task-manager-1"], said
     assert not [each for each in said if lost in each]
+
+
+def test_slots_are_kept_for_longer_each_time_that_it_was_in_vain() -> None:
+    """Attempts that take longer than ageing_ms would keep a gang from its slots for ever."""
+    cluster = driver(1024, 1024)
+    cluster.core(Configured({"ageing_ms": 300}))
+    cluster.ask("s-a")
+    cluster.ask("s-b", since_ms=1)
+    cluster.ask("gang", 2, together=True, since_ms=2)
+    stream(cluster, 10)
+    cluster.ask("later", since_ms=9_000)
+    [turn] = cluster.state.turns.values()
+    for _ in range(3):
+        cluster.tick()
+    assert (turn.vain, turn.kept_ms) == (1, None)

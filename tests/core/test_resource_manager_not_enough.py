@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millrace.core.machine import Configured, Say
 from millrace.core.messages.jobs import NotEnoughResources
-from millrace.core.messages.slots import TaskManagerHeartbeat
+from millrace.core.messages.slots import DisconnectTaskManager, TaskManagerHeartbeat
 from tests.core.of_resource_manager import JM0, TM_A, TM_B, Driver
 
 
@@ -63,3 +63,16 @@ def test_without_the_setting_it_waits() -> None:
     cluster = driver(None)
     cluster.ask("large", memory_mb=4096)
     assert given_up(cluster, 60) == []
+
+
+def test_the_time_does_not_go_on_while_it_has_what_it_wants() -> None:
+    cluster = driver(5_000)
+    cluster.register(TM_B, memory_mb=(4096,))
+    cluster.ask("large", memory_mb=4096)
+    assert cluster.state.jobs["large"].held == 1
+    for _ in range(2):
+        cluster.core(Configured({"not_enough_resources_ms": 5_000}))
+        cluster.say(TM_B, DisconnectTaskManager(reason="it ends"))
+        assert given_up(cluster, 4) == []
+        cluster.register(TM_B, memory_mb=(4096,))
+        assert cluster.state.jobs["large"].held == 1 and cluster.state.jobs["large"].never_ms is None

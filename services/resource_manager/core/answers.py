@@ -25,12 +25,17 @@ from .workers import pending
 
 
 def on_query(state: State, body: Query, envelope: Envelope) -> Iterator[Output]:
-    if body.what in ("deregister", "register"):
-        state.workers.deregistered = body.what == "deregister"  # the next tick does the rest
-    if body.reply_to:  # else the client wants no answer
+    workers, releases = state.workers, body.what == "deregister"
+    if body.what not in ("deregister", "register"):
+        pass
+    elif body.number and not body.reply_to:  # the Dispatcher asks for itself: the cluster is shut down, or opened again
+        workers.closing = releases  # the next tick does the rest
+        unknown = bool(state.limits.provider) and not workers.listed
+        yield Say(DISPATCHER, QuestionAnswered(number=body.number, workers=max(len(workers.known), int(unknown))))
+    else:
+        workers.deregistered = releases
+    if body.reply_to:  # else nobody wants an answer
         yield from answered(body.reply_to, body.number, _ANSWERS[body.what](state, body))
-    elif body.number and body.what in ("deregister", "register"):  # the Dispatcher asks for itself
-        yield Say(DISPATCHER, QuestionAnswered(number=body.number, workers=len(state.workers.known)))
 
 
 def refuse(body: Query, error: str) -> Iterator[Output]:

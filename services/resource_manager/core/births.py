@@ -8,7 +8,7 @@ from millrace.core.clocks import after
 from millrace.core.machine import Born, Configured, Envelope, Output, PeerBorn, settings_of
 from millrace.core.messages.jobs import STARTED_ANEW
 from millrace.core.timing import registration_ms
-from millrace.core.topics import JOB_MASTER, shard_number, task_manager_name
+from millrace.core.topics import DISPATCHER, JOB_MASTER, shard_number, task_manager_name
 
 from . import providing, registration, requests
 from .state import DECLARE_MS, Settings, State, waiting_of
@@ -39,6 +39,9 @@ def on_configured(state: State, body: Configured, envelope: Envelope) -> Outputs
 def on_peer_born(state: State, body: PeerBorn, envelope: Envelope) -> Outputs:
     if body.peer.startswith(JOB_MASTER):
         requests.forget_requests_of(state, shard_number(body.peer))
+        return
+    if body.peer == DISPATCHER:  # where it has lost its log nobody is shutting the cluster down any more
+        state.workers.closing = False
         return
     name = task_manager_name(body.peer)
     known = state.task_managers.get(name)

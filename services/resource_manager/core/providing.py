@@ -48,7 +48,7 @@ def on_ticked(state: State, envelope: Envelope) -> Outputs:
     yield from workers.time_out(state, now_ms, at_ms)
     if state.workers.expected is None and now_ms >= state.workers.list_ms:
         yield from workers.ask_list(state)
-    if state.workers.deregistered:
+    if state.workers.released:
         yield from _stop_all(state, envelope)
     elif state.open and state.workers.listed:
         yield from _start(state, envelope)
@@ -85,7 +85,7 @@ def _drain(state: State, envelope: Envelope) -> Outputs:
     """Asks those that have been idle for long enough, the highest number first, and no more than are not needed."""
     now_ms, limits = envelope.now_ms, state.limits
     quiet = _quiet(state, now_ms)
-    if state.waiting:
+    if state.waiting and scaling.demanded(state, max(1, scaling.slots_most(state, 0))):
         return  # who waits may get what is idle
     asked = sum(each.state is WorkerState.DRAINING for each in state.workers.known.values())
     left = len(state.task_managers) - asked - limits.task_managers_min

@@ -38,6 +38,7 @@ def update(state: State, name: str) -> Iterator[Say]:
             state.unnotified[name] = None
         return
     remove(state, name)
+    job.never_ms = None
     if job.waits:  # still, but its shard is excluded: a reason is sent again when that declares
         job.sent_reason = job.sent_position = job.sent_expected_ms = None
     elif job.sent_reason is not None:
@@ -93,6 +94,9 @@ def notify(state: State, now_ms: NowMs, at_ms: AtMs) -> Iterator[Say]:
 def _give_up(state: State, found: Mapping[str, Place], now_ms: NowMs) -> Iterator[Say]:
     """Notifies the shards of jobs that have wanted for too long what the cluster cannot have: they fail."""
     limit_ms = state.limits.not_enough_resources_ms
+    for name, job in state.jobs.items():
+        if job.never_ms is not None and name not in found:  # it could have it now, and others are before it
+            job.never_ms = None
     for name, place in found.items():
         job = state.jobs[name]
         if place.position is not None or limit_ms is None or not state.open:
@@ -156,6 +160,7 @@ class _SlotCensus:
         self._largest = max([*there, *new], default=0)
         self._outlook = scaling.outlook(state)
         self._counts: dict[int, str] = {}  # by memory_mb
+        self._most: dict[int, int] = {}
 
     def fits(self, wanted: Wanted, tenant: str) -> bool:
         """Whether it could be given what it wants, if all that is registered or may be started were free."""
@@ -170,10 +175,14 @@ class _SlotCensus:
         if quota is not None and need > quota:
             may = f"{_plural(quota, 'slot')} at most" if quota else "none"
             return f"needs {_plural(need, 'slot')}{' at once' if need > 1 else ''}, and its tenant {tenant or '(none)'} may have {may}"
-        most = scaling.slots_most(self._state, memory_mb)
-        if need > 1 and self._state.task_managers and need > most:
+        if need > 1 and self._state.task_managers and need > (most := self._slots_most(memory_mb)):
             return f"needs {need} slots at once, and there are {most} at most"
         return ""
+
+    def _slots_most(self, memory_mb: int) -> int:
+        if memory_mb not in self._most:
+            self._most[memory_mb] = scaling.slots_most(self._state, memory_mb)
+        return self._most[memory_mb]
 
     def reason(self, job: Job) -> str:
         """One sentence on why a job waits."""

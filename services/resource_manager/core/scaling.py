@@ -26,12 +26,12 @@ def missing(state: State) -> int:
     free = sum(map(len, state.free.values()))
     usable = sum(len(slots) for size, slots in state.free.items() if size >= largest) if fitting else 0
     coming = len(pending(state)) * limits.worker_slots + _coming_slots(state, largest) + usable
-    demand = _demand(state, coming + limits.task_managers_max * limits.worker_slots)
+    demand = demanded(state, coming + limits.task_managers_max * limits.worker_slots)
     over = max(0, coming - demand) + free - usable
     return -(-(max(0, demand - coming) + max(0, spare - over)) // limits.worker_slots)
 
 
-def _demand(state: State, most: int) -> int:
+def demanded(state: State, most: int) -> int:
     """The slots that waiting jobs lack and may have, up to `most`: more than that is not started at once."""
     waiting, left, demand = state.waiting, dict[str, int](), 0
     for wanted, tenant, queue in waiting.jobs():
@@ -56,7 +56,7 @@ def _demand(state: State, most: int) -> int:
 def slots_most(state: State, memory_mb: int) -> int:
     """So many slots of at least this size there can be: those that are registered, and those that may still be started."""
     limits = state.limits
-    new = limits.provider and memory_mb <= limits.worker_memory_mb and not state.workers.deregistered
+    new = limits.provider and memory_mb <= limits.worker_memory_mb and not state.workers.released
     more = (len(pending(state)) + room(state).workers) * limits.worker_slots if new else 0
     there = sum(slot.memory_mb >= memory_mb for each in state.task_managers.values() for slot in each.slots.values())
     return there + more
@@ -76,8 +76,9 @@ class Room(NamedTuple):
 
 def room(state: State) -> Room:  # [R33]
     """By the limit that allows least. A worker counts until nothing of it runs any more."""
-    if state.workers.deregistered:
-        return Room(0, "the cluster is deregistered (millrace deregister --undo)")
+    if state.workers.released:
+        closing = state.workers.closing
+        return Room(0, "the cluster is being shut down" if closing else "the cluster is deregistered (millrace deregister --undo)")
     rooms = [Room(max(0, most - used) // each, text) for text, most, used, each in _limits(state)]
     return min(rooms, key=lambda each: each.workers)
 
@@ -122,7 +123,7 @@ def outlook(state: State) -> str:
     workers, limits = state.workers, state.limits
     if not limits.provider:
         return ""
-    if workers.deregistered:
+    if workers.released:
         return f"no more are started: {room(state).limit}"
     names = pending(state)
     failed = f" ({workers.problem})" if workers.problem else ""

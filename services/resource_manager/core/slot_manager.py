@@ -19,6 +19,8 @@ from . import liveness, matching, pace, queue, workers
 from .state import Job, Slot, State, TaskManager, Turn, is_quiet, slot_key, task_manager_of
 
 Outputs = Iterator[Output]
+VAIN_MOST = 6
+"""So often the time is doubled for which slots are kept: attempts may always take longer than the first one."""
 
 
 def on_task_manager_heartbeat(state: State, body: TaskManagerHeartbeat, envelope: Envelope) -> Outputs:
@@ -77,13 +79,16 @@ def _next(state: State, now_ms: NowMs) -> matching.Match:
         state.freed = []
     elif state.free:
         for turn in turns.values():
-            if turn.kept_ms is not None and now_ms >= after(turn.kept_ms, state.limits.ageing_ms):
-                turn.passed = 0  # what runs in the slots that are missing may never end
+            if turn.kept_ms is not None and now_ms >= after(turn.kept_ms, state.limits.ageing_ms << min(turn.vain, VAIN_MOST)):
+                turn.passed, turn.vain = 0, turn.vain + 1  # what runs in the slots that are missing may never end
         due = [size for size, turn in turns.items() if turn.passed >= matching.PASSED_MAX]
         found = matching.match_slots(state.waiting, state.free, due)
         for size in dict.fromkeys(found.sizes):
             turn = turns.setdefault(size, Turn())
-            turn.passed = turn.passed + 1 if size in found.passed else 0
+            if size in found.passed:
+                turn.passed += 1
+            else:
+                turn.passed = turn.vain = 0
     for size in dict.fromkeys((*found.kept, *turns)):
         turn = turns.setdefault(size, Turn())
         turn.kept_for = found.kept.get(size, "")

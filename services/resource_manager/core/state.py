@@ -108,9 +108,11 @@ class Job:
 @dataclass
 class Turn:
     """Of the slots of one size. `passed`: granted one after the other to jobs that are not first in one queue of all. `kept_ms`: since
-    when free ones are kept for `kept_for`, which wants several at once; None: they are not."""
+    when free ones are kept for `kept_for`, which wants several at once; None: they are not. `vain`: how often that was for too short a
+    time, one after the other."""
 
     passed: int = 0
+    vain: int = 0
     kept_ms: NowMs | None = None
     kept_for: str = ""
 
@@ -151,7 +153,12 @@ class Workers:
     failed_ms: NowMs = NowMs(0)  # when the last of these was
     problem: str = ""  # of the last one that did not start; "" once one has registered since
     short_ms: NowMs | None = None  # since when slots are short
-    deregistered: bool = False  # all are to be stopped, and none is started
+    deregistered: bool = False  # by a user: all are to be stopped, and none is started
+    closing: bool = False  # the cluster is being shut down: the same
+
+    @property
+    def released(self) -> bool:
+        return self.deregistered or self.closing
 
 
 @dataclass
