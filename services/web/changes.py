@@ -58,6 +58,7 @@ class Changes:
         """Anything may be other than before."""
         self.note("")
         self._last.clear()
+        self._subjects.clear()
         self._floor = self.number
 
     def last(self, subject: Subject) -> int:

@@ -123,8 +123,14 @@ class Processes:
 
     async def _piece(self, who: Of, log: str, start: int, length: int) -> tuple[LogPiece, bytes]:
         def got(client: Millrace) -> tuple[LogPiece, bytes]:
-            piece = who(client).upload(log, start, length)
-            return piece, self._storage.get(piece.path) if piece.path else b""
+            if start < 0:
+                piece = who(client).upload(log, start, length)
+                return piece, self._storage.get(piece.path) if piece.path else b""
+            # Else each reader's ranges would be files of their own in storage, and there is no end of ranges.
+            piece = who(client).upload(log, start - start % LOG_PIECE_MOST, LOG_PIECE_MOST)
+            begin, data = max(start, piece.start), self._storage.get(piece.path) if piece.path else b""
+            data = data[begin - piece.start :][:length]
+            return piece.model_copy(update={"start": begin, "bytes": len(data)}), data
 
         def of_this_process() -> tuple[LogPiece, bytes]:
             try:

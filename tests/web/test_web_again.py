@@ -263,6 +263,7 @@ def test_the_last_change_of_one_that_is_long_ago_is_not_after_what_it_was() -> N
     assert [changes.last(subject) for subject in ("a", "b", "c", "none")] == [1, 2, 3, 1]
     changes.note_all()
     assert {changes.last(subject) for subject in ("a", "b", "c", "none", "")} == {4}
+    assert changes.since(3, Level.LINE) is None, "whoever follows all looks at all"
 
 
 def test_facts_have_their_level() -> None:

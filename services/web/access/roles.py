@@ -38,6 +38,7 @@ viewer    GET    /api/v1/jobs/{job}
 viewer    GET    /api/v1/jobs/{job}/logs
 viewer    GET    /api/v1/jobs/{job}/logs/{task}/{subtask}/{attempt}/{stream}
 viewer    GET    /api/v1/jobs/{job}/report
+viewer    GET    /api/v1/jobs/{job}/failures
 viewer    GET    /api/v1/jobs/{job}/result
 viewer    GET    /api/v1/jobs/{job}/files
 viewer    GET    /api/v1/jobs/{job}/files/{task}/{subtask}

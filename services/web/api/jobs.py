@@ -109,7 +109,7 @@ def _add_failures(router: APIRouter, view: View, commands: Commands) -> None:
             found, omitted = failures_of(view.jobs.described(job) or older or {"tasks": []})
             return {"failures": found, "omitted": omitted}
 
-        return shown(request, view, listed)
+        return shown(request, view, listed, job if older is None else None)
 
 
 async def _archived(

@@ -42,8 +42,8 @@ class Looks:
         finally:
             self._driver = None
             ended = list(self._under_way.values())
-            for child in self._under_way:
-                child.close()
+            for child in self._under_way:  # not closed: who is just opening its channel would never hear of that
+                child.kill()
             await asyncio.gather(*ended, return_exceptions=True)
 
     def order(self, order: wire.Look) -> None:

@@ -35,8 +35,8 @@ class Out:
             asyncio.get_running_loop().add_writer(self._fd, self._go_on)
 
     def offer(self, event: wire.Event) -> None:
-        """As `send`, but it is dropped while the pipe is full: news of which a later one tells more."""
-        if not self._rest:
+        """As `send`, but while the pipe is full progress is dropped: a later one tells more. An answer comes once."""
+        if not self._rest or event["is"] == "status":
             self.send(event)
 
     def _taken(self, data: bytes) -> bytes:
