@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import psutil
 import typer
@@ -60,15 +61,17 @@ def run_application(
     check_loaded(loaded)  # what cannot work is said before anything is started
     find_java()
     _sweep(home() / "stacks")
-    local = Stack(f"{PREFIX}{os.getpid()}")
+    local = Stack(f"{PREFIX}{os.getpid()}-{secrets.token_hex(4)}")  # a number alone may come back: in a container it does each time
     options = Options(slots=slots, cores=cores, heap_mb=heap_mb, python=python or "")
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, _interrupt)
     try:
         code = _run(local, options, loaded, parameters, quiet)
     except KeyboardInterrupt:
         code = Exit.INTERRUPTED
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)  # it ends already
         local.down(purge=not keep)
         if keep and local.folder.exists():
@@ -104,9 +107,15 @@ def _run(local: Stack, options: Options, loaded: Loaded, parameters: dict[str, s
 def _sweep(stacks: Path) -> None:
     """Deletes the folders of applications that were killed with SIGKILL: nobody could then."""
     for folder in stacks.glob(f"{PREFIX}*"):
-        number = folder.name.removeprefix(PREFIX)
-        if number.isdecimal() and not psutil.pid_exists(int(number)) and not (folder / KEPT).exists() and not _runs(folder.name):
+        number = folder.name.removeprefix(PREFIX).partition("-")[0]
+        gone = number.isdecimal() and (int(number) == os.getpid() or not psutil.pid_exists(int(number)))  # ours has no folder yet
+        if gone and not (folder / KEPT).exists() and not _runs(folder.name):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _interrupt(*_: object) -> NoReturn:
+    """Not by raising SIGINT: what a shell starts in the background ignores that."""
+    raise KeyboardInterrupt
 
 
 def _runs(name: str) -> bool:

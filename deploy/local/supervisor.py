@@ -371,7 +371,7 @@ class Supervisor:
 
     def _is_shut_down(self, what: Service | LocalServer) -> bool:
         """Whether it has ended because the cluster is shut down: then the stack ends, too."""
-        ended = what.child is not None and what.child.exit_code() == 0 and isinstance(what, Service)
+        ended = isinstance(what, Service) and what.child is not None and what.child.exit_code() == 0
         reason = shut_down_in(self.etcd.endpoint) if ended else None
         if reason is not None:
             self._write_facts(shut_down=reason)

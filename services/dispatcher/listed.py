@@ -45,24 +45,31 @@ class StoredListing:  # [R32]
     def __init__(self, store: Store, now_ms: Callable[[], int], ahead: int = AHEAD_MOST) -> None:
         self._store, self._now_ms, self._ahead = store, now_ms, ahead
         self._last: _Ahead | None = None
+        self._endings = 0
+
+    def forget(self) -> None:
+        """A job has ended: what was read before does not have it, and its row in the Dispatcher's state may be gone soon."""
+        self._endings += 1
+        self._last = None
 
     def listed(self, effect: ListStoredJobs, fence: Fence) -> StoredJobsListed:
-        request = effect.asked
-        found = self._from_last(request)
+        request, last = effect.asked, self._last  # which another thread may forget
+        found = self._from(last, request) if last is not None else None
         if found is None:
-            after, count = before(request), max(self._ahead, request.limit)
-            rows = heapq.nlargest(count + 1, self._rows(request, after), key=lambda row: row[:2])
-            self._last = _Ahead(_only(request), after, rows[:count], len(rows) > count, self._now_ms() + AHEAD_MS)
-            found = self._from_last(request)
+            after, count, endings = before(request), max(self._ahead, request.limit), self._endings
+            read = heapq.nlargest(count + 1, self._rows(request, after), key=lambda row: row[:2])
+            last = _Ahead(_only(request), after, read[:count], len(read) > count, self._now_ms() + AHEAD_MS)
+            found = self._from(last, request)
             assert found is not None, "it was read just now"
+            self._last = last if endings == self._endings else None
         rows, more = found
         jobs = fitting(_details(row) for row in rows[: request.limit])
         return StoredJobsListed(number=effect.number, jobs=jobs, more=more or len(rows) > len(jobs))
 
-    def _from_last(self, request: ListJobDetails) -> tuple[list[Row], bool] | None:
+    def _from(self, last: _Ahead, request: ListJobDetails) -> tuple[list[Row], bool] | None:
         """The page's jobs and those behind them, and whether there are others; None: they must be read."""
-        last, after = self._last, before(request)
-        if last is None or last.asked != _only(request) or self._now_ms() >= last.until_ms:
+        after = before(request)
+        if last.asked != _only(request) or self._now_ms() >= last.until_ms:
             return None
         if last.after is not None and (after is None or after > last.after):
             return None

@@ -178,6 +178,7 @@ class JobStore:
             puts = [Put(key_of(e.job), value_of(e.ending)) for e, _ in wanted]
             if self._store.txn(Txn([fence.compare(), *compares], puts)).succeeded:
                 known |= {effect.job: effect.ending for effect, _ in wanted}
+                self._listing.forget()
         outcomes.update((job, JobResultStored(job=job, stands=stands)) for job, stands in known.items())
 
     # EndCluster

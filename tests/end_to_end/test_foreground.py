@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from deploy.local.downloads import CHECKOUT
-from deploy.local.stack import Stack
+from deploy.local.stack import Stack, home
 from tests.bench.clusters import environment
 from tests.end_to_end.running import processes_of, until
 
@@ -35,8 +35,9 @@ class Command:
 
     @property
     def application(self) -> Stack:
-        """The same of `run-application`."""
-        return Stack(f"application-{self.process.pid}")
+        """The same of `run-application`, or where there is none, or none any more, a name that nothing has."""
+        name = f"application-{self.process.pid}-"
+        return Stack(next((each.name for each in (home() / "stacks").glob(f"{name}*")), f"{name}none"))
 
     def until(self, words: str) -> None:
         """Reads what it says up to the line that has these words."""
@@ -88,7 +89,7 @@ def test_an_application_has_its_result_as_its_exit_code_and_leaves_nothing(comma
     done = start(commands, "run-application", str(tmp_path / "hello.yaml"), "--slots", "1", "--heap-mb", "512")
     code, out, err = done.end()
     assert (code, "Hello" in out, "FINISHED" in err) == (0, True, True), err
-    assert (processes_of(done.application.folder), done.application.folder.exists()) == ([], False)
+    assert not done.application.folder.exists() and processes_of(home() / "stacks" / f"application-{done.process.pid}-") == []
 
 
 def test_ctrl_c_cancels_an_application_and_ends_all_of_it(commands: list[Command], tmp_path: Path) -> None:
