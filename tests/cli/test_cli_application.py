@@ -14,6 +14,7 @@ from deploy.cli.application import KEPT, PREFIX, _sweep
 from deploy.local.errors import LocalError
 from millrace.cli.exits import Exit
 
+NAME = f"{PREFIX}{os.getpid()}-0a0b"
 GRAPH = 'name: one\nvertices:\n  one: {sql: "SELECT 1 AS a"}\n'
 
 
@@ -23,7 +24,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     from deploy.local import stack as local
 
     did: list[Any] = []
-    found = SimpleNamespace(did=did, up=lambda: None, code=0, folder=tmp_path / "stacks" / f"{PREFIX}{os.getpid()}", wait="CANCELED")
+    found = SimpleNamespace(did=did, up=lambda: None, code=0, folder=tmp_path / "stacks" / NAME, wait="CANCELED")
 
     class Stack(local.Stack):
         def up(self, options: Any, progress: Any, foreground: bool = False) -> dict[str, Any]:
@@ -57,6 +58,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(local, "Stack", Stack)
     monkeypatch.setattr("deploy.local.java.find_java", lambda: None)
     monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("secrets.token_hex", lambda _: "0a0b")
     monkeypatch.setattr("millrace.client.Millrace", Client)
     monkeypatch.setenv("MILLRACE_KAFKA_BOOTSTRAP", "another:1")  # of a cluster that is not meant
     monkeypatch.setattr("millrace.cli.submit.send", lambda *_: did.append("send") or SimpleNamespace(id="one-1"))
@@ -74,7 +76,7 @@ def run(*words: str) -> int:
 def test_a_job_has_a_stack_of_its_own_and_its_end_is_the_exit_code(scene: SimpleNamespace, code: int) -> None:
     scene.code = code
     assert run("graph.yaml", "--slots", "3") == code
-    assert scene.did == [("up", f"{PREFIX}{os.getpid()}", 3, True), "send", ("follow", False), ("down", True)]
+    assert scene.did == [("up", NAME, 3, True), "send", ("follow", False), ("down", True)]
 
 
 def test_a_graph_that_is_wrong_starts_nothing(scene: SimpleNamespace, tmp_path: Path) -> None:
@@ -120,9 +122,11 @@ def test_its_folder_can_be_kept(scene: SimpleNamespace, capsys: pytest.CaptureFi
 def test_what_a_killed_one_left_goes_at_the_next_run_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLRACE_HOME", str(tmp_path))
     dead = 2**22 + 7  # above any process number
-    names = {f"{PREFIX}{dead}": False, f"{PREFIX}{os.getpid()}": True, f"{PREFIX}{dead + 1}": True, f"{PREFIX}mine": True, "default": True}
+    mine, of_parent, kept = f"{PREFIX}{os.getpid()}-0a", f"{PREFIX}{os.getppid()}-0a", f"{PREFIX}{dead + 1}-0a"
+    # One with our number is of a process before us: ours has not begun.
+    names = {f"{PREFIX}{dead}-0a": False, mine: False, of_parent: True, kept: True, f"{PREFIX}mine": True, "default": True}
     for name in names:
         (tmp_path / "stacks" / name).mkdir(parents=True)
-    (tmp_path / "stacks" / f"{PREFIX}{dead + 1}" / KEPT).touch()
+    (tmp_path / "stacks" / kept / KEPT).touch()
     _sweep(tmp_path / "stacks")
     assert {name: (tmp_path / "stacks" / name).exists() for name in names} == names
