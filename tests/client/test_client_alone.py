@@ -70,7 +70,7 @@ def test_what_needs_no_cluster_works(alone: Alone, args: list[str]) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     shown = done.stdout
     if args[0] == "--help":
-        jobs = {"submit", "list", "show", "result", "logs", "inspect", "files", "cancel", "events", "validate"}
+        jobs = {"submit", "list", "queue", "show", "result", "logs", "inspect", "files", "cancel", "events", "validate"}
         jobs |= {"taskmanagers", "slots", "services", "describe", "deregister", "shutdown", "schema", "audit"}
         assert jobs == set(re.findall(r"^│ ([a-z]+) ", shown, re.MULTILINE))
     elif args[0] == "schema":

@@ -97,7 +97,7 @@ def test_every_answer_has_its_as_of(web: TestClient) -> None:
     ("/api/v1/jobs/k", 404, "there is no job 'k'"),
     ("/api/v1/jobs?limit=0", 400, "limit: Input should be greater than or equal to 1"),
     ("/api/v1/jobs?state=RUNING", 400, "state.0: Input should be 'QUEUED', 'INITIALIZING', 'CREATED', 'RUNNING', 'RESTARTING', 'FAILING', "
-     "'CANCELLING', 'FINISHED', 'FAILED' or 'CANCELED'"),
+     "'CANCELLING', 'SUSPENDED', 'FINISHED', 'FAILED' or 'CANCELED'"),
     ("/api/v1/nothing", 404, "Not Found"),
     ("/api/v1/jobs?status=x", 400, "status: no parameter of /api/v1/jobs; there are: state, name, task_manager, since_ms, until_ms, sort, "
      "limit, cursor, archived"),
@@ -136,7 +136,7 @@ def test_what_is_only_read_cannot_be_changed(web: TestClient) -> None:
 
 def test_its_description_has_the_answers_that_it_gives(web: TestClient) -> None:
     paths = web.get("/api/v1/openapi.json").json()["paths"]
-    assert set(paths["/api/v1/jobs"]["get"]["responses"]) == {"200", "304", "400", "429", "503"}
+    assert set(paths["/api/v1/jobs"]["get"]["responses"]) == {"200", "304", "400", "429", "503", "504"}
     assert set(paths["/api/v1/jobs/{job}"]["get"]["responses"]) == {"200", "304", "400", "404", "429", "503", "504"}
 
 

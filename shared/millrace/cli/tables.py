@@ -168,7 +168,7 @@ def _failures(detail: JobDetail) -> Iterator[str]:
         decided = failure.error.decided
         if decided is None and failure.attempt == subtask.attempt and subtask.state not in NOT_DEPLOYED:
             continue  # of an earlier build, which does not say what followed: the cause has it
-        message = printable(failure.error.message or failure.error.kind or "no reason is known").splitlines()[0]
+        message = printable(failure.error.message or failure.error.kind or "no reason is known").splitlines()[0].removesuffix(".")
         stopped = " (as `millrace down` does)" if message == STOPPED else ""
         place = f" on {failure.task_manager}" if failure.task_manager else ""
         follows = f": {printable(told(decided))}" if decided is not None else ""
