@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
-import psutil
 import typer
 
 from millrace.cli.environment import EnvFileOption, EnvOption, variables
@@ -106,6 +105,8 @@ def _run(local: Stack, options: Options, loaded: Loaded, parameters: dict[str, s
 
 def _sweep(stacks: Path) -> None:
     """Deletes the folders of applications that were killed with SIGKILL: nobody could then."""
+    import psutil
+
     for folder in stacks.glob(f"{PREFIX}*"):
         number = folder.name.removeprefix(PREFIX).partition("-")[0]
         gone = number.isdecimal() and (int(number) == os.getpid() or not psutil.pid_exists(int(number)))  # ours has no folder yet
