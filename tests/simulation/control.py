@@ -180,7 +180,8 @@ class ControlProcess:
                 port.lead(term)
                 housekeeping.lead(term)
 
-            told = {"retained_jobs": 10_000, "reopened": shut_down.name_of_last(self.store), **deciding}
+            reopened = world.etcd.entry(f"{PREFIX}{shut_down.REOPENED}")  # a process waits for etcd before it begins; here it knows at once
+            told = {"retained_jobs": 10_000, "reopened": reopened.value.decode() if reopened is not None else "", **deciding}
             return [Hosted(machine, jobs.ports(), told, on_lead, port.measures.counts, dispatcher_metrics.shows)]
         if service == "resource-manager":
             machine = Checked(ResourceManager(topology.shards), check_resource_manager)

@@ -63,7 +63,7 @@ def shut_down_and_up(seed: int) -> None:
     assert shut_down.reopen(MemoryStore(cluster.world.etcd, PREFIX)) is not None
     for name in control:
         cluster.start(name)
-    cluster.run(cluster.ready, most_ms=20_000)
+    cluster.run(lambda: all(cluster.leader(scope) for scope in cluster.world.topology.scopes()), most_ms=20_000)
     for job, correlation in late.items():
         if cluster.stored(job) is None:
             assert cluster.client.replies()[correlation][0].kind == "busy"
