@@ -44,6 +44,7 @@ def measure(run: Run) -> None:
         web.await_folded(told(publisher)["said"], run.say)
         read = started.enter_context(helper("readers", folder, str(web.port), str(readers)))
         followed = started.enter_context(helper("streams", folder, str(web.port), str(streams - 1)))
+        wait_until("readers and followers at work", lambda: told(read) and told(followed))
         web.await_folded(told(publisher)["said"], run.say)
         probe = started.enter_context(Probe(web))
         shown, bare = [], []
