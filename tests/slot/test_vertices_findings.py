@@ -4,6 +4,7 @@ has changed."""
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,23 @@ def test_json_is_inferred_once_with_the_column_of_its_bad_lines(attempts: Attemp
     first = rows(attempts, source)
     assert rows(attempts, source) == first
     assert opened.take() == ["inferred", "known"]
+
+
+@pytest.mark.parametrize("form", ["parquet", "orc"])
+def test_a_schema_that_files_carry_is_read_once(attempts: Attempts, tmp_path: Path, opened: Opened, form: str) -> None:
+    def write(query: str) -> None:
+        attempts.spark.sql(query).coalesce(1).write.mode("overwrite").format(form).save(str(tmp_path / "in"))
+        for path in (tmp_path / "in").glob("part-*"):
+            os.utime(path, (time.time() - 60, time.time() - 60))
+
+    source = {"id": "s", "source": {"format": form, "path": str(tmp_path / "in"), "options": {}}}
+    write("SELECT 1 AS n, CAST('2.50' AS DECIMAL(9,2)) AS d, named_struct('x', array('y')) AS s, TIMESTAMP_NTZ'2024-01-01 00:00' AS t")
+    first = rows(attempts, source)
+    assert rows(attempts, source) == first
+    assert opened.take() == ["inferred", "known"]
+    write("SELECT 'text' AS n")
+    assert rows(attempts, source) == (["string"], [["text"]])
+    assert opened.take() == ["inferred"]
 
 
 @pytest.mark.parametrize("change", ["a row more", "another time", "a file more", "an option", "a setting"])

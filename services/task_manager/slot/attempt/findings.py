@@ -1,8 +1,9 @@
 """What attempts found out and the next ones need not find again, each finding named after all that it follows from.
 
-**Schemas** that Spark inferred from files: to infer that of CSV or JSON it reads all of it, which often takes as long as the query. They
-follow from list, length and time of the files, format, options, settings. **Queries**, as the plan attempt analysed them: they follow from
-the SQL, the columns of its inputs, settings. A finding that cannot be read or stored is not there.
+**Schemas** that Spark inferred from files: to infer that of CSV or JSON it reads all of it, which often takes as long as the query. To
+read that of Parquet or ORC it runs a job. They follow from list, length and time of the files, format, options, settings. **Queries**, as
+the plan attempt analysed them: they follow from the SQL, the columns of its inputs, settings. A finding that cannot be read or stored is
+not there.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, TypedDict
 from ..attempt_wire import AttemptSpec, Source, VertexSpec
 from . import frames, shares
 
-INFERRED = ("csv", "json")
+INFERRED = ("csv", "json", "parquet", "orc")
 KEPT = 1000
 BYTES_MAX = 64 << 10
 SETTLED_MS = 5000

@@ -29,7 +29,7 @@ def in_session(df: Any, session: Any) -> Any:
     """The same plan as a DataFrame of another session of the same context."""
     if df.sparkSession._jsparkSession == session._jsparkSession:
         return df
-    dataset = session._jvm.org.apache.spark.sql.classic.Dataset
+    dataset = getattr(session._jvm, "org.apache.spark.sql.classic.Dataset")  # as a whole it is one call, by its parts seven
     return frame(dataset.ofRows(session._jsparkSession, df._jdf.logicalPlan()), session)
 
 
