@@ -62,6 +62,7 @@ class Baseline:
         self._sequences = jvm.scala.collection.immutable.ArraySeq
         self._utils, self._java = jvm.org.apache.spark.util.Utils, jvm.scala.jdk.javaapi.CollectionConverters
         self._texts = jvm.java.lang.StringBuilder
+        self._all_threads = getattr(jvm, "org.apache.commons.lang3.ThreadUtils")  # without their stacks, which Java itself would walk
         self._other_threads = jvm.java.util.regex.Pattern.compile(_OTHERS)
         self._bus = sc.listenerBus()
         self._listeners = self._lists(self._bus.listeners())
@@ -111,7 +112,7 @@ class Baseline:
         return f"a call of the attempt ({len(connections)})" if connections else ""
 
     def _thread_names(self) -> str:
-        text = self._texts().append(self._thread.getAllStackTraces().keySet())
+        text = self._texts().append(self._all_threads.getAllThreads())
         return str(self._other_threads.matcher(text).replaceAll(""))
 
     def _serving(self) -> bool:
