@@ -76,6 +76,15 @@ def test_lines_tell_progress_now_and_then(capsys: pytest.CaptureFixture[str], mo
     assert [line.split("  ")[-1] for line in lines] == ["t[1] stages 0/1, tasks 3/9", "FINISHED"]
 
 
+def test_an_attempt_without_a_spark_job_yet_is_worth_no_line() -> None:
+    values = progress(0).model_dump()
+    assert values["stages_total"] == 0
+    at_first = {"task": "t", "subtask": 0, "attempt": 1, "progress": values}
+    (other,) = event(3)["attempts"]
+    assert View("j").add({"type": "AttemptsProgressing", "attempts": [at_first]}) is None
+    assert View("j").add({"type": "AttemptsProgressing", "attempts": [at_first, other]}) == "t[1] stages 0/1, tasks 3/9"
+
+
 class Cluster:
     def __init__(self, reported: client.JobReported) -> None:
         self.reported, self.asked = reported, []

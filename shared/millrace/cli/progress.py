@@ -75,8 +75,9 @@ class View:
             lines = []
             for each in event["attempts"]:
                 line = self.progress[each["task"], each["subtask"]] = progress_line(each["progress"])
-                lines.append(f"{label(each['task'])}[{each['subtask']}] {line}")
-            return "; ".join(lines[:3])
+                if line:
+                    lines.append(f"{label(each['task'])}[{each['subtask']}] {line}")
+            return "; ".join(lines[:3]) or None
         if kind in ENDED_BY:
             self.progress.clear()
             self.status, self.waiting = ENDED_BY[kind], None
@@ -162,7 +163,7 @@ def _lines(view: View, events: Iterator[Event], started: float, check: Callable[
     progress_s = started
     for event in events:
         line, now_s = view.add(event), time.monotonic()
-        if event["type"] == "AttemptsProgressing":
+        if event["type"] == "AttemptsProgressing" and line is not None:
             if now_s < progress_s + PROGRESS_S:
                 continue
             progress_s = now_s
