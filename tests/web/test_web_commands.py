@@ -36,7 +36,7 @@ class Cluster:
 
     def submit(self, graph: dict, job: str, parameters: Any, uploads: Any, watch: bool, env: Any, traceparent: Any = None) -> Job:
         self._answer()
-        self.uploads.append({sha: each if isinstance(each, bytes) else each.read_bytes() for sha, each in uploads.items()})
+        self.uploads.append({sha: each if isinstance(each, bytes) else each.read_bytes() for sha, each in (uploads or {}).items()})
         self.submitted.append((job, graph))
         self.more.append((parameters, env))
         self.traces.append(traceparent)
@@ -46,6 +46,10 @@ class Cluster:
     def cancel(self, job: str) -> str:
         self._answer()
         return "CANCELLING"
+
+    def graph_of(self, job: str) -> dict[str, Any]:
+        self._answer()
+        return {**GRAPH, "name": f"graph of {job}"}
 
     def list_details(self, limit: int, cursor: str, **only: Any) -> JobDetailsListed:
         self._answer()

@@ -70,6 +70,12 @@ class Some(Asked):
             raise Refused("job done is FINISHED")
         return "CANCELLING"
 
+    def graph_of(self, job: str) -> dict[str, Any]:
+        self._known(job)
+        if job != "done":
+            raise Refused(f"job {job} is RUNNING")
+        return {"name": "n", "vertices": {"one": {"sql": "SELECT 1 AS a"}}}
+
     def list_details(self, limit: int, cursor: str, **only: Any) -> JobDetailsListed:
         details = JobDetails(job="j", name="n", status="RUNNING", accepted_ms=T0, silent="job-master/0")
         return JobDetailsListed(correlation="1", jobs=[details], next="1.j")

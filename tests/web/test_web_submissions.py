@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from millrace.client import Invalid
+from millrace.client import Invalid, NotFound, Refused
 from millrace.core.messages.client import Problem
 from services.web import parcel
 from tests.web.test_web_commands import GRAPH, Cluster, cluster, web
@@ -57,6 +57,19 @@ def test_the_publishers_place_in_a_trace_goes_along(web: TestClient, cluster: Cl
     for headers in ({"traceparent": given}, {"Traceparent": "nonsense"}, {}):
         assert web.post("/api/v1/jobs", json=GRAPH, headers=headers).status_code == 201
     assert cluster.traces == [given, "nonsense", None], "the client library leaves out what is malformed"
+
+
+def test_a_job_that_ended_is_run_again_under_a_new_id(web: TestClient, cluster: Cluster) -> None:
+    answer = web.post("/api/v1/jobs/old/again")
+    assert answer.status_code == 201, answer.text
+    [(job, graph)] = cluster.submitted
+    assert job.startswith("graph-of-old-") and graph == {**GRAPH, "name": "graph of old"}
+    assert answer.json() == {"job": job, "status": "INITIALIZING", "url": f"/api/v1/jobs/{job}", "warnings": []}
+    assert answer.headers["location"] == f"/api/v1/jobs/{job}"
+    assert web.post("/api/v1/jobs/old/again?new=mine").json()["job"] == "mine"
+    for failure, status in ((NotFound("no such job"), 404), (Refused("it is RUNNING"), 409)):
+        cluster.fails = failure
+        assert web.post("/api/v1/jobs/old/again").status_code == status
 
 
 def test_a_graph_with_its_modules(web: TestClient, cluster: Cluster) -> None:

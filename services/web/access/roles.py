@@ -51,6 +51,7 @@ viewer    GET    /api/v1/streams/cluster
 viewer    POST   /api/v1/validate
 operator  POST   /api/v1/jobs
 operator  POST   /api/v1/jobs/{job}/cancel
+operator  POST   /api/v1/jobs/{job}/again
 operator  GET    /api/v1/deadletters
 admin     POST   /api/v1/deadletters/{number}/redrive
 admin     POST   /api/v1/shutdown

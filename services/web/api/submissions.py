@@ -18,7 +18,7 @@ from .. import models
 from ..commands import WAIT_MOST_S, Commands, NotAnswered
 from ..parcel import CONTENT, MULTIPART, Parcel, receive
 from ..problems import Refusal, of_failure, responses
-from .asking import WAIT, WaitS
+from .asking import WAIT, JobPath, WaitS
 
 BODY = {"requestBody": {"required": True, "content": CONTENT}}
 ANY_BODY = {"requestBody": {"required": True, "content": {
@@ -86,6 +86,8 @@ def submissions(commands: Commands) -> APIRouter:
         found = [each for each in parcel.as_mistakes(loaded, accepted.warnings) if (each.place, each.message) not in known]
         return models.Submitted(job=id, status=accepted.status, url=where, warnings=[*here, *found])
 
+    _add_again(router, commands)
+
     @router.post(
         "/validate",
         responses=responses(400, 403, 408, 413, 415, 429, 503, 507),
@@ -104,6 +106,31 @@ def submissions(commands: Commands) -> APIRouter:
         return await commands.work(found, WAIT_MOST_S)
 
     return router
+
+
+def _add_again(router: APIRouter, commands: Commands) -> None:
+    @router.post(
+        "/jobs/{job}/again",
+        status_code=201,
+        responses={202: {"description": "Accepted", "model": models.Submitted}, **responses(400, 403, 404, 409, 429, 503)},
+    )
+    async def again(
+        job: JobPath,
+        response: Response,
+        new: Annotated[str | None, Query(pattern=JOB_ID_PATTERN, description="The new job's id; a repeat with it is the same job.")] = None,
+        wait_s: WaitS = WAIT,
+    ) -> models.Submitted:
+        """Submits the graph of an ended job once more, as it was stored, under a new id. It reads what its sources have now, and its sinks
+        write again. 409 for a job that has not ended, or of which nothing is kept."""
+        graph = await commands.call(lambda client: client.graph_of(job), wait_s)
+        id = new or new_id(str(graph.get("name", "")))
+        response.headers["Location"] = where = f"/api/v1/jobs/{id}"
+        try:
+            accepted = await commands.submit(graph, id, wait_s=wait_s)
+        except NotAnswered:
+            response.status_code = 202
+            return models.Submitted(job=id, status=None, url=where, warnings=[])
+        return models.Submitted(job=id, status=accepted.status, url=where, warnings=[])
 
 
 def _loaded(parcel: Parcel) -> Loaded:

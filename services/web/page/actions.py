@@ -19,7 +19,7 @@ from millrace.client import Millrace, MillraceError, NotFound, new_id
 from millrace.client.dead_letters import Letter
 from millrace.core.messages.client import JOB_ID_PATTERN
 from millrace.core.states import ENDED_JOB
-from millrace.core.trace_context import HEADER
+from millrace.core.trace_context import without_trace
 
 from ..commands import Commands, NotAnswered
 from ..problems import Refusal
@@ -119,8 +119,7 @@ def _again(router: APIRouter, shell: Shell, view: View, commands: Commands, read
         known = await reads.job(row)
         if not known.graph:
             raise NotFound(f"the graph of job {job} is not known now: {known.missing or 'etcd has not answered'}")
-        graph = {name: part for name, part in known.graph.items() if name != HEADER}  # the trace is that of the job before
-        return graph, row["name"]
+        return without_trace(known.graph), row["name"]
 
     @router.get(f"{PREFIX}/jobs/{{job}}/again")
     async def ask(request: Request, job: JobPath) -> Response:
@@ -132,7 +131,7 @@ def _again(router: APIRouter, shell: Shell, view: View, commands: Commands, read
             request, "question.html", "jobs", headline=f"Run {job} again?", verb="Run again", danger=False, keep="Leave it",
             why="Its graph is submitted as it was stored, under a new id. It reads what its sources have now, and its sinks write again.",
             action=f"{PREFIX}/jobs/{job}/again", fields=[], names=[], back=f"{PREFIX}/jobs/{job}",
-            command=f"millrace submit{stack} GRAPH.yaml", name=name,
+            command=f"millrace run-again{stack} {job}", name=name,
         ))  # fmt: skip
 
     @router.post(f"{PREFIX}/jobs/{{job}}/again")

@@ -13,7 +13,9 @@ from collections.abc import Callable
 import typer
 
 from . import cluster, jobs
+from .again import run_again
 from .audit import audit
+from .backfill import backfill
 from .exits import Exit, code_of, message_of
 from .files import files
 from .inspect import inspect as inspect_job
@@ -32,8 +34,11 @@ app = typer.Typer(
 )
 
 app.command(cls=SubmitCommand, rich_help_panel="Jobs")(submit)
+app.command("run-again", rich_help_panel="Jobs")(run_again)
 PANELS: dict[str, list[Callable[..., None]]] = {
-    "Jobs": [jobs.list_jobs, jobs.queue, jobs.show, jobs.result, jobs.logs, inspect_job, jobs.cancel, jobs.events, files, validate],
+    "Jobs": [
+        backfill, jobs.list_jobs, jobs.queue, jobs.show, jobs.result, jobs.logs, inspect_job, jobs.cancel, jobs.events, files, validate,
+    ],
     "The cluster": [
         cluster.taskmanagers, cluster.slots, services, describe, cluster.deregister, cluster.shutdown, audit, schema,
     ],

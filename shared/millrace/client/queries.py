@@ -11,6 +11,8 @@ from millrace.core.messages import client
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.client import JobDescribed, JobSummary, TaskManagerInfo
 from millrace.core.messages.execution import JobDetail
+from millrace.core.states import ENDED_JOB
+from millrace.core.trace_context import without_trace
 
 from . import errors
 from .session import Session, about
@@ -49,6 +51,19 @@ class Queries(Session):
             return shown
         archive = self.archive(described.archive)
         return Shown(described.summary, archive.detail, archive.cause)
+
+    def graph_of(self, job: str) -> dict[str, Any]:
+        """The graph of an ended job, as it was stored: `submit` runs it again, under a new id. Raises NotFound, and Refused where the job
+        has not ended or nothing is kept of it."""
+        described = self._describe(job)
+        if described.archive is None:
+            status = described.summary.status
+            why = "nothing is kept of it" if status in ENDED_JOB else "it can be run again once it has ended"
+            raise errors.Refused(f"job {job} is {status}: {why}")
+        graph = self.archive(described.archive).graph
+        if not graph:
+            raise errors.Refused(f"the archive of job {job} has no graph")
+        return without_trace(graph)
 
     def report_now(self, job: str, task: str = "", subtask: int | None = None) -> client.JobReported:
         """What the running attempts of a job are doing at this moment; each is asked, and the answer comes within seconds. `task`: one of
