@@ -38,6 +38,7 @@ TraceParent = Annotated[
 def submissions(commands: Commands) -> APIRouter:
     """What brings jobs."""
     router = APIRouter(tags=["submissions"])
+    _add_again(router, commands)
 
     @router.post(
         "/jobs",
@@ -86,8 +87,6 @@ def submissions(commands: Commands) -> APIRouter:
         found = [each for each in parcel.as_mistakes(loaded, accepted.warnings) if (each.place, each.message) not in known]
         return models.Submitted(job=id, status=accepted.status, url=where, warnings=[*here, *found])
 
-    _add_again(router, commands)
-
     @router.post(
         "/validate",
         responses=responses(400, 403, 408, 413, 415, 429, 503, 507),
@@ -112,7 +111,7 @@ def _add_again(router: APIRouter, commands: Commands) -> None:
     @router.post(
         "/jobs/{job}/again",
         status_code=201,
-        responses={202: {"description": "Accepted", "model": models.Submitted}, **responses(400, 403, 404, 409, 429, 503)},
+        responses={202: {"description": "Accepted", "model": models.Submitted}, **responses(400, 403, 404, 409, 429, 503, 504)},
     )
     async def again(
         job: JobPath,
@@ -121,7 +120,7 @@ def _add_again(router: APIRouter, commands: Commands) -> None:
         wait_s: WaitS = WAIT,
     ) -> models.Submitted:
         """Submits the graph of an ended job once more, as it was stored, under a new id. It reads what its sources have now, and its sinks
-        write again. 409 for a job that has not ended, or of which nothing is kept."""
+        write again. 409 for a job that has not ended, or of which nothing is kept; 504 where nothing was submitted yet within `wait_s`."""
         graph = await commands.call(lambda client: client.graph_of(job), wait_s)
         id = new or new_id(str(graph.get("name", "")))
         response.headers["Location"] = where = f"/api/v1/jobs/{id}"
