@@ -233,3 +233,57 @@ def test_the_next_attempt_has_nothing_of_a_canceled_one() -> None:
     shard.offer("a3")
     assert states(shard)["b"] == ["DEPLOYING 2", "DEPLOYING 2"]
     assert not any(row.canceling_ms or row.files for row in shard.job.tasks["b"].rows.values())
+
+
+GANG: dict[str, Any] = {
+    "name": "gang", "together": True, "restart": {"delay_ms": 0},
+    "vertices": {
+        "a": {"sql": "SELECT 1 AS x"},
+        "b": {"sql": "SELECT x FROM a", "parallelism": 3, "inputs": {"a": "hash(x)"}},
+    },
+}  # fmt: skip
+
+
+def gang() -> Shard:
+    """a has finished; the three subtasks of b run in b1 and b2 of t1, and b3 of t2."""
+    shard = Shard()
+    shard.start(GANG)
+    shard.offer("a1")
+    said = kinds(word(shard, "a1", "FINISHED"))
+    assert said[-2:] == ["task-manager FreeSlots", "resource-manager RequestSlots 3"], "it keeps no part of what it wants at once"
+    shard.offer("b1")
+    shard.offer("b2")
+    shard.offer("b3", tm="task-manager/t2")
+    assert states(shard)["b"] == ["DEPLOYING 1"] * 3
+    return shard
+
+
+def test_a_gang_that_loses_a_slot_gives_the_others_back_and_waits_for_all_at_once() -> None:
+    shard = gang()
+    said = shard(jobs.TaskManagerLost(task_manager="t2", incarnation=1, reason="silent"), RM)
+    assert "task-manager CancelTasks" in kinds(said) and states(shard)["b"] == ["CANCELING 1", "CANCELING 1", "CREATED 1"]
+    first = kinds(word(shard, "b1", "CANCELED"))
+    assert "task-manager DeployTasks" not in first and states(shard)["b"] == ["CREATED 1", "CANCELING 1", "CREATED 1"]
+    last = kinds(word(shard, "b2", "CANCELED"))
+    assert last[-2:] == ["task-manager FreeSlots", "resource-manager RequestSlots 3"] and "task-manager DeployTasks" not in last
+    assert not shard.job.slots and states(shard) == {"a": ["FINISHED 1"], "b": ["SCHEDULED 1"] * 3}
+    shard.offer("c1", "c2", "c3")
+    assert states(shard)["b"] == ["DEPLOYING 2"] * 3
+
+
+def test_a_gang_of_which_one_fails_runs_again_as_a_whole_with_those_that_had_finished() -> None:
+    shard = gang()
+    word(shard, "b1", "FINISHED")
+    word(shard, "b2", "FAILED", error=USER)
+    assert states(shard)["b"] == ["CREATED 1", "CREATED 1", "CANCELING 1"]
+    assert shard.job.tasks["b"].finished == 0 and shard.job.restarts == 1
+    word(shard, "b3", "CANCELED")
+    assert shard.job.wanted == 3 and states(shard) == {"a": ["FINISHED 1"], "b": ["SCHEDULED 1"] * 3}
+
+
+def test_a_gang_that_is_canceled_while_it_begins_again_ends() -> None:
+    shard = gang()
+    word(shard, "b2", "FAILED", error=USER)
+    shard(jobs.CancelStartedJob(job="j"))
+    word(shard, "b1", "CANCELED")
+    assert kinds(word(shard, "b3", "CANCELED"))[-1] == "dispatcher JobEnded CANCELED"

@@ -142,3 +142,26 @@ def test_slots_are_kept_for_longer_each_time_that_it_was_in_vain() -> None:
     for _ in range(3):
         cluster.tick()
     assert (turn.vain, turn.kept_ms) == (1, None)
+
+
+def test_a_gang_gets_nothing_while_slots_that_it_gave_back_are_not_over() -> None:
+    """Else it would get them back one by one, as they are over, and hold them while it waits for the rest."""
+    cluster = driver(1024, 1024, 1024)
+    cluster.ask("gang", 3, together=True)
+    given_back = [slot.allocation for slot in cluster.state.task_managers["a"].slots.values()]
+    cluster.ask("gang", 2, together=True, given_back=given_back[:1])
+    cluster.ask("gang", 3, together=True, given_back=given_back[1:])
+    assert cluster.free(slot=0) == [] and cluster.free(slot=1) == []
+    assert len(cluster.state.jobs["gang"].ending) == 1
+    assert [each.body.job for each in cluster.free(slot=2)[:3]] == ["gang"] * 3
+    assert cluster.state.jobs["gang"].held == 3
+
+
+def test_what_is_over_already_is_not_waited_for() -> None:
+    cluster = driver(1024, 1024)
+    cluster.ask("gang", 2, together=True)
+    over = cluster.allocation()
+    cluster.ask("gang", 1, together=True)
+    cluster.free()
+    assert cluster.ask("gang", 2, together=True, given_back=[over]) == [granted("gang", "1.9.2")]
+    assert cluster.state.jobs["gang"].ending == {}

@@ -64,6 +64,7 @@ class Sharing:
             job = state.jobs[its[0][1].job]
             sizes = [state.task_managers[to.partition("/")[2]].slots[body.slot].memory_mb for to, body in its]
             assert not job.together or len(its) == job.wanted - jobs[its[0][1].job], f"[R35]: of the gang {name} a part is given slots"
+            assert not job.ending, f"[R35]: the gang {its[0][1].job} is given slots before what it gave back is over"
             for size in dict.fromkeys(sizes):
                 self._look_at(state, held, jobs, its[0][1].job, size)
             held[job.tenant] = held.get(job.tenant, 0) + len(its)

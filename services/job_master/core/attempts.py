@@ -136,7 +136,11 @@ def _decide(
     lost = resetting.lost_producers(job, plan, task, index, error)
     if lost is not None:
         decision = failover.recompute(job, state.settings.moves_most)
-        return resetting.readers_of(job, plan, [*lost, (task, index)]), decision
+        return resetting.readers_of(job, plan, [*lost, *resetting.gang(job, task, index)]), decision
     decision = failover.decide(plan.graph.restart, job, subtask, error, state.settings.moves_most, state.now_ms)
-    is_full = plan.graph.restart.scope == "full" and task != PLAN_TASK
-    return resetting.everything(job) if is_full else None, decision
+    if task == PLAN_TASK:
+        return None, decision
+    if plan.graph.restart.scope == "full":
+        return resetting.everything(job), decision
+    is_gang = job.graph.get("together", False)
+    return resetting.readers_of(job, plan, resetting.gang(job, task, index)) if is_gang else None, decision

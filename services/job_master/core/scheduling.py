@@ -23,6 +23,7 @@ from .execution_graph import all_finished, attempt_name, release, schedule_due, 
 from .failover import fail
 from .plans import plan_of, running_plan
 from .reporting import attempt_state_changed, job_ended, job_state_changed, report_status
+from .resetting import ends_together
 from .slot_pool import free_slots, request_slots
 from .state import Job, State, move_job, move_subtask
 from .time_spent import spend, stopped
@@ -62,8 +63,9 @@ def settle(state: State, job: Job, at_ms: AtMs, before: JobStatus, idle: Sequenc
         _forget_waiting(state, job, at_ms)
         canceled = job.status is JobStatus.CANCELLING
         yield from cancel_attempts(state, job, "the job is canceled" if canceled else "another task of the job failed", at_ms)
-    yield from _give_back(state, job, idle)
-    yield from _request(job)
+    useless = _useless(job, idle)
+    yield from free_slots(state, job, useless)  # from here on every slot that the job holds has an attempt
+    yield from _request(job, useless)
     spend(job, at_ms)
     if job.status in ENDING_JOB:
         yield from _end_failing(state, job, at_ms)
@@ -78,7 +80,7 @@ def _schedule(state: State, job: Job, at_ms: AtMs) -> None:
         if job.held_until_ms is not None and job.held_until_ms <= state.now_ms:
             job.held_until_ms = None
         set_timer(state, job)
-    if job.held_until_ms is None and any(task.held for task in job.tasks.values()):
+    if job.held_until_ms is None and any(task.held for task in job.tasks.values()) and not ends_together(job):
         release(running_plan(state, job), job, at_ms)
     waits = job.held_until_ms is not None or any(task.retry for task in job.tasks.values())
     status = JobStatus.RESTARTING if waits else JobStatus.RUNNING
@@ -88,6 +90,8 @@ def _schedule(state: State, job: Job, at_ms: AtMs) -> None:
 
 def _fill(state: State, job: Job, at_ms: AtMs, idle: Sequence[str]) -> Iterator[Output]:
     """Deploys scheduled subtasks into the idle slots, all of one TaskManager in one message."""
+    if _is_part(job, idle):
+        return
     deploys: dict[Scope, list[tuple[DeployTask, int]]] = {}
     events: list[Output] = []
     for allocation, (task, index) in zip(idle, scheduled(job), strict=False):
@@ -112,6 +116,15 @@ def _fill(state: State, job: Job, at_ms: AtMs, idle: Sequence[str]) -> Iterator[
     for task_manager, tasks in deploys.items():
         yield from deploy_tasks(task_manager, tasks)
     yield from events
+
+
+def _is_part(job: Job, idle: Sequence[str]) -> bool:  # [R35]
+    """Whether idle slots are only a part of what a gang wants from now on. They are given back then, and all are requested at once: two
+    jobs that each kept a part would wait for each other."""
+    if not job.graph.get("together", False):
+        return False
+    wants = scheduled_count(job)
+    return len(idle) < wants and wants + len(job.slots) - len(idle) > job.wanted
 
 
 def _forget_waiting(state: State, job: Job, at_ms: AtMs) -> None:
@@ -154,19 +167,19 @@ def _send_cancels(state: State, job: Job, reason: str) -> Iterator[Output]:
         yield Say(task_manager, CancelTasks(attempts=attempts, reason=reason))
 
 
-def _give_back(state: State, job: Job, idle: Sequence[str]) -> Iterator[Output]:
-    """Gives back the slots that the job has nothing for. From here on every slot that it holds has an attempt."""
-    yield from free_slots(state, job, [allocation for allocation in idle if job.slots[allocation].task is None])
+def _useless(job: Job, idle: Sequence[str]) -> list[str]:
+    """The slots that the job has nothing for."""
+    return [allocation for allocation in idle if job.slots[allocation].task is None]
 
 
-def _request(job: Job) -> Iterator[Output]:
-    """Sends the ResourceManager the number of slots that the job wants, when it has changed."""
+def _request(job: Job, given_back: Sequence[str]) -> Iterator[Output]:
+    """Sends the ResourceManager the number of slots that the job wants, when it has changed; of a gang also what it gives back."""
     wanted = (0 if job.status is JobStatus.SUSPENDED else scheduled_count(job)) + len(job.slots)
-    if wanted != job.wanted:
+    if wanted != job.wanted or given_back and job.graph.get("together", False):
         job.wanted = wanted
         if wanted == 0:
             job.waiting, job.position, job.expected_ms = None, None, None
-        yield request_slots(job)
+        yield request_slots(job, given_back)
 
 
 def _end_failing(state: State, job: Job, at_ms: AtMs) -> Iterator[Output]:

@@ -50,8 +50,8 @@ def free_slots(state: State, job: Job, allocations: Sequence[str]) -> Iterator[O
         yield Say(task_manager, FreeSlots(allocations=its))
 
 
-def request_slots(job: Job) -> Say:
-    """How many slots the job wants in all: those that it holds among them."""
+def request_slots(job: Job, given_back: Sequence[str] = ()) -> Say:
+    """How many slots the job wants in all: those that it holds among them. `given_back`: those that it has just given back."""
     return Say(
         RESOURCE_MANAGER,
         RequestSlots(
@@ -62,5 +62,6 @@ def request_slots(job: Job) -> Say:
             memory_mb=job.graph.get("resources", {}).get("memory_mb"),
             tenant=job.graph.get("tenant", ""),
             together=job.graph.get("together", False),
+            given_back=list(given_back) if job.graph.get("together", False) else [],
         ),
     )

@@ -27,9 +27,11 @@ def on_request_slots(state: State, body: RequestSlots, envelope: Envelope) -> It
         job.sent_reason = job.sent_position = job.sent_expected_ms = None  # its shard knows that it does not wait
     job.wanted, job.shard, job.priority, job.since_ms = body.slots, shard_of(envelope), body.priority, body.since_ms
     if job.life != envelope.life:
-        job.life = envelope.life
+        job.life, job.ending = envelope.life, {}
         job.earlier = sum(life_of(each) < job.life for each in _allocations(state, body.job)) if job.held else 0
     job.memory_mb, job.together = body.memory_mb or 0, body.together
+    if body.given_back:
+        job.ending |= {each: None for each in _allocations(state, body.job) if each in body.given_back}
     if job.tenant != body.tenant:
         state.waiting.hold(job.tenant, -job.held)
         job.tenant = body.tenant

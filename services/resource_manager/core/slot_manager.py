@@ -168,6 +168,8 @@ def _change(state: State, name: str, number: int, now: SlotState, allocation: st
     slot = state.task_managers[name].slots[number]
     job = job or "" if now in HELD_SLOT else None
     key, before, same = slot_key(name, number), slot.job, (slot.job, slot.allocation) == (job, allocation)
+    if before in state.jobs and not same:
+        state.jobs[before].ending.pop(slot.allocation or "", None)
     if slot.state is SlotState.FREE and now is not SlotState.FREE:
         group = state.free[slot.memory_mb]
         del group[key]

@@ -87,6 +87,7 @@ class Job:
     memory_mb: int = 0  # a slot at least
     tenant: str = ""
     together: bool = False  # it gets all slots that it lacks at once, or none
+    ending: dict[str, None] = field(default_factory=dict)  # of such a job: held allocations that it has given back [R35]
     never_ms: NowMs | None = None  # since when the cluster cannot have what it wants; None: it can, or that was not looked at
     rank: int = 0  # place in the queue, by matching.rank
     # Of the last JobQueued. The reason is None where its shard takes the job for one that does not wait.
@@ -97,7 +98,7 @@ class Job:
     @property
     def waits(self) -> bool:  # [R11]
         """Whether it is to be granted more."""
-        return self.held < self.wanted and not self.earlier
+        return self.held < self.wanted and not self.earlier and not self.ending
 
     @property
     def lacks(self) -> Wanted:
@@ -269,6 +270,7 @@ def check(state: State) -> None:
     """The invariants of the state."""
     held: dict[str, int] = {}
     earlier: dict[str, int] = {}
+    ending: dict[str, int] = {}
     free: dict[str, int] = {}
     for name, task_manager in state.task_managers.items():
         for number, slot in task_manager.slots.items():
@@ -278,10 +280,13 @@ def check(state: State) -> None:
                 held[slot.job] = held.get(slot.job, 0) + 1
                 if life_of(slot.allocation or "") < state.jobs[slot.job].life:
                     earlier[slot.job] = earlier.get(slot.job, 0) + 1
+                if slot.allocation in state.jobs[slot.job].ending:
+                    ending[slot.job] = ending.get(slot.job, 0) + 1
             if slot.state is SlotState.FREE:
                 free[slot_key(name, number)] = slot.memory_mb
     assert held == {job: known.held for job, known in state.jobs.items() if known.held}, (held, state.jobs)
     assert earlier == {job: known.earlier for job, known in state.jobs.items() if known.earlier}, (earlier, state.jobs)
+    assert ending == {job: len(known.ending) for job, known in state.jobs.items() if known.ending}, (ending, state.jobs)
     assert free == {key: memory for memory, keys in state.free.items() for key in keys}
     assert all(state.free.values()), "an empty group stays"
     if state.waiting is None:  # a snapshot of which no record was folded

@@ -181,9 +181,9 @@ def around_strategy(name: str, wrapper: Callable[..., Any]) -> None:
     restarts.STRATEGIES[name] = lambda *given: wrapper(original, *given)
 
 
-@mutant(5, "job_master/core/scheduling.py:_give_back", "a slot that is not wanted any more is taken all the same")
+@mutant(5, "job_master/core/scheduling.py:_useless", "a slot that is not wanted any more is taken all the same")
 def an_unwanted_slot_is_kept() -> None:
-    scheduling._give_back = lambda state, job, idle: iter(())
+    scheduling._useless = lambda job, idle: []
 
 
 @mutant(5, "job_master/core/holding.py:on_offer_slots", "an offer for a job that has ended is not answered")

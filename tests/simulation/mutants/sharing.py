@@ -26,3 +26,8 @@ def a_gang_is_given_what_is_free() -> None:
 @mutant(35, "resource_manager/core/matching.py:PASSED_MAX", "who holds its share waits for ever while others come and go")
 def nobody_has_a_turn() -> None:
     matching.PASSED_MAX = 1 << 40
+
+
+@mutant(35, "resource_manager/core/state.py:Job.waits", "a gang gets back one by one what it gave back, and holds a part of what it wants")
+def what_a_gang_gave_back_does_not_count() -> None:
+    Job.waits = property(lambda self: self.held < self.wanted and not self.earlier)

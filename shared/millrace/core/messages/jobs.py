@@ -177,6 +177,8 @@ class RequestSlots(Body):
     """Whose quota and share count."""
     together: Annotated[bool, Field(exclude_if=unless_set)] = False
     """What it lacks is granted all at once, or not at all."""
+    given_back: Annotated[list[str], Field(exclude_if=lambda given_back: not given_back)] = empty(list)
+    """Of such a job: the allocations that it gives back with this. It is granted nothing before they are over: it lacks those, too."""
 
 
 LOST_KEPT = 5_000
