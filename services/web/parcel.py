@@ -33,7 +33,7 @@ PARCELS_MOST = 8
 LOADED_MOST = 2
 """Graphs that are read at once: a text of GRAPH_BYTES_MOST may take a core for seconds."""
 GROUPS = ("py_files", "files", "jars", "archives")
-TEXTS = ("parameter", "env", "master", "name", "conf", "args", "packages")
+TEXTS = ("parameter", "parallelism", "env", "master", "name", "conf", "args", "packages")
 OF_SCRIPTS = (*GROUPS, "name", "conf", "args", "packages")
 CONTENT: dict[str, Any] = {
     JSON: {"schema": {"type": "object", "description": "A job graph, as in a graph's file."}},
@@ -46,6 +46,7 @@ CONTENT: dict[str, Any] = {
             "graph": {"type": "string", "format": "binary", "description": "The graph's file, YAML or JSON."},
             "modules": {"type": "array", "items": {"type": "string", "format": "binary"}, "description": "Files beside the graph."},
             "parameter": {"type": "array", "items": {"type": "string"}, "description": "NAME=VALUE for the graph's ${NAME}."},
+            "parallelism": {"type": "array", "items": {"type": "string"}, "description": "VERTEX=N, before the graph's own."},
             "script": {"type": "string", "format": "binary", "description": "A PySpark script."},
             **{group: {"type": "array", "items": {"type": "string", "format": "binary"}} for group in GROUPS},
             "name": {"type": "string"},
@@ -89,9 +90,10 @@ class Parcel:
             _check_text(graph[0])
             with _loading:
                 return load_graph(
-                    graph[0], self._pairs("parameter"), same_machine=False, sent=True, env=env, master=master, confined=True
-                )
-        for name in ("parameter", "modules"):
+                    graph[0], self._pairs("parameter"), same_machine=False, sent=True, env=env, master=master,
+                    parallelism=self._pairs("parallelism"), confined=True,
+                )  # fmt: skip
+        for name in ("parameter", "parallelism", "modules"):
             if name in self.texts or name in self.files:
                 raise _refusal(name, "is for graphs")
         packages = [each.strip() for text in self.texts.get("packages", []) for each in text.split(",") if each.strip()]

@@ -118,6 +118,8 @@ def test_a_script_with_the_flags_of_spark_submit(
         (["GRAPH", "--py-files", "a.py"], "--py-files is for scripts"),
         (["-p", "a=b", "SCRIPT"], "-p is for graphs"),
         (["GRAPH", "-p", "nothing"], "-p takes NAME=VALUE, not 'nothing'"),
+        (["--parallelism", "main=2", "SCRIPT"], "--parallelism is for graphs: a script is one vertex"),
+        (["GRAPH", "--parallelism", "2"], "--parallelism takes NAME=VALUE, not '2'"),
         (["GRAPH", "--wat"], "No such option: --wat"),
         ([], "Missing argument"),
     ],
@@ -129,6 +131,20 @@ def test_a_wrong_command_line_is_refused(
     assert run("submit", *(places.get(arg, arg) for arg in args)) == Exit.INVALID
     assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
     assert sent.given == []
+
+
+def test_a_vertex_is_given_another_parallelism(sent: Client, graph: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph.write_text("name: one\nvertices:\n  first: {sql: SELECT 1 AS a}\n  last: {sql: SELECT a FROM first, inputs: {first: hash(a)}}\n")
+    assert run("submit", graph, "--parallelism", "last=3") == 0
+    assert {name: vertex.get("parallelism") for name, vertex in sent.given[0][0]["vertices"].items()} == {"first": None, "last": 3}
+    for given, says in (
+        ("lst=3", "vertices: 'lst' is given a parallelism and is no vertex (did you mean last?)"),
+        ("last=0", "vertices.last.parallelism: "),
+        ("last=many", "vertices.last.parallelism: "),
+    ):
+        assert run("submit", graph, "--parallelism", given) == Exit.INVALID
+        assert says in capsys.readouterr().err
+    assert len(sent.given) == 1
 
 
 def test_a_graph_is_given_a_master_and_its_executors_their_sizes(sent: Client, graph: Path) -> None:

@@ -74,8 +74,9 @@ def test_a_job_that_ended_is_run_again_under_a_new_id(web: TestClient, cluster: 
 
 def test_a_graph_with_its_modules(web: TestClient, cluster: Cluster) -> None:
     files = [("graph", ("daily.yaml", YAML)), ("modules", ("ranking.py", RANKING))]
-    answer = web.post("/api/v1/jobs", files=files, data={"parameter": "day=3", "env": ["A=1", "B=x=y"]})
+    answer = web.post("/api/v1/jobs", files=files, data={"parameter": "day=3", "env": ["A=1", "B=x=y"], "parallelism": "ranked=1"})
     assert answer.status_code == 201, answer.text
+    assert cluster.submitted[0][1]["vertices"]["ranked"]["parallelism"] == 1
     [(_, graph)], [uploads], [(parameters, env)] = cluster.submitted, cluster.uploads, cluster.more
     assert graph["modules"] == [{"name": "ranking.py", "sha256": sha(RANKING), "kind": "py"}]
     assert (uploads, parameters, env) == ({sha(RANKING): RANKING}, {"day": "3"}, {"A": "1", "B": "x=y"})

@@ -9,6 +9,10 @@ import typer
 JobArgument = Annotated[
     str, typer.Argument(metavar="JOB", help="The job's id, as submit and list print it.", show_default=False)
 ]
+ParallelismOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="VERTEX=N", help="Another parallelism of a vertex than the graph's file has; may be repeated."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
 

@@ -16,7 +16,7 @@ from millrace.core.trace_context import VARIABLE
 from .connection import StackOption, connected, is_named
 from .environment import EnvFileOption, EnvOption, variables
 from .exits import Exit
-from .options import pairs
+from .options import ParallelismOption, pairs
 
 if TYPE_CHECKING:
     from millrace.client import Job, Millrace
@@ -75,6 +75,7 @@ def submit(
             "-p", "--parameter", metavar="NAME=VALUE", help="A value for the graph's ${NAME}; may be repeated."
         ),
     ] = None,
+    parallelism: ParallelismOption = None,
     job: Annotated[
         str | None,
         typer.Option(
@@ -122,7 +123,7 @@ def submit(
     """
     flags = {
         "name": name, "conf": conf, "py_files": py_files, "files": files, "jars": jars, "archives": archives, "packages": packages,
-        "master": master,
+        "master": master, "parallelism": pairs(parallelism, "--parallelism"),
     }  # fmt: skip
     parameters = pairs(parameter, "-p")
     load = _graph if Path(target).suffix in GRAPH_SUFFIXES else _script
@@ -138,12 +139,12 @@ def submit(
 
 def _graph(path: Path, args: list[str], parameters: dict[str, str], flags: dict[str, Any], env: dict[str, str]) -> Loaded:
     _refuse(args, "arguments are for scripts; give a graph its parameters with -p NAME=VALUE")
-    master = flags.pop("master")
+    master, parallelism = flags.pop("master"), flags.pop("parallelism")
     given = [flag for flag, value in flags.items() if value]
     _refuse(given, f"--{(given or [''])[0].replace('_', '-')} is for scripts; it stands in a graph's file instead")
     from millrace.edge.graph_file import load_graph
 
-    return load_graph(path, parameters, same_machine=not is_named(), sent=True, env=env, master=master)
+    return load_graph(path, parameters, same_machine=not is_named(), sent=True, env=env, master=master, parallelism=parallelism)
 
 
 def _script(path: Path, args: list[str], parameters: dict[str, str], flags: dict[str, Any], env: dict[str, str]) -> Loaded:
@@ -152,6 +153,7 @@ def _script(path: Path, args: list[str], parameters: dict[str, str], flags: dict
     if ours:
         print(f"note: {', '.join(ours)} stands after the script and goes to it; ours stand before it", file=sys.stderr)
     _refuse(parameters, "-p is for graphs; give a script its arguments after its name")
+    _refuse(flags["parallelism"], "--parallelism is for graphs: a script is one vertex")
     from millrace.edge.graph_file import load_script
 
     paths = {flag: [Path(each) for each in _comma(flags[flag])] for flag in ("py_files", "files", "jars", "archives")}

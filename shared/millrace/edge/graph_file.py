@@ -91,6 +91,7 @@ def load_graph(
     sent: bool = False,
     env: Mapping[str, str] | None = None,
     master: str | None = None,
+    parallelism: Mapping[str, str] | None = None,
     confined: bool = False,
 ) -> Loaded:
     """Reads a graph's file (YAML or JSON) and finds all that can be found wrong before submitting; raises nothing.
@@ -101,7 +102,7 @@ def load_graph(
     - same_machine: the cluster sees this machine's files. Else a local path is one of its own machines, where nobody can look from here.
     - sent: the graph goes to a cluster next, whose parser for SQL is loaded already. Here SQL is checked only where something else is
       wrong, so that all is reported at once.
-    - env: variables that go before the file's; `master` does, too.
+    - env: variables that go before the file's; `master` does, too, and `parallelism` (vertex -> a number) before that of its vertices.
     - confined: a stranger has sent the file, and others into the same folder. Nothing else on this machine is looked at, and a relative
       path stays as it is, for the cluster to refuse.
     """
@@ -122,6 +123,7 @@ def load_graph(
         return loaded
     if master:
         value = {**value, "master": master}
+    value = _with_parallelism(loaded, value, parallelism or {})
     base = Path(os.path.normpath(path.parent.absolute()))
     completed = _Completion(value, base, overrides, limits, loaded, confined)
     loaded.raw = completed.run()
@@ -143,6 +145,19 @@ def load_graph(
             loaded.raw["sources"] = standings
         loaded.problems += check_unread(result)
     return loaded
+
+
+def _with_parallelism(loaded: Loaded, value: dict[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+    """The graph with another parallelism of these vertices. A number that is none is found with all that is wrong with the graph."""
+    vertices = value.get("vertices")
+    vertices = dict(vertices) if isinstance(vertices, dict) else {}
+    for name, number in given.items():
+        if isinstance(vertices.get(name), dict):
+            vertices[name] = {**vertices[name], "parallelism": int(number) if re.fullmatch(r"\d{1,9}", number) else number}
+        else:
+            hint = did_you_mean(name, [str(each) for each in vertices])
+            loaded.problems.append(Problem(("vertices",), f"{name!r} is given a parallelism and is no vertex", hint))
+    return {**value, "vertices": vertices} if given else value
 
 
 def _take_environment(loaded: Loaded, env: Mapping[str, str], limits: Limits) -> None:
