@@ -26,6 +26,7 @@ from millrace.core.states import (
     WORKER_TRANSITIONS,
 )
 from millrace.core.topics import DAY_MS, GIB, SERVICES, TOPICS
+from millrace.runtime.flink_settings import FLINK
 from millrace.runtime.metrics import EVERY
 from millrace.runtime.metrics import TABLE as METRICS
 from millrace.runtime.settings import PREFIX, ServiceSettings
@@ -165,6 +166,12 @@ def settings_own() -> str:
     return "\n\n".join(parts)
 
 
+def flink_settings() -> str:
+    units = {"_milliseconds": "a duration", "_hours": "a duration", "_megabytes": "a size", "_plain": ""}
+    rows = [(f"`{key}`", named.service or "all", f"`{named.setting}`", units[named.taken.__name__]) for key, named in FLINK.items()]
+    return _table(("in Flink", "service", "setting", "as"), rows)
+
+
 def metrics() -> str:
     """A row of values for each label that has few; what bounds it for each that the cluster names."""
     rows = []
@@ -254,6 +261,7 @@ TABLES = {
     "presence states": presence_states,
     "common settings": settings_common,
     "settings": settings_own,
+    "flink settings": flink_settings,
     "routes and roles": routes_and_roles,
 }
 

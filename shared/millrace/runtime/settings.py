@@ -17,7 +17,8 @@ gives `--blob-port 0`, `MILLRACE_BLOB_PORT=0` and `blob_port: 0` in the file. A 
 taken from a flag, because every user of the machine can read a command line.
 
 One file can serve all services: its top level holds what all share, a section named after a service (`dispatcher:`,
-`task_manager:`) what that one alone is told. Constructing a class directly (`DispatcherSettings(blob_token="...")`)
+`task_manager:`) what that one alone is told. Flink's names may stand at its top level (`flink_settings.py`).
+Constructing a class directly (`DispatcherSettings(blob_token="...")`)
 reads neither file nor environment.
 """
 
@@ -46,6 +47,8 @@ from pydantic_settings import (
 )
 
 from millrace.io.addresses import SHORTEST_TOKEN, is_loopback
+
+from . import flink_settings
 
 PREFIX = "MILLRACE_"
 SERVICES = ("dispatcher", "resource_manager", "job_master", "task_manager", "web", "history")
@@ -310,8 +313,10 @@ def _file(cls: type[ServiceSettings], path: Path) -> dict[str, Any]:
         raise BadSettings([f"the settings file {path} is not YAML: {place}"]) from None
     if content is not None and not isinstance(content, dict):
         raise BadSettings([f"the settings file {path} must be a mapping of names to values"])
-    content = dict(content or {})
     section = cls.service.replace("-", "_")
+    content, problems = flink_settings.taken(content or {}, section)
+    if problems:
+        raise BadSettings([f"in {path}: {each}" for each in problems])
     own = content.get(section) or {}
     common = {name: value for name, value in content.items() if name not in SERVICES}
     if not isinstance(own, dict):

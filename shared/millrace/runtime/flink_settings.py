@@ -1,0 +1,121 @@
+"""Flink's names of settings, taken in a settings file beside ours, with Flink's durations and sizes. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+_DURATION = re.compile(r"(\d{1,15})\s*(ms|milli|millis|s|sec|secs|second|seconds|m|min|mins|minute|minutes|h|hour|hours|d|day|days)")
+_MS = {"ms": 1, "milli": 1, "millis": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SIZE = re.compile(r"(\d{1,15})\s*([kmgt])(b|bytes)?")
+_KB = {"k": 1, "m": 1 << 10, "g": 1 << 20, "t": 1 << 30}
+
+
+def _plain(value: Any) -> Any:
+    return value
+
+
+def _milliseconds(value: Any) -> int:
+    """Of a Flink duration. Raises ValueError."""
+    found = _DURATION.fullmatch(str(value).strip().lower())
+    if found is None:
+        raise ValueError(f"{str(value)[:40]!r} is no duration: write 500 ms, 10 s, 2 min, 1 h or 1 d")
+    unit = found[2]
+    return int(found[1]) * (_MS.get(unit) or _MS[unit[0]])
+
+
+def _hours(value: Any) -> float:
+    return _milliseconds(value) / 3_600_000
+
+
+def _megabytes(value: Any) -> int:
+    """Of a Flink size, in whole MB. Raises ValueError."""
+    found = _SIZE.fullmatch(str(value).strip().lower())
+    if found is None or int(found[1]) * _KB[found[2]] < 1 << 10:
+        raise ValueError(f"{str(value)[:40]!r} is no size of 1 MB or more: write 512m, 4g or 4 gb")
+    return int(found[1]) * _KB[found[2]] >> 10
+
+
+class Named(NamedTuple):
+    """A setting of ours. service: whose it is; "": common to all. taken: turns Flink's value into ours."""
+
+    service: str
+    setting: str
+    taken: Callable[[Any], Any] = _plain
+
+
+FLINK: dict[str, Named] = {
+    "high-availability.storageDir": Named("", "storage_url"),
+    "heartbeat.interval": Named("resource_manager", "heartbeat_interval_ms", _milliseconds),
+    "heartbeat.timeout": Named("resource_manager", "lost_after_ms", _milliseconds),
+    "resourcemanager.taskmanager-timeout": Named("resource_manager", "worker_idle_ms", _milliseconds),
+    "resourcemanager.taskmanager-registration.timeout": Named("resource_manager", "worker_start_ms", _milliseconds),
+    "slotmanager.number-of-slots.max": Named("resource_manager", "slots_max"),
+    "slotmanager.max-total-resource.cpu": Named("resource_manager", "cores_max"),
+    "slotmanager.max-total-resource.memory": Named("resource_manager", "memory_mb_max", _megabytes),
+    "slotmanager.redundant-taskmanager-num": Named("resource_manager", "task_managers_spare"),
+    "taskmanager.numberOfTaskSlots": Named("task_manager", "slots"),
+    "taskmanager.resource-id": Named("task_manager", "id"),
+    "taskmanager.slot.timeout": Named("task_manager", "allocation_timeout_ms", _milliseconds),
+    "env.java.home": Named("task_manager", "java_home"),
+    "blob.server.port": Named("dispatcher", "blob_port"),
+    "jobstore.max-capacity": Named("dispatcher", "retained_jobs"),
+    "jobstore.expiration-time": Named("dispatcher", "keep_hours", _hours),
+    "historyserver.archive.retained-jobs": Named("dispatcher", "keep_archives"),
+    "rest.port": Named("web", "port"),
+    "rest.bind-address": Named("web", "host"),
+    "historyserver.web.port": Named("history", "port"),
+    "historyserver.web.address": Named("history", "host"),
+}
+"""Flink's name -> what it sets here."""
+_BEGINNINGS = {key.partition(".")[0] for key in FLINK}
+
+
+def taken(content: Mapping[str, Any], service: str) -> tuple[dict[str, Any], list[str]]:
+    """A file's top level with what stands there by Flink's names as settings of ours, as far as this service or all have them; and a
+    sentence for each mistake."""
+    ours: dict[str, Any] = {}
+    problems: list[str] = []
+    given: dict[str, Any] = {}
+    for name, value in _flat(content):
+        if "." in name:
+            given[name] = value
+        else:
+            ours[name] = value
+    for name, value in given.items():
+        named = FLINK.get(name)
+        if named is None:
+            close = difflib.get_close_matches(name, FLINK, n=1, cutoff=0.6)
+            hint = f"did you mean {close[0]}?" if close else "docs/reference.md has those of Flink that have a meaning here"
+            problems.append(f"unknown setting {name}; {hint}")
+            continue
+        if named.service not in ("", service):
+            continue
+        own = content.get(named.service)
+        if named.setting in ours or isinstance(own, Mapping) and named.setting in own:
+            problems.append(f"{name} is {named.setting} here, and both are given: leave out one")
+            continue
+        try:
+            ours[named.setting] = named.taken(value)
+        except ValueError as wrong:
+            problems.append(f"{name}: {wrong}")
+    return ours, problems
+
+
+def _flat(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """With Flink's nested names joined by dots, as its own file may have them."""
+    for name, value in content.items():
+        if isinstance(value, Mapping) and str(name).partition(".")[0] in _BEGINNINGS:
+            yield from ((f"{name}.{rest}", each) for rest, each in _inner(value))
+        else:
+            yield str(name), value
+
+
+def _inner(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{name}.{rest}", each) for rest, each in _inner(value))
+        else:
+            yield str(name), value

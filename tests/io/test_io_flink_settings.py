@@ -1,0 +1,81 @@
+"""Flink's names in a settings file: what each sets, and what is refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millrace.runtime.flink_settings import FLINK, taken
+from millrace.runtime.settings import BadSettings, ServiceSettings
+from services.dispatcher.settings import DispatcherSettings
+from services.job_master.settings import JobMasterSettings
+from services.resource_manager.settings import ResourceManagerSettings
+from services.task_manager.settings import TaskManagerSettings
+from services.web.history.settings import HistorySettings
+from services.web.settings import WebSettings
+
+OF_SERVICE: dict[str, type[ServiceSettings]] = {
+    cls.service: cls
+    for cls in (DispatcherSettings, JobMasterSettings, ResourceManagerSettings, TaskManagerSettings, WebSettings, HistorySettings)
+} | {"": ServiceSettings}
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.startswith("MILLRACE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+def load(tmp_path: Path, text: str, cls: type[ServiceSettings] = ResourceManagerSettings) -> Any:
+    path = tmp_path / "millrace.yaml"
+    path.write_text(text)
+    return cls.load(["--config", str(path)])
+
+
+@pytest.mark.parametrize("name", FLINK)
+def test_each_name_is_of_a_setting_that_there_is(name: str) -> None:
+    assert FLINK[name].setting in OF_SERVICE[FLINK[name].service].model_fields
+
+
+@pytest.mark.parametrize("text", [
+    "heartbeat.interval: 200 ms\nheartbeat.timeout: 2 s\nslotmanager.max-total-resource.memory: 8g\n",
+    "heartbeat: {interval: 200ms, timeout: 2s}\nslotmanager: {max-total-resource: {memory: 8192 mb}}\n",
+])  # fmt: skip
+def test_a_file_in_flinks_names_sets_what_it_does_there(tmp_path: Path, text: str) -> None:
+    found = load(tmp_path, text + "taskmanager.numberOfTaskSlots: 4\nresource_manager: {ageing_ms: 5}\n")
+    assert (found.heartbeat_interval_ms, found.lost_after_ms, found.memory_mb_max, found.ageing_ms) == (200, 2000, 8192, 5)
+    assert load(tmp_path, text + "taskmanager.numberOfTaskSlots: 4\n", TaskManagerSettings).slots == 4
+
+
+def test_a_flag_and_the_environment_go_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLRACE_LOST_AFTER_MS", "3000")
+    assert load(tmp_path, "heartbeat.timeout: 2 s\n").lost_after_ms == 3000
+
+
+@pytest.mark.parametrize("text, says", [
+    ("heartbeat.timout: 2 s", "unknown setting heartbeat.timout; did you mean heartbeat.timeout?"),
+    ("taskmanager.memory.jvm-overhead.fraction: 0.1", "unknown setting taskmanager.memory.jvm-overhead.fraction; "),
+    ("heartbeat.timeout: soon", "heartbeat.timeout: 'soon' is no duration: write 500 ms, 10 s, 2 min, 1 h or 1 d"),
+    ("heartbeat.timeout: 2", "heartbeat.timeout: '2' is no duration"),
+    ("slotmanager.max-total-resource.memory: 5 kb", "slotmanager.max-total-resource.memory: '5 kb' is no size of 1 MB or more"),
+    ("heartbeat.timeout: 2 s\nresource_manager: {lost_after_ms: 900}", "heartbeat.timeout is lost_after_ms here, and both are given"),
+    ("heartbeat.timeout: 2 s\nlost_after_ms: 900", "heartbeat.timeout is lost_after_ms here, and both are given"),
+    ("heartbeat.timeout: 10 ms", "lost_after_ms in "),
+])  # fmt: skip
+def test_what_is_wrong_is_refused_by_its_name(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(BadSettings) as caught:
+        load(tmp_path, text)
+    [problem] = caught.value.problems
+    assert says in problem and "millrace.yaml" in problem
+
+
+def test_durations_and_sizes_are_flinks() -> None:
+    for written, ms in (("500 ms", 500), ("10s", 10_000), ("2 min", 120_000), ("1 h", 3_600_000), ("3 days", 259_200_000)):
+        assert taken({"heartbeat.interval": written}, "resource_manager") == ({"heartbeat_interval_ms": ms}, [])
+    for written, mb in (("512m", 512), ("4g", 4096), ("1 TB", 1 << 20), ("2048 kb", 2)):
+        assert taken({"slotmanager.max-total-resource.memory": written}, "resource_manager") == ({"memory_mb_max": mb}, [])
+    assert taken({"jobstore.expiration-time": "90 min"}, "dispatcher") == ({"keep_hours": 1.5}, [])
