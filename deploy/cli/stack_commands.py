@@ -31,6 +31,12 @@ DashboardFolder = Annotated[
     ),
 ]  # fmt: skip
 
+ConfigFile = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE", help="Settings of the services, YAML, read at each start: docs/reference.md has them. --config '' forgets the file."
+    ),
+]
 Exactly = Annotated[
     int | None, typer.Option("--task-managers", min=0, max=16, help="Number of TaskManagers, no more and no fewer: --min and --max in one.")
 ]
@@ -92,6 +98,7 @@ def up(
         bool | None, typer.Option("--web/--no-web", help="The web service too: a page, and JSON (first time: without).")
     ] = None,
     flink_dashboard: DashboardFolder = None,
+    config: ConfigFile = None,
 ) -> None:
     """Start Kafka, etcd and the four services.
 
@@ -106,7 +113,7 @@ def up(
         find_java()  # what cannot work is said before anything is started
     given = {
         "slots": slots, "cores": cores, "heap_mb": heap_mb, "python": python, "shards": shards,
-        "standbys": standbys, "web": web, "flink_dashboard": dashboard_of(flink_dashboard),
+        "standbys": standbys, "web": web, "flink_dashboard": dashboard_of(flink_dashboard), "config": _config_of(config),
     }  # fmt: skip
     options = {**local.options().__dict__, **{name: value for name, value in given.items() if value is not None}}
     options |= _task_managers(options, bool(local.facts()), task_managers, least, most)
@@ -122,6 +129,19 @@ def up(
         return
     _print_line("Ctrl-C stops it.")
     _stay(local)
+
+
+def _config_of(config: str | None) -> str | None:
+    """The whole path of a file of settings that can be read."""
+    from deploy.local.stack_settings import own_settings
+    from millrace.runtime.settings import BadSettings
+
+    path = str(Path(config).absolute()) if config else config
+    try:
+        own_settings(path or "")
+    except BadSettings as bad:
+        raise typer.BadParameter("; ".join(bad.problems), param_hint="--config") from None
+    return path
 
 
 def _task_managers(options: dict[str, Any], known: bool, exactly: int | None, least: int | None, most: int | None) -> dict[str, Any]:

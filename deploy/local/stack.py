@@ -56,6 +56,8 @@ class Options:
     """The web service too."""
     flink_dashboard: str = ""
     """The folder with the files of Flink's dashboard, which the web service answers; empty: it does not."""
+    config: str = ""
+    """The user's own file of settings, read at each start; empty: none."""
 
     @property
     def most(self) -> int:

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML
 
+from millrace.runtime.flink_settings import in_our_names
 from millrace.runtime.inspection import memory_bytes
+from millrace.runtime.settings import BadSettings, merged, read_file
 from services.task_manager.settings import heap_of
 
 from .stack import Options, Stack, write_private
+
+DECIDED = {
+    "": ("cluster", "kafka_bootstrap", "etcd_endpoint", "storage_url", "log_format"),
+    "dispatcher": ("blob_port", "blob_token"),
+    "web": ("blob_token",),
+    "resource_manager": (
+        "provider", "agents", "agent_token", "task_managers_min", "task_managers_max", "worker_slots", "worker_memory_mb",
+    ),
+    "task_manager": ("slots", "heap_mb", "cores", "python", "work_folder"),
+}  # fmt: skip
+"""What a stack decides itself, or `up` by its options."""
 
 
 class Served(NamedTuple):
@@ -21,7 +35,10 @@ class Served(NamedTuple):
 
 
 def write_settings(stack: Stack, options: Options, kafka: str, etcd: str, blob_port: int, agent: Served | None) -> None:
-    """`agent`: starts TaskManagers for the ResourceManager; None: the supervisor alone does."""
+    """`agent`: starts TaskManagers for the ResourceManager; None: the supervisor alone does. What the stack decides goes before the user's
+    own settings. Raises BadSettings for a file of these that cannot be used."""
+    # A laptop does other work too: a little more patience than a cluster's machines need.
+    own = merged({"resource_manager": {"lost_after_ms": 800}}, own_settings(options.config))
     settings = {
         "cluster": "default",
         "kafka_bootstrap": kafka,
@@ -30,8 +47,7 @@ def write_settings(stack: Stack, options: Options, kafka: str, etcd: str, blob_p
         "log_format": "json",
         "dispatcher": {"blob_port": blob_port, "blob_token": stack.token()},
         "web": {"blob_token": stack.token()},
-        # A laptop does other work too: a little more patience than a cluster's machines need.
-        "resource_manager": {"lost_after_ms": 800, **(_provided(options, agent) if agent else {})},
+        "resource_manager": _provided(options, agent) if agent else {},
         "task_manager": {
             "slots": options.slots,
             "heap_mb": _heap_mb(options),
@@ -41,8 +57,22 @@ def write_settings(stack: Stack, options: Options, kafka: str, etcd: str, blob_p
         },
     }
     written = io.StringIO()
-    YAML(typ="safe").dump(settings, written)
+    YAML(typ="safe").dump(merged(own, settings), written)
     write_private(stack.settings_file, written.getvalue())
+
+
+def own_settings(config: str) -> dict[str, Any]:
+    """The user's file, in our names; nothing without one. Raises BadSettings."""
+    if not config:
+        return {}
+    content, problems = in_our_names(read_file(Path(config)))
+    for service, names in DECIDED.items():
+        section = content.get(service) or {} if service else content
+        given = [name for name in names if isinstance(section, dict) and name in section]
+        problems += [f"{name} is decided by the stack, or by an option of millrace up: leave it out" for name in given]
+    if problems:
+        raise BadSettings([f"in {config}: {each}" for each in problems])
+    return content
 
 
 def _provided(options: Options, agent: Served) -> dict[str, Any]:

@@ -12,13 +12,16 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from ruamel.yaml import YAML
 
 from deploy.agent import Agent
 from deploy.local import supervisor
 from deploy.local.errors import LocalError
 from deploy.local.server import LocalServer
 from deploy.local.stack import Options, Stack, _health, disk_use
+from deploy.local.stack_settings import DECIDED, Served, own_settings, write_settings
 from deploy.local.supervisor import Service, Supervisor
+from millrace.runtime.settings import BadSettings
 
 
 def test_what_goes_while_the_disk_use_is_counted_counts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,3 +269,40 @@ def test_a_start_that_fails_ends_also_what_is_being_started_again(monkeypatch: p
     monkeypatch.setattr(supervisor, "on_stop", lambda _: None)
     assert made.run() == 1
     assert "the service starts" not in did and not any(thread.is_alive() for _, thread in made.healing)
+
+
+def settings_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> dict[str, Any]:
+    """What the services of a stack are given, beside the user's own file."""
+    monkeypatch.setenv("MILLRACE_HOME", str(tmp_path))
+    (tmp_path / "own.yaml").write_text(text)
+    stack = Stack("settings")
+    stack.folder.mkdir(parents=True)
+    options = Options(config=str(tmp_path / "own.yaml"))
+    write_settings(stack, options, "k:1", "e:2", 7, Served("http://agent", "token"))
+    found: dict[str, Any] = YAML(typ="safe").load(stack.settings_file.read_text())
+    return found
+
+
+def test_a_users_own_settings_reach_the_services_of_a_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "heartbeat.timeout: 5 s\nlog_level: debug\ntask_manager: {conf: {spark.x: y}}\nresource_manager: {ageing_ms: 7}\n"
+    found = settings_of(tmp_path, monkeypatch, text)
+    assert (found["log_level"], found["kafka_bootstrap"]) == ("debug", "k:1")
+    assert found["task_manager"] | {"conf": {"spark.x": "y"}, "slots": 2} == found["task_manager"]
+    given = found["resource_manager"]
+    assert (given["lost_after_ms"], given["ageing_ms"], given["provider"]) == (5000, 7, "process")
+
+
+def test_what_a_stack_decides_is_no_users_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = settings_of(tmp_path, monkeypatch, "{}")
+    assert written["resource_manager"]["lost_after_ms"] == 800
+    for service, names in DECIDED.items():
+        section = written[service] if service else written
+        assert set(section) - set(DECIDED) <= {*names, "lost_after_ms"}, "all that a stack writes is its own"
+        for name in names:
+            text = f"{service}: {{{name}: 1}}\n" if service else f"{name}: x\n"
+            (tmp_path / "wrong.yaml").write_text(text)
+            with pytest.raises(BadSettings, match=f"{name} is decided by the stack"):
+                own_settings(str(tmp_path / "wrong.yaml"))
+    (tmp_path / "wrong.yaml").write_text("taskmanager.numberOfTaskSlots: 4\n")
+    with pytest.raises(BadSettings, match="slots is decided by the stack"):
+        own_settings(str(tmp_path / "wrong.yaml"))

@@ -104,6 +104,19 @@ def taken(content: Mapping[str, Any], service: str) -> tuple[dict[str, Any], lis
     return ours, problems
 
 
+def in_our_names(content: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """A whole settings file without Flink's names: what belongs to a service stands in its section. And a sentence for each mistake."""
+    found: dict[str, Any] = {}
+    problems: dict[str, None] = {}
+    for service in dict.fromkeys(named.service for named in FLINK.values()):
+        ours, wrong = taken(content, service)
+        problems |= dict.fromkeys(wrong)
+        own = {name: value for name, value in ours.items() if name not in content}
+        section = {**dict(content.get(service) or {}), **own}
+        found |= own if not service else {service: section} if section else {}
+    return {**{name: value for name, value in _flat(content) if "." not in name}, **found}, list(problems)
+
+
 def _flat(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """With Flink's nested names joined by dots, as its own file may have them."""
     for name, value in content.items():

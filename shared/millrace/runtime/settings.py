@@ -170,11 +170,11 @@ class ServiceSettings(BaseSettings):
         path = flags.get("config") or environment.get("config")
         file = _file(cls, Path(path)) if path else {}
         origins = ((f"in {path}", file), ("from the environment", environment), ("from a flag", flags))
-        merged: dict[str, Any] = {}
+        given: dict[str, Any] = {}
         for _, values in origins:
-            merged = _merge(merged, values)
+            given = merged(given, values)
         try:
-            settings = cls(**merged)
+            settings = cls(**given)
         except ValidationError as error:
             raise BadSettings([_sentence(cls, each, origins) for each in error.errors(include_input=False)]) from None
         settings._ignored = ignored
@@ -299,6 +299,21 @@ def _environment(cls: type[ServiceSettings]) -> tuple[dict[str, Any], list[str]]
 
 def _file(cls: type[ServiceSettings], path: Path) -> dict[str, Any]:
     """The file's top level, overlaid with the section of this service."""
+    section = cls.service.replace("-", "_")
+    content, problems = flink_settings.taken(read_file(path), section)
+    if problems:
+        raise BadSettings([f"in {path}: {each}" for each in problems])
+    own = content.get(section) or {}
+    common = {name: value for name, value in content.items() if name not in SERVICES}
+    if not isinstance(own, dict):
+        raise BadSettings([f"section {section} in {path} must be a mapping of names to values"])
+    if "config" in common or "config" in own:
+        raise BadSettings([f"config cannot stand in {path} itself; give --config or {PREFIX}CONFIG"])
+    return {str(name): value for name, value in merged(common, own).items()}
+
+
+def read_file(path: Path) -> dict[Any, Any]:
+    """A settings file as it stands. Raises BadSettings."""
     from ruamel.yaml import YAML  # 2 MB that a service without a file need not load
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
@@ -313,17 +328,7 @@ def _file(cls: type[ServiceSettings], path: Path) -> dict[str, Any]:
         raise BadSettings([f"the settings file {path} is not YAML: {place}"]) from None
     if content is not None and not isinstance(content, dict):
         raise BadSettings([f"the settings file {path} must be a mapping of names to values"])
-    section = cls.service.replace("-", "_")
-    content, problems = flink_settings.taken(content or {}, section)
-    if problems:
-        raise BadSettings([f"in {path}: {each}" for each in problems])
-    own = content.get(section) or {}
-    common = {name: value for name, value in content.items() if name not in SERVICES}
-    if not isinstance(own, dict):
-        raise BadSettings([f"section {section} in {path} must be a mapping of names to values"])
-    if "config" in common or "config" in own:
-        raise BadSettings([f"config cannot stand in {path} itself; give --config or {PREFIX}CONFIG"])
-    return {str(name): value for name, value in _merge(common, own).items()}
+    return dict(content or {})
 
 
 # ---- small helpers
@@ -333,13 +338,13 @@ def _program(cls: type[ServiceSettings]) -> str:
     return cls.service.replace("_", "-")
 
 
-def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """`above` wins, mapping by mapping."""
-    merged = dict(below)
+    found = dict(below)
     for name, value in above.items():
-        both = isinstance(value, Mapping) and isinstance(merged.get(name), Mapping)
-        merged[name] = _merge(merged[name], value) if both else value
-    return merged
+        both = isinstance(value, Mapping) and isinstance(found.get(name), Mapping)
+        found[name] = merged(found[name], value) if both else value
+    return found
 
 
 def _model_of(field: FieldInfo) -> type[BaseModel] | None:
