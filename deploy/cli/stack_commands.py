@@ -113,10 +113,12 @@ def up(
         find_java()  # what cannot work is said before anything is started
     given = {
         "slots": slots, "cores": cores, "heap_mb": heap_mb, "python": python, "shards": shards,
-        "standbys": standbys, "web": web, "flink_dashboard": dashboard_of(flink_dashboard), "config": _config_of(config),
+        "standbys": standbys, "web": web, "flink_dashboard": dashboard_of(flink_dashboard),
+        "config": config and str(Path(config).absolute()),
     }  # fmt: skip
     options = {**local.options().__dict__, **{name: value for name, value in given.items() if value is not None}}
     options |= _task_managers(options, bool(local.facts()), task_managers, least, most)
+    _check_settings(options["config"])
     options["flink_dashboard"] = options["flink_dashboard"] if Path(options["flink_dashboard"], "index.html").is_file() else ""
     if flink_dashboard is not None and not options["web"]:
         raise typer.BadParameter("the web service answers its files: give --web, too", param_hint="--flink-dashboard")
@@ -131,17 +133,15 @@ def up(
     _stay(local)
 
 
-def _config_of(config: str | None) -> str | None:
-    """The whole path of a file of settings that can be read."""
+def _check_settings(config: str) -> None:
+    """Raises BadParameter for a file of settings that cannot be used, now or any more."""
     from deploy.local.stack_settings import own_settings
     from millrace.runtime.settings import BadSettings
 
-    path = str(Path(config).absolute()) if config else config
     try:
-        own_settings(path or "")
+        own_settings(config)
     except BadSettings as bad:
         raise typer.BadParameter("; ".join(bad.problems), param_hint="--config") from None
-    return path
 
 
 def _task_managers(options: dict[str, Any], known: bool, exactly: int | None, least: int | None, most: int | None) -> dict[str, Any]:
@@ -282,7 +282,7 @@ def demo(
     local = Stack(f"demo-{os.getpid()}")
     if not keep:  # a JVM that runs one job ends before the full JIT compiler has paid for itself
         os.environ.setdefault("MILLRACE_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1,-XX:+UseSerialGC")
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # not by raising SIGINT, which a shell's background ignores
     try:
         facts = local.up(Options(web=web), _print_line, foreground=not keep)
         for warning in facts.get("warnings", []):

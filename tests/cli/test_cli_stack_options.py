@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from deploy.cli import app as program
 from deploy.cli.stack_commands import _task_managers
-from deploy.local.stack import Options
+from deploy.local.stack import Options, Stack
 from services.task_manager.settings import LEAST_HEAP_MB
 
 
@@ -28,6 +28,22 @@ def test_a_folder_that_is_no_dashboard_is_refused_at_the_prompt(tmp_path: Path) 
     (tmp_path / "index.html").touch()
     told = CliRunner().invoke(program.app, ["up", "--stack", "none", "--flink-dashboard", str(tmp_path)])
     assert told.exit_code == 2 and "--web" in told.output
+
+
+def test_settings_that_cannot_be_used_are_refused_at_the_prompt_also_when_they_are_those_of_the_last_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLRACE_HOME", str(tmp_path))
+    own = tmp_path / "own.yaml"
+    own.write_text("heartbeat.timout: 5 s\n")
+    told = CliRunner().invoke(program.app, ["up", "--stack", "none", "--config", str(own)])
+    assert told.exit_code == 2 and "did you mean" in told.output and "--config" in told.output
+    stack = Stack("none")
+    stack.folder.mkdir(parents=True)
+    stack.write_facts({"options": {"config": str(tmp_path / "gone.yaml")}})
+    assert stack.options().config == str(tmp_path / "gone.yaml")
+    told = CliRunner().invoke(program.app, ["up", "--stack", "none"])
+    assert told.exit_code == 2 and "cannot be read" in " ".join(told.output.split())
 
 
 def test_a_storage_that_cannot_be_opened_is_one_line(tmp_path: Path) -> None:

@@ -22,10 +22,13 @@ PROGRAM = (sys.executable, "-c", "from deploy.cli import main; main()")
 class Command:
     """A command of the program, in the background."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: str, background: bool = False) -> None:
+        """`background`: as a shell without a terminal starts it there: Ctrl-C is ignored."""
+        ignore = (lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) if background else None
         self.process = subprocess.Popen(
-            [*PROGRAM, *words], cwd=CHECKOUT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+            [*PROGRAM, *words], cwd=CHECKOUT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            preexec_fn=ignore,
+        )  # fmt: skip
         self.said: list[str] = []
 
     @property
@@ -65,8 +68,8 @@ def commands(stacks_home: Path) -> Iterator[list[Command]]:
             stack.down(purge=True)  # of one that did not come to its end
 
 
-def start(commands: list[Command], *words: str) -> Command:
-    commands.append(Command(*words))
+def start(commands: list[Command], *words: str, background: bool = False) -> Command:
+    commands.append(Command(*words, background=background))
     return commands[-1]
 
 
@@ -116,12 +119,15 @@ def test_the_demo_shows_its_result_and_leaves_nothing_but_that(commands: list[Co
 
 
 @pytest.mark.long
-def test_ctrl_c_in_the_demo_ends_all_that_it_started(commands: list[Command], tmp_path: Path) -> None:
-    demo = start(commands, "demo", "--out", str(tmp_path / "out"))
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_in_the_demo_or_its_end_in_the_background_ends_all_that_it_started(
+    commands: list[Command], tmp_path: Path, number: signal.Signals
+) -> None:
+    demo = start(commands, "demo", "--out", str(tmp_path / "out"), background=number == signal.SIGTERM)
     demo.until("job flight-delays")
     folder = demo.demo.folder
     assert folder.is_dir() and processes_of(folder)
-    demo.process.send_signal(signal.SIGINT)
+    demo.process.send_signal(number)
     code, _, err = demo.end()
     assert (code, err.splitlines()[-1]) == (130, "stopping"), err
     assert (processes_of(folder), folder.exists()) == ([], False)
