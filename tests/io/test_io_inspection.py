@@ -30,7 +30,7 @@ from millrace.core.messages.records import encode
 from millrace.core.topics import PROCESS_QUESTIONS, TOPICS, Topology
 from millrace.io.storage.store import Storage, StorageError
 from millrace.runtime.asked import Questions
-from millrace.runtime.inspection import AT_ONCE, Answers, Inspector, fitted
+from millrace.runtime.inspection import AT_ONCE, KEPT_S, PIECE_LEAST, Answers, Inspector, fitted
 from millrace.runtime.own_logs import FileLog
 from tests.simulation import Clock
 from tests.simulation.bus import MemoryBroker, MemoryBus
@@ -99,6 +99,24 @@ def test_a_log_is_listed_and_uploaded_by_its_id_alone(inspector: Inspector, stor
 def test_what_is_no_id_is_no_path(inspector: Inspector, log: str) -> None:
     found = inspector.answer(UploadAsk(log=log))
     assert isinstance(found, NoAnswer) and found.kind == "not_found"
+
+
+def test_what_is_stored_for_who_asks_is_bounded_and_room_comes_back(
+    tmp_path: Path, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millrace.runtime.inspection.STORED_MOST", 3 * PIECE_LEAST)
+    (tmp_path / "d.log").write_bytes(bytes(range(65, 90)))
+    now = [0.0]
+    inspector = Inspector("dispatcher", storage, lambda: {"log": FileLog(tmp_path / "d.log")}, clock=lambda: now[0])
+
+    def asked(start: int) -> str:
+        answer = inspector.answer(UploadAsk(log="log", start=start, length=1))
+        return answer.kind if isinstance(answer, NoAnswer) else "stored"
+
+    assert [asked(start) for start in (0, 1, 2, 3)] == ["stored", "stored", "stored", "busy"]
+    assert asked(1) == "stored", "it is there already"
+    now[0] = KEPT_S + 1
+    assert asked(3) == "stored"
 
 
 def test_dumps_share_what_an_answer_may_have() -> None:

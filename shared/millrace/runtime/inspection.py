@@ -8,6 +8,8 @@ import platform
 import socket
 import sys
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
@@ -43,6 +45,10 @@ from .own_logs import Log
 
 FOLDER = "logs/asked"
 """In storage: the pieces of logs that were asked for. They go after an hour."""
+KEPT_S = 3600.0
+STORED_MOST = 256 << 20
+"""Bytes that a process stores there within such a time: whoever reaches Kafka may ask. A piece counts as PIECE_LEAST at least."""
+PIECE_LEAST = 16 << 10
 AT_ONCE = 4
 FRAMES_MOST = 200
 TEXT_MOST = 160
@@ -59,8 +65,12 @@ class Inspector:
         storage: Storage,
         logs: Callable[[], Mapping[str, Log]] = own_logs.own_logs,
         scopes: Callable[[], dict[str, str]] = dict,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._service, self._storage, self._logs, self._scopes = service, storage, logs, scopes
+        self._clock = clock
+        self._stored: deque[tuple[float, int]] = deque()  # when, and how much
+        self._storing = threading.Lock()
 
     def status(self) -> ProcessStatus:
         """How the process is."""
@@ -106,9 +116,26 @@ class Inspector:
             return NoAnswer(kind="not_found", reason=f"there is no log {ask.log!r}; ask for the list of logs")
         start, data, whole = own_logs.piece(found, ask.start, ask.length)
         path = f"{FOLDER}/{hashlib.sha256(data).hexdigest()}" if data else ""
-        if data and not self._storage.put_if_absent(path, data):
-            self._storage.touch(path)  # so that it does not go before it is read
+        if data and not self._store(path, data):
+            reason = f"it has stored {STORED_MOST >> 20} MB of its logs for those who asked within an hour; ask again later"
+            return NoAnswer(kind="busy", reason=reason)
         return UploadedPiece(piece=LogPiece(log=ask.log, path=path, start=start, bytes=len(data), size=whole.size))
+
+
+    def _store(self, path: str, data: bytes) -> bool:  # [R32]
+        """Stores a piece, or has one that is there stay; False: too much was stored lately. Raises StorageError."""
+        with self._storing:
+            while self._stored and self._stored[0][0] < self._clock() - KEPT_S:
+                self._stored.popleft()
+            if self._storage.exists(path):
+                self._storage.touch(path)  # so that it does not go before it is read
+                return True
+            size = max(len(data), PIECE_LEAST)
+            if sum(each for _, each in self._stored) + size > STORED_MOST:
+                return False
+            if self._storage.put_if_absent(path, data):
+                self._stored.append((self._clock(), size))
+            return True
 
 
 class Answers:
