@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import time
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -168,7 +170,7 @@ def test_what_is_no_event_ends_no_feed() -> None:
     feed = feed_over(b"[]", b"7", b"{}", b"{", b"[" * 100_000, b'{"type": "JobFinished"}')
     buffer = feed.subscribe("j")
     feed._read()
-    assert [buffer.get(0), buffer.get(0), buffer.ended] == [{"type": "JobFinished"}, None, True]
+    assert [buffer.get(), buffer.get(), buffer.ended] == [{"type": "JobFinished"}, None, True]
 
 
 def test_a_record_nested_too_deeply_is_neither_a_letter_nor_a_reply() -> None:
@@ -279,4 +281,33 @@ def test_the_end_of_a_feed_is_seen_behind_as_many_events_as_are_kept(monkeypatch
     for n in range(2):
         buffer.put(b'{"type": "JobWaiting", "count": %d}' % n)
     buffer.close()
-    assert [each and each["count"] for each in (buffer.get(None), buffer.get(None), buffer.get(None))] == [0, 1, None]
+    assert [each and each["count"] for each in (buffer.get(), buffer.get(), buffer.get())] == [0, 1, None]
+
+
+def test_ctrl_c_while_an_event_is_taken_leaves_nothing_locked() -> None:
+    """At every step of `get`: behind it, an end of the feed comes through."""
+    for step in itertools.count(1):
+        buffer, steps = Buffer(), itertools.count(1)
+        buffer.put(b'{"type": "JobWaiting"}')
+
+        def trace(*_: object, steps: Iterator[int] = steps, step: int = step) -> Any:
+            if next(steps) == step:
+                raise KeyboardInterrupt
+            return trace
+
+        before = sys.gettrace()
+        try:
+            sys.settrace(trace)
+            buffer.get()
+            interrupted = False
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            sys.settrace(before)
+        closing = threading.Thread(target=buffer.close, daemon=True)
+        closing.start()
+        closing.join(60)
+        assert not closing.is_alive(), step
+        if not interrupted:
+            assert step > 3
+            return

@@ -55,11 +55,12 @@ def _part(kind: type[P], value: object) -> P | None:
 
 
 class Buffer:
-    """Events of one job, as they come. What was said twice, word for word (a leader that took over says again what its
-    predecessor may not have said), is given once."""
+    """Events of one job, as they come, for one that takes them. What was said twice, word for word (a leader that took over says again
+    what its predecessor may not have said), is given once."""
 
     def __init__(self) -> None:
-        self._queue: queue.Queue[Event | None] = queue.Queue(BUFFERED_MOST)
+        # Not a Queue: a Ctrl-C within its `get` may leave its lock taken, and whoever puts or closes then waits for ever.
+        self._queue: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._seen: set[bytes] = set()
         self.ended = self.lost = self._closed = False
 
@@ -68,24 +69,24 @@ class Buffer:
             return
         try:
             event = _event(value)
-            self._seen.add(value)
-            self._queue.put_nowait(event)
-            self.ended = self.ended or event.get("type") in ENDED_BY
         except ValueError:
             return  # no fact of a Millrace
-        except queue.Full:
+        if self._queue.qsize() >= BUFFERED_MOST:
             self.lost = True  # nobody takes them: they are read from Kafka again when asked for
+            return
+        self._seen.add(value)
+        self._queue.put(event)
+        self.ended = self.ended or event.get("type") in ENDED_BY
 
     def close(self) -> None:
         """No more events come: whoever waits for one goes on, and who comes later waits for none."""
         self._closed = True
-        with suppress(queue.Full):  # then nobody waits
-            self._queue.put_nowait(None)
+        self._queue.put(None)
 
-    def get(self, timeout_s: float | None) -> Event | None:
-        """The next event; None when none comes in time, or none at all."""
+    def get(self) -> Event | None:
+        """The next event, waited for; None when no more come."""
         with suppress(queue.Empty):
-            return self._queue.get_nowait() if self._closed else self._queue.get(timeout=timeout_s)
+            return self._queue.get(block=not (self.lost or self.ended or self._closed))
         return None
 
 
@@ -138,7 +139,7 @@ class Feed:
 def follow_buffer(buffer: Buffer) -> Iterator[Event]:
     """Ends with the job's end, or when the buffer has lost events (see `lost`)."""
     while True:
-        event = buffer.get(TURN_S if buffer.lost or buffer.ended else None)
+        event = buffer.get()
         if event is None:
             return
         yield event
