@@ -100,11 +100,22 @@ def test_refusals_of_the_cluster(plane: ControlPlane, graph: Path) -> None:
         "k8s://https://HOST:PORT; without one, the job runs in its slot's own Spark",
         "not accepted: 1 problem",
     ]
-    for command in ("show", "cancel", "result", "logs", "events"):
+    for command in ("show", "cancel", "result", "logs", "events", "run-again"):
         assert run(plane, command, "no-such-job", code=1)[1] == "millrace: there is no job no-such-job\n"
         _, err = run(plane, command, "no id!", code=1)
         assert err.startswith("millrace: 'no id!' is no job's id: it begins with a letter or digit,")
     run(plane, "cancel", job)
+
+
+def test_a_job_is_run_again_once_it_has_ended_and_not_before(plane: ControlPlane, graph: Path) -> None:
+    job = run(plane, "submit", graph)[0].strip()
+    assert run(plane, "run-again", job, code=1)[1] == f"millrace: job {job} is RUNNING: it can be run again once it has ended\n"
+    run(plane, "cancel", job, "--wait")
+    again = run(plane, "run-again", job)[0].strip()
+    assert again.startswith("one-") and again != job
+    assert run(plane, "run-again", job, "--job", again)[0].strip() == again, "the same id and graph is the same job"
+    assert f"job       {again}\n" in run(plane, "show", again)[0]
+    run(plane, "cancel", again)
 
 
 def test_without_etcd_a_submission_is_given_up_and_not_accepted_behind_its_users_back(plane: ControlPlane, graph: Path) -> None:

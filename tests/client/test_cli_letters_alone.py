@@ -98,3 +98,15 @@ def test_the_story_of_a_letter_ends_also_where_the_topic_was_made_anew() -> None
     for each in (first, second):
         told = list(story([first, second], each))
         assert [line.split("letter ")[1][0] for line in told if "parked from" in line] == ["1", "2"]
+
+
+def test_a_letter_that_comes_back_in_any_case_is_waited_for_and_no_other() -> None:
+    known = Letters(letter(1, 5, to=100))
+    [back] = commands._parked_again(known, 2, {100: True})  # type: ignore[arg-type]  # all of it that is asked
+    assert (back.number, back.letter.offset) == (2, 100)
+    assert commands._parked_again(Letters(letter(1, 5, to=100)), 2, {100: False}) == []  # type: ignore[arg-type]  # as above
+
+
+def test_one_that_never_comes_back_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "BACK_S", 0.05)
+    assert commands._parked_again(Letters(letter(1, 5, to=7)), 2, {7: True}) == []  # type: ignore[arg-type]  # as above

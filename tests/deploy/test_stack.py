@@ -306,3 +306,7 @@ def test_what_a_stack_decides_is_no_users_to_set(tmp_path: Path, monkeypatch: py
     (tmp_path / "wrong.yaml").write_text("taskmanager.numberOfTaskSlots: 4\n")
     with pytest.raises(BadSettings, match="slots is decided by the stack"):
         own_settings(str(tmp_path / "wrong.yaml"))
+    (tmp_path / "wrong.yaml").write_text("task_manager: 5\n")
+    with pytest.raises(BadSettings, match="section task_manager must be a mapping"):
+        own_settings(str(tmp_path / "wrong.yaml"))
+    assert own_settings("") == {}

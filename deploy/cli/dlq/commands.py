@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from millrace.client import Millrace
     from millrace.client.dead_letters import DeadLetters, Letter, Original
 
+BACK_S = 10.0
+
 dlq = typer.Typer(
     name="dlq",
     no_args_is_help=True,
@@ -201,11 +203,24 @@ def redrive(
             sent_now = sum(each.redriven is not None for each, _ in going)
             print(f"interrupted: sent {sent_now} of {len(going)}; the same command goes on with the rest", file=sys.stderr)
             raise
-        sent = {each.redriven.offset for each, _ in going if each.redriven is not None}
-        back = [each for each in letters.read() if each.number >= end and each.letter.offset in sent]
+        still_wrong = {each.letter.name for each in decisions if each.why}
+        sent = {each.redriven.offset: each.name in still_wrong for each, _ in going if each.redriven is not None}
+        back = _parked_again(letters, end, sent)
     print_done(decisions, len(sent), back, failed, as_json)
     if failed:
         raise typer.Exit(Exit.FAILED)
+
+
+def _parked_again(letters: DeadLetters, end: int, sent: dict[int, bool]) -> list[Letter]:
+    """The letters, from `end` on, of records that were sent to these offsets. Those that come back in any case (True) are waited for a
+    while: the Dispatcher asks etcd before it parks a conflict, and answers what comes behind it meanwhile."""
+    awaited = {offset for offset, is_wrong in sent.items() if is_wrong}
+    deadline = time.monotonic() + BACK_S
+    while True:
+        back = [each for each in letters.read() if each.number >= end and each.letter.offset in sent]
+        if time.monotonic() > deadline or awaited <= {each.letter.offset for each in back}:
+            return back
+        time.sleep(BACK_S / 100)
 
 
 def _check(millrace: Millrace) -> None:

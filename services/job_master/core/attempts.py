@@ -142,5 +142,4 @@ def _decide(
         return None, decision
     if plan.graph.restart.scope == "full":
         return resetting.everything(job), decision
-    is_gang = job.graph.get("together", False)
-    return resetting.readers_of(job, plan, resetting.gang(job, task, index)) if is_gang else None, decision
+    return resetting.readers_of(job, plan, resetting.gang(job, task, index)) if job.is_gang else None, decision

@@ -67,7 +67,7 @@ def readers_of(job: Job, plan: Plan, places: list[Place]) -> list[Place]:
 def gang(job: Job, task: str, index: int) -> list[Place]:  # [R35]
     """What runs again with this subtask: of a job that wants its slots together all subtasks of the tasks that run or are to run now, for
     they may wait for each other. Of another job the subtask alone."""
-    if not job.graph.get("together", False):
+    if not job.is_gang:
         return [(task, index)]
     now = {task} | {slot.task for slot in job.slots.values() if slot.task is not None}
     return [(name, each) for name, its in job.tasks.items() if name != PLAN_TASK and (name in now or its.ready) for each in its.rows]
@@ -76,9 +76,8 @@ def gang(job: Job, task: str, index: int) -> list[Place]:  # [R35]
 def ends_together(job: Job) -> bool:
     """Whether a gang is not to begin again yet: an attempt of it still ends. Else it would begin one by one, and hold slots while it waits
     for more of them."""
-    ending = (slot for slot in job.slots.values() if slot.task is not None)
-    is_gang = job.graph.get("together", False)
-    return is_gang and any(job.tasks[slot.task or ""].rows[slot.subtask].state is ExecutionState.CANCELING for slot in ending)
+    rows = (job.tasks[slot.task].rows[slot.subtask] for slot in job.slots.values() if slot.task is not None)
+    return job.is_gang and any(row.state is ExecutionState.CANCELING for row in rows)
 
 
 def everything(job: Job) -> list[Place]:

@@ -121,7 +121,7 @@ def _fill(state: State, job: Job, at_ms: AtMs, idle: Sequence[str]) -> Iterator[
 def _is_part(job: Job, idle: Sequence[str]) -> bool:  # [R35]
     """Whether idle slots are only a part of what a gang wants from now on. They are given back then, and all are requested at once: two
     jobs that each kept a part would wait for each other."""
-    if not job.graph.get("together", False):
+    if not job.is_gang:
         return False
     wants = scheduled_count(job)
     return len(idle) < wants and wants + len(job.slots) - len(idle) > job.wanted
@@ -175,7 +175,7 @@ def _useless(job: Job, idle: Sequence[str]) -> list[str]:
 def _request(job: Job, given_back: Sequence[str]) -> Iterator[Output]:
     """Sends the ResourceManager the number of slots that the job wants, when it has changed; of a gang also what it gives back."""
     wanted = (0 if job.status is JobStatus.SUSPENDED else scheduled_count(job)) + len(job.slots)
-    if wanted != job.wanted or given_back and job.graph.get("together", False):
+    if wanted != job.wanted or given_back and job.is_gang:
         job.wanted = wanted
         if wanted == 0:
             job.waiting, job.position, job.expected_ms = None, None, None

@@ -61,7 +61,7 @@ def request_slots(job: Job, given_back: Sequence[str] = ()) -> Say:
             since_ms=job.accepted_ms,
             memory_mb=job.graph.get("resources", {}).get("memory_mb"),
             tenant=job.graph.get("tenant", ""),
-            together=job.graph.get("together", False),
-            given_back=list(given_back) if job.graph.get("together", False) else [],
+            together=job.is_gang,
+            given_back=list(given_back) if job.is_gang else [],
         ),
     )

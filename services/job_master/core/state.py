@@ -170,6 +170,11 @@ class Job:
     ended_ms: AtMs = NEVER
     spent: TimeSpent | None = None  # None: of a snapshot of a build before
 
+    @property
+    def is_gang(self) -> bool:
+        """Whether it wants its slots together [R35]."""
+        return bool(self.graph.get("together", False))
+
 
 @dataclass
 class State:

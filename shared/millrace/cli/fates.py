@@ -25,7 +25,7 @@ class Fate(Enum):
 
 
 class Found(NamedTuple):
-    """The fate of a letter, and why. `original`: the record to send."""
+    """The fate of a letter, and why; of one that is sent, by force, why it will be parked again. `original`: the record to send."""
 
     fate: Fate
     why: str = ""
@@ -48,8 +48,8 @@ def fate_of(letters: DeadLetters, letter: Letter, most_repeats: int = REPEATS_MO
     repeats = max(letter.repeats, original.repeats)
     if repeats >= most_repeats:
         return Found(Fate.OFTEN, f"{repeats} times")
-    wrong = None if force else still_wrong(letter, original.value)
-    return Found(Fate.SEND, "", original) if wrong is None else Found(Fate.WRONG, wrong)
+    wrong = still_wrong(letter, original.value)
+    return Found(Fate.SEND, wrong or "", original) if wrong is None or force else Found(Fate.WRONG, wrong)
 
 
 def still_wrong(letter: Letter, value: bytes) -> str | None:

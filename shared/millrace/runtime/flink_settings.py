@@ -109,6 +109,9 @@ def in_our_names(content: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]
     found: dict[str, Any] = {}
     problems: dict[str, None] = {}
     for service in dict.fromkeys(named.service for named in FLINK.values()):
+        if not isinstance(content.get(service) or {}, Mapping):
+            problems[f"section {service} must be a mapping of names to values"] = None
+            continue
         ours, wrong = taken(content, service)
         problems |= dict.fromkeys(wrong)
         own = {name: value for name, value in ours.items() if name not in content}

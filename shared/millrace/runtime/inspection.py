@@ -121,7 +121,6 @@ class Inspector:
             return NoAnswer(kind="busy", reason=reason)
         return UploadedPiece(piece=LogPiece(log=ask.log, path=path, start=start, bytes=len(data), size=whole.size))
 
-
     def _store(self, path: str, data: bytes) -> bool:  # [R32]
         """Stores a piece, or has one that is there stay; False: too much was stored lately. Raises StorageError."""
         with self._storing:
