@@ -28,7 +28,7 @@ from millrace.client import (
 )
 from millrace.client import events as client_events
 from millrace.client.blobs import BlobError, Piece
-from millrace.client.events import Buffer, _open, follow_log
+from millrace.client.events import Buffer, _open, follow_buffer, follow_log
 from millrace.client.link import Link, PendingReply, now_ms
 from millrace.client.logs import LogReader
 from millrace.core.messages.client import BlobServerDescribed, JobAcceptedReply, JobRejected, JobsListed
@@ -282,6 +282,26 @@ def test_the_end_of_a_feed_is_seen_behind_as_many_events_as_are_kept(monkeypatch
         buffer.put(b'{"type": "JobWaiting", "count": %d}' % n)
     buffer.close()
     assert [each and each["count"] for each in (buffer.get(), buffer.get(), buffer.get())] == [0, 1, None]
+
+
+def test_who_took_all_events_in_the_instant_of_a_loss_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_events, "BUFFERED_MOST", 1)
+    buffer, taken = Buffer(), list[Any]()
+    kept = buffer._queue
+    thread = threading.Thread(target=lambda: taken.extend(follow_buffer(buffer)), daemon=True)
+
+    def count_and_lose_the_turn() -> int:
+        counted = kept.qsize()
+        thread.start()
+        while kept.qsize():
+            time.sleep(0.001)
+        return counted
+
+    buffer.put(b'{"type": "JobWaiting"}')
+    buffer._queue = cast(Any, SimpleNamespace(get=kept.get, put=kept.put, qsize=count_and_lose_the_turn))
+    buffer.put(b'{"type": "JobCancelling"}')
+    thread.join(60)
+    assert (thread.is_alive(), taken, buffer.lost) == (False, [{"type": "JobWaiting"}], True)
 
 
 def test_ctrl_c_while_an_event_is_taken_leaves_nothing_locked() -> None:

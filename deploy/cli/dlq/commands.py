@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from millrace.client import Millrace
     from millrace.client.dead_letters import DeadLetters, Letter, Original
 
-BACK_S = 10.0
+BACK_S = 10.0  # for letters that come back in any case: etcd may be slow, and a command should end
 
 dlq = typer.Typer(
     name="dlq",

@@ -73,6 +73,7 @@ class Buffer:
             return  # no fact of a Millrace
         if self._queue.qsize() >= BUFFERED_MOST:
             self.lost = True  # nobody takes them: they are read from Kafka again when asked for
+            self._queue.put(None)  # who took all of them since they were counted waits already
             return
         self._seen.add(value)
         self._queue.put(event)
