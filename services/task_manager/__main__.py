@@ -61,7 +61,8 @@ def main(argv: Sequence[str] | None = None, factory: SlotFactory | None = None) 
     )
     traces = AttemptTraces(process.traces) if process.traces is not None else None
     slots = Slots(
-        factory or spark_slot, settings.slots, settings.folder, process.storage, shell.inputs.post, keep=settings.keep, traces=traces
+        factory or spark_slot, settings.slots, settings.folder, process.storage, shell.inputs.post, keep=settings.keep, traces=traces,
+        settings=settings.effective,
     )  # fmt: skip
     shell.use(slots)
     process.wake = shell.inputs.wake

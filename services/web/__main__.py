@@ -88,7 +88,7 @@ def main() -> int:
     storage = Storage(settings.storage_url)
     processes = Processes(commands, storage, settings.instance)
     bus = KafkaBus(settings.kafka_bootstrap, client_id=settings.instance, on_fatal=_no_more_answers)
-    questions = Questions(bus, topology, settings.instance, Inspector(settings.service, storage), alone=True)
+    questions = Questions(bus, topology, settings.instance, Inspector(settings.service, storage, settings.effective), alone=True)
     questions.start()
     shown = {f"millrace.{name}": str(value) for name, value in settings.describe().items()}
     store = store_of(settings)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.client import InspectedAttempt, SlotDescribed
-from millrace.core.messages.processes import ProcessStatus, ThreadDump
+from millrace.core.messages.processes import ProcessStatus, Setting, ThreadDump
 
 from .problems import Mistake
 
@@ -232,6 +232,10 @@ class Services(Shape):
 
 class ThreadDumps(Shape):
     dumps: list[ThreadDump]
+
+
+class Settings(Shape):
+    settings: list[Setting]
 
 
 class OwnLogRow(Shape):

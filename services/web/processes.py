@@ -15,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from millrace.client import Millrace, NotFound
 from millrace.client.processes import Process
 from millrace.core.messages.client import ProcessDescribed, TaskManagerDescribed
-from millrace.core.messages.processes import LOG_PIECE_MOST, LogFile, LogPiece, ThreadDump
+from millrace.core.messages.processes import LOG_PIECE_MOST, LogFile, LogPiece, Setting, ThreadDump
 from millrace.io.http.ranges import byte_range
 from millrace.io.storage.store import Storage
 from millrace.runtime import own_logs
@@ -91,6 +91,9 @@ class Processes:
 
     async def logs(self, who: Of, wait_s: float = WAIT_S) -> list[LogFile]:
         return await self._commands.call(lambda client: who(client).logs(), wait_s)
+
+    async def settings(self, who: Of, wait_s: float = WAIT_S) -> list[Setting]:
+        return await self._commands.call(lambda client: who(client).settings(), wait_s)
 
     async def end(self, who: Of, log: str, most: int) -> tuple[int, bytes, int]:
         """(where they begin, the last bytes of a log, how many it has)."""

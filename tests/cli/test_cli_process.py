@@ -83,6 +83,19 @@ def test_threads_are_printed_and_what_is_missing_is_said(cluster: Cluster) -> No
     run("describe", "tm", "--slot", "0", code=2)
 
 
+def test_settings_are_printed_with_where_they_are_from(cluster: Cluster) -> None:
+    head, *rows = run("settings", "tm").stdout.splitlines()
+    assert head.split() == ["setting", "value", "from"]
+    assert [row.split() for row in rows] == [
+        ["cluster", '"default"', "by", "default"],
+        ["conf", '{"spark.sql.ansi.enabled":', '"false"}', "in", "/etc/millrace.yaml"],
+        ["blob_token", '"***"', "from", "the", "environment"],
+    ]
+    assert [each["name"] for each in json.loads(run("settings", "tm", "--changed", "--json").stdout)] == ["conf", "blob_token"]
+    assert json.loads(run("settings", "tm", "--json").stdout)[1]["value"] == {"spark.sql.ansi.enabled": "false"}
+    assert "there is no TaskManager other, and no process" in str(run("settings", "other", code=1).exception)
+
+
 def test_logs_of_a_process_are_listed_and_the_end_of_one_is_printed(cluster: Cluster) -> None:
     head, *rows = run("logs", "--process", "tm").stdout.splitlines()
     assert head.split() == ["log", "size", "last", "written"]

@@ -11,16 +11,33 @@ from millrace.core.messages.client import (
     LogsListed,
     LogUploaded,
     ProcessDescribed,
+    SettingsListed,
     SlotDescribed,
     TaskManagerDescribed,
     ThreadsDumped,
 )
-from millrace.core.messages.processes import Ask, LogFile, LogPiece, LogsAsk, ThreadDump, ThreadsAsk, UploadAsk
+from millrace.core.messages.processes import (
+    Ask,
+    LogFile,
+    LogPiece,
+    LogsAsk,
+    Setting,
+    SettingsAsk,
+    ThreadDump,
+    ThreadsAsk,
+    UploadAsk,
+)
 from millrace.io.storage.store import Storage
 from tests.core.of_processes import jvm_status, process_status
 
 STACK = '"main" id=1\n    at millrace/m.py:7 run\n\n"beat" id=2\n    at millrace/b.py:9 beat\n'
 JVM = '"main" id=1 state=RUNNABLE\n    at app//Main.run(Main.java:3)\n'
+
+SETTINGS = [
+    Setting(name="cluster", value="default", origin="by default"),
+    Setting(name="conf", value={"spark.sql.ansi.enabled": "false"}, origin="in /etc/millrace.yaml"),
+    Setting(name="blob_token", value="***", origin="from the environment"),
+]
 
 
 class Held(NamedTuple):
@@ -73,6 +90,8 @@ class Asked:
             return LogsListed(correlation="", process=name, logs=logs)
         if isinstance(ask, UploadAsk):
             return LogUploaded(correlation="", process=name, piece=self._uploaded(name, ask))
+        if isinstance(ask, SettingsAsk):
+            return SettingsListed(correlation="", process=name, settings=SETTINGS)
         return self._described(name) if process.is_service else self._member(name)
 
     def _piece(self, path: str) -> bytes:

@@ -51,6 +51,7 @@ ABOUT = {"task_manager": "a", "reply_to": "c", "correlation": "2"}
         (client.DescribeTaskManager(**ABOUT), processes.DescribeAsk()),
         (client.DumpThreads(slot=1, **ABOUT), processes.ThreadsAsk(slot=1)),
         (client.ListLogs(**ABOUT), processes.LogsAsk()),
+        (client.ListSettings(**ABOUT), processes.SettingsAsk()),
         (client.UploadLog(log="log", start=-5, length=7, **ABOUT), processes.UploadAsk(log="log", start=-5, length=7)),
     ],
     ids=lambda each: type(each).__name__,

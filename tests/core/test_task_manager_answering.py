@@ -74,6 +74,12 @@ def test_a_description_of_very_many_slots_fits_into_a_record() -> None:
             ),
         ),
         (
+            processes.SettingsFound(settings=[processes.Setting(name="slots", value=2, origin="from a flag")]),
+            client.SettingsListed(
+                correlation="9", process="a", settings=[processes.Setting(name="slots", value=2, origin="from a flag")]
+            ),
+        ),
+        (
             processes.NoAnswer(kind="not_found", reason="there is no log 'x'"),
             client.RequestRefused(correlation="9", kind="not_found", reason="there is no log 'x'"),
         ),

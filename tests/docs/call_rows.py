@@ -147,6 +147,10 @@ RESOURCE_MANAGER = (
     Call("requestTaskManagerLogList", (client.ListLogs, jobs.AskTaskManager, client.LogsListed), (
         f"{INSPECTING}test_logs_are_its_own_and_those_of_its_slots", f"{ANSWERING}test_what_is_found_is_published_as_it_is",
     ), "logs", "GET /api/v1/taskmanagers/{name}/logs"),
+    Call("the settings of a TaskManager", (client.ListSettings, jobs.AskTaskManager, client.SettingsListed), (
+        "test_io_inspection.py:test_settings_are_those_that_the_process_runs_with",
+        f"{ANSWERING}test_what_is_found_is_published_as_it_is",
+    ), "settings", "GET /api/v1/taskmanagers/{name}/settings"),
     Call("what the original has by one process: who is lost, known to a new leader", (jobs.TaskManagersParted,), (
         "test_resource_manager_parted.py:test_one_that_has_registered_is_released_when_a_shard_tells_of_its_loss",
     ), "replay show", INTERNAL),

@@ -174,6 +174,10 @@ def test_no_answer_has_a_secret(running: RunningStack, web: Web, tmp_path: Path)
     ask_it = running.client.task_manager(name)
     texts = [ask_it.describe().model_dump_json(), *(each.text or "" for each in ask_it.threads())]
     texts += [b"".join(ask_it.read(each.log)).decode(errors="replace") for each in ask_it.logs()]
+    for of in (ask_it, *map(running.client.service, ("dispatcher", "resource-manager", "job-master", "web"))):
+        settings = of.settings()
+        assert {"kafka_bootstrap", "log_level"} <= {each.name for each in settings}
+        texts += [each.model_dump_json() for each in settings]
     for service in ("dispatcher", "web"):
         texts += [each.text or "" for each in running.client.service(service).threads()]
         texts += [ask(web, f"/api/v1/services/{service}/logs/log").text]

@@ -20,6 +20,8 @@ from millrace.core.messages.processes import (
     LogFiles,
     LogsAsk,
     NoAnswer,
+    SettingsAsk,
+    SettingsFound,
     ThreadDump,
     ThreadDumps,
     ThreadsAsk,
@@ -32,6 +34,7 @@ from millrace.io.storage.store import Storage, StorageError
 from millrace.runtime.asked import Questions
 from millrace.runtime.inspection import AT_ONCE, KEPT_S, PIECE_LEAST, Answers, Inspector, fitted
 from millrace.runtime.own_logs import FileLog
+from services.job_master.settings import JobMasterSettings
 from tests.simulation import Clock
 from tests.simulation.bus import MemoryBroker, MemoryBus
 
@@ -46,7 +49,7 @@ def storage(tmp_path: Path) -> Storage:
 @pytest.fixture
 def inspector(tmp_path: Path, storage: Storage) -> Inspector:
     (tmp_path / "d.log").write_bytes(b"one\ntwo\n")
-    return Inspector("dispatcher", storage, lambda: {"log": FileLog(tmp_path / "d.log")}, lambda: {"dispatcher": "leader"})
+    return Inspector("dispatcher", storage, list, lambda: {"log": FileLog(tmp_path / "d.log")}, lambda: {"dispatcher": "leader"})
 
 
 def test_a_description_is_of_this_process(inspector: Inspector) -> None:
@@ -55,6 +58,14 @@ def test_a_description_is_of_this_process(inspector: Inspector) -> None:
     status = found.status
     assert (status.service, status.pid) == ("dispatcher", os.getpid())
     assert status.resident > 1 << 20 and status.threads >= 1 and status.memory >= status.memory_free > 0
+
+
+def test_settings_are_those_that_the_process_runs_with(storage: Storage) -> None:
+    settings = JobMasterSettings.load(["--cluster", "east", "--instance", "d"])
+    found = Inspector("dispatcher", storage, settings.effective).answer(SettingsAsk())
+    assert isinstance(found, SettingsFound)
+    by_name = {each.name: (each.value, each.origin) for each in found.settings}
+    assert by_name["cluster"] == ("east", "from a flag") and by_name["health_host"] == ("127.0.0.1", "by default")
 
 
 def test_a_thread_is_shown_by_its_name_and_where_it_is_without_values(inspector: Inspector) -> None:
@@ -107,7 +118,7 @@ def test_what_is_stored_for_who_asks_is_bounded_and_room_comes_back(
     monkeypatch.setattr("millrace.runtime.inspection.STORED_MOST", 3 * PIECE_LEAST)
     (tmp_path / "d.log").write_bytes(bytes(range(65, 90)))
     now = [0.0]
-    inspector = Inspector("dispatcher", storage, lambda: {"log": FileLog(tmp_path / "d.log")}, clock=lambda: now[0])
+    inspector = Inspector("dispatcher", storage, list, lambda: {"log": FileLog(tmp_path / "d.log")}, clock=lambda: now[0])
 
     def asked(start: int) -> str:
         answer = inspector.answer(UploadAsk(log="log", start=start, length=1))

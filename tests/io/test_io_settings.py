@@ -10,6 +10,7 @@ from typing import ClassVar
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
+from millrace.core.messages.processes import SETTING_CHARACTERS_MOST
 from millrace.runtime.settings import BadSettings, ServiceSettings
 
 
@@ -282,3 +283,34 @@ def test_ready_file(tmp_path: Path) -> None:
     }
     assert [each.name for each in path.parent.iterdir()] == ["ready.json"]
     Example.load([]).write_ready(health_port=1)
+
+
+def test_each_setting_says_from_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one within another, of which the file gives one part and the environment another."""
+    monkeypatch.setenv("MILLRACE_LIMITS__KEY", "hunter2")
+    monkeypatch.setenv("MILLRACE_BLOB_TOKEN", "sesame")
+    path = written(tmp_path, "cluster: west\nlimits: {jobs: 4}\njob_master: {shards: [1, 2]}\n")
+    settings = Example.load(["--config", path, "--cluster", "east", "--instance", "i"])
+    found = {each.name: (each.value, each.origin) for each in settings.effective()}
+    assert list(found) == [*list(Example.model_fields)[:-1], "limits.jobs", "limits.key"]
+    given = {name: each for name, each in found.items() if each[1] != "by default"}
+    assert given == {
+        "config": (path, "from a flag"),
+        "cluster": ("east", "from a flag"),
+        "instance": ("i", "from a flag"),
+        "shards": ([1, 2], f"in {path}"),
+        "blob_token": ("***", "from the environment"),
+        "limits.jobs": (4, f"in {path}"),
+        "limits.key": ("***", "from the environment"),
+    }
+
+
+def test_what_looks_like_a_secret_is_stars_and_what_is_long_its_beginning(tmp_path: Path) -> None:
+    path = written(tmp_path, f"conf: {{spark.hadoop.fs.s3a.secret.key: hunter2, spark.x: '-Dpassword=hunter2', spark.y: {'z' * 5000}}}\n")
+
+    class Sparky(Example):
+        conf: dict[str, str] = Field({}, description="Of Spark.")
+
+    [conf] = [each for each in Sparky.load(["--config", path]).effective() if each.name == "conf"]
+    assert isinstance(conf.value, str) and len(conf.value) == SETTING_CHARACTERS_MOST
+    assert conf.value.startswith('{"spark.hadoop.fs.s3a.secret.key": "***", "spark.x": "-Dpassword=***", "spark.y": "zzz')

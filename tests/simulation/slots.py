@@ -13,6 +13,7 @@ import fsspec
 from millrace.core.messages.base import Body
 from millrace.core.messages.effects import FindAnswer, KillAttempt, LaunchAttempt, OrderAttempt
 from millrace.core.messages.processes import (
+    BY_DEFAULT,
     Answer,
     Ask,
     DescribeAsk,
@@ -23,6 +24,9 @@ from millrace.core.messages.processes import (
     LogsAsk,
     NoAnswer,
     ProcessStatus,
+    Setting,
+    SettingsAsk,
+    SettingsFound,
     SlotJvm,
     ThreadDump,
     ThreadDumps,
@@ -249,6 +253,8 @@ def found(ask: Ask, slots: int) -> Answer:
         return Description(status=status, slots=[SlotJvm(slot=number, no_answer="it has none") for number in range(slots)])
     if isinstance(ask, ThreadsAsk):
         return ThreadDumps(dumps=[ThreadDump(of="the process", text='"main"\n    at main.py:1 main\n')])
+    if isinstance(ask, SettingsAsk):
+        return SettingsFound(settings=[Setting(name="slots", value=1, origin=BY_DEFAULT)])
     if isinstance(ask, LogsAsk):
         return LogFiles(logs=[LogFile(log="log", bytes=3, modified_ms=1)])
     if ask.log != "log":

@@ -78,11 +78,19 @@ def test_threads_of_a_task_manager_and_of_its_slots(scene: Scene) -> None:
     assert scene.get(f"{TM}/thread-dump?slot=-1").status_code == 400
 
 
+def test_settings_with_where_each_is_from(scene: Scene) -> None:
+    for of in (TM, "/api/v1/services/dispatcher-0"):
+        assert scene.get(f"{of}/settings").json()["settings"][1] == {
+            "name": "conf", "value": {"spark.sql.ansi.enabled": "false"}, "origin": "in /etc/millrace.yaml",
+        }  # fmt: skip
+
+
 @pytest.mark.parametrize(("path", "status", "kind"), [
     ("/taskmanagers/other", 404, "not-found"),
     ("/taskmanagers/other/logs", 404, "not-found"),
     ("/taskmanagers/mute", 503, "unavailable"),
     ("/taskmanagers/mute/thread-dump", 503, "unavailable"),
+    ("/taskmanagers/mute/settings", 503, "unavailable"),
     ("/services/dispatcher-1/logs", 503, "unavailable"),
     ("/taskmanagers/tm/logs/none", 404, "not-found"),
     ("/taskmanagers/tm/logs/..%2Flog", 404, "not-found"),

@@ -14,7 +14,7 @@ from millrace.core.messages import client, events, jobs
 from millrace.core.messages.attempts import Fault
 from millrace.core.messages.base import parsed
 from millrace.core.messages.effects import StoredJob
-from millrace.core.messages.processes import Ask, DescribeAsk, LogsAsk, ThreadsAsk, UploadAsk
+from millrace.core.messages.processes import Ask, DescribeAsk, LogsAsk, SettingsAsk, ThreadsAsk, UploadAsk
 from millrace.core.messages.records import Client
 from millrace.core.timing import FORWARDED_ANSWER_MS
 from millrace.core.topics import RESOURCE_MANAGER, shard_scope
@@ -315,6 +315,7 @@ ASKS: dict[type[client.Request], Callable[[Any], Ask]] = {
     client.DumpThreads: lambda request: ThreadsAsk(slot=request.slot),
     client.ListLogs: lambda request: LogsAsk(),
     client.UploadLog: lambda request: UploadAsk(log=request.log, start=request.start, length=request.length),
+    client.ListSettings: lambda request: SettingsAsk(),
 }
 """What a TaskManager is asked for a client's request about it."""
 

@@ -17,6 +17,7 @@ from millrace.core.messages.processes import (
     Description,
     JvmStatus,
     NoAnswer,
+    Setting,
     SlotJvm,
     ThreadDump,
     ThreadDumps,
@@ -39,11 +40,14 @@ T = TypeVar("T")
 
 
 class Inspecting:
-    """Answers questions, each by one AnswerFound. `slots`: the folder with one for each slot."""
+    """Answers questions, each by one AnswerFound. `slots`: the folder with one for each slot; `settings`: what it runs with."""
 
-    def __init__(self, name: str, lanes: Sequence[Lane], slots: Path, storage: Storage, on_fact: Callable[[Body], None]) -> None:
+    def __init__(
+        self, name: str, lanes: Sequence[Lane], slots: Path, storage: Storage, settings: Callable[[], list[Setting]],
+        on_fact: Callable[[Body], None],
+    ) -> None:  # fmt: skip
         self._name, self._lanes, self._on_fact = name, lanes, on_fact
-        self._process = Inspector(TASK_MANAGER, storage, lambda: {**own_logs(), **slot_logs(slots, len(lanes))})
+        self._process = Inspector(TASK_MANAGER, storage, settings, lambda: {**own_logs(), **slot_logs(slots, len(lanes))})
         self._answers = Answers(self._find)
         self._seen: tuple[float, Answer] | None = None
 

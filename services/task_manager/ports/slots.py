@@ -12,6 +12,7 @@ from typing import Any
 
 from millrace.core.messages.base import Body
 from millrace.core.messages.effects import FindAnswer, KillAttempt, LaunchAttempt, OrderAttempt
+from millrace.core.messages.processes import Setting
 from millrace.io.storage.store import Storage
 
 from ..kept_files import Keep
@@ -40,8 +41,9 @@ class Slots:
         submit: Callable[[Callable[[], None]], Any] | None = None,
         later: Callable[[float, Callable[[], None]], None] | None = None,
         traces: AttemptTraces | None = None,
+        settings: Callable[[], list[Setting]] = list,
     ) -> None:
-        """`folder`: the TaskManager's own, of its name. `keep`: of what attempts leave in theirs.
+        """`folder`: the TaskManager's own, of its name. `keep`: of what attempts leave in theirs. `settings`: what it runs with.
         `submit` runs what may take long (default: threads), `later` after some seconds. `traces` makes spans."""
         self.uploads = Uploads(folder / "blobs", storage, self._modules)
         self._shared = Shared(
@@ -58,7 +60,7 @@ class Slots:
             traces,
         )
         self._lanes = [Lane(self._shared, number) for number in range(count)]
-        self._inspecting = Inspecting(folder.name, self._lanes, folder / "slots", storage, on_fact)
+        self._inspecting = Inspecting(folder.name, self._lanes, folder / "slots", storage, settings, on_fact)
 
     def start(self) -> None:
         """Starts all slots. Nothing of an earlier process is here any more: its working files go."""

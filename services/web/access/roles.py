@@ -25,10 +25,12 @@ viewer    GET    /api/v1/overview
 viewer    GET    /api/v1/taskmanagers
 viewer    GET    /api/v1/taskmanagers/{name}
 viewer    GET    /api/v1/taskmanagers/{name}/thread-dump
+viewer    GET    /api/v1/taskmanagers/{name}/settings
 viewer    GET    /api/v1/taskmanagers/{name}/logs
 viewer    GET    /api/v1/taskmanagers/{name}/logs/{log}
 viewer    GET    /api/v1/services
 viewer    GET    /api/v1/services/{name}/thread-dump
+viewer    GET    /api/v1/services/{name}/settings
 viewer    GET    /api/v1/services/{name}/logs
 viewer    GET    /api/v1/services/{name}/logs/{log}
 viewer    GET    /api/v1/slots

@@ -1,4 +1,4 @@
-"""TaskManagers and the processes of services, each asked itself: how it is, where its threads are, its logs."""
+"""TaskManagers and the processes of services, each asked itself: how it is, where its threads are, its logs, its settings."""
 
 from __future__ import annotations
 
@@ -55,6 +55,11 @@ def _about(router: APIRouter, asked: Processes, prefix: str, *, is_service: bool
             models.OwnLogRow(**each.model_dump(), url=f"{where}/{quote(each.log, safe='')}")
             for each in await asked.logs(Of(name, is_service), wait_s)
         ])  # fmt: skip
+
+    @router.get(f"{prefix}/{{name}}/settings", name=f"settings of a {kind}")
+    async def settings(name: NamePath, wait_s: WaitS = WAIT) -> models.Settings:
+        """What it runs with, and where each is from: a file, a variable, a flag, or by default. Secrets are stars."""
+        return models.Settings(settings=await asked.settings(Of(name, is_service), wait_s))
 
     @router.get(
         f"{prefix}/{{name}}/logs/{{log}}", name=f"log of a {kind}", response_class=Response,

@@ -26,7 +26,7 @@ LOG_BYTES = 256 << 10
 """Of a log, from its end."""
 NamePath = Annotated[str, Path(max_length=200)]
 Slot = Annotated[int | None, Query(ge=0, le=1 << 31)]
-Tab = Literal["process", "logs", "threads"]
+Tab = Literal["process", "settings", "logs", "threads"]
 T = TypeVar("T")
 
 
@@ -86,7 +86,7 @@ async def _asked(answer: Awaitable[T]) -> tuple[T | None, str]:
 def _nothing(tab: Tab, log: str, find: str, slot: int | None) -> screens.Context:
     return {
         "tab": tab, "logs": (), "chosen_log": log, "find": find, "lines": (), "log_size": 0, "raw": "", "slot": slot, "dumps": (),
-        "tab_missing": "",
+        "settings": (), "tab_missing": "",
     }  # fmt: skip
 
 
@@ -95,6 +95,8 @@ async def _tab(processes: Processes, who: Of, tab: Tab, log: str, find: str, slo
     given = _nothing(tab, log, find, slot)
     if tab == "threads":
         given["dumps"], given["tab_missing"] = await _asked(processes.threads(who, slot, WAIT_S))
+    if tab == "settings":
+        given["settings"], given["tab_missing"] = await _asked(processes.settings(who, WAIT_S))
     if tab == "logs":
         logs, given["tab_missing"] = await _asked(processes.logs(who, WAIT_S))
         chosen = log or next((each.log for each in logs or ()), "")

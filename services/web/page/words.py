@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
@@ -159,3 +160,8 @@ def attempt_state(attempt: Row) -> str:
     if attempt["state"] == "FAILED" and isinstance(error, Mapping) and error.get("kind") in LOST_KINDS:
         return "LOST"
     return str(attempt["state"])
+
+
+def as_json(value: Any) -> str:
+    """A value as it would stand in a file."""
+    return json.dumps(value, ensure_ascii=False)

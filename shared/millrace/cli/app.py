@@ -19,7 +19,7 @@ from .backfill import backfill
 from .exits import Exit, code_of, message_of
 from .files import files
 from .inspect import inspect as inspect_job
-from .process import describe, services
+from .process import describe, services, settings
 from .schema import schema
 from .submit import SubmitCommand, submit
 from .validate import validate
@@ -40,7 +40,7 @@ PANELS: dict[str, list[Callable[..., None]]] = {
         backfill, jobs.list_jobs, jobs.queue, jobs.show, jobs.result, jobs.logs, inspect_job, jobs.cancel, jobs.events, files, validate,
     ],
     "The cluster": [
-        cluster.taskmanagers, cluster.slots, services, describe, cluster.deregister, cluster.shutdown, audit, schema,
+        cluster.taskmanagers, cluster.slots, services, describe, settings, cluster.deregister, cluster.shutdown, audit, schema,
     ],
 }
 for panel, commands in PANELS.items():

@@ -1,13 +1,16 @@
-"""What an operator asks of one process: `describe`, `services`, and the logs of a process in place of a job's."""
+"""What an operator asks of one process: `describe`, `services`, `settings`, and the logs of a process in place of a job's."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from millrace.core.messages.processes import BY_DEFAULT
 
 from .connection import StackOption, connected
 from .options import JsonOption
@@ -71,6 +74,35 @@ def services(as_json: JsonOption = False, stack: StackOption = "default") -> Non
     table(("process", "service", "host", "pid", "memory", "since", "scopes"), rows)
     if not rows:
         print("no process of a service answers", file=sys.stderr)
+
+
+def settings(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A TaskManager, or a process of a service.", show_default=False)],
+    changed: Annotated[bool, typer.Option("--changed", help="Only those that are not as they are by default.")] = False,
+    as_json: JsonOption = False,
+    stack: StackOption = "default",
+) -> None:
+    """Print the settings that a TaskManager, or a process of a service, runs with: each value, and from where it is.
+
+    millrace settings dispatcher-0 --changed
+
+    Secrets are stars. docs/reference.md has what each of them means.
+
+    Exit codes: 0 it answered, 1 there is none of this name, 3 it does not answer.
+    """
+    with connected(stack) as millrace, _either(millrace, name) as process:
+        found = process.settings()
+    from .progress import printable
+    from .tables import print_json, table
+
+    shown = [each for each in found if not changed or each.origin != BY_DEFAULT]
+    if as_json:
+        print_json([each.model_dump() for each in shown])
+        return
+    rows = [(each.name, printable(json.dumps(each.value, ensure_ascii=False)), printable(each.origin)) for each in shown]
+    table(("setting", "value", "from"), rows)
+    if not shown:
+        print("all are as they are by default", file=sys.stderr)
 
 
 def print_logs(name: str, log: str | None, everything: bool, stack: str) -> None:

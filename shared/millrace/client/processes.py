@@ -1,4 +1,5 @@
-"""TaskManagers and the processes of services, as they are asked about themselves: how they are, where their threads are, their logs."""
+"""TaskManagers and the processes of services, as they are asked about themselves: how they are, where their threads are, their logs,
+their settings."""
 
 from __future__ import annotations
 
@@ -16,6 +17,8 @@ from millrace.core.messages.processes import (
     LogFile,
     LogPiece,
     LogsAsk,
+    Setting,
+    SettingsAsk,
     ThreadDump,
     ThreadsAsk,
     UploadAsk,
@@ -35,6 +38,7 @@ REQUESTS: dict[type[Ask], type[client.AboutTaskManager]] = {
     ThreadsAsk: client.DumpThreads,
     LogsAsk: client.ListLogs,
     UploadAsk: client.UploadLog,
+    SettingsAsk: client.ListSettings,
 }
 R = TypeVar("R", bound=client.Reply)
 
@@ -63,6 +67,10 @@ class Process:
     def logs(self) -> list[LogFile]:
         """Its logs, by id."""
         return self._session._answer(self, LogsAsk(), client.LogsListed).logs
+
+    def settings(self) -> list[Setting]:
+        """What it runs with, and where each is from; secrets are stars."""
+        return self._session._answer(self, SettingsAsk(), client.SettingsListed).settings
 
     def upload(self, log: str, start: int = 0, length: int = LOG_PIECE_MOST) -> LogPiece:
         """Has it put at most `length` bytes of a log where the blob server serves them, from `start` on; a negative one counts from the

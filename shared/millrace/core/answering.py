@@ -29,4 +29,6 @@ def reply_of(process: str, correlation: str, answer: processes.Answer) -> Reply:
             return client.LogsListed(correlation=correlation, process=process, logs=answer.logs)
         case processes.UploadedPiece():
             return client.LogUploaded(correlation=correlation, process=process, piece=answer.piece)
+        case processes.SettingsFound():
+            return client.SettingsListed(correlation=correlation, process=process, settings=answer.settings)
     return client.RequestRefused(correlation=correlation, kind=answer.kind, reason=answer.reason)

@@ -1,4 +1,4 @@
-"""What a process answers that is asked about itself: how it is, where its threads are, its logs. None of it shows a secret."""
+"""What a process answers that is asked about itself: how it is, its threads, its logs, its settings. None of it shows a secret."""
 
 from __future__ import annotations
 
@@ -32,6 +32,9 @@ from millrace.core.messages.processes import (
     LogsAsk,
     NoAnswer,
     ProcessStatus,
+    Setting,
+    SettingsAsk,
+    SettingsFound,
     ThreadDump,
     ThreadDumps,
     ThreadsAsk,
@@ -57,17 +60,19 @@ log = structlog.get_logger("inspection")
 
 
 class Inspector:
-    """Answers for one process. `logs`: what logs it has now, by id; `scopes`: which it replicates, and what it is in each."""
+    """Answers for one process. `settings`: what it runs with; `logs`: what logs it has now, by id; `scopes`: which it replicates, and
+    what it is in each."""
 
     def __init__(
         self,
         service: str,
         storage: Storage,
+        settings: Callable[[], list[Setting]],
         logs: Callable[[], Mapping[str, Log]] = own_logs.own_logs,
         scopes: Callable[[], dict[str, str]] = dict,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._service, self._storage, self._logs, self._scopes = service, storage, logs, scopes
+        self._service, self._storage, self._settings, self._logs, self._scopes = service, storage, settings, logs, scopes
         self._clock = clock
         self._stored: deque[tuple[float, int]] = deque()  # when, and how much
         self._storing = threading.Lock()
@@ -109,6 +114,8 @@ class Inspector:
                 return LogFiles(logs=rows[:LOGS_MOST])
             case UploadAsk():
                 return self._upload(ask)
+            case SettingsAsk():
+                return SettingsFound(settings=self._settings())
 
     def _upload(self, ask: UploadAsk) -> Answer:
         found = self._logs().get(ask.log)

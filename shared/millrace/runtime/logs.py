@@ -104,7 +104,7 @@ class Redaction:
         self._secrets = tuple(sorted(known, key=lambda each: (-len(each), each)))
 
     def __call__(self, _: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        return {name: self._masked(name, value) for name, value in event.items()}
+        return {name: self.masked(name, value) for name, value in event.items()}
 
     def text(self, text: str, mask: Callable[[str], str] = lambda secret: _MASK) -> str:
         """The text without secrets: `mask` says what stands in place of each."""
@@ -126,7 +126,8 @@ class Redaction:
         secrets = (secret.encode("utf-8", "replace").decode("latin-1") for secret in self._secrets)
         return Redaction(secrets).text(data.decode("latin-1"), lambda secret: "*" * len(secret)).encode("latin-1")
 
-    def _masked(self, name: Any, value: Any) -> Any:
+    def masked(self, name: Any, value: Any) -> Any:
+        """What has this name, as JSON without secrets."""
         if value is None or isinstance(value, bool):
             return value
         if isinstance(name, str) and tells_of_secret(name):
@@ -134,9 +135,9 @@ class Redaction:
         if isinstance(value, int | float):
             return value if math.isfinite(value) else str(value)  # JSON knows no NaN
         if isinstance(value, Mapping):
-            return {self.text(str(key)): self._masked(key, each) for key, each in value.items()}
+            return {self.text(str(key)): self.masked(key, each) for key, each in value.items()}
         if isinstance(value, list | tuple | set | frozenset):
-            return [self._masked(None, each) for each in value]
+            return [self.masked(None, each) for each in value]
         return self.text(value if isinstance(value, str) else str(value))
 
 

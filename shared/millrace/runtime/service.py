@@ -186,7 +186,11 @@ class Process:
 
     def _inspector(self, loops: Sequence[ScopeLoop]) -> Inspector:
         service = self.settings.service.replace("_", "-")
-        return Inspector(service, self.storage, scopes=lambda: {each["scope"]: each["role"] for each in self._health(loops)["scopes"]})
+
+        def scopes() -> dict[str, str]:
+            return {each["scope"]: each["role"] for each in self._health(loops)["scopes"]}
+
+        return Inspector(service, self.storage, self.settings.effective, scopes=scopes)
 
     @staticmethod
     def _health(loops: Sequence[ScopeLoop]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
@@ -46,13 +46,17 @@ from pydantic_settings import (
     SettingsError,
 )
 
+from millrace.core.messages.processes import BY_DEFAULT, SETTING_CHARACTERS_MOST, Setting
 from millrace.io.addresses import SHORTEST_TOKEN, is_loopback
 
 from . import flink_settings
+from .logs import Redaction
 
 PREFIX = "MILLRACE_"
 SERVICES = ("dispatcher", "resource_manager", "job_master", "task_manager", "web", "history")
 S = TypeVar("S", bound="ServiceSettings")
+Origins = tuple[tuple[str, Mapping[str, Any]], ...]
+"""What was given where, the later wins."""
 
 
 class BadSettings(Exception):
@@ -83,6 +87,7 @@ class ServiceSettings(BaseSettings):
 
     service: ClassVar[str] = "service"
     _ignored: list[str] = PrivateAttr(default_factory=list)
+    _origins: Origins = PrivateAttr(default=())
 
     config: Path | None = Field(None, description="YAML file with settings.")
     cluster: str = Field(
@@ -169,7 +174,7 @@ class ServiceSettings(BaseSettings):
         environment, ignored = _environment(cls)
         path = flags.get("config") or environment.get("config")
         file = _file(cls, Path(path)) if path else {}
-        origins = ((f"in {path}", file), ("from the environment", environment), ("from a flag", flags))
+        origins: Origins = ((f"in {path}", file), ("from the environment", environment), ("from a flag", flags))
         given: dict[str, Any] = {}
         for _, values in origins:
             given = merged(given, values)
@@ -177,7 +182,7 @@ class ServiceSettings(BaseSettings):
             settings = cls(**given)
         except ValidationError as error:
             raise BadSettings([_sentence(cls, each, origins) for each in error.errors(include_input=False)]) from None
-        settings._ignored = ignored
+        settings._ignored, settings._origins = ignored, origins
         return settings
 
     @classmethod
@@ -193,6 +198,18 @@ class ServiceSettings(BaseSettings):
         masked. `ignored_environment` names the variables MILLRACE_... that are no settings of this service."""
         shown = {name: _shown(getattr(self, name)) for name in type(self).model_fields}
         return {**shown, "ignored_environment": self._ignored} if self._ignored else shown
+
+    def effective(self) -> list[Setting]:
+        """Each setting by name, without secrets, and from where it is: a file, a variable, a flag, or by default."""
+        redaction = Redaction(self.secret_values())  # settings for Spark may hold keys of a storage
+
+        def shown(name: str, value: Any) -> Any:
+            plain = _shown(value)
+            return _bounded(plain if isinstance(value, SecretStr | Path) else redaction.masked(name, plain))
+
+        return [
+            Setting(name=".".join(path), value=shown(path[-1], value), origin=_origin(self._origins, path)) for path, value in _leaves(self)
+        ]
 
     def secret_values(self) -> list[str]:
         """The secrets in clear, for the log's redaction."""
@@ -385,7 +402,7 @@ def _did_you_mean(name: str, known: Sequence[str]) -> str:
     return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(known))}"
 
 
-def _sentence(cls: type[ServiceSettings], error: Any, origins: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+def _sentence(cls: type[ServiceSettings], error: Any, origins: Origins) -> str:
     """One validation error in words: which setting, from where, what is wrong. Never its value: it may be a secret."""
     path = list(error["loc"])
     name = ".".join(str(part) for part in path)
@@ -393,7 +410,7 @@ def _sentence(cls: type[ServiceSettings], error: Any, origins: Sequence[tuple[st
         field = _field(cls, path)
         flag = "" if field is None or _is_secret(field) else f"--{name.replace('_', '-')}, "
         return f"{name} is required; give {flag}{_variable(name)} or {name} in the file of --config"
-    origin = next((where for where, values in reversed(origins) if _holds(values, path)), "by default")
+    origin = _origin(origins, path)
     if error["type"] == "extra_forbidden":
         above = _field(cls, path[:-1])
         model = cls if len(path) == 1 else _model_of(above) if above else None
@@ -401,6 +418,20 @@ def _sentence(cls: type[ServiceSettings], error: Any, origins: Sequence[tuple[st
         return f"unknown setting {name} {origin}{_did_you_mean(str(path[-1]), known)}"
     message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
     return f"{name} {origin}: {message}"
+
+
+def _origin(origins: Origins, path: Sequence[Any]) -> str:
+    return next((where for where, values in reversed(origins) if _holds(values, path)), BY_DEFAULT)
+
+
+def _leaves(model: BaseModel, *above: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The path of names of each field, and its value; a model within it is its fields."""
+    for name in type(model).model_fields:
+        value = getattr(model, name)
+        if isinstance(value, BaseModel):
+            yield from _leaves(value, *above, name)
+        else:
+            yield (*above, name), value
 
 
 def _holds(values: Any, path: Sequence[Any]) -> bool:
@@ -426,6 +457,11 @@ def _shown(value: Any) -> Any:
     if isinstance(value, str):
         return re.sub(r"(?<=://)[^/@\s]*@", "***@", value)
     return value if value is None or isinstance(value, bool | int | float) else str(value)
+
+
+def _bounded(value: Any) -> Any:
+    text = json.dumps(value, ensure_ascii=False)
+    return value if len(text) <= SETTING_CHARACTERS_MOST else text[:SETTING_CHARACTERS_MOST]
 
 
 def _secrets_of(value: Any) -> list[str]:

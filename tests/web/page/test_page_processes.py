@@ -49,8 +49,17 @@ def test_where_it_is_silent_the_rest_is_shown_and_why_it_is_not_more(web: TestCl
         assert told in said(web.get(f"/page/taskmanagers/task-manager-2?tab={tab}").text)
 
 
+def test_settings_are_shown_with_where_they_are_from(web: TestClient) -> None:
+    for path in (TM, "/page/services/dispatcher-2"):
+        text = said(web.get(f"{path}?tab=settings").text)
+        assert "Setting Value From" in text and 'conf {"spark.sql.ansi.enabled": "false"} in /etc/millrace.yaml' in text
+        assert 'cluster "default" by default' in text
+    silent = said(web.get("/page/taskmanagers/task-manager-2?tab=settings").text)
+    assert "Its settings are not known task-manager-2 does not answer" in silent
+
+
 def test_one_that_is_gone_or_unknown_is_not_asked(web: TestClient, cluster: Cluster) -> None:
-    for tab in ("process", "logs", "threads"):
+    for tab in ("process", "settings", "logs", "threads"):
         text = said(web.get(f"/page/taskmanagers/task-manager-4?tab={tab}").text)
         assert "It is gone since" in text and "it is gone" in text
     assert web.get("/page/taskmanagers/task-manager-9").status_code == 404

@@ -16,9 +16,11 @@ from .processes import AboutTaskManager as AboutTaskManager
 from .processes import DescribeTaskManager as DescribeTaskManager
 from .processes import DumpThreads as DumpThreads
 from .processes import ListLogs as ListLogs
+from .processes import ListSettings as ListSettings
 from .processes import LogsListed as LogsListed
 from .processes import LogUploaded as LogUploaded
 from .processes import ProcessDescribed as ProcessDescribed
+from .processes import SettingsListed as SettingsListed
 from .processes import SlotDescribed as SlotDescribed
 from .processes import TaskManagerDescribed as TaskManagerDescribed
 from .processes import ThreadsDumped as ThreadsDumped

@@ -41,6 +41,7 @@ REPLY_SENDERS: dict[type[Body], tuple[str, ...]] = {
     client.ThreadsDumped: (TASK_MANAGER, PROCESS),
     client.LogsListed: (TASK_MANAGER, PROCESS),
     client.LogUploaded: (TASK_MANAGER, PROCESS),
+    client.SettingsListed: (TASK_MANAGER, PROCESS),
 }
 """Replies to clients that not the Dispatcher alone sends: who is asked answers, and the Dispatcher where nobody does in time [R31]."""
 BODIES: tuple[type[Body], ...] = tuple(dict.fromkeys(body for bodies in LINKS.values() for body in bodies))

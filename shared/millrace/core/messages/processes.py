@@ -1,4 +1,5 @@
-"""What a process is asked about itself, and what it answers: how it is, where its threads are, its logs. None of it decides anything.
+"""What a process is asked about itself, and what it answers: how it is, where its threads are, its logs, its settings. None of it
+decides anything.
 
 `services/task_manager/slot/wire.py` has `JvmStatus` in the same shape, and a test holds them equal.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from .base import Body, Part, Reply, Request, empty
 from .progress import Count, Text
@@ -17,6 +18,8 @@ LOG_PIECE_MOST = 4 << 20
 DUMPS_BYTES_MOST = 600_000
 """Of all thread dumps in one answer, as JSON."""
 LOGS_MOST = 1_000
+SETTING_CHARACTERS_MOST = 4_000
+BY_DEFAULT = "by default"
 COLLECTORS_MOST = 20
 ProcessName = Annotated[str, Field(min_length=1, max_length=200)]
 LogId = Annotated[str, Field(min_length=1, max_length=200)]
@@ -58,7 +61,13 @@ class UploadAsk(Part):
     length: Length = LOG_PIECE_MOST
 
 
-Ask = DescribeAsk | ThreadsAsk | LogsAsk | UploadAsk
+class SettingsAsk(Part):
+    """Answer with which settings you run with, and where each is from."""
+
+    do: Literal["settings"] = "settings"
+
+
+Ask = DescribeAsk | ThreadsAsk | LogsAsk | UploadAsk | SettingsAsk
 AnyAsk = Annotated[Ask, Field(discriminator="do")]
 
 
@@ -181,6 +190,17 @@ class LogPiece(Part):
     """Bytes of the whole log."""
 
 
+class Setting(Part):
+    """A setting of a process as it runs."""
+
+    name: str
+    """As in its file; of one within another, `outer.inner`."""
+    value: JsonValue
+    """A secret is stars. One that is longer than SETTING_CHARACTERS_MOST is the beginning of its JSON."""
+    origin: str
+    """`in` a file, `from` a variable, `from` a flag, or `by default`."""
+
+
 # Answers on their way to the client
 
 
@@ -214,6 +234,13 @@ class UploadedPiece(Part):
     piece: LogPiece
 
 
+class SettingsFound(Part):
+    """Answers SettingsAsk."""
+
+    answers: Literal["settings"] = "settings"
+    settings: list[Setting]
+
+
 class NoAnswer(Part):
     """Why there is no answer to any of them."""
 
@@ -222,7 +249,7 @@ class NoAnswer(Part):
     reason: str
 
 
-Answer = Description | ThreadDumps | LogFiles | UploadedPiece | NoAnswer
+Answer = Description | ThreadDumps | LogFiles | UploadedPiece | SettingsFound | NoAnswer
 AnyAnswer = Annotated[Answer, Field(discriminator="answers")]
 
 
@@ -269,7 +296,15 @@ class UploadLog(Request):
     length: Length = LOG_PIECE_MOST
 
 
-AboutTaskManager = DescribeTaskManager | DumpThreads | ListLogs | UploadLog
+class ListSettings(Request):
+    """The settings that a TaskManager runs with, and where each is from."""
+
+    type: Literal["ListSettings"] = "ListSettings"
+    version: Literal[1] = 1
+    task_manager: ProcessName
+
+
+AboutTaskManager = DescribeTaskManager | DumpThreads | ListLogs | UploadLog | ListSettings
 """The requests that a TaskManager answers itself."""
 
 
@@ -341,3 +376,12 @@ class LogUploaded(Reply):
     version: Literal[1] = 1
     process: str
     piece: LogPiece
+
+
+class SettingsListed(Reply):
+    """Answers ListSettings, and AskProcess for settings."""
+
+    type: Literal["SettingsListed"] = "SettingsListed"
+    version: Literal[1] = 1
+    process: str
+    settings: list[Setting]
