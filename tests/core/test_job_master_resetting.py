@@ -11,6 +11,7 @@ from millrace.core.states import JobStatus
 from services.job_master.core.execution_graph import describe
 from services.job_master.core.plans import running_plan
 from services.job_master.core.resetting import lost_producers, readers_of, reset
+from services.job_master.core.scheduling import PART_MS
 from tests.core.of_job_master import RM, TM, TWO, USER, Shard, kinds
 from tests.core.test_job_master_restarts import FOUR, fail
 
@@ -287,3 +288,71 @@ def test_a_gang_that_is_canceled_while_it_begins_again_ends() -> None:
     shard(jobs.CancelStartedJob(job="j"))
     word(shard, "b1", "CANCELED")
     assert kinds(word(shard, "b3", "CANCELED"))[-1] == "dispatcher JobEnded CANCELED"
+
+
+def half() -> Shard:
+    """Two of the three slots that were granted together have been offered, by one TaskManager; the other one's is lost."""
+    shard = Shard()
+    shard.start(GANG)
+    shard.offer("a1")
+    word(shard, "a1", "FINISHED")
+    shard.offer("b1", "b2")
+    assert states(shard)["b"] == ["DEPLOYING 1", "DEPLOYING 1", "SCHEDULED 0"] and shard.state.due == {"j": shard.now + PART_MS}
+    return shard
+
+
+def later(shard: Shard, ms: int) -> list[Any]:
+    shard.now += ms
+    return shard(Ticked(), "")
+
+
+def test_a_gang_whose_last_slots_never_come_gives_back_what_it_has_and_wants_all_at_once() -> None:
+    """A slot was lost before it was offered. The gang waited for another one, beside a gang that held the other half and did the same."""
+    shard = half()
+    assert later(shard, PART_MS - 1) == []
+    assert kinds(later(shard, 1)) == ["task-manager CancelTasks", "resource-manager RequestSlots 2"]
+    word(shard, "b1", "CANCELED")
+    last = word(shard, "b2", "CANCELED")
+    assert kinds(last)[-2:] == ["task-manager FreeSlots", "resource-manager RequestSlots 3"]
+    assert [each.body.given_back for each in last if each.body.type == "RequestSlots"] == [["b2"]]
+    assert not shard.job.slots and states(shard)["b"] == ["SCHEDULED 1", "SCHEDULED 1", "SCHEDULED 0"]
+    assert (shard.job.part_due_ms, shard.state.due, shard.job.failed, shard.job.restarts) == (None, {}, 0, 0)
+    shard.offer("c1", "c2", "c3")
+    assert states(shard)["b"] == ["DEPLOYING 2", "DEPLOYING 2", "DEPLOYING 1"]
+
+
+def test_a_gang_that_gets_the_others_in_time_goes_on() -> None:
+    shard = half()
+    later(shard, PART_MS - 1)
+    shard.offer("b3", tm="task-manager/t2")
+    assert (shard.job.part_due_ms, shard.state.due) == (None, {})
+    assert later(shard, PART_MS) == [] and states(shard)["b"] == ["DEPLOYING 1"] * 3
+
+
+def test_a_gang_that_is_suspended_or_canceled_with_a_part_of_its_slots_has_no_timer() -> None:
+    for body in (jobs.SuspendJobs(), jobs.CancelStartedJob(job="j")):
+        shard = half()
+        shard(body)
+        assert shard.state.due == {} and kinds(later(shard, PART_MS)) == []
+
+
+BESIDE: dict[str, Any] = {
+    "name": "beside", "together": True,
+    "vertices": {
+        "a": {"sql": "SELECT 1 AS x"},
+        "b": {"sql": "SELECT 2 AS x", "parallelism": 1},
+        "c": {"sql": "SELECT x FROM a", "parallelism": 3, "inputs": {"a": "hash(x)"}},
+    },
+}  # fmt: skip
+
+
+def test_a_slot_that_an_attempt_leaves_is_no_beginning_for_those_that_wait_for_more() -> None:
+    """All three of c wait to begin at once. The slot of b would have run one of them."""
+    shard = Shard()
+    shard.start(BESIDE)
+    shard.offer("a1", "b1")
+    of = lambda name: {"report": {"outputs": {name: {"schema": "{}", "rows": 1, "bytes": 9}}}}  # noqa: E731
+    shard(slots.TaskStateChanged(allocation="a1", attempt="j/0-a/0/1.1", state="FINISHED", **of("a")), TM)
+    assert (shard.job.wanted, states(shard)["c"]) == (4, ["SCHEDULED 0"] * 3)
+    said = shard(slots.TaskStateChanged(allocation="b1", attempt="j/1-b/0/1.1", state="FINISHED", **of("b")), TM)
+    assert kinds(said)[-2:] == ["task-manager FreeSlots", "resource-manager RequestSlots 3"] and not shard.job.slots

@@ -59,6 +59,7 @@ class Book:
     unheard: dict[str, None] = field(default_factory=dict)  # processes of TaskManagers that may live beside their successors for a moment
     held_back: dict[str, int] = field(default_factory=dict)  # such a process -> when a stall last held its heartbeats back so long
     replaced: dict[str, None] = field(default_factory=dict)  # those that were stopped while another was started in their place
+    mates: dict[str, None] = field(default_factory=dict)  # attempts that ran beside as many as they wait for
     finished: dict[str, None] = field(default_factory=dict)  # attempts that did
     written: dict[str, str] = field(default_factory=dict)  # folder of an output -> the attempt that finished it
     read: dict[str, list[str]] = field(default_factory=dict)  # attempt -> folders that it was given
@@ -92,6 +93,13 @@ class Book:
         return Branch((*branch.strays, *strays), len(cuts))
 
     # attempts
+
+    def met(self, job: str, living: Living, mates: int) -> bool:
+        """Whether this attempt has run beside so many of its job, itself among them."""
+        together = [each.attempt for (its, _, _), each in self.living.items() if its == job]
+        if len(together) >= mates:
+            self.mates |= dict.fromkeys(together)
+        return living.attempt in self.mates
 
     def attempt_started(self, spec: dict[str, Any], living: Living, over: bool = False, now_ms: int = 0) -> None:
         """I5: nothing starts of a job that is `over`. I6: a slot has one attempt. I7: a subtask has one living attempt, and no attempt runs

@@ -76,12 +76,13 @@ class Timing:
 @dataclass(frozen=True)
 class Behaviour:
     """What becomes of one attempt, unless it is killed before. hang: never ends; stuck: never even runs; break: its slot breaks.
-    `error`: of one that fails."""
+    `error`: of one that fails. `mates`: it ends only after so many attempts of its job have run at the same time, itself among them."""
 
     ends: Literal["finish", "fail", "hang", "stuck", "break"] = "finish"
     error: dict[str, Any] | None = None
     report: dict[str, Any] | None = None
     run_ms: int | None = None
+    mates: int = 0
 
 
 Script = Callable[[dict[str, Any]], Behaviour]
@@ -213,6 +214,9 @@ class SimulatedSlots:
 
     def _ends(self, slot: int, running: Running, behaviour: Behaviour) -> None:
         if self._running.get(slot) is not running or running.ends:
+            return
+        if behaviour.mates and not self._world.book.met(running.spec["job"], running.living, behaviour.mates):
+            self._after(self._world.timing.run, lambda: self._ends(slot, running, behaviour))
             return
         if behaviour.ends in ("finish", "fail"):  # who fails may have written all that it was told to
             stage(running.spec, running.living.attempt)

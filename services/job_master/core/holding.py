@@ -37,7 +37,7 @@ def on_offer_slots(state: State, body: OfferSlots, envelope: Envelope) -> Iterat
         hold_slot(state, job, offer.allocation, HeldSlot(envelope.sender, envelope.life, offer.slot))
         taken.setdefault(job.id, []).append(offer.allocation)
     for name, allocations in taken.items():
-        yield from advance(state, state.jobs[name], envelope.at_ms, idle=allocations)
+        yield from advance(state, state.jobs[name], envelope.at_ms, idle=allocations, offered=True)
     if freed:
         yield Say(envelope.sender, FreeSlots(allocations=freed))
 

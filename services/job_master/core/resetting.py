@@ -80,6 +80,12 @@ def ends_together(job: Job) -> bool:
     return job.is_gang and any(row.state is ExecutionState.CANCELING for row in rows)
 
 
+def begin_again(state: State, job: Job, at_ms: AtMs) -> None:  # [R35]
+    """A gang has slots for a part of its subtasks alone: it gives them back, and wants all at once again. That is no failure of the job."""
+    task, index = next((name, its.ready[0]) for name, its in job.tasks.items() if its.ready)
+    reset(state, job, readers_of(job, running_plan(state, job), gang(job, task, index)), 0, at_ms)
+
+
 def everything(job: Job) -> list[Place]:
     """All that has begun, but the plan: it goes on to hold for all attempts."""
     return [(name, index) for name, task in job.tasks.items() if name != PLAN_TASK for index in task.rows]

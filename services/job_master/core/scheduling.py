@@ -10,24 +10,26 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 
-from millrace.core.clocks import AtMs
+from millrace.core.clocks import AtMs, after
 from millrace.core.faults import fault
 from millrace.core.machine import Envelope, Output, Say, Ticked
 from millrace.core.messages.slots import CancelTasks, DeployTask
 from millrace.core.states import ENDED_JOB, ENDING_JOB, ExecutionState, JobStatus
 from millrace.core.topics import Scope
 
-from . import publication
+from . import publication, resetting
 from .deployment import SPEC_BYTES_MAX, deploy_tasks, deployment, spec_bytes, too_large
 from .execution_graph import all_finished, attempt_name, release, schedule_due, scheduled, scheduled_count, task_folder
 from .failover import fail
 from .plans import plan_of, running_plan
 from .reporting import attempt_state_changed, job_ended, job_state_changed, report_status
-from .resetting import ends_together
 from .slot_pool import free_slots, request_slots
 from .state import Job, State, move_job, move_subtask
 from .time_spent import spend, stopped
 from .timers import is_due, set_timer
+
+PART_MS = 5_000
+"""So long a gang of which a part has slots waits for the others, which were granted with them. They are offered within a tick or two."""
 
 
 def on_ticked(state: State, body: Ticked, envelope: Envelope) -> Iterator[Output]:
@@ -39,25 +41,31 @@ def on_ticked(state: State, body: Ticked, envelope: Envelope) -> Iterator[Output
             waited = envelope.at_ms - job.accepted_ms
             message = f"no slot within {waited} ms (timeouts.queue_ms): {job.waiting or 'slots are short'}"
             fail(job, fault("timeout", message), envelope.at_ms)
+        if job.part_due_ms is not None and job.part_due_ms <= state.now_ms and job.status not in ENDING_JOB:
+            resetting.begin_again(state, job, envelope.at_ms)
         yield from advance(state, job, envelope.at_ms, before)
 
 
 def advance(
-    state: State, job: Job, at_ms: AtMs, before: JobStatus | None = None, idle: Sequence[str] = ()
+    state: State, job: Job, at_ms: AtMs, before: JobStatus | None = None, idle: Sequence[str] = (), *, offered: bool = False
 ) -> Iterator[Output]:
     """What follows from a record that has changed the job. `before`: its status before the record, if that has changed since.
-    `idle`: the allocations of the slots that the record has made idle, in the order of `job.slots`."""
+    `idle`: the allocations of the slots that the record has made idle, in the order of `job.slots`. `offered`: it has offered them."""
     before = before or job.status
     if job.status not in ENDED_JOB:
-        yield from settle(state, job, at_ms, before, idle)
+        yield from settle(state, job, at_ms, before, idle, offered=offered)
         yield from notify_status(job, before, at_ms)
 
 
-def settle(state: State, job: Job, at_ms: AtMs, before: JobStatus, idle: Sequence[str] = ()) -> Iterator[Output]:
+def settle(
+    state: State, job: Job, at_ms: AtMs, before: JobStatus, idle: Sequence[str] = (), *, offered: bool = False
+) -> Iterator[Output]:
     """The phases of `advance`, all but the notice of the job's status."""
     if job.status not in (*ENDING_JOB, JobStatus.SUSPENDED):
         _schedule(state, job, at_ms)
-        yield from _fill(state, job, at_ms, idle)
+        if offered or not _is_part(job, idle):
+            yield from _fill(state, job, at_ms, idle)
+        _watch_part(state, job, idle)
         yield from _send_cancels(state, job, "it is to run again")
     if job.status in ENDING_JOB and before not in ENDING_JOB:
         _forget_waiting(state, job, at_ms)
@@ -80,7 +88,7 @@ def _schedule(state: State, job: Job, at_ms: AtMs) -> None:
         if job.held_until_ms is not None and job.held_until_ms <= state.now_ms:
             job.held_until_ms = None
         set_timer(state, job)
-    if job.held_until_ms is None and any(task.held for task in job.tasks.values()) and not ends_together(job):
+    if job.held_until_ms is None and any(task.held for task in job.tasks.values()) and not resetting.ends_together(job):
         release(running_plan(state, job), job, at_ms)
     waits = job.held_until_ms is not None or any(task.retry for task in job.tasks.values())
     status = JobStatus.RESTARTING if waits else JobStatus.RUNNING
@@ -90,8 +98,6 @@ def _schedule(state: State, job: Job, at_ms: AtMs) -> None:
 
 def _fill(state: State, job: Job, at_ms: AtMs, idle: Sequence[str]) -> Iterator[Output]:
     """Deploys scheduled subtasks into the idle slots, all of one TaskManager in one message."""
-    if _is_part(job, idle):
-        return
     deploys: dict[Scope, list[tuple[DeployTask, int]]] = {}
     events: list[Output] = []
     for allocation, (task, index) in zip(idle, scheduled(job), strict=False):
@@ -119,12 +125,22 @@ def _fill(state: State, job: Job, at_ms: AtMs, idle: Sequence[str]) -> Iterator[
 
 
 def _is_part(job: Job, idle: Sequence[str]) -> bool:  # [R35]
-    """Whether idle slots are only a part of what a gang wants from now on. They are given back then, and all are requested at once: two
-    jobs that each kept a part would wait for each other."""
-    if not job.is_gang:
-        return False
-    wants = scheduled_count(job)
-    return len(idle) < wants and wants + len(job.slots) - len(idle) > job.wanted
+    """Whether idle slots, which attempts have left, are only a part of what a gang wants. They are given back then, and all are requested
+    at once: two jobs that each kept a part would wait for each other."""
+    return job.is_gang and len(idle) < scheduled_count(job)
+
+
+def _watch_part(state: State, job: Job, idle: Sequence[str]) -> None:  # [R35]
+    """Sets the timer of a gang that has filled a part of the slots that it was granted: each TaskManager offers its slots by itself, so the
+    rest is mostly on its way. But a slot may be lost before it is offered, and nobody notifies the job of that. The ResourceManager grants
+    in its place what is free; where two gangs hold a part each, nothing ever is."""
+    filled = any(job.slots[allocation].task is not None for allocation in idle)
+    if job.part_due_ms is not None and not (scheduled_count(job) and job.slots):
+        job.part_due_ms = None
+        set_timer(state, job)
+    elif job.part_due_ms is None and job.is_gang and filled and scheduled_count(job):
+        job.part_due_ms = after(state.now_ms, PART_MS)
+        set_timer(state, job)
 
 
 def _forget_waiting(state: State, job: Job, at_ms: AtMs) -> None:

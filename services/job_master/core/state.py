@@ -159,6 +159,7 @@ class Job:
     memory_restarts: int = 0  # attempts that ran out of memory and were run again
     backoff: Backoff | None = None  # None: it has had no failure that a strategy must remember
     queue_due_ms: NowMs | None = None  # until the first attempt; in State.due
+    part_due_ms: NowMs | None = None  # a gang of which a part has slots gives them back then [R35]; in State.due
     waiting: str | None = None
     position: int | None = None
     expected_ms: int | None = None  # when it has what it waits for, as the ResourceManager expects
@@ -260,7 +261,8 @@ def _check_spent(job: Job) -> None:
 def _timers(job: Job) -> list[NowMs]:
     queue = [] if job.queue_due_ms is None else [job.queue_due_ms]
     held = [] if job.held_until_ms is None else [job.held_until_ms]
-    return [*queue, *held, *(due for task in job.tasks.values() for due in task.retry.values())]
+    part = [] if job.part_due_ms is None else [job.part_due_ms]
+    return [*queue, *held, *part, *(due for task in job.tasks.values() for due in task.retry.values())]
 
 
 def _check_task(where: str, task: Task, over: bool) -> None:

@@ -32,6 +32,7 @@ def suspend(state: State, job: Job, at_ms: AtMs) -> Iterator[Output]:  # [R34]
         return
     before = job.status
     move_job(job, JobStatus.SUSPENDED, at_ms)
+    job.part_due_ms = None
     set_timer(state, job)
     yield from cancel_attempts(state, job, REASON, at_ms)
     yield from advance(state, job, at_ms, before)

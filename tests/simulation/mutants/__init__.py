@@ -55,6 +55,7 @@ def around_handler(handlers: dict[type, Handler], message: type, wrapper: Callab
 from tests.simulation.mutants import (  # noqa: E402, F401
     chains,
     clusters,
+    gangs,
     growth,
     jobs,
     log,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.simulation.beside import beside
+from tests.simulation.gangs import two_halves
 from tests.simulation.handover import over_and_back
 from tests.simulation.mutants import Mutant
 from tests.simulation.providing import workers_come_and_go
@@ -186,9 +187,10 @@ SCENES: dict[int, Callable[[int], None]] = {
     32: years_pass,
     33: workers_come_and_go,
     34: shut_down_and_up,
+    35: two_halves,
 }
-"""Rule -> what is run instead of a trial, for the mutants in `restored.py`, `clusters.py`, `silent.py`, `growth.py`, `workers.py` and
-`shutting.py`."""
+"""Rule -> what is run instead of a trial, for the mutants in the files of SCENES_OF."""
+SCENES_OF = (".restored", ".clusters", ".silent", ".growth", ".workers", ".shutting", ".gangs")
 
 
 def drawn(mutant: Mutant, seed: int) -> Here:

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from tests.simulation.mutants import MUTANTS, Mutant
-from tests.simulation.mutants.here import SCENES, drawn
+from tests.simulation.mutants.here import SCENES, SCENES_OF, drawn
 from tests.simulation.running import run_seed
 from tests.simulation.trial import quiet_logs
 
@@ -119,7 +119,7 @@ def _live(name: str, seeds: int, results: Connection) -> None:
 def run(mutant: Mutant, seed: int) -> str | None:
     """A seed of a mutant: what did not hold."""
     scene = SCENES.get(mutant.rule)
-    if scene is None or not mutant.apply.__module__.endswith((".restored", ".clusters", ".silent", ".growth", ".workers", ".shutting")):
+    if scene is None or not mutant.apply.__module__.endswith(SCENES_OF):
         return run_seed(seed, **drawn(mutant, seed)).failure
     quiet_logs()
     try:
