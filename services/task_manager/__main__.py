@@ -61,12 +61,12 @@ def main(argv: Sequence[str] | None = None, factory: SlotFactory | None = None) 
     )
     traces = AttemptTraces(process.traces) if process.traces is not None else None
     slots = Slots(
-        factory or spark_slot, settings.slots, settings.folder, process.storage, shell.inputs.post, keep=settings.keep, traces=traces,
-        settings=settings.effective,
+        factory or spark_slot, settings.slots, settings.folder, process.storage, shell.inputs.post, keep=settings.keep,
+        cache=settings.cache, traces=traces, settings=settings.effective,
     )  # fmt: skip
     shell.use(slots)
     process.wake = shell.inputs.wake
-    server = watched(settings, lambda: health(shell), lambda: readings(shell), lambda: of_kafka(process.bus))
+    server = watched(settings, lambda: health(shell), lambda: readings(shell, slots.blobs), lambda: of_kafka(process.bus))
     port = server.start()
     slots.start()  # a JVM takes seconds to be warm: they begin before Kafka answers
     settings.write_ready(health_port=port, id=settings.name)

@@ -18,10 +18,12 @@ from millrace.runtime.settings import BadSettings, ServiceSettings
 
 from .core.state import State
 from .kept_files import Keep
+from .ports.blob_cache import CacheLimits
 from .slot.common.config import MEBIBYTE, SlotConfig
 from .slot.common.jvm import CannotStart, find_java, find_spark
 
 PYSPARK = SlotConfig.pyspark_version
+CACHE = CacheLimits()
 MOST_HEAP_MB = 4096  # where nobody chose: a collection of a larger heap takes longer
 LEAST_HEAP_MB = 480  # Spark refuses less than 450 MiB, and some collectors keep a part of what they are given for themselves
 _ASK_PYSPARK = "import pyspark, sys; print(pyspark.__version__, sys.version_info >= (3, 10))"
@@ -61,6 +63,13 @@ class TaskManagerSettings(ServiceSettings):
     log_tail_mb: int = Field(8, ge=0, description="and so much of its end.")
     files_most: int = Field(1000, ge=0, description="Of the files that an attempt leaves in its folder, so many are kept with its job,")
     files_mb: int = Field(64, ge=0, description="and so much; the rest is named in `show`.")
+    blob_cache_mb: int = Field(
+        CACHE.bytes // MEBIBYTE, ge=0, description="What the cache of jobs' files holds: above it those go that were not used for longest."
+    )
+    blob_cache_hours: float = Field(CACHE.keep_s / 3600, gt=0, description="So long after its last use a file stays in that cache.")
+    blob_fetch_retries: int = Field(
+        CACHE.retries, ge=0, le=100, description="So often a file of a job is fetched again from storage before its attempt fails."
+    )
     allocation_timeout_ms: int = Field(
         State.allocation_timeout_ms, ge=100, description="A slot that its job does not use within this time is given back."
     )
@@ -87,6 +96,11 @@ class TaskManagerSettings(ServiceSettings):
     def keep(self) -> Keep:
         """What is kept of the files that attempts leave."""
         return Keep(self.files_most, self.files_mb * MEBIBYTE)
+
+    @property
+    def cache(self) -> CacheLimits:
+        """Of the files of jobs."""
+        return CacheLimits(self.blob_cache_hours * 3600, self.blob_cache_mb * MEBIBYTE, retries=self.blob_fetch_retries)
 
     @property
     def slot_heap_mb(self) -> int:

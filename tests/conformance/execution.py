@@ -7,7 +7,7 @@ from .items import Item, Without
 JM, TM, ST = "test_job_master.py:", "test_task_manager.py:", "test_stores.py:"
 RESTARTS, RESETTING = "test_job_master_restarts.py:", "test_job_master_resetting.py:"
 OF_JM, OF_TM, ENDS = "test_job_master_machine.py:", "test_task_manager_machine.py:", "test_task_manager_ends.py:"
-PORTS, BLOBS, TM_PORTS = "test_dispatcher_ports.py:", "test_io_blobs.py:", "test_task_manager_ports.py:"
+PORTS, BLOBS, CACHE = "test_dispatcher_ports.py:", "test_io_blobs.py:", "test_blob_cache.py:"
 
 JOB_MASTER = (
     Item("JobMasterTest", "testHeartbeatTimeoutWithTaskManager, testTaskManagerBecomesUnreachableTriggersDisconnect, "
@@ -201,9 +201,24 @@ STORES = (
          )),
     Item("BlobServerGetTest", "one fetch; corruption; testGetReDownloadsCorruptedPermanentBlobFromBlobStoreInCaseOfRestart",
          "A file is fetched once and checked at each use; a damaged one is fetched again.", (
-             f"{TM_PORTS}test_uploaded_files_are_fetched_once_and_checked",
-             f"{TM_PORTS}test_a_fetched_file_that_was_changed_here_is_fetched_again",
-             f"{TM_PORTS}test_a_file_with_other_bytes_is_refused", f"{BLOBS}test_client_notices_damage",
+             f"{CACHE}test_a_file_is_fetched_once_and_each_attempt_has_a_copy_of_its_own",
+             f"{CACHE}test_attempts_that_begin_together_fetch_a_file_once", f"{CACHE}test_a_damaged_file_of_the_cache_is_fetched_again",
+             f"{CACHE}test_a_file_with_other_bytes_is_refused", f"{BLOBS}test_client_notices_damage",
+         )),
+    Item("BlobCacheRetriesTest, BlobCacheCorruptionTest", "a fetch that fails, or comes damaged, is tried again",
+         "So often as blob_fetch_retries says; nothing of a try is left.", (
+             f"{CACHE}test_a_fetch_that_is_cut_leaves_nothing_and_is_tried_again",
+             f"{CACHE}test_a_fetch_that_does_not_come_to_its_end_leaves_nothing",
+         )),
+    Item("BlobCacheCleanupTest", "reference counts by job; what was released goes after a time; size limit",
+         "Attempts count, from launch to end; what none uses goes after a time, or above the bound.", (
+             f"{CACHE}test_a_file_goes_a_time_after_its_last_use",
+             f"{CACHE}test_above_its_bound_those_go_that_were_not_used_for_longest_and_nobody_uses",
+         )),
+    Item("BlobCachePutTest, BlobLibraryCacheManagerTest", "files of one job reach no other one",
+         "An attempt has verified copies of its own job's files alone, and may write into them.", (
+             f"{CACHE}test_what_an_attempt_does_to_its_copy_reaches_no_other_one",
+             f"{CACHE}test_an_attempt_has_its_files_and_no_path_to_the_cache",
          )),
     Item("BlobServerDeleteTest", "isolation by job; twice; testJobCleanup", "Each job has its own; deleting twice is fine.", (
         f"{ST}test_each_job_has_its_own_copy_of_a_file_and_loses_no_other_ones",

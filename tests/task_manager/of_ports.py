@@ -9,17 +9,19 @@ from typing import Any
 from millrace.core.messages.effects import LaunchAttempt
 from millrace.core.messages.slots import AttemptEnded, SlotReady
 from millrace.io.storage.store import Storage
+from services.task_manager.ports.blob_cache import CacheLimits
 from services.task_manager.ports.slots import Slots
 from tests.core.of_attempts import spec_of
 from tests.task_manager.simulated_slot import SimulatedSlot
 
 ATTEMPT = "j/0-t/0/1"
+CACHE = CacheLimits(retries=0)
 
 
 class World:
     """Slots of one lane over a slot that the test moves; work and timers wait until the test lets them go."""
 
-    def __init__(self, folder: Path, storage: str = "") -> None:
+    def __init__(self, folder: Path, storage: str = "", cache: CacheLimits = CACHE, slots: int = 1) -> None:
         self.folder = folder
         self.storage = Storage(storage or str(folder / "storage"))
         self.made: list[SimulatedSlot] = []
@@ -29,10 +31,11 @@ class World:
         self.fail: OSError | None = None
         self.slots = Slots(
             self._make,
-            1,
+            slots,
             folder / "tm",
             self.storage,
             self.facts.append,
+            cache=cache,
             submit=self.work.append,
             later=lambda s, do: self.timers.append((s, do)),
         )

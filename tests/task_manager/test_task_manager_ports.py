@@ -14,7 +14,7 @@ from millrace.core.faults import infrastructure
 from millrace.core.messages.effects import KillAttempt
 from millrace.core.messages.slots import AttemptEnded, AttemptRunning, SlotBroken, SlotReady, SlotReplacing
 from millrace.io.storage.store import StorageError, blob_path
-from services.task_manager.ports import keeping, uploads
+from services.task_manager.ports import keeping
 from tests.task_manager.of_ports import ATTEMPT, READY, World, ended
 
 
@@ -28,7 +28,7 @@ def test_an_attempt_has_folders_of_its_own_and_leaves_its_logs_alone(world: Worl
     world.launch()
     world.go()
     work, log, blobs = world.slot.dirs
-    assert Path(work).is_dir() and Path(blobs).is_dir()
+    assert Path(work).is_dir() and not Path(blobs).is_dir() and Path(blobs).parent == Path(work).parent
     assert Path(log) == world.folder / "storage/logs/ac" / ATTEMPT
     (Path(log) / "stdout").write_text("hello")
     world.slot.start()
@@ -86,72 +86,6 @@ def test_a_pipe_that_user_code_put_in_a_logs_place_is_not_waited_for(tmp_path: P
     world.slot.start()
     world.slot.end("failed", error={"kind": "user"})
     assert not world.storage.exists(f"logs/ac/{ATTEMPT}/stdout")
-
-
-def test_uploaded_files_are_fetched_once_and_checked(world: World) -> None:
-    data = b"print('hello')"
-    sha256 = hashlib.sha256(data).hexdigest()
-    world.storage.put_new(blob_path("j", "ac", sha256), data)
-    module = {"name": "a.py", "sha256": sha256, "kind": "py"}
-    world.launch(modules=[module])
-    world.go()
-    blob = Path(world.slot.dirs[2]) / sha256
-    assert blob.read_bytes() == data and blob.stat().st_mode & 0o777 == 0o444
-    world.slot.killed()
-    world.told()
-    world.storage.delete_tree(blob_path("j", "ac", sha256))
-    world.launch("j/0-t/0/2", modules=[module])
-    world.go()
-    assert world.slot.attempt == "j/0-t/0/2"
-
-
-def test_uploaded_files_go_while_the_process_runs_but_not_those_of_an_attempt(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A TaskManager that runs for months would fill the disk with every content that a module ever had."""
-    monkeypatch.setattr(uploads, "BYTES_MAX", 250)
-    blobs = world.folder / "tm/blobs"
-    for number in range(6):
-        files = [bytes([number, each]) * 50 for each in range(2)]
-        names = [hashlib.sha256(data).hexdigest() for data in files]
-        for name, data in zip(names, files, strict=True):
-            world.storage.put_new(blob_path("j", "ac", name), data)
-        world.launch(f"j/0-t/0/{number}", modules=[{"name": f"{name}.py", "sha256": name, "kind": "py"} for name in names])
-        world.go()
-        assert all((blobs / name).exists() for name in names), "what an attempt was launched with is there"
-        assert sum(each.stat().st_size for each in blobs.iterdir()) <= 250
-        world.slot.killed()
-    monkeypatch.setattr(uploads, "BYTES_MAX", 0)
-    world.launch("j/0-t/0/9", modules=[{"name": "a.py", "sha256": names[0], "kind": "py"}])
-    world.go()
-    world.slots.uploads.trim()
-    assert [each.name for each in blobs.iterdir()] == [names[0]]
-
-
-@pytest.mark.parametrize("how", ["other bytes", "a pipe"])
-def test_a_fetched_file_that_was_changed_here_is_fetched_again(world: World, how: str) -> None:
-    """Attempts run as the user that it belongs to: the next one would have run what an earlier one wrote there."""
-    data = b"print('hello')"
-    sha256 = hashlib.sha256(data).hexdigest()
-    world.storage.put_new(blob_path("j", "ac", sha256), data)
-    module = {"name": "a.py", "sha256": sha256, "kind": "py"}
-    blob = world.folder / "tm/blobs" / sha256
-    if how == "a pipe":
-        os.mkfifo(blob)
-    else:
-        blob.write_bytes(b"print('other')")
-    world.launch(modules=[module])
-    world.go()
-    assert world.slot.attempt is not None and blob.read_bytes() == data
-
-
-def test_a_file_with_other_bytes_is_refused(world: World) -> None:
-    sha256 = "0" * 64
-    path = blob_path("j", "ac", sha256)
-    world.storage.put_new(path, b"other")
-    world.launch(modules=[{"name": "a.py", "sha256": sha256, "kind": "py"}])
-    world.go()
-    message = f"{path}: holds other bytes than its name says; submit the job again"
-    assert world.told() == [ended("failed", error=infrastructure(message)), READY]
-    assert list((world.folder / "tm/blobs").iterdir()) == []
 
 
 def test_an_attempt_whose_files_are_gone_fails_and_the_slot_stays_ready(world: World) -> None:

@@ -37,10 +37,11 @@ class Ending:
 
 @dataclass(frozen=True)
 class Folders:
-    """Of one attempt: where it works, and where its standard outputs go. Its slot makes them."""
+    """Of one attempt: where it works, and where its standard outputs go, which its slot makes; `files`: copies of its job's, by hash."""
 
     work: Path
     log: Path
+    files: Path
 
 
 class Keeping:

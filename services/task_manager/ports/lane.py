@@ -14,7 +14,6 @@ import structlog
 from pydantic import ValidationError
 
 from millrace.core.faults import fault, infrastructure
-from millrace.core.messages.attempts import ModuleSpec
 from millrace.core.messages.base import Body
 from millrace.core.messages.effects import KillAttempt, LaunchAttempt, OrderAttempt
 from millrace.core.messages.processes import JvmStatus
@@ -27,16 +26,17 @@ from millrace.core.messages.slots import (
     SlotReady,
     SlotReplacing,
 )
-from millrace.io.storage.store import StorageError
+from millrace.io.storage.store import Storage, StorageError
 
 from ..slot import wire
 from ..slot.attempt_wire import AttemptSpec
 from ..slot.common import left
 from ..traces import AttemptTraces
+from .blob_cache import BlobCache
 from .keeping import Ending, Folders, Keeping
 from .progress import ProgressReports
 from .reports import sound
-from .uploads import Uploads
+from .variables import variables
 
 AGAIN_S, BROKEN_AGAIN_S = 1.0, 60.0  # until a slot whose host ended, or that is broken, is started again
 FAILED_STARTS_MAX = 3  # of a slot's process, one after the other, before its slot is called broken
@@ -74,7 +74,8 @@ class Shared:
     attempts: Path
     logs: Path
     findings: Path
-    uploads: Uploads
+    blobs: BlobCache
+    storage: Storage
     keeping: Keeping
     progress: ProgressReports
     submit: Callable[[Callable[[], None]], Any]
@@ -84,6 +85,13 @@ class Shared:
     traces: AttemptTraces | None = None
     """Makes spans, where traces are on."""
     closing: bool = False
+
+    def clear(self, effect: LaunchAttempt, folders: Folders) -> None:
+        """Nothing of an ended attempt is used any more."""
+        for folder in (folders.work, folders.files):
+            shutil.rmtree(folder, ignore_errors=True)
+        if effect.spec.modules:
+            self.blobs.release(effect.attempt)
 
 
 class Lane:
@@ -102,7 +110,7 @@ class Lane:
         self._broken = False
         self._failed_starts = 0
         self._count = itertools.count(1)
-        self._folders = Folders(Path(), Path())  # of this attempt
+        self._folders = Folders(Path(), Path(), Path())  # of this attempt
 
     def start(self) -> None:
         try:
@@ -120,8 +128,9 @@ class Lane:
         with self._lock:
             self._effect, self._ordered, self._running, self._killed = effect, False, False, None
             name = f"{self._number}-{next(self._count)}"  # before anything of the attempt can end
-            self._folders = Folders(self._shared.attempts / name, self._shared.logs / name)
+            self._folders = Folders(self._shared.attempts / name, self._shared.logs / name, self._shared.attempts / f"{name}.files")
         if effect.spec.modules:
+            self._shared.blobs.hold(effect.attempt, _files_of(effect))
             self._shared.submit(lambda: self._prepare(effect))
         else:
             self._prepare(effect)  # no file is touched here: what the attempt starts with takes no turn of another thread
@@ -206,11 +215,6 @@ class Lane:
                 threads, no_answer = None, "its JVM answers what cannot be read"
         on_look(jvm, threads, no_answer)
 
-    def modules(self) -> list[ModuleSpec]:
-        """What the attempt of this slot was launched with."""
-        effect = self._effect
-        return effect.spec.modules if effect is not None else []
-
     def beat(self, patience_ms: int) -> None:
         process = self._process
         if process is not None and self._ordered and self._effect is not None:
@@ -219,18 +223,19 @@ class Lane:
     # preparing, on a thread of its own where there is something to fetch
 
     def _prepare(self, effect: LaunchAttempt) -> None:
-        uploads = self._shared.uploads
         folders = self._folders
         try:
             self._folders = folders = replace(folders, log=self._shared.keeping.log_folder(effect, folders.log))
             traces = self._shared.traces
             spec = effect.spec if traces is None else traces.given(effect)
+            if files := _files_of(effect):
+                folders.files.mkdir(mode=0o700, parents=True)
+            for sha256 in files:
+                self._shared.blobs.give(spec.job, effect.acceptance, sha256, folders.files / sha256)
             for module in spec.modules:
                 if module.kind == "env":
-                    variables = uploads.variables(spec.job, effect.acceptance, module.sha256)
-                    spec = spec.model_copy(update={"env": {**spec.env, **variables}})
-                else:
-                    uploads.fetch(spec.job, effect.acceptance, module.sha256, self._number)
+                    given = variables(self._shared.storage, spec.job, effect.acceptance, module.sha256)
+                    spec = spec.model_copy(update={"env": {**spec.env, **given}})
         except (OSError, StorageError) as error:
             message = str(error) if isinstance(error, StorageError) else f"{error.filename}: {error.strerror}"
             self._end(effect, Ending("failed", error=infrastructure(message)))
@@ -246,7 +251,7 @@ class Lane:
             if why is None and self._process is not None:
                 self._ordered = True
                 dirs: wire.RunDirs = {
-                    "work": str(folders.work), "log": str(folders.log), "blobs": str(uploads.folder),
+                    "work": str(folders.work), "log": str(folders.log), "blobs": str(folders.files),
                     "findings": str(self._shared.findings),
                 }  # fmt: skip
                 order: wire.Run = {"do": "run", "attempt": effect.attempt, "spec": cast(AttemptSpec, spec.json_value()), "dirs": dirs}
@@ -344,7 +349,12 @@ class Lane:
             self._report(SlotReady(slot=self._number))
         if traces is not None:
             self._shared.submit(lambda: traces.ended(effect, noted))
-        self._shared.submit(lambda: shutil.rmtree(folders.work, ignore_errors=True))
+        self._shared.submit(lambda: self._shared.clear(effect, folders))
 
     def _report(self, body: Body) -> None:
         self._shared.on_fact(body)
+
+
+def _files_of(effect: LaunchAttempt) -> list[str]:
+    """The hashes of what goes to the attempt as files, each once."""
+    return list(dict.fromkeys(module.sha256 for module in effect.spec.modules if module.kind != "env"))

@@ -17,13 +17,14 @@ from millrace.io.storage.store import Storage
 
 from ..kept_files import Keep
 from ..traces import AttemptTraces
+from .blob_cache import BlobCache, CacheLimits
 from .inspecting import Inspecting
 from .keeping import Keeping
 from .lane import Lane, Shared, SlotFactory
 from .progress import ProgressReports
-from .uploads import Uploads
 
 KEEP = Keep()
+CACHE = CacheLimits()
 
 
 class Slots:
@@ -38,21 +39,24 @@ class Slots:
         on_fact: Callable[[Body], None],
         *,
         keep: Keep = KEEP,
+        cache: CacheLimits = CACHE,
         submit: Callable[[Callable[[], None]], Any] | None = None,
         later: Callable[[float, Callable[[], None]], None] | None = None,
         traces: AttemptTraces | None = None,
         settings: Callable[[], list[Setting]] = list,
     ) -> None:
-        """`folder`: the TaskManager's own, of its name. `keep`: of what attempts leave in theirs. `settings`: what it runs with.
+        """`folder`: the TaskManager's own, of its name. `keep`: of what attempts leave in theirs. `cache`: of the files of jobs. `settings`:
+        what it runs with.
         `submit` runs what may take long (default: threads), `later` after some seconds. `traces` makes spans."""
-        self.uploads = Uploads(folder / "blobs", storage, self._modules)
+        self.blobs = BlobCache(folder / "blobs", storage, cache, later or _later)
         self._shared = Shared(
             factory,
             on_fact,
             folder / "attempts",
             folder / "logs",
             folder / "findings",
-            self.uploads,
+            self.blobs,
+            storage,
             Keeping(storage, folder / "logs", keep),
             ProgressReports(on_fact, later or _later),
             submit or ThreadPoolExecutor(min(count, 32), thread_name_prefix="attempts").submit,
@@ -67,9 +71,9 @@ class Slots:
         attempts, logs = self._shared.attempts, self._shared.logs
         for folder in (attempts, logs):
             shutil.rmtree(folder, ignore_errors=True)
-        for folder in (attempts, logs, self.uploads.folder):
+        for folder in (attempts, logs):
             folder.mkdir(parents=True, exist_ok=True)
-        self.uploads.trim()
+        self.blobs.start()
         for lane in self._lanes:
             lane.start()
 
@@ -103,9 +107,6 @@ class Slots:
         end = time.monotonic() + timeout_s
         for thread in threads:
             thread.join(max(0.0, end - time.monotonic()))
-
-    def _modules(self) -> set[str]:
-        return {module.sha256 for lane in self._lanes for module in lane.modules()}
 
 
 def _later(seconds: float, do: Callable[[], None]) -> None:

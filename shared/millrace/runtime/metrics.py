@@ -90,6 +90,10 @@ class Counted(Metric):
         counter = self._begun.get(values)  # the library's own way to it takes longer than the addition
         (counter or self._counter.labels(*self.bounded(values))).inc()
 
+    def more(self, amount: int) -> None:
+        """Counts so many, where there is no label. Any thread."""
+        self._counter.inc(amount)
+
     def families(self) -> Iterable[Family]:
         return self._counter.collect()
 
@@ -294,6 +298,20 @@ OWN_SLOTS = Shown(
 )  # fmt: skip
 REGISTERED = Shown("millrace_task_manager_registered", (TASK_MANAGER,), "1: the ResourceManager knows it.")
 BEHIND = Shown("millrace_task_manager_behind", (TASK_MANAGER,), "1: it may have been declared lost, and launches nothing until it knows.")
+
+HIT, FETCHED, FAILED = "hit", "fetched", "failed"
+BLOB_REQUESTS = Counted(
+    "millrace_blob_cache_requests_total", (TASK_MANAGER,),
+    "Files of jobs that attempts wanted: from the cache (hit), from storage (fetched), or not to be had (failed).",
+    {"outcome": (HIT, FETCHED, FAILED)},
+)  # fmt: skip
+BLOB_BYTES = Counted("millrace_blob_cache_fetched_bytes_total", (TASK_MANAGER,), "What it fetched from storage.")
+BLOBS_DAMAGED = Counted(
+    "millrace_blob_cache_damaged_total", (TASK_MANAGER,), "Files of jobs that were not what their hash says, in the cache or as they came.",
+)  # fmt: skip
+BLOBS_HELD = Shown("millrace_blob_cache_files", (TASK_MANAGER,), "Files of jobs in the cache.")
+BLOBS_HELD_BYTES = Shown("millrace_blob_cache_bytes", (TASK_MANAGER,), "How large they are together; blob_cache_mb bounds them.")
+BLOBS_USED = Shown("millrace_blob_cache_used_files", (TASK_MANAGER,), "Those of them that an attempt uses now.")
 
 # ---- of the web service
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -20,7 +21,7 @@ _ARCHIVES = ((".tar.gz", "gztar"), (".tgz", "gztar"), (".tar", "tar"), (".zip", 
 
 
 def install(spec: AttemptSpec, session: Any, dirs: Dirs) -> str:
-    """Copies the job's modules from `dirs.blobs` below `dirs.work` and gives them to Spark; returns their folder.
+    """Puts the job's modules from `dirs.blobs` below `dirs.work` and gives them to Spark; returns their folder.
 
     A py goes on `sys.path` and to the workers. A file or archive goes into the working folder and to `SparkFiles`, a script only into
     the folder that is returned. A jar is not ours, because a job with jars has a JVM of its own; nor is env, which the
@@ -38,7 +39,7 @@ def install(spec: AttemptSpec, session: Any, dirs: Dirs) -> str:
         kind, name = module["kind"], module["name"]
         if kind in ("jar", "env"):
             continue
-        copy = _copy(module, dirs, folder)
+        copy = linked(module, dirs, folder)
         if kind == "py" and name.endswith(_ZIPPED):
             path.append(str(copy))
             sent = work / f"{MODULES_FOLDER}-{unique}-{copy.stem}.zip"
@@ -65,12 +66,21 @@ def install(spec: AttemptSpec, session: Any, dirs: Dirs) -> str:
     return str(folder)
 
 
-def _copy(module: ModuleSpec, dirs: Dirs, folder: Path) -> Path:
+def linked(module: ModuleSpec, dirs: Dirs, folder: Path) -> Path:
+    """The attempt's own copy of a module, under its name. Raises AttemptError."""
     name, digest = module["name"], module["sha256"]
     if Path(name).name != name or name.startswith(".") or not re.fullmatch(r"[0-9a-f]{64}", digest):
         raise AttemptError("BAD_MODULE_NAME", f"Module {name!r} is no plain file name with a SHA-256")
+    own, named = Path(dirs.blobs) / digest, folder / name
     try:
-        shutil.copyfile(Path(dirs.blobs) / digest, folder / name)
+        named.unlink(missing_ok=True)  # of a process of this attempt that was lost
+        if own.stat().st_nlink > 1:  # another of its names: who writes into one file is not to change the other
+            shutil.copyfile(own, named)
+        else:
+            try:
+                os.link(own, named)
+            except OSError:  # no hard links here
+                shutil.copyfile(own, named)
     except FileNotFoundError:
         raise AttemptError(
             "MODULE_MISSING",
@@ -78,7 +88,7 @@ def _copy(module: ModuleSpec, dirs: Dirs, folder: Path) -> Path:
             kind="infrastructure",
             retryable=True,
         ) from None
-    return folder / name
+    return named
 
 
 def _unpack(archive: Path, folder: Path) -> None:

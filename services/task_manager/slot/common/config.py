@@ -55,7 +55,7 @@ class Dirs:
     """The folders of one attempt, absolute.
 
     ``work``: its current directory, its own. ``log``: receives ``stdout``, ``stderr``, ``report.json`` or ``error.json``.
-    ``blobs``: uploaded files by content hash, read only. ``findings``: of attempts before it, see ``attempt/findings.py``.
+    ``blobs``: its own copies of its job's files, by content hash. ``findings``: of attempts before it, see ``attempt/findings.py``.
     """
 
     work: str
