@@ -61,6 +61,12 @@ def write_settings(stack: Stack, options: Options, kafka: str, etcd: str, blob_p
     write_private(stack.settings_file, written.getvalue())
 
 
+def blob_url(options: Options, port: int) -> str:
+    """Where a Dispatcher's BlobServer answers, over TLS where the user's settings have a certificate for it. Raises BadSettings."""
+    own = own_settings(options.config).get("dispatcher") or {}
+    return f"http{'s' if own.get('blob_certificate') else ''}://127.0.0.1:{port}"
+
+
 def own_settings(config: str) -> dict[str, Any]:
     """The user's file, in our names; nothing without one. Raises BadSettings."""
     if not config:

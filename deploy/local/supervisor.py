@@ -45,7 +45,7 @@ from .monitoring import Target
 from .processes import Child, cut_log, end_tree, free_port, log_tail, port_is_free, spawn
 from .server import LocalServer
 from .stack import SERVICES, Stack
-from .stack_settings import Served, write_settings
+from .stack_settings import Served, blob_url, write_settings
 
 RESTART_FIRST_S, RESTART_MOST_S = 0.05, 5.0
 CUT_LOGS_S = 10.0
@@ -209,7 +209,7 @@ class Supervisor:
         self._write_facts(
             kafka_bootstrap=self.kafka.bootstrap,
             etcd_endpoint=self.etcd.endpoint,
-            blob_url=f"http://127.0.0.1:{port}",
+            blob_url=blob_url(self.options, port),
             token_file=str(stack.token_file),
             storage=str(stack.folder / "storage"),
         )

@@ -6,7 +6,7 @@ import sys
 from functools import partial
 
 from millrace.core.jobgraph.model import DEFAULT_LIMITS
-from millrace.io.http.blobs import BlobServer
+from millrace.io.http.blobs import YOUNG_MS, BlobServer
 from millrace.io.http.server import CannotListen
 from millrace.io.storage.disk_space import DiskSpace
 from millrace.runtime.hosting import Hosted, Term
@@ -33,22 +33,25 @@ def main() -> int:
     try:
         # On every replica, so that its URL is known when it is elected; clients are told the leader's.
         blobs = BlobServer(
-            process.storage, settings.blob_token.get_secret_value(), settings.blob_host, settings.blob_port, most_bytes, disk_space,
-            fatal=process.fatal,
+            process.storage, settings.blob_token.get_secret_value(), settings.blob_host, settings.blob_ports, most_bytes, disk_space,
+            process.fatal, settings.blob_requests_most, settings.blob_backlog, min(YOUNG_MS, settings.keep_uploads_ms // 4),
+            settings.blob_certificate, settings.blob_key,
         )  # fmt: skip
         port = blobs.start()
     except CannotListen as failure:
         print(f"dispatcher: the BlobServer: {failure}", file=sys.stderr)
         return 2
+    if settings.blob_certificate:
+        blobs.keep_renewed(process.stopping)
     intake = Intake(process.storage, DEFAULT_LIMITS, settings.check_local_files, disk_space)
     readable = partial(tried, settings.kafka_bootstrap)
     measures = Measures()
     client_port = ClientPort(process.bus, intake, RequestMarks(process.store), readable, process.fatal, measures.came)
-    staging, keep_ms = Staging(settings.schemes()), int(settings.keep_hours * 3_600_000)
+    staging = Staging(settings.schemes())
     jobs = JobStore(process.store, process.storage, staging=staging)
     housekeeping = Housekeeping(
-        process.store, process.storage, process.bus, staging, keep_ms, process.fatal, settings.keep_archives,
-        int(settings.keep_ended_hours * 3_600_000),
+        process.store, process.storage, process.bus, staging, settings.keep_ms, process.fatal, settings.keep_archives,
+        int(settings.keep_ended_hours * 3_600_000), settings.keep_uploads_ms,
     )  # fmt: skip
 
     def on_lead(term: Term) -> None:

@@ -56,11 +56,13 @@ class Housekeeping:  # [R18], [R32]
         fatal: Callable[[str], None],
         archives_most: int = ARCHIVES_MOST,
         keep_ended_ms: int = 0,
+        keep_uploads_ms: int | None = None,
     ) -> None:
-        """`keep_ended_ms`: so long a tombstone stays at least. None goes before nobody can send its job's submission again."""
+        """`keep_uploads_ms`: of uploads, if not `keep_ms`. `keep_ended_ms`: so long a tombstone stays at least. None goes before nobody can
+        send its job's submission again."""
         self._store, self._storage, self._bus, self._staging = store, storage, bus, staging
         self._keep_ms, self._fatal, self._archives_most = keep_ms, fatal, archives_most
-        self._keep_ended_ms = keep_ended_ms
+        self._keep_ended_ms, self._keep_uploads_ms = keep_ended_ms, keep_ms if keep_uploads_ms is None else keep_uploads_ms
 
     def lead(self, term: Term) -> None:
         threading.Thread(target=self._run, args=(term,), name="housekeeping", daemon=True).start()
@@ -96,8 +98,8 @@ class Housekeeping:  # [R18], [R32]
             return  # which of those jobs live is not known yet
         # Of a live job whose key is damaged the state alone knows the acceptance. One call copies it, while the loop goes on
         live |= {job.acceptance: None for job in list(state.live.values())}
-        for folder in ("uploads", "archives"):
-            self._files(folder, [folder], self._keep_ms, now_ms)
+        self._files("uploads", ["uploads"], self._keep_uploads_ms, now_ms)
+        self._files("archives", ["archives"], self._keep_ms, now_ms)
         self._archives(live, unreadable, now_ms)
         self._files("asked", [ASKED], LEFT_MS, now_ms)
         for folder in ("logs", "results"):  # of a job that runs for longer than they are kept they are still written

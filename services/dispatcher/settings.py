@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar
 
-from pydantic import Field, SecretStr
+from pydantic import Field, FilePath, SecretStr, field_validator, model_validator
 
 from millrace.io.addresses import joined
-from millrace.io.http.blobs import MOST_BYTES
+from millrace.io.http.blobs import MOST_BYTES, MOST_REQUESTS
+from millrace.io.http.server import BACKLOG
 from millrace.runtime.settings import ServiceSettings
 
 from .core.state import Settings
@@ -15,6 +17,8 @@ from .housekeeping import ARCHIVES_MOST
 from .staging import STORES
 
 DEFAULTS = Settings()
+_PORTS = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
+_LISTED = re.compile(rf"{_PORTS.pattern}(?:,{_PORTS.pattern})*")
 
 
 class DispatcherSettings(ServiceSettings):
@@ -37,6 +41,11 @@ class DispatcherSettings(ServiceSettings):
     keep_hours: float = Field(
         168.0, gt=0, description="How long uploads, logs, results and archives are kept after their last change."
     )
+    keep_uploads_hours: float | None = Field(
+        None,
+        ge=1,
+        description="How long uploads are kept after their last use, if not keep_hours. What accepted jobs use has copies of its own.",
+    )
     keep_archives: int = Field(
         ARCHIVES_MOST,
         ge=1,
@@ -58,9 +67,21 @@ class DispatcherSettings(ServiceSettings):
         False, description="Refuse jobs whose local source files are not on this machine; for clusters on one machine."
     )
     blob_host: str = Field("127.0.0.1", min_length=1, description="Address that the BlobServer listens on.")
-    blob_port: int = Field(0, ge=0, le=65535, description="Port of the BlobServer; 0 takes a free one.")
-    blob_url: str = Field("", description="URL that clients are given for blobs; empty: http://<blob_host>:<port>.")
+    blob_port: str = Field(
+        "0",
+        max_length=1000,
+        description="Port of the BlobServer; 0 takes a free one. Of a list and ranges, as 50100,50200-50210, the first that is free.",
+    )
+    blob_url: str = Field("", description="URL that clients are given for blobs; empty: http(s)://<blob_host>:<port>.")
     blob_max_mb: int = Field(MOST_BYTES >> 20, ge=1, description="Largest upload.")
+    blob_requests_most: int = Field(
+        MOST_REQUESTS, ge=1, le=10_000, description="Requests that the BlobServer answers at once; who comes then is asked to come again."
+    )
+    blob_backlog: int = Field(BACKLOG, ge=1, le=65535, description="Connections to the BlobServer that may wait until they are taken.")
+    blob_certificate: FilePath | None = Field(
+        None, description="The BlobServer's certificate, a PEM file, with what is between it and a known authority; with it, it speaks TLS."
+    )
+    blob_key: FilePath | None = Field(None, description="Key of that certificate, a PEM file without a password.")
     blob_token: SecretStr = Field(min_length=1, description="Token that clients of the BlobServer present.")
 
     def deciding(self, port: int) -> dict[str, Any]:
@@ -76,7 +97,37 @@ class DispatcherSettings(ServiceSettings):
 
     def advertised_url(self, port: int) -> str:
         """Where clients reach the BlobServer, which listens on `port`."""
-        return self.blob_url or f"http://{joined(self.blob_host, port)}"
+        return self.blob_url or f"http{'s' if self.blob_certificate else ''}://{joined(self.blob_host, port)}"
+
+    @property
+    def blob_ports(self) -> list[int]:
+        """Those that the BlobServer may listen on, in this order."""
+        ranges = ((int(low), int(high or low)) for low, high in _PORTS.findall(self.blob_port))
+        return [port for low, high in ranges for port in range(low, high + 1)]
+
+    @property
+    def keep_ms(self) -> int:
+        return int(self.keep_hours * 3_600_000)
+
+    @property
+    def keep_uploads_ms(self) -> int:
+        return self.keep_ms if self.keep_uploads_hours is None else int(self.keep_uploads_hours * 3_600_000)
+
+    @field_validator("blob_port", mode="before")
+    @classmethod
+    def _ports(cls, given: Any) -> Any:
+        """A number, too. Raises ValueError."""
+        text = str(given).replace(" ", "") if isinstance(given, (int, str)) and not isinstance(given, bool) else ""
+        ranges = [(int(low), int(high or low)) for low, high in _PORTS.findall(text)] if _LISTED.fullmatch(text) else []
+        if not ranges or any(low > high or high > 65535 for low, high in ranges):
+            raise ValueError("must be a port up to 65535, a range such as 50100-50200, or a list of these with commas")
+        return text
+
+    @model_validator(mode="after")
+    def _with_its_key(self) -> DispatcherSettings:
+        if (self.blob_certificate is None) != (self.blob_key is None):
+            raise ValueError("blob_certificate and blob_key belong together: give both, or neither")
+        return self
 
     def schemes(self) -> tuple[str, ...]:
         own = self.storage_url.partition("://")

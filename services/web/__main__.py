@@ -17,7 +17,7 @@ from millrace import __version__
 from millrace.client import Millrace
 from millrace.client.audit import TOPIC as AUDIT
 from millrace.core.topics import Topology
-from millrace.io.http.server import HttpServer
+from millrace.io.http.server import HttpServer, keep_renewed
 from millrace.io.interfaces import Unavailable
 from millrace.io.kafka.bus import KafkaBus
 from millrace.io.kafka.logs import KafkaLogs
@@ -32,7 +32,6 @@ from millrace.runtime.signals import on_stop
 
 from .access.audit import Recorder
 from .access.guard import login_of
-from .access.tls import keep_renewed
 from .access.tokens import BadTokens
 from .app import application
 from .commands import TIMEOUT_S, Commands

@@ -93,6 +93,20 @@ def test_old_uploads_logs_results_and_archives_go_and_young_ones_stay(world: Wor
     assert sorted(each.name for each in world.storage.local("logs").iterdir()) == ["0.2"], "empty folders go, too"
 
 
+def test_uploads_may_go_earlier_than_the_rest_but_not_the_copies_of_a_live_job(world: World) -> None:
+    """Flink's blob.service.cleanup.interval. An upload that broke off with its Dispatcher goes after a day at most."""
+    world.set("live", "accepted", acceptance="0.5")
+    world.housekeeping._keep_uploads_ms = HOUR_MS
+    world.file(upload_path(SHA), HOUR_MS + 1)
+    kept = [world.file(upload_path("6" * 64), HOUR_MS - 1), world.file(blob_path("live", "0.5", SHA), KEEP_MS)]
+    kept.append(world.file("archives/j/0.2/1.json", KEEP_MS - 1))
+    half = world.storage.local("uploads") / ".tmp-half"
+    half.write_bytes(b"h")
+    when_s = (world.clock.now_ms() - HOUR_MS - 1) / 1000
+    os.utime(half, (when_s, when_s))
+    assert world.sweep() == sorted(kept) and not half.exists()
+
+
 def test_pieces_of_logs_that_were_asked_for_go_after_an_hour(world: World) -> None:
     world.file(f"{FOLDER}/1", HOUR_MS + 1)
     kept = [world.file(f"{FOLDER}/2", HOUR_MS - 1), world.file("logs/0.1/a/stdout", HOUR_MS + 1)]

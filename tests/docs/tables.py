@@ -26,7 +26,7 @@ from millrace.core.states import (
     WORKER_TRANSITIONS,
 )
 from millrace.core.topics import DAY_MS, GIB, SERVICES, TOPICS
-from millrace.runtime.flink_settings import FLINK
+from millrace.runtime.flink_settings import ALSO, FLINK, WITHOUT
 from millrace.runtime.metrics import EVERY
 from millrace.runtime.metrics import TABLE as METRICS
 from millrace.runtime.settings import PREFIX, ServiceSettings
@@ -167,9 +167,15 @@ def settings_own() -> str:
 
 
 def flink_settings() -> str:
-    units = {"_milliseconds": "a duration", "_hours": "a duration", "_megabytes": "a size", "_plain": ""}
-    rows = [(f"`{key}`", named.service or "all", f"`{named.setting}`", units[named.taken.__name__]) for key, named in FLINK.items()]
+    units = {"_hours_of_seconds": "seconds, or a duration", "_hours": "a duration", "_milliseconds": "a duration", "_megabytes": "a size"}
+    all_of = [(key, named) for name, first in FLINK.items() for key, named in ((name, first), (name, ALSO.get(name))) if named is not None]
+    rows = [(f"`{key}`", named.service or "all", f"`{named.setting}`", units.get(named.taken.__name__, "")) for key, named in all_of]
     return _table(("in Flink", "service", "setting", "as"), rows)
+
+
+def flink_without() -> str:
+    rows = [(f"`{name}`", ", ".join(f"`{each}`" for each in without.same), without.why) for name, without in WITHOUT.items()]
+    return _table(("in Flink", "taken all the same", "why it has no meaning"), rows)
 
 
 def metrics() -> str:
@@ -262,6 +268,7 @@ TABLES = {
     "common settings": settings_common,
     "settings": settings_own,
     "flink settings": flink_settings,
+    "flink without": flink_without,
     "routes and roles": routes_and_roles,
 }
 

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import SecretStr
 
 from millrace.runtime.metrics import TABLE
+from services.dispatcher.settings import DispatcherSettings
 from services.task_manager.settings import TaskManagerSettings
+from tests.web.access.certificates import certify
 
 from .references import ROOT
 
 TEXT = (ROOT / "docs" / "files.md").read_text()
-SETTINGS = {"task_manager": TaskManagerSettings}
 FILES = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
 
 
-@pytest.mark.parametrize("content", FILES)
-def test_the_settings_are_read_and_are_the_defaults(content: str) -> None:
-    for service, given in yaml.safe_load(content).items():
-        fields = SETTINGS[service].model_fields
-        assert {name: fields[name].default for name in given} == given
+def test_the_settings_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    certify(tmp_path / "tls", "blobs")
+    for name in ("crt", "key"):
+        (tmp_path / "tls" / f"tls.{name}").rename(tmp_path / "tls" / f"blobs.{name}")
+    server, cache = (yaml.safe_load(content) for content in FILES)
+    found = DispatcherSettings(**server["dispatcher"], blob_token=SecretStr("t"))
+    assert (found.blob_ports[0], len(found.blob_ports), found.keep_uploads_ms) == (50100, 11, 7_200_000)
+    fields = TaskManagerSettings.model_fields
+    assert {name: fields[name].default for name in cache["task_manager"]} == cache["task_manager"], "they are the defaults"
 
 
 def test_the_figures_are_those_that_a_task_manager_shows() -> None:

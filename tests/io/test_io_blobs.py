@@ -6,18 +6,22 @@ import hashlib
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from deploy.local.processes import free_port
 from millrace.client.blobs import BlobClient, BlobError, Piece
 from millrace.io.http import blobs
 from millrace.io.http.blobs import BlobServer
 from millrace.io.http.server import CannotListen
 from millrace.io.storage.disk_space import DiskSpace
 from millrace.io.storage.store import Storage, StorageError, upload_path
+from tests.web.access.certificates import certify
 
 TOKEN = "a token of the tests"
 CAP = 3_000_000
@@ -26,9 +30,9 @@ CAP = 3_000_000
 class Place:
     """A server with its storage, and a client."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **options: Any) -> None:
         self.storage = Storage(str(folder))
-        self.server = BlobServer(self.storage, TOKEN, most_bytes=CAP)
+        self.server = BlobServer(self.storage, TOKEN, most_bytes=CAP, **options)
         self.port = self.server.start()
         self.url = f"http://127.0.0.1:{self.port}"
         self.client = BlobClient(self.url, TOKEN)
@@ -49,8 +53,9 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    made = Place(tmp_path / "storage")
+def place(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
+    """With the options of the server that a test is given as its parameter."""
+    made = Place(tmp_path / "storage", **getattr(request, "param", {}))
     yield made
     made.client.close()
     made.http.close()
@@ -305,10 +310,10 @@ def test_a_slow_upload_is_ended(place: Place, monkeypatch: pytest.MonkeyPatch) -
     assert place.storage.list() == [] and place.temporaries() == []
 
 
+@pytest.mark.parametrize("place", [{"most_requests": 1}], indirect=True)
 def test_a_reader_that_stops_reading_is_let_go(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.storage.put_new("logs/large", b"x" * 50_000_000)
     monkeypatch.setattr(blobs, "_SLOWEST_STEP_S", 0.1)
-    monkeypatch.setattr(blobs, "_MOST_REQUESTS", 1)
     with socket.create_connection(("127.0.0.1", place.port), timeout=20) as connection:
         head = f"GET /files/logs/large HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
         connection.sendall(head.encode())
@@ -321,8 +326,8 @@ def test_a_reader_that_stops_reading_is_let_go(place: Place, monkeypatch: pytest
     assert received < 50_000_000
 
 
-def test_too_many_requests_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blobs, "_MOST_REQUESTS", 0)
+@pytest.mark.parametrize("place", [{"most_requests": 0}], indirect=True)
+def test_too_many_requests_at_once(place: Place) -> None:
     answer = place.http.get("/files/logs/a")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     assert answer.json() == {"error": "too many requests at once; ask again"}
@@ -353,6 +358,46 @@ def test_use_keeps_a_blob_from_being_swept(place: Place) -> None:
     os.utime(path, (0, 0))
     place.client.put_bytes(b"x")
     assert path.stat().st_mtime > 1_600_000_000
+
+
+@pytest.mark.parametrize(("place", "made_young"), [({"young_ms": 60_000}, True), ({}, False)], indirect=["place"])
+def test_how_old_a_blob_is_made_young_by_its_use_goes_by_how_long_it_is_kept(place: Place, made_young: bool) -> None:
+    """One that is kept for an hour would be swept a minute after it was used, if its age began anew only after an hour."""
+    place.client.put_bytes(b"x")
+    path, long_ago = place.storage.local(upload_path(sha(b"x"))), int(time.time()) - 1800
+    os.utime(path, (long_ago, long_ago))
+    assert place.client.has(sha(b"x"))
+    assert (path.stat().st_mtime > long_ago) is made_young
+
+
+def test_of_several_ports_the_first_that_is_free_is_taken(place: Place, tmp_path: Path) -> None:
+    """Flink's blob.server.port: a range."""
+    free = free_port([])
+    server = BlobServer(place.storage, TOKEN, port=[place.port, free])
+    assert server.start() == free
+    with pytest.raises(CannotListen, match="all 2 ports that it was given are taken; give more"):
+        BlobServer(place.storage, TOKEN, port=[place.port, free]).start()
+    with pytest.raises(CannotListen, match="the port is taken; give another one, or 0 for a free one"):
+        BlobServer(place.storage, TOKEN, port=[place.port]).start()
+    server.stop()
+
+
+def test_over_tls_a_client_knows_its_server_by_the_authority_that_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flink's blob.service.ssl.enabled."""
+    certificate, key = certify(tmp_path, "blobs")
+    place = Place(tmp_path / "storage", certificate=certificate, key=key)
+    url = f"https://127.0.0.1:{place.port}"
+    try:
+        with BlobClient(url, TOKEN) as client, pytest.raises(BlobError, match="name its authority's certificate in SSL_CERT_FILE"):
+            client.put_bytes(b"x")
+        with pytest.raises(httpx.HTTPError):
+            place.http.get("/files/logs/a")
+        assert place.storage.list() == []
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        with BlobClient(url, TOKEN) as client:
+            assert client.get(client.put_bytes(b"x")) == b"x"
+    finally:
+        place.server.stop()
 
 
 def test_who_looks_at_a_disk_that_hangs_keeps_nobody_else_waiting(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from millrace.runtime.flink_settings import FLINK, taken
+from millrace.runtime.flink_settings import ALSO, FLINK, WITHOUT, in_our_names, taken
 from millrace.runtime.settings import BadSettings, ServiceSettings
 from services.dispatcher.settings import DispatcherSettings
 from services.job_master.settings import JobMasterSettings
@@ -38,7 +38,8 @@ def load(tmp_path: Path, text: str, cls: type[ServiceSettings] = ResourceManager
 
 @pytest.mark.parametrize("name", FLINK)
 def test_each_name_is_of_a_setting_that_there_is(name: str) -> None:
-    assert FLINK[name].setting in OF_SERVICE[FLINK[name].service].model_fields
+    for named in (FLINK[name], ALSO.get(name, FLINK[name])):
+        assert named.setting in OF_SERVICE[named.service].model_fields
 
 
 @pytest.mark.parametrize("text", [
@@ -65,12 +66,60 @@ def test_a_flag_and_the_environment_go_before_it(tmp_path: Path, monkeypatch: py
     ("heartbeat.timeout: 2 s\nresource_manager: {lost_after_ms: 900}", "heartbeat.timeout is lost_after_ms here, and both are given"),
     ("heartbeat.timeout: 2 s\nlost_after_ms: 900", "heartbeat.timeout is lost_after_ms here, and both are given"),
     ("heartbeat.timeout: 10 ms", "lost_after_ms in "),
+    ("blob.service.ssl.enabled: true", "blob.service.ssl.enabled has no meaning here: TLS is on with blob_certificate and blob_key"),
+    ("jobstore.type: Memory", "jobstore.type has no meaning here: ended jobs are in etcd, and their archives in storage"),
+    ("jobstore: {cache-size: 1}", "jobstore.cache-size has no meaning here: "),
 ])  # fmt: skip
 def test_what_is_wrong_is_refused_by_its_name(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(BadSettings) as caught:
         load(tmp_path, text)
     [problem] = caught.value.problems
     assert says in problem and "millrace.yaml" in problem
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_what_has_no_meaning_is_refused_with_the_reason_unless_it_says_what_is_so(name: str) -> None:
+    assert name not in FLINK
+    for value in WITHOUT[name].same:
+        assert taken({name: value.upper()}, "dispatcher") == ({}, [])
+    _, [problem] = taken({name: "other"}, "dispatcher")
+    assert problem == f"{name} has no meaning here: {WITHOUT[name].why}"
+
+
+def test_a_name_that_sets_two_services_sets_each(tmp_path: Path) -> None:
+    """Flink's cleanup interval is one of the BlobServer and of the caches; its number is one of seconds."""
+    text = "blob.service.cleanup.interval: 7200\ndispatcher: {blob_token: t}\n"
+    assert load(tmp_path, text, DispatcherSettings).keep_uploads_hours == 2
+    assert load(tmp_path, text, TaskManagerSettings).blob_cache_hours == 2
+    ours, problems = in_our_names({"blob.service.cleanup.interval": "90 min"})
+    assert (ours["dispatcher"], ours["task_manager"], problems) == ({"keep_uploads_hours": 1.5}, {"blob_cache_hours": 1.5}, [])
+
+
+@pytest.mark.parametrize("written, ports", [
+    ("0", [0]), ("50100", [50100]), ("50100-50102", [50100, 50101, 50102]), ("'50100, 50200-50201'", [50100, 50200, 50201]),
+])  # fmt: skip
+def test_a_port_may_be_a_range(tmp_path: Path, written: str, ports: list[int]) -> None:
+    for name in ("blob.server.port", "blob_port"):
+        assert load(tmp_path, f"{name}: {written}\ndispatcher: {{blob_token: t}}\n", DispatcherSettings).blob_ports == ports
+
+
+@pytest.mark.parametrize("written", ["70000", "5-1", "1-70000", "'1,'", "x", "-1", "true", "1.5", "[1]"])
+def test_what_is_no_port_is_refused(tmp_path: Path, written: str) -> None:
+    with pytest.raises(BadSettings, match="blob_port in .*: must be a port up to 65535, a range such as"):
+        load(tmp_path, f"blob_port: {written}\ndispatcher: {{blob_token: t}}\n", DispatcherSettings)
+
+
+def test_clients_are_told_of_tls(tmp_path: Path) -> None:
+    pem = tmp_path / "a.pem"
+    pem.write_text("")
+    found = load(tmp_path, f"dispatcher: {{blob_token: t, blob_certificate: {pem}, blob_key: {pem}}}\n", DispatcherSettings)
+    assert found.advertised_url(8100) == "https://127.0.0.1:8100"
+
+
+def test_a_certificate_needs_its_key(tmp_path: Path) -> None:
+    (tmp_path / "a.pem").write_text("")
+    with pytest.raises(BadSettings, match="blob_certificate and blob_key belong together: give both, or neither"):
+        load(tmp_path, f"dispatcher: {{blob_token: t, blob_certificate: {tmp_path / 'a.pem'}}}\n", DispatcherSettings)
 
 
 def test_durations_and_sizes_are_flinks() -> None:

@@ -12,13 +12,12 @@ import structlog
 
 from millrace import __version__
 from millrace.io.addresses import joined
-from millrace.io.http.server import CannotListen, HttpServer
+from millrace.io.http.server import CannotListen, HttpServer, keep_renewed
 from millrace.io.storage.store import Storage, StorageError
 from millrace.runtime import logs
 from millrace.runtime.signals import on_stop
 
 from ..access.guard import login_of
-from ..access.tls import keep_renewed
 from ..access.tokens import BadTokens
 from ..app import application
 from ..commands import Commands

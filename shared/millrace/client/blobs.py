@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -41,7 +42,9 @@ class BlobClient:
         self._url = url.rstrip("/")
         headers = {"Authorization": f"Bearer {token}"}
         # Not through a proxy from the environment: the server is of the cluster, mostly on this very machine.
-        self._http = httpx.Client(base_url=self._url, headers=headers, timeout=timeout_s, trust_env=False)
+        # Nor is httpx's list of authorities the system's: with TLS those of the system are known, or of SSL_CERT_FILE.
+        verify = ssl.create_default_context() if self._url.startswith("https:") else True
+        self._http = httpx.Client(base_url=self._url, headers=headers, timeout=timeout_s, trust_env=False, verify=verify)
 
     def __enter__(self) -> BlobClient:
         return self
@@ -109,9 +112,8 @@ class BlobClient:
             raise BlobError(f"the blob server at {self._url} did not answer in time; try again") from None
         except httpx.HTTPError as error:
             reason = str(error) or type(error).__name__
-            raise BlobError(
-                f"the blob server at {self._url} cannot be reached ({reason}); is the cluster up?"
-            ) from None
+            do = "name its authority's certificate in SSL_CERT_FILE" if "CERTIFICATE_VERIFY_FAILED" in reason else "is the cluster up?"
+            raise BlobError(f"the blob server at {self._url} cannot be reached ({reason}); {do}") from None
         if answer.is_success or answer.status_code in allowed:
             return answer
         raise BlobError(_reason(answer, path), answer.status_code)

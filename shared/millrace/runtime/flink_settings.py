@@ -30,6 +30,12 @@ def _hours(value: Any) -> float:
     return _milliseconds(value) / 3_600_000
 
 
+def _hours_of_seconds(value: Any) -> float:
+    """Of a number of seconds, or of a Flink duration. Raises ValueError."""
+    text = str(value).strip()
+    return int(text) / 3600 if text.isdecimal() and len(text) < 16 else _hours(value)
+
+
 def _megabytes(value: Any) -> int:
     """Of a Flink size, in whole MB. Raises ValueError."""
     found = _SIZE.fullmatch(str(value).strip().lower())
@@ -61,6 +67,10 @@ FLINK: dict[str, Named] = {
     "taskmanager.slot.timeout": Named("task_manager", "allocation_timeout_ms", _milliseconds),
     "env.java.home": Named("task_manager", "java_home"),
     "blob.server.port": Named("dispatcher", "blob_port"),
+    "blob.fetch.num-concurrent": Named("dispatcher", "blob_requests_most"),
+    "blob.fetch.backlog": Named("dispatcher", "blob_backlog"),
+    "blob.fetch.retries": Named("task_manager", "blob_fetch_retries"),
+    "blob.service.cleanup.interval": Named("dispatcher", "keep_uploads_hours", _hours_of_seconds),
     "jobstore.max-capacity": Named("dispatcher", "retained_jobs"),
     "jobstore.expiration-time": Named("dispatcher", "keep_hours", _hours),
     "historyserver.archive.retained-jobs": Named("dispatcher", "keep_archives"),
@@ -70,7 +80,30 @@ FLINK: dict[str, Named] = {
     "historyserver.web.address": Named("history", "host"),
 }
 """Flink's name -> what it sets here."""
-_BEGINNINGS = {key.partition(".")[0] for key in FLINK}
+ALSO: dict[str, Named] = {
+    "blob.service.cleanup.interval": Named("task_manager", "blob_cache_hours", _hours_of_seconds),
+}
+"""What a name sets of a second service."""
+
+
+class Without(NamedTuple):
+    """Why a name has no meaning here, and what to do. same: values, in small letters, with which it says what is so in any case."""
+
+    why: str
+    same: tuple[str, ...] = ()
+
+
+WITHOUT: dict[str, Without] = {
+    "blob.service.ssl.enabled": Without("TLS is on with blob_certificate and blob_key of the Dispatchers: give those", ("false",)),
+    "blob.offload.minsize": Without("a deployment names files by their hash, and carries none: nothing is large enough to go apart"),
+    "blob.storage.directory": Without("files lie in storage_url, and a TaskManager's cache in its work_folder"),
+    "blob.client.connect.timeout": Without("a client waits 30 s for each step of an upload, and TaskManagers read storage itself"),
+    "blob.client.socket.timeout": Without("a client waits 30 s for each step of an upload, and TaskManagers read storage itself"),
+    "jobstore.type": Without("ended jobs are in etcd, and their archives in storage: the next leader answers for them, too", ("file",)),
+    "jobstore.cache-size": Without("archives are read from storage by who asks, and no Dispatcher holds any"),
+}
+"""What Flink has and there is no need for here."""
+_BEGINNINGS = {key.partition(".")[0] for key in (*FLINK, *WITHOUT)}
 
 
 def taken(content: Mapping[str, Any], service: str) -> tuple[dict[str, Any], list[str]]:
@@ -85,13 +118,18 @@ def taken(content: Mapping[str, Any], service: str) -> tuple[dict[str, Any], lis
         else:
             ours[name] = value
     for name, value in given.items():
-        named = FLINK.get(name)
-        if named is None:
+        without = WITHOUT.get(name)
+        if without is not None:
+            if str(value).strip().lower() not in without.same:
+                problems.append(f"{name} has no meaning here: {without.why}")
+            continue
+        if name not in FLINK:
             close = difflib.get_close_matches(name, FLINK, n=1, cutoff=0.6)
             hint = f"did you mean {close[0]}?" if close else "docs/reference.md has those of Flink that have a meaning here"
             problems.append(f"unknown setting {name}; {hint}")
             continue
-        if named.service not in ("", service):
+        named = next((each for each in (FLINK[name], ALSO.get(name)) if each is not None and each.service in ("", service)), None)
+        if named is None:
             continue
         own = content.get(named.service)
         if named.setting in ours or isinstance(own, Mapping) and named.setting in own:

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import threading
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import nullcontext, suppress
+from pathlib import Path
 
 import structlog
 from starlette.exceptions import HTTPException
@@ -33,16 +35,16 @@ from millrace.io.storage.disk_space import DiskSpace
 from millrace.io.storage.store import BadName, NotFound, Storage, StorageError, is_sha256, upload_path
 
 from .ranges import byte_range
-from .server import CannotListen, HttpServer, application, carries, reply
+from .server import BACKLOG, MOST_CONNECTIONS, CannotListen, HttpServer, application, carries, keep_renewed, reply
 
 log = structlog.get_logger(__name__)
 
 MOST_BYTES = 100 << 20
 _FOLDERS = ("logs", "results", "archives")
-_MOST_REQUESTS = 64
+MOST_REQUESTS = 64
 _SLOWEST_STEP_S = 30.0
 _BATCH = 1 << 18
-_YOUNG_MS = 3600 * 1000
+YOUNG_MS = 3600 * 1000
 
 
 class BlobServer:
@@ -53,14 +55,20 @@ class BlobServer:
         storage: Storage,
         token: str,
         host: str = "127.0.0.1",
-        port: int = 0,
+        port: int | Sequence[int] = 0,
         most_bytes: int = MOST_BYTES,
         disk_space: DiskSpace | None = None,
         fatal: Callable[[str], None] = lambda reason: None,
+        most_requests: int = MOST_REQUESTS,
+        backlog: int = BACKLOG,
+        young_ms: int = YOUNG_MS,
+        certificate: Path | None = None,
+        key: Path | None = None,
     ) -> None:
         """`token`: what every request must carry. `most_bytes`: the largest upload. `disk_space`: without room there, no upload
-        is taken. `fatal` is told when it ends and was not to. Raises CannotListen without a token, and off loopback with
-        one that could be guessed."""
+        is taken. `fatal` is told when it ends and was not to. `most_requests`: at once; more are asked to come again. `backlog`,
+        `certificate`, `key`: as of an HttpServer. `young_ms`: a blob that is older becomes young again when it is used. Raises
+        CannotListen without a token, and off loopback with one that could be guessed."""
         if not token:
             raise CannotListen("a BlobServer does not listen without a token; set one")
         if not is_loopback(host) and len(token) < SHORTEST_TOKEN:
@@ -68,17 +76,25 @@ class BlobServer:
                 f"a BlobServer on {host} can be reached by other machines; give it a token of at least "
                 f"{SHORTEST_TOKEN} characters, or let it listen on 127.0.0.1"
             )
-        handlers = _Handlers(storage, most_bytes, disk_space or DiskSpace(storage))
+        handlers = _Handlers(storage, most_bytes, disk_space or DiskSpace(storage), young_ms)
         routes = [
             Route("/blobs/{sha256}", handlers.put_blob, methods=["PUT"]),
             Route("/blobs/{sha256}", handlers.get_blob, methods=["GET"]),
             Route("/files/{path:path}", handlers.get_file, methods=["GET"]),
         ]
-        self._server = HttpServer(application(routes, [Middleware(_Guard, token=token)]), host, port, name="blobs", fatal=fatal)
+        guard = Middleware(_Guard, token=token, most_requests=most_requests)
+        self._server = HttpServer(
+            application(routes, [guard]), host, port, name="blobs", fatal=fatal, most_connections=max(MOST_CONNECTIONS, 4 * most_requests),
+            certificate=certificate, key=key, backlog=backlog,
+        )  # fmt: skip
 
     def start(self) -> int:
         """Listens, and returns the port. Raises CannotListen."""
         return self._server.start()
+
+    def keep_renewed(self, stopping: threading.Event) -> None:
+        """Takes up the next certificate while it serves, until the process is asked to stop."""
+        keep_renewed(self._server, stopping)
 
     def stop(self) -> None:
         """Ends within a second; transfers under way get half of it."""
@@ -88,8 +104,8 @@ class BlobServer:
 class _Guard:
     """Lets in who has the token, not too many at once, and nobody who stops reading."""
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, token: str, most_requests: int) -> None:
+        self._app, self._most_requests = app, most_requests
         self._token = token
         self._under_way = 0
 
@@ -100,7 +116,7 @@ class _Guard:
         if not carries(scope, self._token):
             headers = {"WWW-Authenticate": "Bearer"}
             refusal = reply({"error": "the token is missing or wrong"}, 401, headers)
-        elif self._under_way >= _MOST_REQUESTS:
+        elif self._under_way >= self._most_requests:
             refusal = reply({"error": "too many requests at once; ask again"}, 503, {"Retry-After": "1"})
         else:
             self._under_way += 1
@@ -115,8 +131,8 @@ class _Guard:
 
 
 class _Handlers:
-    def __init__(self, storage: Storage, most_bytes: int, disk_space: DiskSpace) -> None:
-        self._storage, self._most_bytes, self._disk_space = storage, most_bytes, disk_space
+    def __init__(self, storage: Storage, most_bytes: int, disk_space: DiskSpace, young_ms: int) -> None:
+        self._storage, self._most_bytes, self._disk_space, self._young_ms = storage, most_bytes, disk_space, young_ms
 
     async def put_blob(self, request: Request) -> Response:
         sha256 = _content_hash(request)
@@ -153,7 +169,7 @@ class _Handlers:
     def _use(self, path: str) -> bool:
         """Whether the blob is there; if so its age starts anew, so that none is swept between upload and submission."""
         try:
-            if self._storage.stat(path).modified_ms < time.time() * 1000 - _YOUNG_MS:
+            if self._storage.stat(path).modified_ms < time.time() * 1000 - self._young_ms:
                 self._storage.touch(path)
         except NotFound:
             return False

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import h11
+import structlog
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -36,14 +37,22 @@ RAW = "millrace.raw"
 """In the scope of a request that came alone and whole: its bytes, where its server may answer it again by them."""
 Again = Callable[[bytes], "bytes | None"]
 """The bytes of a request -> the whole answer, if that is the same as before; None: it is to be made."""
-_MOST_CONNECTIONS = 256
+MOST_CONNECTIONS = 256
 _HEADERS_WITHIN_S = 10.0
 _IDLE_CONNECTION_S = 15
 _GRACE_S = 0.5
+_LOOK_S = 1.0
+BACKLOG = 128
+
+log = structlog.get_logger("http")
 
 
 class CannotListen(Exception):
     """The address cannot be listened on; the message says why and what to do."""
+
+
+class _Taken(CannotListen):
+    """By somebody else."""
 
 
 def reply(content: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -79,19 +88,21 @@ class HttpServer:
         self,
         app: Starlette,
         host: str = "127.0.0.1",
-        port: int = 0,
+        port: int | Sequence[int] = 0,
         name: str = "http",
         fatal: Callable[[str], None] = lambda reason: None,
-        most_connections: int = _MOST_CONNECTIONS,
+        most_connections: int = MOST_CONNECTIONS,
         certificate: Path | None = None,
         key: Path | None = None,
         again: Again | None = None,
+        backlog: int = BACKLOG,
     ) -> None:
-        """`fatal` is told when it ends and was not to. Beyond `most_connections` each is answered 503, and closed. `certificate`, `key`:
-        PEM files, for TLS; without them it speaks plain HTTP. `again` answers what it knows, before anything of it is read; it is called in
-        the server's thread."""
+        """`port`: of several, the first that is free. `fatal` is told when it ends and was not to. Beyond `most_connections` each is
+        answered 503, and closed. `certificate`, `key`: PEM files, for TLS; without them it speaks plain HTTP. `again` answers what it
+        knows, before anything of it is read; it is called in the server's thread. `backlog`: so many connections may wait to be taken."""
         self._fatal, self._stopping = fatal, False
-        self._host, self._port, self._name = host, port, name
+        self._host, self._name, self._backlog = host, name, backlog
+        self._ports = [port] if isinstance(port, int) else list(port)
         self._certificate, self._key = certificate, key
         self._mark: object = None
         self._unusable = ""
@@ -180,9 +191,20 @@ class HttpServer:
             self._fatal(f"{self._name}: {self._failure}")
 
     def _bind(self) -> socket.socket:
-        where = joined(self._host, self._port)
+        """Raises CannotListen."""
+        for port in self._ports:
+            try:
+                return self._bind_to(port)
+            except _Taken as taken:
+                failure = taken
+        if len(self._ports) == 1:
+            raise failure
+        raise CannotListen(f"cannot listen on {self._host}: all {len(self._ports)} ports that it was given are taken; give more")
+
+    def _bind_to(self, port: int) -> socket.socket:
+        where = joined(self._host, port)
         try:
-            found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+            found = socket.getaddrinfo(self._host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
             family, kind, protocol, _, address = found[0]
             # With the protocol named, asyncio sets TCP_NODELAY; without, every answer with a body takes 40 ms more.
             bound = socket.socket(family, kind, protocol)
@@ -191,7 +213,7 @@ class HttpServer:
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.bind(address)
-            bound.listen(128)
+            bound.listen(self._backlog)
             return bound
         except OSError as error:
             bound.close()
@@ -201,7 +223,23 @@ class HttpServer:
                 errno.EADDRNOTAVAIL: "this machine has no such address; give another host",
             }
             reason = reasons.get(error.errno or 0, os.strerror(error.errno or 0))
-            raise CannotListen(f"cannot listen on {where}: {reason}") from None
+            kind_of = _Taken if error.errno == errno.EADDRINUSE else CannotListen
+            raise kind_of(f"cannot listen on {where}: {reason}") from None
+
+
+def keep_renewed(server: HttpServer, stopping: threading.Event) -> None:
+    """Lets the server read its certificate again whenever it changes, until the process is asked to stop. In a thread of its own: what
+    else the process does may take minutes."""
+
+    def look() -> None:
+        while not stopping.wait(_LOOK_S):
+            try:
+                if server.renew_certificate():
+                    log.info("the certificate was read again")
+            except CannotListen as failure:
+                log.error("the certificate is still the one before", reason=str(failure))
+
+    threading.Thread(target=look, name="certificate", daemon=True).start()
 
 
 def _check(certificate: Path, key: Path | None) -> None:
