@@ -45,9 +45,9 @@ class Slots:
         traces: AttemptTraces | None = None,
         settings: Callable[[], list[Setting]] = list,
     ) -> None:
-        """`folder`: the TaskManager's own, of its name. `keep`: of what attempts leave in theirs. `cache`: of the files of jobs. `settings`:
-        what it runs with.
-        `submit` runs what may take long (default: threads), `later` after some seconds. `traces` makes spans."""
+        """`folder`: the TaskManager's own, of its name. `keep`: of what attempts leave in theirs. `cache`: of the files of jobs.
+        `submit` runs what may take long (default: threads), `later` after some seconds. `traces` makes spans. `settings`: what the
+        process runs with."""
         self.blobs = BlobCache(folder / "blobs", storage, cache, later or _later)
         self._shared = Shared(
             factory,
