@@ -9,9 +9,11 @@ from millrace.core.jobgraph.model import DEFAULT_LIMITS
 from millrace.io.http.blobs import YOUNG_MS, BlobServer
 from millrace.io.http.server import CannotListen
 from millrace.io.storage.disk_space import DiskSpace
+from millrace.io.storage.store import Storage, StorageError
 from millrace.runtime.hosting import Hosted, Term
 from millrace.runtime.service import Process
 
+from .archivist import Archivist
 from .client_port import ClientPort
 from .core.machine import Dispatcher
 from .housekeeping import Housekeeping
@@ -38,9 +40,13 @@ def main() -> int:
             settings.blob_certificate, settings.blob_key,
         )  # fmt: skip
         port = blobs.start()
-    except CannotListen as failure:
-        print(f"dispatcher: the BlobServer: {failure}", file=sys.stderr)
+        archivist = Archivist(process.storage, Storage(settings.archive_url), settings.archive_ms) if settings.archive_url else None
+    except (CannotListen, StorageError) as failure:
+        what = "the BlobServer" if isinstance(failure, CannotListen) else "archive_url"
+        print(f"dispatcher: {what}: {failure}", file=sys.stderr)
         return 2
+    if archivist is not None:
+        archivist.start()
     if settings.blob_certificate:
         blobs.keep_renewed(process.stopping)
     intake = Intake(process.storage, DEFAULT_LIMITS, settings.check_local_files, disk_space)
@@ -48,10 +54,10 @@ def main() -> int:
     measures = Measures()
     client_port = ClientPort(process.bus, intake, RequestMarks(process.store), readable, process.fatal, measures.came)
     staging = Staging(settings.schemes())
-    jobs = JobStore(process.store, process.storage, staging=staging)
+    jobs = JobStore(process.store, process.storage, staging=staging, archivist=archivist)
     housekeeping = Housekeeping(
         process.store, process.storage, process.bus, staging, settings.keep_ms, process.fatal, settings.keep_archives,
-        int(settings.keep_ended_hours * 3_600_000), settings.keep_uploads_ms,
+        int(settings.keep_ended_hours * 3_600_000), settings.keep_uploads_ms, archivist,
     )  # fmt: skip
 
     def on_lead(term: Term) -> None:

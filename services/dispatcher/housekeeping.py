@@ -23,6 +23,7 @@ from millrace.runtime.inspection import FOLDER as ASKED
 from millrace.runtime.metrics import FENCED
 from millrace.runtime.performer import Fence, Refused
 
+from .archivist import Archivist
 from .core.retirement import KEPT_AFTER_MS
 from .core.state import Recovery, State
 from .staging import Staging
@@ -57,11 +58,13 @@ class Housekeeping:  # [R18], [R32]
         archives_most: int = ARCHIVES_MOST,
         keep_ended_ms: int = 0,
         keep_uploads_ms: int | None = None,
+        archivist: Archivist | None = None,
     ) -> None:
         """`keep_uploads_ms`: of uploads, if not `keep_ms`. `keep_ended_ms`: so long a tombstone stays at least. None goes before nobody can
         send its job's submission again."""
         self._store, self._storage, self._bus, self._staging = store, storage, bus, staging
         self._keep_ms, self._fatal, self._archives_most = keep_ms, fatal, archives_most
+        self._archivist = archivist
         self._keep_ended_ms, self._keep_uploads_ms = keep_ended_ms, keep_ms if keep_uploads_ms is None else keep_uploads_ms
 
     def lead(self, term: Term) -> None:
@@ -100,6 +103,8 @@ class Housekeeping:  # [R18], [R32]
         live |= {job.acceptance: None for job in list(state.live.values())}
         self._files("uploads", ["uploads"], self._keep_uploads_ms, now_ms)
         self._files("archives", ["archives"], self._keep_ms, now_ms)
+        if self._archivist is not None:
+            self._archivist.sweep(now_ms)
         self._archives(live, unreadable, now_ms)
         self._files("asked", [ASKED], LEFT_MS, now_ms)
         for folder in ("logs", "results"):  # of a job that runs for longer than they are kept they are still written

@@ -33,6 +33,7 @@ from millrace.io.storage.store import NameTaken, NotFound, Storage, StorageError
 from millrace.runtime import shut_down
 from millrace.runtime.performer import Fence, PerEffect, Port, Refused
 
+from .archivist import Archivist
 from .cleaning import Cleaning, delete_tree
 from .listed import StoredListing
 from .recovering import Recovering
@@ -53,8 +54,9 @@ class JobStore:
         storage: Storage,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         staging: Staging | None = None,
+        archivist: Archivist | None = None,
     ):
-        self._store, self._storage, self._wall_ms = store, storage, wall_ms
+        self._store, self._storage, self._wall_ms, self._archivist = store, storage, wall_ms, archivist
         self._cleaning, self._recovering = Cleaning(store, storage, staging or Staging()), Recovering(store)
         self._listing = StoredListing(store, wall_ms)
         # (job, acceptance) of puts that may have been carried out: too late or not, they are tried until that is known. Of the term
@@ -204,6 +206,8 @@ class JobStore:
                 "an archive could not be written; the job's end waits for it", job=effect.job, reason=str(failure)
             )
             return False
+        if self._archivist is not None:
+            self._archivist.take(effect.ending.archive)
         return True
 
 

@@ -52,6 +52,12 @@ class DispatcherSettings(ServiceSettings):
         description="How many archives of ended jobs are kept, the newest, within keep_hours. An etcd that is restored from a backup "
         "knows by them which jobs ended since: keep more than end between two backups.",
     )
+    archive_url: str = Field(
+        "", description="A folder or fsspec URL beside storage_url, to which archives are copied, too: for `millrace history`. Empty: none."
+    )
+    archive_hours: float = Field(
+        8760.0, gt=0, description="How long copies stay in archive_url. Where several clusters copy to, the shortest of theirs holds."
+    )
     keep_ended_hours: float = Field(
         0.0,
         ge=0,
@@ -106,12 +112,22 @@ class DispatcherSettings(ServiceSettings):
         return [port for low, high in ranges for port in range(low, high + 1)]
 
     @property
+    def archive_ms(self) -> int:
+        return int(self.archive_hours * 3_600_000)
+
+    @property
     def keep_ms(self) -> int:
         return int(self.keep_hours * 3_600_000)
 
     @property
     def keep_uploads_ms(self) -> int:
         return self.keep_ms if self.keep_uploads_hours is None else int(self.keep_uploads_hours * 3_600_000)
+
+    @field_validator("archive_url")
+    @classmethod
+    def _absolute_too(cls, url: str) -> str:
+        """As storage_url."""
+        return cls._absolute(url) if url else url
 
     @field_validator("blob_port", mode="before")
     @classmethod
@@ -122,6 +138,12 @@ class DispatcherSettings(ServiceSettings):
         if not ranges or any(low > high or high > 65535 for low, high in ranges):
             raise ValueError("must be a port up to 65535, a range such as 50100-50200, or a list of these with commas")
         return text
+
+    @model_validator(mode="after")
+    def _another_place(self) -> DispatcherSettings:
+        if self.archive_url and self.archive_url.rstrip("/") == self.storage_url.rstrip("/"):
+            raise ValueError("archive_url is storage_url, where the archives are in any case: name another place, or leave it out")
+        return self
 
     @model_validator(mode="after")
     def _with_its_key(self) -> DispatcherSettings:

@@ -194,6 +194,21 @@ STORES = (
              f"{PORTS}test_what_cannot_be_deleted_holds_up_nothing",
              f"{PORTS}test_staged_output_whose_place_hangs_is_told_and_holds_up_no_other",
          )),
+    Item("FileExecutionGraphInfoStoreTest", "testPut, testUnknownGet, testStoredJobOverview, testStoredJobsOverview",
+         "An archive in storage for each ended job, which every leader finds; none for a live one.", (
+             f"{ST}test_an_archive_outlives_every_leader_and_is_found_by_its_job", f"{ST}test_a_live_job_has_no_archive",
+             "test_dispatcher.py:test_ended_jobs_are_listed_by_the_next_leader",
+         )),
+    Item("FileExecutionGraphInfoStoreTest, MemoryExecutionGraphInfoStoreTest", "testExecutionGraphExpiration, testMaximumCapacity",
+         "Archives go after keep_hours, and above keep_archives the oldest; of the list, above retained_jobs.", (
+             "test_housekeeping.py:test_old_uploads_logs_results_and_archives_go_and_young_ones_stay",
+             "test_housekeeping.py:test_the_oldest_archives_beyond_so_many_go",
+         )),
+    Item("DispatcherResourceCleanupTest", "testArchivingFinishedJobToHistoryServer, testNotArchivingSuspendedJobToHistoryServer",
+         "With archive_url a copy goes there, after the end is stored, and no end waits for it.", (
+             f"{ST}test_an_archive_is_copied_for_the_history_when_its_job_ends_and_no_end_waits_for_it",
+             "test_archivist.py:test_what_was_left_out_is_copied_by_the_sweep_and_what_is_old_goes",
+         )),
     Item("BlobServerPutTest", "one content, one key; concurrent puts; failed puts",
          "One content is stored once, under its hash; a broken upload leaves nothing.", (
              f"{BLOBS}test_put_and_get", f"{BLOBS}test_many_uploads_of_one_content_store_it_once",
@@ -284,6 +299,8 @@ WITHOUT = (
     Without("HeartbeatManagerTest", "testHeartbeatManagerIgnoresRecipientUnreachableExceptionIfDisabled",
             "none: there is one way to be silent, and no call that could fail"),
     Without("FileSystemJobResultStoreTest", "testDeleteOnCommit", "none: a tombstone stays, so that a late repeat is recognised [R18]"),
+    Without("FileExecutionGraphInfoStoreTest", "testCacheLoading, testCloseCleansUp",
+            "none: no Dispatcher holds archives, and none deletes them with its process"),
     Without("DefaultExecutionPlanStoreTest", "own changes are not notified", "none: nobody watches the keys of jobs"),
     Without("AdaptiveSchedulerTest", "68 tests", "not there yet: requirements that change"),
     Without("BatchJobRecoveryTest", "7 tests", "none: every job is recovered, from the log of its JobMaster"),

@@ -10,7 +10,9 @@ import pytest
 
 from millrace.core.messages import effects
 from millrace.io.interfaces import Put, Txn, Unavailable
-from millrace.io.storage.store import blob_path, upload_path
+from millrace.io.storage.store import Storage, blob_path, upload_path
+from services.dispatcher.archivist import Archivist
+from services.dispatcher.ports import JobStore
 from tests.core.of_dispatcher import GRAPH, JOB, OTHER, stored
 from tests.core.of_dispatcher_ports import World, clean_effect, end_effect, puts
 
@@ -143,3 +145,39 @@ def test_each_job_has_its_own_copy_of_a_file_and_loses_no_other_ones(world: Worl
         world.clean([clean_effect("a")], world.fence)
         assert not world.storage.exists(blob_path("a", "0.9", SHA))
         assert world.storage.get(blob_path("b", "0.9", SHA)) == b"code"
+
+
+# archives of ended jobs
+
+
+def test_an_archive_is_copied_for_the_history_when_its_job_ends_and_no_end_waits_for_it(world: World, tmp_path: Path) -> None:
+    """DispatcherResourceCleanupTest.testArchivingFinishedJobToHistoryServer; in Flink a failed archiving is logged, too."""
+    place = Storage(str(tmp_path / "place"))
+    archivist = Archivist(world.storage, place, 1000, lambda _: None)
+    ports = JobStore(world.store, world.storage, world.clock.now_ms, archivist=archivist)
+    for job in (JOB, OTHER):
+        world.set(stored(job), job)
+    place.local().write_bytes(b"a file where the folder must be")
+    [first] = ports.end([end_effect(JOB)], world.fence)
+    archivist.work()
+    place.local().unlink()
+    [second] = ports.end([end_effect(OTHER)], world.fence)
+    archivist.work()
+    assert [first.stands.state, second.stands.state] == ["dirty", "dirty"]
+    assert [entry.path for entry in place.list()] == [second.stands.archive]
+
+
+def test_a_live_job_has_no_archive(world: World) -> None:
+    """FileExecutionGraphInfoStoreTest.testUnknownGet; DispatcherResourceCleanupTest.testNotArchivingSuspendedJobToHistoryServer."""
+    world.put(*puts([JOB]))
+    assert world.storage.list("archives") == []
+
+
+def test_an_archive_outlives_every_leader_and_is_found_by_its_job(world: World) -> None:
+    """FileExecutionGraphInfoStoreTest: testPut, testStoredJobOverview; testCloseCleansUp deletes them with the process, here all stay."""
+    world.put(*puts([JOB]))
+    world.ports.end([end_effect()], world.fence)
+    world.fence = world.elect()
+    [found] = world.ports.find([effects.FindJob(job=JOB)], world.fence)
+    assert found.stands is not None and found.stands.archive is not None
+    assert world.storage.get(found.stands.archive)

@@ -32,6 +32,15 @@ def test_the_settings_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert {name: fields[name].default for name in cache["task_manager"]} == cache["task_manager"], "they are the defaults"
 
 
+def test_the_place_of_the_archives_is_that_of_the_history() -> None:
+    text = (ROOT / "docs" / "history.md").read_text()
+    [content] = re.findall(r"```yaml\n(dispatcher:\n  archive_url.*?)```", text, re.DOTALL)
+    given = yaml.safe_load(content)["dispatcher"]
+    found = DispatcherSettings(**given, blob_token=SecretStr("t"))
+    assert found.archive_hours == DispatcherSettings.model_fields["archive_hours"].default
+    assert f"millrace history --storage-url {found.archive_url}\n" in text
+
+
 def test_the_figures_are_those_that_a_task_manager_shows() -> None:
     shown = {name.removesuffix("_total") for name in re.findall(r"^(millrace_blob_cache_\w+)", TEXT, re.MULTILINE)}
     assert shown == {metric.name.removesuffix("_total") for metric in TABLE if "blob_cache" in metric.name}

@@ -52,6 +52,14 @@ def test_a_file_in_flinks_names_sets_what_it_does_there(tmp_path: Path, text: st
     assert load(tmp_path, text + "taskmanager.numberOfTaskSlots: 4\n", TaskManagerSettings).slots == 4
 
 
+@pytest.mark.parametrize("common", ["high-availability.storageDir: /a\n", "storage_url: /a\n", ""])
+def test_a_place_of_the_history_goes_before_that_of_all(tmp_path: Path, common: str) -> None:
+    text = f"historyserver.archive.fs.dir: /b\njobmanager.archive.fs.dir: /b\n{common}dispatcher: {{blob_token: t}}\n"
+    assert load(tmp_path, text, HistorySettings).storage_url == "/b"
+    found = load(tmp_path, text, DispatcherSettings)
+    assert (found.storage_url, found.archive_url) == ("/a" if common else str(Path("data/storage").absolute()), "/b")
+
+
 def test_a_flag_and_the_environment_go_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLRACE_LOST_AFTER_MS", "3000")
     assert load(tmp_path, "heartbeat.timeout: 2 s\n").lost_after_ms == 3000

@@ -74,6 +74,8 @@ FLINK: dict[str, Named] = {
     "jobstore.max-capacity": Named("dispatcher", "retained_jobs"),
     "jobstore.expiration-time": Named("dispatcher", "keep_hours", _hours),
     "historyserver.archive.retained-jobs": Named("dispatcher", "keep_archives"),
+    "jobmanager.archive.fs.dir": Named("dispatcher", "archive_url"),
+    "historyserver.archive.fs.dir": Named("history", "storage_url"),
     "rest.port": Named("web", "port"),
     "rest.bind-address": Named("web", "host"),
     "historyserver.web.port": Named("history", "port"),
@@ -101,8 +103,13 @@ WITHOUT: dict[str, Without] = {
     "blob.client.socket.timeout": Without("a client waits 30 s for each step of an upload, and TaskManagers read storage itself"),
     "jobstore.type": Without("ended jobs are in etcd, and their archives in storage: the next leader answers for them, too", ("file",)),
     "jobstore.cache-size": Without("archives are read from storage by who asks, and no Dispatcher holds any"),
+    "historyserver.archive.fs.refresh-interval": Without("millrace history looks as often as a look is quick: docs/history.md"),
+    "historyserver.archive.clean-expired-jobs": Without(
+        "millrace history deletes nothing: the Dispatchers do, by keep_hours and archive_hours", ("false",)
+    ),
 }
 """What Flink has and there is no need for here."""
+_COMMON = {named.setting for named in FLINK.values() if not named.service}
 _BEGINNINGS = {key.partition(".")[0] for key in (*FLINK, *WITHOUT)}
 
 
@@ -117,7 +124,7 @@ def taken(content: Mapping[str, Any], service: str) -> tuple[dict[str, Any], lis
             given[name] = value
         else:
             ours[name] = value
-    for name, value in given.items():
+    for name, value in sorted(given.items(), key=lambda each: each[0] in FLINK and bool(FLINK[each[0]].service)):  # what is common first
         without = WITHOUT.get(name)
         if without is not None:
             if str(value).strip().lower() not in without.same:
@@ -131,8 +138,8 @@ def taken(content: Mapping[str, Any], service: str) -> tuple[dict[str, Any], lis
         named = next((each for each in (FLINK[name], ALSO.get(name)) if each is not None and each.service in ("", service)), None)
         if named is None:
             continue
-        own = content.get(named.service)
-        if named.setting in ours or isinstance(own, Mapping) and named.setting in own:
+        own, is_common = content.get(named.service), named.service and named.setting in _COMMON  # of one service: it goes before
+        if (named.setting in ours and not is_common) or (isinstance(own, Mapping) and named.setting in own):
             problems.append(f"{name} is {named.setting} here, and both are given: leave out one")
             continue
         try:
