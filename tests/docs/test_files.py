@@ -38,7 +38,7 @@ def test_the_place_of_the_archives_is_that_of_the_history() -> None:
     given = yaml.safe_load(content)["dispatcher"]
     found = DispatcherSettings(**given, blob_token=SecretStr("t"))
     assert found.archive_hours == DispatcherSettings.model_fields["archive_hours"].default
-    assert f"millrace history --storage-url {found.archive_url}\n" in text
+    assert f"millrace history --storage {found.archive_url}\n" in text
 
 
 def test_the_figures_are_those_that_a_task_manager_shows() -> None:
