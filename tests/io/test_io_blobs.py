@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from deploy.local.processes import free_port
+from millrace.client import blobs as client_blobs
 from millrace.client.blobs import BlobClient, BlobError, Piece
 from millrace.io.http import blobs
 from millrace.io.http.blobs import BlobServer
@@ -331,6 +332,24 @@ def test_too_many_requests_at_once(place: Place) -> None:
     answer = place.http.get("/files/logs/a")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     assert answer.json() == {"error": "too many requests at once; ask again"}
+
+
+@pytest.mark.parametrize("place", [{"most_requests": 1}], indirect=True)
+def test_a_client_comes_again_to_a_server_that_is_busy(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An upload while others were served had failed the submission; and a second try of a file would have begun at its end."""
+    monkeypatch.setattr(client_blobs, "BUSY_RETRY_S", 0.01)
+    (tmp_path / "file").write_bytes(data := os.urandom(1_000_000))
+    with socket.create_connection(("127.0.0.1", place.port)) as slow:
+        slow.sendall(f"PUT /blobs/{sha(b'xy')} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 2\r\n\r\nx".encode())
+        while place.http.head(f"/blobs/{sha(data)}").status_code != 503:
+            pass
+        with pytest.raises(BlobError, match="too many requests|HTTP 503") as refused, monkeypatch.context() as patched:
+            patched.setattr(client_blobs, "BUSY_S", 0.05)
+            place.client.put_file(tmp_path / "file")
+        assert refused.value.status == 503
+        threading.Timer(0.2, slow.sendall, (b"y",)).start()
+        assert place.client.put_file(tmp_path / "file") == sha(data)
+    assert place.storage.get(upload_path(sha(data))) == data
 
 
 def test_many_uploads_of_one_content_store_it_once(place: Place) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 import ssl
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +16,7 @@ from urllib.parse import quote
 import httpx
 
 BATCH = 1 << 18
+BUSY_S, BUSY_RETRY_S = 20.0, 0.5  # how long one comes again to a server that answers as many as it may, and after what pause
 
 
 class BlobError(Exception):
@@ -106,8 +109,14 @@ class BlobClient:
         return f"/files/{quote(path)}"
 
     def _ask(self, method: str, path: str, allowed: tuple[int, ...] = (), **more: Any) -> httpx.Response:
+        end = time.monotonic() + BUSY_S
         try:
             answer = self._http.request(method, path, **more)
+            while answer.status_code == 503 and time.monotonic() < end:  # others are served first
+                time.sleep(BUSY_RETRY_S)
+                if isinstance(content := more.get("content"), io.IOBase):
+                    content.seek(0)
+                answer = self._http.request(method, path, **more)
         except httpx.TimeoutException:
             raise BlobError(f"the blob server at {self._url} did not answer in time; try again") from None
         except httpx.HTTPError as error:
