@@ -194,6 +194,19 @@ def test_the_half_of_a_process_that_was_killed_goes_and_the_rest_is_used_again(f
     assert files.give(name="2") == DATA and len(files.reads) == 1
 
 
+def test_a_folder_of_another_user_is_used_with_a_warning(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A volume that was made by another container: to end the TaskManager for it would help nobody, for each use is verified."""
+
+    def refused(self: Path, mode: int) -> None:
+        if self == files.folder:
+            raise PermissionError(1, "Operation not permitted", str(self))
+
+    files.put()
+    monkeypatch.setattr(Path, "chmod", refused)
+    files.cache = files.begin(CacheLimits())
+    assert files.give() == DATA
+
+
 def test_a_file_goes_a_time_after_its_last_use(files: Files) -> None:
     files.put()
     files.cache.hold("a", [SHA])

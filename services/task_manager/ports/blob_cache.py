@@ -161,8 +161,11 @@ class BlobCache:  # [R32]
         return found
 
     def _make(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.folder.chmod(0o700)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self.folder.chmod(0o700)  # of an earlier release it is open to all who read
+        except PermissionError:
+            log.warning("the cache of jobs' files belongs to another user, who may read and change it", folder=str(self.folder))
 
     @contextlib.contextmanager
     def _alone(self, sha256: str) -> Iterator[None]:
