@@ -18,7 +18,7 @@ from millrace.runtime.settings import BadSettings
 
 from .incarnation import EtcdProbe
 from .journal import Journal
-from .metrics import readings
+from .metrics import of_spark, readings
 from .ports.lane import OnEvent, SlotFactory, SlotPort
 from .ports.slots import Slots
 from .running import health, run
@@ -66,7 +66,9 @@ def main(argv: Sequence[str] | None = None, factory: SlotFactory | None = None) 
     )  # fmt: skip
     shell.use(slots)
     process.wake = shell.inputs.wake
-    server = watched(settings, lambda: health(shell), lambda: readings(shell, slots.blobs), lambda: of_kafka(process.bus))
+    server = watched(
+        settings, lambda: health(shell), lambda: readings(shell, slots.blobs), lambda: of_spark(slots.work), lambda: of_kafka(process.bus)
+    )
     port = server.start()
     slots.start()  # a JVM takes seconds to be warm: they begin before Kafka answers
     settings.write_ready(health_port=port, id=settings.name)

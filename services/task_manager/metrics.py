@@ -10,7 +10,27 @@ from millrace.runtime import metrics
 from millrace.runtime.metrics import Sample
 
 from .ports.blob_cache import BlobCache
+from .ports.spark_work import SparkWork
 from .shell import Shell
+
+
+def of_spark(work: SparkWork) -> Iterator[Sample]:
+    """What the Spark of its slots has done. Any thread."""
+    done, peak = work.read()
+    for what, name in (("done", "tasks_done"), ("failed", "tasks_failed")):
+        yield metrics.SPARK_TASKS.of(done[name], what)
+    for what, name in (
+        ("read", "rows_read"), ("written", "rows_written"), ("shuffle_read", "rows_shuffle_read"), ("shuffle_written", "rows_shuffled"),
+    ):  # fmt: skip
+        yield metrics.SPARK_ROWS.of(done[name], what)
+    for what, name in (
+        ("read", "bytes_read"), ("written", "bytes_written"), ("shuffle_read", "bytes_shuffle_read"), ("shuffle_written", "bytes_shuffled"),
+        ("spilled_memory", "bytes_spilled_memory"), ("spilled_disk", "bytes_spilled_disk"),
+    ):  # fmt: skip
+        yield metrics.SPARK_BYTES.of(done[name], what)
+    for what, name in (("run", "run_ms"), ("cpu", "cpu_ms"), ("gc", "gc_ms")):
+        yield metrics.SPARK_SECONDS.of(done[name] / 1000, what)
+    yield metrics.SPARK_PEAK.of(peak)
 
 
 def readings(shell: Shell, blobs: BlobCache) -> Iterator[Sample]:

@@ -20,6 +20,7 @@ from millrace.core.messages.client import JobDetails
 from millrace.core.messages.events import DeadLetter
 from services.task_manager.core import leaving
 from tests.cli.details import detail, task
+from tests.core.of_progress import progress
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, **calls: Any) -> None:
@@ -239,6 +240,31 @@ def test_show_says_why_there_is_a_second_attempt(capsys: pytest.CaptureFixture[s
         "  main[0] attempt 1 on task-manager-1: its TaskManager was stopped (as `millrace down` does)",
         "  main[0] attempt 2 on tm-2: ValueError: 7",
     ]
+
+
+def test_show_says_what_spark_has_done_only_where_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    first = progress(3, tasks_failed=1, tasks_total=4, rows_read=1_200_000, bytes_read=34_000_000, gc_ms=400).model_dump()
+    last = progress(4, tasks_total=4, bytes_shuffled=950, rows_shuffled=7, bytes_spilled_disk=2_100).model_dump()
+    error = {"kind": "user", "message": "boom"}
+    failed = {"attempt": 1, "at_ms": 1, "task_manager": "tm", "error": error, "progress": first}
+    subtask = {
+        "subtask": 0, "state": "FINISHED", "attempt": 2, "task_manager": "tm", "failures": [failed], "progress": last,
+        "outputs": {"v": {"rows": 9, "bytes": 1}},
+    }  # fmt: skip
+    print_job(summary(), detail(task("main", subtask)), None)
+    plain = capsys.readouterr().out
+    assert "Spark" not in plain and "v 9" in plain
+    print_job(summary(), detail(task("main", subtask)), None, verbose=True)
+    said = capsys.readouterr().out
+    head, one, two = (" ".join(line.split()) for line in said[said.index("\nSpark\n") :].splitlines()[2:5])
+    assert head == "task subtask attempt tasks read written shuffle read shuffle written spilled memory ran cpu gc"
+    assert one == "main 0 1 3/4 (1 failed) 34 MB, 1.2 M rows 0 0 0 0 B 0 B 0.0 s 0.0 s 0.4 s"
+    assert two == "main 0 2 4/4 0 0 0 950 B, 7 rows 2.1 kB 0 B 0.0 s 0.0 s 0.0 s"
+    old = {**subtask, "failures": [], "progress": {name: last[name] for name in list(last)[:9]}}  # of 0.1.0
+    print_job(summary(), detail(task("main", old)), None, verbose=True)
+    assert " ".join(capsys.readouterr().out.splitlines()[-1].split()) == "main 0 2 4/4 - - - - - - - - -"
+    print_job(summary(), detail(task("main", {**old, "progress": None})), None, verbose=True)
+    assert "no attempt has reported what its Spark does" in capsys.readouterr().out
 
 
 def test_show_says_what_followed_each_failure(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from millrace.core.messages import client, jobs, slots
 from millrace.core.messages.execution import SubtaskDetail
 from millrace.core.messages.progress import ReportOrder
 from millrace.core.timing import INSPECTION_ANSWER_MS
-from services.job_master.core import inspection
+from services.job_master.core import execution_graph, inspection
 from services.job_master.core.inspection import ATTEMPTS_MOST, NOT_REPORTED
 from tests.core.of_job_master import ONE, TM, TWO, Shard, kinds
 from tests.core.of_progress import progress, status
@@ -63,6 +64,35 @@ def test_progress_is_an_event_and_is_shown_while_the_attempt_runs() -> None:
     assert subtask_shown(shard).progress == progress(3)
     shard.told("al", "FAILED", error={"kind": "user", "retryable": False, "message": "boom"})
     assert subtask_shown(shard).progress is None
+
+
+def test_what_a_finished_attempt_has_done_in_all_is_an_event_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = running(TWO, reported=False)
+    done = progress(9, gc_ms=7)
+    report = {"outputs": {"a": {"schema": "{}", "rows": 1, "bytes": 9}}, "progress": done.model_dump()}
+    outputs = shard.told("al", "FINISHED", report=report)
+    [event] = [each.body for each in outputs if isinstance(each, Publish) and each.body.type == "AttemptStateChanged"][:1]
+    assert (event.state, event.progress) == ("FINISHED", done)
+    assert subtask_shown(shard).progress == done
+    monkeypatch.setattr(execution_graph, "SHOWN_BYTES", len(json.dumps(execution_graph.describe(None, shard.job))) - 1)
+    assert subtask_shown(shard).progress is None, "of very many subtasks more are shown without"
+
+
+def test_what_a_failed_attempt_has_done_stands_beside_its_error() -> None:
+    shard = running(reported=False)
+    done = progress(4, bytes_spilled_disk=1 << 40)
+    error = {"kind": "user", "retryable": True, "message": "boom", "progress": done.model_dump()}
+    outputs = shard.told("al", "FAILED", error=error)
+    [event] = [each.body for each in outputs if isinstance(each, Publish) and each.body.type == "AttemptStateChanged"][:1]
+    assert (event.state, event.progress, event.error.progress) == ("FAILED", done, None)
+    subtask = subtask_shown(shard)
+    assert [(each.progress, each.error.progress) for each in subtask.failures] == [(done, None)] and subtask.progress is None
+
+
+def test_a_report_without_figures_changes_no_message() -> None:
+    shard = running(reported=False)
+    event = shard.told("al", "FINISHED", report={"outputs": {}})[0].body
+    assert "progress" not in event.model_dump_json()
 
 
 def test_progress_of_another_attempt_is_nothing() -> None:

@@ -9,12 +9,13 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from millrace.core.jobgraph.model import Sink, Source, SparkApp
-from millrace.core.messages import attempts
+from millrace.core.messages import attempts, progress
 
 from .asyncapi import _sentences
 
 MODELS = (
-    attempts.Decided, attempts.Fault, Source, Sink, SparkApp, attempts.InputSpec, attempts.VertexSpec, attempts.OutputSpec,
+    attempts.Decided, progress.AttemptProgress, attempts.Fault, Source, Sink, SparkApp, attempts.InputSpec, attempts.VertexSpec,
+    attempts.OutputSpec,
     attempts.PinnedSource, attempts.ModuleSpec, attempts.QueryPlace, attempts.AttemptSpec, attempts.OutputReport, attempts.ResultRows,
     attempts.FilesLeft, attempts.OwnTime, attempts.AttemptReport,
 )  # fmt: skip

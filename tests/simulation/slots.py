@@ -221,10 +221,10 @@ class SimulatedSlots:
         if behaviour.ends in ("finish", "fail"):  # who fails may have written all that it was told to
             stage(running.spec, running.living.attempt)
         if behaviour.ends == "finish":
-            made = {**report(running.spec), "spent": own_time(running.living.attempt)}
+            made = {**report(running.spec), "spent": own_time(running.living.attempt), "progress": in_all(running.living.attempt)}
             self._end(slot, running, "finished", report=behaviour.report or made)
         elif behaviour.ends == "fail":
-            self._end(slot, running, "failed", error=behaviour.error or USER_ERROR)
+            self._end(slot, running, "failed", error={**(behaviour.error or USER_ERROR), "progress": in_all(running.living.attempt)})
         else:
             del self._running[slot]
             self._world.book.attempt_ended(running.spec, running.living, False)
@@ -300,6 +300,12 @@ def own_time(attempt: str) -> dict[str, int]:
     """What an attempt reports of its own time, which another clock has measured: drawn by its name, not from what faults are drawn from."""
     chance = random.Random(attempt)
     return {f"{phase}_ms": chance.randint(0, 200) for phase in ("start", "plan", "compute", "exchange")}
+
+
+def in_all(attempt: str) -> dict[str, Any]:
+    """What its Spark has done, drawn as `own_time` is."""
+    chance = random.Random(attempt)
+    return {**dict.fromkeys(AttemptProgress.model_fields, 0), "rows_read": chance.randint(0, 200), "gc_ms": chance.randint(0, 200)}
 
 
 def stage(spec: dict[str, Any], attempt: str) -> None:

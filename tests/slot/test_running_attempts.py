@@ -73,6 +73,27 @@ def test_bytes_read_written_and_shuffled_are_counted(slot: Slot, tmp_path: Any) 
     slot.end(attempt)
 
 
+def test_an_attempt_that_is_shorter_than_its_first_report_says_in_the_end_what_its_spark_has_done(slot: Slot) -> None:
+    rows = "df = spark.range(0, 5000, 1, 2).selectExpr('id % 7 AS k').groupBy('k').count()\nassert len(df.collect()) == 7\n"
+    finished = slot.run(rows)
+    done = finished.ended["report"]["progress"]
+    assert wire.progress_is_sound(done), done
+    assert (done["rows_read"], done["rows_shuffled"]) == (5000, 14) and done["rows_shuffle_read"] == 14
+    assert done["bytes_shuffle_read"] == done["bytes_shuffled"] > 0
+    assert done["tasks_done"] == done["tasks_total"] >= 3 and done["run_ms"] >= done["cpu_ms"] > 0 and done["bytes_memory_peak"] > 0
+    failed = slot.run(rows + "raise ValueError('boom')")
+    assert failed.ended["status"] == "failed" and failed.ended["error"]["message"] == "ValueError: boom"
+    assert failed.ended["error"]["progress"]["rows_read"] == 5000, "of this attempt alone"
+
+
+def test_rows_that_find_no_room_in_memory_are_counted_as_spilled(slot: Slot) -> None:
+    spill = "spark.conf.set('spark.sql.shuffle.partitions', 1)\nspark.conf.set('spark.sql.windowExec.buffer.in.memory.threshold', 100)\n"
+    spill += "spark.conf.set('spark.sql.windowExec.buffer.spill.threshold', 100)\n"
+    query = "'id', 'count(*) OVER (PARTITION BY id % 2 ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS n'"
+    done = slot.run(f"{spill}spark.range(0, 4000).selectExpr({query}).selectExpr('sum(n)').collect()").ended["report"]["progress"]
+    assert done["bytes_spilled_disk"] > 0 and done["bytes_spilled_memory"] > 0, done
+
+
 def test_an_attempt_says_what_it_does_at_this_moment(slot: Slot, tmp_path: Any) -> None:
     attempt = start(slot, tmp_path / "go")
     status = wait_until(lambda: (it := ask(slot, attempt)["status"]) and it["stages"] and it, "a stage runs")

@@ -1,7 +1,10 @@
-"""How far an attempt is, from Spark's status store as it may be found."""
+"""What an attempt's Spark has done, from its status store as it may be found."""
 
 from __future__ import annotations
 
+import gc
+import json
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,67 +12,123 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from services.task_manager.slot.attempt import spark_status
+from services.task_manager.slot.attempt.spark_json import Found, SparkJson
 from services.task_manager.slot.attempt.spark_status import SparkStatus
 
 LATER_MS = 1 << 50  # after the attempt began
 
 
-def some(value: Any) -> Any:
-    return SimpleNamespace(isDefined=lambda: True, get=lambda: value)
-
-
-def named(name: str) -> Any:
-    return SimpleNamespace(name=lambda: name)
-
-
-class Store:
-    """One running job with stage 7, which the store has only when `stages` says so."""
+class Spark(SparkJson):
+    """Its first job, which runs, has the stages 7 and 8, of which the store has those in `stages`."""
 
     def __init__(self) -> None:
-        self.stages: dict[int, Any] = {}
+        super().__init__(None)
+        self.stages: dict[int, Found] = {}
         self.asked = 0
-        self._job = SimpleNamespace(
-            jobId=lambda: 1,
-            submissionTime=lambda: some(SimpleNamespace(getTime=lambda: LATER_MS)),
-            stageIds=lambda: SimpleNamespace(mkString=lambda by: "7"),
-            status=lambda: named("RUNNING"),
-        )
+        self.newest, self.running = 1, {1}
+        self.read: list[int] = []
 
-    def jobsList(self, statuses: Any) -> Any:
-        return SimpleNamespace(size=lambda: 1, apply=lambda at: self._job)
+    def jobs(self, most: int) -> Iterator[Found]:
+        for number in range(self.newest, 0, -1):
+            self.read.append(number)
+            runs = number in self.running
+            stages = [7, 8] if number == 1 else []
+            yield {"jobId": number, "submissionTime": LATER_MS, "stageIds": stages, "status": "RUNNING" if runs else "SUCCEEDED"}
 
-    def lastStageAttempt(self, number: int) -> Any:
+    def stage(self, number: int) -> Found | None:
         self.asked += 1
-        if number not in self.stages:
-            raise Py4JJavaError("no such stage", SimpleNamespace(_target_id="o1", _gateway_client=None))
-        return self.stages[number]
+        return self.stages.get(number)
 
 
-def stage(**counts: int) -> Any:
-    names = ("numTasks", "numCompleteTasks", "numFailedTasks", "inputRecords", "outputRecords", "inputBytes", "outputBytes")
-    values = {name: counts.get(name, 0) for name in (*names, "shuffleWriteBytes")}
-    return SimpleNamespace(status=lambda: named("COMPLETE"), **{name: (lambda value=value: value) for name, value in values.items()})
+def stage(status: str = "COMPLETE", **counts: int) -> Found:
+    names = (*spark_status._FIGURES.values(), "executorCpuTime")
+    return {"status": status, "description": None, "name": "count at x.py:1", **{name: counts.get(name, 0) for name in names}}
 
 
-def status(store: Store) -> SparkStatus:
-    return SparkStatus(SimpleNamespace(sc=lambda: SimpleNamespace(statusStore=lambda: store)))
+def status(spark: Spark, listens: Any = lambda ms: None) -> SparkStatus:
+    bus = SimpleNamespace(waitUntilEmpty=listens)
+    return SparkStatus(SimpleNamespace(sc=lambda: SimpleNamespace(listenerBus=lambda: bus)), spark=spark)
 
 
 def test_a_stage_that_spark_notes_after_its_job_is_counted() -> None:
     """Spark writes down a job, then its stages; a look in between left the stage out for good."""
-    store = Store()
-    found = status(store)
+    spark = Spark()
+    found = status(spark)
     found.look()
     assert found.last[0]["stages_total"] == 0
-    store.stages[7] = stage(numTasks=2, numCompleteTasks=2, shuffleWriteBytes=30)
+    spark.stages[7] = stage(numTasks=2, numCompleteTasks=2, shuffleWriteBytes=30)
     found.look()
     assert (found.last[0]["tasks_done"], found.last[0]["bytes_shuffled"]) == (2, 30)
 
 
 def test_a_stage_that_spark_has_forgotten_is_not_asked_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_status, "_MISSES_MAX", 3)
-    store = Store()
-    found = status(store)
+    spark = Spark()
+    found = status(spark)
     for _ in range(9):
         found.look()
-    assert store.asked == 3
+    assert spark.asked == 2 * 3
+
+
+def test_jobs_that_are_known_to_have_ended_are_read_no_more() -> None:
+    spark = Spark()
+    found = status(spark)
+    spark.newest, spark.running = 20, {3, 20}
+    for newest, running, read in ((20, {3, 20}, 20), (22, {20}, 21), (22, {20}, 4), (22, set(), 4), (23, set(), 2), (23, set(), 1)):
+        spark.newest, spark.running = newest, running
+        spark.read.clear()
+        found.look()
+        assert len(spark.read) == read, (newest, spark.read)
+
+
+def test_figures_of_stages_are_added_up_and_of_memory_the_largest_counts() -> None:
+    spark = Spark()
+    spark.stages = {
+        7: stage(executorRunTime=5, executorCpuTime=3_999_999, jvmGcTime=1, peakExecutionMemory=40, diskBytesSpilled=9),
+        8: stage("ACTIVE", executorRunTime=6, executorCpuTime=2_000_000, jvmGcTime=-1, peakExecutionMemory=30, shuffleReadRecords=8),
+    }
+    found = status(spark)
+    for _ in range(2):  # what has ended is not counted twice
+        found.look()
+        counts = found.last[0]
+        assert (counts["run_ms"], counts["cpu_ms"], counts["gc_ms"]) == (11, 5, 1)
+        assert (counts["bytes_memory_peak"], counts["bytes_spilled_disk"], counts["rows_shuffle_read"]) == (40, 9, 8)
+    assert [each["stage"] for each in found.last[1]] == [8]
+    assert spark.asked == 3
+
+
+def test_the_last_look_does_without_listeners_that_are_late() -> None:
+    def late(ms: int) -> None:
+        raise Py4JJavaError("timed out", SimpleNamespace(_target_id="o1", _gateway_client=None))
+
+    spark = Spark()
+    spark.stages[7] = stage(numCompleteTasks=2)
+    found = status(spark, late)
+    found.look_last()
+    assert found.last[0]["tasks_done"] == 2
+
+
+def test_a_look_costs_three_calls_and_two_for_each_stage_that_may_change(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = spark.sparkContext._gateway._gateway_client
+    send, sent = client.send_command, []
+    monkeypatch.setattr(client, "send_command", lambda command, *more, **named: sent.append(command) or send(command, *more, **named))
+
+    def calls(of: Any) -> int:
+        gc.collect()  # what Python has forgotten is told to the JVM, too
+        sent.clear()
+        gc.disable()
+        try:
+            of()
+        finally:
+            gc.enable()
+        return len([command for command in sent if not command.startswith("m\n")])
+
+    found = SparkStatus(spark._jsc)
+    assert calls(found.look) <= 4 + 3, "once: where the figures are, and what writes them"
+    spark.range(1000).selectExpr("id % 7 AS k").groupBy("k").count().collect()
+    spark._jsc.sc().listenerBus().waitUntilEmpty(5000)
+    whole, stages = calls(found.look), len(found._stages)
+    assert whole == 3 + 2 * stages and stages >= 2
+    assert calls(found.look) == 3, "what has ended is not asked for again"
+    assert found.last[0]["rows_read"] == 1000
+    assert all(len(json.dumps(each)) < 8_000 / 4 for each in found._spark.jobs(20)), "four are one piece of an answer"

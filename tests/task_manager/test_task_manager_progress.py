@@ -11,8 +11,9 @@ import pytest
 from millrace.core.messages import progress as parts
 from millrace.core.messages.effects import OrderAttempt
 from millrace.core.messages.progress import ReportOrder
-from millrace.core.messages.slots import AttemptRunning, OrderAnswered, SlotProgress, SlotsProgressed
+from millrace.core.messages.slots import AttemptEnded, AttemptRunning, OrderAnswered, SlotProgress, SlotsProgressed
 from millrace.core.timing import FORWARDED_ANSWER_MS, INSPECTION_ANSWER_MS
+from services.task_manager.metrics import of_spark
 from services.task_manager.ports.progress import INTERVAL_S, ProgressReports
 from services.task_manager.slot import wire
 from tests.core.of_progress import progress, status
@@ -118,6 +119,40 @@ def test_progress_that_no_attempt_of_ours_reports_is_lost_alone(world: World) ->
     assert world.told() == []
     world.slot.end("finished", report={"outputs": {}, "result": None})
     assert [type(each).__name__ for each in world.told()] == ["AttemptEnded"]
+
+
+def spark_shown(world: World) -> dict[tuple[str, ...], float]:
+    return {(each.metric.name, *each.labels): each.value for each in of_spark(world.slots.work)}
+
+
+def test_what_spark_has_done_is_added_up_as_attempts_report_it_and_when_they_end(world: World) -> None:
+    def say(**counts: int) -> None:
+        world.slot._send("progress", attempt=ATTEMPT, progress=progress(**counts).model_dump())
+
+    say(tasks_done=3, gc_ms=1500, bytes_memory_peak=70)
+    say(tasks_done=2, gc_ms=1500)  # what was counted stays counted
+    shown = spark_shown(world)
+    assert shown["millrace_spark_tasks_total", "done"] == 3 and shown["millrace_spark_task_seconds_total", "gc"] == 1.5
+    assert shown["millrace_spark_memory_peak_bytes",] == 70
+    done = progress(5, bytes_spilled_disk=9).model_dump()
+    world.slot.end("finished", report={"outputs": {}, "result": None, "progress": done})
+    [ended] = [each for each in world.told() if isinstance(each, AttemptEnded)]
+    assert ended.report is not None and ended.report.progress == progress(5, bytes_spilled_disk=9)
+    shown = spark_shown(world)
+    assert shown["millrace_spark_tasks_total", "done"] == 5 and shown["millrace_spark_task_seconds_total", "gc"] == 1.5
+    assert shown["millrace_spark_bytes_total", "spilled_disk"] == 9 and shown["millrace_spark_memory_peak_bytes",] == 0
+
+
+@pytest.mark.parametrize("wrong", [3, None, {"tasks_done": 1}, {**progress().model_dump(), "gc_ms": -1}])
+@pytest.mark.parametrize("status", ["finished", "failed"])
+def test_figures_that_no_attempt_of_ours_reports_are_left_out_alone(world: World, wrong: Any, status: Any) -> None:
+    error = {"kind": "user", "retryable": False, "message": "boom", "progress": wrong}
+    report = {"outputs": {}, "result": None, "progress": wrong}
+    world.slot.end(status, **({"report": report} if status == "finished" else {"error": error}))
+    [ended] = [each for each in world.told() if isinstance(each, AttemptEnded)]
+    told = ended.report or ended.error
+    assert ended.status == status and told is not None and told.progress is None
+    assert status == "finished" or ended.error is not None and ended.error.message == "boom"
 
 
 def test_the_progress_of_all_slots_is_one_fact() -> None:

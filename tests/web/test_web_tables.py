@@ -192,6 +192,15 @@ def test_a_running_attempt_has_what_it_reported_last_and_an_ended_one_keeps_it()
     assert last_progress(jobs) is None
 
 
+def test_an_ended_attempt_has_what_it_reported_in_the_end() -> None:
+    story = Story()
+    accepted(story, "j")
+    attempt(story, "j", "RUNNING")
+    progressing(story, 10)
+    attempt(story, "j", "FINISHED", slot=None, progress={"rows_read": 30, "gc_ms": 2, "rows_per_s": None})
+    assert last_progress(folded(story.facts)) == {"rows_read": 30, "gc_ms": 2}
+
+
 def test_the_plan_attempt_is_shown_once_there_is_one() -> None:
     story = Story()
     accepted(story, "j")

@@ -14,7 +14,7 @@ from millrace.core.messages.slots import ReportedProgress, TaskStateChanged
 from millrace.core.states import ENDING_JOB, IN_SLOT, ExecutionState
 
 from . import failover, publication, resetting
-from .execution_graph import attempt_name, mark_published, task_folder
+from .execution_graph import attempt_name, kept_progress, mark_published, task_folder
 from .plans import plan_of, running_plan
 from .reporting import attempt_state_changed
 from .restarts import Decision
@@ -87,7 +87,7 @@ def _finish(
     subtask.ended_ms = at_ms
     publication.keep_report(job, plan, task, index, report)
     mark_published(plan, job, task, index, at_ms)
-    yield attempt_state_changed(job, task, index, at_ms)
+    yield attempt_state_changed(job, task, index, at_ms, progress=report.progress)
 
 
 def fail_attempt(state: State, job: Job, allocation: str, error: Fault, at_ms: AtMs) -> Iterator[Output]:
@@ -114,8 +114,9 @@ def fail_attempt(state: State, job: Job, allocation: str, error: Fault, at_ms: A
     move_subtask(subtask, ExecutionState.FAILED)
     lost, decision = _decide(state, job, task, index, error)
     kept = failover.note(job, failover.shortened(error), decision)
-    failover.keep_failure(job, Failure(task, index, subtask.attempt, at_ms, subtask.task_manager, kept))
-    yield attempt_state_changed(job, task, index, at_ms, error=kept)
+    done = kept_progress(error.progress)
+    failover.keep_failure(job, Failure(task, index, subtask.attempt, at_ms, subtask.task_manager, kept, done))
+    yield attempt_state_changed(job, task, index, at_ms, error=kept, progress=error.progress)
     if decision.delay_ms is None:
         where = {"task": task, "subtask": index, "attempt": subtask.attempt}
         failover.fail(job, kept.model_copy(update=where), at_ms)

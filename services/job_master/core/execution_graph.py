@@ -10,13 +10,16 @@ from typing import Any
 from millrace.core.clocks import AtMs, NowMs
 from millrace.core.jobgraph.compile import PLAN_TASK, Plan
 from millrace.core.jobgraph.specs import folder_name
+from millrace.core.messages.base import parsed, written
+from millrace.core.messages.progress import AttemptProgress
 from millrace.core.states import ENDED_JOB, ENDING_JOB, ExecutionState
 from millrace.core.topics import task_manager_name
 
 from .state import NEVER, Failure, Job, Subtask, Task, move_subtask
 from .time_spent import parts_of
 
-SHOWN_SUBTASKS = (1000, 100, 10, 0)  # of a job, in `show` and its archive: the most that fit
+SHOWN_SUBTASKS = ((1000, True), (1000, False), (100, True), (10, True), (0, True))
+"""Of a job, in `show` and its archive: the most that fit, and whether what each has done is told too."""
 SHOWN_BYTES = 400_000
 
 
@@ -137,14 +140,14 @@ def task_folder(plan: Plan, task: str) -> str:
 
 def describe(plan: Plan | None, job: Job) -> dict[str, Any]:
     """The job as `show` and its archive have it: tasks, subtasks, attempts, times, failures. At most SHOWN_BYTES [R15]."""
-    for most in SHOWN_SUBTASKS:
-        found = _describe(plan, job, most)
+    for most, whole in SHOWN_SUBTASKS:
+        found = _describe(plan, job, most, whole)
         if len(json.dumps(found, ensure_ascii=False).encode()) <= SHOWN_BYTES:
             break
     return found
 
 
-def _describe(plan: Plan | None, job: Job, most: int) -> dict[str, Any]:
+def _describe(plan: Plan | None, job: Job, most: int, whole: bool) -> dict[str, Any]:
     shown = 0
     tasks = []
     over = job.status in (*ENDING_JOB, *ENDED_JOB)
@@ -166,7 +169,7 @@ def _describe(plan: Plan | None, job: Job, most: int) -> dict[str, Any]:
                 "states": counts,
                 "omitted": task.parallelism - len(some),
                 "subtasks": [
-                    _describe_subtask(job, folder, index, task.rows.get(index, blank), failures.get((name, index), []))
+                    _describe_subtask(job, folder, index, task.rows.get(index, blank), failures.get((name, index), []), whole)
                     for index in some
                 ],
             }
@@ -193,10 +196,10 @@ def _describe(plan: Plan | None, job: Job, most: int) -> dict[str, Any]:
 
 
 def _describe_subtask(
-    job: Job, folder: str, index: int, subtask: Subtask, failures: list[dict[str, Any]]
+    job: Job, folder: str, index: int, subtask: Subtask, failures: list[dict[str, Any]], whole: bool
 ) -> dict[str, Any]:
     slot = job.slots.get(subtask.allocation or "")
-    progress = slot.progress if slot is not None else None
+    progress = slot.progress if slot is not None else shown_progress(subtask.progress) if whole else None
     return {
         "subtask": index,
         "state": subtask.state.value,
@@ -220,12 +223,23 @@ def _describe_subtask(
     }
 
 
+def kept_progress(progress: AttemptProgress | None) -> str | None:
+    """As a state keeps it: without what is 0."""
+    return None if progress is None else written({name: count for name, count in progress.model_dump().items() if count})
+
+
+def shown_progress(kept: str | None) -> dict[str, int] | None:
+    """What `kept_progress` was given."""
+    return None if kept is None else {**dict.fromkeys(AttemptProgress.model_fields, 0), **parsed(kept)}
+
+
 def _describe_failure(failure: Failure) -> dict[str, Any]:
     return {
         "attempt": failure.attempt,
         "at_ms": failure.at_ms,
         "task_manager": task_manager_name(failure.task_manager),
         "error": failure.error.json_value(),
+        **({} if failure.progress is None else {"progress": shown_progress(failure.progress)}),
     }
 
 

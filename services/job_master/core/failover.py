@@ -92,7 +92,7 @@ def is_move(error: Fault) -> bool:
 
 def shortened(error: Fault) -> Fault:
     """An error without its stack trace (which the attempt's stderr has), bounded. Only a JobMaster says what is decided on it."""
-    kept = {name: value for name, value in error.json_value().items() if name not in ("detail", "decided")}
+    kept = {name: value for name, value in error.json_value().items() if name not in ("detail", "decided", "progress")}
     for name, value in kept.items():
         if isinstance(value, str):
             kept[name] = value[: MESSAGE_CHARS if name == "message" else FIELD_CHARS]

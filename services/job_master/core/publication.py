@@ -13,6 +13,7 @@ from millrace.core.machine import Do, Output
 from millrace.core.messages.attempts import AttemptReport, Fault, ResultRows
 from millrace.core.messages.effects import PublishSink
 
+from .execution_graph import kept_progress
 from .state import Job
 
 REPORTS_BYTES_MAX = 8 << 20  # of what the attempts of one job reported
@@ -57,6 +58,7 @@ def keep_report(job: Job, plan: Plan, task: str, index: int, report: AttemptRepo
         job.kept_bytes += bytes_of(schemas)
     if report.files is not None:
         row.files = (report.files.kept or 0, report.files.bytes or 0, report.files.left_out or 0)
+    row.progress = kept_progress(report.progress)
     outputs = report.outputs if task != PLAN_TASK else {}
     row.outputs = {vertex: (each.rows, each.bytes) for vertex, each in outputs.items() if vertex in plan.graph.vertices}
 

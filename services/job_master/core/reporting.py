@@ -11,6 +11,7 @@ from millrace.core.messages.attempts import Fault
 from millrace.core.messages.events import AttemptStateChanged, JobEvent, JobStateChanged, JobWaiting
 from millrace.core.messages.execution import JobDetail
 from millrace.core.messages.jobs import JobEnded, JobMasterStarted, JobStatusChanged
+from millrace.core.messages.progress import AttemptProgress
 from millrace.core.states import ExecutionState
 from millrace.core.topics import DISPATCHER, task_manager_name
 from millrace.core.trace_context import HEADER, of_facts
@@ -47,9 +48,11 @@ def job_waiting(job: Job, at_ms: AtMs) -> Publish:
 
 
 def attempt_state_changed(
-    job: Job, task: str, index: int, at_ms: AtMs, error: Fault | None = None, now: ExecutionState | None = None
-) -> Publish:
-    """Of the subtask's current attempt. `error`: why it has failed. `now`: its state, where that is not its subtask's."""
+    job: Job, task: str, index: int, at_ms: AtMs, error: Fault | None = None, now: ExecutionState | None = None,
+    progress: AttemptProgress | None = None,
+) -> Publish:  # fmt: skip
+    """Of the subtask's current attempt. `error`: why it has failed. `now`: its state, where that is not its subtask's. `progress`: of one
+    that is over, what its Spark has done."""
     subtask = job.tasks[task].rows[index]
     slot = job.slots.get(subtask.allocation or "")
     event = AttemptStateChanged(
@@ -63,6 +66,7 @@ def attempt_state_changed(
         task_manager=task_manager_name(subtask.task_manager) or None,
         slot=slot.slot if slot is not None else None,
         error=error,
+        progress=progress,
     )
     return job_event(job, event)
 

@@ -34,6 +34,7 @@ class Failure:
     at_ms: AtMs
     task_manager: Scope
     error: Fault  # as `failover.shortened` leaves it: without its stack trace, bounded
+    progress: str | None = None  # what its Spark had done, as JSON
 
 
 @dataclass(slots=True)
@@ -53,6 +54,7 @@ class Subtask:
     ended_ms: AtMs = NEVER
     outputs: dict[str, tuple[int | None, int | None]] | None = None  # FINISHED: vertex -> its rows and bytes
     files: tuple[int, int, int] | None = None  # FINISHED: of what the attempt left: files kept, their bytes, files not kept
+    progress: str | None = None  # FINISHED: what the attempt's Spark has done, as JSON: there may be 25,600 of these [R30]
 
 
 @dataclass(slots=True)
@@ -207,7 +209,7 @@ def move_subtask(subtask: Subtask, state: ExecutionState) -> None:
     check_execution(subtask.state, state)
     subtask.state = state
     if state is not ExecutionState.FINISHED:
-        subtask.outputs = subtask.files = None
+        subtask.outputs = subtask.files = subtask.progress = None
 
 
 def check(state: State) -> None:  # [R5]

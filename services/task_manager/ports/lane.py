@@ -36,6 +36,7 @@ from .blob_cache import BlobCache
 from .keeping import Ending, Folders, Keeping
 from .progress import ProgressReports
 from .reports import sound
+from .spark_work import SparkWork
 from .variables import variables
 
 AGAIN_S, BROKEN_AGAIN_S = 1.0, 60.0  # until a slot whose host ended, or that is broken, is started again
@@ -78,6 +79,7 @@ class Shared:
     storage: Storage
     keeping: Keeping
     progress: ProgressReports
+    work: SparkWork
     submit: Callable[[Callable[[], None]], Any]
     """Runs what may take long."""
     later: Callable[[float, Callable[[], None]], None]
@@ -284,7 +286,9 @@ class Lane:
                 self._end(effect, Ending(event["status"], event["report"], event["rows"], sound(event["error"])))
         elif event["is"] == "progress":
             if effect is not None and effect.attempt == event["attempt"]:
-                self._shared.progress.note(self._number, effect.attempt, AttemptProgress.model_validate(event["progress"]))
+                progress = AttemptProgress.model_validate(event["progress"])
+                self._shared.work.note(self._number, progress)
+                self._shared.progress.note(self._number, effect.attempt, progress)
         elif event["is"] == "status":
             self._answered(event["question"], event["status"], event["no_answer"])
         elif event["is"] == "looked":
@@ -341,6 +345,8 @@ class Lane:
         folders, traces = self._folders, self._shared.traces
         noted = b"" if traces is None else left.spark(str(folders.log))
         kept = self._shared.keeping.keep(effect, ending, folders)
+        told = kept.report or kept.error
+        self._shared.work.end(self._number, told.progress if told is not None else None)
         self._report(AttemptEnded(
             slot=self._number, attempt=effect.attempt, status=kept.status, report=kept.report, error=kept.error
         ))  # fmt: skip

@@ -11,6 +11,9 @@ from millrace.core.faults import fault
 from millrace.core.jobgraph.model import Limits
 from millrace.core.jobgraph.parse import measure
 from millrace.core.messages.attempts import AttemptReport, AttemptSpec, Fault, OwnTime
+from millrace.core.messages.progress import AttemptProgress
+
+from ..slot import wire
 
 REPORT_BYTES_MAX = 700_000  # schemas, and the files that a plan pins
 REPORT_DEPTH_MAX = 100  # no record that holds it may be too deep to be read
@@ -36,7 +39,7 @@ class _Schema(BaseModel):
 def checked(spec: AttemptSpec, left: Any) -> AttemptReport:
     """The report that an attempt with this spec left. Raises Unfit."""
     try:
-        report = AttemptReport.model_validate(_without_files(left))
+        report = AttemptReport.model_validate(_sound_parts(left))
         if report.spent is not None:
             report = report.model_copy(update={"spent": _bounded(report.spent)})
         for vertex, output in report.outputs.items():
@@ -54,9 +57,15 @@ def checked(spec: AttemptSpec, left: Any) -> AttemptReport:
     return report
 
 
-def _without_files(left: Any) -> Any:
-    """What an attempt says of files is not its to say."""
-    return {name: value for name, value in left.items() if name != "files"} if isinstance(left, dict) else left
+def _sound_parts(left: Any) -> Any:
+    """What an attempt says of files is not its to say. Of its progress what none of ours reports is left out."""
+    if not isinstance(left, dict):
+        return left
+    return {
+        name: value
+        for name, value in left.items()
+        if name != "files" and (name != "progress" or wire.progress_is_sound(value))
+    }
 
 
 def _bounded(spent: OwnTime) -> OwnTime:
@@ -85,7 +94,11 @@ def sound(error: Any) -> Fault | None:
     if error is None:
         return None
     try:
+        progress = error.get("progress") if isinstance(error, dict) else None
+        error = {name: value for name, value in error.items() if name != "progress"} if isinstance(error, dict) else error
         found = Fault.model_validate(error)
+        if wire.progress_is_sound(progress):
+            found = found.model_copy(update={"progress": AttemptProgress.model_validate(progress)})
         plain = all(value is None or isinstance(value, (str, int)) for value in error.values())
         if plain and {"kind", "retryable", "message"} <= error.keys() and len(json.dumps(error)) <= ERROR_BYTES_MAX:
             return found

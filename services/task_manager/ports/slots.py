@@ -22,6 +22,7 @@ from .inspecting import Inspecting
 from .keeping import Keeping
 from .lane import Lane, Shared, SlotFactory
 from .progress import ProgressReports
+from .spark_work import SparkWork
 
 KEEP = Keep()
 CACHE = CacheLimits()
@@ -49,6 +50,7 @@ class Slots:
         `submit` runs what may take long (default: threads), `later` after some seconds. `traces` makes spans. `settings`: what the
         process runs with."""
         self.blobs = BlobCache(folder / "blobs", storage, cache, later or _later)
+        self.work = SparkWork()
         self._shared = Shared(
             factory,
             on_fact,
@@ -59,6 +61,7 @@ class Slots:
             storage,
             Keeping(storage, folder / "logs", keep),
             ProgressReports(on_fact, later or _later),
+            self.work,
             submit or ThreadPoolExecutor(min(count, 32), thread_name_prefix="attempts").submit,
             later or _later,
             traces,

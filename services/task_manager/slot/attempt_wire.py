@@ -24,6 +24,32 @@ class Decided(TypedDict):
     concurrent_with: NotRequired[int | None]
 
 
+class AttemptProgress(TypedDict):
+    """How far an attempt is, by the Spark jobs that it has begun. Jobs that are still to come are not known, so totals grow."""
+
+    stages_done: int
+    stages_active: int
+    stages_total: int
+    tasks_done: int
+    tasks_failed: int
+    tasks_total: int
+    rows_read: int
+    rows_written: int
+    rows_per_s: int
+    bytes_read: NotRequired[int | None]
+    bytes_written: NotRequired[int | None]
+    bytes_shuffled: NotRequired[int | None]
+    rows_shuffled: NotRequired[int | None]
+    bytes_shuffle_read: NotRequired[int | None]
+    rows_shuffle_read: NotRequired[int | None]
+    bytes_spilled_memory: NotRequired[int | None]
+    bytes_spilled_disk: NotRequired[int | None]
+    run_ms: NotRequired[int | None]
+    cpu_ms: NotRequired[int | None]
+    gc_ms: NotRequired[int | None]
+    bytes_memory_peak: NotRequired[int | None]
+
+
 class Fault(TypedDict):
     """Why an attempt, or its job, failed. `kind` and `retryable` say what follows: `millrace.core.faults` has the table of them."""
 
@@ -45,6 +71,7 @@ class Fault(TypedDict):
     attempt: NotRequired[int | None]
     lost: NotRequired[str | None]
     decided: NotRequired[Decided | None]
+    progress: NotRequired[AttemptProgress | None]
 
 
 class Source(TypedDict):
@@ -208,3 +235,4 @@ class AttemptReport(TypedDict):
     time_zone: NotRequired[str | None]
     files: NotRequired[FilesLeft | None]
     spent: NotRequired[OwnTime | None]
+    progress: NotRequired[AttemptProgress | None]

@@ -163,6 +163,15 @@ class Progress(TypedDict):
     bytes_read: int
     bytes_written: int
     bytes_shuffled: int
+    rows_shuffled: int
+    bytes_shuffle_read: int
+    rows_shuffle_read: int
+    bytes_spilled_memory: int
+    bytes_spilled_disk: int
+    run_ms: int
+    cpu_ms: int
+    gc_ms: int
+    bytes_memory_peak: int
 
 
 class StageStatus(TypedDict):

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from millrace.core.faults import fault
 from millrace.core.jobgraph.compile import PLAN_TASK
 from millrace.core.messages.attempts import ResultRows
-from millrace.core.messages.execution import Archive, SubtaskDetail
+from millrace.core.messages.execution import Archive, FailureDetail, SubtaskDetail
 from millrace.core.states import ENDED_BY, ENDED_EXECUTION, ENDED_JOB, NOT_DEPLOYED, ExecutionState
 
 from .facts import Fact
@@ -108,7 +108,7 @@ def _attempts(task: str, subtask: SubtaskDetail) -> Iterator[Body]:
     last = subtask.attempt if subtask.state not in NOT_DEPLOYED else 0
     for each in subtask.failures:
         if each.attempt != last:
-            yield _attempt(task, subtask, each.attempt, "FAILED", each.at_ms, each.task_manager, each.error.json_value())
+            yield _failed(task, subtask, each, each.task_manager)
     if not last:
         return
     times = {ExecutionState.DEPLOYING.value: subtask.deployed_ms, ExecutionState.RUNNING.value: subtask.running_ms}
@@ -116,27 +116,35 @@ def _attempts(task: str, subtask: SubtaskDetail) -> Iterator[Body]:
         if at_ms is not None:
             yield _attempt(task, subtask, last, state, at_ms, subtask.task_manager)
     if last in failed:
-        yield _attempt(task, subtask, last, "FAILED", failed[last].at_ms, subtask.task_manager, failed[last].error.json_value())
+        yield _failed(task, subtask, failed[last], subtask.task_manager)
     elif subtask.state in ENDED_EXECUTION and subtask.ended_ms is not None:
-        if subtask.outputs and subtask.running_ms is not None:
-            yield _written(task, subtask)
-        yield _attempt(task, subtask, last, subtask.state, subtask.ended_ms, subtask.task_manager)
+        done = _done(subtask) if subtask.running_ms is not None else None
+        yield _attempt(task, subtask, last, subtask.state, subtask.ended_ms, subtask.task_manager, progress=done)
+
+
+def _failed(task: str, subtask: SubtaskDetail, failure: FailureDetail, task_manager: str) -> Body:
+    done = failure.progress.model_dump(exclude_none=True) if failure.progress is not None else None
+    error = failure.error.json_value()
+    return _attempt(task, subtask, failure.attempt, ExecutionState.FAILED, failure.at_ms, task_manager, error, done)
 
 
 def _attempt(
-    task: str, subtask: SubtaskDetail, attempt: int, state: str, at_ms: int, task_manager: str, error: Body | None = None
-) -> Body:
+    task: str, subtask: SubtaskDetail, attempt: int, state: str, at_ms: int, task_manager: str, error: Body | None = None,
+    progress: dict[str, int] | None = None,
+) -> Body:  # fmt: skip
     return {
         "type": "AttemptStateChanged", "task": task, "subtask": subtask.subtask, "attempt": attempt, "state": state, "at_ms": at_ms,
-        "task_manager": task_manager or None, "slot": None, "error": error,
+        "task_manager": task_manager or None, "slot": None, "error": error, "progress": progress,
     }  # fmt: skip
 
 
-def _written(task: str, subtask: SubtaskDetail) -> Body:
-    """What the last attempt reported in the end is not kept, but what it has published is."""
-    counts = {
+def _done(subtask: SubtaskDetail) -> dict[str, int] | None:
+    """What the last attempt's Spark has done. Where that is not kept, as of one of very many subtasks, what it has published is."""
+    if subtask.progress is not None:
+        return subtask.progress.model_dump(exclude_none=True)
+    if not subtask.outputs:
+        return None
+    return {
         "rows_written": sum(each.rows or 0 for each in subtask.outputs.values()),
         "bytes_written": sum(each.bytes or 0 for each in subtask.outputs.values()),
-    }  # fmt: skip
-    attempt = {"task": task, "subtask": subtask.subtask, "attempt": subtask.attempt, "progress": counts}
-    return {"type": "AttemptsProgressing", "at_ms": subtask.ended_ms, "attempts": [attempt]}
+    }

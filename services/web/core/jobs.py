@@ -125,7 +125,7 @@ class Jobs:
             row, known = self._rows.get(key), self._progress.get(key, {})
             mine = row is not None and (row["life"], row["attempt"]) == (fact.life, each["attempt"]) and row["state"] in IN_SLOT
             if mine and fact.body["at_ms"] > known.get("at_ms", 0):
-                progress = {name: value for name, value in each["progress"].items() if isinstance(value, int)}
+                progress = counts_of(each["progress"])
                 self._progress[key] = {"at_ms": fact.body["at_ms"], "attempt": each["attempt"], "progress": progress}
                 news = True
         return news
@@ -224,6 +224,11 @@ class Jobs:
         return found
 
 
+def counts_of(progress: Mapping[str, Any]) -> dict[str, int]:
+    """What an attempt reported; earlier builds leave out what they do not count."""
+    return {name: value for name, value in progress.items() if isinstance(value, int)}
+
+
 def subtask_key(job: str, task: str, subtask: int) -> str:
     """No job's id has a slash."""
     return f"{job}/{task}/{subtask}"
@@ -298,6 +303,8 @@ def _attempts(row: Row | None, fact: Fact, reported: Row | None) -> list[Row]:
     given = {name: body[name] for name in ("task_manager", "slot", "error") if body.get(name) is not None}
     if reported is not None and reported["attempt"] == body["attempt"]:
         given["progress"] = reported["progress"]
+    if isinstance(whole := body.get("progress"), dict):  # of one that has ended, as it reported in the end
+        given["progress"] = counts_of(whole)
     return [*before, {**last, **given, "state": body["state"], "since_ms": since_ms}][-ATTEMPTS_KEPT:]
 
 

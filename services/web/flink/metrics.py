@@ -17,8 +17,13 @@ AGGREGATES = ("min", "max", "avg", "sum", "skew")
 REPORTED = {
     "numRecordsIn": "rows_read", "numRecordsOut": "rows_written", "numBytesIn": "bytes_read", "numBytesOut": "bytes_written",
     "numRecordsInPerSecond": "rows_per_s",
+    "Spark.Tasks.Done": "tasks_done", "Spark.Tasks.Failed": "tasks_failed", "Spark.Tasks.Total": "tasks_total",
+    "Spark.Shuffle.Read.Bytes": "bytes_shuffle_read", "Spark.Shuffle.Read.Records": "rows_shuffle_read",
+    "Spark.Shuffle.Write.Bytes": "bytes_shuffled", "Spark.Shuffle.Write.Records": "rows_shuffled",
+    "Spark.Spilled.Memory": "bytes_spilled_memory", "Spark.Spilled.Disk": "bytes_spilled_disk",
+    "Spark.Time.Run": "run_ms", "Spark.Time.Cpu": "cpu_ms", "Spark.Time.GC": "gc_ms", "Spark.Memory.Peak": "bytes_memory_peak",
 }  # fmt: skip
-"""Flink's name -> that of what an attempt reports of itself."""
+"""Flink's name, or one of ours where Flink has nothing alike -> that of what an attempt reports of itself."""
 
 
 def chosen(values: Mapping[str, str], get: str | None) -> list[shapes.Metric]:

@@ -25,7 +25,7 @@ LETTERS_MOST = 200
 LINES_MOST = 2000
 JobPath = Annotated[str, Path(pattern=JOB_ID_PATTERN)]
 Text = Annotated[str, Query(max_length=300)]
-Tab = Literal["now", "result", "logs", "story", "configuration"]
+Tab = Literal["now", "result", "logs", "story", "work", "configuration"]
 Stream = Literal["stdout", "stderr"]
 
 
@@ -136,7 +136,7 @@ def _job(router: APIRouter, shell: Shell, view: View, reads: Reads) -> None:
                 given["spark"] = await reads.spark(job, known)
 
         def build(view: View, now_ms: int) -> screens.Context:
-            found = screens.job_screen(view, now_ms, job, known, task)
+            found = screens.job_screen(view, now_ms, job, known, task, opened)
             if found is None:
                 why = (
                     f"No archive among the newest is of it; /api/v1/jobs/{job} also looks among older ones." if view.past

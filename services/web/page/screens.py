@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from millrace.cli.progress import FIGURES, figures
 from millrace.core.states import ENDED_JOB, IN_SLOT, JobStatus
 
 from ..core.plans import plan_of
@@ -105,7 +106,7 @@ def jobs_screen(
     }  # fmt: skip
 
 
-def job_screen(view: View, now_ms: int, job: str, known: Known, task: str | None) -> Context | None:
+def job_screen(view: View, now_ms: int, job: str, known: Known, task: str | None, tab: str = "") -> Context | None:
     row, described = view.jobs.row(job), view.jobs.described(job)
     if row is None or described is None:
         return None
@@ -116,8 +117,17 @@ def job_screen(view: View, now_ms: int, job: str, known: Known, task: str | None
         "shown": shown, "row": row, "chosen": shown.task(task), "cause": cause_of(detail_cause or _fault(row["cause"])),
         "cause_at": _last_failed(described), "missing": known.missing, "line": queue(view, now_ms)[0] if shown.state == "WAITING" else [],
         "story": story(row, described), "grouped": grouped(view.cluster.slots(view.jobs.in_slots()), view.cluster.task_managers()),
-        "query": _query(plan, detail_cause),
+        "query": _query(plan, detail_cause), "work": spark_work(described) if tab == "work" else (), "figures": FIGURES,
     }  # fmt: skip
+
+
+def spark_work(described: Row) -> list[tuple[str, ...]]:
+    """What the Spark of each attempt has done that reported it: task and subtask, attempt, then FIGURES."""
+    blank = dict.fromkeys(("tasks_done", "tasks_failed", "tasks_total", "rows_read", "rows_written"), 0)
+    return [
+        (f"{label(task['task'])}[{each['subtask']}]", str(attempt["attempt"]), *figures({**blank, **attempt["progress"]}))
+        for task in described["tasks"] for each in task["subtasks"] for attempt in each["attempts"] if attempt.get("progress")
+    ]  # fmt: skip
 
 
 def _fault(cause: Row | None) -> Any:

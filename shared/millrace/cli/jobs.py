@@ -149,8 +149,18 @@ def _or_refused(millrace: Millrace, job: str) -> Iterator[None]:
         ) from None
 
 
-def show(job: JobArgument, as_json: JsonOption = False, stack: StackOption = "default") -> None:
-    """Show a job: its state, tasks, attempts, why it waits or failed, and why there is a further attempt."""
+def show(
+    job: JobArgument,
+    as_json: JsonOption = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also what Spark has done in each attempt.")] = False,
+    stack: StackOption = "default",
+) -> None:
+    """Show a job: its state, tasks, attempts, why it waits or failed, and why there is a further attempt.
+
+    --verbose adds a table with what the Spark of each attempt has done: its tasks, rows and bytes read, written and exchanged between
+    Spark's stages, what it spilled to disk, the memory that its largest stage needed, and the time that its tasks ran, computed and
+    collected garbage. docs/metrics.md has what each column means. --json always has these figures.
+    """
     with connected(stack) as millrace, _or_refused(millrace, job):
         shown = millrace.show(job)
     from .tables import print_job, print_json
@@ -160,7 +170,7 @@ def show(job: JobArgument, as_json: JsonOption = False, stack: StackOption = "de
         cause, detail = (part.json_value() if part is not None else None for part in (shown.cause, shown.detail))
         print_json({"summary": summary, "cause": cause, "detail": detail, "silent": shown.silent})
     else:
-        print_job(shown.summary, shown.detail, shown.cause)
+        print_job(shown.summary, shown.detail, shown.cause, verbose)
     if shown.silent:
         print(f"{shown.silent} does not answer: this is what the Dispatcher knows; running attempts go on meanwhile", file=sys.stderr)
 

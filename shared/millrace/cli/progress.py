@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -199,10 +199,42 @@ def progress_line(progress: dict[str, Any]) -> str:
         words.append(f"{short(rows)} rows")
     if progress["rows_per_s"]:
         words.append(f"{short(progress['rows_per_s'])} rows/s")
-    for name, what in (("bytes_read", "read"), ("bytes_written", "written"), ("bytes_shuffled", "shuffled")):
+    for name, what in (
+        ("bytes_read", "read"), ("bytes_written", "written"), ("bytes_shuffled", "shuffled"), ("bytes_spilled_disk", "spilled"),
+    ):  # fmt: skip
         if number := progress.get(name):  # none of a build that does not count them
-            words.append(f"{short(number)}B {what}" if number >= 1000 else f"{number} B {what}")
+            words.append(f"{size(number)} {what}")
     return ", ".join(words)
+
+
+def size(number: int) -> str:
+    """Bytes to be read at a glance."""
+    return f"{short(number)}B" if number >= 1000 else f"{number} B"
+
+
+FIGURES = ("tasks", "read", "written", "shuffle read", "shuffle written", "spilled", "memory", "ran", "cpu", "gc")
+
+
+def figures(progress: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the Spark of an attempt has done, in the order of FIGURES; "-": its build does not count it."""
+
+    def moved(direction: str, rows: str) -> str:
+        if progress.get(direction) is None:
+            return "-"
+        return f"{size(progress[direction])}, {short(progress[rows] or 0)} rows" if progress[direction] or progress[rows] else "0"
+
+    def length(name: str) -> str:
+        return "-" if progress.get(name) is None else f"{progress[name] / 1000:.1f} s"
+
+    failed = f" ({progress['tasks_failed']} failed)" if progress["tasks_failed"] else ""
+    spilled, peak = progress.get("bytes_spilled_disk"), progress.get("bytes_memory_peak")
+    return (
+        f"{progress['tasks_done']}/{progress['tasks_total']}{failed}",
+        moved("bytes_read", "rows_read"), moved("bytes_written", "rows_written"),
+        moved("bytes_shuffle_read", "rows_shuffle_read"), moved("bytes_shuffled", "rows_shuffled"),
+        "-" if spilled is None else size(spilled), "-" if peak is None else size(peak),
+        length("run_ms"), length("cpu_ms"), length("gc_ms"),
+    )  # fmt: skip
 
 
 def short(number: int) -> str:

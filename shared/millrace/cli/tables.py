@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from millrace.core.faults import told
-from millrace.core.states import NOT_DEPLOYED, JobStatus
+from millrace.core.states import NOT_DEPLOYED, ExecutionState, JobStatus
 from millrace.core.stragglers import stragglers
 
-from .progress import COLORS, label, printable, progress_line
+from .progress import COLORS, FIGURES, figures, label, printable, progress_line
 
 if TYPE_CHECKING:
     from millrace.client import Result
@@ -108,8 +108,8 @@ def spent_line(spent: TimeSpent) -> str:
     return ", ".join(f"{phase} {took(1, 1 + ms)}" for phase, ms in parts)
 
 
-def print_job(summary: JobSummary, detail: JobDetail | None, cause: Fault | None) -> None:
-    """`show`: the job, then its tasks with their subtasks' states, then what failed."""
+def print_job(summary: JobSummary, detail: JobDetail | None, cause: Fault | None, verbose: bool = False) -> None:
+    """`show`: the job, then its tasks with their subtasks' states, then what failed. `verbose`: also what Spark has done in each."""
     from .files import files_lines
 
     job, name, state, accepted, waited, ran, waiting = summary_row(summary)
@@ -130,6 +130,8 @@ def print_job(summary: JobSummary, detail: JobDetail | None, cause: Fault | None
     table(("task", "subtask", "state", "attempt", "TaskManager", "took", "rows"), _subtask_rows(detail))
     for line in _uneven(detail):
         print(line)
+    if verbose:
+        _print_figures(detail)
     failures = list(_failures(detail))
     if failures:
         print("\nfailures", *failures, sep="\n")
@@ -139,7 +141,7 @@ def _subtask_rows(detail: JobDetail) -> Iterator[tuple[object, ...]]:
     for task in detail.tasks:
         for subtask in task.subtasks:
             rows = ", ".join(f"{vertex} {out.rows}" for vertex, out in subtask.outputs.items() if out.rows is not None)
-            if subtask.progress is not None:
+            if subtask.progress is not None and subtask.state != ExecutionState.FINISHED:
                 rows = progress_line(subtask.progress.model_dump())
             length = took(subtask.running_ms or subtask.deployed_ms, subtask.ended_ms)
             last = (subtask.attempt or "", subtask.task_manager, length)
@@ -148,6 +150,24 @@ def _subtask_rows(detail: JobDetail) -> Iterator[tuple[object, ...]]:
             yield label(task.task), subtask.subtask, subtask.state, *last, rows
         if task.omitted:
             yield (label(task.task), f"and {task.omitted} more", "", "", "", "", "")
+
+
+def _print_figures(detail: JobDetail) -> None:
+    """What the Spark of each attempt has done: of the failed ones that are listed, and of the last."""
+    told = [
+        (label(task.task), subtask.subtask, number, *figures(progress.model_dump()))
+        for task in detail.tasks
+        for subtask in task.subtasks
+        for number, progress in (
+            *((failure.attempt, failure.progress) for failure in subtask.failures), (subtask.attempt, subtask.progress)
+        )
+        if progress is not None
+    ]  # fmt: skip
+    print("\nSpark")
+    if told:
+        table(("task", "subtask", "attempt", *FIGURES), told)
+    else:
+        print("  no attempt has reported what its Spark does: the first report comes after a second, and what was canceled is not listed")
 
 
 def _uneven(detail: JobDetail) -> Iterator[str]:

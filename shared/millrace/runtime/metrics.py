@@ -313,6 +313,30 @@ BLOBS_HELD = Shown("millrace_blob_cache_files", (TASK_MANAGER,), "Files of jobs 
 BLOBS_HELD_BYTES = Shown("millrace_blob_cache_bytes", (TASK_MANAGER,), "How large they are together; blob_cache_mb bounds them.")
 BLOBS_USED = Shown("millrace_blob_cache_used_files", (TASK_MANAGER,), "Those of them that an attempt uses now.")
 
+SPARK_TASKS = Shown(
+    "millrace_spark_tasks_total", (TASK_MANAGER,), "Spark tasks of all attempts in its slots, as these and the next ones report them about "
+    "once a second and at their end.", {"outcome": ("done", "failed")}, kind="counter",
+)  # fmt: skip
+SPARK_ROWS = Shown(
+    "millrace_spark_rows_total", (TASK_MANAGER,), "Rows that Spark tasks read and wrote. read: from sources, and from what other tasks "
+    "handed on. shuffle: between Spark's stages.",
+    {"what": ("read", "written", "shuffle_read", "shuffle_written")}, kind="counter",
+)  # fmt: skip
+SPARK_BYTES = Shown(
+    "millrace_spark_bytes_total", (TASK_MANAGER,), "The same in bytes. spilled: of rows for which a task had no room in memory, as "
+    "large as they were there, and as they were written to disk.",
+    {"what": ("read", "written", "shuffle_read", "shuffle_written", "spilled_memory", "spilled_disk")}, kind="counter",
+)  # fmt: skip
+SPARK_SECONDS = Shown(
+    "millrace_spark_task_seconds_total", (TASK_MANAGER,), "Of Spark tasks, added up over all of them. run: they ran. cpu: processor "
+    "time in the JVM. gc: the JVM collected garbage meanwhile; tasks side by side count the same collection each.",
+    {"what": ("run", "cpu", "gc")}, kind="counter",
+)  # fmt: skip
+SPARK_PEAK = Shown(
+    "millrace_spark_memory_peak_bytes", (TASK_MANAGER,), "The most that a stage of an attempt that runs has needed to sort, join and "
+    "aggregate, added up over its tasks.",
+)  # fmt: skip
+
 # ---- of the web service
 
 WEB_JOBS = Shown("millrace_web_jobs", (WEB,), "Jobs that it shows, the retained ended ones too.", {"status": get_args(StatusShown)})

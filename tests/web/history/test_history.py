@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 
 from millrace.client.blobs import BlobError
 from millrace.core.messages.attempts import ResultRows
+from millrace.core.messages.execution import Archive
 from millrace.io.storage.store import Entry, Storage, StorageError
 from services.web.core.archived import Damaged, facts_of, parsed
 from services.web.flink.ids import job_id
@@ -24,6 +25,7 @@ from services.web.history.client import StoredFiles
 from services.web.history.rows import PackedRows
 from services.web.state import state
 from services.web.view import View
+from tests.core.of_progress import progress
 from tests.web.history.scene import T0, Scene, archive
 
 
@@ -54,6 +56,16 @@ def test_jobs_are_listed_and_described_as_their_archives_tell(scene: Scene) -> N
     assert failed["cause"]["message"] == "it broke"
     assert [each["error"]["message"] for each in failed["tasks"][0]["subtasks"][0]["attempts"]] == ["division by zero", "it broke"]
     assert failed["tasks"][1]["subtasks"] == [{"subtask": 0, "attempt": 0, "state": "CREATED", "attempts": []}]
+
+
+def test_what_spark_has_done_is_told_of_an_archived_attempt(scene: Scene) -> None:
+    kept = archive("counted").model_dump(mode="json")
+    subtask = kept["detail"]["tasks"][0]["subtasks"][0]
+    subtask["progress"], subtask["failures"][0]["progress"] = progress(gc_ms=7).model_dump(), progress(gc_ms=3).model_dump()
+    scene.write("counted", Archive.model_validate(kept))
+    scene.archives.look()
+    (first,) = scene.get("/api/v1/jobs/counted")["job"]["tasks"][0]["subtasks"]
+    assert [each["progress"]["gc_ms"] for each in first["attempts"]] == [3, 7]
 
 
 def test_results_logs_and_what_is_as_old_come_from_storage(scene: Scene) -> None:

@@ -135,6 +135,16 @@ class Cluster(Asked):
                 **where,
             )
 
+    def progressing(self, job: str, counts: dict[str, int]) -> None:
+        """The first attempt that runs reports how far it is."""
+        described = self.view.jobs.described(job)
+        assert described is not None
+        task, subtask = next(
+            (task["task"], each) for task in described["tasks"] for each in task["subtasks"] if each["state"] == "RUNNING"
+        )  # fmt: skip
+        told = {"task": task, "subtask": subtask["subtask"], "attempt": subtask["attempt"], "progress": counts}
+        self.say("job.events", "AttemptsProgressing", self.now_ms, (job, task, "progress"), job=job, attempts=[told])
+
     def _slots(self) -> None:
         now, topic = self.now_ms, "cluster.events"
         for n, (name, host, states) in enumerate((

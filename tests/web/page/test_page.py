@@ -21,7 +21,7 @@ NOW = 1_700_000_000_000
 STATIC = Path(icons.__file__).parent / "static"
 SCREENS = (
     "/", "/jobs", "/jobs?q=state:failed", f"/jobs/{RUNNING}", f"/jobs/{RUNNING}?tab=now", f"/jobs/{FAILED}",
-    f"/jobs/{FAILED}?tab=logs", f"/jobs/{WAITING}",
+    f"/jobs/{FAILED}?tab=logs", f"/jobs/{WAITING}", f"/jobs/{FINISHED}?tab=work",
     f"/jobs/{FINISHED}", f"/jobs/{FINISHED}?tab=configuration", f"/jobs/{STUCK}", f"/jobs/{AGAIN}", f"/jobs/{SCRIPT}", "/queue",
     "/taskmanagers", "/taskmanagers/task-manager-1", "/taskmanagers/task-manager-4", "/leaders",
     "/taskmanagers/task-manager-2", "/taskmanagers/task-manager-1?tab=settings",
@@ -138,6 +138,15 @@ def test_what_a_running_job_does_now_is_asked_of_its_attempts(web: TestClient) -
     assert "No attempt says what it does it waits for slots" in said(web.get(f"/page/jobs/{WAITING}?tab=now").text)
     ended = web.get(f"/page/jobs/{FINISHED}?tab=now").text
     assert "None runs at this moment." in said(ended) and "Now" not in re.findall(r'class="tab"[^>]*>(\w+)', ended)
+
+
+def test_what_spark_has_done_is_a_table_of_attempts(web: TestClient, cluster: Cluster) -> None:
+    done = {"rows_read": 1_200_000, "bytes_read": 34_000_000, "bytes_spilled_disk": 2_100, "gc_ms": 400, "tasks_done": 8, "tasks_total": 9}
+    cluster.progressing(RUNNING, done)
+    told = said(web.get(f"/page/jobs/{RUNNING}?tab=work").text)
+    assert "Subtask Attempt Tasks Read Written Shuffle read Shuffle written Spilled Memory Ran Cpu Gc" in told
+    assert "8/9 34 MB, 1.2 M rows" in told and "2.1 kB" in told and "0.4 s" in told
+    assert "No attempt has said what its Spark does" in said(web.get(f"/page/jobs/{WAITING}?tab=work").text)
 
 
 def test_a_failed_job_begins_with_its_cause_and_the_line(web: TestClient) -> None:

@@ -64,9 +64,9 @@ class Channel:
         line, _, self._received = self._received.partition(b"\n")
         return json.loads(line)
 
-    def serve(self, session: Any, work: str, noted: SparkSpans | None = None) -> Callable[[], None]:
+    def serve(self, session: Any, work: str, noted: SparkSpans | None = None) -> Callable[[], wire.Progress | None]:
         """Reports progress and takes orders from now on, on threads of its own. `noted`: notes its Spark jobs. What comes back is called
-        at the attempt's end."""
+        at the attempt's end, and gives what its Spark has done in all."""
         service = _Service(self, SparkStatus(session._jsc, noted), work)
         for run in (service.take_orders, service.report_progress):
             threading.Thread(target=run, name=f"millrace-{run.__name__}", daemon=True).start()
@@ -84,6 +84,7 @@ class _Service:
         self._main = threading.get_ident()
         self._wanted, self._there = threading.Event(), threading.Event()  # figures of this moment
         self._ending, self._over = threading.Event(), threading.Event()  # the last look at Spark
+        self._whole: wire.Progress | None = None  # what that has found
 
     def take_orders(self) -> None:
         """Carries out one order after the other until the channel ends."""
@@ -106,11 +107,12 @@ class _Service:
         elapsed_ms = int((time.monotonic() - self._began_s) * 1000)
         return {"elapsed_ms": elapsed_ms, "progress": progress, "stages": stages, "stack": stack}
 
-    def look_last(self) -> None:
-        """Has the other thread look at Spark once more, as its last act. It waits no longer than _LAST_S, whatever hangs."""
+    def look_last(self) -> wire.Progress | None:
+        """Has the other thread look at Spark once more, as its last act. It waits no longer than _LAST_S, whatever hangs; None: it did."""
         self._ending.set()
         self._wanted.set()
         self._over.wait(_LAST_S)
+        return self._whole
 
     def report_progress(self) -> None:
         """Looks at Spark about once a second, sooner when asked, and reports what has changed; the first time in any case. Ends with the
@@ -123,6 +125,7 @@ class _Service:
                 self._wanted.clear()
                 if self._ending.is_set():
                     self._spark.look_last()
+                    self._whole, _ = self._spark.last
                     return
                 began_s = time.monotonic()
                 self._spark.look()

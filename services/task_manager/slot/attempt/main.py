@@ -15,10 +15,10 @@ import threading
 import traceback
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from .. import wire
-from ..attempt_wire import AttemptReport, AttemptSpec, Fault
+from ..attempt_wire import AttemptProgress, AttemptReport, AttemptSpec, Fault
 from ..common import attach
 from ..common.config import Dirs
 from ..common.faults import FAILED, fault, not_ready
@@ -53,9 +53,7 @@ def main(sock: socket.socket, port: int, secret: str, application_id: str) -> No
     channel.send({"took": assignment["attempt"]})
     spec = assignment["spec"]
     look_last = channel.serve(session, dirs.work, SparkSpans(dirs.log) if spec.get("traced") else None)
-    code = _run(spec, session, dirs)
-    if spec.get("traced"):
-        look_last()
+    code = _run(spec, session, dirs, look_last)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -91,7 +89,7 @@ def _leave_the_host() -> None:
     sys.modules["__main__"] = types.ModuleType("__main__")
 
 
-def _run(spec: AttemptSpec, session: Any, dirs: Dirs) -> int:
+def _run(spec: AttemptSpec, session: Any, dirs: Dirs, look_last: Callable[[], wire.Progress | None]) -> int:
     """Runs one attempt and writes its report or its fault; returns the exit code."""
     try:
         os.chdir(dirs.work)
@@ -104,11 +102,21 @@ def _run(spec: AttemptSpec, session: Any, dirs: Dirs) -> int:
     except BaseException as error:
         described = _describe(error, spec)
         _end_threads()
+        described["progress"] = _done(look_last)
         _write(os.path.join(dirs.log, ERROR), described)
         return FAILED
     _end_threads()
+    report["progress"] = _done(look_last)
     _write(os.path.join(dirs.log, REPORT), report)
     return 0
+
+
+def _done(look_last: Callable[[], wire.Progress | None]) -> AttemptProgress | None:
+    """What the attempt's Spark has done in all; None where it does not answer."""
+    try:
+        return cast("AttemptProgress | None", look_last())
+    except BaseException:  # also a signal that comes just now
+        return None
 
 
 def _resolve_paths_in(work: str, session: Any) -> None:

@@ -18,6 +18,7 @@ from .own_time import SPENT
 SMALL_BYTES = 8 << 20
 BYTES_PER_PARTITION = 16 << 20
 MAX_PARTITIONS = 2000
+PROGRESS_BYTES_MAX = 1 << 10  # of what its Spark has done, which is added at its end
 
 
 def run(spec: AttemptSpec, session: Any, dirs: Dirs) -> AttemptReport:
@@ -29,7 +30,7 @@ def run(spec: AttemptSpec, session: Any, dirs: Dirs) -> AttemptReport:
     """
     report: AttemptReport = {**_run(spec, session, dirs), "spent": SPENT.report()}
     size = len(json.dumps(report))
-    if size > REPORT_FILE_BYTES_MAX:
+    if size > REPORT_FILE_BYTES_MAX - PROGRESS_BYTES_MAX:
         what = f"The attempt's schemas and lists of files take {size} bytes"
         message = f"{what}, more than can be passed on; read fewer files, or with parallelism 1"
         raise AttemptError("REPORT_TOO_LARGE", message, kind="user")

@@ -6,10 +6,10 @@ Each is a line of a file in the log folder, as soon as it has ended: so what an 
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from .. import wire
 from ..common.left import SPARK
+from .spark_json import Found, SparkJson
 
 _STAGES_MAX = 50  # of one job
 
@@ -22,18 +22,17 @@ class SparkSpans:
         self._left = wire.SPANS_MAX
         self._stages: set[int] = set()
 
-    def note(self, store: Any, job: Any) -> None:
-        """store: Spark's status store; job: one that has ended. Raises what Py4J does. Where the file cannot be written nothing more is
-        noted: the attempt goes on, and so do its reports."""
+    def note(self, spark: SparkJson, job: Found) -> None:
+        """job: one that has ended. Raises what Py4J does. Where the file cannot be written nothing more is noted: the attempt goes on, and
+        so do its reports."""
         if self._left <= 0:
             return
-        number = job.jobId()
+        number = job["jobId"]
         spans = [_span(number, job)]
-        listed = job.stageIds().mkString(",").split(",")
-        for stage in [int(each) for each in listed if each][:_STAGES_MAX]:
+        for stage in job["stageIds"][:_STAGES_MAX]:
             if stage not in self._stages:
                 self._stages.add(stage)
-                spans += _stage_span(store, number, stage)
+                spans += _stage_span(spark, number, stage)
         spans = spans[: self._left]
         self._left -= len(spans)
         if spans:
@@ -44,41 +43,31 @@ class SparkSpans:
                 self._left = 0
 
 
-def _span(number: int, job: Any) -> wire.SparkSpan:
-    begin_ms = _ms(job.submissionTime()) or 0
+def _span(number: int, job: Found) -> wire.SparkSpan:
+    begin_ms = job["submissionTime"] or 0
     return {
         "job": number, "stage": None, "attempt": 0, "name": _name(job), "begin_ms": begin_ms,
-        "end_ms": _ms(job.completionTime()) or begin_ms, "failed": job.status().name() == "FAILED",
-        "tasks": job.numTasks(), "tasks_failed": job.numFailedTasks(), "rows_read": 0, "rows_written": 0,
+        "end_ms": job["completionTime"] or begin_ms, "failed": job["status"] == "FAILED",
+        "tasks": job["numTasks"], "tasks_failed": job["numFailedTasks"], "rows_read": 0, "rows_written": 0,
         "bytes_read": 0, "bytes_written": 0, "bytes_shuffled": 0,
     }  # fmt: skip
 
 
-def _stage_span(store: Any, job: int, number: int) -> list[wire.SparkSpan]:
+def _stage_span(spark: SparkJson, job: int, number: int) -> list[wire.SparkSpan]:
     """None of a stage that was skipped, or that Spark has forgotten."""
-    from py4j.protocol import Py4JJavaError
-
-    try:
-        stage = store.lastStageAttempt(number)
-    except Py4JJavaError:
-        return []
-    begin_ms, end_ms = _ms(stage.submissionTime()), _ms(stage.completionTime())
-    if begin_ms is None or end_ms is None:
+    stage = spark.stage(number)
+    begin_ms, end_ms = (stage["submissionTime"], stage["completionTime"]) if stage is not None else (None, None)
+    if stage is None or begin_ms is None or end_ms is None:
         return []
     return [{
-        "job": job, "stage": number, "attempt": stage.attemptId(), "name": _name(stage), "begin_ms": begin_ms, "end_ms": end_ms,
-        "failed": stage.status().name() == "FAILED", "tasks": stage.numTasks(), "tasks_failed": stage.numFailedTasks(),
-        "rows_read": stage.inputRecords() + stage.shuffleReadRecords(), "rows_written": stage.outputRecords(),
-        "bytes_read": stage.inputBytes() + stage.shuffleReadBytes(), "bytes_written": stage.outputBytes(),
-        "bytes_shuffled": stage.shuffleWriteBytes(),
+        "job": job, "stage": number, "attempt": stage["attemptId"], "name": _name(stage), "begin_ms": begin_ms, "end_ms": end_ms,
+        "failed": stage["status"] == "FAILED", "tasks": stage["numTasks"], "tasks_failed": stage["numFailedTasks"],
+        "rows_read": stage["inputRecords"] + stage["shuffleReadRecords"], "rows_written": stage["outputRecords"],
+        "bytes_read": stage["inputBytes"] + stage["shuffleReadBytes"], "bytes_written": stage["outputBytes"],
+        "bytes_shuffled": stage["shuffleWriteBytes"],
     }]  # fmt: skip
 
 
-def _ms(time: Any) -> int | None:
-    return time.get().getTime() if time.isDefined() else None
-
-
-def _name(of: Any) -> str:
+def _name(of: Found) -> str:
     """Its description, or what asked for it and where."""
-    description = of.description()
-    return " ".join(str(description.get() if description.isDefined() else of.name()).split())[: wire.TEXT_MAX]
+    return " ".join(str(of["description"] or of["name"]).split())[: wire.TEXT_MAX]

@@ -1,7 +1,4 @@
-"""The process of one attempt: how far its Spark jobs are, from Spark's own status store.
-
-Each call into the JVM takes a fifth of a millisecond or so; a finished job or stage is asked for once.
-"""
+"""The process of one attempt: what its Spark does and has done, by Spark's own status store. What has ended is asked for once."""
 
 from __future__ import annotations
 
@@ -10,21 +7,32 @@ import time
 from typing import Any
 
 from .. import wire
+from .spark_json import Found, SparkJson
 from .spark_spans import SparkSpans
 
 _JOBS_MAX = 100  # looked at in one turn, the newest
 _STAGES_MAX = 50
 _MISSES_MAX = 10  # looks at a stage that is not there, before it counts as forgotten
 _HEARD_MS = 5000  # a slot has the least priority: on a busy machine the end of a job comes late
+_HEARD_SOON_MS = 500  # the same where nobody wants to know of each job
 _WINDOW = 6  # looks that a rate is taken over
+_FIGURES: dict[str, str] = {
+    "tasks_total": "numTasks", "tasks_done": "numCompleteTasks", "tasks_failed": "numFailedTasks",
+    "rows_read": "inputRecords", "rows_written": "outputRecords", "bytes_read": "inputBytes", "bytes_written": "outputBytes",
+    "bytes_shuffled": "shuffleWriteBytes", "rows_shuffled": "shuffleWriteRecords",
+    "bytes_shuffle_read": "shuffleReadBytes", "rows_shuffle_read": "shuffleReadRecords",
+    "bytes_spilled_memory": "memoryBytesSpilled", "bytes_spilled_disk": "diskBytesSpilled",
+    "run_ms": "executorRunTime", "gc_ms": "jvmGcTime", "bytes_memory_peak": "peakExecutionMemory",
+}  # fmt: skip
+"""Ours -> Spark's of a stage."""
 
 
 class SparkStatus:
     """The jobs that began after this was made. ``last``: what the last `look` found. `noted`: notes each job that has ended."""
 
-    def __init__(self, jsc: Any, noted: SparkSpans | None = None) -> None:
+    def __init__(self, jsc: Any, noted: SparkSpans | None = None, spark: SparkJson | None = None) -> None:
         self._jsc, self._noted = jsc, noted
-        self._store: Any = None
+        self._spark = spark or SparkJson(jsc)
         self._began_ms = int(time.time() * 1000)
         self._jobs: dict[int, bool] = {}  # job of this attempt -> whether it runs
         self._stages: dict[int, bool] = {}  # stage of these -> whether it may still change
@@ -34,22 +42,21 @@ class SparkStatus:
         self.last: tuple[wire.Progress, list[wire.StageStatus]] = (_nothing(), [])
 
     def look(self) -> None:
-        """Asks Spark. Raises what Py4J does."""
-        if self._store is None:
-            self._store = self._jsc.sc().statusStore()
+        """Asks Spark: three calls into the JVM, two for each stage that may have changed, two for each four jobs that are new or run.
+        Raises what Py4J does."""
         self._find_stages()
         progress = _nothing()
         stages: list[wire.StageStatus] = []
         live = [number for number, changes in self._stages.items() if changes]
         for number in live[:_STAGES_MAX]:
-            stage = self._stage(number)
+            stage = self._spark.stage(number)
             if stage is None:
                 # Spark notes a job before its stages: a look in between finds the one and not yet the others.
                 self._misses[number] += 1
                 self._stages[number] = self._misses[number] < _MISSES_MAX
                 continue
-            status = stage.status().name()
-            counts = _counts(stage, status)
+            status = stage["status"]
+            counts = _counts(stage)
             if status in ("COMPLETE", "SKIPPED") or status == "FAILED" and not any(self._jobs.values()):  # else it may be tried again
                 self._stages[number] = False
                 _add(self._ended, counts)
@@ -63,38 +70,34 @@ class SparkStatus:
         self.last = progress, stages
 
     def look_last(self) -> None:
-        """Notes what has ended since the last look. Spark's listeners hear of an end a moment after whoever waited for it."""
-        if self._noted is not None:
-            self._jsc.sc().listenerBus().waitUntilEmpty(_HEARD_MS)
-            self.look()
-
-    def _find_stages(self) -> None:
-        """Notes new jobs of this attempt, and their stages."""
-        jobs = self._store.jobsList(None)  # the newest first
-        for at in range(min(jobs.size(), _JOBS_MAX)):
-            job = jobs.apply(at)
-            number = job.jobId()
-            if self._jobs.get(number) is False:
-                continue
-            if number not in self._jobs:
-                submitted = job.submissionTime()
-                if not submitted.isDefined() or submitted.get().getTime() < self._began_ms:
-                    break  # another attempt's, and so are those before it
-                for each in job.stageIds().mkString(",").split(","):
-                    if each:
-                        self._stages.setdefault(int(each), True)
-            self._jobs[number] = job.status().name() == "RUNNING"
-            if self._noted is not None and not self._jobs[number]:
-                self._noted.note(self._store, job)
-
-    def _stage(self, number: int) -> Any:
-        """What Spark knows of a stage; None if it does not know it yet, or has forgotten it."""
+        """Notes what has ended since the last look. Spark's listeners hear of an end a moment after whoever waited for it. Raises what
+        Py4J does."""
         from py4j.protocol import Py4JJavaError
 
         try:
-            return self._store.lastStageAttempt(number)
+            self._jsc.sc().listenerBus().waitUntilEmpty(_HEARD_SOON_MS if self._noted is None else _HEARD_MS)
         except Py4JJavaError:
-            return None
+            pass  # they are late: what they have heard of is counted
+        self.look()
+
+    def _find_stages(self) -> None:
+        """Notes new jobs of this attempt, and their stages. What is older than a job that is known is known, too."""
+        running = {number for number, runs in self._jobs.items() if runs}
+        for job in self._spark.jobs(_JOBS_MAX):  # the newest first
+            number = job["jobId"]
+            running.discard(number)
+            if self._jobs.get(number) is False:
+                if not running:
+                    break
+                continue
+            if number not in self._jobs:
+                if job["submissionTime"] is None or job["submissionTime"] < self._began_ms:
+                    break  # another attempt's, and so are those before it
+                for each in job["stageIds"]:
+                    self._stages.setdefault(each, True)
+            self._jobs[number] = job["status"] == "RUNNING"
+            if self._noted is not None and not self._jobs[number]:
+                self._noted.note(self._spark, job)
 
     def _rate(self, rows: int) -> int:
         """Rows a second over the last looks."""
@@ -109,41 +112,36 @@ def _nothing() -> wire.Progress:
         "stages_done": 0, "stages_active": 0, "stages_total": 0,
         "tasks_done": 0, "tasks_failed": 0, "tasks_total": 0,
         "rows_read": 0, "rows_written": 0, "rows_per_s": 0,
-        "bytes_read": 0, "bytes_written": 0, "bytes_shuffled": 0,
+        "bytes_read": 0, "bytes_written": 0, "bytes_shuffled": 0, "rows_shuffled": 0, "bytes_shuffle_read": 0, "rows_shuffle_read": 0,
+        "bytes_spilled_memory": 0, "bytes_spilled_disk": 0, "run_ms": 0, "cpu_ms": 0, "gc_ms": 0, "bytes_memory_peak": 0,
     }  # fmt: skip
 
 
-def _counts(stage: Any, status: str) -> wire.Progress:
+def _counts(stage: Found) -> wire.Progress:
     counts = _nothing()
+    status = stage["status"]
     if status == "SKIPPED":
         return counts
     counts["stages_total"] = 1
-    counts["stages_done"] = int(status == "COMPLETE")
-    counts["tasks_total"] = stage.numTasks()
-    if status == "PENDING":
-        return counts
-    counts["stages_active"] = int(status == "ACTIVE")
-    counts["tasks_done"] = stage.numCompleteTasks()
-    counts["tasks_failed"] = stage.numFailedTasks()
-    counts["rows_read"] = stage.inputRecords()
-    counts["rows_written"] = stage.outputRecords()
-    counts["bytes_read"] = stage.inputBytes()
-    counts["bytes_written"] = stage.outputBytes()
-    counts["bytes_shuffled"] = stage.shuffleWriteBytes()
+    counts["stages_done"], counts["stages_active"] = int(status == "COMPLETE"), int(status == "ACTIVE")
+    for name, own in _FIGURES.items():
+        counts[name] = max(0, stage[own])  # type: ignore[literal-required]  # of the same TypedDict
+    counts["cpu_ms"] = max(0, stage["executorCpuTime"]) // 1_000_000
     return counts
 
 
 def _add(total: wire.Progress, counts: wire.Progress) -> None:
+    """All but the most memory that a stage needed: memory is free again after it."""
+    peak = max(total["bytes_memory_peak"], counts["bytes_memory_peak"])
     for name, value in counts.items():
         total[name] += value  # type: ignore[literal-required]  # the names are those of the same TypedDict
+    total["bytes_memory_peak"] = peak
 
 
-def _described(number: int, stage: Any, counts: wire.Progress) -> wire.StageStatus:
-    description = stage.description()
-    name = description.get() if description.isDefined() else stage.name()
+def _described(number: int, stage: Found, counts: wire.Progress) -> wire.StageStatus:
     return {
         "stage": number,
-        "name": " ".join(str(name).split())[: wire.TEXT_MAX],
+        "name": " ".join(str(stage["description"] or stage["name"]).split())[: wire.TEXT_MAX],
         "tasks_done": counts["tasks_done"],
         "tasks_total": counts["tasks_total"],
     }

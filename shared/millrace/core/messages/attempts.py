@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 from .base import Part, empty
+from .progress import AttemptProgress
 
 
 class Open(Part):
@@ -116,6 +117,8 @@ class Fault(Open):
     """Of rows that are gone from the exchange: the folders that are not there, one a line, as far as they fit."""
     decided: Decided | None = None
     """Of a failed attempt, and of a job's cause: what followed."""
+    progress: AttemptProgress | None = None
+    """What the failed attempt's Spark had done; only between its process and its JobMaster, which tells it beside the error."""
 
 
 # What an attempt is given
@@ -303,3 +306,5 @@ class AttemptReport(Open):
     """Of the planning machine, for all attempts: where a day begins decides which keys are equal, and so which share has a row."""
     files: FilesLeft | None = None
     spent: OwnTime | None = None
+    progress: AttemptProgress | None = None
+    """What its Spark has done in all."""

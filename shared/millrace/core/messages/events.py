@@ -78,6 +78,8 @@ class AttemptStateChanged(JobEvent):
     slot: int | None = None
     """The slot of its TaskManager, while it is in one."""
     error: Fault | None = None
+    progress: Annotated[AttemptProgress | None, Field(exclude_if=unless_set)] = None
+    """Of one that has ended by itself: what its Spark has done in all. Null also where its build does not report it."""
 
 
 class AttemptProgressing(Part):

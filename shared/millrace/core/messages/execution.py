@@ -50,6 +50,8 @@ class FailureDetail(Open):
     at_ms: int
     task_manager: str
     error: Fault
+    progress: AttemptProgress | None = None
+    """What its Spark had done."""
 
 
 class SubtaskDetail(Open):
@@ -73,7 +75,7 @@ class SubtaskDetail(Open):
     failures: list[FailureDetail] = empty(list)
     files: FilesLeft | None = None
     progress: AttemptProgress | None = None
-    """While its attempt runs: what that reported last."""
+    """While its attempt runs what that reported last; once it has finished what its Spark has done in all."""
 
 
 class TaskDetail(Open):

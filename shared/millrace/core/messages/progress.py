@@ -9,9 +9,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from .base import Part
+from .base import Part, unless_set
 
 Count = Annotated[int, Field(ge=0, le=(1 << 53) - 1)]
+Later = Annotated[Count | None, Field(exclude_if=unless_set)]
 Text = Annotated[str, Field(max_length=160)]
 
 STAGES_MAX = 10
@@ -37,6 +38,22 @@ class AttemptProgress(Part):
     bytes_written: Count | None = None
     bytes_shuffled: Count | None = None
     """Written between Spark's stages."""
+    rows_shuffled: Later = None
+    """This one and the next ones, by Spark's counts: null of a build that does not report it."""
+    bytes_shuffle_read: Later = None
+    """Read between Spark's stages."""
+    rows_shuffle_read: Later = None
+    bytes_spilled_memory: Later = None
+    """Of rows for which a task had no room in memory: as large as they were there, and as they were written to disk."""
+    bytes_spilled_disk: Later = None
+    run_ms: Later = None
+    """That tasks ran, added up over all of them."""
+    cpu_ms: Later = None
+    """Processor time of the tasks in the JVM. What their Python workers take is not in it."""
+    gc_ms: Later = None
+    """That the JVM collected garbage while they ran. Where tasks run side by side, each counts the same collection."""
+    bytes_memory_peak: Later = None
+    """Of the stage that needed the most: what each of its tasks held at most to sort, join and aggregate, added up over all of them."""
 
 
 class StageStatus(Part):
